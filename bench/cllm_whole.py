@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 from cllm.core.prompt import Prompt
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.bedrock import Account, BedrockProvider
+from cllm.providers.bedrock import AwsAccount, BedrockProvider
 from cllm.providers.http.provider import HttpProvider
-from cllm.providers.http.transport import Http, Response, Timeouts
+from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.openai import request as openai_request
@@ -24,7 +24,7 @@ DECODERS: dict[Client, Callable[[bytes], Prompt]] = {
 }
 
 
-class MemoryResponse(Response):
+class MemoryResponse(HttpResponse):
     """An answer that was there before it was asked for."""
 
     status = 200
@@ -43,7 +43,7 @@ class MemoryResponse(Response):
         """There is nothing to close."""
 
 
-class MemoryHttp(Http):
+class MemoryHttp(HttpTransport):
     """Stands where the network would be: says when a request was sent, and answers at once."""
 
     def __init__(self, protocol: Protocol, watch: Stopwatch) -> None:
@@ -58,7 +58,7 @@ class MemoryHttp(Http):
         body: bytes,
         provider: str,
         timeouts: Timeouts,
-    ) -> Response:
+    ) -> HttpResponse:
         del url, headers
         self._watch.sent(body)
         return MemoryResponse(self._answer, provider=provider, timeouts=timeouts)
@@ -71,7 +71,7 @@ def providers(watch: Stopwatch) -> dict[Protocol, HttpProvider]:
     """One of each, without a network."""
     http = {protocol: MemoryHttp(protocol, watch) for protocol in PROTOCOLS}
     url, key = "http://127.0.0.1:9", "unused"
-    account = Account(endpoint_url=url, bearer=key)
+    account = AwsAccount(endpoint_url=url, bearer=key)
     return {
         "openai": OpenAIProvider(name="openai", base_url=url, api_key=key, http=http["openai"]),
         "anthropic": AnthropicProvider(

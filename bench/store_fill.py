@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn, WindowRecord
+from cllm.core.conversation import StoredConversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, Store, TurnStart
 from cllm.core.reply import Usage
@@ -127,8 +127,8 @@ class Many:
         """The id of one."""
         return _id_of(f"conversation {number}")
 
-    def conversation(self, number: int) -> Conversation:
-        return Conversation(
+    def conversation(self, number: int) -> StoredConversation:
+        return StoredConversation(
             id=self.name(number),
             title=f"Title {number}",
             model="m",

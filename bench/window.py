@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cllm.core.message import Message, Role, plain_message
-from cllm.window.ledger import Item, Ledger
+from cllm.window.ledger import LedgerItem, TokenLedger
 from cllm.window.plan import plan_window
 from cllm.window.strategies import ByTokens
 from cllm.window.tokens import estimate_tokens
@@ -53,7 +53,7 @@ class Ours:
 
     def __init__(self, turns: int) -> None:
         self.messages: list[Message] = []
-        self.ledger = Ledger()
+        self.ledger = TokenLedger()
         self.cut: int | None = None
         for _ in range(turns):
             self.say("user")
@@ -64,7 +64,7 @@ class Ours:
     def say(self, role: Role) -> None:
         message = plain_message(role, TEXT)
         self.messages.append(message)
-        self.ledger.append(Item(role=message.role, tokens=estimate_tokens(message)))
+        self.ledger.append(LedgerItem(role=message.role, tokens=estimate_tokens(message)))
 
     def call(self) -> object:
         """One turn's work: the new messages are counted, and what is sent is chosen."""

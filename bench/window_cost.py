@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from cllm.window.ledger import Item, Ledger
+from cllm.window.ledger import LedgerItem, TokenLedger
 from cllm.window.plan import plan_window
 from cllm.window.strategies import ByTokens, CachePrices
 
@@ -117,13 +117,13 @@ def in_blocks(workload: Workload, strategy: ByTokens | None = None) -> Cuts:
     chosen = strategy or ByTokens(
         max_tokens=1_000_000, floor=workload.floor, prices=workload.prices
     )
-    ledger = Ledger()
+    ledger = TokenLedger()
     cuts: list[int] = []
     cut: int | None = None
     for new, is_cold in zip(workload.turns, workload.cold, strict=True):
-        ledger.append(Item(role="user", tokens=new))
+        ledger.append(LedgerItem(role="user", tokens=new))
         idle = workload.prices.lifetime + 1 if is_cold else 0.0
         cut = plan_window(ledger, chosen, cut=cut, idle=idle).cut
         cuts.append((cut - 1) // 2)
-        ledger.append(Item(role="assistant", tokens=0))
+        ledger.append(LedgerItem(role="assistant", tokens=0))
     return cuts

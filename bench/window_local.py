@@ -19,8 +19,8 @@ from cllm.core.reply import ReplyFinished, Usage
 from cllm.providers.local.fetch import Fetcher, fetch_known
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
 from cllm.providers.local.provider import LocalProvider
-from cllm.window.ledger import Ledger, Report, count_messages, item_of
-from cllm.window.plan import View, plan_window
+from cllm.window.ledger import ReportedCount, TokenLedger, count_messages, item_of
+from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, prices_for
 from cllm.window.tokens import weigh
 from cllm.wire.convert import parts_of
@@ -40,17 +40,17 @@ class Talk:
         self.strategy = strategy
         self.messages: list[Message] = []
         self.replies: dict[int, int] = {}
-        self.last: Report | None = None
+        self.last: ReportedCount | None = None
         self.cut: int | None = None
         self.evaluated = 0
 
-    def prompt(self, said: str) -> tuple[View, Prompt]:
+    def prompt(self, said: str) -> tuple[WindowPlan, Prompt]:
         self.messages.append(plain_message("user", said))
         weighed = [weigh(message) for message in self.messages]
         counted = count_messages(
             weighed, replies=self.replies, last=self.last, beside=weigh(SYSTEM)
         )
-        ledger = Ledger(
+        ledger = TokenLedger(
             item_of(message.role, parts_of(message), tokens)
             for message, tokens in zip(self.messages, counted.messages, strict=True)
         )
@@ -63,11 +63,11 @@ class Talk:
             parameters={"temperature": 0, "max_tokens": 12},
         )
 
-    def hear(self, view: View, reply: ReplyFinished) -> None:
+    def hear(self, view: WindowPlan, reply: ReplyFinished) -> None:
         usage = reply.usage or Usage()
         sent = usage.input + usage.cache_read + usage.cache_write
         self.evaluated += sent - usage.cache_read
-        self.last = Report(spans=view.spans, tokens=sent, beside=weigh(SYSTEM))
+        self.last = ReportedCount(spans=view.spans, tokens=sent, beside=weigh(SYSTEM))
         self.replies[len(self.messages)] = usage.output
         self.messages.append(reply.message)
 

@@ -38,7 +38,7 @@ import msgspec
 import litellm_peer
 import litellm_whole
 from cllm.core.reply import ReplyEvent
-from cllm.providers.http.provider import HttpProvider, Request
+from cllm.providers.http.provider import HttpProvider, ProviderRequest
 from cllm.wire.anthropic import response_encoder as anthropic_encoder
 from cllm.wire.openai import response_encoder as openai_encoder
 from cllm_whole import Ours
@@ -84,15 +84,17 @@ def through_msgspec(body: bytes, _client: Client, _provider: Protocol) -> bytes:
 def encoder(client: Client) -> Callable[[ReplyEvent], bytes]:
     """What writes the stream of one answer for a client."""
     if client == "openai":
-        return openai_encoder.StreamEncoder(
+        return openai_encoder.OpenAIStreamEncoder(
             model=MODELS["openai"], id="chatcmpl-1", created=0, include_usage=True
         ).encode
-    return anthropic_encoder.StreamEncoder(message_id="msg_1", model=MODELS["anthropic"]).encode
+    return anthropic_encoder.AnthropicStreamEncoder(
+        message_id="msg_1", model=MODELS["anthropic"]
+    ).encode
 
 
 def restream(pieces: list[bytes], client: Client, provider: HttpProvider) -> Iterator[bytes]:
     encode = encoder(client)
-    reader = provider._stream_reader(Request(url="", body=b""))
+    reader = provider._stream_reader(ProviderRequest(url="", body=b""))
     for piece in pieces:
         for event in reader.feed(piece):
             yield encode(event)

@@ -21,7 +21,7 @@ from tests.fake_provider import PROTOCOLS, Head, Reply, Request, Send
 from tests.served import Served, served
 
 from cllm.providers.http.provider import HttpProvider
-from cllm.providers.http.transport import Response, Timeouts
+from cllm.providers.http.transport import HttpResponse, Timeouts
 
 LINEAR = 2.5
 """The most that the processor time may be multiplied by when the size is doubled."""
@@ -74,7 +74,7 @@ def _sse(event: Mapping[str, Any] | str) -> bytes:
     return f"{name}data: {json.dumps(event)}\n\n".encode()
 
 
-class CannedResponse(Response):
+class CannedResponse(HttpResponse):
     """A response whose body is there already, in pieces of the size that the network has."""
 
     def __init__(self, body: bytes, content_type: str, **given: Any) -> None:
@@ -109,7 +109,7 @@ class CannedHttp:
         body: bytes,
         provider: str,
         timeouts: Timeouts,
-    ) -> Response:
+    ) -> HttpResponse:
         answer = (self.body, self.content_type)
         if self.body is None:
             is_stream = url.endswith("-stream") or b'"stream":true' in body

@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, SystemRecord, Turn
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, SystemRecord, Turn
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, Opening, TurnStart
 from cllm.core.reply import Usage
 from cllm.server.http.app import build
-from cllm.server.state import Serving, open_serving
-from cllm.settings.load import CommandLine, Place, load_settings
+from cllm.server.state import ServerState, open_server_state
+from cllm.settings.load import CommandLine, Environment, load_settings
 
 ADDRESS = "http://127.0.0.1:3000"
 DYNAMIC = Opening(system=None, system_record=SystemRecord(policy="dynamic"))
@@ -39,7 +39,7 @@ def openai_messages(*raws: dict[str, Any]) -> tuple[Message, ...]:
 class Served:
     """A server and a client of it, with ways to put something into its store."""
 
-    serving: Serving
+    serving: ServerState
     client: httpx.AsyncClient
 
     async def __call__(self, method: str, path: str, **options: Any) -> httpx.Response:
@@ -97,7 +97,7 @@ class Served:
         await store.finish_turn(lease, turn)
         return turn
 
-    async def stored(self, conversation: str, *, owner: str = LOCAL_OWNER) -> Conversation:
+    async def stored(self, conversation: str, *, owner: str = LOCAL_OWNER) -> StoredConversation:
         return await self.serving.store.load(conversation, owner=owner)
 
 
@@ -110,9 +110,9 @@ async def served(
     (home / ".cllm").mkdir(parents=True, exist_ok=True)
     (home / ".cllm/Cllmfile.yml").write_text(settings, encoding="utf-8")
     environment = {"OPENAI_API_KEY": "sk-openai-test", "KEY_OF_ALICE": KEYS["alice"]}
-    place = Place(home=home, directory=folder, environment=environment)
+    place = Environment(home=home, directory=folder, environment=environment)
     loaded = load_settings(place, CommandLine(values={"store": store}))
-    serving = open_serving(loaded)
+    serving = open_server_state(loaded)
     app = build(serving)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=True)
     async with (

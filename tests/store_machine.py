@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cllm.core.conversation import (
-    Conversation,
     StandingSummary,
+    StoredConversation,
     SystemRecord,
     TurnFailure,
     WindowRecord,
@@ -48,7 +48,7 @@ LEASE_SECONDS = 1_000
 
 def comparable(outcome: Any) -> Any:
     """Without the order that a store may choose: of variants, and of hits."""
-    if isinstance(outcome, Conversation):
+    if isinstance(outcome, StoredConversation):
         variants = tuple(sorted(outcome.variants, key=lambda turn: turn.id))
         return msgspec.structs.replace(outcome, variants=variants)
     if isinstance(outcome, Hits):
@@ -145,7 +145,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert (found.turn, found.created) == (expected.turn, expected.created)
         self.leases.append((found, expected))
 
-    def same_beginning(self, found: Conversation, expected: Conversation, before: Any) -> None:
+    def same_beginning(
+        self, found: StoredConversation, expected: StoredConversation, before: Any
+    ) -> None:
         """A turn finds what memory has, and of variants those that can be loaded."""
         assert found == msgspec.structs.replace(expected, variants=found.variants)
         loaded = () if isinstance(before, type) else before.variants
@@ -264,7 +266,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Of variants a store may load those of the turns that it loads."""
         for tail in ("window", 0, 3):
             found, expected = self.both("load", ref, tail=tail)
-            if isinstance(expected, Conversation):
+            if isinstance(expected, StoredConversation):
                 assert found == msgspec.structs.replace(expected, variants=found.variants)
             else:
                 assert found == expected

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cllm.core.message import AnyPart, Role, Text, Thinking, ToolCall, ToolResult
 from cllm.history.rules import Profile
-from cllm.window.ledger import Item, Ledger, item_of
-from cllm.wire.messages import Spoken
+from cllm.window.ledger import LedgerItem, TokenLedger, item_of
+from cllm.wire.messages import OutgoingMessage
 
 IDS = ("call_1", "call_2", "call_3")
 
@@ -21,15 +21,15 @@ IDS = ("call_1", "call_2", "call_3")
 class Said(msgspec.Struct, frozen=True, kw_only=True):
     """A history, message by message, and how many tokens each has."""
 
-    messages: tuple[Spoken, ...]
+    messages: tuple[OutgoingMessage, ...]
     tokens: tuple[int, ...]
 
-    def items(self, count: int | None = None) -> list[Item]:
+    def items(self, count: int | None = None) -> list[LedgerItem]:
         pairs = zip(self.messages[:count], self.tokens[:count], strict=True)
         return [item_of(message.role, message.parts, tokens) for message, tokens in pairs]
 
-    def ledger(self, count: int | None = None) -> Ledger:
-        return Ledger(self.items(count))
+    def ledger(self, count: int | None = None) -> TokenLedger:
+        return TokenLedger(self.items(count))
 
     def chosen(self, positions: Sequence[int]) -> "Said":
         return Said(
@@ -38,22 +38,22 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _spoken(role: Role, *parts: AnyPart) -> Spoken:
-    return Spoken(role=role, parts=parts)
+def _spoken(role: Role, *parts: AnyPart) -> OutgoingMessage:
+    return OutgoingMessage(role=role, parts=parts)
 
 
 def _text(draw: Any, word: str) -> Text:
     return Text(text=f"{word} {draw(st.integers(0, 9))}")
 
 
-def _system(draw: Any, profile: Profile) -> list[Spoken]:
+def _system(draw: Any, profile: Profile) -> list[OutgoingMessage]:
     allowed = profile.system in ("anywhere", "after_user")
     if allowed and draw(st.integers(0, 5)) == 0:
         return [_spoken("system", _text(draw, "Note"))]
     return []
 
 
-def _results(draw: Any, profile: Profile, ids: Sequence[str]) -> list[Spoken]:
+def _results(draw: Any, profile: Profile, ids: Sequence[str]) -> list[OutgoingMessage]:
     """All results of an assistant's message: as messages of tools, or in one of the user's."""
     results = [
         ToolResult(call_id=i, content=(_text(draw, "found"),) if draw(st.booleans()) else ())
@@ -67,7 +67,7 @@ def _results(draw: Any, profile: Profile, ids: Sequence[str]) -> list[Spoken]:
     return [_spoken("user", *results, *beside)]
 
 
-def _calling(draw: Any) -> tuple[Spoken, tuple[str, ...]]:
+def _calling(draw: Any) -> tuple[OutgoingMessage, tuple[str, ...]]:
     """The same ids come again and again; they differ within one message."""
     ids = IDS[: draw(st.integers(1, 3))]
     parts: list[AnyPart] = []
@@ -79,8 +79,8 @@ def _calling(draw: Any) -> tuple[Spoken, tuple[str, ...]]:
     return _spoken("assistant", *parts), ids
 
 
-def _units(draw: Any, profile: Profile) -> list[Spoken]:
-    found: list[Spoken] = []
+def _units(draw: Any, profile: Profile) -> list[OutgoingMessage]:
+    found: list[OutgoingMessage] = []
     for _ in range(draw(st.integers(0, 4))):
         found += _system(draw, profile)
         calling, ids = _calling(draw)
@@ -88,7 +88,7 @@ def _units(draw: Any, profile: Profile) -> list[Spoken]:
     return found
 
 
-def _run(draw: Any, profile: Profile) -> list[Spoken]:
+def _run(draw: Any, profile: Profile) -> list[OutgoingMessage]:
     count = 1 if profile.repeats == "refused" else draw(st.integers(1, 2))
     return [_spoken("user", _text(draw, "Please")) for _ in range(count)]
 
@@ -96,7 +96,7 @@ def _run(draw: Any, profile: Profile) -> list[Spoken]:
 @st.composite
 def histories(draw: Any, profile: Profile) -> Said:
     """A history at a call: its last turn waits for the user's words or for results."""
-    messages: list[Spoken] = []
+    messages: list[OutgoingMessage] = []
     for _ in range(draw(st.integers(0, 6))):
         messages += [*_run(draw, profile), *_units(draw, profile), *_system(draw, profile)]
         messages.append(_spoken("assistant", _text(draw, "Done")))
@@ -105,11 +105,11 @@ def histories(draw: Any, profile: Profile) -> Said:
     return Said(messages=tuple(messages), tokens=tuple(tokens))
 
 
-def _answers(message: Spoken) -> bool:
+def _answers(message: OutgoingMessage) -> bool:
     return message.role == "tool" or any(isinstance(part, ToolResult) for part in message.parts)
 
 
-def turns_of(messages: Sequence[Spoken]) -> list[list[int]]:
+def turns_of(messages: Sequence[OutgoingMessage]) -> list[list[int]]:
     """The positions of each turn, found by going through all messages."""
     turns: list[list[int]] = []
     speaker = ""
@@ -123,7 +123,7 @@ def turns_of(messages: Sequence[Spoken]) -> list[list[int]]:
     return turns
 
 
-def units_of(messages: Sequence[Spoken], turn: Sequence[int]) -> list[list[int]]:
+def units_of(messages: Sequence[OutgoingMessage], turn: Sequence[int]) -> list[list[int]]:
     """A turn in pieces: the user's messages, then each unit."""
     pieces: list[list[int]] = [[]]
     system: list[int] = []
@@ -155,7 +155,7 @@ def needed(said: Said, pins: Sequence[int] = ()) -> list[int]:
     return sorted(kept)
 
 
-def _says_more(message: Spoken) -> bool:
+def _says_more(message: OutgoingMessage) -> bool:
     """Whether the user says something beside results."""
     results = [isinstance(part, ToolResult) for part in message.parts]
     return message.role == "user" and any(results) and not all(results)

@@ -6,7 +6,7 @@
     for piece in cllm.stream("Tell me a story.", model="openai/gpt-4o"):
         print(piece, end="")
 
-`aask` and `astream` are asynchronous. `Conversation` is a stored conversation,
+`aask` and `astream` are asynchronous. `StoredConversation` is a stored conversation,
 `ConversationManager` trims one by turns, `open_store` opens a store. Names are imported on first
 use.
 """
@@ -14,7 +14,7 @@ use.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cllm.core.conversation import Conversation as StoredConversation
+    from cllm.core.conversation import StoredConversation
     from cllm.core.errors import CllmError
     from cllm.core.message import Message
     from cllm.library.ask import aask, ask, astream, stream
@@ -53,6 +53,7 @@ __all__ = [
 ]
 _MODULES = {
     "cllm.window.strategies": "ByTokens ByTurns Summarise",
+    "cllm.core.conversation": "StoredConversation",
     "cllm.core.errors": "CllmError",
     "cllm.core.message": "Message",
     "cllm.library.session": "Answer AsyncTextStream TextStream",
@@ -66,8 +67,6 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "StoredConversation":
-        return import_module("cllm.core.conversation").Conversation
     for module, names in _MODULES.items():
         if name in names.split():
             return getattr(import_module(module), name)

@@ -14,18 +14,18 @@ from cllm.core.errors import CllmError, UsageError
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
-from cllm.provider_factory import ProviderOpener, model_cache
+from cllm.provider_factory import ProviderFactory, model_cache
 from cllm.providers.registry import LOCAL, ROWS, is_model_file
 from cllm.settings.load import Settings, is_same_store, user_folder, usual_stores
 from cllm.settings.trust import looks_secret
 from cllm.stores.registry import never_waits, open_store
 
 if TYPE_CHECKING:
-    from cllm.commands.command_line import Surroundings
+    from cllm.commands.command_line import CommandEnvironment
     from cllm.commands.tool import CommandSettings, CommandTool, Confirm
     from cllm.commands.tool import Report as Tell
     from cllm.core.context import CommandOutcome, ContextCommand
-    from cllm.engine.prompt_history import Served
+    from cllm.engine.prompt_history import ModelContext
     from cllm.engine.request import Price, Route
     from cllm.engine.turn import Engine
     from cllm.prices.book import PriceBook
@@ -78,7 +78,7 @@ class App:
     ) -> None:
         self.settings = settings
         self.store: Store = open_store(settings.store, clock=now)
-        self._opener = ProviderOpener(
+        self._opener = ProviderFactory(
             settings, model=self.model, report=report, asks_once=asks_once
         )
         self._providers: dict[tuple[str, str], Provider] = {}
@@ -144,12 +144,12 @@ class App:
             return None
         return self.prices.context_window(provider, model)
 
-    def served(self, model: str) -> "Served":
+    def served(self, model: str) -> "ModelContext":
         """What a window needs to know about a model."""
-        from cllm.engine.prompt_history import Served
+        from cllm.engine.prompt_history import ModelContext
 
         found = self._opener.find(model)
-        return Served(
+        return ModelContext(
             model=model,
             provider=found.provider,
             context_window=partial(self._context_window, found.provider, found.name),
@@ -196,11 +196,11 @@ class App:
         surroundings = self._surroundings(self.settings.place.environment)
         return await run_commands(self.settings.variables.filled(commands), surroundings)
 
-    def _surroundings(self, environment: Mapping[str, str]) -> "Surroundings":
-        from cllm.commands.command_line import Surroundings
+    def _surroundings(self, environment: Mapping[str, str]) -> "CommandEnvironment":
+        from cllm.commands.command_line import CommandEnvironment
 
         directory = self.settings.place.directory
-        return Surroundings(directory=directory, environment={**environment, IN_CONTEXT: "1"})
+        return CommandEnvironment(directory=directory, environment={**environment, IN_CONTEXT: "1"})
 
     def command_tool(
         self, settings: "CommandSettings", *, confirm: "Confirm | None", report: "Tell"

@@ -17,21 +17,21 @@ from cllm.providers.registry import (
     OPENAI,
     ROWS,
     Catalogue,
-    ServedModel,
+    ResolvedModel,
     find_server,
     own_name,
     reasoning_rule,
 )
 from cllm.providers.third_party import ProviderAccess, is_offered, open_offered
 from cllm.settings.cllmfile import VARIABLE
-from cllm.settings.load import Place, ProviderSettings, Settings
+from cllm.settings.load import Environment, ProviderSettings, Settings
 from cllm.settings.trust import looks_secret
 from cllm.wire.reasoning import NAMED_RULES
 
 if TYPE_CHECKING:
     from cllm.providers.anthropic import AnthropicProvider
-    from cllm.providers.bedrock import Account
-    from cllm.providers.http.transport import Http, Timeouts
+    from cllm.providers.bedrock import AwsAccount
+    from cllm.providers.http.transport import HttpTransport, Timeouts
     from cllm.providers.local.models import CachePaths, Report
 
 # The class for each protocol that needs an address and a key.
@@ -57,19 +57,19 @@ REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 SHORTEST_SECRET = 8
 
 
-def model_cache(place: Place) -> "CachePaths":
+def model_cache(place: Environment) -> "CachePaths":
     from cllm.providers.local.models import cache_paths
 
     return cache_paths(place.environment, home=place.home)
 
 
-class Access(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     address: str | None = None
     profile: str | None = None
 
 
-class ProviderOpener:
+class ProviderFactory:
     """Resolves a model to its provider and opens that provider.
 
     Settings at the top level apply to the provider of `model`. `asks_once`: the process takes one
@@ -84,12 +84,12 @@ class ProviderOpener:
         self._report = report
         self._asks_once = asks_once
 
-    def find(self, model: str) -> ServedModel:
+    def find(self, model: str) -> ResolvedModel:
         """The model's provider, and its name there."""
         configured = {name: row.models for name, row in self._settings.providers.items()}
         served = find_server(model, configured=configured)
         own = own_name(served.name, self._catalogue(served.provider))
-        return served if own == served.name else ServedModel(provider=served.provider, name=own)
+        return served if own == served.name else ResolvedModel(provider=served.provider, name=own)
 
     def catalogue(self, name: str) -> Catalogue:
         return msgspec.structs.replace(self._catalogue(name), elsewhere=self.redirected(name))
@@ -119,7 +119,7 @@ class ProviderOpener:
         row = ROWS.get(name)
         return base is not None and (row is None or base.rstrip("/") != row.base_url.rstrip("/"))
 
-    def access(self, name: str) -> Access:
+    def access(self, name: str) -> ProviderEndpoint:
         """How `open` would reach a provider; raises the same SettingsError."""
         given = self._provider_settings(name)
         kind = LOCAL if name == LOCAL else _kind(name, given)
@@ -129,7 +129,7 @@ class ProviderOpener:
         elif kind == "bedrock":
             address = self._account(given).base_url
         profile = _text(given.options, "profile") if kind == "openai" else None
-        return Access(kind=kind, address=address, profile=profile)
+        return ProviderEndpoint(kind=kind, address=address, profile=profile)
 
     def has_key(self, name: str) -> bool:
         """Whether a key is configured; MissingKeyError if the provider needs one."""
@@ -141,7 +141,7 @@ class ProviderOpener:
         provider: AnthropicProvider = self._open_speaker("anthropic", name, given, api_key=None)
         return provider
 
-    def open(self, served: ServedModel) -> Provider:
+    def open(self, served: ResolvedModel) -> Provider:
         """Open a new provider. The caller closes it."""
         name = served.provider
         given = self._provider_settings(name)
@@ -231,30 +231,30 @@ class ProviderOpener:
             context=self.local_context(),
         )
 
-    def _account(self, given: ProviderSettings) -> "Account":
+    def _account(self, given: ProviderSettings) -> "AwsAccount":
         with needs_extra("bedrock", feature="Bedrock"):
             from cllm.providers.bedrock import (
                 BEARER_VARIABLE,
                 DEFAULT_REGION,
-                Account,
+                AwsAccount,
             )
         environment = self._settings.place.environment
         regions = (given.options.get("region"), *map(environment.get, REGION_VARIABLES))
-        return Account(
+        return AwsAccount(
             region=next((str(region) for region in regions if region), DEFAULT_REGION),
             profile=_text(given.options, "profile"),
             endpoint_url=_text(given.options, "endpoint_url") or given.api_base,
             bearer=given.api_key.reveal() if given.api_key else environment.get(BEARER_VARIABLE),
         )
 
-    def _open_http(self) -> "Http":
+    def _open_http(self) -> "HttpTransport":
         if self._asks_once:
-            from cllm.providers.http.stdlib_transport import OnceHttp
+            from cllm.providers.http.stdlib_transport import StdlibTransport
 
-            return OnceHttp()
-        from cllm.providers.http.aiohttp_transport import PooledHttp
+            return StdlibTransport()
+        from cllm.providers.http.aiohttp_transport import AiohttpTransport
 
-        return PooledHttp()
+        return AiohttpTransport()
 
     def _provider_settings(self, name: str) -> ProviderSettings:
         """The provider's settings over the top-level ones that apply to it."""

@@ -34,7 +34,7 @@ CLEAR_LINE = "\r\x1b[K"
 KINDS_OF_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
 
 
-class Terminated(BaseException):
+class TerminationSignal(BaseException):
     """A signal asks the process to end."""
 
 
@@ -181,7 +181,7 @@ def fits_on_screen(text: str, *, margin: int = 2) -> bool:
     return rows <= size.lines - margin
 
 
-class PlainAnswer:
+class PlainPrinter:
     """Prints text as it arrives, with one final line break. Silent after the first `failure`."""
 
     def __init__(self, out: TextIO) -> None:

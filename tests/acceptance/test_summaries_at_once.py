@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.fake_provider import Request
 
-from cllm.core.conversation import Conversation
+from cllm.core.conversation import StoredConversation
 from cllm.core.ports import Store
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.sqlite.store import SqliteStore
@@ -31,7 +31,7 @@ def stored(request, settings, home):
 def kept(stored, home):
     """The conversation as it is stored."""
 
-    async def load() -> Conversation:
+    async def load() -> StoredConversation:
         store: Store = JsonFileStore(home.file("demo").parent, clock=_now)
         if stored == "sqlite":
             store = SqliteStore(home.path / "kept.db", clock=_now)

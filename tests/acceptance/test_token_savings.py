@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from cllm.providers.local.models import CHATML_TEMPLATE
-from cllm.providers.local.process import Child, ChildSettings, launch
+from cllm.providers.local.process import ModelProcess, ModelProcessSettings, launch
 
 PROMPT = "You are a helpful assistant."
 QUESTIONS = [
@@ -34,7 +34,7 @@ Said = list[tuple[str, str]]
 class Tokenizer:
     """Counts as the model does that reads the prompt: its chat template, then its tokens."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: ModelProcess) -> None:
         self._child = child
 
     def count(self, text: str) -> int:
@@ -58,7 +58,7 @@ class Tokenizer:
 
 @pytest.fixture
 def tokenizer(local_model: Path, tmp_path: Path) -> Iterator[Tokenizer]:
-    settings = ChildSettings(
+    settings = ModelProcessSettings(
         name="smollm2", model=local_model, slots=tmp_path, template=CHATML_TEMPLATE
     )
     child = launch(settings, dict(os.environ))

@@ -13,15 +13,15 @@ from cllm.core.errors import BrokenStreamError, UpstreamError
 from cllm.core.ports import Provider
 from cllm.core.reply import TextDelta
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http.aiohttp_transport import PooledHttp
-from cllm.providers.http.stdlib_transport import OnceHttp
+from cllm.providers.bedrock import AwsAccount, BedrockProvider
+from cllm.providers.http.aiohttp_transport import AiohttpTransport
+from cllm.providers.http.stdlib_transport import StdlibTransport
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
 from cllm.providers.local.provider import LocalProvider
 from cllm.providers.openai import OpenAIProvider
 from cllm.testing.provider_contract import ProviderContract, ProviderHarness, ScriptedContract
 
-Transport = type[PooledHttp] | type[OnceHttp]
+Transport = type[AiohttpTransport] | type[StdlibTransport]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def server() -> Iterator[FakeProvider]:
         yield provider
 
 
-@pytest.fixture(params=[PooledHttp, OnceHttp])
+@pytest.fixture(params=[AiohttpTransport, StdlibTransport])
 def transport(request: pytest.FixtureRequest) -> Transport:
     kind: Transport = request.param
     return kind
@@ -78,7 +78,7 @@ class BedrockHarness(HttpHarness):
     model = "claude-3-7-sonnet-20250219"
 
     async def open(self) -> Provider:
-        account = Account(endpoint_url=self.server.root, bearer="bedrock-1")
+        account = AwsAccount(endpoint_url=self.server.root, bearer="bedrock-1")
         return BedrockProvider(name="test", account=account, http=self.transport())
 
 

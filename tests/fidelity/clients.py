@@ -80,7 +80,7 @@ def _told(event: Json) -> str:
 
 
 def stream_for_anthropic(events: Sequence[ReplyEvent]) -> bytes:
-    encoder = anthropic_encoder.StreamEncoder(message_id="msg_1", model="claude-x")
+    encoder = anthropic_encoder.AnthropicStreamEncoder(message_id="msg_1", model="claude-x")
     return b"".join(encoder.encode(event) for event in events)
 
 
@@ -169,7 +169,7 @@ class OpenAIRead:
 
 
 def stream_for_openai(events: Sequence[ReplyEvent]) -> bytes:
-    encoder = openai_encoder.StreamEncoder(model="m", id="c", created=7, include_usage=True)
+    encoder = openai_encoder.OpenAIStreamEncoder(model="m", id="c", created=7, include_usage=True)
     return b"".join(encoder.encode(event) for event in events)
 
 

@@ -20,10 +20,10 @@ from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.bedrock import AwsAccount, BedrockProvider
+from cllm.providers.http.aiohttp_transport import AiohttpTransport
 from cllm.providers.http.provider import HttpProvider
-from cllm.providers.http.transport import Http, Timeouts
+from cllm.providers.http.transport import HttpTransport, Timeouts
 from cllm.providers.openai import OpenAIProvider
 from cllm.providers.registry import ROWS
 from cllm.wire.anthropic import request as anthropic_request
@@ -81,11 +81,11 @@ def server() -> Iterator[FakeProvider]:
 
 
 def make_provider(
-    kind: Kind, root: str, http: Http, timeouts: Timeouts | None = None
+    kind: Kind, root: str, http: HttpTransport, timeouts: Timeouts | None = None
 ) -> HttpProvider:
     """A provider of that protocol at that address."""
     if kind == "bedrock":
-        account = Account(region="us-east-1", endpoint_url=root, bearer="bearer-of-tests")
+        account = AwsAccount(region="us-east-1", endpoint_url=root, bearer="bearer-of-tests")
         return BedrockProvider(name="test", account=account, http=http, timeouts=timeouts)
     how: dict[str, Any] = {
         "name": "test",
@@ -106,7 +106,7 @@ async def make(server: FakeProvider) -> AsyncIterator[Make]:
 
     def make(
         kind: Kind,
-        transport: Callable[[], Http] = PooledHttp,
+        transport: Callable[[], HttpTransport] = AiohttpTransport,
         *,
         root: str | None = None,
         timeouts: Timeouts | None = None,

@@ -44,10 +44,10 @@ from tests.fidelity.conftest import MODELS, Kind, make_provider, prompt_of
 from cllm.core import errors
 from cllm.core.errors import ProviderError
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta
-from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.http.aiohttp_transport import AiohttpTransport
 from cllm.providers.http.provider import HttpProvider
-from cllm.providers.http.stdlib_transport import OnceHttp
-from cllm.providers.http.transport import Http, Timeouts
+from cllm.providers.http.stdlib_transport import StdlibTransport
+from cllm.providers.http.transport import HttpTransport, Timeouts
 
 KINDS: tuple[Kind, ...] = ("openai", "anthropic", "bedrock")
 SHORT = Timeouts(connect=2, first_byte=0.1, idle=0.1)
@@ -314,7 +314,10 @@ FAULTS = {
     "broken compression": Fault(plan=broken_compression, error=BROKEN, also=BAD),
     "not HTTP": Fault(plan=not_http, error=BAD),
 }
-TRANSPORTS: dict[str, Callable[[], Http]] = {"pool": PooledHttp, "once": OnceHttp}
+TRANSPORTS: dict[str, Callable[[], HttpTransport]] = {
+    "pool": AiohttpTransport,
+    "once": StdlibTransport,
+}
 each_transport = pytest.mark.parametrize("transport", TRANSPORTS)
 each_way = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -380,7 +383,7 @@ async def test_a_fault_is_its_error_and_never_an_answer(
         (request,) = server.requests
         if fault.waits:
             await asyncio.to_thread(request.wait_disconnected, 5)
-        if isinstance(http, PooledHttp):
+        if isinstance(http, AiohttpTransport):
             assert not http._opened()._connector._acquired  # type: ignore[union-attr]
     finally:
         await provider.close()

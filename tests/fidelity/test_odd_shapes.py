@@ -30,7 +30,7 @@ from tests.fidelity.conftest import MODELS, Kind, make_provider
 
 from cllm.core.errors import InvalidRequestError, ModelNotFoundError
 from cllm.core.reply import ReplyEvent, ReplyFinished
-from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.http.aiohttp_transport import AiohttpTransport
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.anthropic import response_encoder as anthropic_encoder
@@ -173,9 +173,9 @@ def read_stream(kind: Kind) -> Callable[[list[Any]], list[ReplyEvent]]:
     def read(events: list[Any]) -> list[ReplyEvent]:
         out: list[ReplyEvent] = []
         decoder: Any = {
-            "openai": openai_decoder.StreamDecoder,
-            "anthropic": anthropic_decoder.StreamDecoder,
-            "bedrock": bedrock_decoder.StreamDecoder,
+            "openai": openai_decoder.OpenAIStreamDecoder,
+            "anthropic": anthropic_decoder.AnthropicStreamDecoder,
+            "bedrock": bedrock_decoder.BedrockStreamDecoder,
         }[kind]()
         for event in events:
             name, data = event if kind == "bedrock" else ("", event)
@@ -317,7 +317,7 @@ ANTHROPIC_REQUEST: Json = {
 async def test_a_request_with_anything_in_any_place_is_one_or_refused(
     kind: Kind, client: str
 ) -> None:
-    provider = make_provider(kind, "http://127.0.0.1:9", PooledHttp())
+    provider = make_provider(kind, "http://127.0.0.1:9", AiohttpTransport())
     given = OPENAI_REQUEST if client == "openai" else ANTHROPIC_REQUEST
     codec: Any = openai_request if client == "openai" else anthropic_request
     good = 0

@@ -32,7 +32,7 @@ from tests.fidelity.clients import (
 
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, TextDelta
-from cllm.wire.anthropic.response_encoder import PING, StreamEncoder
+from cllm.wire.anthropic.response_encoder import PING, AnthropicStreamEncoder
 
 CALL = ToolCall(id="a", name="f", arguments='{"a": 1}')
 THOUGHT = {"reasoning_content": "A"}
@@ -296,7 +296,7 @@ async def test_a_stream_begins_once(ask, server, kind):
 
 async def test_starting_by_hand_and_by_the_first_event_is_starting_once(ask):
     asked = await ask("openai", answer=openai_stream(SAID))
-    encoder = StreamEncoder(message_id="m", model="x")
+    encoder = AnthropicStreamEncoder(message_id="m", model="x")
     sent = encoder.start() + encoder.start() + b"".join(map(encoder.encode, asked.events))
     assert sent.count(b"event: message_start") == 1
     assert sent.startswith(b"event: message_start")
@@ -525,7 +525,7 @@ async def test_a_failure_in_the_middle_is_an_error_event_that_the_sdk_raises(bre
     server.say("Hel", "lo", stop_after=1, error=("overloaded_error", "Overloaded"))
     events, error = await break_off("anthropic")
     assert error.status == 529
-    encoder = StreamEncoder(message_id="m", model="x")
+    encoder = AnthropicStreamEncoder(message_id="m", model="x")
     sent = b"".join(map(encoder.encode, events)) + encoder.error("overloaded_error", "Overloaded")
     assert b"Hel" in sent
     assert b"message_delta" not in sent
@@ -536,12 +536,12 @@ async def test_a_failure_in_the_middle_is_an_error_event_that_the_sdk_raises(bre
 
 async def test_pings_between_all_events_are_passed_over(ask):
     asked = await ask("openai", answer=openai_stream(THOUGHT, SAID))
-    encoder = StreamEncoder(message_id="m", model="x")
+    encoder = AnthropicStreamEncoder(message_id="m", model="x")
     sent = encoder.start() + b"".join(PING + encoder.encode(e) for e in asked.events)
     assert [block.type for block in gathered_by_anthropic(sent).content] == ["thinking", "text"]
 
 
 def test_a_notice_is_no_event_of_a_stream():
-    encoder = StreamEncoder(message_id="m", model="x")
+    encoder = AnthropicStreamEncoder(message_id="m", model="x")
     assert encoder.encode(Noticed(notice=Notice(code="c", message="m"))) == b""
     assert encoder.encode(TextDelta(text="a")).startswith(b"event: message_start\n")

@@ -37,7 +37,7 @@ from cllm.core.reply import ReplyFinished
 from cllm.engine.retry import RetryRules, ask_patiently
 from cllm.providers.http.transport import Timeouts
 from cllm.server.api.completions import COMMENT
-from cllm.wire.openai.response_encoder import StreamEncoder
+from cllm.wire.openai.response_encoder import OpenAIStreamEncoder
 
 KINDS = ["openai", "anthropic", "bedrock"]
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -52,8 +52,8 @@ FIRSTS: dict[str, Any] = {
 }
 
 
-def encoder() -> StreamEncoder:
-    return StreamEncoder(model="m", id="c", created=7, include_usage=True)
+def encoder() -> OpenAIStreamEncoder:
+    return OpenAIStreamEncoder(model="m", id="c", created=7, include_usage=True)
 
 
 @every_kind

@@ -16,15 +16,15 @@ from tests.judges import judge_anthropic, judge_bedrock
 from tests.turns import turn_request
 
 from cllm.core.context import CommandOutcome, ContextCommand
-from cllm.core.conversation import Conversation
+from cllm.core.conversation import StoredConversation
 from cllm.core.message import ToolCall, plain_message
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.engine.request import Route
 from cllm.engine.turn import Engine
 from cllm.history.system_prompt import GivenPrompt
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http.aiohttp_transport import PooledHttp
+from cllm.providers.bedrock import AwsAccount, BedrockProvider
+from cllm.providers.http.aiohttp_transport import AiohttpTransport
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 from cllm.window.cache_report import cache_report
@@ -77,7 +77,7 @@ class Talk:
             async for _ in events:
                 pass
 
-    async def kept(self) -> Conversation:
+    async def kept(self) -> StoredConversation:
         return await self.store.load("demo")
 
     @property
@@ -120,12 +120,15 @@ async def talk(server: FakeProvider, request: pytest.FixtureRequest) -> AsyncIte
     model = CLAUDE
     if request.param == "anthropic":
         provider = AnthropicProvider(
-            name="anthropic", base_url=server.root, api_key="sk-ant-0123456789", http=PooledHttp()
+            name="anthropic",
+            base_url=server.root,
+            api_key="sk-ant-0123456789",
+            http=AiohttpTransport(),
         )
     else:
         model = "amazon.nova-pro-v1:0" if request.param == "nova" else CLAUDE
-        account = Account(endpoint_url=server.root, bearer="bedrock-api-key-0123456789")
-        provider = BedrockProvider(name="bedrock", account=account, http=PooledHttp())
+        account = AwsAccount(endpoint_url=server.root, bearer="bedrock-api-key-0123456789")
+        provider = BedrockProvider(name="bedrock", account=account, http=AiohttpTransport())
     yield Talk(server, provider, model)
     await provider.close()
 

@@ -16,7 +16,7 @@ from tests.tokenizers import o200k
 from tests.turns import turn_request
 from tests.window_histories import Said, needed
 
-from cllm.core.conversation import Conversation
+from cllm.core.conversation import StoredConversation
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message, Text, ToolResult
 from cllm.core.ports import NewConversation, TurnStart
@@ -34,13 +34,13 @@ from cllm.window.summary import summary_turn
 from cllm.window.tokens import (
     GENERAL,
     LARGE,
-    Learned,
-    Weights,
+    LearnedRatios,
+    TokenWeights,
     estimate_tokens,
     weigh_text,
     weights_for,
 )
-from cllm.wire.messages import Spoken
+from cllm.wire.messages import OutgoingMessage
 from cllm.wire.openai.parts import decode_parts
 
 RECORDED = Path(__file__).resolve().parents[3] / "shared" / "data" / "tau_airline.jsonl"
@@ -54,7 +54,7 @@ pytestmark = [
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation beside its system prompt."""
 
-    system: Spoken
+    system: OutgoingMessage
     said: Said
 
 
@@ -70,7 +70,7 @@ def _read(line: str) -> Recorded:
         for fields in json.loads(line)["messages"]
     ]
     system, *said = [
-        Spoken(role=message.role, parts=decode_parts(message), raw=message.raw)
+        OutgoingMessage(role=message.role, parts=decode_parts(message), raw=message.raw)
         for message in messages
     ]
     assert system.role == "system"
@@ -122,7 +122,7 @@ def test_at_every_call_the_view_is_valid_whole_and_within_its_budget(
 
 
 @pytest.mark.parametrize("weights", [GENERAL, LARGE], ids=["general", "large"])
-def test_recorded_tool_results_are_estimated_well(weights: Weights):
+def test_recorded_tool_results_are_estimated_well(weights: TokenWeights):
     """Each is estimated after a report of another one."""
     texts = [
         part.text
@@ -138,8 +138,8 @@ def test_recorded_tool_results_are_estimated_well(weights: Weights):
     assert len(texts) >= 200
     for before, text in pairwise(texts):
         true = count(text)
-        learned = Learned().after(weigh_text(before, weights), count(before))
-        assert Learned().expect(weigh_text(text, weights)) >= 0.75 * true
+        learned = LearnedRatios().after(weigh_text(before, weights), count(before))
+        assert LearnedRatios().expect(weigh_text(text, weights)) >= 0.75 * true
         assert learned.expect(weigh_text(text, weights)) >= 0.9 * true
 
 
@@ -158,7 +158,9 @@ def test_the_views_of_recorded_conversations_can_be_sent_to_every_provider(name:
             cut = view.cut
             sent = view.of(said.messages[:end])
             mended = repair(
-                sent, PROFILES[name], make=lambda role, parts: Spoken(role=role, parts=parts)
+                sent,
+                PROFILES[name],
+                make=lambda role, parts: OutgoingMessage(role=role, parts=parts),
             )
             assert mended.problems == ()
 
@@ -243,7 +245,7 @@ class Replay:
         turn = msgspec.structs.replace(lease.turn, messages=messages, state="complete", model="m")
         await self.store.finish_turn(lease, turn)
 
-    def judge(self, conversation: Conversation, end: int, kept: list[int]) -> None:
+    def judge(self, conversation: StoredConversation, end: int, kept: list[int]) -> None:
         """Valid, with what it must have, within the limit, and its order kept."""
         prompt = self.provider.prompts[-1]
         standing = conversation.summary
@@ -255,7 +257,9 @@ class Replay:
         rest = iter([message.raw for message in self.messages[:end]])
         assert all(message.raw in rest for message in sent)
         assert Counter(self.messages[n].raw for n in kept) <= Counter(m.raw for m in sent)
-        heard = [Spoken(role=one.role, parts=decode_parts(one)) for one in prompt.all_messages]
+        heard = [
+            OutgoingMessage(role=one.role, parts=decode_parts(one)) for one in prompt.all_messages
+        ]
         assert check(heard, OPENAI) == ()
         tokens = sum(estimate_tokens(one, weights_for("scripted")) for one in sent)
         assert tokens + (0 if standing is None else standing.tokens) <= self.limit
@@ -266,12 +270,12 @@ def _now() -> datetime:
     return datetime(2026, 11, 15, tzinfo=UTC)
 
 
-def _as_message(said: Spoken) -> Message:
+def _as_message(said: OutgoingMessage) -> Message:
     assert said.raw is not None
     return Message(role=said.role, raw=said.raw)
 
 
-def _text(said: Spoken) -> str:
+def _text(said: OutgoingMessage) -> str:
     return "".join(part.text for part in said.parts if isinstance(part, Text))
 
 

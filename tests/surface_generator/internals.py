@@ -52,9 +52,9 @@ def settings_defaults(home: Path) -> Mapping[str, Any]:
     """The value of each setting that has a default, with empty settings."""
     from cllm.core.context import ContextCommand  # noqa: PLC0415
     from cllm.providers.http.transport import Timeouts  # noqa: PLC0415
-    from cllm.settings.load import CommandLine, Place, load_settings  # noqa: PLC0415
+    from cllm.settings.load import CommandLine, Environment, load_settings  # noqa: PLC0415
 
-    place = Place(home=home, directory=home, environment={})
+    place = Environment(home=home, directory=home, environment={})
     settings = load_settings(place, CommandLine())
     fields = {field.name: field.default for field in msgspec.structs.fields(ContextCommand)}
     return {
@@ -80,11 +80,11 @@ def settings_defaults(home: Path) -> Mapping[str, Any]:
 
 def settings_records() -> Mapping[str, tuple[str, ...]]:
     """The keys of mappings in lists of the settings."""
-    from cllm.commands.tool import Offer  # noqa: PLC0415
+    from cllm.commands.tool import OfferedCommand  # noqa: PLC0415
     from cllm.settings.sections import KeySettings  # noqa: PLC0415
 
     return {
-        "dynamic_commands.available_commands[]": Offer.__struct_fields__,
+        "dynamic_commands.available_commands[]": OfferedCommand.__struct_fields__,
         "server.keys[]": KeySettings.__struct_fields__,
     }
 

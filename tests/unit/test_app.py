@@ -10,7 +10,7 @@ from cllm.core.conversation import is_valid_id
 from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError
 from cllm.engine.turn import Engine
 from cllm.providers.openai import OpenAIProvider
-from cllm.settings.load import CommandLine, Place, load_settings
+from cllm.settings.load import CommandLine, Environment, load_settings
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 
@@ -25,7 +25,7 @@ def make_app(tmp_path: Path):
         home = tmp_path / "home"
         (home / ".cllm").mkdir(parents=True, exist_ok=True)
         (home / ".cllm/Cllmfile.yml").write_text(text, encoding="utf-8")
-        place = Place(
+        place = Environment(
             home=home,
             directory=tmp_path,
             environment=ENVIRONMENT if environment is None else environment,

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from cllm.core.errors import MissingKeyError, SettingsError
-from cllm.provider_factory import KINDS, ProviderOpener
+from cllm.provider_factory import KINDS, ProviderFactory
 from cllm.providers import third_party
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.litellm import LitellmProvider
 from cllm.providers.openai import OpenAIProvider
-from cllm.settings.load import CommandLine, Place, load_settings
+from cllm.settings.load import CommandLine, Environment, load_settings
 from cllm.wire.reasoning import AS_SENT, TAKES_NONE, TAKES_REASONING
 
 
@@ -22,9 +22,9 @@ def open_model(tmp_path: Path):
     def open_model(model: str, text: str = "", **environment: str) -> Any:
         (tmp_path / ".cllm").mkdir(exist_ok=True)
         (tmp_path / ".cllm/Cllmfile.yml").write_text(text, encoding="utf-8")
-        place = Place(home=tmp_path, directory=tmp_path / "work", environment=environment)
+        place = Environment(home=tmp_path, directory=tmp_path / "work", environment=environment)
         settings = load_settings(place, CommandLine())
-        opener = ProviderOpener(settings, model=model, report=None, asks_once=True)
+        opener = ProviderFactory(settings, model=model, report=None, asks_once=True)
         return opener.open(opener.find(model))
 
     return open_model

@@ -25,7 +25,7 @@ from cllm.cli.inputs import (
 )
 from cllm.cli.main import EXIT_ERROR
 from cllm.core.errors import UsageError
-from cllm.settings.layers import WORDS, Layered, user_folder
+from cllm.settings.layers import WORDS, LayeredSettings, user_folder
 from cllm.settings.sections import LARGEST_WINDOW
 from cllm.terminal import one_line
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cllm.engine.tool_rounds import ToolBox
     from cllm.providers.local.models import Event
     from cllm.repl.chat import Chat, ChatOptions, Hold
-    from cllm.repl.loop import Reader
+    from cllm.repl.loop import InputReader
     from cllm.repl.screen import Screen
     from cllm.settings.load import Settings
 
@@ -119,7 +119,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 }
 
 
-def _with_variables(layered: Layered, environment: Mapping[str, str]) -> Layered:
+def _with_variables(layered: LayeredSettings, environment: Mapping[str, str]) -> LayeredSettings:
     """Add the variables of other programs below all layers."""
     found, sources = {}, {}
     for name, (key, read) in VARIABLES.items():
@@ -221,7 +221,7 @@ def _tools(app: "App", screen: "Screen") -> "ToolBox | None":
     )
 
 
-def _reader(chat: "Chat", *, has_person: bool) -> "Reader":
+def _reader(chat: "Chat", *, has_person: bool) -> "InputReader":
     """Line editing needs a capable terminal."""
     from cllm.repl.loop import LineReader
     from cllm.repl.screen import NARROWEST

@@ -17,7 +17,7 @@ from cllm.cli.inputs import (
     trust_option,
 )
 from cllm.cli.trust import open_app
-from cllm.core.conversation import Conversation, Summary, SystemRecord
+from cllm.core.conversation import StoredConversation, Summary, SystemRecord
 from cllm.core.errors import BrokenConversationError, StoreError, UsageError
 from cllm.core.message import Document, Image, Message
 from cllm.core.ports import Opening
@@ -113,7 +113,7 @@ def show(line: CommandLine, ref: str) -> None:
         output.warn(notice)
 
 
-def _about_system(conversation: Conversation) -> str:
+def _about_system(conversation: StoredConversation) -> str:
     record = conversation.system_record
     if record is None:
         return "stored, source not recorded" if conversation.system else "not recorded"

@@ -15,7 +15,7 @@ from cllm.doctor import Finding, problem
 from cllm.doctor.provider import check_machine, check_provider
 from cllm.doctor.settings import check_settings
 from cllm.doctor.store import HistoryCheck, check_store
-from cllm.provider_factory import ProviderOpener
+from cllm.provider_factory import ProviderFactory
 from cllm.settings.load import CommandLine
 
 HELP = """Look whether everything is in order: settings, keys, provider, conversations.
@@ -60,7 +60,7 @@ def _findings(*, fix: bool) -> Iterator[Finding]:
         return
     try:
         model = settings.model or DEFAULT_MODEL
-        opener = ProviderOpener(settings, model=model, report=None, asks_once=True)
+        opener = ProviderFactory(settings, model=model, report=None, asks_once=True)
         yield from check_provider(settings, opener, model)
         yield from check_store(settings.store, fix=fix, now=now())
         app = App(settings)

@@ -12,7 +12,7 @@ from cllm.cli import output
 from cllm.cli.inputs import PATH, given_prompt, here
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
-from cllm.settings.layers import Place, user_folder
+from cllm.settings.layers import Environment, user_folder
 from cllm.settings.load import CONVERSATIONS, leads_away, local_folder
 from cllm.settings.trust import TrustLedger
 from cllm.stores.durable import make_folder, write_file
@@ -94,7 +94,7 @@ def _text(options: dict[str, Any]) -> str:
     return text
 
 
-def _folders(options: dict[str, Any], place: Place) -> list[Path]:
+def _folders(options: dict[str, Any], place: Environment) -> list[Path]:
     if options["cllm_path"] is not None:
         if options["everywhere"] or options["locally"]:
             raise UsageError("Give either --cllm-path, or --global and --local.")
@@ -119,7 +119,7 @@ def _needs_file(folder: Path, options: dict[str, Any]) -> bool:
     raise UsageError(f"{path} is there already; replace it with: cllm init --force")
 
 
-def _start_history(place: Place) -> None:
+def _start_history(place: Environment) -> None:
     """The existence of the folder makes it the store."""
     conversations = local_folder(place) / CONVERSATIONS
     if leads_away(conversations, place):

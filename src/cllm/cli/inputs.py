@@ -11,7 +11,7 @@ import click
 from cllm.core.errors import UsageError
 from cllm.files import NotOrdinaryError, TooLargeError, read_ordinary
 from cllm.history.system_prompt import GivenPrompt
-from cllm.settings.load import CommandLine, Place
+from cllm.settings.load import CommandLine, Environment
 
 MAX_PROMPT = 16 * 1024 * 1024
 WIDE_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -32,7 +32,7 @@ cllm_path_option = click.option(
 trust_option = click.option("--trust", is_flag=True, help="Trust the Cllmfiles here, this time.")
 
 
-def here() -> Place:
+def here() -> Environment:
     try:
         directory = Path.cwd()
     except OSError as error:
@@ -46,7 +46,7 @@ def here() -> Place:
         except KeyError as error:
             raise UsageError("There is no home folder; set the variable HOME to one.") from error
     environment = {name: as_text(value) for name, value in os.environ.items()}
-    return Place(home=Path(home), directory=directory, environment=environment)
+    return Environment(home=Path(home), directory=directory, environment=environment)
 
 
 def as_text(word: str) -> str:

@@ -11,7 +11,7 @@ import click
 from cllm.cli import output
 from cllm.cli.inputs import as_text
 from cllm.core.errors import CllmError
-from cllm.terminal import Terminated
+from cllm.terminal import TerminationSignal
 
 ASK = "ask"
 COMMANDS = {
@@ -72,7 +72,7 @@ def run(arguments: Sequence[str]) -> int:
         # A second Ctrl-C must not kill the process while it exits.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return EXIT_INTERRUPTED
-    except Terminated:
+    except TerminationSignal:
         return EXIT_TERMINATED
     except click.ClickException as error:
         output.usage_error(error)

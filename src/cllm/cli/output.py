@@ -13,7 +13,7 @@ import click
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.terminal import PlainAnswer, error_line, escape, make_visible, one_line, protect
+from cllm.terminal import PlainPrinter, error_line, escape, make_visible, one_line, protect
 
 
 def prepare_streams() -> None:
@@ -65,7 +65,7 @@ def _say(line: str) -> None:
         print_exactly(line, err=True)
 
 
-class AnswerPrinter(PlainAnswer):
+class AnswerPrinter(PlainPrinter):
     """Prints an answer. After a failure it is silent, so that the answer is still saved.
 
     `end` raises the error, unless the reader closed the pipe.

@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar, assert_never
 
 from cllm.cli import output
-from cllm.providers.local.models import Advanced, Event, Finished, Said, Started
+from cllm.providers.local.models import (
+    DownloadAdvanced,
+    DownloadFinished,
+    DownloadMessage,
+    DownloadStarted,
+    Event,
+)
 from cllm.terminal import draw_line
 
 WIDTH = 30
@@ -30,20 +36,20 @@ class Progress:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started():
+            case DownloadStarted():
                 self._start(event)
-            case Advanced():
+            case DownloadAdvanced():
                 self._advance(event.done)
-            case Finished():
+            case DownloadFinished():
                 self._clear()
                 output.note(f"Fetched {event.what}.")
-            case Said():
+            case DownloadMessage():
                 self._clear()
                 output.note(event.text)
             case _:
                 assert_never(event)
 
-    def _start(self, event: Started) -> None:
+    def _start(self, event: DownloadStarted) -> None:
         self._total = event.total
         self._began_at = self._clock()
         self._began_with = event.done

@@ -8,16 +8,16 @@ from cllm.cli.trust import trusted_settings
 from cllm.core.errors import UsageError
 from cllm.engine.request import TurnRequest
 from cllm.provider_factory import model_cache
-from cllm.schemas.check import About, SchemaChecker, response_format
+from cllm.schemas.check import SchemaChecker, SchemaOutline, response_format
 from cllm.schemas.load import SchemaCache, SchemaReader
 from cllm.schemas.source import SchemaSource, schema_rules
-from cllm.settings.load import CommandLine, Place
+from cllm.settings.load import CommandLine, Environment
 
 FOLDER = "schemas"
 MOST_NAMES = 10
 
 
-def open_checker(source: SchemaSource, place: Place) -> SchemaChecker:
+def open_checker(source: SchemaSource, place: Environment) -> SchemaChecker:
     """The caller closes the checker."""
     reader = SchemaReader(rules=schema_rules(place.environment), cache=_cache(place))
     schema = reader.read(source)
@@ -51,11 +51,11 @@ def clear_schema_cache() -> None:
     output.print_line(f"Deleted {count} cached schema{'' if count == 1 else 's'}.")
 
 
-def _cache(place: Place) -> SchemaCache:
+def _cache(place: Environment) -> SchemaCache:
     return SchemaCache(model_cache(place).root / FOLDER)
 
 
-def _asks_for(about: About) -> str:
+def _asks_for(about: SchemaOutline) -> str:
     kinds = [about.type] if isinstance(about.type, str) else about.type or []
     asked = " or ".join(kinds) or "any JSON"
     if not about.properties:

@@ -60,7 +60,7 @@ def command(**options: Any) -> None:
 def worker_app() -> "ASGIApp":
     """The application of a worker process, with the options of the first process."""
     from cllm.server.http.app import build
-    from cllm.server.state import open_serving
+    from cllm.server.state import open_server_state
 
     output.prepare_streams()
     options = msgspec.json.decode(os.environ[OPTIONS_VARIABLE])
@@ -68,7 +68,7 @@ def worker_app() -> "ASGIApp":
     options["cllm_path"] = None if path is None else Path(path)
     settings = _settings(options)
     _log_as(settings)
-    return build(open_serving(settings))
+    return build(open_server_state(settings))
 
 
 def _settings(options: dict[str, Any]) -> "Settings":

@@ -9,7 +9,7 @@ from cllm.app import DEFAULT_MODEL
 from cllm.cli import output
 from cllm.cli.trust import trusted_layers
 from cllm.core.secret import without_secrets
-from cllm.settings.layers import CommandLine, Layered, Place, folders
+from cllm.settings.layers import CommandLine, Environment, LayeredSettings, folders
 from cllm.settings.load import Settings, type_settings
 from cllm.settings.trust import looks_secret, masked, without_credentials
 from cllm.stores.registry import without_password
@@ -17,7 +17,7 @@ from cllm.stores.registry import without_password
 WIDTH = 100
 
 
-def show_config(place: Place, line: CommandLine) -> None:
+def show_config(place: Environment, line: CommandLine) -> None:
     layered = trusted_layers(place, line)
     settings = type_settings(layered, place, line)
     secrets = settings.secrets()
@@ -34,7 +34,7 @@ def show_config(place: Place, line: CommandLine) -> None:
             output.print_visibly(f"  {without_secrets(text, secrets)}")
 
 
-def _files(layered: Layered, place: Place, line: CommandLine) -> Iterator[str]:
+def _files(layered: LayeredSettings, place: Environment, line: CommandLine) -> Iterator[str]:
     if layered.files:
         yield from (str(file.path) for file in layered.files)
         return
@@ -42,14 +42,14 @@ def _files(layered: Layered, place: Place, line: CommandLine) -> Iterator[str]:
     yield f"none (looked in {looked})"
 
 
-def _settings(layered: Layered) -> Iterator[str]:
+def _settings(layered: LayeredSettings) -> Iterator[str]:
     yield f"model: {layered.values.get('model') or DEFAULT_MODEL}{_from(layered, 'model')}"
     for key, value in sorted(layered.values.items()):
         if key not in ("model", "variables", "default_system_message"):
             yield from _setting(key, value, layered)
 
 
-def _setting(name: str, value: Any, layered: Layered) -> Iterator[str]:
+def _setting(name: str, value: Any, layered: LayeredSettings) -> Iterator[str]:
     """A line for a value; one per entry for a mapping whose entries have different sources."""
     if isinstance(value, dict) and name not in layered.sources and value:
         for key, inner in value.items():
@@ -66,7 +66,7 @@ def _brief(value: Any) -> str:
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
-def _from(layered: Layered, name: str) -> str:
+def _from(layered: LayeredSettings, name: str) -> str:
     source = layered.source_of(name)
     return " (default)" if source is None else f" ({source})"
 

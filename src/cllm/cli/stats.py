@@ -9,7 +9,7 @@ from cllm.app import App
 from cllm.cli import output
 from cllm.cli.progress import counted
 from cllm.cli.trust import open_app
-from cllm.core.conversation import Conversation, Summary
+from cllm.core.conversation import StoredConversation, Summary
 from cllm.core.errors import (
     BrokenConversationError,
     ConversationNotFoundError,
@@ -50,7 +50,7 @@ async def _report(app: App, ref: str | None) -> CacheReport:
     return report
 
 
-async def _readable(app: App, summary: Summary) -> Conversation | None:
+async def _readable(app: App, summary: Summary) -> StoredConversation | None:
     """None and a warning if only this conversation cannot be read."""
     try:
         return await app.store.load(summary.id)

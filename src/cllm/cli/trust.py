@@ -13,7 +13,7 @@ from cllm.cli import output
 from cllm.cli.inputs import here
 from cllm.core.errors import UntrustedFileError, UsageError
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile
-from cllm.settings.layers import CommandLine, Layered, Place, read_files, user_folder
+from cllm.settings.layers import CommandLine, Environment, LayeredSettings, read_files, user_folder
 from cllm.settings.load import Settings, load_layers, type_settings
 from cllm.settings.trust import TrustLedger, masked, parts_to_trust
 from cllm.terminal import fits_on_screen, make_visible
@@ -56,11 +56,11 @@ def _part_lines(file: Cllmfile) -> list[str]:
     return [f"  {key}: {masked(key, value)}" for key, value in parts_to_trust(file).items()]
 
 
-def trusted_settings(place: Place, line: CommandLine) -> Settings:
+def trusted_settings(place: Environment, line: CommandLine) -> Settings:
     return printed_settings(trusted_layers(place, line), place, line)
 
 
-def printed_settings(layered: Layered, place: Place, line: CommandLine) -> Settings:
+def printed_settings(layered: LayeredSettings, place: Environment, line: CommandLine) -> Settings:
     """The settings of these layers; prints their notices."""
     settings = type_settings(layered, place, line)
     for notice in settings.notices:
@@ -74,7 +74,7 @@ def open_app(line: CommandLine) -> "App":
     return App(trusted_settings(here(), line))
 
 
-def trusted_layers(place: Place, line: CommandLine) -> Layered:
+def trusted_layers(place: Environment, line: CommandLine) -> LayeredSettings:
     asked: set[str | None] = set()
     while True:
         try:
@@ -85,7 +85,7 @@ def trusted_layers(place: Place, line: CommandLine) -> Layered:
             asked.add(error.path)
 
 
-def _person_trusts(place: Place, line: CommandLine, error: UntrustedFileError) -> bool:
+def _person_trusts(place: Environment, line: CommandLine, error: UntrustedFileError) -> bool:
     """Show the keys in question, and trust exactly those if the person agrees."""
     if not sys.stderr.isatty():
         return False

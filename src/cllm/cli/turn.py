@@ -38,19 +38,19 @@ from cllm.core.reply import (
     Verbatim,
 )
 from cllm.engine.request import (
-    TurnBegan,
     TurnEnded,
     TurnEvent,
     TurnInput,
     TurnPolicy,
     TurnRequest,
+    TurnStarted,
     TurnTarget,
     TurnWaits,
 )
-from cllm.engine.tool_rounds import RoundEnded, ToolBox
-from cllm.settings.load import CommandLine, Place
+from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
+from cllm.settings.load import CommandLine, Environment
 from cllm.settings.sections import exec_command
-from cllm.terminal import Terminated
+from cllm.terminal import TerminationSignal
 
 PATIENT_PRESSES = 2
 PATIENT_SECONDS = 1.0
@@ -77,7 +77,7 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
     confirm_commands: bool = False
 
 
-def ask(place: Place, line: CommandLine, options: AskOptions) -> None:
+def ask(place: Environment, line: CommandLine, options: AskOptions) -> None:
     settings = trusted_settings(place, line)
     log = None
     if settings.verbosity > 0 or settings.log_file is not None:
@@ -178,7 +178,7 @@ async def _take_turn(
                 if screen.answer.failure is not None and request.policy.create is None:
                     break
     except asyncio.CancelledError:
-        raise (KeyboardInterrupt if stop.number == signal.SIGINT else Terminated) from None
+        raise (KeyboardInterrupt if stop.number == signal.SIGINT else TerminationSignal) from None
     finally:
         try:
             screen.answer.end()
@@ -201,7 +201,7 @@ class _Screen:
         match event:
             case TurnWaits():
                 output.note(f"Waiting for another turn in '{event.conversation}' to end.")
-            case TurnBegan():
+            case TurnStarted():
                 self._announce(event)
             case Noticed():
                 output.warn(event.notice)
@@ -210,7 +210,7 @@ class _Screen:
                     self.answer.write(event.text)
             case TurnEnded():
                 self._end(event.reply)
-            case RoundEnded():
+            case ToolRoundEnded():
                 self.answer.break_line()
             case ThinkingDelta() | ToolCallDelta() | PartAdded() | Verbatim() | ReplyFinished():
                 pass
@@ -226,7 +226,7 @@ class _Screen:
         elif self._at_the_end:
             self.answer.write(reply.message.text)
 
-    def _announce(self, event: TurnBegan) -> None:
+    def _announce(self, event: TurnStarted) -> None:
         if self._app.settings.model is None and event.model == DEFAULT_MODEL:
             self._hint_once()
         for notice in event.prompt.notices:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from time import monotonic
 
 from cllm.core.reply import Noticed
-from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnWaits
-from cllm.engine.tool_rounds import RoundEnded
+from cllm.engine.request import TurnEnded, TurnEvent, TurnStarted, TurnWaits
+from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.logs import EVERYTHING, configure, log
 from cllm.settings.load import Settings
 from cllm.stores.registry import without_password
@@ -33,17 +33,17 @@ class _TurnLog:
         match event:
             case TurnWaits():
                 log("turn", logging.INFO, "waiting", conversation=event.conversation)
-            case TurnBegan():
+            case TurnStarted():
                 self._began_with(event)
             case Noticed():
                 notice = event.notice
                 log("turn", logging.WARNING, notice.message, code=notice.code, path=notice.path)
-            case RoundEnded():
+            case ToolRoundEnded():
                 log("turn", logging.INFO, "tools used", calls=len(event.results))
             case TurnEnded():
                 self._ended_with(event)
 
-    def _began_with(self, event: TurnBegan) -> None:
+    def _began_with(self, event: TurnStarted) -> None:
         prompt = event.prompt
         log(
             "turn",

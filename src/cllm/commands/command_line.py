@@ -35,12 +35,12 @@ UNSUPPORTED = {
 }
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class CommandEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path
     environment: Mapping[str, str]
 
 
-class RefusedError(ValueError):
+class CommandRefusedError(ValueError):
     """The text is the reason that the model reads."""
 
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from cllm.commands.command_line import WILDCARDS, RefusedError, split_names
-from cllm.commands.options import Argument, Arguments, Parsed, option_table
+from cllm.commands.command_line import WILDCARDS, CommandRefusedError, split_names
+from cllm.commands.options import Argument, Arguments, ParsedOptions, option_table
 from cllm.commands.paths import exists
 
 # Excludes every hidden file and everything in a hidden folder, at any depth.
@@ -116,7 +116,9 @@ def check_git(arguments: Arguments) -> tuple[str, ...]:
         spelled=frozenset(index - 1 for index in arguments.spelled if index),
     )
     end = rest.index("--") if "--" in rest else len(rest)
-    parsed = Parsed(rest[:end], option_table(command.options), inner.spelled, program=inner.program)
+    parsed = ParsedOptions(
+        rest[:end], option_table(command.options), inner.spelled, program=inner.program
+    )
     texts, revisions, paths = _divide_git_operands(command, inner, parsed)
     paths += [Argument(text=rest[index], index=index) for index in range(end + 1, len(rest))]
     for path in paths:
@@ -132,7 +134,7 @@ def check_git(arguments: Arguments) -> tuple[str, ...]:
 
 
 def _divide_git_operands(
-    command: _Command, arguments: Arguments, parsed: Parsed
+    command: _Command, arguments: Arguments, parsed: ParsedOptions
 ) -> tuple[list[str], list[str], list[Argument]]:
     """Texts, revisions and paths."""
     operands = list(parsed.operands)
@@ -160,7 +162,9 @@ def _check_git_path(arguments: Arguments, path: Argument) -> None:
     """Refuse magic pathspecs, and `..`, which git resolves without following links."""
     if arguments.guarded and path.index not in arguments.spelled:
         if path.text.startswith(":") or ".." in PurePath(path.text).parts:
-            raise RefusedError(f"`{path.text}` is not allowed; name a path without `:` and `..`.")
+            raise CommandRefusedError(
+                f"`{path.text}` is not allowed; name a path without `:` and `..`."
+            )
         arguments.check_path(path)
 
 
@@ -169,7 +173,7 @@ def _git_revision(arguments: Arguments, operand: Argument) -> str:
     if not arguments.guarded or operand.index in arguments.spelled:
         return operand.text
     if ":" in operand.text:
-        raise RefusedError(f"`{operand.text}` is not allowed; name a revision without `:`.")
+        raise CommandRefusedError(f"`{operand.text}` is not allowed; name a revision without `:`.")
     if arguments.program == "git rev-parse" or operand.text.endswith(("^!", "^@", "^-")):
         return operand.text
     sides = _RANGE.split(operand.text)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from cllm.commands.command_line import RefusedError
+from cllm.commands.command_line import CommandRefusedError
 from cllm.commands.paths import require_visible
 
 Value = Literal["none", "text", "path", "optional", "attached", "separate"]
@@ -38,7 +38,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     def refuse(self, operands: Sequence[Argument]) -> None:
         wrong = [operand.text for operand in operands if operand.index not in self.spelled]
         if wrong:
-            raise RefusedError(f"`{self.program}` may not be called with `{wrong[0]}`.")
+            raise CommandRefusedError(f"`{self.program}` may not be called with `{wrong[0]}`.")
 
 
 @cache
@@ -62,7 +62,7 @@ def option_table(specification: str) -> dict[str, Value]:
     return table
 
 
-class Parsed:
+class ParsedOptions:
     """Options and operands. `unlisted`: the settings contain an option that is not in the table."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Parsed:
     def _take_next_value(self, name: str, kind: Value) -> None:
         self._at += 1
         if self._at == len(self._words):
-            raise RefusedError(f"`{self._program} {name}` has no value.")
+            raise CommandRefusedError(f"`{self._program} {name}` has no value.")
         self.options.append(self._words[self._at])
         self._take_value(kind, self._words[self._at])
 
@@ -146,7 +146,7 @@ class Parsed:
 
     def _take_unlisted(self, word: str) -> None:
         if self._at not in self._spelled:
-            raise RefusedError(
+            raise CommandRefusedError(
                 f"`{self._program}` may not have the option `{word}`: only options that are known "
                 "to write nothing, run nothing and show no hidden files are allowed."
             )

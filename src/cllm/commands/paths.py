@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 
-from cllm.commands.command_line import RefusedError, Surroundings, Word
+from cllm.commands.command_line import CommandEnvironment, CommandRefusedError, Word
 
 MAX_VISITED = 10_000
 # Unlike the methods of Path, these return False for a path that cannot be read.
@@ -14,7 +14,7 @@ exists, is_folder, is_file = os.path.exists, os.path.isdir, os.path.isfile
 
 def require_visible(word: str, directory: Path) -> None:
     if not is_visible(word, directory):
-        raise RefusedError(
+        raise CommandRefusedError(
             f"`{word}` is outside of this folder or hidden; only visible files in this folder "
             "may be used."
         )
@@ -60,7 +60,7 @@ def expand(word: Word, directory: Path) -> tuple[str, ...]:
         return (word.text,)
     segments = word.pattern.split("/")
     if segments[0] == "" or ".." in segments:
-        raise RefusedError(f"the wildcard `{word.text}` must stay in this folder.")
+        raise CommandRefusedError(f"the wildcard `{word.text}` must stay in this folder.")
     names = [""]
     visited = 0
     for number, segment in enumerate(segments, start=1):
@@ -70,7 +70,7 @@ def expand(word: Word, directory: Path) -> tuple[str, ...]:
             for entry in _list_folder(directory / name, segment):
                 visited += 1
                 if visited > MAX_VISITED:
-                    raise RefusedError(f"the wildcard `{word.text}` matches too many files.")
+                    raise CommandRefusedError(f"the wildcard `{word.text}` matches too many files.")
                 path = f"{name}/{entry}" if name else entry
                 if is_visible(path, directory) and (is_last or is_folder(directory / path)):
                     found.append(path)
@@ -93,7 +93,7 @@ def _list_folder(folder: Path, segment: str) -> Iterator[str]:
         return
 
 
-def find_program(name: str, surroundings: Surroundings) -> Path | None:
+def find_program(name: str, surroundings: CommandEnvironment) -> Path | None:
     """Ignores relative entries of PATH."""
     if "/" in name:
         path = surroundings.directory / name

@@ -14,13 +14,13 @@ from pathlib import Path, PurePath
 import msgspec
 
 from cllm.commands.command_line import (
+    CommandEnvironment,
     CommandLineError,
+    CommandRefusedError,
     Invocation,
     Pipeline,
     Plan,
-    RefusedError,
     SimpleCommand,
-    Surroundings,
     Word,
     parse_line,
     shell_plan,
@@ -90,11 +90,11 @@ class _Match(msgspec.Struct, frozen=True, kw_only=True):
     guarded: bool = True
 
 
-class DeniedError(RefusedError):
+class DeniedError(CommandRefusedError):
     """`deny` comes before every other rule."""
 
 
-def judge(line: str, rules: CommandRules, surroundings: Surroundings) -> Verdict:
+def judge(line: str, rules: CommandRules, surroundings: CommandEnvironment) -> Verdict:
     """Apply `deny`, then judge each simple command, then compare the line word for word."""
     line = line.strip()
     try:
@@ -102,7 +102,7 @@ def judge(line: str, rules: CommandRules, surroundings: Surroundings) -> Verdict
         if ANY in rules.entries and not rules.deny and line:
             return Verdict(plan=shell_plan(line))
         return Verdict(plan=_build_plan(line, rules, surroundings))
-    except RefusedError as error:
+    except CommandRefusedError as error:
         if _is_listed(line, rules) and not isinstance(error, DeniedError):
             return Verdict(plan=shell_plan(line))
         return Verdict(reason=str(error))
@@ -115,13 +115,13 @@ def _is_listed(line: str, rules: CommandRules) -> bool:
     return all(word.pattern is None for word in _entry_words(line))
 
 
-def _build_plan(line: str, rules: CommandRules, surroundings: Surroundings) -> Plan:
+def _build_plan(line: str, rules: CommandRules, surroundings: CommandEnvironment) -> Plan:
     if len(line) > MAX_LINE:
-        raise RefusedError(f"the line is longer than {MAX_LINE} characters.")
+        raise CommandRefusedError(f"the line is longer than {MAX_LINE} characters.")
     try:
         parsed = parse_line(line)
     except CommandLineError as error:
-        raise RefusedError(
+        raise CommandRefusedError(
             f"the line has {error}, which is not supported; request simple commands joined by "
             "`;`, `&&`, `||` or `|`."
         ) from None
@@ -131,7 +131,9 @@ def _build_plan(line: str, rules: CommandRules, surroundings: Surroundings) -> P
         for command in pipeline.commands
     ]
     if len(commands) > MAX_COMMANDS or sum(len(words) for _, words in commands) > MAX_WORDS:
-        raise RefusedError(f"the line has more than {MAX_COMMANDS} commands or {MAX_WORDS} words.")
+        raise CommandRefusedError(
+            f"the line has more than {MAX_COMMANDS} commands or {MAX_WORDS} words."
+        )
     for command, words in commands if rules.deny else ():
         _refuse_denied(command.text, words, rules.deny, surroundings)
     ready = iter([_invocation(one, words, rules, surroundings) for one, words in commands])
@@ -148,25 +150,25 @@ def _invocation(
     command: SimpleCommand,
     words: tuple[str, ...],
     rules: CommandRules,
-    surroundings: Surroundings,
+    surroundings: CommandEnvironment,
 ) -> Invocation:
     path = find_program(words[0], surroundings)
     if path is None:
-        raise RefusedError(f"there is no program `{words[0]}`.")
+        raise CommandRefusedError(f"there is no program `{words[0]}`.")
     name = _program_name(words[0], surroundings)
     match = _find_match((name, *words[1:]), rules)
     if match is None:
-        raise RefusedError(f"`{command.text}` is not among the allowed commands.")
+        raise CommandRefusedError(f"`{command.text}` is not among the allowed commands.")
     arguments = _check_command(name, words, match, surroundings)
     return Invocation(
         path=str(path), arguments=arguments, stdout=command.stdout, stderr=command.stderr
     )
 
 
-def _expand(command: SimpleCommand, surroundings: Surroundings) -> tuple[str, ...]:
+def _expand(command: SimpleCommand, surroundings: CommandEnvironment) -> tuple[str, ...]:
     program, *rest = command.words
     if program.pattern is not None:
-        raise RefusedError(f"`{program.text}` is a wildcard; write the program's name.")
+        raise CommandRefusedError(f"`{program.text}` is a wildcard; write the program's name.")
     words = [program.text]
     # cllm adds this option itself.
     if program.text == "git" and rest and rest[0].text == "--no-pager":
@@ -174,11 +176,11 @@ def _expand(command: SimpleCommand, surroundings: Surroundings) -> tuple[str, ..
     for word in rest:
         words += expand(word, surroundings.directory)
         if len(words) > MAX_WORDS:
-            raise RefusedError(f"the line has more than {MAX_WORDS} words.")
+            raise CommandRefusedError(f"the line has more than {MAX_WORDS} words.")
     return tuple(words)
 
 
-def _program_name(written: str, surroundings: Surroundings) -> str:
+def _program_name(written: str, surroundings: CommandEnvironment) -> str:
     """The name in PATH, if it is the same file."""
     base = PurePath(written).name
     if base == written:
@@ -239,7 +241,7 @@ def _entry_words(entry: str) -> tuple[Word, ...]:
 
 
 def _check_command(
-    name: str, words: tuple[str, ...], match: _Match, surroundings: Surroundings
+    name: str, words: tuple[str, ...], match: _Match, surroundings: CommandEnvironment
 ) -> tuple[str, ...]:
     _refuse_indirect(name, match, find_program(name, surroundings))
     arguments = Arguments(
@@ -252,12 +254,14 @@ def _check_command(
     if is_known(name, arguments.words) and not (match.takes_options and match.guarded):
         return (words[0], *check_arguments(arguments))
     if name == "git" and words[1:2] and words[1].startswith("-") and 1 not in match.spelled:
-        raise RefusedError(f"`git {words[1]}` is not allowed; start with a git command.")
+        raise CommandRefusedError(f"`git {words[1]}` is not allowed; start with a git command.")
     if match.guarded:
         if "/" in name and 0 not in match.spelled:
             require_visible(name, surroundings.directory)
         if name == "git" and 1 not in match.spelled:
-            raise RefusedError(f"`git {' '.join(words[1:2])}` is not among the allowed commands.")
+            raise CommandRefusedError(
+                f"`git {' '.join(words[1:2])}` is not among the allowed commands."
+            )
         _check_unknown(arguments, match)
     return words
 
@@ -268,17 +272,17 @@ def _refuse_indirect(name: str, match: _Match, path: Path | None) -> None:
         bases.add(path.resolve().name.lower())
     names = bases | {_VERSION.sub("", base) for base in bases}
     if names & WRAPPERS or any(base.startswith("ld-linux") for base in bases):
-        raise RefusedError(
+        raise CommandRefusedError(
             f"`{name}` runs other commands; it is allowed only in a line that the settings "
             "contain word for word."
         )
     if names & ARCHIVERS and match.guarded:
-        raise RefusedError(
+        raise CommandRefusedError(
             f"`{name}` shows hidden files; it is allowed only in a line that the settings contain "
             "word for word."
         )
     if names & INTERPRETERS and not match.names_script:
-        raise RefusedError(
+        raise CommandRefusedError(
             f"`{name}` runs code; it is allowed only where the settings name the script."
         )
 
@@ -290,11 +294,11 @@ def _check_unknown(arguments: Arguments, match: _Match) -> None:
             continue
         is_option = word.startswith("-") and word != "-"
         if is_option and not match.takes_options:
-            raise RefusedError(
+            raise CommandRefusedError(
                 f"the option `{word}` of `{arguments.program}` is not in the allowed commands."
             )
         if "file:" in word.lower():
-            raise RefusedError(f"`{word}` is not allowed; name a path.")
+            raise CommandRefusedError(f"`{word}` is not allowed; name a path.")
         for value in _find_values(word) if is_option else (word, word.partition("=")[2]):
             require_visible(value.removeprefix("@"), arguments.directory)
 
@@ -317,7 +321,7 @@ def _refuse_denied_text(line: str, patterns: Sequence[str]) -> None:
 
 
 def _refuse_denied(
-    text: str, words: tuple[str, ...], patterns: Sequence[str], surroundings: Surroundings
+    text: str, words: tuple[str, ...], patterns: Sequence[str], surroundings: CommandEnvironment
 ) -> None:
     """Refuse a command in any spelling of its program and paths."""
     programs = _program_spellings(words[0], surroundings)
@@ -338,7 +342,7 @@ def _refuse_denied(
             raise DeniedError(f"`{text}` is denied by the settings.")
 
 
-def _program_spellings(written: str, surroundings: Surroundings) -> set[str]:
+def _program_spellings(written: str, surroundings: CommandEnvironment) -> set[str]:
     spelled = {written, PurePath(written).name}
     path = find_program(written, surroundings)
     if path is not None:
@@ -346,7 +350,7 @@ def _program_spellings(written: str, surroundings: Surroundings) -> set[str]:
     return spelled
 
 
-def _is_same_program(pattern: str, written: str, surroundings: Surroundings) -> bool:
+def _is_same_program(pattern: str, written: str, surroundings: CommandEnvironment) -> bool:
     denied = find_program(pattern, surroundings)
     requested = find_program(written, surroundings)
     if denied is None or requested is None or denied.resolve().name in MULTI_CALL:

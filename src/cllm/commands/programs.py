@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from cllm.commands import git
-from cllm.commands.command_line import WILDCARDS, RefusedError, split_names
-from cllm.commands.options import Argument, Arguments, Parsed, option_table
+from cllm.commands.command_line import WILDCARDS, CommandRefusedError, split_names
+from cllm.commands.options import Argument, Arguments, ParsedOptions, option_table
 from cllm.commands.paths import exists
 
 # `input`: paths, where `-` is the standard input. `file`: at most one of these. `pattern`: one
@@ -204,11 +204,13 @@ def _check_program(arguments: Arguments) -> tuple[str, ...]:
     if program.operands == "any":
         return arguments.words
     options = program.options if arguments.guarded else f"{program.options} {program.hidden}"
-    parsed = Parsed(
+    parsed = ParsedOptions(
         arguments.words, option_table(options), arguments.spelled, program=arguments.program
     )
     if program.needs and parsed.names.isdisjoint(program.needs):
-        raise RefusedError(f"`{arguments.program}` is allowed with `{program.needs[0]}` only.")
+        raise CommandRefusedError(
+            f"`{arguments.program}` is allowed with `{program.needs[0]}` only."
+        )
     # tar reads an archive from standard input with `-f -`.
     reads_stdin = program.operands in ("input", "file", "pattern") or arguments.program == "tar"
     for path in (*parsed.paths, *_find_paths(program, arguments, parsed)):
@@ -225,11 +227,11 @@ def _check_program(arguments: Arguments) -> tuple[str, ...]:
     return (*program.always, *parsed.options, *added, *separator, *operands)
 
 
-def _find_paths(program: Program, arguments: Arguments, parsed: Parsed) -> list[Argument]:
+def _find_paths(program: Program, arguments: Arguments, parsed: ParsedOptions) -> list[Argument]:
     operands = parsed.operands
     match program.operands:
         case "file" if len(operands) > 1:
-            raise RefusedError(f"`{arguments.program}` takes at most 1 file here.")
+            raise CommandRefusedError(f"`{arguments.program}` takes at most 1 file here.")
         case "paths" | "input" | "file":
             return operands
         case "pattern":
@@ -247,7 +249,9 @@ def _find_paths(program: Program, arguments: Arguments, parsed: Parsed) -> list[
             # unzip would expand wildcards and complete the name by itself.
             files = [one for one in operands if exists(arguments.directory / one.text)]
             if len(operands) != 1 or not files or not WILDCARDS.isdisjoint(operands[0].text):
-                raise RefusedError(f"`{arguments.program}` takes the name of one archive here.")
+                raise CommandRefusedError(
+                    f"`{arguments.program}` takes the name of one archive here."
+                )
             return operands
         case "text" | "any":
             pass
@@ -303,12 +307,12 @@ def _check_find(arguments: Arguments) -> tuple[str, ...]:
         depth += {"(": 1, ")": -1}.get(words[at], 0)
         # A parenthesis that closes nothing would end the one around the whole expression.
         if count is None or at + count >= len(words) or depth < 0:
-            raise RefusedError(f"`find` may not have `{words[at]}` here.")
+            raise CommandRefusedError(f"`find` may not have `{words[at]}` here.")
         taken = words[at : at + 1 + count]
         (limits if words[at] in _FIND_LIMITS else expression).extend(taken)
         at += 1 + count
     if depth:
-        raise RefusedError("`find` has a parenthesis that is not closed.")
+        raise CommandRefusedError("`find` has a parenthesis that is not closed.")
     if not arguments.guarded:
         return words
     wrapped = ("(", *expression, ")") if expression else ()

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from cllm.commands.command_line import Invocation, Pipeline, Plan, Surroundings, shell_plan
+from cllm.commands.command_line import CommandEnvironment, Invocation, Pipeline, Plan, shell_plan
 from cllm.core.context import CommandOutcome, ContextCommand, OutcomeState
 
 MAX_OUTPUT_BYTES = 256 * 1024
@@ -20,7 +20,7 @@ GRACE = 0.2
 
 
 async def run_commands(
-    commands: Sequence[ContextCommand], surroundings: Surroundings
+    commands: Sequence[ContextCommand], surroundings: CommandEnvironment
 ) -> tuple[CommandOutcome, ...]:
     """Run all commands at the same time, each in a shell."""
     plans = [(command, shell_plan(command.command)) for command in commands]
@@ -28,14 +28,14 @@ async def run_commands(
 
 
 async def run_plan(
-    command: ContextCommand, plan: Plan, surroundings: Surroundings
+    command: ContextCommand, plan: Plan, surroundings: CommandEnvironment
 ) -> CommandOutcome:
     (outcome,) = await _run_plans([(command, plan)], surroundings)
     return outcome
 
 
 async def _run_plans(
-    plans: Sequence[tuple[ContextCommand, Plan]], surroundings: Surroundings
+    plans: Sequence[tuple[ContextCommand, Plan]], surroundings: CommandEnvironment
 ) -> tuple[CommandOutcome, ...]:
     running = [_Running(command, plan, surroundings) for command, plan in plans]
     work = asyncio.ensure_future(asyncio.to_thread(_read_all, running))
@@ -67,7 +67,9 @@ def _read_all(running: Sequence["_Running"]) -> None:
 class _Running:
     """`state` is None while the plan runs."""
 
-    def __init__(self, command: ContextCommand, plan: Plan, surroundings: Surroundings) -> None:
+    def __init__(
+        self, command: ContextCommand, plan: Plan, surroundings: CommandEnvironment
+    ) -> None:
         self.state: OutcomeState | None = None
         self._command = command
         self._surroundings = surroundings

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from cllm.commands.command_line import Plan, Surroundings
+from cllm.commands.command_line import CommandEnvironment, Plan
 from cllm.commands.permission import READ_SET, CommandRules, judge
 from cllm.commands.programs import READERS
 from cllm.core.context import CommandOutcome, ContextCommand
@@ -15,18 +15,18 @@ from cllm.core.secret import without_secrets
 TOOL = "execute_bash_command"
 MAX_SHOWN = 64 * 1024
 
-RunPlan = Callable[[ContextCommand, Plan, Surroundings], Awaitable[CommandOutcome]]
+RunPlan = Callable[[ContextCommand, Plan, CommandEnvironment], Awaitable[CommandOutcome]]
 Confirm = Callable[[str, str], Awaitable[bool]]
 Report = Callable[[str], None]
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class OfferedCommand(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     description: str = ""
 
 
 class CommandSettings(msgspec.Struct, frozen=True, kw_only=True):
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[OfferedCommand, ...] = ()
     rules: CommandRules = CommandRules()
     confirm: bool = False
     timeout: float = 30.0
@@ -48,7 +48,7 @@ class CommandTool:
         self,
         settings: CommandSettings,
         *,
-        surroundings: Surroundings,
+        surroundings: CommandEnvironment,
         run: RunPlan,
         confirm: Confirm | None,
         report: Report,

@@ -122,7 +122,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation: the turns of its default path, and their variants.
 
     `first_sequence` is the number of the first message in `turns`: more than 1 if only the end was

@@ -54,7 +54,7 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
     raw: dict[str, Any] | None = None
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """None is an absent field."""
 
     max_tokens: int | None = None

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 from cllm import __version__
 from cllm.core.errors import CllmError, ProviderError
 from cllm.doctor import Finding, ok, problem
-from cllm.provider_factory import ProviderOpener, model_cache
+from cllm.provider_factory import ProviderFactory, model_cache
 from cllm.providers.http.transport import proxy_for, shown
 from cllm.providers.local.models import resolve
-from cllm.providers.registry import LOCAL, ROWS, ServedModel
+from cllm.providers.registry import LOCAL, ROWS, ResolvedModel
 from cllm.settings.load import Settings
 
 MODEL, KEY, REACH = "model", "key", "provider"
@@ -37,7 +37,7 @@ EXTRAS = {
 }
 
 
-def check_provider(settings: Settings, opener: ProviderOpener, model: str) -> Iterator[Finding]:
+def check_provider(settings: Settings, opener: ProviderFactory, model: str) -> Iterator[Finding]:
     try:
         served = opener.find(model)
         access = opener.access(served.provider)
@@ -59,7 +59,7 @@ def check_provider(settings: Settings, opener: ProviderOpener, model: str) -> It
         yield _reach(served.provider, access.address)
 
 
-def _local(settings: Settings, served: ServedModel) -> Finding:
+def _local(settings: Settings, served: ResolvedModel) -> Finding:
     if _version(EXTRAS["local"]) is None:
         advice = "install it with: pip install 'cllm[local]'"
         return problem(REACH, f"local models need what is not installed; {advice}")
@@ -76,7 +76,7 @@ def _local(settings: Settings, served: ServedModel) -> Finding:
     return ok(REACH, f"the model is not here yet; its first use fetches {size}.")
 
 
-def _key(opener: ProviderOpener, name: str) -> Finding:
+def _key(opener: ProviderFactory, name: str) -> Finding:
     try:
         if opener.has_key(name):
             return ok(KEY, f"a key for '{name}' is set.")
@@ -86,7 +86,7 @@ def _key(opener: ProviderOpener, name: str) -> Finding:
     return ok(KEY, f"'{name}' {needs}.")
 
 
-def _bedrock(opener: ProviderOpener, served: ServedModel) -> Finding:
+def _bedrock(opener: ProviderFactory, served: ResolvedModel) -> Finding:
     async def look() -> None:
         provider = opener.open(served)
         try:

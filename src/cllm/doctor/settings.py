@@ -8,7 +8,7 @@ from typing import Any
 from cllm.core.errors import CllmError, SettingsError
 from cllm.doctor import Finding, fixed, ok, problem, reason_of, warning
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile, variables_in
-from cllm.settings.layers import CommandLine, Place, folders, layer_up
+from cllm.settings.layers import CommandLine, Environment, folders, layer_up
 from cllm.settings.load import Settings, check_trust, type_settings
 from cllm.settings.sections import KNOWN_KEYS
 from cllm.settings.trust import parts_to_trust
@@ -19,7 +19,7 @@ PREFIX = "Configuration error: "
 
 
 def check_settings(
-    place: Place, line: CommandLine, *, fix: bool
+    place: Environment, line: CommandLine, *, fix: bool
 ) -> tuple[list[Finding], Settings | None]:
     """Check every Cllmfile that applies here; return also the settings of the valid ones."""
     findings: list[Finding] = []

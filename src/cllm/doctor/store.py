@@ -11,20 +11,20 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from cllm.core.conversation import Conversation, Summary
+from cllm.core.conversation import StoredConversation, Summary
 from cllm.core.errors import CllmError, StoreError
 from cllm.core.message import Dialect, plain_message
 from cllm.core.ports import Page
 from cllm.doctor import Finding, fixed, ok, problem, reason_of, some, warning
-from cllm.history.repair import Repaired, repair
+from cllm.history.repair import RepairResult, repair
 from cllm.history.rules import Profile, profile_for
-from cllm.provider_factory import ProviderOpener
-from cllm.providers.history import named_profile
+from cllm.provider_factory import ProviderFactory
+from cllm.providers.history import find_profile
 from cllm.stores.json.folder import LOCKS, SUFFIX
 from cllm.stores.locks import is_held
 from cllm.wire.convert import spoken_for
 from cllm.wire.errors import MalformedError
-from cllm.wire.messages import Spoken
+from cllm.wire.messages import OutgoingMessage
 
 CHECK = "store"
 JSON = "json:"
@@ -151,14 +151,14 @@ def _restrict(path: Path) -> None:
         os.close(fd)
 
 
-Load = Callable[[str], Conversation]
+Load = Callable[[str], StoredConversation]
 Rules = tuple[Dialect, Profile]
 
 
 class HistoryCheck:
     """Checks conversations. `model` is for those that name none."""
 
-    def __init__(self, opener: ProviderOpener, *, model: str, store: str) -> None:
+    def __init__(self, opener: ProviderFactory, *, model: str, store: str) -> None:
         self._opener = opener
         self._model = model
         self._locks = Path(store.removeprefix(JSON)) / LOCKS if store.startswith(JSON) else None
@@ -203,7 +203,7 @@ class HistoryCheck:
             first_notice = judged.notices[0].message
             yield warning(HISTORIES, f"'{ref}' will be mended when it is sent: {first_notice}")
 
-    def _was_interrupted(self, conversation: Conversation) -> bool:
+    def _was_interrupted(self, conversation: StoredConversation) -> bool:
         turns = conversation.turns + conversation.variants
         if self._locks is None or all(turn.state != "running" for turn in turns):
             return False
@@ -216,13 +216,13 @@ class HistoryCheck:
             access = self._opener.access(served.provider)
             dialect = DIALECTS.get(access.kind, "openai")
             if access.profile is not None:
-                return dialect, named_profile(access.profile)
+                return dialect, find_profile(access.profile)
         except CllmError as error:
             return str(error)
         return dialect, profile_for(dialect, served.name)
 
 
-def _judge(conversation: Conversation, rules: Rules) -> Repaired[Spoken]:
+def _judge(conversation: StoredConversation, rules: Rules) -> RepairResult[OutgoingMessage]:
     turns = (turn for turn in conversation.turns if turn.is_history)
     messages = [message for turn in turns for message in turn.messages]
     # Where a history may not contain a system message, it is sent with the system prompt.
@@ -238,6 +238,6 @@ def _judge(conversation: Conversation, rules: Rules) -> Repaired[Spoken]:
     return repair(
         [*spoken, NEXT],
         profile,
-        make=lambda role, parts: Spoken(role=role, parts=parts),
+        make=lambda role, parts: OutgoingMessage(role=role, parts=parts),
         places=places,
     )

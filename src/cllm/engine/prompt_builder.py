@@ -2,15 +2,15 @@
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn, WindowRecord
+from cllm.core.conversation import StoredConversation, Turn, WindowRecord
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Prompt
-from cllm.engine.prompt_history import Log, Served, begin_alike
+from cllm.engine.prompt_history import ModelContext, PromptHistory, begin_alike
 from cllm.engine.request import Attempt, TurnRequest
 from cllm.engine.tool_rounds import ToolBox
 from cllm.history.system_prompt import with_context
-from cllm.window.plan import View, plan_window
+from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, Strategy
 from cllm.window.summary import summary_turn
 from cllm.window.tokens import weigh_text, weights_for
@@ -20,7 +20,7 @@ TRIMMED = "Trimmed old messages to fit context window"
 
 
 def windowed_prompt(
-    conversation: Conversation | None, request: TurnRequest, attempt: Attempt
+    conversation: StoredConversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
     prompt = whole_prompt(conversation, request, attempt)
     if request.policy.window is None:
@@ -36,7 +36,7 @@ def windowed_prompt(
 
 
 def whole_prompt(
-    conversation: Conversation | None, request: TurnRequest, attempt: Attempt
+    conversation: StoredConversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
     """Assemble the prompt with all messages, or those before `request.policy.place`."""
     turns = () if conversation is None else conversation.history(before=request.policy.place)
@@ -80,7 +80,7 @@ def whole_prompt(
     )
 
 
-def model_of(conversation: Conversation | None, request: TurnRequest) -> str:
+def model_of(conversation: StoredConversation | None, request: TurnRequest) -> str:
     stored = None if conversation is None else conversation.model
     return stored or request.target.model
 
@@ -117,7 +117,7 @@ def _foreign(turns: tuple[Turn, ...], new: int, new_for: str, model: str) -> fro
 
 
 def _fixed_model_notices(
-    conversation: Conversation | None, request: TurnRequest
+    conversation: StoredConversation | None, request: TurnRequest
 ) -> tuple[Notice, ...]:
     if conversation is None or not request.target.model_is_explicit:
         return ()
@@ -132,10 +132,10 @@ def _fixed_model_notices(
 
 def cut_to_window(
     prompt: Prompt,
-    conversation: Conversation | None,
+    conversation: StoredConversation | None,
     strategy: Strategy,
     *,
-    served: Served,
+    served: ModelContext,
     place: str | None = None,
     tools: ToolBox | None = None,
 ) -> Prompt:
@@ -143,7 +143,7 @@ def cut_to_window(
 
     Raises WindowTooSmallError if the messages that have to be sent do not fit.
     """
-    log = Log(prompt, conversation, served=served, place=place, tools=tools)
+    log = PromptHistory(prompt, conversation, served=served, place=place, tools=tools)
     # A strategy without limits of its own sends everything that the model takes.
     is_unlimited = isinstance(strategy, ByTokens) and (
         strategy.max_tokens is None and strategy.floor is None and strategy.block is None
@@ -162,7 +162,7 @@ def cut_to_window(
     return _show(prompt, view, log)
 
 
-def _show(prompt: Prompt, view: View, log: Log) -> Prompt:
+def _show(prompt: Prompt, view: WindowPlan, log: PromptHistory) -> Prompt:
     ahead = () if log.standing is None else summary_turn(log.standing.text)
     messages = (*ahead, *view.of(prompt.messages))
     positions = [n for start, stop in view.spans for n in range(start, stop)]

@@ -12,19 +12,26 @@ from math import ceil
 
 import msgspec
 
-from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
+from cllm.core.conversation import StandingSummary, StoredConversation, Turn, WindowRecord
 from cllm.core.message import Message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
 from cllm.engine.tool_rounds import ToolBox, with_tools
-from cllm.window.ledger import Counted, Item, Ledger, Report, count_messages, item_of
+from cllm.window.ledger import (
+    LedgerItem,
+    ReportedCount,
+    TokenCounts,
+    TokenLedger,
+    count_messages,
+    item_of,
+)
 from cllm.window.plan import sent_spans
 from cllm.window.tokens import (
     HIGHEST_RATIO,
     MARGIN,
     NOTHING,
-    Weighed,
-    Weights,
+    TokenEstimate,
+    TokenWeights,
     weigh,
     weigh_text,
     weights_for,
@@ -39,14 +46,14 @@ SMALLEST_WINDOW = 1000
 HIGHEST_FACTOR = MARGIN * HIGHEST_RATIO
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
+class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     provider: str
     context_window: Callable[[], int | None]
     now: datetime
 
 
-class Log:
+class PromptHistory:
     """The messages of a prompt as a plan needs them; numbers are computed when needed.
 
     `place` is that of the turn which is answered again, and is not in the prompt.
@@ -55,9 +62,9 @@ class Log:
     def __init__(
         self,
         prompt: Prompt,
-        conversation: Conversation | None,
+        conversation: StoredConversation | None,
         *,
-        served: Served,
+        served: ModelContext,
         place: str | None = None,
         tools: ToolBox | None = None,
     ) -> None:
@@ -133,9 +140,9 @@ class Log:
         return 0.0 if ended is None else max(0.0, (self._served.now - ended).total_seconds())
 
     @cached_property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> TokenLedger:
         pairs = zip(self._items, self._counted.messages, strict=True)
-        return Ledger(msgspec.structs.replace(item, tokens=tokens) for item, tokens in pairs)
+        return TokenLedger(msgspec.structs.replace(item, tokens=tokens) for item, tokens in pairs)
 
     @property
     def fits_whole(self) -> bool:
@@ -175,11 +182,11 @@ class Log:
         return min(room, int(window * LARGEST_ROOM))
 
     @cached_property
-    def _items(self) -> tuple[Item, ...]:
+    def _items(self) -> tuple[LedgerItem, ...]:
         return tuple(map(item_for, self._prompt.messages))
 
     @cached_property
-    def _counted(self) -> Counted:
+    def _counted(self) -> TokenCounts:
         beside = _beside(self._prompt, self._weights)
         return count_messages(
             [weigh(message, self._weights) for message in self._prompt.messages],
@@ -188,7 +195,7 @@ class Log:
             beside=beside,
         )
 
-    def _report(self, beside: Weighed) -> Report | None:
+    def _report(self, beside: TokenEstimate) -> ReportedCount | None:
         """Return the provider's count of the last prompt, if its content is known."""
         last = self.turns[-1] if self.turns else None
         if last is None or last.window is None or last.model != self._served.model:
@@ -197,8 +204,8 @@ class Log:
         spans = () if tokens is None else self._sent_in(last, last.window)
         if tokens is None or not spans:
             return None
-        return Report(
-            spans=spans, tokens=tokens, beside=beside + Weighed(plain=last.window.context)
+        return ReportedCount(
+            spans=spans, tokens=tokens, beside=beside + TokenEstimate(plain=last.window.context)
         )
 
     def _sent_in(self, last: Turn, window: WindowRecord) -> tuple[tuple[int, int], ...]:
@@ -225,7 +232,7 @@ def is_undone(window: WindowRecord, summary: StandingSummary | None) -> bool:
     return window.summary_through is not None and window.summary_through > through
 
 
-def first_needed(conversation: Conversation, model: str) -> int:
+def first_needed(conversation: StoredConversation, model: str) -> int:
     """Return the first message that a window for this model can need.
 
     That is all for another model, and all after the last summary if one was undone.
@@ -241,7 +248,7 @@ def first_needed(conversation: Conversation, model: str) -> int:
     return min((through + 1, *conversation.pins))
 
 
-def _first_turn(conversation: Conversation) -> int:
+def _first_turn(conversation: StoredConversation) -> int:
     """Return from where to load so that the log begins with a whole turn.
 
     A turn can be stored in pieces, and the cut or a pin can be in a later one.
@@ -256,11 +263,11 @@ def _first_turn(conversation: Conversation) -> int:
     return max(1, conversation.first_sequence - loaded)
 
 
-def item_for(message: Message) -> Item:
+def item_for(message: Message) -> LedgerItem:
     return item_of(message.role, parts_of(message))
 
 
-def _beside(prompt: Prompt, weights: Weights) -> Weighed:
+def _beside(prompt: Prompt, weights: TokenWeights) -> TokenEstimate:
     system = NOTHING if prompt.system is None else weigh(prompt.system, weights)
     tools = prompt.parameters.get("tools")
     if not tools:

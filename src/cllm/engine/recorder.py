@@ -25,7 +25,7 @@ from cllm.core.reply import (
     Verbatim,
 )
 from cllm.engine.request import Attempt, OnInterrupt
-from cllm.engine.tool_rounds import RoundEnded
+from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.window.tokens import estimate_usage, weights_for
 
 SHORTEST_PAUSE = 0.05
@@ -33,7 +33,7 @@ SHORTEST_PAUSE = 0.05
 TEXT_DELTAS = (TextDelta, RefusalDelta)
 
 
-class Renewal:
+class LeaseRenewal:
     """Renews a lease when a third of its time has passed.
 
     A lost lease is not an error here: the store refuses what is written with it.
@@ -77,7 +77,7 @@ def _pause(expires_at: datetime, clock: Clock) -> float:
     return max((expires_at - clock()).total_seconds() / 3, SHORTEST_PAUSE)
 
 
-async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
     """Await work that ignores cancellation; the caller is cancelled after it completes."""
     task = asyncio.create_task(work)
     try:
@@ -88,7 +88,7 @@ async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-class Unkept:
+class NullRecorder:
     """The keeper of a turn that is not saved: does nothing."""
 
     lease: None = None
@@ -100,12 +100,12 @@ class Unkept:
 
     def send(self, _prompt: Prompt, _attempt: Attempt) -> None: ...
 
-    def hear(self, _event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None: ...
+    def hear(self, _event: Noticed | ReplyDelta | Verbatim | ToolRoundEnded) -> None: ...
 
     async def complete(self, _reply: ReplyFinished) -> None: ...
 
 
-class Keeper:
+class TurnRecorder:
     """Context manager of a saved turn: renews its lease, and finishes the turn on exit.
 
     A cancellation saves it as incomplete, an error as failed if it is `visible`.
@@ -120,19 +120,19 @@ class Keeper:
         self._on_interrupt = on_interrupt
         self._sent: tuple[Prompt, Attempt] | None = None
         self._heard: list[str] = []
-        self._rounds: list[RoundEnded] = []
+        self._rounds: list[ToolRoundEnded] = []
         self._notices = NoticeCollector()
         self._settled = False
-        self._renewal = Renewal(store, lease, clock=clock)
+        self._renewal = LeaseRenewal(store, lease, clock=clock)
 
     def send(self, prompt: Prompt, attempt: Attempt) -> None:
         self._sent = prompt, attempt
 
-    def hear(self, event: Noticed | ReplyDelta | Verbatim | RoundEnded) -> None:
+    def hear(self, event: Noticed | ReplyDelta | Verbatim | ToolRoundEnded) -> None:
         """Record a piece of the reply, in case the turn is interrupted."""
         if isinstance(event, TEXT_DELTAS):
             self._heard.append(event.text)
-        elif isinstance(event, RoundEnded):
+        elif isinstance(event, ToolRoundEnded):
             self._rounds.append(event)
             self._heard.clear()
         elif isinstance(event, Noticed):
@@ -207,13 +207,13 @@ class Keeper:
 
     async def _complete_step(self, step: Coroutine[Any, Any, None]) -> None:
         is_safe = getattr(self._store, "ends_turns_whole", False)
-        await (step if is_safe else uninterrupted(step))
+        await (step if is_safe else finish_despite_cancel(step))
 
 
 def _recorded(
     turn: Turn,
     sent: tuple[Prompt, Attempt],
-    rounds: Sequence[RoundEnded],
+    rounds: Sequence[ToolRoundEnded],
     reply: Message | None,
     usage: Usage | None,
 ) -> Turn:

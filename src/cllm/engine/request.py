@@ -7,13 +7,13 @@ import msgspec
 from msgspec.structs import replace
 
 from cllm.core.context import ContextCommand
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Policy, Turn
+from cllm.core.conversation import LOCAL_OWNER, Policy, StoredConversation, Turn
 from cllm.core.message import Dialect, Message
 from cllm.core.ports import Lease, NewConversation, Provider, Tail
 from cllm.core.prompt import Original, Prompt
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Usage, Verbatim
-from cllm.engine.prompt_history import Served
-from cllm.engine.tool_rounds import RoundEnded, ToolBox
+from cllm.engine.prompt_history import ModelContext
+from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
 from cllm.history.system_prompt import Context, GivenPrompt, SystemChoice
 from cllm.window.strategies import Strategy
 
@@ -42,7 +42,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     choice: SystemChoice
     context: Context
     price: Price
-    served: Served
+    served: ModelContext
 
 
 class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +89,7 @@ class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     ref: str | None = None
     create: NewConversation | None = None
-    found: Conversation | msgspec.UnsetType | None = msgspec.UNSET
+    found: StoredConversation | msgspec.UnsetType | None = msgspec.UNSET
     at_once: bool = False
     owner: str = LOCAL_OWNER
     cache_key: str | None = None
@@ -125,7 +125,7 @@ class TurnWaits(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str
 
 
-class TurnBegan(msgspec.Struct, frozen=True, kw_only=True):
+class TurnStarted(msgspec.Struct, frozen=True, kw_only=True):
     """The provider is about to be called."""
 
     conversation: str | None
@@ -144,6 +144,13 @@ class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TurnEvent = (
-    TurnWaits | TurnBegan | Noticed | ReplyDelta | Verbatim | RoundEnded | ReplyFinished | TurnEnded
+    TurnWaits
+    | TurnStarted
+    | Noticed
+    | ReplyDelta
+    | Verbatim
+    | ToolRoundEnded
+    | ReplyFinished
+    | TurnEnded
 )
 """`ReplyFinished` comes when the reply is complete and not yet saved, `TurnEnded` after it."""

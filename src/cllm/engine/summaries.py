@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from cllm.core.conversation import Conversation, StandingSummary
+from cllm.core.conversation import StandingSummary, StoredConversation
 from cllm.core.errors import BadReplyError, CllmError, ConversationBusyError, UsageError
 from cllm.core.message import Message, RedactedThinking, Thinking, ToolCall
 from cllm.core.notice import Notice
@@ -41,10 +41,10 @@ WHOLE: tuple[StopReason, ...] = ("end", "stop_sequence", "unknown")
 """Stop reasons of a reply that can be a summary: not refused, filtered, or a tool call."""
 
 Ask = Callable[[Provider, Prompt], AsyncGenerator[ReplyEvent, None]]
-FirstAttempt = Callable[[Conversation, TurnRequest, str], Attempt]
+FirstAttempt = Callable[[StoredConversation, TurnRequest, str], Attempt]
 
 
-class Summarising(msgspec.Struct, frozen=True, kw_only=True):
+class SummaryStarted(msgspec.Struct, frozen=True, kw_only=True):
     """A piece is about to be requested."""
 
     piece: int
@@ -52,17 +52,17 @@ class Summarising(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
 
 
-class Summarised(msgspec.Struct, frozen=True, kw_only=True):
+class SummarySaved(msgspec.Struct, frozen=True, kw_only=True):
     """The summary is saved; `turns` are those that are new in it."""
 
     summary: StandingSummary
     turns: int
 
 
-SummaryEvent = Summarising | Summarised
+SummaryEvent = SummaryStarted | SummarySaved
 
 
-class Compactor:
+class Summariser:
     """Requests summaries from the model of a conversation and saves them."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Compactor:
         self._attempt = attempt
 
     async def compact(
-        self, found: Conversation, request: TurnRequest, model: str
+        self, found: StoredConversation, request: TurnRequest, model: str
     ) -> AsyncGenerator[SummaryEvent, None]:
         """Summarise all but the newest turn; UsageError if there is no other."""
         conversation = await self._load(found, request)
@@ -86,7 +86,7 @@ class Compactor:
                 yield event
 
     async def before_turn(
-        self, found: Conversation, request: TurnRequest, model: str
+        self, found: StoredConversation, request: TurnRequest, model: str
     ) -> Noticed | None:
         """Make the summary that a turn needs first; return a notice of it, also if it failed."""
         conversation = await self._load(found, request)
@@ -100,7 +100,7 @@ class Compactor:
                 return None
             async with aclosing(self._carry_out(plan, conversation, request, attempt)) as events:
                 async for event in events:
-                    if isinstance(event, Summarised):
+                    if isinstance(event, SummarySaved):
                         turns = "1 turn is" if event.turns == 1 else f"{event.turns} turns are"
                         message = f"{turns} in a summary from now on, and still stored."
                         notice = Notice(code=SUMMARISED_CODE, path="messages", message=message)
@@ -117,26 +117,32 @@ class Compactor:
         await self._store.update(conversation.id, Changes(summary=undone.before), owner=owner)
         return undone
 
-    async def _load(self, found: Conversation, request: TurnRequest) -> Conversation:
+    async def _load(self, found: StoredConversation, request: TurnRequest) -> StoredConversation:
         """Load the messages that are in no summary, and the pins."""
         through = 0 if found.summary is None else found.summary.through
         tail = found.message_count + 1 - min((through + 1, *found.pins))
         return await self._store.load(found.id, owner=request.policy.owner, tail=tail)
 
-    def _attempt_for(self, conversation: Conversation, request: TurnRequest, model: str) -> Attempt:
+    def _attempt_for(
+        self, conversation: StoredConversation, request: TurnRequest, model: str
+    ) -> Attempt:
         """Return the attempt of a turn, without a prompt that is not saved."""
         if hides_prompt(conversation, request):
             request = request.with_input(system=GivenPrompt())
         return self._attempt(conversation, request, model)
 
     async def _carry_out(
-        self, plan: SummaryPlan, conversation: Conversation, request: TurnRequest, attempt: Attempt
+        self,
+        plan: SummaryPlan,
+        conversation: StoredConversation,
+        request: TurnRequest,
+        attempt: Attempt,
     ) -> AsyncGenerator[SummaryEvent, None]:
         before = so_far = conversation.summary
         pieces: list[StandingSummary] = []
         for number, chunk in enumerate(plan.chunks, start=1):
             count = sum(stop - start for start, stop in chunk.spans)
-            yield Summarising(piece=number, pieces=len(plan.chunks), messages=count)
+            yield SummaryStarted(piece=number, pieces=len(plan.chunks), messages=count)
             prompt = summary_prompt(plan.material, chunk, so_far)
             so_far = await self._answer(prompt, plan, attempt)
             pieces.append(so_far)
@@ -153,7 +159,7 @@ class Compactor:
                 provider=attempt.route.provider.name,
             )
         await self._save(conversation, made, request)
-        yield Summarised(summary=made, turns=plan.turns)
+        yield SummarySaved(summary=made, turns=plan.turns)
 
     async def _answer(self, prompt: Prompt, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
         provider = attempt.route.provider
@@ -166,7 +172,7 @@ class Compactor:
         )
 
     async def _save(
-        self, conversation: Conversation, made: StandingSummary, request: TurnRequest
+        self, conversation: StoredConversation, made: StandingSummary, request: TurnRequest
     ) -> None:
         """Save the summary when no turn runs, if its messages are unchanged."""
         while True:
@@ -180,7 +186,7 @@ class Compactor:
                 return
 
     async def _check_unchanged(
-        self, conversation: Conversation, made: StandingSummary, request: TurnRequest
+        self, conversation: StoredConversation, made: StandingSummary, request: TurnRequest
     ) -> None:
         stored = await self._store.load(conversation.id, owner=request.policy.owner, tail=0)
         if stored.summary != conversation.summary:
@@ -221,7 +227,9 @@ def _with_newest(summary: StandingSummary) -> StandingSummary:
     return found
 
 
-def _new_messages(conversation: Conversation, summary: StandingSummary) -> tuple[Message, ...]:
+def _new_messages(
+    conversation: StoredConversation, summary: StandingSummary
+) -> tuple[Message, ...]:
     """Return the messages in a summary that were not in the one before."""
     first = 1 if summary.before is None else summary.before.through + 1
     return tuple(

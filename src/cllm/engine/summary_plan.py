@@ -8,15 +8,15 @@ from typing import Any, assert_never
 
 import msgspec
 
-from cllm.core.conversation import Conversation, StandingSummary
+from cllm.core.conversation import StandingSummary, StoredConversation
 from cllm.core.errors import CllmError, UsageError, WindowTooSmallError
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Prompt
 from cllm.engine.prompt_builder import whole_prompt
-from cllm.engine.prompt_history import LIMITS, Log, begin_alike
+from cllm.engine.prompt_history import LIMITS, PromptHistory, begin_alike
 from cllm.engine.request import Attempt, TurnRequest
 from cllm.engine.tool_rounds import with_tools
-from cllm.window.plan import View, plan_window
+from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, ByTurns, Strategy, Summarise
 from cllm.window.summary import SummaryChunk, plan_summary, summary_request, summary_turn
 
@@ -37,10 +37,10 @@ LIMIT_IN = {"openai": "max_tokens", "anthropic": "max_tokens", "responses": "max
 THINKING = ("thinking", "reasoning", "reasoning_effort", "output_config")
 
 
-class Material(msgspec.Struct, frozen=True, kw_only=True):
+class SummaryInput(msgspec.Struct, frozen=True, kw_only=True):
     """`is_known`: whether a provider may have the beginning of the prompt in its cache."""
 
-    log: Log
+    log: PromptHistory
     prompt: Prompt
     strategy: Summarise
     is_known: bool = True
@@ -55,7 +55,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
             keep_turns=keep_turns,
         )
 
-    def view(self, summary: StandingSummary | None) -> View:
+    def view(self, summary: StandingSummary | None) -> WindowPlan:
         return plan_window(
             self.log.ledger,
             self.strategy,
@@ -67,7 +67,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SummaryPlan(msgspec.Struct, frozen=True, kw_only=True):
-    material: Material
+    material: SummaryInput
     chunks: tuple[SummaryChunk, ...]
     is_for_turn: bool = False
 
@@ -92,7 +92,7 @@ class SummaryPlan(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
-def hides_prompt(conversation: Conversation, request: TurnRequest) -> bool:
+def hides_prompt(conversation: StoredConversation, request: TurnRequest) -> bool:
     """Whether the request has a system prompt that must not be saved, also not in a summary."""
     record = conversation.system_record
     if record is not None:
@@ -106,20 +106,22 @@ def summarises(request: TurnRequest, model: str) -> bool:
     return isinstance(request.policy.window(model), Summarise)
 
 
-def material_of(conversation: Conversation, request: TurnRequest, attempt: Attempt) -> Material:
+def material_of(
+    conversation: StoredConversation, request: TurnRequest, attempt: Attempt
+) -> SummaryInput:
     prompt = whole_prompt(conversation, request, attempt)
     if request.target.tools is not None:
         prompt = with_tools(prompt, request.target.tools)
     window = request.policy.window
     strategy = Summarise() if window is None else _as_summarise(window(attempt.model))
-    log = Log(prompt, conversation, served=attempt.served, place=request.policy.place)
+    log = PromptHistory(prompt, conversation, served=attempt.served, place=request.policy.place)
     limit = strategy.tokens.limit(log.budget)
     if limit is not None:
         largest = max(1, int(limit * LARGEST_SHARE))
         strategy = msgspec.structs.replace(
             strategy, summary_tokens=min(strategy.summary_tokens, largest)
         )
-    return Material(
+    return SummaryInput(
         log=log,
         prompt=prompt,
         strategy=strategy,
@@ -139,12 +141,12 @@ def _as_summarise(strategy: Strategy) -> Summarise:
             assert_never(strategy)
 
 
-def check_fits(material: Material) -> None:
+def check_fits(material: SummaryInput) -> None:
     """Raise WindowTooSmallError if the new messages cannot be sent at all."""
     material.view(material.log.summary)
 
 
-def plan_for_turn(material: Material) -> SummaryPlan | None:
+def plan_for_turn(material: SummaryInput) -> SummaryPlan | None:
     """Plan what has to be summarised before a turn; None if nothing has to be.
 
     A failed summary, which costs money, is not tried again until more leaves the window.
@@ -158,7 +160,7 @@ def plan_for_turn(material: Material) -> SummaryPlan | None:
     return plan
 
 
-def _has_failed(log: Log) -> bool:
+def _has_failed(log: PromptHistory) -> bool:
     """Whether a summary failed since the window begins where it does."""
     window = log.remembered
     return window is not None and any(
@@ -174,7 +176,7 @@ def no_summary(error: CllmError) -> Notice:
     return Notice(code=FAILED_CODE, path="messages", message=message)
 
 
-def plan_now(material: Material) -> SummaryPlan:
+def plan_now(material: SummaryInput) -> SummaryPlan:
     chunks = material.chunks(keep_turns=KEPT_TURNS)
     if not chunks:
         raise UsageError(
@@ -185,7 +187,7 @@ def plan_now(material: Material) -> SummaryPlan:
 
 
 def summary_prompt(
-    material: Material, chunk: SummaryChunk, so_far: StandingSummary | None
+    material: SummaryInput, chunk: SummaryChunk, so_far: StandingSummary | None
 ) -> Prompt:
     """Return the prompt that requests a piece: the last prompt, up to where the piece ends.
 

@@ -26,7 +26,7 @@ class ToolBox(Protocol):
         ...
 
 
-class RoundEnded(msgspec.Struct, frozen=True, kw_only=True):
+class ToolRoundEnded(msgspec.Struct, frozen=True, kw_only=True):
     """The model called tools, and is called again with their results."""
 
     reply: ReplyFinished
@@ -39,7 +39,7 @@ class RoundEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 async def ask_in_rounds(
     ask: AskPrompt, prompt: Prompt, tools: ToolBox
-) -> AsyncGenerator[ReplyEvent | RoundEnded, None]:
+) -> AsyncGenerator[ReplyEvent | ToolRoundEnded, None]:
     """Yield the events of all rounds."""
     uses = 0
     while True:
@@ -58,7 +58,7 @@ async def ask_in_rounds(
             return
         results = [await _result(call, tools, uses + n) for n, call in enumerate(calls)]
         uses += len(calls)
-        ended = RoundEnded(reply=reply, results=tuple(results))
+        ended = ToolRoundEnded(reply=reply, results=tuple(results))
         yield ended
         prompt = prompt.going_on(ended.messages)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, SystemRecord, Turn
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, SystemRecord, Turn
 from cllm.core.errors import TurnNotFoundError
 from cllm.core.message import Message
 from cllm.core.ports import Outline, OutlinedStore, Store, TurnPart
@@ -18,13 +18,13 @@ MOST_TURNS = 240
 
 
 async def copy_into(
-    store: Store, conversation: Conversation, ref: str, *, owner: str = LOCAL_OWNER
+    store: Store, conversation: StoredConversation, ref: str, *, owner: str = LOCAL_OWNER
 ) -> None:
     """Add a copy in one step; ConversationExistsError if the ID is taken."""
     await store.add(copy_of(conversation, ref), owner=owner)
 
 
-def copy_of(conversation: Conversation, ref: str) -> Conversation:
+def copy_of(conversation: StoredConversation, ref: str) -> StoredConversation:
     """Return the conversation under another ID, in a form that every store accepts.
 
     Without variants off the path, and pins and summaries of messages that do not exist.
@@ -62,13 +62,13 @@ def _at(turn: Turn, place: str) -> Turn:
     return turn if turn.place == place else msgspec.structs.replace(turn, place=place)
 
 
-def _system_record(conversation: Conversation) -> SystemRecord | None:
+def _system_record(conversation: StoredConversation) -> SystemRecord | None:
     if conversation.system is None or conversation.system_record is not None:
         return conversation.system_record
     return SystemRecord(policy="captured")
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class MessageRun(msgspec.Struct, frozen=True, kw_only=True):
     """Consecutive messages of a turn; `ends` if they include its last one."""
 
     turn: Turn
@@ -76,7 +76,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     ends: bool = True
 
 
-class Outlined:
+class PagedConversation:
     """A conversation without its messages, and methods that read them."""
 
     def __init__(self, store: OutlinedStore, outline: Outline, *, owner: str, most: int) -> None:
@@ -86,12 +86,12 @@ class Outlined:
         self._owner = owner
         self._most = most
 
-    async def said_in(self, turns: Sequence[Turn]) -> AsyncIterator[Said]:
+    async def said_in(self, turns: Sequence[Turn]) -> AsyncIterator[MessageRun]:
         async for part in self.parts_of(turns):
             for said in part:
                 yield said
 
-    async def parts_of(self, turns: Sequence[Turn]) -> AsyncIterator[Sequence[Said]]:
+    async def parts_of(self, turns: Sequence[Turn]) -> AsyncIterator[Sequence[MessageRun]]:
         """Yield the messages of these turns, in lists of what is read at once."""
         at, start = 0, 0
         while at < len(turns):
@@ -103,11 +103,11 @@ class Outlined:
             )
             # Turns without messages can be missing at the end.
             found = found or ((),)
-            part: list[Said] = []
+            part: list[MessageRun] = []
             for place, (turn, messages) in enumerate(zip(wanted, found, strict=False), 1):
                 # A turn that ran when the outline was made can have more messages by now.
                 left = self._counts[turn.id] - start
-                said = Said(turn=turn, messages=messages[:left], ends=len(messages) >= left)
+                said = MessageRun(turn=turn, messages=messages[:left], ends=len(messages) >= left)
                 if not said.ends and (place < len(found) or not messages):
                     raise TurnNotFoundError(self.conversation.ref, turn.id)
                 part.append(said)
@@ -118,7 +118,7 @@ class Outlined:
 class _Loaded:
     """For a store that cannot read parts."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: StoredConversation) -> None:
         turns = (*conversation.turns, *conversation.variants)
         self._messages = {turn.id: turn.messages for turn in turns}
         self._conversation = conversation
@@ -154,10 +154,10 @@ def _bare(turn: Turn) -> Turn:
     return msgspec.structs.replace(turn, messages=())
 
 
-async def open_outlined(
+async def open_paged(
     store: Store, ref: str, *, owner: str = LOCAL_OWNER, most: int = MOST_BYTES
-) -> Outlined:
+) -> PagedConversation:
     parts: OutlinedStore = (
         store if isinstance(store, OutlinedStore) else _Loaded(await store.load(ref, owner=owner))
     )
-    return Outlined(parts, await parts.outline(ref, owner=owner), owner=owner, most=most)
+    return PagedConversation(parts, await parts.outline(ref, owner=owner), owner=owner, most=most)

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from cllm.core.context import CommandOutcome, ContextCommand
-from cllm.core.conversation import LOCAL_OWNER, Conversation, StandingSummary
+from cllm.core.conversation import LOCAL_OWNER, StandingSummary, StoredConversation
 from cllm.core.errors import (
     BrokenStreamError,
     CllmError,
@@ -24,24 +24,24 @@ from cllm.core.ports import Clock, Lease, NewId, Provider, Store, Tail, TurnStar
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.engine.prompt_builder import model_of, windowed_prompt
-from cllm.engine.prompt_history import Served, first_needed
-from cllm.engine.recorder import Keeper, Unkept, total_cost
+from cllm.engine.prompt_history import ModelContext, first_needed
+from cllm.engine.recorder import NullRecorder, TurnRecorder, total_cost
 from cllm.engine.request import (
     Attempt,
     Price,
     Route,
-    TurnBegan,
     TurnEnded,
     TurnEvent,
     TurnRequest,
+    TurnStarted,
     TurnWaits,
     unknown_price,
     unknown_window,
 )
 from cllm.engine.retry import RetryRules, Sleep, ask_patiently, fell_back, may_fall_back
-from cllm.engine.summaries import Compactor, SummaryEvent
+from cllm.engine.summaries import Summariser, SummaryEvent
 from cllm.engine.summary_plan import summarises
-from cllm.engine.tool_rounds import RoundEnded, ask_in_rounds
+from cllm.engine.tool_rounds import ToolRoundEnded, ask_in_rounds
 from cllm.history.system_prompt import (
     NO_CONTEXT,
     Context,
@@ -90,7 +90,7 @@ class Engine:
         locked. `ReplyFinished` comes before the turn is saved, `TurnEnded` after it.
         """
         policy = request.policy
-        conversation: Conversation | None = None
+        conversation: StoredConversation | None = None
         if not policy.at_once:
             conversation = await self._peek(request, tail=policy.tail if policy.read_only else 0)
         model = model_of(conversation, request)
@@ -98,7 +98,7 @@ class Engine:
         compacted: Noticed | None = None
         if conversation is not None and prepared[model] is None and summarises(request, model):
             compacted = await self._compactor().before_turn(conversation, request, model)
-        keeper: Keeper | Unkept = Unkept()
+        keeper: TurnRecorder | NullRecorder = NullRecorder()
         if policy.ref is not None and not policy.read_only:
             lease = await self._begin_now(request, model)
             if lease is None:
@@ -109,7 +109,9 @@ class Engine:
                 await self._store.drop_turn(lease)
                 raise ConversationNotFoundError(conversation.id)
             model = model_of(conversation, request)
-            keeper = Keeper(self._store, lease, clock=self._clock, on_interrupt=policy.on_interrupt)
+            keeper = TurnRecorder(
+                self._store, lease, clock=self._clock, on_interrupt=policy.on_interrupt
+            )
         async with keeper:
             if compacted is not None:
                 keeper.hear(compacted)
@@ -124,7 +126,7 @@ class Engine:
 
     async def would_send(self, request: TurnRequest) -> tuple[Route, Prompt]:
         """Return the route and the prompt of a turn that is not taken."""
-        if isinstance(request.policy.found, Conversation):
+        if isinstance(request.policy.found, StoredConversation):
             request = request.with_policy(found=msgspec.UNSET)
         conversation = await self._peek(request, tail=request.policy.tail)
         if conversation is not None and is_gone(conversation, request):
@@ -152,8 +154,8 @@ class Engine:
         """Restore the summary before the newest one; return the removed one."""
         return await self._compactor().undo(ref, owner=owner)
 
-    def _compactor(self) -> Compactor:
-        return Compactor(
+    def _compactor(self) -> Summariser:
+        return Summariser(
             store=self._store,
             clock=self._clock,
             new_id=self._new_id,
@@ -179,9 +181,9 @@ class Engine:
     async def _try_models(
         self,
         first: Attempt,
-        conversation: Conversation | None,
+        conversation: StoredConversation | None,
         request: TurnRequest,
-        keeper: Keeper | Unkept,
+        keeper: TurnRecorder | NullRecorder,
         prepared: Prepared,
     ) -> AsyncGenerator[TurnEvent, None]:
         """Call the models until one answers, and save the turn."""
@@ -196,7 +198,7 @@ class Engine:
                 keeper.send(prompt, attempt)
                 if not is_started:
                     is_started = True
-                    yield TurnBegan(
+                    yield TurnStarted(
                         conversation=None if conversation is None else conversation.id,
                         model=attempt.model,
                         prompt=prompt,
@@ -212,7 +214,7 @@ class Engine:
                             cost = total_cost([*costs, _cost(event, attempt.price)])
                             yield TurnEnded(reply=event, turn=turn, model=attempt.model, cost=cost)
                             return
-                        if isinstance(event, RoundEnded):
+                        if isinstance(event, ToolRoundEnded):
                             costs.append(_cost(event.reply, attempt.price))
                         is_answering = is_answering or not isinstance(event, Noticed)
                         keeper.hear(event)
@@ -230,7 +232,7 @@ class Engine:
 
     def _first_attempt(
         self,
-        conversation: Conversation | None,
+        conversation: StoredConversation | None,
         request: TurnRequest,
         model: str,
         context: Context = NO_CONTEXT,
@@ -252,7 +254,7 @@ class Engine:
             choice=choice,
             context=context,
             price=self._price(route),
-            served=Served(
+            served=ModelContext(
                 model=model,
                 provider=route.provider.name,
                 context_window=partial(self._context_window, route),
@@ -260,7 +262,9 @@ class Engine:
             ),
         )
 
-    async def _context(self, conversation: Conversation | None, request: TurnRequest) -> Context:
+    async def _context(
+        self, conversation: StoredConversation | None, request: TurnRequest
+    ) -> Context:
         if not request.input.context or self._run_commands is None:
             return NO_CONTEXT
         plan = plan_context(conversation, request.input.context, new_policy=request.policy.system)
@@ -270,7 +274,7 @@ class Engine:
 
     def _call(
         self, prompt: Prompt, attempt: Attempt, request: TurnRequest
-    ) -> AsyncGenerator[ReplyEvent | RoundEnded, None]:
+    ) -> AsyncGenerator[ReplyEvent | ToolRoundEnded, None]:
         provider, tools = attempt.route.provider, request.target.tools
         if tools is None:
             return self._ask(provider, prompt)
@@ -284,7 +288,7 @@ class Engine:
             jitter=self._jitter,
         )
 
-    async def _peek(self, request: TurnRequest, *, tail: Tail) -> Conversation | None:
+    async def _peek(self, request: TurnRequest, *, tail: Tail) -> StoredConversation | None:
         """Load the conversation without a lease; None if it does not exist yet."""
         policy = request.policy
         if policy.ref is None:
@@ -300,11 +304,11 @@ class Engine:
 
     async def _load_window(
         self,
-        conversation: Conversation | None,
+        conversation: StoredConversation | None,
         request: TurnRequest,
         model: str,
         lease: Lease | None,
-    ) -> Conversation | None:
+    ) -> StoredConversation | None:
         """Load older messages if the window of the conversation needs them."""
         if conversation is None or request.policy.window is None:
             return conversation
@@ -348,7 +352,7 @@ class Engine:
         )
 
 
-def is_gone(conversation: Conversation, request: TurnRequest) -> bool:
+def is_gone(conversation: StoredConversation, request: TurnRequest) -> bool:
     return request.policy.at_once and conversation.archived_at is not None
 
 

@@ -31,12 +31,12 @@ MINIMUMS = (
 """Tokens, as documented in November 2026. A mark at fewer is ignored and costs nothing."""
 
 
-class Block(msgspec.Struct, frozen=True, kw_only=True):
+class CacheBlock(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     takes_mark: bool = True
 
 
-class Marks(msgspec.Struct, frozen=True, kw_only=True):
+class CacheBreakpoints(msgspec.Struct, frozen=True, kw_only=True):
     system: bool = False
     blocks: tuple[int, ...] = ()
 
@@ -45,7 +45,7 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
         return self.system + len(self.blocks)
 
 
-NO_MARKS = Marks()
+NO_MARKS = CacheBreakpoints()
 
 
 def minimum_for(model: str) -> int:
@@ -55,14 +55,14 @@ def minimum_for(model: str) -> int:
 
 
 def place_marks(
-    blocks: Sequence[Block],
+    blocks: Sequence[CacheBlock],
     *,
     system_tokens: int,
     minimum: int,
     persistent: int | None = None,
     kept: int = 0,
     client_marked: bool = False,
-) -> Marks:
+) -> CacheBreakpoints:
     """Return the marks of a prompt with these blocks.
 
     The next prompt will begin with the first `persistent` blocks (None: all); the last one began
@@ -79,10 +79,10 @@ def place_marks(
     if len(found) > most:
         # The first and the last ones save most.
         found = (found[0], *found[1 - most :])
-    return Marks(system=system, blocks=found)
+    return CacheBreakpoints(system=system, blocks=found)
 
 
-def _wanted(blocks: Sequence[Block], last: int, kept: int) -> set[int]:
+def _wanted(blocks: Sequence[CacheBlock], last: int, kept: int) -> set[int]:
     """Return the last block, one a step before it, and one near the cached prefix."""
     wanted = {last}
     if not kept and last + 1 >= FEWEST:
@@ -100,6 +100,6 @@ def _wanted(blocks: Sequence[Block], last: int, kept: int) -> set[int]:
     return wanted
 
 
-def _markable(blocks: Sequence[Block], position: int) -> int | None:
+def _markable(blocks: Sequence[CacheBlock], position: int) -> int | None:
     """Return the nearest block at or before a position that takes a mark."""
     return next((n for n in range(position, -1, -1) if blocks[n].takes_mark), None)

@@ -70,7 +70,7 @@ CHANGES: dict[ProblemCode, str] = {
 NOT_REPAIRED = ("duplicate_call_id", "misplaced_part")
 
 
-class Repaired(msgspec.Struct, Generic[M], frozen=True, kw_only=True):
+class RepairResult(msgspec.Struct, Generic[M], frozen=True, kw_only=True):
     messages: tuple[M, ...]
     notices: tuple[Notice, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -102,7 +102,7 @@ def repair(
     *,
     make: Callable[[Role, tuple[AnyPart, ...]], M],
     places: Sequence[int] | None = None,
-) -> Repaired[M]:
+) -> RepairResult[M]:
     """Return the messages as this provider accepts them.
 
     `places` are their positions for notices and problems, if some messages are not here.
@@ -114,20 +114,20 @@ def repair(
         begins_answer=profile.ending != "not_assistant",
     )
     if ordered is not None:
-        return Repaired(messages=ordered)
+        return RepairResult(messages=ordered)
     before = check(messages, profile)
     is_merged = profile.repeats != "kept" and any(
         joins(one, other, profile) for one, other in pairwise(messages)
     )
     if not before and not is_merged:
-        return Repaired(messages=tuple(messages))
+        return RepairResult(messages=tuple(messages))
     under_way = _Repair(profile, make)
     positions = tuple(places or range(len(messages)))
     numbered = list(zip(positions, messages, strict=True))
     repaired = _trim_end(_arrange(numbered, under_way), under_way)
     sent = tuple(message for _, message in repaired)
     left = _renumber(check(sent, profile), [position for position, _ in repaired])
-    return Repaired(
+    return RepairResult(
         messages=sent,
         notices=under_way.notices(),
         problems=_as_found(left, _renumber(before, positions)) if left else (),

@@ -14,8 +14,8 @@ from cllm.core.conversation import (
     CONTEXT_START,
     ContextCommandRecord,
     ContextRecord,
-    Conversation,
     Policy,
+    StoredConversation,
     SystemRecord,
 )
 from cllm.core.errors import ContextError, UsageError
@@ -46,7 +46,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_context(
-    conversation: Conversation | None, commands: Sequence[ContextCommand], *, new_policy: Policy
+    conversation: StoredConversation | None,
+    commands: Sequence[ContextCommand],
+    *,
+    new_policy: Policy,
 ) -> ContextPlan:
     """Return the commands that run; captured ones with the first turn only."""
     every = tuple(commands)
@@ -62,7 +65,7 @@ def plan_context(
     return ContextPlan(now=tuple(command for command in every if command.kind != "static"))
 
 
-def _captures(conversation: Conversation, new_policy: Policy) -> bool:
+def _captures(conversation: StoredConversation, new_policy: Policy) -> bool:
     record = conversation.system_record
     if record is None:
         return not conversation.is_untouched or new_policy == "captured"
@@ -189,7 +192,7 @@ class SystemChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_system(
-    conversation: Conversation | None,
+    conversation: StoredConversation | None,
     given: GivenPrompt,
     *,
     new_policy: Policy,
@@ -232,7 +235,7 @@ def pin(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT) -> 
     )
 
 
-def recapture(conversation: Conversation, given: GivenPrompt, *, now: datetime) -> Opening:
+def recapture(conversation: StoredConversation, given: GivenPrompt, *, now: datetime) -> Opening:
     """Return what a branch with another prompt saves: that, and the captured context."""
     kept = conversation.system_record
     if kept is not None and kept.policy == "pinned":
@@ -264,7 +267,7 @@ def _is_pinned(record: SystemRecord | None) -> bool:
     return record.prompt is not None or record.source == "none"
 
 
-def _choose_stored(conversation: Conversation, given: GivenPrompt) -> SystemChoice:
+def _choose_stored(conversation: StoredConversation, given: GivenPrompt) -> SystemChoice:
     stored = conversation.kept_prompt
     if given.explicit and _prompt_text(stored) != (given.text or "").strip():
         name = conversation.name or conversation.id
@@ -306,7 +309,7 @@ def with_prefix(message: Message, prefix: str) -> Message:
     return msgspec.structs.replace(message, raw=msgspec.json.encode(fields))
 
 
-def difference(conversation: Conversation, given: GivenPrompt) -> Notice | None:
+def difference(conversation: StoredConversation, given: GivenPrompt) -> Notice | None:
     """Return a notice if the configured prompt is not that of the conversation."""
     name = conversation.name or conversation.id
     record = conversation.system_record

@@ -5,13 +5,12 @@ from contextlib import aclosing
 from typing import Any, Literal, Unpack, get_args
 
 from cllm.app import App, now
-from cllm.core.conversation import Conversation as StoredConversation
-from cllm.core.conversation import Policy, StandingSummary, Turn, WindowRecord
+from cllm.core.conversation import Policy, StandingSummary, StoredConversation, Turn, WindowRecord
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, Hits, NewConversation, Store, Tail, UsageSum
 from cllm.engine.request import TurnPolicy, TurnRequest
-from cllm.engine.summaries import Summarised
+from cllm.engine.summaries import SummarySaved
 from cllm.engine.transfer import copy_into
 from cllm.history.system_prompt import GivenPrompt, choose_system, recapture
 from cllm.library import arguments, operations
@@ -268,7 +267,7 @@ class Conversation:
         engine = self._app.engine(self._store)
         async with aclosing(engine.compact(self._request((), {}))) as events:
             async for event in events:
-                if isinstance(event, Summarised):
+                if isinstance(event, SummarySaved):
                     return event.summary
         raise AssertionError("a summary is kept, or there is an error")
 

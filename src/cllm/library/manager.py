@@ -10,7 +10,7 @@ from cllm.library import arguments
 from cllm.library.arguments import Parameters
 from cllm.library.conversation import Conversation, Speaker
 from cllm.library.loop import asynchronous, synchronous
-from cllm.library.manager_history import Listed, MemoryTranscript, StoredTranscript, encode_listed
+from cllm.library.manager_history import Listed, MemoryHistory, StoredHistory, encode_listed
 from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, session, whole
 from cllm.library.stores import IN_MEMORY
 from cllm.window.strategies import Strategy
@@ -48,9 +48,9 @@ class ConversationManager:
         self.model = model
         self.parameters = arguments.parameters_of("ConversationManager", parameters)
         self._check()
-        self._transcript: MemoryTranscript | StoredTranscript
+        self._transcript: MemoryHistory | StoredHistory
         if store is None and conversation is None and window is None:
-            self._transcript = MemoryTranscript(self._ask_of_memory)
+            self._transcript = MemoryHistory(self._ask_of_memory)
             return
         held = Conversation(
             conversation,
@@ -61,7 +61,7 @@ class ConversationManager:
             parameters=self.parameters,
         )
         held.system = None if system_prompt == DEFAULT_SYSTEM_PROMPT else system_prompt
-        self._transcript = StoredTranscript(held, arguments.check_window(window))
+        self._transcript = StoredHistory(held, arguments.check_window(window))
         self._transcript.limit(max_turns)
         stored_prompt = self._transcript.open()
         if stored_prompt is not None:
@@ -75,7 +75,7 @@ class ConversationManager:
     @property
     def conversation(self) -> str | None:
         stored = self._transcript
-        return stored.held.id if isinstance(stored, StoredTranscript) else None
+        return stored.held.id if isinstance(stored, StoredHistory) else None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ class ConversationManager:
 
     @messages.setter
     def messages(self, messages: list[dict[str, Any]]) -> None:
-        if isinstance(self._transcript, StoredTranscript):
+        if isinstance(self._transcript, StoredHistory):
             raise AttributeError(  # noqa: TRY004 - the attribute cannot be set
                 "The messages are those of the store and cannot be set; begin anew with "
                 "clear(), or change what is stored with cllm.Conversation."
@@ -140,11 +140,11 @@ class ConversationManager:
     def _pieces(self, text: str, *, stream: bool) -> Pieces:
         return self._prepared().pieces(arguments.check_said(text), stream=stream)
 
-    def _prepared(self) -> MemoryTranscript | StoredTranscript:
+    def _prepared(self) -> MemoryHistory | StoredHistory:
         self._check()
         transcript = self._transcript
         transcript.limit(self.max_turns)
-        if isinstance(transcript, StoredTranscript):
+        if isinstance(transcript, StoredHistory):
             transcript.held.system = self.system_prompt
         return transcript
 

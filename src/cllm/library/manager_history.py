@@ -8,8 +8,7 @@ from typing import Any, Literal, Protocol, get_args
 import msgspec
 
 from cllm.app import now
-from cllm.core.conversation import Conversation as StoredConversation
-from cllm.core.conversation import Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import Message
 from cllm.history.system_prompt import choose_system, prompt_without_context
@@ -78,7 +77,7 @@ class _UnderWay(msgspec.Struct, frozen=True, kw_only=True):
     said: list[str] = msgspec.field(default_factory=list)
 
 
-class MemoryTranscript:
+class MemoryHistory:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._most = 1
@@ -163,7 +162,7 @@ class MemoryTranscript:
         self.trimmed = False
 
 
-class StoredTranscript:
+class StoredHistory:
     def __init__(self, held: Conversation, window: Strategy | None) -> None:
         self.messages: list[dict[str, Any]] = []
         self.trimmed = False

@@ -5,18 +5,18 @@ from typing import Literal
 import msgspec
 
 from cllm.app import new_id, now
-from cllm.core.conversation import Conversation, Policy, StandingSummary, WindowRecord
+from cllm.core.conversation import Policy, StandingSummary, StoredConversation, WindowRecord
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation, Store, TurnStart, UsageSum
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
 from cllm.engine.prompt_builder import cut_to_window
-from cllm.engine.prompt_history import Served, item_for
+from cllm.engine.prompt_history import ModelContext, item_for
 from cllm.history.system_prompt import GivenPrompt, choose_system
 from cllm.library.arguments import check_text
 from cllm.stores.lists import calls_of
-from cllm.window.ledger import Ledger
+from cllm.window.ledger import TokenLedger
 from cllm.window.strategies import Strategy
 from cllm.wire.conversation_file.codec import decode_conversation
 
@@ -28,7 +28,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     is_answered: bool = False
 
 
-def look(conversation: Conversation, strategy: Strategy, served: Served) -> Seen:
+def look(conversation: StoredConversation, strategy: Strategy, served: ModelContext) -> Seen:
     """The next window; everything loaded if the required part does not fit."""
     history = tuple(
         message for turn in conversation.turns if turn.is_history for message in turn.messages
@@ -56,11 +56,11 @@ def look(conversation: Conversation, strategy: Strategy, served: Served) -> Seen
     )
 
 
-def ledger_of(messages: tuple[Message, ...]) -> Ledger:
-    return Ledger(map(item_for, messages))
+def ledger_of(messages: tuple[Message, ...]) -> TokenLedger:
+    return TokenLedger(map(item_for, messages))
 
 
-def total(conversation: Conversation) -> UsageSum:
+def total(conversation: StoredConversation) -> UsageSum:
     """Usage of all calls and summaries, including replaced summaries."""
     spent = [(call.usage, call.cost) for call in calls_of(conversation)]
     summary: StandingSummary | None = conversation.summary
@@ -84,7 +84,7 @@ class _Named(msgspec.Struct):
     id: str
 
 
-def decode_export(exported: str | bytes) -> Conversation:
+def decode_export(exported: str | bytes) -> StoredConversation:
     data = exported
     if not isinstance(data, bytes):
         data = check_text("The export", data).encode()

@@ -16,16 +16,16 @@ from cllm.core.notice import Notice
 from cllm.core.ports import Store
 from cllm.core.reply import Noticed, StopReason, TextDelta, Usage
 from cllm.engine.request import (
-    TurnBegan,
     TurnEnded,
     TurnInput,
     TurnPolicy,
     TurnRequest,
+    TurnStarted,
     TurnTarget,
 )
 from cllm.history.system_prompt import GivenPrompt
 from cllm.library.loop import CALLER, OncePerProcess, Who, background, closed
-from cllm.settings.load import CommandLine, Place, load_settings
+from cllm.settings.load import CommandLine, Environment, load_settings
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ class AsyncTextStream:
 
 class Session:
     def __init__(self) -> None:
-        place = Place(home=Path.home(), directory=Path.cwd(), environment=dict(os.environ))
+        place = Environment(home=Path.home(), directory=Path.cwd(), environment=dict(os.environ))
         self.app = App(load_settings(place, CommandLine()))
         self._streams: dict[tuple[int, str], tuple[Who, Pieces]] = {}
         background().at_stop(self.app.close)
@@ -193,7 +193,7 @@ class Session:
                 match event:
                     case TextDelta():
                         yield event.text
-                    case TurnBegan():
+                    case TurnStarted():
                         conversation = event.conversation
                         notices += event.prompt.notices
                     case Noticed():

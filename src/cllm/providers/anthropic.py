@@ -11,17 +11,28 @@ from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
 from cllm.core.secret import CallersKey
-from cllm.providers.history import marking_for, mending_for
-from cllm.providers.http.provider import HttpProvider, Request, SseReader, StreamReader, check_key
-from cllm.providers.http.transport import Http, Response, Timeouts
+from cllm.providers.history import cache_control_for, repair_for
+from cllm.providers.http.provider import (
+    HttpProvider,
+    ProviderRequest,
+    SseReader,
+    StreamReader,
+    check_key,
+)
+from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.anthropic.models import allowed_betas, read_betas
 from cllm.wire.anthropic.options import default_max_tokens, limit_notices
-from cllm.wire.anthropic.passthrough import VerbatimReader
-from cllm.wire.anthropic.request import NOT_COUNTED, EncodedRequest, encode_count, goes_on_elsewhere
+from cllm.wire.anthropic.passthrough import PassthroughReader
+from cllm.wire.anthropic.request import (
+    NOT_COUNTED,
+    EncodedMessagesRequest,
+    encode_count,
+    goes_on_elsewhere,
+)
 from cllm.wire.convert import encode_anthropic
 from cllm.wire.errors import ErrorDetails
-from cllm.wire.messages import Mend, unmended
+from cllm.wire.messages import Mend, no_repair
 
 # A later version refuses a temperature for every model, even where the model takes one.
 VERSION = "2023-06-01"
@@ -39,7 +50,7 @@ class AnthropicProvider(HttpProvider):
         name: str,
         base_url: str,
         api_key: str | None,
-        http: Http,
+        http: HttpTransport,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
         betas: Sequence[str] = (),
@@ -62,18 +73,18 @@ class AnthropicProvider(HttpProvider):
         keyed._secrets = (*self._secrets, keyed._key)  # noqa: SLF001
         return keyed
 
-    def _encode(self, prompt: Prompt) -> Request:
+    def _encode(self, prompt: Prompt) -> ProviderRequest:
         limit = default_max_tokens(prompt.model)
-        mend: Mend = mending_for("anthropic", prompt.model, provider=self.name)
+        mend: Mend = repair_for("anthropic", prompt.model, provider=self.name)
         if goes_on_elsewhere(prompt.parameters):
-            mend = unmended
+            mend = no_repair
         encoded = encode_anthropic(
             prompt,
             default_max_tokens=limit,
             mend=mend,
-            mark=marking_for("anthropic", prompt.model, prompt.continuity),
+            mark=cache_control_for("anthropic", prompt.model, prompt.continuity),
         )
-        if isinstance(encoded, EncodedRequest):
+        if isinstance(encoded, EncodedMessagesRequest):
             flags = encoded.betas
         else:
             flags = read_betas(prompt.parameters.get("betas"))
@@ -81,7 +92,7 @@ class AnthropicProvider(HttpProvider):
             allowed_betas(flags, always=self._betas) if flags or self._betas else ((), ())
         )
         added = limit_notices(prompt.parameters, prompt.dialect, limit=limit)
-        return Request(
+        return ProviderRequest(
             url=self._url,
             body=encoded.body,
             headers={BETA_HEADER: ",".join(betas)} if betas else {},
@@ -108,7 +119,7 @@ class AnthropicProvider(HttpProvider):
         tokens = self._counted(body, "input_tokens")
         return TokenCount(tokens=tokens, notices=counted.notices, raw=body)
 
-    async def _request_headers(self, request: Request) -> dict[str, str]:
+    async def _request_headers(self, request: ProviderRequest) -> dict[str, str]:
         check_key(self._key, provider=self.name)
         key = {} if self._key is None else {"x-api-key": self._key}
         if self._is_token:
@@ -116,14 +127,14 @@ class AnthropicProvider(HttpProvider):
         fixed = {"Content-Type": "application/json", "anthropic-version": VERSION}
         return {**fixed, **key, **request.headers, **self._headers}
 
-    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
+    def _decode_answer(self, body: bytes, request: ProviderRequest) -> list[ReplyEvent]:
         return anthropic_decoder.decode_answer(body, names=request.names)
 
-    def _stream_reader(self, request: Request) -> StreamReader:
-        decoder = anthropic_decoder.StreamDecoder(names=request.names)
+    def _stream_reader(self, request: ProviderRequest) -> StreamReader:
+        decoder = anthropic_decoder.AnthropicStreamDecoder(names=request.names)
         if request.verbatim:
-            return VerbatimReader(decoder)
+            return PassthroughReader(decoder)
         return SseReader(decoder, lambda sent: decoder.decode(sent.name, sent.data))
 
-    def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:
+    def _error_details(self, _response: HttpResponse, body: bytes) -> ErrorDetails:
         return anthropic_decoder.decode_error(body)

@@ -22,14 +22,20 @@ from cllm.core.errors import (
 from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished
-from cllm.providers.history import marking_for, mending_for
-from cllm.providers.http.provider import HttpProvider, Request, StreamReader, check_key, one_line
-from cllm.providers.http.transport import Http, Response, Timeouts
+from cllm.providers.history import cache_control_for, repair_for
+from cllm.providers.http.provider import (
+    HttpProvider,
+    ProviderRequest,
+    StreamReader,
+    check_key,
+    one_line,
+)
+from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
 from cllm.wire.bedrock.models import UnknownModelError, base_id, bedrock_id
 from cllm.wire.bedrock.request import encode_count
 from cllm.wire.convert import encode_bedrock
-from cllm.wire.errors import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.errors import ErrorDetails, MalformedError, ReportedError
 
 BEARER_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
 DEFAULT_REGION = "us-east-1"
@@ -40,7 +46,7 @@ EMPTY_FRAME_BYTES = 16
 AWS_ERRORS = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError)
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class AwsAccount(msgspec.Struct, frozen=True, kw_only=True):
     region: str = DEFAULT_REGION
     profile: str | None = None
     endpoint_url: str | None = None
@@ -58,8 +64,8 @@ class BedrockProvider(HttpProvider):
         self,
         *,
         name: str,
-        account: Account,
-        http: Http,
+        account: AwsAccount,
+        http: HttpTransport,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
@@ -73,18 +79,20 @@ class BedrockProvider(HttpProvider):
         if self._account.bearer is None and self._credentials is None:
             self._credentials = await asyncio.to_thread(self._find_credentials)
 
-    def _encode(self, prompt: Prompt) -> Request:
+    def _encode(self, prompt: Prompt) -> ProviderRequest:
         try:
             model = bedrock_id(prompt.model, region=self._account.region)
         except UnknownModelError as error:
             raise ModelNotFoundError(f"{error}", model=prompt.model) from error
-        mend = mending_for("bedrock", model, provider=self.name)
-        mark = marking_for("bedrock", model, prompt.continuity)
+        mend = repair_for("bedrock", model, provider=self.name)
+        mark = cache_control_for("bedrock", model, prompt.continuity)
         named = msgspec.structs.replace(prompt, model=model)
         encoded = encode_bedrock(named, mend=mend, mark=mark)
         action = "converse-stream" if prompt.stream else "converse"
         url = f"{self._account.base_url}/model/{quote(model, safe='')}/{action}"
-        return Request(url=url, body=encoded.body, notices=encoded.notices, names=encoded.names)
+        return ProviderRequest(
+            url=url, body=encoded.body, notices=encoded.notices, names=encoded.names
+        )
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
         """Count by the model itself: Bedrock does not count for inference profiles."""
@@ -102,7 +110,7 @@ class BedrockProvider(HttpProvider):
         tokens = self._counted(body, "inputTokens")
         return TokenCount(tokens=tokens, notices=request.notices)
 
-    async def _request_headers(self, request: Request) -> dict[str, str]:
+    async def _request_headers(self, request: ProviderRequest) -> dict[str, str]:
         headers = {"Content-Type": "application/json", **self._headers}
         if self._account.bearer is not None:
             check_key(self._account.bearer, provider=self.name)
@@ -111,7 +119,7 @@ class BedrockProvider(HttpProvider):
         # Signing can refresh the credentials, which blocks.
         return await asyncio.to_thread(self._sign, request, headers)
 
-    def _sign(self, request: Request, headers: dict[str, str]) -> dict[str, str]:
+    def _sign(self, request: ProviderRequest, headers: dict[str, str]) -> dict[str, str]:
         signed = AWSRequest(method="POST", url=request.url, data=request.body, headers=headers)
         try:
             frozen = self._credentials.get_frozen_credentials()
@@ -139,13 +147,13 @@ class BedrockProvider(HttpProvider):
             provider=self.name,
         )
 
-    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
+    def _decode_answer(self, body: bytes, request: ProviderRequest) -> list[ReplyEvent]:
         return bedrock_decoder.decode_answer(body, names=request.names)
 
-    def _stream_reader(self, request: Request) -> StreamReader:
+    def _stream_reader(self, request: ProviderRequest) -> StreamReader:
         return _Reader(request.names)
 
-    def _error_details(self, response: Response, body: bytes) -> ErrorDetails:
+    def _error_details(self, response: HttpResponse, body: bytes) -> ErrorDetails:
         kind = response.headers.get("X-Amzn-Errortype", "").split(":")[0]
         return bedrock_decoder.decode_error(body, kind=kind)
 
@@ -198,7 +206,7 @@ class _Reader:
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._frames = FrameDecoder()
-        self._decoder = bedrock_decoder.StreamDecoder(names=names)
+        self._decoder = bedrock_decoder.BedrockStreamDecoder(names=names)
 
     def feed(self, piece: bytes) -> Iterator[ReplyEvent]:
         for frame in self._frames.feed(piece):
@@ -213,5 +221,5 @@ def _frame_name(headers: Mapping[str, Any]) -> str:
         details = ErrorDetails(
             message=str(headers.get(":error-message", "")), type=str(headers.get(":error-code", ""))
         )
-        raise ProviderSaidError(details)
+        raise ReportedError(details)
     return str(headers.get(":event-type") or headers.get(":exception-type") or "")

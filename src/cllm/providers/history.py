@@ -21,13 +21,13 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.core.prompt import Continuity
-from cllm.history.cache_control import Block, minimum_for, place_marks
+from cllm.history.cache_control import CacheBlock, minimum_for, place_marks
 from cllm.history.repair import repair
 from cllm.history.rules import OPENAI, PROFILES, ProblemCode, Profile, profile_for
 from cllm.window.tokens import TOKENS_PER_IMAGE, weigh_text
 from cllm.wire.bedrock.models import features
-from cllm.wire.convert import Mark, Translated, unmarked
-from cllm.wire.messages import Mended, Spoken, left_out_fields, rewritten
+from cllm.wire.convert import ConvertedPrompt, Mark, no_cache_control
+from cllm.wire.messages import OutgoingMessage, RepairedHistory, left_out_fields, rewritten
 
 ADVICE: dict[ProblemCode, str] = {
     "assistant_last": "end with a message of the user's, or ask a model that goes on from there",
@@ -41,7 +41,7 @@ ADVICE: dict[ProblemCode, str] = {
 ANY_ADVICE = "correct the messages and ask again"
 
 
-class Mending:
+class HistoryRepair:
     """Repairs histories for one provider by one profile."""
 
     def __init__(self, profile: Profile, *, provider: str) -> None:
@@ -53,7 +53,7 @@ class Mending:
         """Whether a history without tools needs no check."""
         return self._profile is OPENAI
 
-    def __call__(self, messages: Sequence[Spoken]) -> Mended:
+    def __call__(self, messages: Sequence[OutgoingMessage]) -> RepairedHistory:
         places = [message.place for message in messages]
         repaired = repair(messages, self._profile, make=_make, places=places)
         if repaired.problems:
@@ -67,21 +67,21 @@ class Mending:
         # The fields beside the parts are lost with each message that is replaced by another.
         sent = set(map(id, repaired.messages))
         lost = left_out_fields(m for m in messages if m.extra and id(m) not in sent)
-        return Mended(messages=repaired.messages, notices=(*repaired.notices, *lost))
+        return RepairedHistory(messages=repaired.messages, notices=(*repaired.notices, *lost))
 
 
-def _make(role: Role, parts: tuple[AnyPart, ...]) -> Spoken:
-    return Spoken(role=role, parts=parts)
+def _make(role: Role, parts: tuple[AnyPart, ...]) -> OutgoingMessage:
+    return OutgoingMessage(role=role, parts=parts)
 
 
-def mending_for(
+def repair_for(
     dialect: Dialect, model: str, *, provider: str, profile: str | None = None
-) -> Mending:
-    rules = profile_for(dialect, model) if profile is None else named_profile(profile)
-    return Mending(rules, provider=provider)
+) -> HistoryRepair:
+    rules = profile_for(dialect, model) if profile is None else find_profile(profile)
+    return HistoryRepair(rules, provider=provider)
 
 
-def named_profile(name: str) -> Profile:
+def find_profile(name: str) -> Profile:
     if name not in PROFILES:
         known = ", ".join(sorted(PROFILES))
         raise SettingsError(f"there is no profile {name!r}; choose one of {known}")
@@ -94,25 +94,29 @@ MARKED: dict[Dialect, tuple[type[AnyPart], ...]] = {
     # Bedrock refuses a cache point directly after a document.
     "bedrock": (Text, Image, ToolCall, ToolResult),
 }
-MARKABLE = Block(tokens=0)
-UNMARKABLE = Block(tokens=0, takes_mark=False)
+MARKABLE = CacheBlock(tokens=0)
+UNMARKABLE = CacheBlock(tokens=0, takes_mark=False)
 
 
-def marking_for(dialect: Dialect, model: str, continuity: Continuity | None) -> Mark:
+def cache_control_for(dialect: Dialect, model: str, continuity: Continuity | None) -> Mark:
     """Marks nothing if no later prompt starts with this one."""
     if continuity is None:
-        return unmarked
+        return no_cache_control
     if dialect == "bedrock":
         known = features(model)
         # Nothing is known about a model that an ARN hides.
         if not known.cache or known.thinking == "as_said":
-            return unmarked
+            return no_cache_control
     return partial(_mark, continuity=continuity, minimum=minimum_for(model), takes=MARKED[dialect])
 
 
 def _mark(
-    prompt: Translated, *, continuity: Continuity, minimum: int, takes: tuple[type[AnyPart], ...]
-) -> Translated:
+    prompt: ConvertedPrompt,
+    *,
+    continuity: Continuity,
+    minimum: int,
+    takes: tuple[type[AnyPart], ...],
+) -> ConvertedPrompt:
     if _is_marked(prompt):
         return prompt
     system = prompt.system or ()
@@ -139,8 +143,12 @@ def _mark(
 
 
 def _blocks(
-    messages: Sequence[Spoken], before: int, *, minimum: int, takes: tuple[type[AnyPart], ...]
-) -> Iterator[Block]:
+    messages: Sequence[OutgoingMessage],
+    before: int,
+    *,
+    minimum: int,
+    takes: tuple[type[AnyPart], ...],
+) -> Iterator[CacheBlock]:
     """Weighing stops at the minimum: later weights do not matter."""
     total = before
     for spoken in messages:
@@ -149,12 +157,12 @@ def _blocks(
             if total < minimum:
                 tokens = _weight(part)
                 total += tokens
-                yield Block(tokens=tokens, takes_mark=takes_mark)
+                yield CacheBlock(tokens=tokens, takes_mark=takes_mark)
             else:
                 yield MARKABLE if takes_mark else UNMARKABLE
 
 
-def _is_marked(prompt: Translated) -> bool:
+def _is_marked(prompt: ConvertedPrompt) -> bool:
     parts = (part for spoken in prompt.messages for part in spoken.parts)
     if any(map(_has_mark, prompt.system or ())) or any(map(_has_mark, parts)):
         return True
@@ -178,11 +186,13 @@ def _is_blank(part: AnyPart) -> bool:
     return isinstance(part, Text) and not part.text.strip()
 
 
-def _parts_in_last(messages: Sequence[Spoken], count: int) -> int:
+def _parts_in_last(messages: Sequence[OutgoingMessage], count: int) -> int:
     return sum(len(spoken.parts) for spoken in messages[-count:]) if count else 0
 
 
-def _mark_messages(messages: Sequence[Spoken], places: set[int]) -> Iterator[Spoken]:
+def _mark_messages(
+    messages: Sequence[OutgoingMessage], places: set[int]
+) -> Iterator[OutgoingMessage]:
     """`places` count the parts of all messages."""
     start = 0
     for spoken in messages:

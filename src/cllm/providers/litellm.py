@@ -20,12 +20,12 @@ from cllm.core.errors import CllmError, ProviderError, UnreachableError
 from cllm.core.extras import needs_extra
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent
-from cllm.providers.history import mending_for
+from cllm.providers.history import repair_for
 from cllm.providers.http.provider import RemoteProvider, check_key
 from cllm.providers.http.transport import Timeouts, broken_off, hung_up, silent, unreachable
 from cllm.providers.registry import LITELLM, ROWS
 from cllm.wire import litellm
-from cllm.wire.errors import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.errors import ErrorDetails, MalformedError, ReportedError
 from cllm.wire.openai import response_decoder as openai_decoder
 
 T = TypeVar("T")
@@ -50,13 +50,13 @@ LOGGERS = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
 SLIPS = (AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 
-class Library(msgspec.Struct, frozen=True, kw_only=True):
+class LitellmModule(msgspec.Struct, frozen=True, kw_only=True):
     litellm: Any
     httpx: Any
     errors: tuple[type[Exception], ...]
 
 
-def load_library() -> Library:
+def load_library() -> LitellmModule:
     """Import LiteLLM, which takes seconds, and silence it."""
     os.environ.update(ENVIRONMENT)
     with needs_extra("litellm", feature="LiteLLM"):
@@ -70,7 +70,7 @@ def load_library() -> Library:
     for name in LOGGERS:
         logging.getLogger(name).disabled = True
     errors = (openai.OpenAIError, httpx.HTTPError, *SLIPS)
-    return Library(litellm=litellm, httpx=httpx, errors=errors)
+    return LitellmModule(litellm=litellm, httpx=httpx, errors=errors)
 
 
 class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
@@ -89,14 +89,14 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         timeouts: Timeouts | None = None,
         options: Mapping[str, Any] | None = None,
         secrets: Iterable[str] = (),
-        load: Callable[[], Library] = load_library,
+        load: Callable[[], LitellmModule] = load_library,
     ) -> None:
         super().__init__(name=name, secrets=(api_key, *secrets), headers=headers, timeouts=timeouts)
         self._api_base = api_base
         self._api_key = api_key
         self._options = dict(options or {})
         self._load = load
-        self._library: Library | None = None
+        self._library: LitellmModule | None = None
 
     async def prepare(self) -> None:
         await self._loaded()
@@ -118,7 +118,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
                 for event in litellm.decode_answer(_json(answer)):
                     yield event
                 return
-            decoder, limit = litellm.StreamDecoder(), self._timeouts.first_byte
+            decoder, limit = litellm.LitellmStreamDecoder(), self._timeouts.first_byte
             async with contextlib.aclosing(answer):
                 chunks = aiter(answer)
                 while True:
@@ -132,18 +132,18 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             if finished is None or not _has_finish_reason(answer):
                 raise self._ended_early(is_page=_is_page(answer))
             yield finished
-        except ProviderSaidError as error:
+        except ReportedError as error:
             raise self._broken_off(error.details) from error
         except MalformedError as error:
             raise self._bad_reply(str(error)) from error
 
-    async def _loaded(self) -> Library:
+    async def _loaded(self) -> LitellmModule:
         if self._library is None:
             self._library = await asyncio.to_thread(self._load)
         return self._library
 
     def _encode(self, prompt: Prompt) -> litellm.LitellmRequest:
-        mend = mending_for("openai", prompt.model, provider=self.name)
+        mend = repair_for("openai", prompt.model, provider=self.name)
         service = prompt.model.partition("/")[0]
         return litellm.encode_request(
             prompt,
@@ -152,7 +152,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             reasoning=ROWS[service if service in UNTRANSLATED else LITELLM].reasoning,
         )
 
-    def _arguments(self, library: Library) -> dict[str, Any]:
+    def _arguments(self, library: LitellmModule) -> dict[str, Any]:
         limits = self._timeouts
         fields = {
             "api_base": self._api_base,
@@ -172,7 +172,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             "_skip_mcp_handler": True,
         }
 
-    async def _within(self, limit: float, call: Awaitable[T], library: Library) -> T:
+    async def _within(self, limit: float, call: Awaitable[T], library: LitellmModule) -> T:
         try:
             async with asyncio.timeout(limit):
                 return await call
@@ -181,7 +181,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         except library.errors as error:
             raise self._failure(error, library, limit) from error
 
-    def _failure(self, error: Exception, library: Library, limit: float) -> ProviderError:
+    def _failure(self, error: Exception, library: LitellmModule, limit: float) -> ProviderError:
         """Look for the cause: LiteLLM's own status is 500 whatever it is."""
         httpx = library.httpx
         causes = _causes(error)
@@ -209,7 +209,9 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             provider=self.name,
         )
 
-    def _refusal(self, error: BaseException, library: Library, response: Any) -> ProviderError:
+    def _refusal(
+        self, error: BaseException, library: LitellmModule, response: Any
+    ) -> ProviderError:
         details = ErrorDetails()
         headers: Mapping[str, str] = getattr(error, "litellm_response_headers", None) or {}
         status = getattr(error, "status_code", None)

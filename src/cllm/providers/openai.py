@@ -8,9 +8,15 @@ import msgspec
 
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
-from cllm.providers.history import mending_for
-from cllm.providers.http.provider import HttpProvider, Request, SseReader, StreamReader, check_key
-from cllm.providers.http.transport import Http, Response, Timeouts
+from cllm.providers.history import repair_for
+from cllm.providers.http.provider import (
+    HttpProvider,
+    ProviderRequest,
+    SseReader,
+    StreamReader,
+    check_key,
+)
+from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.wire.convert import encode_openai, encode_responses, is_refused_by_chat
 from cllm.wire.errors import ErrorDetails
 from cllm.wire.media import first_media, in_words
@@ -62,7 +68,7 @@ class OpenAIProvider(HttpProvider):
         name: str,
         base_url: str,
         api_key: str | None,
-        http: Http,
+        http: HttpTransport,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
         api: Api | None = None,
@@ -86,11 +92,11 @@ class OpenAIProvider(HttpProvider):
         return self._encoded(prompt).body
 
     async def embed(self, body: bytes) -> bytes:
-        return await self._fetch(Request(url=self._embeddings, body=body))
+        return await self._fetch(ProviderRequest(url=self._embeddings, body=body))
 
-    def _encode(self, prompt: Prompt) -> Request:
+    def _encode(self, prompt: Prompt) -> ProviderRequest:
         api = self._api or api_for(prompt, url=self._urls["responses"])
-        mending = mending_for("openai", prompt.model, provider=self.name, profile=self._profile)
+        mending = repair_for("openai", prompt.model, provider=self.name, profile=self._profile)
         mend: Mend = mending
         skips_texts = mending.takes_texts_as_they_are
         if self._reads_text_only and first_media(prompt) is not None:
@@ -104,27 +110,33 @@ class OpenAIProvider(HttpProvider):
         body = encoded.body
         if self._defaults:
             body = msgspec.json.encode(self._defaults | _fields.decode(body))
-        return Request(url=self._urls[api], body=body, notices=encoded.notices, names=encoded.names)
+        return ProviderRequest(
+            url=self._urls[api], body=body, notices=encoded.notices, names=encoded.names
+        )
 
-    async def _request_headers(self, _request: Request) -> dict[str, str]:
+    async def _request_headers(self, _request: ProviderRequest) -> dict[str, str]:
         check_key(self._key, provider=self.name)
         key = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
         return {"Content-Type": "application/json", **key, **self._headers}
 
-    def _codec(self, request: Request) -> Any:
-        if request.url == self._urls["responses"]:
+    def _is_responses(self, request: ProviderRequest) -> bool:
+        return request.url == self._urls["responses"]
+
+    def _decode_answer(self, body: bytes, request: ProviderRequest) -> list[ReplyEvent]:
+        if self._is_responses(request):
             from cllm.wire.responses import response_decoder  # noqa: PLC0415 - few models need it
 
-            return response_decoder
-        return openai_decoder
+            return response_decoder.decode_answer(body, names=request.names)
+        return openai_decoder.decode_answer(body, names=request.names)
 
-    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
-        events: list[ReplyEvent] = self._codec(request).decode_answer(body, names=request.names)
-        return events
+    def _stream_reader(self, request: ProviderRequest) -> StreamReader:
+        if self._is_responses(request):
+            from cllm.wire.responses import response_decoder  # noqa: PLC0415 - few models need it
 
-    def _stream_reader(self, request: Request) -> StreamReader:
-        decoder = self._codec(request).StreamDecoder(names=request.names)
-        return SseReader(decoder, lambda sent: decoder.decode(sent.data))
+            responses = response_decoder.ResponsesStreamDecoder(names=request.names)
+            return SseReader(responses, lambda event: responses.decode(event.data))
+        chat = openai_decoder.OpenAIStreamDecoder(names=request.names)
+        return SseReader(chat, lambda event: chat.decode(event.data))
 
-    def _error_details(self, _response: Response, body: bytes) -> ErrorDetails:
+    def _error_details(self, _response: HttpResponse, body: bytes) -> ErrorDetails:
         return openai_decoder.decode_error(body)

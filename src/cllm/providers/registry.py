@@ -101,7 +101,7 @@ def _host(base_url: str) -> str:
     return base_url.partition("://")[2].partition("/")[0].lower()
 
 
-class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
+class ResolvedModel(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     name: str
 
@@ -111,7 +111,7 @@ def find_server(
     *,
     configured: Mapping[str, Sequence[str]],
     offered: Callable[[str], bool] = is_offered,
-) -> ServedModel:
+) -> ResolvedModel:
     """By its prefix, else a configured list of models, else a known name.
 
     `offered` (by another package) is checked last, so that no package can take over a name.
@@ -122,23 +122,23 @@ def find_server(
         return _at(prefix, model)
     for provider, names in configured.items():
         if model in names:
-            return ServedModel(provider=provider, name=model)
+            return ResolvedModel(provider=provider, name=model)
     if not slash:
         owner = _owner_of(model)
         if owner is not None:
-            return ServedModel(provider=owner, name=model)
+            return ResolvedModel(provider=owner, name=model)
     elif prefix and offered(prefix):
         return _at(prefix, model)
     raise _not_found(model, providers, configured)
 
 
-def _at(provider: str, model: str) -> ServedModel:
+def _at(provider: str, model: str) -> ResolvedModel:
     name = model.removeprefix(f"{provider}/")
     if not name:
         raise ModelNotFoundError(
             f"'{model}' names a provider and no model; write {provider}/NAME.", model=model
         )
-    return ServedModel(provider=provider, name=name)
+    return ResolvedModel(provider=provider, name=name)
 
 
 def _not_found(

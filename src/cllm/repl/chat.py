@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from cllm.app import App, new_conversation_id, new_id, now
-from cllm.core.conversation import Conversation, Turn, check_id
+from cllm.core.conversation import StoredConversation, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
@@ -16,7 +16,7 @@ from cllm.engine.tool_rounds import ToolBox
 from cllm.engine.transfer import copy_into
 from cllm.history.system_prompt import GivenPrompt, choose_system, recapture
 from cllm.repl.screen import Screen
-from cllm.repl.status import Spent
+from cllm.repl.status import SessionUsage
 from cllm.settings.sections import exec_command
 from cllm.window.strategies import ByTurns
 from cllm.wire.openai.parts import encode_parts
@@ -57,7 +57,7 @@ class Chat:
         self.screen = screen
         self.options = options
         self.attach = attach
-        self.sitting = Spent()
+        self.sitting = SessionUsage()
         self.failures = 0
         self.new_log = new_log
         self.hold = hold
@@ -65,7 +65,7 @@ class Chat:
         self._open_kept = open_kept
         self._enter(_automatic_id(), None)
 
-    def _enter(self, ref: str, conversation: Conversation | None) -> None:
+    def _enter(self, ref: str, conversation: StoredConversation | None) -> None:
         self.ref = ref
         self.conversation = conversation
         self.title: str | None = None
@@ -224,7 +224,7 @@ class Chat:
         self.attached, self.executed, self.system = attached, executed, prompt
         return parent_ref
 
-    def stored(self) -> Conversation:
+    def stored(self) -> StoredConversation:
         """UsageError if there is none."""
         if self.conversation is None:
             raise UsageError("Nothing has been said in this conversation yet.")

@@ -13,7 +13,7 @@ import msgspec
 from cllm.core.conversation import Summary, check_id
 from cllm.core.errors import UsageError
 from cllm.core.ports import Changes, Hit
-from cllm.engine.summaries import Summarised, Summarising
+from cllm.engine.summaries import SummarySaved, SummaryStarted
 from cllm.files import write_new
 from cllm.history.system_prompt import GivenPrompt
 from cllm.repl.chat import Chat
@@ -53,7 +53,7 @@ SHORT = 60
 LONGEST_NUMBER = 9
 
 
-class Leave(BaseException):
+class ExitChat(BaseException):
     """The person leaves the chat."""
 
 
@@ -386,8 +386,8 @@ async def compact(chat: Chat, rest: str) -> None:
         raise
 
 
-def _progress_text(event: Summarising | Summarised) -> str:
-    if isinstance(event, Summarising):
+def _progress_text(event: SummaryStarted | SummarySaved) -> str:
+    if isinstance(event, SummaryStarted):
         messages = counted(event.messages, "message")
         return f"Summarising {messages} ({event.piece} of {event.pieces}) …"
     summary = event.summary
@@ -408,7 +408,7 @@ async def stats(chat: Chat, _rest: str) -> None:
 
 @command("quit", "", "Leave, as Ctrl-D does.", "exit", "q", is_word=True)
 async def leave(_chat: Chat, _rest: str) -> None:
-    raise Leave
+    raise ExitChat
 
 
 WORDS = {name: row for row in COMMANDS if row.is_word for name in (row.name, *row.aliases[:1])}

@@ -9,17 +9,17 @@ from typing import Any, BinaryIO, Protocol, TextIO
 
 from cllm.core.errors import CllmError
 from cllm.repl.chat import Chat
-from cllm.repl.commands import Leave, read_order, said_in, show_tail
+from cllm.repl.commands import ExitChat, read_order, said_in, show_tail
 from cllm.repl.screen import echo
 from cllm.repl.turn import take_turn
-from cllm.terminal import Terminated
+from cllm.terminal import TerminationSignal
 
 PROMPT = "You: "
 CONTINUED = "\\"
 PATIENT_PRESSES = 2
 
 
-class Reader(Protocol):
+class InputReader(Protocol):
     """Reads messages; EOFError at the end. `blocks`: reading stops the event loop."""
 
     blocks: bool
@@ -76,14 +76,14 @@ class Signals:
             await self._work
         except asyncio.CancelledError:
             if self.ended:
-                raise Terminated from None
+                raise TerminationSignal from None
             if not self._presses:
                 self._work.cancel()
                 raise
         finally:
             self._work = None
         if self.ended:
-            raise Terminated
+            raise TerminationSignal
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT:
@@ -97,19 +97,19 @@ class Signals:
         if self._work is not None:
             self._loop.call_soon_threadsafe(self._work.cancel)
         elif self._blocks:
-            raise Terminated
+            raise TerminationSignal
         elif self._chat is not None:
             self._loop.call_soon_threadsafe(self._chat.cancel)
 
 
-async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool) -> None:
+async def run_chat(chat: Chat, reader: InputReader, *, ref: str | None, patient: bool) -> None:
     """Run until the input ends. Ctrl-C at the prompt raises; a `patient` chat needs two."""
     signals = Signals(blocks=reader.blocks)
     signals.listen()
     # A line editor shows what is typed; keys pressed before its prompt wait for it.
     silence = contextlib.nullcontext() if reader.blocks else echo(on=False, by_line=False)
     try:
-        with contextlib.suppress(Leave), silence:
+        with contextlib.suppress(ExitChat), silence:
             await begin(chat, ref)
             while True:
                 line = await _read(chat, reader, patient=patient)
@@ -117,13 +117,13 @@ async def run_chat(chat: Chat, reader: Reader, *, ref: str | None, patient: bool
                     await signals.stoppable(_execute(chat, line))
     except asyncio.CancelledError:
         if signals.ended:
-            raise Terminated from None
+            raise TerminationSignal from None
         raise
     finally:
         await chat.app.close()
 
 
-async def _read(chat: Chat, reader: Reader, *, patient: bool) -> str:
+async def _read(chat: Chat, reader: InputReader, *, patient: bool) -> str:
     pressed = False
     while True:
         try:
@@ -134,7 +134,7 @@ async def _read(chat: Chat, reader: Reader, *, patient: bool) -> str:
             pressed = True
             chat.screen.note("Press Ctrl-C again to leave, or Ctrl-D.")
         except EOFError:
-            raise Leave from None
+            raise ExitChat from None
 
 
 async def begin(chat: Chat, ref: str | None) -> None:

@@ -19,7 +19,7 @@ from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.syntax import Syntax
 from rich.text import Text
 
-from cllm.terminal import Escaper, PlainAnswer, escape, escape_styled, write_control
+from cllm.terminal import Escaper, PlainPrinter, escape, escape_styled, write_control
 
 BETWEEN_DRAWINGS = 0.05
 DRAWING_SHARE = 4
@@ -37,7 +37,7 @@ THINKING_LENGTH = 4000
 LONGEST_LAID_OUT = 60_000
 
 
-class Region:
+class ScreenRegion:
     """The last lines on the screen."""
 
     def __init__(self, out: TextIO) -> None:
@@ -73,7 +73,7 @@ class Region:
             self.failure = error
 
 
-class LiveAnswer:
+class LivePrinter:
     def __init__(
         self,
         out: TextIO,
@@ -81,8 +81,8 @@ class LiveAnswer:
         size: Callable[[], os.terminal_size] = shutil.get_terminal_size,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._region = Region(out)
-        self._plain = PlainAnswer(out)
+        self._region = ScreenRegion(out)
+        self._plain = PlainPrinter(out)
         self._escaper = Escaper()
         self._is_plain = False
         self._size = size

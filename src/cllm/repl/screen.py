@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from cllm.core.errors import CllmError
 from cllm.core.notice import Notice
-from cllm.terminal import PlainAnswer, error_line, escape, one_line, write_control
+from cllm.terminal import PlainPrinter, error_line, escape, one_line, write_control
 
 if TYPE_CHECKING:
-    from cllm.repl.render import LiveAnswer
+    from cllm.repl.render import LivePrinter
 
-    Answer = PlainAnswer | LiveAnswer
+    Answer = PlainPrinter | LivePrinter
 
 NARROWEST = 20
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
@@ -50,11 +50,11 @@ class Screen:
 
     def begin_answer(self) -> "Answer":
         if self._draws and self.columns is not None:
-            from cllm.repl.render import LiveAnswer  # noqa: PLC0415 - rich loads slowly
+            from cllm.repl.render import LivePrinter  # noqa: PLC0415 - rich loads slowly
 
-            self._answer = LiveAnswer(self._out)
+            self._answer = LivePrinter(self._out)
         else:
-            self._answer = PlainAnswer(self._out)
+            self._answer = PlainPrinter(self._out)
         return self._answer
 
     def end_answer(self) -> None:

@@ -6,7 +6,7 @@ from shlex import quote
 import msgspec
 
 from cllm.app import App
-from cllm.core.conversation import Conversation, StandingSummary, Summary, Turn
+from cllm.core.conversation import StandingSummary, StoredConversation, Summary, Turn
 from cllm.core.reply import Usage
 from cllm.providers.local.models import list_models
 from cllm.providers.registry import LOCAL, ROWS
@@ -22,18 +22,18 @@ TITLE = 60
 SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "System"}
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
+class SessionUsage(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     cost: Amount = Amount()
 
-    def plus(self, usage: Usage | None, cost: float | None) -> "Spent":
-        return Spent(
+    def plus(self, usage: Usage | None, cost: float | None) -> "SessionUsage":
+        return SessionUsage(
             usage=self.usage if usage is None else self.usage + usage,
             cost=self.cost + amount_of(cost),
         )
 
 
-def cost_of(conversation: Conversation | None) -> Amount:
+def cost_of(conversation: StoredConversation | None) -> Amount:
     """The cost of turns, variants and summaries."""
     if conversation is None:
         return Amount()
@@ -49,7 +49,7 @@ def cost_of(conversation: Conversation | None) -> Amount:
     return amount
 
 
-def last_answered(conversation: Conversation | None) -> Turn | None:
+def last_answered(conversation: StoredConversation | None) -> Turn | None:
     turns = () if conversation is None else conversation.turns
     return next((turn for turn in reversed(turns) if turn.usage is not None), None)
 
@@ -85,7 +85,7 @@ def price_text(usage: Usage | None, cost: float | None) -> str:
     return f"{used} · {'cost unknown' if cost is None else money(cost)}"
 
 
-def status_line(model: str, conversation: Conversation | None, *, saves: bool = True) -> str:
+def status_line(model: str, conversation: StoredConversation | None, *, saves: bool = True) -> str:
     """The line below the prompt."""
     turns = 0 if conversation is None else len(conversation.turns)
     pieces = [model, *([] if saves else ["not saved"]), counted(turns, "turn")]
@@ -100,7 +100,7 @@ def status_line(model: str, conversation: Conversation | None, *, saves: bool = 
 
 
 def stats_lines(
-    conversation: Conversation | None, report: CacheReport, sitting: Spent
+    conversation: StoredConversation | None, report: CacheReport, sitting: SessionUsage
 ) -> Iterator[str]:
     turns = 0 if conversation is None else len(conversation.turns)
     messages = 0 if conversation is None else conversation.message_count
@@ -151,7 +151,7 @@ def location(store: str) -> str:
     return path if scheme in PATHS else without_password(store)
 
 
-def tail_lines(conversation: Conversation) -> Iterator[str]:
+def tail_lines(conversation: StoredConversation) -> Iterator[str]:
     """The last turns with the numbers of their messages."""
     title = f" · {one_line(conversation.title)}" if conversation.title else ""
     yield f"{conversation.id}{title}"
@@ -181,7 +181,7 @@ def _shorten(text: str) -> Iterator[str]:
     yield from lines
 
 
-def as_markdown(conversation: Conversation) -> str:
+def as_markdown(conversation: StoredConversation) -> str:
     messages = (
         f"## {SPEAKERS[message.role]}\n\n{message.text.strip()}"
         for message in conversation.messages
@@ -201,7 +201,7 @@ def summary_line(summary: Summary) -> str:
     return f"{summary.ref}  {local_time(summary.updated_at)}  {count}  {title}".rstrip()
 
 
-def window_lines(conversation: Conversation | None) -> list[str]:
+def window_lines(conversation: StoredConversation | None) -> list[str]:
     turns = () if conversation is None else conversation.turns
     record = next((turn.window for turn in reversed(turns) if turn.window is not None), None)
     lines: list[str] = []
@@ -213,7 +213,7 @@ def window_lines(conversation: Conversation | None) -> list[str]:
     return [*lines, *summary_lines(conversation), *pin_lines(conversation)]
 
 
-def summary_lines(conversation: Conversation | None) -> list[str]:
+def summary_lines(conversation: StoredConversation | None) -> list[str]:
     summary = None if conversation is None else conversation.summary
     if summary is None:
         return []
@@ -221,7 +221,7 @@ def summary_lines(conversation: Conversation | None) -> list[str]:
     return [f"summary of the messages up to {summary.through} ({summary.tokens:,} tokens): {text}"]
 
 
-def pin_lines(conversation: Conversation | None) -> list[str]:
+def pin_lines(conversation: StoredConversation | None) -> list[str]:
     if conversation is None:
         return []
     return [

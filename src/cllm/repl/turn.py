@@ -17,8 +17,8 @@ from cllm.core.reply import (
     ToolCallDelta,
     Verbatim,
 )
-from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
-from cllm.engine.tool_rounds import RoundEnded
+from cllm.engine.request import TurnEnded, TurnEvent, TurnRequest, TurnStarted, TurnWaits
+from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.repl.chat import Chat
 from cllm.repl.status import price_text
 
@@ -79,7 +79,7 @@ class _Turn:
         match event:
             case TurnWaits():
                 self._screen.note(f"Waiting for another turn in '{event.conversation}' to end.")
-            case TurnBegan():
+            case TurnStarted():
                 for notice in self._chat.new_notices(event.prompt.notices):
                     self._screen.warn(notice)
             case Noticed():
@@ -88,7 +88,7 @@ class _Turn:
                 self._write(event.text)
             case ThinkingDelta():
                 self._answer.think(event.text)
-            case RoundEnded():
+            case ToolRoundEnded():
                 self._answer.settle()
             case TurnEnded():
                 self._end(event)

@@ -33,7 +33,7 @@ STRICT_KEYWORDS = frozenset(
 MAPPINGS = ("properties", "$defs", "definitions")
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class SchemaOutline(msgspec.Struct, frozen=True, kw_only=True):
     draft: str
     type: str | list[str] | None = None
     properties: list[str] = []
@@ -48,7 +48,7 @@ class _Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     finding: _Finding | None = None
-    about: About | None = None
+    about: SchemaOutline | None = None
 
 
 class SchemaChecker:
@@ -95,12 +95,12 @@ class SchemaChecker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _check_schema(self) -> About:
+    def _check_schema(self) -> SchemaOutline:
         limit = LOADING_SECONDS + self._seconds
         answer = self._ask(self.schema.content, limit, "checking it")
         if answer.finding is not None:
             raise self._wrong(answer.finding)
-        return answer.about or About(draft="unknown")
+        return answer.about or SchemaOutline(draft="unknown")
 
     def _wrong(self, finding: _Finding) -> SchemaError:
         return SchemaError(f"{finding.problem}.", source=self.schema.source, place=finding.place)

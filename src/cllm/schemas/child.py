@@ -54,7 +54,7 @@ MALFORMED = (
 )
 
 
-class Finding(NamedTuple):
+class SchemaViolation(NamedTuple):
     """`of_schema`: the reply is not at fault."""
 
     place: str
@@ -62,36 +62,40 @@ class Finding(NamedTuple):
     of_schema: bool = False
 
 
-def find_in_schema(schema: dict[str, Any]) -> Finding | None:
+def find_in_schema(schema: dict[str, Any]) -> SchemaViolation | None:
     draft = _draft(schema)
     if draft is None:
-        return Finding("$.$schema", "it names a draft that is not known here")
+        return SchemaViolation("$.$schema", "it names a draft that is not known here")
     try:
         errors = draft(draft.META_SCHEMA, registry=SPECIFICATIONS).iter_errors(schema)
         error = best_match(islice(errors, MOST_ERRORS))
         if error is not None:
-            return Finding(place_of(error.absolute_path), _schema_problem(error))
+            return SchemaViolation(place_of(error.absolute_path), _schema_problem(error))
         return _find_in_parts(schema, draft.META_SCHEMA["$schema"])
     except (RecursionError, MemoryError):
-        return Finding("$", "it is too large to be checked")
+        return SchemaViolation("$", "it is too large to be checked")
     except MALFORMED:
-        return Finding("$", "a part of it is no schema")
+        return SchemaViolation("$", "a part of it is no schema")
 
 
-def find_in_reply(schema: dict[str, Any], text: str) -> Finding | None:
+def find_in_reply(schema: dict[str, Any], text: str) -> SchemaViolation | None:
     draft = _draft(schema) or Draft202012Validator
     try:
         errors = draft(schema, registry=SPECIFICATIONS).iter_errors(decode(text))
         error = best_match(islice(errors, MOST_ERRORS))
     except NotJsonError as problem:
-        return Finding("$", str(problem))
+        return SchemaViolation("$", str(problem))
     except Unresolvable as reference:
         return _leads_out(str(reference.ref))
     except MALFORMED:
-        return Finding("$", "a reference in it leads to what is no schema", of_schema=True)
+        return SchemaViolation("$", "a reference in it leads to what is no schema", of_schema=True)
     except (RecursionError, MemoryError):
-        return Finding("$", "it refers to itself without end, or is too large", of_schema=True)
-    return None if error is None else Finding(place_of(error.absolute_path), problem_of(error))
+        return SchemaViolation(
+            "$", "it refers to itself without end, or is too large", of_schema=True
+        )
+    return (
+        None if error is None else SchemaViolation(place_of(error.absolute_path), problem_of(error))
+    )
 
 
 def summary(schema: dict[str, Any]) -> dict[str, Any]:
@@ -156,7 +160,7 @@ def _schema_problem(error: ValidationError) -> str:
     return problem_of(error)
 
 
-def _find_in_parts(schema: dict[str, Any], dialect: str) -> Finding | None:
+def _find_in_parts(schema: dict[str, Any], dialect: str) -> SchemaViolation | None:
     """Find references that leave the schema and unusable patterns."""
     root = specification_with(dialect).create_resource(schema)
     resolver = SPECIFICATIONS.resolver_with_root(root)
@@ -184,27 +188,29 @@ def _find_in_parts(schema: dict[str, Any], dialect: str) -> Finding | None:
         try:
             waiting += [(inner, resolver.in_subresource(inner)) for inner in part.subresources()]
         except UnknownDialect:
-            return Finding("$", "a part of it names a draft that is not known here")
+            return SchemaViolation("$", "a part of it names a draft that is not known here")
     return None
 
 
-def _pattern_finding(part: dict[str, Any]) -> Finding | None:
+def _pattern_finding(part: dict[str, Any]) -> SchemaViolation | None:
     properties = part.get("patternProperties")
     patterns = [part.get("pattern"), *(properties if isinstance(properties, dict) else ())]
     for pattern in patterns:
         if not isinstance(pattern, str):
             continue
         if len(pattern) > LONGEST_PATTERN:
-            return Finding("pattern", f"it is longer than {LONGEST_PATTERN} characters")
+            return SchemaViolation("pattern", f"it is longer than {LONGEST_PATTERN} characters")
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError):
-            return Finding("pattern", f"{_quoted(pattern)} is no pattern that can be used here")
+            return SchemaViolation(
+                "pattern", f"{_quoted(pattern)} is no pattern that can be used here"
+            )
     return None
 
 
-def _leads_out(reference: str) -> Finding:
-    return Finding(
+def _leads_out(reference: str) -> SchemaViolation:
+    return SchemaViolation(
         "$ref",
         f"{_quoted(reference)} is not in the schema, and references are never fetched",
         of_schema=True,
@@ -258,7 +264,7 @@ def _limit() -> None:
             resource.setrlimit(kind, (most, most))
 
 
-def _answer(finding: Finding | None, about: dict[str, Any] | None) -> None:
+def _answer(finding: SchemaViolation | None, about: dict[str, Any] | None) -> None:
     answer = {"finding": None if finding is None else finding._asdict(), "about": about}
     sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
     sys.stdout.buffer.flush()

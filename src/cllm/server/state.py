@@ -15,9 +15,9 @@ from cllm.core.errors import UsageError
 from cllm.core.ports import Clock, NewId, ServerStore, Store
 from cllm.engine.turn import Engine
 from cllm.providers.registry import LOCAL, ROWS
-from cllm.server.http.limits import BodyRoom
+from cllm.server.http.limits import BodyQuota
 from cllm.server.http.request_log import SCOPE_KEY, RequestRecord
-from cllm.server.turns.registry import CallCounter, RunningTurns
+from cllm.server.turns.registry import TurnRegistry, UsageCounter
 from cllm.settings.load import JSON, Settings, file_store, server_store
 from cllm.settings.sections import ServerSettings
 from cllm.stores.registry import open_store
@@ -28,16 +28,16 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
 
 
-class Serving(msgspec.Struct, frozen=True, kw_only=True):
+class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one server. `files` is the folder of conversation files, if it has no keys."""
 
     app: App
     store: ServerStore
     settings: ServerSettings
     engine: Engine
-    turns: RunningTurns
-    calls: CallCounter
-    bodies: BodyRoom
+    turns: TurnRegistry
+    calls: UsageCounter
+    bodies: BodyQuota
     clock: Clock
     new_id: NewId
     files: Store | None = None
@@ -52,27 +52,27 @@ class ApiRequest(Request):
     caller: Caller
     error_headers: Mapping[str, str]
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, serving: Serving) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, serving: ServerState) -> None:
         super().__init__(scope, receive, send)
         self.serving = serving
         self.record: RequestRecord = scope[SCOPE_KEY]
         self.error_headers = {}
 
 
-def open_serving(settings: Settings) -> Serving:
+def open_server_state(settings: Settings) -> ServerState:
     """Open a server; the caller closes its app."""
     check_reach(settings.server)
     _check_default_provider(settings)
     app = App(replace(settings, store=server_store(settings)))
     store: ServerStore = app.store  # type: ignore[assignment]
-    return Serving(
+    return ServerState(
         app=app,
         store=store,
         settings=settings.server,
         engine=app.engine(),
-        turns=RunningTurns(),
-        calls=CallCounter(store),
-        bodies=BodyRoom(settings.server.limits),
+        turns=TurnRegistry(),
+        calls=UsageCounter(store),
+        bodies=BodyQuota(settings.server.limits),
         clock=now,
         new_id=new_id,
         files=_open_files(settings),

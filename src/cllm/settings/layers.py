@@ -27,7 +27,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 SCHEMA_KEYS = ("json_schema", "json_schema_file")
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
     directory: Path
     environment: Mapping[str, str]
@@ -55,7 +55,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     own: bool = True
 
 
-class Layered(msgspec.Struct, frozen=True, kw_only=True):
+class LayeredSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All layers. `sources` has the source of each value, by its dotted name."""
 
     values: dict[str, Any]
@@ -123,18 +123,18 @@ def expanded(path: str) -> Path:
         raise SettingsError(f"the path '{path}' names a home that does not exist.") from error
 
 
-def user_folder(place: Place) -> Path:
+def user_folder(place: Environment) -> Path:
     return place.home / ".cllm"
 
 
-def chosen_folder(place: Place, line: CommandLine) -> Path | None:
+def chosen_folder(place: Environment, line: CommandLine) -> Path | None:
     if line.cllm_path is not None:
         return line.cllm_path
     named = place.environment.get("CLLM_PATH")
     return expanded(named) if named else None
 
 
-def folders(place: Place, line: CommandLine) -> list[tuple[Path, bool]]:
+def folders(place: Environment, line: CommandLine) -> list[tuple[Path, bool]]:
     """The folders of Cllmfiles, lowest first, and whether they are the user's own."""
     named = chosen_folder(place, line)
     home, local = user_folder(place), place.directory / ".cllm"
@@ -144,7 +144,7 @@ def folders(place: Place, line: CommandLine) -> list[tuple[Path, bool]]:
     return [*found, (place.directory, False)]
 
 
-def read_files(place: Place, line: CommandLine) -> list[Cllmfile]:
+def read_files(place: Environment, line: CommandLine) -> list[Cllmfile]:
     """The Cllmfiles that apply, lowest first; the one of `-c` last."""
     found = _read_named(FILE_NAME, place, line)
     config = line.config
@@ -159,7 +159,7 @@ def read_files(place: Place, line: CommandLine) -> list[Cllmfile]:
     return [*found, *chosen]
 
 
-def _read_named(name: str, place: Place, line: CommandLine) -> list[Cllmfile]:
+def _read_named(name: str, place: Environment, line: CommandLine) -> list[Cllmfile]:
     read = (
         read_cllmfile(folder / name, trusted_place=trusted)
         for folder, trusted in folders(place, line)
@@ -167,7 +167,7 @@ def _read_named(name: str, place: Place, line: CommandLine) -> list[Cllmfile]:
     return [file for file in read if file is not None]
 
 
-def named_files(place: Place, line: CommandLine) -> list[str]:
+def named_files(place: Environment, line: CommandLine) -> list[str]:
     suffix = f".{FILE_NAME}"
     return sorted(
         {
@@ -189,7 +189,7 @@ def merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def layer_up(files: list[Cllmfile], place: Place, line: CommandLine) -> Layered:
+def layer_up(files: list[Cllmfile], place: Environment, line: CommandLine) -> LayeredSettings:
     layers = [
         Layer(
             source=str(file.path),
@@ -217,7 +217,7 @@ def layer_up(files: list[Cllmfile], place: Place, line: CommandLine) -> Layered:
             _forget(sources, name)
             sources[name] = layer.source
         values = merge(values, layer.content)
-    return Layered(values=values, sources=sources, layers=tuple(layers), files=tuple(files))
+    return LayeredSettings(values=values, sources=sources, layers=tuple(layers), files=tuple(files))
 
 
 def _from_environment(key: str, given: str) -> Any:

@@ -17,9 +17,9 @@ from cllm.settings import sections
 from cllm.settings.cllmfile import Cllmfile, line_of
 from cllm.settings.layers import (
     CommandLine,
+    Environment,
     Layer,
-    Layered,
-    Place,
+    LayeredSettings,
     chosen_folder,
     expanded,
     layer_up,
@@ -33,7 +33,7 @@ from cllm.settings.variables import Variables, read_variables
 
 __all__ = [
     "CommandLine",
-    "Place",
+    "Environment",
     "ProviderSettings",
     "Settings",
     "TopProvider",
@@ -55,7 +55,7 @@ MEMORY = "memory:"
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The effective settings. `top_providers` are from the top level of the files, lowest first."""
 
-    place: Place
+    place: Environment
     history_folder: Path
     model: str | None
     model_is_explicit: bool
@@ -105,11 +105,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-def load_settings(place: Place, line: CommandLine) -> Settings:
+def load_settings(place: Environment, line: CommandLine) -> Settings:
     return type_settings(load_layers(place, line), place, line)
 
 
-def load_layers(place: Place, line: CommandLine) -> Layered:
+def load_layers(place: Environment, line: CommandLine) -> LayeredSettings:
     """Raises UntrustedFileError for a file that lacks trust."""
     files = read_files(place, line)
     for file in files:
@@ -117,12 +117,12 @@ def load_layers(place: Place, line: CommandLine) -> Layered:
     return layer_up(files, place, line)
 
 
-def check_trust(file: Cllmfile, place: Place, line: CommandLine) -> None:
+def check_trust(file: Cllmfile, place: Environment, line: CommandLine) -> None:
     if not line.trust and place.environment.get("CLLM_TRUST") != "always":
         TrustLedger(user_folder(place)).check(file)
 
 
-def _top_providers(layered: Layered) -> tuple[TopProvider, ...]:
+def _top_providers(layered: LayeredSettings) -> tuple[TopProvider, ...]:
     tops = []
     for place, layer in enumerate(layered.layers):
         chosen = {key: layer.content[key] for key in sections.TOP_KEYS if key in layer.content}
@@ -139,7 +139,7 @@ def _model_for(layers: tuple[Layer, ...], place: int) -> str | None:
     return next((model for model in [*reversed(below), *above] if model), None)
 
 
-def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings:
+def type_settings(layered: LayeredSettings, place: Environment, line: CommandLine) -> Settings:
     values = layered.values
     own = layered.decode(values, sections.CllmKeys, "")
     provider = layered.decode(values, sections.ProviderKeys, "")
@@ -182,7 +182,7 @@ def type_settings(layered: Layered, place: Place, line: CommandLine) -> Settings
     )
 
 
-def _configured_prompt(layered: Layered) -> GivenPrompt:
+def _configured_prompt(layered: LayeredSettings) -> GivenPrompt:
     text = layered.values.get("default_system_message")
     if text is None or not text.strip():
         return GivenPrompt()
@@ -195,7 +195,7 @@ def _parameters(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in own and value is not None}
 
 
-def _store_url(own: sections.CllmKeys, place: Place, folder: Path) -> str:
+def _store_url(own: sections.CllmKeys, place: Environment, folder: Path) -> str:
     if own.store:
         return own.store
     if own.conversations_path:
@@ -239,7 +239,7 @@ def _without_effect(values: dict[str, Any]) -> tuple[Notice, ...]:
     )
 
 
-def local_folder(place: Place) -> Path:
+def local_folder(place: Environment) -> Path:
     return place.directory / LOCAL
 
 
@@ -248,7 +248,7 @@ def has_history(folder: Path) -> bool:
     return files.is_dir() or files.is_symlink() or (folder / DATABASE).exists()
 
 
-def history_folder(place: Place, line: CommandLine) -> Path:
+def history_folder(place: Environment, line: CommandLine) -> Path:
     """The named folder, else the current directory's if it has a history, else the user's."""
     named = chosen_folder(place, line)
     if named is not None:
@@ -265,7 +265,7 @@ def database_store(folder: Path) -> str:
     return f"{SQLITE}{folder / DATABASE}"
 
 
-def usual_stores(place: Place) -> Iterator[str]:
+def usual_stores(place: Environment) -> Iterator[str]:
     for folder in dict.fromkeys((user_folder(place), local_folder(place))):
         if leads_away(folder / CONVERSATIONS, place):
             continue
@@ -283,7 +283,7 @@ def is_same_store(url: str, other: str) -> bool:
     return Path(path).resolve() == Path(other_path.partition("?")[0]).resolve()
 
 
-def leads_away(folder: Path, place: Place) -> bool:
+def leads_away(folder: Path, place: Environment) -> bool:
     """Whether a link leads out of a project, which can be somebody else's."""
     if folder.parent.resolve() == user_folder(place).resolve():
         return False

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from cllm.commands.permission import CommandRules
-from cllm.commands.tool import CommandSettings, Offer
+from cllm.commands.tool import CommandSettings, OfferedCommand
 from cllm.core.context import DEFAULT_TIMEOUT, ContextCommand, OnFailure
 from cllm.core.errors import SettingsError
 from cllm.core.secret import Secret
 from cllm.schemas.source import SchemaSource, is_address
-from cllm.settings.layers import COMMAND_LINE, SCHEMA_KEYS, Layered, Place, expanded
+from cllm.settings.layers import COMMAND_LINE, SCHEMA_KEYS, Environment, LayeredSettings, expanded
 from cllm.settings.trust import leads_out
 
 MEGABYTE = 1024 * 1024
@@ -148,7 +148,7 @@ class _ProviderRow(msgspec.Struct, kw_only=True):
     ] = {}
 
 
-def read_provider(content: Any, *, where: str, layered: Layered) -> ProviderSettings:
+def read_provider(content: Any, *, where: str, layered: LayeredSettings) -> ProviderSettings:
     """A row of `providers`, or with an empty `where` the keys of the top level."""
     expected = "a mapping such as {api_base: …, api_key: …}"
     row = layered.decode(content, _ProviderRow, where, expected=expected)
@@ -187,7 +187,7 @@ class _ContextRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     dynamic: Flag = False
 
 
-def read_context_commands(layered: Layered) -> tuple[ContextCommand, ...]:
+def read_context_commands(layered: LayeredSettings) -> tuple[ContextCommand, ...]:
     key = "context_commands"
     given = layered.values.get(key)
     if given is None:
@@ -221,7 +221,8 @@ Patterns = Annotated[list[str], Meta(description="a list of patterns such as [gi
 
 
 _Offers = Annotated[
-    list[Offer | str], Meta(description="a list such as [{command: git log, description: …}]")
+    list[OfferedCommand | str],
+    Meta(description="a list such as [{command: git log, description: …}]"),
 ]
 
 
@@ -238,7 +239,7 @@ class _DynamicCommands(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     ] = 10
 
 
-def read_command_settings(layered: Layered) -> CommandSettings:
+def read_command_settings(layered: LayeredSettings) -> CommandSettings:
     key = "dynamic_commands"
     given = layered.values.get(key)
     if given is None:
@@ -246,7 +247,7 @@ def read_command_settings(layered: Layered) -> CommandSettings:
     expected = f"a mapping of {', '.join(_DynamicCommands.__struct_fields__)}"
     found = layered.decode(given, _DynamicCommands, key, expected=expected)
     offers = tuple(
-        Offer(command=row) if isinstance(row, str) else row
+        OfferedCommand(command=row) if isinstance(row, str) else row
         for row in found.available_commands or ()
     )
     allow = None
@@ -306,7 +307,7 @@ class _Window(msgspec.Struct, kw_only=True):
     summary_tokens: _Tokens = 1000
 
 
-def read_window(layered: Layered) -> WindowSettings:
+def read_window(layered: LayeredSettings) -> WindowSettings:
     given = layered.values.get("window")
     if given is None:
         return WindowSettings()
@@ -336,7 +337,7 @@ def read_window(layered: Layered) -> WindowSettings:
 SCHEMA_FLAGS = {"json_schema": "--json-schema", "json_schema_file": "--json-schema-file"}
 
 
-def read_schema_source(layered: Layered, place: Place) -> SchemaSource | None:
+def read_schema_source(layered: LayeredSettings, place: Environment) -> SchemaSource | None:
     given = [key for key in SCHEMA_KEYS if layered.values.get(key) is not None]
     if not given:
         return None
@@ -422,7 +423,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     limits: Limits = Limits()
 
 
-def read_server(layered: Layered, environment: Mapping[str, str]) -> ServerSettings:
+def read_server(layered: LayeredSettings, environment: Mapping[str, str]) -> ServerSettings:
     given = layered.values.get("server")
     server = layered.decode({} if given is None else given, ServerSettings, "server")
     provider = environment.get("DEFAULT_PROVIDER", "").strip()

@@ -8,7 +8,7 @@ import msgspec
 
 from cllm.core.context import ContextCommand
 from cllm.core.errors import UsageError, VariableError
-from cllm.settings.layers import COMMAND_LINE, Layered
+from cllm.settings.layers import COMMAND_LINE, LayeredSettings
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
@@ -58,7 +58,7 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_variables(
-    layered: Layered, given: Mapping[str, Value], environment: Mapping[str, str]
+    layered: LayeredSettings, given: Mapping[str, Value], environment: Mapping[str, str]
 ) -> Variables:
     """The command line overrides the environment (declared names only), and that the file."""
     declared = layered.values.get("variables")

@@ -14,8 +14,8 @@ import msgspec
 from cllm.core.conversation import (
     LOCAL_OWNER,
     Branch,
-    Conversation,
     StandingSummary,
+    StoredConversation,
     Summary,
     Turn,
     TurnFailure,
@@ -33,16 +33,18 @@ from cllm.stores.lists import summary_of
 INTERRUPTED = "interrupted"
 INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted before it ended.")
 
-Change = Callable[[Conversation], Conversation]
+Change = Callable[[StoredConversation], StoredConversation]
 Reads = int | Literal["head", "whole"]
 """What an edit reads: no turns, everything, or the turns from that message's on without
 messages."""
 replace = msgspec.structs.replace
 
 
-def new_conversation(new: NewConversation, *, key: str, owner: str, now: datetime) -> Conversation:
+def new_conversation(
+    new: NewConversation, *, key: str, owner: str, now: datetime
+) -> StoredConversation:
     """An empty conversation under the id `key`; a name equal to it is not stored."""
-    return Conversation(
+    return StoredConversation(
         id=key,
         owner=owner,
         name=None if new.name == key else new.name,
@@ -54,7 +56,7 @@ def new_conversation(new: NewConversation, *, key: str, owner: str, now: datetim
     )
 
 
-def added(conversation: Conversation, *, owner: str, now: datetime) -> Conversation:
+def added(conversation: StoredConversation, *, owner: str, now: datetime) -> StoredConversation:
     """A conversation as a store adds it; UsageError if two of its turns share an id."""
     seen: set[str] = set()
     for turn in (*conversation.turns, *conversation.variants):
@@ -64,7 +66,7 @@ def added(conversation: Conversation, *, owner: str, now: datetime) -> Conversat
     return settled(replace(conversation, owner=owner, created_at=now, updated_at=now), now=now)
 
 
-def with_opening(conversation: Conversation, opening: Opening | None) -> Conversation:
+def with_opening(conversation: StoredConversation, opening: Opening | None) -> StoredConversation:
     if opening is None or not conversation.is_untouched:
         return conversation
     return replace(
@@ -75,7 +77,7 @@ def with_opening(conversation: Conversation, opening: Opening | None) -> Convers
     )
 
 
-def is_old(conversation: Conversation) -> bool:
+def is_old(conversation: StoredConversation) -> bool:
     """Whether it has a history, but neither a prompt nor a record of one."""
     return (
         conversation.system_record is None
@@ -84,13 +86,13 @@ def is_old(conversation: Conversation) -> bool:
     )
 
 
-def with_captured(conversation: Conversation, opening: Opening) -> Conversation:
+def with_captured(conversation: StoredConversation, opening: Opening) -> StoredConversation:
     if not is_old(conversation):
         return conversation
     return replace(conversation, system=opening.system, system_record=opening.system_record)
 
 
-def settled(conversation: Conversation, *, now: datetime) -> Conversation:
+def settled(conversation: StoredConversation, *, now: datetime) -> StoredConversation:
     """Mark running turns as interrupted. For when no turn can be running."""
     return replace(
         conversation,
@@ -105,7 +107,7 @@ def _settled_turn(turn: Turn, now: datetime) -> Turn:
     return replace(turn, state="failed", ended_at=now, failure=INTERRUPTION)
 
 
-def started_turn(conversation: Conversation, start: TurnStart, *, now: datetime) -> Turn:
+def started_turn(conversation: StoredConversation, start: TurnStart, *, now: datetime) -> Turn:
     """The running turn. A variant answers the last message of a person.
 
     Later turns may only have failed or brought tool results.
@@ -159,15 +161,15 @@ def not_its_turn(leased: str, turn_id: str) -> UsageError:
     return UsageError(f"The lease is for turn '{leased}', not for '{turn_id}'.")
 
 
-def with_running(conversation: Conversation, turn: Turn) -> Conversation:
+def with_running(conversation: StoredConversation, turn: Turn) -> StoredConversation:
     if _is_on_path(conversation, turn.place):
         return replace(conversation, variants=(*conversation.variants, turn))
     return replace(conversation, turns=(*conversation.turns, turn))
 
 
 def with_finished(
-    conversation: Conversation, turn: Turn, *, opening: Opening | None, now: datetime
-) -> Conversation:
+    conversation: StoredConversation, turn: Turn, *, opening: Opening | None, now: datetime
+) -> StoredConversation:
     others = settled(without_turn(conversation, turn.id), now=now)
     opened = with_opening(others, opening)
     if not _is_on_path(opened, turn.place):
@@ -179,13 +181,13 @@ def with_finished(
     return replace(kept, title=_title(kept), updated_at=now)
 
 
-def with_answer(conversation: Conversation, turn_id: str) -> Conversation:
+def with_answer(conversation: StoredConversation, turn_id: str) -> StoredConversation:
     """Put a variant that has just been finished in its place."""
     turn = next(each for each in conversation.variants if each.id == turn_id)
     return _answered_anew(without_turn(conversation, turn_id), turn)
 
 
-def _answered_anew(conversation: Conversation, turn: Turn) -> Conversation:
+def _answered_anew(conversation: StoredConversation, turn: Turn) -> StoredConversation:
     """Put the turn in its place; later turns with tool results leave the path."""
     places = [each.place for each in conversation.turns]
     after = conversation.turns[places.index(turn.place) + 1 :]
@@ -204,7 +206,7 @@ def _answered_anew(conversation: Conversation, turn: Turn) -> Conversation:
     )
 
 
-def without_turn(conversation: Conversation, turn_id: str) -> Conversation:
+def without_turn(conversation: StoredConversation, turn_id: str) -> StoredConversation:
     return replace(
         conversation,
         turns=tuple(turn for turn in conversation.turns if turn.id != turn_id),
@@ -212,14 +214,20 @@ def without_turn(conversation: Conversation, turn_id: str) -> Conversation:
     )
 
 
-def cut_from(conversation: Conversation, sequence: int, *, now: datetime) -> Conversation:
+def cut_from(
+    conversation: StoredConversation, sequence: int, *, now: datetime
+) -> StoredConversation:
     check_sequence(conversation, sequence)
     return replace(_up_to(conversation, sequence - 1), updated_at=now)
 
 
 def branch_of(
-    conversation: Conversation, fresh: Conversation, *, at: int | None, opening: Opening | None
-) -> Conversation:
+    conversation: StoredConversation,
+    fresh: StoredConversation,
+    *,
+    at: int | None,
+    opening: Opening | None,
+) -> StoredConversation:
     """`fresh` with the messages up to `at`, without a running turn."""
     said = replace(conversation, turns=_not_running(conversation.turns))
     if at is not None:
@@ -242,7 +250,9 @@ def branch_of(
     )
 
 
-def with_variant(conversation: Conversation, turn_id: str, *, now: datetime) -> Conversation:
+def with_variant(
+    conversation: StoredConversation, turn_id: str, *, now: datetime
+) -> StoredConversation:
     """Put the variant on the path; summaries from there on are removed."""
     if any(turn.id == turn_id for turn in conversation.turns):
         return conversation
@@ -261,7 +271,7 @@ def with_variant(conversation: Conversation, turn_id: str, *, now: datetime) -> 
     return replace(chosen_path, summary=summary, updated_at=now)
 
 
-def _messages_before(conversation: Conversation, place: str) -> int:
+def _messages_before(conversation: StoredConversation, place: str) -> int:
     before = takewhile(lambda turn: turn.place != place, conversation.turns)
     return conversation.first_sequence - 1 + sum(len(turn.messages) for turn in before)
 
@@ -270,17 +280,17 @@ def _not_running(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     return tuple(turn for turn in turns if turn.state != "running")
 
 
-def _is_on_path(conversation: Conversation, place: str) -> bool:
+def _is_on_path(conversation: StoredConversation, place: str) -> bool:
     return any(turn.place == place for turn in conversation.turns)
 
 
-def _put_in_place(conversation: Conversation, chosen: Turn) -> Conversation:
+def _put_in_place(conversation: StoredConversation, chosen: Turn) -> StoredConversation:
     off_path = tuple(turn for turn in conversation.turns if turn.place == chosen.place)
     turns = tuple(chosen if turn.place == chosen.place else turn for turn in conversation.turns)
     return replace(conversation, turns=turns, variants=conversation.variants + off_path)
 
 
-def _title(conversation: Conversation) -> str | None:
+def _title(conversation: StoredConversation) -> str | None:
     if conversation.title is not None:
         return conversation.title
     said = (
@@ -294,12 +304,12 @@ def _title(conversation: Conversation) -> str | None:
     return None if first is None else title_from(first.text)
 
 
-def check_sequence(conversation: Conversation, sequence: int) -> None:
+def check_sequence(conversation: StoredConversation, sequence: int) -> None:
     if not 1 <= sequence <= conversation.message_count:
         raise SequenceNotFoundError(conversation.id, sequence)
 
 
-def _up_to(conversation: Conversation, sequence: int) -> Conversation:
+def _up_to(conversation: StoredConversation, sequence: int) -> StoredConversation:
     """The path up to that message; a turn that is cut is incomplete and has no variants.
 
     The conversation may be loaded in part, from that message's turn on or earlier.
@@ -327,7 +337,9 @@ def _up_to(conversation: Conversation, sequence: int) -> Conversation:
     )
 
 
-def with_changes(conversation: Conversation, changes: Changes, *, now: datetime) -> Conversation:
+def with_changes(
+    conversation: StoredConversation, changes: Changes, *, now: datetime
+) -> StoredConversation:
     title = conversation.title if changes.title is msgspec.UNSET else changes.title
     given = changes.metadata
     metadata = conversation.metadata if isinstance(given, msgspec.UnsetType) else dict(given)
@@ -342,7 +354,7 @@ def with_changes(conversation: Conversation, changes: Changes, *, now: datetime)
     return replace(noted, title=title, metadata=metadata, archived_at=archived_at, updated_at=now)
 
 
-def _with_window_notes(conversation: Conversation, changes: Changes) -> Conversation:
+def _with_window_notes(conversation: StoredConversation, changes: Changes) -> StoredConversation:
     pins, summary = conversation.pins, conversation.summary
     if not isinstance(changes.pins, msgspec.UnsetType):
         pins = tuple(sorted(set(changes.pins)))
@@ -388,25 +400,27 @@ class EditingStore(ABC):
     @abstractmethod
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
-    ) -> Conversation: ...
+    ) -> StoredConversation: ...
 
     @abstractmethod
-    async def _edit(self, ref: str, owner: str, change: Change, *, reads: Reads) -> Conversation:
+    async def _edit(
+        self, ref: str, owner: str, change: Change, *, reads: Reads
+    ) -> StoredConversation:
         """Apply a change to a conversation without a running turn and save it atomically.
 
         `change` gets at least what `reads` says.
         """
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
-        def change(conversation: Conversation) -> Conversation:
+        def change(conversation: StoredConversation) -> StoredConversation:
             return with_changes(conversation, changes, now=self._clock())
 
         return summary_of(await self._edit(ref, owner, change, reads="head"))
 
     async def capture(
         self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
-    ) -> Conversation | None:
-        def change(conversation: Conversation) -> Conversation:
+    ) -> StoredConversation | None:
+        def change(conversation: StoredConversation) -> StoredConversation:
             return with_captured(conversation, opening)
 
         if not is_old(await self.load(ref, owner=owner)):
@@ -415,15 +429,15 @@ class EditingStore(ABC):
         return captured if captured.system_record == opening.system_record else None
 
     async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
-        def change(conversation: Conversation) -> Conversation:
+        def change(conversation: StoredConversation) -> StoredConversation:
             return cut_from(conversation, sequence, now=self._clock())
 
         await self._edit(ref, owner, change, reads=sequence)
 
     async def choose_variant(
         self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
-    ) -> Conversation:
-        def change(conversation: Conversation) -> Conversation:
+    ) -> StoredConversation:
+        def change(conversation: StoredConversation) -> StoredConversation:
             return with_variant(conversation, turn_id, now=self._clock())
 
         return await self._edit(ref, owner, change, reads="whole")

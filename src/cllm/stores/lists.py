@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
 from cllm.core.ports import ArchiveFilter, CallRecord, Hit, Hits, Page, Tail, UsageBy, UsageSum
@@ -65,7 +65,7 @@ def page_of(
     )
 
 
-def passes(summary: Summary | Conversation, archive_filter: ArchiveFilter) -> bool:
+def passes(summary: Summary | StoredConversation, archive_filter: ArchiveFilter) -> bool:
     if archive_filter == "all":
         return True
     return (summary.archived_at is not None) == (archive_filter == "archived")
@@ -93,7 +93,7 @@ def check_page(limit: int, what: str) -> None:
         raise UsageError(f"A page of {limit} {what} cannot be shown; ask for 1 or more.")
 
 
-def tail_of(conversation: Conversation, tail: Tail) -> Conversation:
+def tail_of(conversation: StoredConversation, tail: Tail) -> StoredConversation:
     if tail is None:
         return conversation
     kept = len(conversation.turns)
@@ -110,13 +110,13 @@ def tail_of(conversation: Conversation, tail: Tail) -> Conversation:
     )
 
 
-def window_length(conversation: Conversation) -> int:
+def window_length(conversation: StoredConversation) -> int:
     sent = [turn for turn in conversation.turns if turn.is_history]
     cut = sent[-1].window.first_sequence if sent and sent[-1].window is not None else 1
     return conversation.message_count + 1 - min((cut, *conversation.pins))
 
 
-def summary_of(conversation: Conversation) -> Summary:
+def summary_of(conversation: StoredConversation) -> Summary:
     return Summary(
         id=conversation.id,
         created_at=conversation.created_at,
@@ -183,7 +183,7 @@ def _pairs(run: str, *, with_last: bool) -> Iterator[str]:
         yield run[-1]
 
 
-def hits_in(conversation: Conversation, words: Sequence[Term]) -> Iterator[Hit]:
+def hits_in(conversation: StoredConversation, words: Sequence[Term]) -> Iterator[Hit]:
     for sequence, turn, message in conversation.numbered_messages():
         if not turn.is_history:
             continue
@@ -215,7 +215,7 @@ def page_of_hits(hits: Iterable[Hit], *, limit: int, offset: int) -> Hits:
     return Hits(items=tuple(found[first : first + limit]), total=len(found))
 
 
-def calls_of(conversation: Conversation) -> Iterator[CallRecord]:
+def calls_of(conversation: StoredConversation) -> Iterator[CallRecord]:
     """The turns with usage, variants and failed ones included."""
     for turn in conversation.turns + conversation.variants:
         if turn.usage is not None and turn.ended_at is not None:
@@ -260,7 +260,7 @@ class ScannedLists(ABC):
 
     @abstractmethod
     async def _scan(
-        self, owner: str, work: Callable[[Iterable[Conversation]], T]
+        self, owner: str, work: Callable[[Iterable[StoredConversation]], T]
     ) -> tuple[T, tuple[Notice, ...]]:
         """Apply `work` to all conversations; a notice for each that cannot be read."""
 
@@ -304,7 +304,7 @@ class ScannedLists(ABC):
     ) -> Hits:
         words = query_terms(query)
 
-        def find(conversations: Iterable[Conversation]) -> Hits:
+        def find(conversations: Iterable[StoredConversation]) -> Hits:
             wanted = (found for found in conversations if passes(found, archive_filter))
             hits = (hit for found in wanted for hit in hits_in(found, words))
             return page_of_hits(hits, limit=limit, offset=offset)
@@ -320,7 +320,7 @@ class ScannedLists(ABC):
         until: datetime | None = None,
         by: UsageBy = "day",
     ) -> tuple[UsageSum, ...]:
-        def add(conversations: Iterable[Conversation]) -> tuple[UsageSum, ...]:
+        def add(conversations: Iterable[StoredConversation]) -> tuple[UsageSum, ...]:
             calls = (call for found in conversations for call in calls_of(found))
             return add_up(chain(calls, self._calls(owner)), since=since, until=until, by=by)
 

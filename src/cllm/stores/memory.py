@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn, check_id
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, check_id
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -69,8 +69,8 @@ class MemoryData:
     """`begun` are the conversations that a hidden first turn will create."""
 
     def __init__(self) -> None:
-        self.conversations: dict[_Key, Conversation] = {}
-        self.begun: dict[_Key, Conversation] = {}
+        self.conversations: dict[_Key, StoredConversation] = {}
+        self.begun: dict[_Key, StoredConversation] = {}
         self.granted: dict[_Key, _Granted] = {}
         self.fence = 0
         self.requests: dict[_Key, _Request] = {}
@@ -149,14 +149,16 @@ class MemoryStore(ScannedLists, EditingStore):
         *,
         owner: str = LOCAL_OWNER,
         opening: Opening | None = None,
-    ) -> Conversation:
+    ) -> StoredConversation:
         return self._add(edits.with_opening(self._new(new, owner), opening))
 
-    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
+    async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
         self._check_free(conversation.id, conversation.name, owner)
         self._add(edits.added(conversation, owner=owner, now=self._clock()))
 
-    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
+    async def load(
+        self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
+    ) -> StoredConversation:
         return tail_of(self._data.conversations[self._find(ref, owner)], tail)
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
@@ -173,7 +175,7 @@ class MemoryStore(ScannedLists, EditingStore):
         at: int | None = None,
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
-    ) -> Conversation:
+    ) -> StoredConversation:
         source = self._data.conversations[self._find(ref, owner)]
         branch = edits.branch_of(source, self._new(new, owner), at=at, opening=opening)
         return self._add(branch)
@@ -243,14 +245,14 @@ class MemoryStore(ScannedLists, EditingStore):
 
     async def close(self) -> None: ...
 
-    def _owned(self, owner: str) -> Iterator[Conversation]:
+    def _owned(self, owner: str) -> Iterator[StoredConversation]:
         return (found for found in self._data.conversations.values() if found.owner == owner)
 
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
         return map(summary_of, self._owned(owner)), ()
 
     async def _scan(
-        self, owner: str, work: Callable[[Iterable[Conversation]], T]
+        self, owner: str, work: Callable[[Iterable[StoredConversation]], T]
     ) -> tuple[T, tuple[Notice, ...]]:
         return work(self._owned(owner)), ()
 
@@ -264,7 +266,7 @@ class MemoryStore(ScannedLists, EditingStore):
             raise ConversationNotFoundError(ref)
         return key
 
-    def _new(self, new: NewConversation, owner: str) -> Conversation:
+    def _new(self, new: NewConversation, owner: str) -> StoredConversation:
         self._check_free(new.id, new.name, owner)
         return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
 
@@ -274,7 +276,7 @@ class MemoryStore(ScannedLists, EditingStore):
             if _lookup(self._data.conversations, ref, owner) is not None:
                 raise ConversationExistsError(ref)
 
-    def _add(self, conversation: Conversation) -> Conversation:
+    def _add(self, conversation: StoredConversation) -> StoredConversation:
         """Store a new conversation, unless a first turn is about to create it."""
         owner = conversation.owner
         for ref in {conversation.id, conversation.name or conversation.id}:
@@ -308,7 +310,7 @@ class MemoryStore(ScannedLists, EditingStore):
             raise ConversationNotFoundError(ref)
         return self._grant(self._new(create, owner), start, created=True)
 
-    def _grant(self, conversation: Conversation, start: TurnStart, *, created: bool) -> Lease:
+    def _grant(self, conversation: StoredConversation, start: TurnStart, *, created: bool) -> Lease:
         data = self._data
         key = (conversation.owner, conversation.id)
         now = self._clock()
@@ -357,14 +359,14 @@ class MemoryStore(ScannedLists, EditingStore):
         change: Change,
         *,
         reads: Reads,  # noqa: ARG002 - it is all in memory
-    ) -> Conversation:
+    ) -> StoredConversation:
         key = await self._free(ref, owner)
         changed = change(edits.settled(self._data.conversations[key], now=self._clock()))
         self._data.conversations[key] = changed
         return changed
 
 
-def _lookup(conversations: dict[_Key, Conversation], ref: str, owner: str) -> _Key | None:
+def _lookup(conversations: dict[_Key, StoredConversation], ref: str, owner: str) -> _Key | None:
     if (owner, ref) in conversations:
         return owner, ref
     found = (key for key, value in conversations.items() if key[0] == owner and value.name == ref)

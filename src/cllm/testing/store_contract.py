@@ -19,8 +19,8 @@ from cllm.testing.store_harness import (
     texts,
 )
 from cllm.testing.store_openings import OpeningContract
-from cllm.testing.store_persistence import KeepingContract
-from cllm.testing.store_search import FindingContract
+from cllm.testing.store_persistence import PersistenceContract
+from cllm.testing.store_search import SearchContract
 from cllm.testing.store_turns import TurnContract
 from cllm.testing.store_variants import VariantContract
 from cllm.testing.store_window import WindowContract
@@ -43,9 +43,9 @@ __all__ = [
 class StoreContract(
     TurnContract,
     OpeningContract,
-    KeepingContract,
+    PersistenceContract,
     VariantContract,
-    FindingContract,
+    SearchContract,
     WindowContract,
 ):
     """The tests. A subclass gives the `harness`."""

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from cllm.core.conversation import Conversation, SystemRecord, Turn, TurnFailure
+from cllm.core.conversation import StoredConversation, SystemRecord, Turn, TurnFailure
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Lease, NewConversation, Opening, Store, TurnStart
 from cllm.core.reply import Usage
@@ -77,7 +77,7 @@ async def say_again(store: Store, ref: str, turn_id: str, *, place: str, text: s
     await store.finish_turn(lease, answered(lease, text))
 
 
-def texts(conversation: Conversation) -> list[str]:
+def texts(conversation: StoredConversation) -> list[str]:
     return [message.text for turn in conversation.turns for message in turn.messages]
 
 

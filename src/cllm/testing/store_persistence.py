@@ -43,7 +43,7 @@ def _uses(store: Store, ref: str, owner: str = LOCAL_OWNER) -> list[Awaitable[ob
     ]
 
 
-class KeepingContract(StoreSuite):
+class PersistenceContract(StoreSuite):
     async def test_what_is_created_can_be_loaded(self, store: Store, other: Store) -> None:
         new = NewConversation(id="demo", model="m", title="T", metadata={"a": [1, {"b": "é"}]})
         created = await store.create(new, opening=OPENING)

@@ -37,7 +37,7 @@ def _found(hits: Hits) -> list[tuple[str, int]]:
     return sorted((hit.conversation, hit.sequence) for hit in hits.items)
 
 
-class FindingContract(StoreSuite):
+class SearchContract(StoreSuite):
     async def test_a_summary_is_the_entry_of_the_list(self, store: Store) -> None:
         await store.create(NewConversation(id="c-1", name="demo", metadata={"k": [1]}))
         await say(store, "demo", "t1")

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.reply import Usage
 from cllm.history.cache_control import minimum_for
 from cllm.window.strategies import PROVIDERS, prices_for
@@ -77,7 +77,7 @@ class _Missed(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING_MISSED = _Missed()
 
 
-def cache_report(conversations: Iterable[Conversation], price: KeptPrice) -> CacheReport:
+def cache_report(conversations: Iterable[StoredConversation], price: KeptPrice) -> CacheReport:
     """Return the report; a turn that a branch shares is counted once."""
     report = CacheReport()
     seen: set[str] = set()
@@ -87,7 +87,7 @@ def cache_report(conversations: Iterable[Conversation], price: KeptPrice) -> Cac
 
 
 def with_conversation(
-    report: CacheReport, conversation: Conversation, price: KeptPrice, *, seen: set[str]
+    report: CacheReport, conversation: StoredConversation, price: KeptPrice, *, seen: set[str]
 ) -> CacheReport:
     """Add a conversation; `seen` has the turns and summaries of the report."""
     report += CacheReport(conversations=1)
@@ -171,12 +171,12 @@ def _difference(larger: float | None, smaller: float | None) -> float | None:
     return None if larger is None or smaller is None else larger - smaller
 
 
-def _all_turns(conversation: Conversation) -> list[Turn]:
+def _all_turns(conversation: StoredConversation) -> list[Turn]:
     turns = (*conversation.turns, *conversation.variants)
     return sorted(turns, key=lambda turn: turn.started_at)
 
 
-def _judged(conversation: Conversation) -> Iterator[tuple[Turn, _Missed]]:
+def _judged(conversation: StoredConversation) -> Iterator[tuple[Turn, _Missed]]:
     turns = _all_turns(conversation)
     caching = {turn.provider for turn in turns if turn.usage is not None and _is_cached(turn.usage)}
     before: Turn | None = None

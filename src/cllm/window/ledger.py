@@ -12,10 +12,10 @@ from typing import Literal
 import msgspec
 
 from cllm.core.message import AnyPart, Role, ToolCall, ToolResult
-from cllm.window.tokens import NOTHING, Learned, Weighed, share_out
+from cllm.window.tokens import NOTHING, LearnedRatios, TokenEstimate, share_out
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerItem(msgspec.Struct, frozen=True, kw_only=True):
     """One message; `says`: whether it has more than tool results."""
 
     role: Role
@@ -30,21 +30,21 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
         return self.role == "user" and not self.results
 
 
-def item_of(role: Role, parts: Sequence[AnyPart], tokens: int = 0) -> Item:
+def item_of(role: Role, parts: Sequence[AnyPart], tokens: int = 0) -> LedgerItem:
     calls = tuple(part.id for part in parts if isinstance(part, ToolCall))
     results = tuple(part.call_id for part in parts if isinstance(part, ToolResult))
     says = len(results) < len(parts)
-    return Item(role=role, tokens=tokens, calls=calls, results=results, says=says)
+    return LedgerItem(role=role, tokens=tokens, calls=calls, results=results, says=says)
 
 
 Span = tuple[int, int]
 Border = Literal["start", "run", "assistant", "answer"]
 
 
-class Ledger:
+class TokenLedger:
     """Positions count from 0; `first_sequence` is the sequence number of the message at 0."""
 
-    def __init__(self, items: Iterable[Item] = (), *, first_sequence: int = 1) -> None:
+    def __init__(self, items: Iterable[LedgerItem] = (), *, first_sequence: int = 1) -> None:
         self.first_sequence = first_sequence
         self._sums = [0]
         self._turns: list[int] = []
@@ -59,7 +59,7 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._sums) - 1
 
-    def append(self, item: Item) -> None:
+    def append(self, item: LedgerItem) -> None:
         position = len(self)
         self._sums.append(self._sums[-1] + item.tokens)
         if not self._turns:
@@ -82,7 +82,7 @@ class Ledger:
         self._last = "run"
         self._waiting.clear()
 
-    def _begin_unit(self, position: int, item: Item) -> None:
+    def _begin_unit(self, position: int, item: LedgerItem) -> None:
         """Begin a unit, unless the assistant continues: most providers merge such messages."""
         if self._last != "assistant":
             self._units.append(position if self._system_since is None else self._system_since)
@@ -90,7 +90,7 @@ class Ledger:
         self._waiting.update(item.calls)
         self._last = "assistant"
 
-    def _answer(self, item: Item) -> None:
+    def _answer(self, item: LedgerItem) -> None:
         self._waiting.difference_update(item.results)
         says_more = item.says and item.role == "user"
         if says_more and self._spoken[-1:] != self._units[-1:]:
@@ -175,49 +175,49 @@ class Ledger:
         return self._turns[max(index, 0)]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedCount(msgspec.Struct, frozen=True, kw_only=True):
     """A provider's count of a prompt; `beside` is what it had beside the messages."""
 
     spans: tuple[Span, ...]
     tokens: int
-    beside: Weighed = NOTHING
+    beside: TokenEstimate = NOTHING
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[int, ...]
     beside: int
-    learned: Learned
+    learned: LearnedRatios
 
 
 def count_messages(
-    weighed: Sequence[Weighed],
+    weighed: Sequence[TokenEstimate],
     *,
     replies: Mapping[int, int],
-    last: Report | None = None,
-    beside: Weighed = NOTHING,
-) -> Counted:
+    last: ReportedCount | None = None,
+    beside: TokenEstimate = NOTHING,
+) -> TokenCounts:
     """Return the tokens of the messages, from estimates and counts of the same model."""
     if last is None:
         tokens = tuple(replies.get(n, one.tokens) for n, one in enumerate(weighed))
-        return Counted(messages=tokens, beside=beside.tokens, learned=Learned())
-    learned = Learned().after(_sent(weighed, last), last.tokens)
+        return TokenCounts(messages=tokens, beside=beside.tokens, learned=LearnedRatios())
+    learned = LearnedRatios().after(_sent(weighed, last), last.tokens)
     covered, around = _covered(weighed, replies, last)
     messages = tuple(
         covered[n] if n in covered else replies.get(n, learned.expect(one))
         for n, one in enumerate(weighed)
     )
     now = around if beside == last.beside else learned.expect(beside)
-    return Counted(messages=messages, beside=now, learned=learned)
+    return TokenCounts(messages=messages, beside=now, learned=learned)
 
 
-def _sent(weighed: Sequence[Weighed], report: Report) -> Weighed:
+def _sent(weighed: Sequence[TokenEstimate], report: ReportedCount) -> TokenEstimate:
     spoken = [one for start, stop in report.spans for one in weighed[start:stop]]
     plain = report.beside.plain + sum(one.plain for one in spoken)
-    return Weighed(plain=plain, wide=report.beside.wide + sum(one.wide for one in spoken))
+    return TokenEstimate(plain=plain, wide=report.beside.wide + sum(one.wide for one in spoken))
 
 
 def _covered(
-    weighed: Sequence[Weighed], replies: Mapping[int, int], report: Report
+    weighed: Sequence[TokenEstimate], replies: Mapping[int, int], report: ReportedCount
 ) -> tuple[dict[int, int], int]:
     """Divide a report: tokens by position, and of what is beside the messages."""
     positions = [n for start, stop in report.spans for n in range(start, stop)]

@@ -13,13 +13,13 @@ import msgspec
 
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
-from cllm.window.ledger import Item, Ledger, Span
+from cllm.window.ledger import LedgerItem, Span, TokenLedger
 from cllm.window.strategies import ByTokens, ByTurns, Marks, Strategy, Summarise
 
 T = TypeVar("T")
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class WindowPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The spans to send, and the cut; `newly_left` turns were in the last view."""
 
     spans: tuple[Span, ...]
@@ -33,8 +33,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(message for start, stop in self.spans for message in messages[start:stop])
 
 
-class Pins:
-    def __init__(self, ledger: Ledger, sequences: Iterable[int]) -> None:
+class PinnedTurns:
+    def __init__(self, ledger: TokenLedger, sequences: Iterable[int]) -> None:
         positions = (sequence - ledger.first_sequence for sequence in sequences)
         self._ledger = ledger
         self._turns = sorted({ledger.turn_at(p) for p in positions if 0 <= p < len(ledger)})
@@ -55,7 +55,7 @@ class Pins:
         return index < len(self._turns) and self._turns[index] == turn
 
 
-def kept_inside(ledger: Ledger, cut: int) -> tuple[Span, ...]:
+def kept_inside(ledger: TokenLedger, cut: int) -> tuple[Span, ...]:
     """Return what is sent of the turn of a cut before the cut."""
     turn = ledger.turn_at(cut)
     if turn == cut:
@@ -65,7 +65,7 @@ def kept_inside(ledger: Ledger, cut: int) -> tuple[Span, ...]:
     return kept if spoken is None else (*kept, spoken)
 
 
-def used(ledger: Ledger, cut: int, pins: Pins) -> int:
+def used(ledger: TokenLedger, cut: int, pins: PinnedTurns) -> int:
     """Return the tokens of the view with this cut."""
     turn = ledger.turn_at(cut)
     if cut != turn and turn in pins:
@@ -74,10 +74,10 @@ def used(ledger: Ledger, cut: int, pins: Pins) -> int:
     return pins.tokens_before(turn) + inside + ledger.tokens(cut)
 
 
-def view_from(ledger: Ledger, cut: int, pins: Pins, *, before: int = 0) -> View:
+def view_from(ledger: TokenLedger, cut: int, pins: PinnedTurns, *, before: int = 0) -> WindowPlan:
     """Return the view with this cut; `before` is the remembered one."""
     if not len(ledger):
-        return View(
+        return WindowPlan(
             spans=(), cut=ledger.first_sequence, tokens=0, sent_messages=0, left_out_messages=0
         )
     turn = ledger.turn_at(cut)
@@ -85,7 +85,7 @@ def view_from(ledger: Ledger, cut: int, pins: Pins, *, before: int = 0) -> View:
     spans = joined((*pins.before(turn), *kept_inside(ledger, start), (start, len(ledger))))
     sent = sum(stop - start for start, stop in spans)
     gone = _whole_turns_before(ledger, turn, pins)
-    return View(
+    return WindowPlan(
         spans=spans,
         cut=ledger.first_sequence + cut,
         tokens=sum(ledger.tokens(*span) for span in spans),
@@ -95,13 +95,13 @@ def view_from(ledger: Ledger, cut: int, pins: Pins, *, before: int = 0) -> View:
     )
 
 
-def sent_spans(items: Iterable[Item], cut: int, pins: Iterable[int]) -> tuple[Span, ...]:
+def sent_spans(items: Iterable[LedgerItem], cut: int, pins: Iterable[int]) -> tuple[Span, ...]:
     """Return the spans of a prompt that began at this cut."""
-    ledger = Ledger(items)
-    return view_from(ledger, ledger.cut_at(cut), Pins(ledger, pins)).spans
+    ledger = TokenLedger(items)
+    return view_from(ledger, ledger.cut_at(cut), PinnedTurns(ledger, pins)).spans
 
 
-def _whole_turns_before(ledger: Ledger, turn: int, pins: Pins) -> int:
+def _whole_turns_before(ledger: TokenLedger, turn: int, pins: PinnedTurns) -> int:
     return bisect_left(ledger.turns, turn) - sum(1 for _ in pins.before(turn))
 
 
@@ -119,7 +119,13 @@ def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def cut_in_blocks(
-    ledger: Ledger, strategy: ByTokens, *, limit: int, before: int, pins: Pins, idle: float = 0.0
+    ledger: TokenLedger,
+    strategy: ByTokens,
+    *,
+    limit: int,
+    before: int,
+    pins: PinnedTurns,
+    idle: float = 0.0,
 ) -> int:
     """Move the cut if the history is too long or moving it is cheap."""
     pinned = pins.tokens_before(ledger.turns[-1])
@@ -137,7 +143,7 @@ def cut_in_blocks(
     return before
 
 
-def _worth(ledger: Ledger, cut: int, marks: Marks) -> float:
+def _worth(ledger: TokenLedger, cut: int, marks: Marks) -> float:
     """Return how many tokens have to leave to be worth a cut.
 
     Less than a block after a long new message, which is written to the cache in any case.
@@ -147,7 +153,12 @@ def _worth(ledger: Ledger, cut: int, marks: Marks) -> float:
 
 
 def cut_to_fit(
-    ledger: Ledger, oldest: int, *, limit: int | None, pins: Pins, floor: int | None = None
+    ledger: TokenLedger,
+    oldest: int,
+    *,
+    limit: int | None,
+    pins: PinnedTurns,
+    floor: int | None = None,
 ) -> int:
     """Return the first border whose view is within the limit."""
     if limit is None or used(ledger, oldest, pins) <= limit:
@@ -160,13 +171,13 @@ def cut_to_fit(
 
 
 def _first_within(
-    ledger: Ledger, borders: Sequence[int], first: int, limit: int, pins: Pins
+    ledger: TokenLedger, borders: Sequence[int], first: int, limit: int, pins: PinnedTurns
 ) -> int:
     """Bisect: a later cut never has a longer view."""
     return bisect_left(borders, -limit, lo=first, key=lambda border: -used(ledger, border, pins))
 
 
-def _inside_newest(ledger: Ledger, limit: int, pins: Pins, *, floor: int) -> int:
+def _inside_newest(ledger: TokenLedger, limit: int, pins: PinnedTurns, *, floor: int) -> int:
     """Return a cut in the newest turn, which alone is too long."""
     turn = ledger.turns[-1]
     units = ledger.units(turn)
@@ -179,7 +190,7 @@ def _inside_newest(ledger: Ledger, limit: int, pins: Pins, *, floor: int) -> int
 
 
 def plan_window(
-    ledger: Ledger,
+    ledger: TokenLedger,
     strategy: Strategy,
     *,
     budget: int | None = None,
@@ -187,14 +198,14 @@ def plan_window(
     pins: Iterable[int] = (),
     idle: float = 0.0,
     summary: StandingSummary | None = None,
-) -> View:
+) -> WindowPlan:
     """Return the view of the log that is sent next.
 
     `budget` are the tokens for messages; None is no limit. `cut` is that of the last view; None
     starts again, as for another model. `pins` are numbers of messages whose turns stay. `idle` are
     the seconds since the last call.
     """
-    pinned = Pins(ledger, pins)
+    pinned = PinnedTurns(ledger, pins)
     if not len(ledger):
         return view_from(ledger, 0, pinned)
     before = ledger.cut_at(cut)

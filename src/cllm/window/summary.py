@@ -12,8 +12,8 @@ import msgspec
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message, plain_message
-from cllm.window.ledger import Ledger, Span
-from cllm.window.plan import Pins, cut_in_blocks, joined, kept_inside
+from cllm.window.ledger import Span, TokenLedger
+from cllm.window.plan import PinnedTurns, cut_in_blocks, joined, kept_inside
 from cllm.window.strategies import Summarise
 
 INSTRUCTION = (
@@ -37,7 +37,7 @@ class SummaryChunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_summary(
-    ledger: Ledger,
+    ledger: TokenLedger,
     strategy: Summarise,
     *,
     budget: int | None = None,
@@ -55,7 +55,7 @@ def plan_summary(
         limit = UNLIMITED
     if limit is None or not len(ledger):
         return ()
-    pinned = Pins(ledger, pins)
+    pinned = PinnedTurns(ledger, pins)
     taken = 0 if summary is None else summary.tokens
     begin = 0 if summary is None else ledger.cut_at(summary.through + 1)
     if keep_turns is None:
@@ -78,7 +78,7 @@ def plan_summary(
 
 
 def _chunk(
-    ledger: Ledger, start: int, end: int, *, room: int, most: int, ahead: tuple[Span, ...] = ()
+    ledger: TokenLedger, start: int, end: int, *, room: int, most: int, ahead: tuple[Span, ...] = ()
 ) -> SummaryChunk:
     """Return a chunk of as many whole turns as fit, or units of a turn that is too long."""
     inside = kept_inside(ledger, start)
@@ -95,7 +95,7 @@ def _chunk(
     return _chunk_to(ledger, start, after[0], inside)
 
 
-def _chunk_to(ledger: Ledger, start: int, stop: int, before: tuple[Span, ...]) -> SummaryChunk:
+def _chunk_to(ledger: TokenLedger, start: int, stop: int, before: tuple[Span, ...]) -> SummaryChunk:
     spans = joined((*before, (start, stop)))
     return SummaryChunk(spans=spans, through=ledger.first_sequence + stop - 1)
 

@@ -28,7 +28,7 @@ LONGEST_REMEMBERED = 2048
 SHORT_RUN = 6
 """Letters. Most words up to this length are one token; longer runs are weighed by their length."""
 LONG_RUN = 16
-"""Characters. From this length on, a run of one character is weighed by `Weights.repeated`."""
+"""Characters. From this length on, a run of one character is weighed by `TokenWeights.repeated`."""
 MARGIN = 1.2
 """On text after a report: passages of one kind differ by this much from one another."""
 EVIDENCE = 1000
@@ -38,7 +38,7 @@ LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.0
 code and data; a report outside them is about an unusual text and says nothing about the next."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class CharacterRun(msgspec.Struct, frozen=True):
     """Tokens: `start` once, `each` for every character, `more` for those past SHORT_RUN."""
 
     start: float
@@ -46,7 +46,7 @@ class Run(msgspec.Struct, frozen=True):
     more: float = 0.0
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class TokenWeights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Tokens of the parts of a text, fitted to a family of vocabularies.
 
     ASCII is weighed in runs of a class; other characters one by one: `letter` is Greek, Cyrillic,
@@ -55,12 +55,12 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     for long runs of one character: characters, and tokens of each.
     """
 
-    word: Run
-    capitals: Run
-    number: Run
-    marks: Run
-    lines: Run
-    tabs: Run
+    word: CharacterRun
+    capitals: CharacterRun
+    number: CharacterRun
+    marks: CharacterRun
+    lines: CharacterRun
+    tabs: CharacterRun
     accented: float
     letter: float
     indic: float
@@ -71,13 +71,13 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     repeated: tuple[tuple[str, float], ...]
 
 
-GENERAL = Weights(
-    word=Run(1.0, more=0.33),
-    capitals=Run(0.95, more=0.5),
-    number=Run(0.8, each=0.6),
-    marks=Run(0.65, each=0.5),
-    lines=Run(0.5, each=0.2),
-    tabs=Run(0.85, each=0.1),
+GENERAL = TokenWeights(
+    word=CharacterRun(1.0, more=0.33),
+    capitals=CharacterRun(0.95, more=0.5),
+    number=CharacterRun(0.8, each=0.6),
+    marks=CharacterRun(0.65, each=0.5),
+    lines=CharacterRun(0.5, each=0.2),
+    tabs=CharacterRun(0.85, each=0.1),
     accented=1.3,
     letter=1.0,
     indic=1.4,
@@ -88,13 +88,13 @@ GENERAL = Weights(
     repeated=(("#*-=_~", 0.05), ("./+", 0.1)),
 )
 """For a vocabulary of any size, down to the 49,000 entries of small local models."""
-LARGE = Weights(
-    word=Run(0.9, more=0.31),
-    capitals=Run(0.9, more=0.33),
-    number=Run(1.2, each=0.25),
-    marks=Run(0.55, each=0.36),
-    lines=Run(0.4, each=0.04),
-    tabs=Run(0.45, each=0.03),
+LARGE = TokenWeights(
+    word=CharacterRun(0.9, more=0.31),
+    capitals=CharacterRun(0.9, more=0.33),
+    number=CharacterRun(1.2, each=0.25),
+    marks=CharacterRun(0.55, each=0.36),
+    lines=CharacterRun(0.4, each=0.04),
+    tabs=CharacterRun(0.45, each=0.03),
     accented=0.75,
     letter=0.46,
     indic=0.5,
@@ -112,11 +112,11 @@ LARGE = Weights(
 """For the vocabularies of about 200,000 entries that OpenAI's models have."""
 
 
-def weights_for(provider: str) -> Weights:
+def weights_for(provider: str) -> TokenWeights:
     return LARGE if provider == "openai" else GENERAL
 
 
-class Weighed(msgspec.Struct, frozen=True, kw_only=True):
+class TokenEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """An estimate, split because tokenizers differ most for `wide` scripts."""
 
     plain: float = 0.0
@@ -126,11 +126,11 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True):
     def tokens(self) -> int:
         return ceil(self.plain + self.wide)
 
-    def __add__(self, other: "Weighed") -> "Weighed":
-        return Weighed(plain=self.plain + other.plain, wide=self.wide + other.wide)
+    def __add__(self, other: "TokenEstimate") -> "TokenEstimate":
+        return TokenEstimate(plain=self.plain + other.plain, wide=self.wide + other.wide)
 
 
-NOTHING = Weighed()
+NOTHING = TokenEstimate()
 
 
 def _members(characters: str) -> bytes:
@@ -161,7 +161,7 @@ _PLAIN = {
 _WIDE = {"indic": _all_but(0xE0, 0xE1), "wide": _all_but(*range(0xE3, 0xEF))}
 
 
-def weigh_text(text: str, weights: Weights = GENERAL) -> Weighed:
+def weigh_text(text: str, weights: TokenWeights = GENERAL) -> TokenEstimate:
     """Estimate the tokens of a text in linear time."""
     octets = text.encode(errors="replace")
     plain = weights.byte * len(octets)
@@ -182,7 +182,7 @@ def weigh_text(text: str, weights: Weights = GENERAL) -> Weighed:
             plain += getattr(weights, name) * len(leads.translate(None, others))
         for name, others in _WIDE.items():
             wide += getattr(weights, name) * len(leads.translate(None, others))
-    return Weighed(plain=plain, wide=wide)
+    return TokenEstimate(plain=plain, wide=wide)
 
 
 def _has_long_run(leads: bytes) -> bool:
@@ -192,7 +192,7 @@ def _has_long_run(leads: bytes) -> bool:
     return bytes(LONG_RUN - 1) in changes
 
 
-def _weigh_runs(leads: bytes, table: bytes, run: Run) -> float:
+def _weigh_runs(leads: bytes, table: bytes, run: CharacterRun) -> float:
     """Weigh the runs of a class of characters.
 
     Counting bits of integers is three times as fast as splitting the text.
@@ -211,7 +211,7 @@ def _weigh_runs(leads: bytes, table: bytes, run: Run) -> float:
 
 
 @cache
-def _repeats(weights: Weights) -> tuple[tuple[bytes, re.Pattern[bytes], float], ...]:
+def _repeats(weights: TokenWeights) -> tuple[tuple[bytes, re.Pattern[bytes], float], ...]:
     """Return the shortest long run of each character, a pattern, and tokens per byte."""
     found: list[tuple[bytes, re.Pattern[bytes], float]] = []
     for characters, tokens in weights.repeated:
@@ -222,19 +222,19 @@ def _repeats(weights: Weights) -> tuple[tuple[bytes, re.Pattern[bytes], float], 
     return tuple(found)
 
 
-def weigh(message: Message, weights: Weights = GENERAL) -> Weighed:
+def weigh(message: Message, weights: TokenWeights = GENERAL) -> TokenEstimate:
     """Estimate the tokens of a message in any dialect."""
     if len(message.raw) <= LONGEST_REMEMBERED:
         return _weigh_again(message.raw, weights)
     return _weigh(message.raw, weights)
 
 
-def _weigh(raw: bytes, weights: Weights) -> Weighed:
+def _weigh(raw: bytes, weights: TokenWeights) -> TokenEstimate:
     fields = msgspec.json.decode(raw)
-    found = Weighed(plain=TOKENS_PER_MESSAGE)
+    found = TokenEstimate(plain=TOKENS_PER_MESSAGE)
     for text in _texts(fields):
         found += weigh_text(text, weights)
-    return found + Weighed(plain=_weigh_files(fields))
+    return found + TokenEstimate(plain=_weigh_files(fields))
 
 
 # Every turn weighs its whole history, of which all but the end was weighed before.
@@ -291,16 +291,16 @@ def _weigh_file(block: dict[str, Any], name: str, inner: Any) -> float:
     return max(TOKENS_PER_IMAGE, len(inner) / CHARACTERS_PER_FILE_TOKEN)
 
 
-def estimate_tokens(message: Message, weights: Weights = GENERAL) -> int:
+def estimate_tokens(message: Message, weights: TokenWeights = GENERAL) -> int:
     return weigh(message, weights).tokens
 
 
-def estimate_usage(prompt: Prompt, reply: Message, weights: Weights = GENERAL) -> Usage:
+def estimate_usage(prompt: Prompt, reply: Message, weights: TokenWeights = GENERAL) -> Usage:
     sent = sum(estimate_tokens(message, weights) for message in prompt.all_messages)
     return Usage(input=sent, output=estimate_tokens(reply, weights), estimated=True)
 
 
-class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+class TokenRatio(msgspec.Struct, frozen=True, kw_only=True):
     estimated: float = 0.0
     reported: float = 0.0
 
@@ -315,23 +315,23 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
         return MARGIN * min(max(ratio, LOWEST_RATIO), HIGHEST_RATIO)
 
 
-class Learned(msgspec.Struct, frozen=True, kw_only=True):
+class LearnedRatios(msgspec.Struct, frozen=True, kw_only=True):
     """What reports say about the tokenizer of one model."""
 
-    plain: Ratio = Ratio()
-    wide: Ratio = Ratio()
+    plain: TokenRatio = TokenRatio()
+    wide: TokenRatio = TokenRatio()
 
-    def expect(self, weighed: Weighed) -> int:
+    def expect(self, weighed: TokenEstimate) -> int:
         return ceil(weighed.plain * self.plain.factor + weighed.wide * self.wide.factor)
 
-    def after(self, weighed: Weighed, reported: int) -> "Learned":
+    def after(self, weighed: TokenEstimate, reported: int) -> "LearnedRatios":
         """Return what is learned with one more report on text that was weighed as this.
 
         A report is one number: it corrects the kind that most of the text is of.
         """
         kind, other = ("plain", "wide") if weighed.plain >= weighed.wide else ("wide", "plain")
         rest = reported - getattr(weighed, other) * getattr(self, other).factor
-        ratio = Ratio(estimated=getattr(weighed, kind), reported=max(rest, 0.0))
+        ratio = TokenRatio(estimated=getattr(weighed, kind), reported=max(rest, 0.0))
         return msgspec.structs.replace(self, **{kind: ratio})
 
 

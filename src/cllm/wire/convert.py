@@ -21,19 +21,19 @@ from cllm.core.message import (
     ToolResult,
 )
 from cllm.core.notice import Notice
-from cllm.core.options import Options
+from cllm.core.options import RequestOptions
 from cllm.core.prompt import Prompt
 from cllm.wire.errors import FieldError
 from cllm.wire.messages import (
     NOTHING,
-    Encoded,
+    EncodedRequest,
     Mend,
-    Notes,
-    Spoken,
+    NoticeMerger,
+    OutgoingMessage,
     left_out_fields,
+    no_repair,
     rewritten,
     times,
-    unmended,
 )
 from cllm.wire.openai.functions import (
     is_legacy,
@@ -59,13 +59,13 @@ class RequestCodec(Protocol):
     """The interface of a dialect's request module."""
 
     # Bedrock has none: no client sends requests in Converse's format.
-    def decode_options(self, parameters: dict[str, Any]) -> Options: ...
+    def decode_options(self, parameters: dict[str, Any]) -> RequestOptions: ...
 
     def encode_options(
-        self, options: Options, *, model: str, **known: Any
+        self, options: RequestOptions, *, model: str, **known: Any
     ) -> tuple[dict[str, Any], tuple[Notice, ...]]: ...
 
-    def encode_request(self, **pieces: Any) -> Encoded: ...
+    def encode_request(self, **pieces: Any) -> EncodedRequest: ...
 
 
 @cache
@@ -91,11 +91,11 @@ def parts_of(message: Message) -> tuple[AnyPart, ...]:
     return parts
 
 
-def spoken_for(message: Message, target: Dialect, *, place: int = 0) -> Spoken:
+def spoken_for(message: Message, target: Dialect, *, place: int = 0) -> OutgoingMessage:
     """Return a message for a dialect, with its own bytes if it is in that dialect already."""
     dialect = message.dialect
     parts, beside = _module(dialect, "parts").decode_message(message)
-    return Spoken(
+    return OutgoingMessage(
         role=message.role,
         parts=parts,
         raw=message.raw if dialect == target else None,
@@ -105,26 +105,26 @@ def spoken_for(message: Message, target: Dialect, *, place: int = 0) -> Spoken:
     )
 
 
-class Translated(msgspec.Struct, frozen=True, kw_only=True):
+class ConvertedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """The pieces of a request for one dialect; `marked` if it has cache marks of ours."""
 
     system: tuple[AnyPart, ...] | None
     system_raw: bytes | None
-    messages: tuple[Spoken, ...]
+    messages: tuple[OutgoingMessage, ...]
     parameters: dict[str, Any]
     notices: tuple[Notice, ...] = ()
     marked: bool = False
 
 
-Mark = Callable[[Translated], Translated]
+Mark = Callable[[ConvertedPrompt], ConvertedPrompt]
 """Adds cache marks to parts."""
 
 
-def unmarked(said: Translated) -> Translated:
+def no_cache_control(said: ConvertedPrompt) -> ConvertedPrompt:
     return said
 
 
-def translate(prompt: Prompt, target: Dialect) -> Translated:
+def translate(prompt: Prompt, target: Dialect) -> ConvertedPrompt:
     """Convert the pieces of a prompt for a dialect; its codec makes the body."""
     kept: Sequence[Message] = prompt.messages
     if any(message.dialect == "openai" for message in kept):
@@ -147,7 +147,7 @@ def translate(prompt: Prompt, target: Dialect) -> Translated:
         parameters, unsaid = codec.encode_options(options, model=prompt.model, **known)
         notices = (*notices, *unsaid)
     system = prompt.system
-    return Translated(
+    return ConvertedPrompt(
         system=None if system is None else parts_of(system),
         system_raw=None if system is None or system.dialect != target else system.raw,
         messages=messages,
@@ -160,7 +160,7 @@ def call_ids(message: Message) -> list[str]:
     return [part.id for part in parts_of(message) if isinstance(part, ToolCall)]
 
 
-def _options_for(target: Dialect, prompt: Prompt) -> Options:
+def _options_for(target: Dialect, prompt: Prompt) -> RequestOptions:
     parameters = prompt.parameters
     if prompt.dialect == "openai":
         parameters = with_tools_for_functions(parameters)
@@ -171,8 +171,8 @@ def _options_for(target: Dialect, prompt: Prompt) -> Options:
 
 
 def _without_foreign_fields(
-    messages: tuple[Spoken, ...],
-) -> tuple[tuple[Spoken, ...], tuple[Notice, ...]]:
+    messages: tuple[OutgoingMessage, ...],
+) -> tuple[tuple[OutgoingMessage, ...], tuple[Notice, ...]]:
     lost = [spoken for spoken in messages if spoken.extra and spoken.raw is None]
     if not lost:
         return messages, ()
@@ -184,7 +184,7 @@ def _without_foreign_fields(
 
 
 def _sealed_by_openai(
-    prompt: Prompt, messages: tuple[Spoken, ...], target: Dialect
+    prompt: Prompt, messages: tuple[OutgoingMessage, ...], target: Dialect
 ) -> frozenset[int]:
     """Return the indexes of messages with thinking that only OpenAI can read: it has an id."""
     if target == "responses" or all(m.dialect != "responses" for m in prompt.messages):
@@ -198,10 +198,10 @@ def _sealed_by_openai(
 
 
 def _without_foreign_thinking(
-    messages: tuple[Spoken, ...], foreign: frozenset[int]
-) -> tuple[tuple[Spoken, ...], tuple[Notice, ...]]:
+    messages: tuple[OutgoingMessage, ...], foreign: frozenset[int]
+) -> tuple[tuple[OutgoingMessage, ...], tuple[Notice, ...]]:
     """Drop thinking of other models: its signature is valid for its own model only."""
-    kept: list[Spoken] = []
+    kept: list[OutgoingMessage] = []
     places: list[int] = []
     for spoken in messages:
         thoughts = (Thinking, RedactedThinking) if spoken.place in foreign else ()
@@ -232,10 +232,10 @@ def is_refused_by_chat(prompt: Prompt) -> bool:
 def encode_openai(
     prompt: Prompt,
     *,
-    mend: Mend = unmended,
+    mend: Mend = no_repair,
     takes_texts_as_they_are: bool = True,
     reasoning: ReasoningRule = AS_SENT,
-) -> Encoded:
+) -> EncodedRequest:
     """Encode a chat completion, spliced from the messages' own bytes if all are OpenAI's.
 
     `takes_texts_as_they_are`: do not inspect a history whose calls are answered in order, which
@@ -255,7 +255,7 @@ def encode_openai(
     notices = (*unsent, *unfit)
     if plain or (own and is_legacy(prompt.messages)):
         body = _original_for_openai(prompt) or splice_request(prompt, parameters)
-        return Encoded(body=body, notices=notices)
+        return EncodedRequest(body=body, notices=notices)
     said = translate(prompt, "openai")
     encoded = request_codec("openai").encode_request(
         model=prompt.model,
@@ -274,7 +274,7 @@ def encode_openai(
 def _with_fitted_reasoning(
     prompt: Prompt, rule: ReasoningRule
 ) -> tuple[Prompt, tuple[Notice, ...]]:
-    notes = Notes(SENTENCES)
+    notes = NoticeMerger(SENTENCES)
     messages = list(prompt.messages)
     for place, message in enumerate(messages):
         if message.role != "assistant" or message.dialect != "openai":
@@ -322,7 +322,7 @@ def _original_for_openai(prompt: Prompt) -> bytes | None:
     return original.body
 
 
-def encode_responses(prompt: Prompt, *, mend: Mend = unmended) -> Encoded:
+def encode_responses(prompt: Prompt, *, mend: Mend = no_repair) -> EncodedRequest:
     """Encode a Responses API body with the whole history."""
     said = translate(prompt, "responses")
     encoded = request_codec("responses").encode_request(
@@ -341,9 +341,9 @@ def encode_anthropic(
     prompt: Prompt,
     *,
     default_max_tokens: int,
-    mend: Mend = unmended,
-    mark: Mark = unmarked,
-) -> Encoded:
+    mend: Mend = no_repair,
+    mark: Mark = no_cache_control,
+) -> EncodedRequest:
     """Encode a Messages API body, which requires a limit on the answer."""
     said = mark(translate(prompt, "anthropic"))
     given = said.parameters
@@ -363,7 +363,9 @@ def encode_anthropic(
     return _untouched(with_notices(encoded, said.notices), prompt, "anthropic")
 
 
-def encode_bedrock(prompt: Prompt, *, mend: Mend = unmended, mark: Mark = unmarked) -> Encoded:
+def encode_bedrock(
+    prompt: Prompt, *, mend: Mend = no_repair, mark: Mark = no_cache_control
+) -> EncodedRequest:
     """Encode a Converse body; the model is named in the URL."""
     said = mark(translate(prompt, "bedrock"))
     encoded = request_codec("bedrock").encode_request(
@@ -376,12 +378,12 @@ def encode_bedrock(prompt: Prompt, *, mend: Mend = unmended, mark: Mark = unmark
     return with_notices(encoded, said.notices)
 
 
-def with_notices(encoded: Encoded, more: tuple[Notice, ...]) -> Encoded:
+def with_notices(encoded: EncodedRequest, more: tuple[Notice, ...]) -> EncodedRequest:
     """Put these notices before those of the request."""
     return msgspec.structs.replace(encoded, notices=(*more, *encoded.notices)) if more else encoded
 
 
-def _untouched(encoded: Encoded, prompt: Prompt, target: Dialect) -> Encoded:
+def _untouched(encoded: EncodedRequest, prompt: Prompt, target: Dialect) -> EncodedRequest:
     original = prompt.original
     if original is None or original.dialect != target or not original.says(prompt):
         return encoded

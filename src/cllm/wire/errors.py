@@ -49,7 +49,7 @@ class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
     given: dict[str, Any] | None = None
 
 
-class ProviderSaidError(MalformedError):
+class ReportedError(MalformedError):
     """The provider sent an error instead of an answer, or in the middle of one."""
 
     def __init__(self, details: ErrorDetails) -> None:

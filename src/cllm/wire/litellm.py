@@ -13,7 +13,7 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ThinkingDelta, Usage
 from cllm.wire.convert import encode_openai
 from cllm.wire.errors import FieldError, MalformedError
-from cllm.wire.messages import Mend, Notes, unmended
+from cllm.wire.messages import Mend, NoticeMerger, no_repair
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.openai.options import KNOWN, OWN_FIELDS, SENTENCES
 from cllm.wire.reasoning import DETAILS, SIGNED_BLOCKS, TAKES_REASONING_CONTENT, ReasoningRule
@@ -41,7 +41,7 @@ class LitellmRequest(msgspec.Struct, frozen=True, kw_only=True):
 def encode_request(
     prompt: Prompt,
     *,
-    mend: Mend = unmended,
+    mend: Mend = no_repair,
     takes_texts_as_they_are: bool = True,
     reasoning: ReasoningRule = TAKES_REASONING_CONTENT,
 ) -> LitellmRequest:
@@ -75,7 +75,7 @@ def _left_out(name: str) -> Notice:
 
 
 def _restore_thinking(encoded: list[dict[str, Any]]) -> tuple[Notice, ...]:
-    notes = Notes(SENTENCES)
+    notes = NoticeMerger(SENTENCES)
     for place, fields in enumerate(encoded):
         details = fields.pop(DETAILS, None)
         blocks = _blocks(details)
@@ -184,9 +184,9 @@ def _checked_usage(usage: Usage | None, reported: Any) -> Usage | None:
     )
 
 
-class StreamDecoder:
+class LitellmStreamDecoder:
     def __init__(self) -> None:
-        self._openai = openai_decoder.StreamDecoder()
+        self._openai = openai_decoder.OpenAIStreamDecoder()
         self._blocks: list[dict[str, Any]] = []
         self._texts: list[list[str]] = []
         self._places: dict[int, int] = {}

@@ -11,7 +11,7 @@ from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.wire.convert import parts_of
 from cllm.wire.errors import NotExpressibleError
-from cllm.wire.messages import Mend, Mended, Spoken, rewritten
+from cllm.wire.messages import Mend, OutgoingMessage, RepairedHistory, rewritten
 
 KINDS = {Image: "an image", Document: "a file"}
 IMAGE_FORMATS = {
@@ -50,7 +50,7 @@ def asked_about(prompt: Prompt) -> tuple[str, str] | None:
 def in_words(mend: Mend) -> Mend:
     """Wrap `mend` for a model that reads text only: media are replaced by their names."""
 
-    def mended(messages: Sequence[Spoken]) -> Mended:
+    def mended(messages: Sequence[OutgoingMessage]) -> RepairedHistory:
         told = [_told(spoken) for spoken in messages]
         places = [new.place for old, new in zip(messages, told, strict=True) if old is not new]
         found = mend(told)
@@ -67,7 +67,7 @@ def in_words(mend: Mend) -> Mend:
     return mended
 
 
-def _told(spoken: Spoken) -> Spoken:
+def _told(spoken: OutgoingMessage) -> OutgoingMessage:
     parts = tuple(map(_told_part, spoken.parts))
     same = all(old is new for old, new in zip(spoken.parts, parts, strict=True))
     return spoken if same else rewritten(spoken, parts)

@@ -56,7 +56,7 @@ _OUTSIDE = re.compile(r'["{}\[\]]')
 _INSIDE = re.compile(r'["\\]')
 
 
-class Spoken(msgspec.Struct, frozen=True, kw_only=True):
+class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message to be encoded. `raw` is set if it is in the target's dialect already.
 
     A codec sends `raw` unchanged if it can, and encodes the parts otherwise. `place` is the
@@ -75,9 +75,9 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True):
         return self.raw is not None or self.dialect == dialect
 
 
-def rewritten(spoken: Spoken, parts: Sequence[AnyPart]) -> Spoken:
+def rewritten(spoken: OutgoingMessage, parts: Sequence[AnyPart]) -> OutgoingMessage:
     """Return the message with other parts, without `raw`."""
-    return Spoken(
+    return OutgoingMessage(
         role=spoken.role,
         parts=tuple(parts),
         place=spoken.place,
@@ -86,7 +86,7 @@ def rewritten(spoken: Spoken, parts: Sequence[AnyPart]) -> Spoken:
     )
 
 
-def check_still_asks(before: Spoken, after: Spoken, target: str) -> None:
+def check_still_asks(before: OutgoingMessage, after: OutgoingMessage, target: str) -> None:
     """Raise NotExpressibleError if the newest user message has nothing left to send."""
     if after.role == "user" and before.parts and not after.parts:
         raise NotExpressibleError(
@@ -132,22 +132,22 @@ def field_error(error: Exception, path: str = "") -> FieldError:
     return FieldError(f"{path}{place}" if path else place.removeprefix("."), problem)
 
 
-class Mended(msgspec.Struct, frozen=True, kw_only=True):
+class RepairedHistory(msgspec.Struct, frozen=True, kw_only=True):
     """A history that the target accepts, and what was changed for that."""
 
-    messages: tuple[Spoken, ...]
+    messages: tuple[OutgoingMessage, ...]
     notices: tuple[Notice, ...] = ()
 
 
-Mend = Callable[[Sequence[Spoken]], Mended]
+Mend = Callable[[Sequence[OutgoingMessage]], RepairedHistory]
 """Repairs a history for the target. Raises an error if it cannot be sent."""
 
 
-def unmended(messages: Sequence[Spoken]) -> Mended:
-    return Mended(messages=tuple(messages))
+def no_repair(messages: Sequence[OutgoingMessage]) -> RepairedHistory:
+    return RepairedHistory(messages=tuple(messages))
 
 
-class Encoded(msgspec.Struct, frozen=True, kw_only=True):
+class EncodedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request body and its notices.
 
     `names` and `ids` map aliases in the body to the client's tool names and call ids. `own` is
@@ -170,7 +170,7 @@ def starts_with_thinking(parts: Sequence[AnyPart]) -> bool:
     return bool(parts) and isinstance(parts[0], Thinking | RedactedThinking)
 
 
-def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:
+def left_out_fields(messages: Iterable[OutgoingMessage]) -> tuple[Notice, ...]:
     """Return notices for the fields of these messages that are not sent.
 
     Reasoning text is excluded: it is also a part, which has its own notice.
@@ -191,7 +191,7 @@ def left_out_fields(messages: Iterable[Spoken]) -> tuple[Notice, ...]:
     return tuple(NoticeCollector(notices))
 
 
-class Notes:
+class NoticeMerger:
     """The notices of one request: one for each subject, with its first path and a count.
 
     At most MAX_NOTICES are listed; the others are counted.
@@ -237,7 +237,7 @@ def times(count: int) -> str:
     return "" if count == 1 else f" ({count} times)"
 
 
-class Rule:
+class AliasRule:
     """Which words a target accepts: 1 to `longest` of these characters, any if None."""
 
     def __init__(self, *, allowed: str | None = "a-zA-Z0-9_-", longest: int = 64) -> None:
@@ -265,7 +265,7 @@ class Aliases:
     protocol.
     """
 
-    def __init__(self, *, names: Rule | None, ids: Rule, keeps_own: bool = False) -> None:
+    def __init__(self, *, names: AliasRule | None, ids: AliasRule, keeps_own: bool = False) -> None:
         self._name_rule = names
         self._id_rule = ids
         self._keeps_own = keeps_own
@@ -292,7 +292,7 @@ class Aliases:
         return alias
 
 
-def address(messages: Sequence[Spoken], aliases: Aliases) -> Iterator[Spoken]:
+def address(messages: Sequence[OutgoingMessage], aliases: Aliases) -> Iterator[OutgoingMessage]:
     """Give calls and results the names and ids to send.
 
     Results of calls with the same id are assigned in order. An unchanged message is the same
@@ -318,8 +318,8 @@ def _says_nothing(parts: Sequence[AnyPart]) -> bool:
 
 
 def _called(
-    spoken: Spoken, aliases: Aliases, seen: dict[str, int], waiting: dict[str, deque[str]]
-) -> Spoken:
+    spoken: OutgoingMessage, aliases: Aliases, seen: dict[str, int], waiting: dict[str, deque[str]]
+) -> OutgoingMessage:
     parts = list(spoken.parts)
     own = spoken.raw is not None
     changed = False
@@ -336,7 +336,9 @@ def _called(
     return rewritten(spoken, parts) if changed else spoken
 
 
-def _answering(spoken: Spoken, aliases: Aliases, waiting: dict[str, deque[str]]) -> Spoken:
+def _answering(
+    spoken: OutgoingMessage, aliases: Aliases, waiting: dict[str, deque[str]]
+) -> OutgoingMessage:
     parts = list(spoken.parts)
     own = spoken.raw is not None
     changed = False

@@ -62,7 +62,7 @@ NAMED_RULES: Mapping[str, ReasoningRule] = {
 """The rules that a provider's settings can name."""
 
 
-class Fitted(NamedTuple):
+class FittedReasoning(NamedTuple):
     """A message fitted to a rule; `lost` is the field whose reasoning is not sent at all."""
 
     raw: bytes
@@ -70,7 +70,7 @@ class Fitted(NamedTuple):
     filled: bool = False
 
 
-def fit_reasoning(raw: bytes, rule: ReasoningRule, *, is_foreign: bool = False) -> Fitted:
+def fit_reasoning(raw: bytes, rule: ReasoningRule, *, is_foreign: bool = False) -> FittedReasoning:
     """Fit an assistant message's JSON to the rule; returns the same bytes if nothing changes.
 
     Sealed reasoning of a foreign message is not sent; details always count as sealed. Only a
@@ -78,7 +78,7 @@ def fit_reasoning(raw: bytes, rule: ReasoningRule, *, is_foreign: bool = False) 
     """
     may_fill = is_foreign and rule.blank is not None and CALLS in raw
     if not may_fill and REASONING_OR_THINKING.search(raw) is None:
-        return Fitted(raw)
+        return FittedReasoning(raw)
     fields: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     found = _find_reasoning(fields)
     sealed = _find_sealed(found, rule, is_foreign=is_foreign)
@@ -89,14 +89,14 @@ def fit_reasoning(raw: bytes, rule: ReasoningRule, *, is_foreign: bool = False) 
     fills = may_fill and not sent and not moved
     fills = fills and bool(msgspec.json.decode(fields.get("tool_calls", b"null")))
     if not dropped and not fills:
-        return Fitted(raw)
+        return FittedReasoning(raw)
     said = {k: v for k, v in fields.items() if k == CONTENT or k not in dropped}
     if CONTENT in dropped:
         said[CONTENT] = _without_blocks(msgspec.json.decode(fields[CONTENT]))
     if moved or fills:
         put_text(said, moved or rule.blank or "", rule)
     lost = (k for k, v in dropped.items() if _is_lost(k, v, sent or moved))
-    return Fitted(msgspec.json.encode(said), next(lost, None), fills)
+    return FittedReasoning(msgspec.json.encode(said), next(lost, None), fills)
 
 
 def _find_reasoning(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:

@@ -87,7 +87,7 @@ _escapes = re.compile(
 )
 
 
-class HalfCharacters:
+class SurrogateJoiner:
     """Joins surrogate halves of a stream: the first waits for the event with the second.
 
     A lone half becomes U+FFFD; one whose other half never comes is dropped.

@@ -16,7 +16,7 @@ from tests.integration.commands.attack_lines import (
     LISTED,
 )
 
-from cllm.commands.command_line import Surroundings
+from cllm.commands.command_line import CommandEnvironment
 from cllm.commands.permission import CommandRules
 from cllm.commands.run import run_plan
 from cllm.commands.tool import TOOL, CommandSettings, CommandTool
@@ -113,7 +113,7 @@ def environment() -> dict[str, str]:
 def run_line(line: str, rules: CommandRules, project: Path, environment: dict[str, str]) -> str:
     tool = CommandTool(
         CommandSettings(rules=rules, timeout=10),
-        surroundings=Surroundings(directory=project, environment=environment),
+        surroundings=CommandEnvironment(directory=project, environment=environment),
         run=run_plan,
         confirm=None,
         report=lambda _text: None,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.watching import wait_on_loop, wait_until
 
-from cllm.commands.command_line import Invocation, Pipeline, Surroundings, parse_line
+from cllm.commands.command_line import CommandEnvironment, Invocation, Pipeline, parse_line
 from cllm.commands.run import MAX_OUTPUT_BYTES, run_commands, run_plan
 from cllm.core.context import ContextCommand
 
@@ -16,7 +16,7 @@ from cllm.core.context import ContextCommand
 @pytest.fixture
 def run(tmp_path):
     """Runs shell lines as context commands."""
-    place = Surroundings(directory=tmp_path, environment=os.environ)
+    place = CommandEnvironment(directory=tmp_path, environment=os.environ)
 
     async def run(*lines: str, timeout: float = 20):
         commands = [
@@ -126,7 +126,7 @@ async def test_a_command_that_no_shell_takes_is_not_started(run, line):
 
 
 async def test_a_folder_that_is_gone_starts_nothing(tmp_path):
-    place = Surroundings(directory=tmp_path / "gone", environment={})
+    place = CommandEnvironment(directory=tmp_path / "gone", environment={})
     command = ContextCommand(name="x", command="echo", written="echo")
 
     (outcome,) = await run_commands([command], place)
@@ -155,7 +155,7 @@ def run_parsed(tmp_path):
             for pipeline in parse_line(line)
         )
         command = ContextCommand(name="x", command=line, written=line, timeout=timeout)
-        place = Surroundings(directory=tmp_path, environment=os.environ)
+        place = CommandEnvironment(directory=tmp_path, environment=os.environ)
         return await run_plan(command, plan, place)
 
     return run_parsed

@@ -12,9 +12,15 @@ import pytest
 from tests.watching import wait_until
 
 from cllm.core.errors import DownloadError
-from cllm.providers.local.download import RefusedError, Source, download
+from cllm.providers.local.download import DownloadSource, RefusedError, download
 from cllm.providers.local.fetch import Fetcher, fetch_remote, parse_target
-from cllm.providers.local.models import CachePaths, Event, Said, Started, say_nothing
+from cllm.providers.local.models import (
+    CachePaths,
+    DownloadMessage,
+    DownloadStarted,
+    Event,
+    say_nothing,
+)
 
 PULL = "import sys; from cllm.cli.main import run; sys.exit(run(['models', 'pull', *sys.argv[1:]]))"
 
@@ -25,7 +31,7 @@ def sha256(content: bytes) -> str:
 
 def get(files: Any, target: Path, *, pinned: bool = True, **changes: Any) -> bytes:
     digest = sha256(files.content) if pinned else None
-    source = Source(**({"url": files.url(), "what": "it", "sha256": digest} | changes))
+    source = DownloadSource(**({"url": files.url(), "what": "it", "sha256": digest} | changes))
     download(source, target, report=say_nothing, sleep=lambda _: None)
     return target.read_bytes()
 
@@ -171,18 +177,18 @@ def test_an_unwritable_place_is_one_sentence(files: Any, tmp_path: Path):
 def test_pulling_without_a_hash_says_which_one_to_pin(files: Any, paths: CachePaths):
     told: list[Event] = []
     target = parse_target("hf:owner/repo/tiny.gguf", {"HF_ENDPOINT": files.url("")})
-    assert isinstance(target, Source)
+    assert isinstance(target, DownloadSource)
     fetched = fetch_remote(target, Fetcher(paths=paths, environ={}, report=told.append))
     assert fetched.path.read_bytes() == files.content
     assert files.requests[0][0] == "/owner/repo/resolve/main/tiny.gguf"
-    assert isinstance(told[0], Started)
-    assert isinstance(told[-1], Said)
+    assert isinstance(told[0], DownloadStarted)
+    assert isinstance(told[-1], DownloadMessage)
     assert sha256(files.content) in told[-1].text
 
 
 def test_a_web_page_is_not_taken_for_a_model(files: Any, paths: CachePaths):
     files.content = b"<html>" * 100
-    remote = Source(url=files.url(), what="tiny.gguf")
+    remote = DownloadSource(url=files.url(), what="tiny.gguf")
     with pytest.raises(DownloadError, match="not a GGUF"):
         fetch_remote(remote, Fetcher(paths=paths, environ={}))
     assert not list(paths.models.glob("*"))
@@ -190,16 +196,16 @@ def test_a_web_page_is_not_taken_for_a_model(files: Any, paths: CachePaths):
 
 def test_pulling_without_a_hash_what_is_there_says_so(files: Any, paths: CachePaths):
     told: list[Event] = []
-    remote = Source(url=files.url(), what="tiny.gguf")
+    remote = DownloadSource(url=files.url(), what="tiny.gguf")
     fetch_remote(remote, Fetcher(paths=paths, environ={}))
     fetch_remote(remote, Fetcher(paths=paths, environ={}, report=told.append))
     assert len(files.requests) == 1
-    assert isinstance(told[-1], Said)
+    assert isinstance(told[-1], DownloadMessage)
     assert "cllm models remove tiny" in told[-1].text
 
 
 def test_pulling_again_with_another_hash_replaces_the_file(files: Any, paths: CachePaths):
-    remote = Source(url=files.url(), what="tiny.gguf")
+    remote = DownloadSource(url=files.url(), what="tiny.gguf")
     fetcher = Fetcher(paths=paths, environ={})
     fetch_remote(remote, fetcher)
     fetch_remote(remote, fetcher, sha256=sha256(files.content))

@@ -7,7 +7,7 @@ from tests.text_corpus import CORPUS, text_of
 from tests.text_samples import KINDS, samples
 from tests.tokenizers import Count, smollm2
 
-from cllm.window.tokens import Learned, weigh_text
+from cllm.window.tokens import LearnedRatios, weigh_text
 
 SAMPLES = 200
 
@@ -25,9 +25,9 @@ def test_estimates_are_never_a_quarter_too_low_and_after_a_report_never_a_tenth(
     texts = samples(kind, SAMPLES + 1)
     counts = [count(text) for text in texts]
     for (before, text), (reported, true) in zip(pairwise(texts), pairwise(counts), strict=True):
-        learned = Learned().after(weigh_text(before), reported)
+        learned = LearnedRatios().after(weigh_text(before), reported)
 
-        assert Learned().expect(weigh_text(text)) >= 0.75 * true
+        assert LearnedRatios().expect(weigh_text(text)) >= 0.75 * true
         assert learned.expect(weigh_text(text)) >= 0.9 * true
 
 

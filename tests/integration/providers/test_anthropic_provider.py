@@ -22,9 +22,9 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.http.aiohttp_transport import PooledHttp
-from cllm.providers.http.stdlib_transport import OnceHttp
-from cllm.providers.http.transport import Http
+from cllm.providers.http.aiohttp_transport import AiohttpTransport
+from cllm.providers.http.stdlib_transport import StdlibTransport
+from cllm.providers.http.transport import HttpTransport
 
 KEY = "sk-ant-0123456789abcdef"
 STREAM = {"Content-Type": "text/event-stream"}
@@ -45,14 +45,14 @@ def server() -> Iterator[FakeProvider]:
         yield provider
 
 
-@pytest.fixture(params=[PooledHttp, OnceHttp])
-def transport(request: pytest.FixtureRequest) -> type[Http]:
-    kind: type[Http] = request.param
+@pytest.fixture(params=[AiohttpTransport, StdlibTransport])
+def transport(request: pytest.FixtureRequest) -> type[HttpTransport]:
+    kind: type[HttpTransport] = request.param
     return kind
 
 
 @pytest.fixture
-async def make(server: FakeProvider, transport: type[Http]) -> AsyncIterator[Any]:
+async def make(server: FakeProvider, transport: type[HttpTransport]) -> AsyncIterator[Any]:
     """Makes providers of that server, and closes them."""
     made: list[AnthropicProvider] = []
 

@@ -36,10 +36,10 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http.aiohttp_transport import PooledHttp
-from cllm.providers.http.stdlib_transport import OnceHttp
-from cllm.providers.http.transport import Http
+from cllm.providers.bedrock import AwsAccount, BedrockProvider
+from cllm.providers.http.aiohttp_transport import AiohttpTransport
+from cllm.providers.http.stdlib_transport import StdlibTransport
+from cllm.providers.http.transport import HttpTransport
 
 ACCESS = "AKIDEXAMPLE"
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
@@ -83,14 +83,14 @@ def server() -> Iterator[FakeProvider]:
         yield provider
 
 
-@pytest.fixture(params=[PooledHttp, OnceHttp])
-def transport(request: pytest.FixtureRequest) -> type[Http]:
-    kind: type[Http] = request.param
+@pytest.fixture(params=[AiohttpTransport, StdlibTransport])
+def transport(request: pytest.FixtureRequest) -> type[HttpTransport]:
+    kind: type[HttpTransport] = request.param
     return kind
 
 
 @pytest.fixture
-async def make(server: FakeProvider, transport: type[Http]) -> AsyncIterator[Any]:
+async def make(server: FakeProvider, transport: type[HttpTransport]) -> AsyncIterator[Any]:
     """Makes providers of that server, and closes them."""
     made: list[BedrockProvider] = []
 
@@ -98,7 +98,7 @@ async def make(server: FakeProvider, transport: type[Http]) -> AsyncIterator[Any
         given: dict[str, Any] = {"region": REGION, "endpoint_url": server.root} | account
         made.append(
             BedrockProvider(
-                name="test", account=Account(**given), http=transport(), headers=headers
+                name="test", account=AwsAccount(**given), http=transport(), headers=headers
             )
         )
         return made[-1]

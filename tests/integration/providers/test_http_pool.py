@@ -15,9 +15,9 @@ from cllm.core.errors import (
     ProviderTimeoutError,
     UnreachableError,
 )
-from cllm.providers.http.aiohttp_transport import MAX_HEADER_BYTES, PooledHttp
-from cllm.providers.http.stdlib_transport import OnceHttp
-from cllm.providers.http.transport import Http, Timeouts
+from cllm.providers.http.aiohttp_transport import MAX_HEADER_BYTES, AiohttpTransport
+from cllm.providers.http.stdlib_transport import StdlibTransport
+from cllm.providers.http.transport import HttpTransport, Timeouts
 
 QUICK = Timeouts(connect=5, first_byte=5, idle=5)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -47,8 +47,8 @@ async def serving(serve: Serve) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def pool() -> AsyncIterator[PooledHttp]:
-    http = PooledHttp()
+async def pool() -> AsyncIterator[AiohttpTransport]:
+    http = AiohttpTransport()
     try:
         yield http
     finally:
@@ -100,7 +100,11 @@ def sending(*pieces: bytes, pause: float) -> Serve:
 
 
 async def post(
-    http: Http, url: str, headers: dict[str, str] | None = None, *, timeouts: Timeouts = QUICK
+    http: HttpTransport,
+    url: str,
+    headers: dict[str, str] | None = None,
+    *,
+    timeouts: Timeouts = QUICK,
 ) -> bytes:
     response = await http.post(
         url, headers=headers or {}, body=b"body", provider="test", timeouts=timeouts
@@ -282,8 +286,8 @@ async def test_a_connection_that_the_provider_closed_is_not_reused():
     assert connections == 3
 
 
-@pytest.mark.parametrize("make_http", [PooledHttp, OnceHttp])
-async def test_a_provider_waits_while_its_body_is_not_read(make_http: Callable[[], Http]):
+@pytest.mark.parametrize("make_http", [AiohttpTransport, StdlibTransport])
+async def test_a_provider_waits_while_its_body_is_not_read(make_http: Callable[[], HttpTransport]):
     total, sent = 64 * MIB, 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

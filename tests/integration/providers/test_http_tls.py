@@ -10,17 +10,17 @@ import pytest
 from tests.schema_server import certificate
 
 from cllm.core.errors import UnreachableError
-from cllm.providers.http.aiohttp_transport import PooledHttp
-from cllm.providers.http.stdlib_transport import OnceHttp
-from cllm.providers.http.transport import Http, Timeouts
+from cllm.providers.http.aiohttp_transport import AiohttpTransport
+from cllm.providers.http.stdlib_transport import StdlibTransport
+from cllm.providers.http.transport import HttpTransport, Timeouts
 
 QUICK = Timeouts(connect=5, first_byte=5, idle=5)
 ANSWER = b"data: " + b"x" * 300_000
 
 
-@pytest.fixture(params=[OnceHttp, PooledHttp])
-def make_http(request: pytest.FixtureRequest) -> Callable[[], Http]:
-    made: Callable[[], Http] = request.param
+@pytest.fixture(params=[StdlibTransport, AiohttpTransport])
+def make_http(request: pytest.FixtureRequest) -> Callable[[], HttpTransport]:
+    made: Callable[[], HttpTransport] = request.param
     return made
 
 
@@ -50,7 +50,7 @@ async def provider(keys: Path) -> AsyncIterator[str]:
         server.close()
 
 
-async def asked(http: Http, url: str) -> bytes:
+async def asked(http: HttpTransport, url: str) -> bytes:
     response = await http.post(url, headers={}, body=b"body", provider="test", timeouts=QUICK)
     try:
         return await response.read()

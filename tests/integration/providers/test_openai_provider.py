@@ -26,9 +26,9 @@ from cllm.core import errors
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ThinkingDelta, Usage
-from cllm.providers.http.aiohttp_transport import PooledHttp
-from cllm.providers.http.stdlib_transport import OnceHttp
-from cllm.providers.http.transport import Http, Timeouts
+from cllm.providers.http.aiohttp_transport import AiohttpTransport
+from cllm.providers.http.stdlib_transport import StdlibTransport
+from cllm.providers.http.transport import HttpTransport, Timeouts
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.sse import SseDecoder
 
@@ -46,14 +46,14 @@ def server() -> Iterator[FakeProvider]:
         yield provider
 
 
-@pytest.fixture(params=[PooledHttp, OnceHttp])
-def transport(request: pytest.FixtureRequest) -> type[Http]:
-    kind: type[Http] = request.param
+@pytest.fixture(params=[AiohttpTransport, StdlibTransport])
+def transport(request: pytest.FixtureRequest) -> type[HttpTransport]:
+    kind: type[HttpTransport] = request.param
     return kind
 
 
 @pytest.fixture
-async def make(server: FakeProvider, transport: type[Http]) -> AsyncIterator[Any]:
+async def make(server: FakeProvider, transport: type[HttpTransport]) -> AsyncIterator[Any]:
     """Makes providers of that server, and closes them."""
     made: list[OpenAIProvider] = []
 

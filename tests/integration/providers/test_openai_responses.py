@@ -29,9 +29,9 @@ from cllm.core import errors
 from cllm.core.message import Image, Message, ToolResult, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, TextDelta, Usage
-from cllm.providers.http.aiohttp_transport import PooledHttp
-from cllm.providers.http.stdlib_transport import OnceHttp
-from cllm.providers.http.transport import Http
+from cllm.providers.http.aiohttp_transport import AiohttpTransport
+from cllm.providers.http.stdlib_transport import StdlibTransport
+from cllm.providers.http.transport import HttpTransport
 from cllm.providers.openai import OpenAIProvider, api_for
 from cllm.wire.openai.parts import encode_parts
 
@@ -53,11 +53,11 @@ def server() -> Iterator[FakeProvider]:
         yield provider
 
 
-@pytest.fixture(params=[PooledHttp, OnceHttp])
+@pytest.fixture(params=[AiohttpTransport, StdlibTransport])
 async def provider(
     server: FakeProvider, request: pytest.FixtureRequest
 ) -> AsyncIterator[OpenAIProvider]:
-    kind: type[Http] = request.param
+    kind: type[HttpTransport] = request.param
     made = OpenAIProvider(
         name="test", base_url=server.url, api_key=KEY, http=kind(), api="responses"
     )
@@ -169,7 +169,7 @@ class TestWhichApi:
     async def test_a_server_is_asked_by_the_api_that_it_is_said_to_have(self, server):
         for api in (None, "chat", "responses"):
             made = OpenAIProvider(
-                name="test", base_url=server.url, api_key=None, http=PooledHttp(), api=api
+                name="test", base_url=server.url, api_key=None, http=AiohttpTransport(), api=api
             )
             await ask(made)
             await made.close()

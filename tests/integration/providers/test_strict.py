@@ -14,9 +14,9 @@ from cllm.core.notice import LEFT_OUT, MAX_NOTICES
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, ToolCallDelta
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.bedrock import Account, BedrockProvider
+from cllm.providers.bedrock import AwsAccount, BedrockProvider
 from cllm.providers.http.provider import HttpProvider
-from cllm.providers.http.stdlib_transport import OnceHttp
+from cllm.providers.http.stdlib_transport import StdlibTransport
 from cllm.providers.openai import OpenAIProvider
 
 HELLO = plain_message("user", "Hello")
@@ -59,12 +59,14 @@ async def make(server: FakeProvider) -> AsyncIterator[Any]:
     def make(kind: str) -> HttpProvider:
         provider: HttpProvider
         if kind == "bedrock":
-            account = Account(endpoint_url=server.root, bearer="key-of-tests")
-            provider = BedrockProvider(name="test", account=account, http=OnceHttp())
+            account = AwsAccount(endpoint_url=server.root, bearer="key-of-tests")
+            provider = BedrockProvider(name="test", account=account, http=StdlibTransport())
         else:
             cls: Any = {"anthropic": AnthropicProvider, "openai": OpenAIProvider}[kind]
             url = server.root if kind == "anthropic" else server.url
-            provider = cls(name="test", base_url=url, api_key="key-of-tests", http=OnceHttp())
+            provider = cls(
+                name="test", base_url=url, api_key="key-of-tests", http=StdlibTransport()
+            )
         made.append(provider)
         return provider
 

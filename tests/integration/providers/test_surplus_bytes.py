@@ -7,13 +7,16 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from cllm.core.errors import BadReplyError
-from cllm.providers.http.aiohttp_transport import PooledHttp
-from cllm.providers.http.stdlib_transport import OnceHttp
-from cllm.providers.http.transport import Http, Timeouts
+from cllm.providers.http.aiohttp_transport import AiohttpTransport
+from cllm.providers.http.stdlib_transport import StdlibTransport
+from cllm.providers.http.transport import HttpTransport, Timeouts
 
 QUICK = Timeouts(connect=5, first_byte=5, idle=5)
 BODY = b"body"
-TRANSPORTS: dict[str, Callable[[], Http]] = {"pool": PooledHttp, "once": OnceHttp}
+TRANSPORTS: dict[str, Callable[[], HttpTransport]] = {
+    "pool": AiohttpTransport,
+    "once": StdlibTransport,
+}
 FORGED = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
 SURPLUS = {
     "a response": FORGED,
@@ -91,7 +94,7 @@ async def running(provider: Provider) -> AsyncIterator[Provider]:
         server.close()
 
 
-async def ask(http: Http, url: str) -> tuple[int, bytes]:
+async def ask(http: HttpTransport, url: str) -> tuple[int, bytes]:
     response = await http.post(url, headers={}, body=BODY, provider="test", timeouts=QUICK)
     try:
         return response.status, await response.read()
@@ -141,7 +144,7 @@ async def test_a_connection_with_surplus_bytes_is_not_used_again(
 
 @pytest.mark.parametrize("frame", [fixed, chunked])
 async def test_a_connection_without_surplus_bytes_is_used_again(frame: Callable[[bytes], bytes]):
-    http = PooledHttp()
+    http = AiohttpTransport()
     async with running(Provider(frame, b"", with_it=True)) as provider:
         for number in range(1, 4):
             assert await ask(http, provider.url) == (200, b"answer %d" % number)

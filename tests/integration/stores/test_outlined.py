@@ -11,11 +11,11 @@ import asyncpg
 import msgspec
 import pytest
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import ConversationNotFoundError, TurnNotFoundError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, OutlinedStore, Store, TurnPart
-from cllm.engine.transfer import Outlined, open_outlined
+from cllm.engine.transfer import PagedConversation, open_paged
 from cllm.stores.memory import MemoryStore
 from cllm.stores.registry import open_store
 from cllm.testing.store_harness import answered, failed, say, say_again, start
@@ -66,7 +66,7 @@ async def fill(store: Store, *, turns: int = 5) -> None:
     await store.finish_turn(lease, failed(lease))
 
 
-async def gathered(read: Outlined) -> Conversation:
+async def gathered(read: PagedConversation) -> StoredConversation:
     """The conversation with everything that was said, out of its parts."""
     conversation = read.conversation
 
@@ -90,7 +90,7 @@ async def gathered(read: Outlined) -> Conversation:
 async def test_the_parts_together_are_the_conversation(store: Store, most: int):
     await fill(store)
     assert isinstance(store, OutlinedStore)
-    read = await open_outlined(store, "demo", most=most)
+    read = await open_paged(store, "demo", most=most)
     assert all(turn.messages == () for turn in read.conversation.turns)
     assert await gathered(read) == await store.load("demo")
 
@@ -100,7 +100,7 @@ async def test_many_turns_come_in_their_order(store: Store):
     for number in range(1, 120):
         lease = await store.begin_turn("demo", start(f"t{number}", f"{number}?"), tail=0)
         await store.finish_turn(lease, answered(lease))
-    read = await open_outlined(store, "demo", most=2_000)
+    read = await open_paged(store, "demo", most=2_000)
     assert await gathered(read) == await store.load("demo")
 
 
@@ -109,7 +109,7 @@ async def test_a_store_that_has_it_only_whole_is_read_the_same_way(most: int):
     store = MemoryStore(clock=lambda: datetime.now(UTC))
     await fill(store)
     assert not isinstance(store, OutlinedStore)
-    read = await open_outlined(store, "demo", most=most)
+    read = await open_paged(store, "demo", most=most)
     assert await gathered(read) == await store.load("demo")
 
 
@@ -124,7 +124,7 @@ async def test_messages_that_are_numbered_otherwise_come_once_each(
     change("UPDATE messages SET ordinal = ordinal - 1000")
     loaded = await store.load("demo")
     said = {turn.id: set(turn.messages) for turn in loaded.turns}
-    found = await gathered(await open_outlined(store, "demo", most=most))
+    found = await gathered(await open_paged(store, "demo", most=most))
     assert {turn.id: set(turn.messages) for turn in found.turns} == said
     assert found.message_count == loaded.message_count
 
@@ -133,7 +133,7 @@ async def test_what_is_said_meanwhile_is_not_in_it(store: Store):
     await fill(store)
     lease = await store.begin_turn("demo", start("runs", "and now?"))
     before = await store.load("demo")
-    read = await open_outlined(store, "demo", most=50)
+    read = await open_paged(store, "demo", most=50)
     await store.finish_turn(lease, answered(lease))
     await say(store, "demo", "later", "one thing more")
     await store.update("demo", Changes(title="Another"))
@@ -144,7 +144,7 @@ async def test_another_variant_on_the_path_changes_nothing_of_it(store: Store):
     await say(store, "demo", "t1")
     await say_again(store, "demo", "v1", place="t1", text="another answer")
     before = await store.load("demo")
-    read = await open_outlined(store, "demo", most=50)
+    read = await open_paged(store, "demo", most=50)
     await store.choose_variant("demo", "t1")
     found = await gathered(read)
     assert found == before
@@ -154,7 +154,7 @@ async def test_another_variant_on_the_path_changes_nothing_of_it(store: Store):
 @pytest.mark.parametrize("first", [1, 8, 12])
 async def test_reading_ends_with_an_error_where_something_was_deleted(store: Store, first: int):
     await fill(store)
-    read = await open_outlined(store, "demo", most=50)
+    read = await open_paged(store, "demo", most=50)
     await store.delete_from("demo", first)
     with pytest.raises(TurnNotFoundError):
         await gathered(read)
@@ -162,7 +162,7 @@ async def test_reading_ends_with_an_error_where_something_was_deleted(store: Sto
 
 async def test_reading_ends_with_an_error_where_all_was_deleted(store: Store):
     await fill(store)
-    read = await open_outlined(store, "demo", most=50)
+    read = await open_paged(store, "demo", most=50)
     await store.delete("demo")
     with pytest.raises(TurnNotFoundError):
         await gathered(read)

@@ -28,7 +28,7 @@ from cllm.core.message import (
     Unknown,
     plain_message,
 )
-from cllm.core.options import JsonOutput, Options, Reasoning, Tool, ToolChoice
+from cllm.core.options import JsonOutput, Reasoning, RequestOptions, Tool, ToolChoice
 from cllm.core.reply import (
     PartAdded,
     ReplyEvent,
@@ -38,12 +38,12 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.providers.history import mending_for
+from cllm.providers.history import repair_for
 from cllm.wire.anthropic.parts import decode_parts
 from cllm.wire.anthropic.request import encode_options, encode_request
-from cllm.wire.anthropic.response_decoder import StreamDecoder
-from cllm.wire.anthropic.response_encoder import PING, StreamEncoder, encode_answer
-from cllm.wire.messages import Spoken
+from cllm.wire.anthropic.response_decoder import AnthropicStreamDecoder
+from cllm.wire.anthropic.response_encoder import PING, AnthropicStreamEncoder, encode_answer
+from cllm.wire.messages import OutgoingMessage
 from cllm.wire.sse import SseDecoder
 
 QUESTION: Any = {
@@ -73,7 +73,7 @@ def streamed(data: bytes) -> Any:
 
 
 def encode(*events: ReplyEvent) -> bytes:
-    encoder = StreamEncoder(message_id="msg_1", model="claude-x")
+    encoder = AnthropicStreamEncoder(message_id="msg_1", model="claude-x")
     return b"".join(
         [
             *(encoder.encode(event) + PING for event in events[:-1]),
@@ -157,7 +157,7 @@ def test_an_empty_reply_is_one_empty_text():
 
 
 def test_an_error_in_the_stream_is_raised_by_the_sdk():
-    encoder = StreamEncoder(message_id="m", model="x")
+    encoder = AnthropicStreamEncoder(message_id="m", model="x")
     data = encoder.encode(TextDelta(text="a")) + encoder.error("overloaded_error", "Overloaded")
     with pytest.raises(anthropic.APIStatusError, match="Overloaded"):
         streamed(data)
@@ -195,7 +195,7 @@ def replies(draw: Any) -> list[ReplyEvent]:
 @given(replies())
 def test_the_sdk_and_our_decoder_make_the_same_message_of_a_stream(events):
     data = encode(*events, done())
-    decoder = StreamDecoder()
+    decoder = AnthropicStreamDecoder()
     for event in SseDecoder().feed(data):
         decoder.decode(event.name, event.data)
     finished = decoder.finish()
@@ -251,7 +251,7 @@ def exhausted(value: Any) -> Any:
 
 
 def accepted(
-    messages: list[Spoken], options: Options, system: list[AnyPart] | None = None
+    messages: list[OutgoingMessage], options: RequestOptions, system: list[AnyPart] | None = None
 ) -> dict[str, Any]:
     model = "claude-opus-4-8"
     parameters, _ = encode_options(options, model=model)
@@ -261,7 +261,7 @@ def accepted(
         messages=messages,
         parameters=parameters,
         stream=True,
-        mend=mending_for("anthropic", model, provider="anthropic"),
+        mend=repair_for("anthropic", model, provider="anthropic"),
     )
     sent: dict[str, Any] = json.loads(encoded.body)
     assert judge(sent) == sent
@@ -278,7 +278,7 @@ def test_the_judge_refuses_a_field_that_the_api_does_not_have():
 
 
 def test_a_request_with_every_option_is_one_of_the_sdks():
-    options = Options(
+    options = RequestOptions(
         max_tokens=2000,
         stop=("X",),
         tools=(
@@ -294,7 +294,7 @@ def test_a_request_with_every_option_is_one_of_the_sdks():
         extra={"service_tier": "flex", "logprobs": True},
     )
     system: list[AnyPart] = [Text(text="S", cache=CacheMark()), Text(text="T")]
-    accepted([Spoken(role="user", parts=(Text(text="hi"),))], options, system)
+    accepted([OutgoingMessage(role="user", parts=(Text(text="hi"),))], options, system)
 
 
 IDS = st.sampled_from(["a", "b", "functions.f:0", "", "é" * 99])
@@ -324,12 +324,12 @@ FOREIGN = st.just(Unknown(dialect="openai", raw=b'{"type":"input_audio"}'))
 ARGUMENTS = OBJECTS | st.sampled_from(["", "{", "[]"])
 SAID = st.one_of(
     st.builds(
-        Spoken,
+        OutgoingMessage,
         role=st.just("user"),
         parts=st.lists(TEXTS | IMAGES | DOCUMENTS | FOREIGN, max_size=3).map(tuple),
     ),
     st.builds(
-        Spoken,
+        OutgoingMessage,
         role=st.just("assistant"),
         parts=st.lists(
             TEXTS
@@ -341,7 +341,7 @@ SAID = st.one_of(
         ).map(tuple),
     ),
     st.builds(
-        Spoken,
+        OutgoingMessage,
         role=st.just("tool"),
         parts=st.builds(
             ToolResult,
@@ -351,15 +351,15 @@ SAID = st.one_of(
             extra=st.sampled_from([{}, {"name": "f"}]),
         ).map(lambda part: (part,)),
     ),
-    st.builds(Spoken, role=st.just("system"), parts=st.tuples(TEXTS)),
+    st.builds(OutgoingMessage, role=st.just("system"), parts=st.tuples(TEXTS)),
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(SAID, max_size=8))
 def test_any_history_from_another_protocol_is_a_request_of_the_sdks(messages):
-    messages = [*messages, Spoken(role="user", parts=(Text(text="end"),))]
-    sent = accepted(messages, Options(max_tokens=9))
+    messages = [*messages, OutgoingMessage(role="user", parts=(Text(text="end"),))]
+    sent = accepted(messages, RequestOptions(max_tokens=9))
     check_history(sent["messages"])
     assert json.dumps(sent).count('"cache_control"') <= 4
 
@@ -394,17 +394,17 @@ def test_a_reply_read_from_the_sdks_stream_can_be_sent_again():
         ToolCallDelta(index=0, id="c1", name="f", arguments='{"a": 1}'),
         done("tool_calls"),
     )
-    decoder = StreamDecoder()
+    decoder = AnthropicStreamDecoder()
     for event in SseDecoder().feed(data):
         decoder.decode(event.name, event.data)
     reply = decoder.message()
     answer = ToolResult(call_id="c1", content=(Text(text="ok"),))
     sent = accepted(
         [
-            Spoken(role="user", parts=(Text(text="hi"),)),
-            Spoken(role="assistant", parts=decode_parts(reply), raw=reply.raw),
-            Spoken(role="tool", parts=(answer,)),
+            OutgoingMessage(role="user", parts=(Text(text="hi"),)),
+            OutgoingMessage(role="assistant", parts=decode_parts(reply), raw=reply.raw),
+            OutgoingMessage(role="tool", parts=(answer,)),
         ],
-        Options(max_tokens=9),
+        RequestOptions(max_tokens=9),
     )
     assert sent["messages"][1] == reply.json()

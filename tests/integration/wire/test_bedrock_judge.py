@@ -33,13 +33,13 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.core.options import JsonOutput, Options, Reasoning, Tool, ToolChoice
-from cllm.providers.history import mending_for
+from cllm.core.options import JsonOutput, Reasoning, RequestOptions, Tool, ToolChoice
+from cllm.providers.history import repair_for
 from cllm.wire.bedrock.parts import decode_parts
 from cllm.wire.bedrock.request import encode_options, encode_request
-from cllm.wire.bedrock.response_decoder import StreamDecoder
-from cllm.wire.errors import ProviderSaidError
-from cllm.wire.messages import Spoken
+from cllm.wire.bedrock.response_decoder import BedrockStreamDecoder
+from cllm.wire.errors import ReportedError
+from cllm.wire.messages import OutgoingMessage
 
 MODELS = [
     "us.anthropic.claude-3-7-sonnet-20250219-v1:0",
@@ -125,11 +125,11 @@ def followed(body: dict[str, Any]) -> None:
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in (*tools, *called))
 
 
-def as_own(message: dict[str, Any]) -> Spoken:
+def as_own(message: dict[str, Any]) -> OutgoingMessage:
     """A message that was sent once, as it is kept and sent again."""
     raw = msgspec.json.encode(message)
     kept = Message(role=message["role"], dialect="bedrock", raw=raw)
-    return Spoken(role=kept.role, parts=decode_parts(kept), raw=raw)
+    return OutgoingMessage(role=kept.role, parts=decode_parts(kept), raw=raw)
 
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), max_size=12)
@@ -173,12 +173,12 @@ PARTS: dict[Role, Any] = {
 }
 SPOKEN = st.one_of(
     *(
-        st.builds(Spoken, role=st.just(role), parts=st.lists(parts, max_size=4).map(tuple))
+        st.builds(OutgoingMessage, role=st.just(role), parts=st.lists(parts, max_size=4).map(tuple))
         for role, parts in PARTS.items()
     )
 )
 OPTIONS = st.builds(
-    Options,
+    RequestOptions,
     max_tokens=st.none() | st.integers(1, 9000),
     temperature=st.none() | st.floats(0, 2),
     top_p=st.none() | st.floats(0, 1),
@@ -208,12 +208,12 @@ OPTIONS = st.builds(
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(SPOKEN, max_size=7), st.lists(TEXTS, max_size=2), OPTIONS, st.sampled_from(MODELS))
 def test_any_conversation_is_a_request_that_botocore_accepts(messages, system, options, model):
-    messages = [*messages, Spoken(role="user", parts=(Text(text="end"),))]
+    messages = [*messages, OutgoingMessage(role="user", parts=(Text(text="end"),))]
     parameters, _ = encode_options(options, model=model)
     given: Any = {
         "model": model,
         "parameters": parameters,
-        "mend": mending_for("bedrock", model, provider="bedrock"),
+        "mend": repair_for("bedrock", model, provider="bedrock"),
     }
     encoded = encode_request(system=system, messages=messages, **given)
     judged(encoded.body, model)
@@ -245,7 +245,7 @@ def test_a_request_can_be_counted():
     encoded = encode_request(
         model=MODELS[0],
         system=[Text(text="s", cache=CacheMark())],
-        messages=[Spoken(role="user", parts=(Image(media_type="image/png", data=PNG),))],
+        messages=[OutgoingMessage(role="user", parts=(Image(media_type="image/png", data=PNG),))],
         parameters={},
     )
     shape = operation("CountTokens").input_shape
@@ -269,9 +269,9 @@ def frame(kind: str, name: str, payload: bytes) -> bytes:
     return checked + struct.pack("!I", binascii.crc32(checked))
 
 
-def decoded(frames: bytes, size: int) -> tuple[list[Any], StreamDecoder]:
+def decoded(frames: bytes, size: int) -> tuple[list[Any], BedrockStreamDecoder]:
     buffer = EventStreamBuffer()
-    decoder = StreamDecoder()
+    decoder = BedrockStreamDecoder()
     events: list[Any] = []
     for place in range(0, len(frames), size):
         buffer.add_data(frames[place : place + size])
@@ -319,6 +319,6 @@ def test_an_exception_frame_is_an_error_with_its_type():
     name, fields = EVENTS[1]
     frames = frame("event", name, json.dumps(fields).encode())
     frames += frame("exception", "throttlingException", b'{"message":"slow down"}')
-    with pytest.raises(ProviderSaidError, match="slow down") as caught:
+    with pytest.raises(ReportedError, match="slow down") as caught:
         decoded(frames, 10)
     assert caught.value.details.status == 429

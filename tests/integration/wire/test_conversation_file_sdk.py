@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from tests.conversations import messages
 from tests.judges import exhausted
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import Message
 from cllm.wire.conversation_file.codec import encode_conversation
 
@@ -32,7 +32,7 @@ def understood(listed: list[dict[str, Any]]) -> bool:
 
 def in_a_file(said: list[Message]) -> list[dict[str, Any]]:
     turn = Turn(id="t", place="t", state="complete", messages=tuple(said), started_at=NOW)
-    kept = Conversation(id="demo", created_at=NOW, updated_at=NOW, turns=(turn,))
+    kept = StoredConversation(id="demo", created_at=NOW, updated_at=NOW, turns=(turn,))
     listed: list[dict[str, Any]] = json.loads(encode_conversation(kept))["messages"]
     return listed
 

@@ -19,9 +19,9 @@ from cllm.core.errors import CllmError
 from cllm.core.message import Dialect
 from cllm.core.prompt import Prompt
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http.provider import HttpProvider, Request
-from cllm.providers.http.stdlib_transport import OnceHttp
+from cllm.providers.bedrock import AwsAccount, BedrockProvider
+from cllm.providers.http.provider import HttpProvider, ProviderRequest
+from cllm.providers.http.stdlib_transport import StdlibTransport
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.errors import FieldError
@@ -41,13 +41,17 @@ EVERY_CLIENT = pytest.mark.parametrize("client", list(CODECS))
 
 def provider(target: Dialect) -> HttpProvider:
     if target == "bedrock":
-        return BedrockProvider(name="bedrock", account=Account(bearer="k"), http=OnceHttp())
+        return BedrockProvider(
+            name="bedrock", account=AwsAccount(bearer="k"), http=StdlibTransport()
+        )
     kind: Any = {"anthropic": AnthropicProvider, "openai": OpenAIProvider}[target]
-    made: HttpProvider = kind(name=target, base_url="https://x/v1", api_key="k", http=OnceHttp())
+    made: HttpProvider = kind(
+        name=target, base_url="https://x/v1", api_key="k", http=StdlibTransport()
+    )
     return made
 
 
-def sent(body: bytes, client: str, target: Dialect) -> Request | str:
+def sent(body: bytes, client: str, target: Dialect) -> ProviderRequest | str:
     """The request with its notices, or the error instead of one."""
     try:
         prompt: Prompt = CODECS[client].decode_request(body)
@@ -126,7 +130,7 @@ def test_the_messages_of_a_request_are_the_first_messages_of_the_next(client, ta
         if last["role"] == "assistant":
             continue
         answer = sent(body, client, target)
-        assert isinstance(answer, Request), answer
+        assert isinstance(answer, ProviderRequest), answer
         assert answer.notices == ()
         messages = json.loads(answer.body)["messages"]
         assert messages[: len(before)] == before

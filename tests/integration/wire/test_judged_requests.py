@@ -28,7 +28,7 @@ from cllm.core.message import Dialect, Message, Role
 from cllm.core.prompt import Prompt
 from cllm.history.rules import Profile, check, profile_for
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.bedrock import Account, BedrockProvider
+from cllm.providers.bedrock import AwsAccount, BedrockProvider
 from cllm.providers.http.provider import HttpProvider
 from cllm.providers.openai import OpenAIProvider
 from cllm.providers.registry import ROWS
@@ -77,7 +77,7 @@ class NoWire:
 def provider(target: Dialect) -> HttpProvider:
     wire: Any = NoWire()
     if target == "bedrock":
-        return BedrockProvider(name="bedrock", account=Account(bearer="k"), http=wire)
+        return BedrockProvider(name="bedrock", account=AwsAccount(bearer="k"), http=wire)
     how: Any = {"name": target, "base_url": "https://x/v1", "api_key": "k", "http": wire}
     if target == "anthropic":
         return AnthropicProvider(**how)

@@ -37,7 +37,7 @@ from cllm.core.message import (
     Unknown,
     plain_message,
 )
-from cllm.core.options import JsonOutput, Options, Reasoning, Tool, ToolChoice
+from cllm.core.options import JsonOutput, Reasoning, RequestOptions, Tool, ToolChoice
 from cllm.core.reply import (
     PartAdded,
     RefusalDelta,
@@ -49,15 +49,19 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.messages import Spoken
+from cllm.wire.messages import OutgoingMessage
 from cllm.wire.responses.parts import decode_parts
 from cllm.wire.responses.request import decode_request, encode_options, encode_request
-from cllm.wire.responses.response_decoder import StreamDecoder
-from cllm.wire.responses.response_encoder import Heading, StreamEncoder, encode_answer
+from cllm.wire.responses.response_decoder import ResponsesStreamDecoder
+from cllm.wire.responses.response_encoder import (
+    ResponseFields,
+    ResponsesStreamEncoder,
+    encode_answer,
+)
 from cllm.wire.sse import SseDecoder
 
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)
-HEADING = Heading(id="resp_7", model="m", created=7)
+HEADING = ResponseFields(id="resp_7", model="m", created=7)
 SEARCH = Unknown(
     dialect="responses", raw=json.dumps(searched(), separators=(",", ":")).encode(), field="items"
 )
@@ -83,7 +87,7 @@ def finished(stop_reason: StopReason = "end") -> ReplyFinished:
 
 
 def encoded(*said: ReplyEvent) -> bytes:
-    encoder = StreamEncoder(HEADING)
+    encoder = ResponsesStreamEncoder(HEADING)
     return encoder.comment() + b"".join(encoder.encode(event) for event in said)
 
 
@@ -154,7 +158,7 @@ class TestStream:
         assert sent[-1]["type"] == "response.completed"
 
     def test_our_own_decoder_hears_the_same(self):
-        decoder = StreamDecoder()
+        decoder = ResponsesStreamDecoder()
         for event in SseDecoder().feed(encoded(*SAID, finished())):
             decoder.decode(event.data)
         end = decoder.finish()
@@ -173,7 +177,7 @@ class TestStream:
 
     def test_what_a_provider_of_this_api_said_comes_out_as_it_went_in(self):
         items = (thought("Hm."), said("Hi"), thought(item_id="rs_2"), called("c", "f", '{"a":1}'))
-        decoder, encoder = StreamDecoder(), StreamEncoder(HEADING)
+        decoder, encoder = ResponsesStreamDecoder(), ResponsesStreamEncoder(HEADING)
         out = b""
         for one in events(response(*items)):
             for event in decoder.decode(json.dumps(one).encode()):
@@ -239,7 +243,7 @@ class TestStream:
         check_events(body)
 
     def test_a_failure_in_the_middle_is_an_error_and_no_end(self, server, sdk):
-        encoder = StreamEncoder(HEADING)
+        encoder = ResponsesStreamEncoder(HEADING)
         body = encoder.encode(TextDelta(text="Hel")) + encoder.error("Oh.", type="server_error")
         server.answer(Head(headers=STREAM, chunked=True), Send(body))
 
@@ -268,7 +272,7 @@ class TestWholeAnswer:
 
     def test_the_sdk_reads_it(self, server, sdk):
         asked = {"temperature": 0, "tools": [{"type": "web_search"}], "tool_choice": None}
-        heading = Heading(id="resp_1", model="m", created=7, asked=asked)
+        heading = ResponseFields(id="resp_1", model="m", created=7, asked=asked)
         body = encode_answer(self.PARTS, stop_reason="tool_calls", usage=USAGE, heading=heading)
         server.answer(*whole(200, body))
 
@@ -377,11 +381,11 @@ THINKING = st.sampled_from(
 )
 
 
-def spoken(role: Role, parts: Iterable[AnyPart]) -> Spoken:
-    return Spoken(role=role, parts=tuple(parts))
+def spoken(role: Role, parts: Iterable[AnyPart]) -> OutgoingMessage:
+    return OutgoingMessage(role=role, parts=tuple(parts))
 
 
-def messages_of(role: Role, parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Spoken]:
+def messages_of(role: Role, parts: st.SearchStrategy[Any]) -> st.SearchStrategy[OutgoingMessage]:
     return st.lists(parts, max_size=3).map(lambda given: spoken(role, given))
 
 
@@ -415,7 +419,7 @@ class TestRequest:
     @pytest.mark.parametrize("model", ["gpt-4o", "o3-pro", "gpt-5.1-codex"])
     def test_every_option_is_in_the_sdks_words(self, model):
         parameters, _ = encode_options(
-            Options(
+            RequestOptions(
                 max_tokens=5,
                 temperature=0,
                 top_p=0,
@@ -483,7 +487,8 @@ class TestRequest:
             model=prompt.model,
             system=() if prompt.system is None else decode_parts(prompt.system),
             messages=[
-                Spoken(role=m.role, parts=decode_parts(m), raw=m.raw) for m in prompt.messages
+                OutgoingMessage(role=m.role, parts=decode_parts(m), raw=m.raw)
+                for m in prompt.messages
             ],
             parameters=prompt.parameters,
             stream=prompt.stream,

@@ -35,7 +35,7 @@ from cllm.core.message import (
     Unknown,
     plain_message,
 )
-from cllm.core.options import JsonOutput, Options, Reasoning, Tool, ToolChoice
+from cllm.core.options import JsonOutput, Reasoning, RequestOptions, Tool, ToolChoice
 from cllm.core.reply import (
     PartAdded,
     ReplyEvent,
@@ -50,11 +50,11 @@ from cllm.history.repair import repair
 from cllm.history.rules import OPENAI
 from cllm.server.api.completions import COMMENT
 from cllm.wire.errors import NotExpressibleError
-from cllm.wire.messages import Notes, Spoken
+from cllm.wire.messages import NoticeMerger, OutgoingMessage
 from cllm.wire.openai.history import at_home
 from cllm.wire.openai.options import SENTENCES
 from cllm.wire.openai.request import encode_options, encode_request
-from cllm.wire.openai.response_encoder import StreamEncoder, encode_answer
+from cllm.wire.openai.response_encoder import OpenAIStreamEncoder, encode_answer
 
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)
 
@@ -74,8 +74,8 @@ def finished(stop_reason: StopReason = "end") -> ReplyFinished:
     return ReplyFinished(message=message, stop_reason=stop_reason, usage=USAGE)
 
 
-def encoder() -> StreamEncoder:
-    return StreamEncoder(model="m", id="chatcmpl-1", created=7, include_usage=True)
+def encoder() -> OpenAIStreamEncoder:
+    return OpenAIStreamEncoder(model="m", id="chatcmpl-1", created=7, include_usage=True)
 
 
 def read(stream: bytes) -> list[ChatCompletionChunk]:
@@ -265,11 +265,11 @@ CALLS = st.builds(ToolCall, id=IDS, name=st.just("f"), arguments=st.sampled_from
 THINKING = st.just(Thinking(text="secret", signature="s")) | st.just(RedactedThinking(data="x"))
 
 
-def spoken(role: Role, parts: tuple[AnyPart, ...]) -> Spoken:
-    return Spoken(role=role, parts=parts)
+def spoken(role: Role, parts: tuple[AnyPart, ...]) -> OutgoingMessage:
+    return OutgoingMessage(role=role, parts=parts)
 
 
-def messages_of(role: Role, parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Spoken]:
+def messages_of(role: Role, parts: st.SearchStrategy[Any]) -> st.SearchStrategy[OutgoingMessage]:
     return st.lists(parts, max_size=3).map(lambda given: spoken(role, tuple(given)))
 
 
@@ -280,12 +280,12 @@ CONVERSATIONS = st.lists(
 )
 
 
-def asks_nothing(messages: Sequence[Spoken]) -> bool:
+def asks_nothing(messages: Sequence[OutgoingMessage]) -> bool:
     """Whether the newest message is the user's and OpenAI has no words for anything in it."""
     last = messages[-1] if messages else None
     if last is None or last.role != "user" or not last.parts:
         return False
-    return not at_home(last, Notes(SENTENCES)).parts
+    return not at_home(last, NoticeMerger(SENTENCES)).parts
 
 
 class TestRequest:
@@ -315,7 +315,7 @@ class TestRequest:
     @pytest.mark.parametrize("model", ["gpt-4o", "o3", "gpt-5.1"])
     def test_every_option_is_in_the_sdks_words(self, model):
         parameters, _ = encode_options(
-            Options(
+            RequestOptions(
                 max_tokens=5,
                 temperature=0,
                 top_p=0,

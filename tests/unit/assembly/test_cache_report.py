@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
+from cllm.core.conversation import StandingSummary, StoredConversation, Turn, WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.reply import Usage
 from cllm.window.cache_report import Amount, CacheReport, cache_report
@@ -57,8 +57,8 @@ def turn(number: int, usage: Usage | None, **fields: Any) -> Turn:
     )
 
 
-def conversation(*turns: Turn, **fields: Any) -> Conversation:
-    return Conversation(id="demo", created_at=NOON, updated_at=NOON, turns=turns, **fields)
+def conversation(*turns: Turn, **fields: Any) -> StoredConversation:
+    return StoredConversation(id="demo", created_at=NOON, updated_at=NOON, turns=turns, **fields)
 
 
 def report(*turns: Turn, **fields: Any) -> CacheReport:

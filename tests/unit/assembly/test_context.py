@@ -10,7 +10,7 @@ from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import (
     ContextCommandRecord,
     ContextRecord,
-    Conversation,
+    StoredConversation,
     SystemRecord,
     Turn,
 )
@@ -34,8 +34,8 @@ TURN = Turn(id="t", place="t", state="complete", messages=SAID, started_at=NOW)
 BLOCK = "--- Context: Time ---\nnoon\n--- End Context ---"
 
 
-def conversation(**fields: Any) -> Conversation:
-    return Conversation(id="demo", created_at=NOW, updated_at=NOW, **fields)
+def conversation(**fields: Any) -> StoredConversation:
+    return StoredConversation(id="demo", created_at=NOW, updated_at=NOW, **fields)
 
 
 def outcome(state: Any = "ok", output: str = "noon", **fields: Any) -> CommandOutcome:
@@ -53,7 +53,7 @@ def gathered(*outcomes: CommandOutcome, captured: bool = False) -> Context:
 
 
 class TestWhichCommandsRun:
-    def plan(self, value: Conversation | None, policy: Any = "captured"):
+    def plan(self, value: StoredConversation | None, policy: Any = "captured"):
         found = plan_context(value, ALL, new_policy=policy)
         return [one.name for one in found.captured], [one.name for one in found.now]
 

@@ -4,48 +4,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.history.cache_control import Block, Marks, minimum_for, place_marks
+from cllm.history.cache_control import CacheBlock, CacheBreakpoints, minimum_for, place_marks
 
-LARGE = Block(tokens=2000)
-THOUGHT = Block(tokens=2000, takes_mark=False)
+LARGE = CacheBlock(tokens=2000)
+THOUGHT = CacheBlock(tokens=2000, takes_mark=False)
 
 
-def placed(blocks: list[Block], **given_: int | bool | None) -> Marks:
+def placed(blocks: list[CacheBlock], **given_: int | bool | None) -> CacheBreakpoints:
     return place_marks(blocks, **({"system_tokens": 2000, "minimum": 1024} | given_))  # type: ignore[arg-type]
 
 
 def test_the_system_prompt_and_the_last_block_are_marked():
-    assert placed([LARGE] * 3) == Marks(system=True, blocks=(2,))
+    assert placed([LARGE] * 3) == CacheBreakpoints(system=True, blocks=(2,))
 
 
 def test_what_is_for_this_turn_only_stands_behind_the_last_mark():
-    assert placed([LARGE] * 3, persistent=2) == Marks(system=True, blocks=(1,))
+    assert placed([LARGE] * 3, persistent=2) == CacheBreakpoints(system=True, blocks=(1,))
 
 
 def test_a_client_that_sets_marks_gets_none_of_ours():
-    assert placed([LARGE] * 30, client_marked=True) == Marks()
+    assert placed([LARGE] * 30, client_marked=True) == CacheBreakpoints()
 
 
 def test_nothing_is_marked_below_the_minimum():
-    small = [Block(tokens=100)] * 3
+    small = [CacheBlock(tokens=100)] * 3
 
-    assert placed(small, system_tokens=500) == Marks()
-    assert placed(small, system_tokens=800) == Marks(blocks=(2,))
-    assert placed(small, system_tokens=0, minimum=300) == Marks(blocks=(2,))
+    assert placed(small, system_tokens=500) == CacheBreakpoints()
+    assert placed(small, system_tokens=800) == CacheBreakpoints(blocks=(2,))
+    assert placed(small, system_tokens=0, minimum=300) == CacheBreakpoints(blocks=(2,))
 
 
 def test_a_prompt_without_a_system_prompt_has_no_mark_there():
-    assert placed([LARGE], system_tokens=0, minimum=0) == Marks(blocks=(0,))
+    assert placed([LARGE], system_tokens=0, minimum=0) == CacheBreakpoints(blocks=(0,))
 
 
 def test_a_prompt_of_nothing_persistent_has_a_mark_on_its_system_prompt_alone():
-    assert placed([LARGE], persistent=0) == Marks(system=True)
-    assert placed([]) == Marks(system=True)
+    assert placed([LARGE], persistent=0) == CacheBreakpoints(system=True)
+    assert placed([]) == CacheBreakpoints(system=True)
 
 
 def test_thinking_takes_no_mark_and_the_block_before_it_does():
-    assert placed([LARGE, THOUGHT]) == Marks(system=True, blocks=(0,))
-    assert placed([THOUGHT]) == Marks(system=True)
+    assert placed([LARGE, THOUGHT]) == CacheBreakpoints(system=True, blocks=(0,))
+    assert placed([THOUGHT]) == CacheBreakpoints(system=True)
 
 
 def test_a_turn_of_nineteen_blocks_needs_no_mark_in_between():
@@ -77,7 +77,9 @@ def test_the_marks_of_the_next_turn_see_the_last_one_of_this():
 
 
 @given(
-    st.lists(st.builds(Block, tokens=st.integers(0, 500), takes_mark=st.booleans()), max_size=90),
+    st.lists(
+        st.builds(CacheBlock, tokens=st.integers(0, 500), takes_mark=st.booleans()), max_size=90
+    ),
     st.integers(0, 3000),
     st.integers(0, 90),
     st.integers(0, 90),

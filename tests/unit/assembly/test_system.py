@@ -9,8 +9,8 @@ import pytest
 from cllm.core.conversation import (
     ContextCommandRecord,
     ContextRecord,
-    Conversation,
     Policy,
+    StoredConversation,
     SystemRecord,
     Turn,
     TurnState,
@@ -46,10 +46,10 @@ def conversation(
     record: SystemRecord | None = None,
     state: TurnState | None = "complete",
     **fields: Any,
-) -> Conversation:
+) -> StoredConversation:
     said = (plain_message("user", "Hi"), plain_message("assistant", "Yes"))
     turn = Turn(id="t", place="t", state=state or "complete", messages=said, started_at=NOW)
-    return Conversation(
+    return StoredConversation(
         id="demo",
         created_at=NOW,
         updated_at=NOW,
@@ -66,7 +66,7 @@ def captured(stored: str | None = "Be brief.", source: str = "Cllmfile.yml", **f
 
 
 def choose(
-    value: Conversation | None, given: GivenPrompt, policy: Policy = "captured"
+    value: StoredConversation | None, given: GivenPrompt, policy: Policy = "captured"
 ) -> SystemChoice:
     return choose_system(value, given, new_policy=policy, now=NOW)
 
@@ -80,7 +80,7 @@ def test_a_prompt_is_sent_as_it_was_written():
     assert GivenPrompt(text=" Be brief.\n").message == system(" Be brief.\n")
 
 
-def pinned(text: str, *, state: TurnState | None = "complete") -> Conversation:
+def pinned(text: str, *, state: TurnState | None = "complete") -> StoredConversation:
     record = SystemRecord(policy="pinned", source="ConversationManager", prompt=text)
     return conversation(record=record, state=state)
 

@@ -27,9 +27,9 @@ from cllm.window.tokens import (
     NOTHING,
     TOKENS_PER_IMAGE,
     TOKENS_PER_MESSAGE,
-    Learned,
-    Weighed,
-    Weights,
+    LearnedRatios,
+    TokenEstimate,
+    TokenWeights,
     estimate_tokens,
     estimate_usage,
     share_out,
@@ -51,7 +51,9 @@ def true_tokens(kind: str, length: int) -> int:
     return o200k()(text_of(kind, length))
 
 
-def shortfalls(texts: list[str], count, weights: Weights, learned: Learned) -> list[float]:
+def shortfalls(
+    texts: list[str], count, weights: TokenWeights, learned: LearnedRatios
+) -> list[float]:
     """What an estimate lacks of the true count, as a share of it."""
     return [1 - learned.expect(weigh_text(text, weights)) / count(text) for text in texts]
 
@@ -62,7 +64,7 @@ class TestAgainstTokenizers:
     def test_before_any_report_an_estimate_is_never_a_quarter_too_low(self, kind, weights):
         texts = samples(kind, SAMPLES)
 
-        assert max(shortfalls(texts, o200k(), weights, Learned())) <= 0.25
+        assert max(shortfalls(texts, o200k(), weights, LearnedRatios())) <= 0.25
 
     @pytest.mark.parametrize("weights", [GENERAL, LARGE], ids=["general", "large"])
     @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -70,7 +72,7 @@ class TestAgainstTokenizers:
         """Each text is estimated after a report of the one before it."""
         count = o200k()
         for reported, text in pairwise(samples(kind, SAMPLES + 1)):
-            learned = Learned().after(weigh_text(reported, weights), count(reported))
+            learned = LearnedRatios().after(weigh_text(reported, weights), count(reported))
             assert max(shortfalls([text], count, weights, learned)) <= 0.1
 
     @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -91,7 +93,7 @@ class TestAgainstTokenizers:
     def test_for_any_vocabulary_no_text_is_below_half_its_tokens(self, kind):
         assert min(self.ratios(kind, GENERAL)) >= 0.5
 
-    def ratios(self, kind: str, weights: Weights) -> list[float]:
+    def ratios(self, kind: str, weights: TokenWeights) -> list[float]:
         """Estimated to true tokens, for each length."""
         return [
             weigh_text(text_of(kind, length), weights).tokens / true_tokens(kind, length)
@@ -105,7 +107,7 @@ class TestAgainstTokenizers:
             assert min(map(len, texts)) >= 100
 
 
-def total(text: str, weights: Weights) -> float:
+def total(text: str, weights: TokenWeights) -> float:
     weighed = weigh_text(text, weights)
     return weighed.plain + weighed.wide
 
@@ -220,33 +222,39 @@ class TestMessages:
 
 class TestLearning:
     def test_nothing_learned_leaves_an_estimate_as_it_is(self):
-        assert Learned().expect(Weighed(plain=10.2, wide=3.3)) == 14
+        assert LearnedRatios().expect(TokenEstimate(plain=10.2, wide=3.3)) == 14
 
     def test_a_report_above_the_estimate_is_believed_at_once(self):
-        learned = Learned().after(Weighed(plain=10), 20)
+        learned = LearnedRatios().after(TokenEstimate(plain=10), 20)
 
-        assert learned.expect(Weighed(plain=100)) == 240
+        assert learned.expect(TokenEstimate(plain=100)) == 240
 
     def test_a_short_report_below_the_estimate_is_believed_only_a_little(self):
-        short = Learned().after(Weighed(plain=100), 50).expect(Weighed(plain=1000))
-        long = Learned().after(Weighed(plain=100_000), 50_000).expect(Weighed(plain=1000))
+        short = (
+            LearnedRatios().after(TokenEstimate(plain=100), 50).expect(TokenEstimate(plain=1000))
+        )
+        long = (
+            LearnedRatios()
+            .after(TokenEstimate(plain=100_000), 50_000)
+            .expect(TokenEstimate(plain=1000))
+        )
 
         assert short > 1000
         assert 600 <= long < 610
 
     @pytest.mark.parametrize("reported", [1, 1_000_000])
     def test_a_report_about_an_unusual_text_changes_later_estimates_within_bounds(self, reported):
-        learned = Learned().after(Weighed(plain=50_000), reported)
-        expected = learned.expect(Weighed(plain=1000))
+        learned = LearnedRatios().after(TokenEstimate(plain=50_000), reported)
+        expected = learned.expect(TokenEstimate(plain=1000))
 
         assert 1000 * MARGIN * LOWEST_RATIO <= expected <= 1000 * MARGIN * HIGHEST_RATIO
 
     def test_what_chinese_teaches_is_not_applied_to_english(self):
         english = weigh(plain_message("user", "What is the capital of France?"))
-        learned = Learned().after(Weighed(plain=100, wide=50_000), 20_100)
+        learned = LearnedRatios().after(TokenEstimate(plain=100, wide=50_000), 20_100)
 
-        assert learned.expect(english) == Learned().expect(english)
-        assert learned.expect(Weighed(wide=1000)) < 500
+        assert learned.expect(english) == LearnedRatios().expect(english)
+        assert learned.expect(TokenEstimate(wide=1000)) < 500
 
     @given(st.integers(0, 10_000), st.lists(st.integers(0, 500), min_size=1, max_size=20))
     def test_shares_are_whole_and_add_up_to_what_was_reported(self, total, estimates):
@@ -258,7 +266,7 @@ class TestLearning:
 
     def test_nothing_is_nothing(self):
         assert NOTHING.tokens == 0
-        assert (NOTHING + Weighed(plain=1.5)).tokens == 2
+        assert (NOTHING + TokenEstimate(plain=1.5)).tokens == 2
 
 
 @given(text=st.text(max_size=50), repeat=st.sampled_from([1, 100]))

@@ -24,7 +24,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.history.repair import INTERRUPTED, Repaired, repair
+from cllm.history.repair import INTERRUPTED, RepairResult, repair
 from cllm.history.rules import (
     ANTHROPIC,
     ANTHROPIC_PREFILL,
@@ -40,7 +40,7 @@ from cllm.history.rules import (
     check,
     profile_for,
 )
-from cllm.wire.messages import Spoken
+from cllm.wire.messages import OutgoingMessage
 from cllm.wire.openai.parts import decode_parts
 
 RECORDED = Path(__file__).resolve().parents[4] / "shared" / "data" / "tau_airline.jsonl"
@@ -57,35 +57,35 @@ def result(call_id: str, text: str = "ok") -> ToolResult:
     return ToolResult(call_id=call_id, content=(Text(text=text),))
 
 
-def make(role: Role, parts: tuple[AnyPart, ...]) -> Spoken:
-    return Spoken(role=role, parts=parts)
+def make(role: Role, parts: tuple[AnyPart, ...]) -> OutgoingMessage:
+    return OutgoingMessage(role=role, parts=parts)
 
 
-def user(*parts: AnyPart) -> Spoken:
+def user(*parts: AnyPart) -> OutgoingMessage:
     return make("user", parts or (HELLO,))
 
 
-def assistant(*parts: AnyPart) -> Spoken:
+def assistant(*parts: AnyPart) -> OutgoingMessage:
     return make("assistant", parts or (HELLO,))
 
 
-def tool(*parts: AnyPart) -> Spoken:
+def tool(*parts: AnyPart) -> OutgoingMessage:
     return make("tool", parts)
 
 
-def system() -> Spoken:
+def system() -> OutgoingMessage:
     return make("system", (Text(text="Be brief."),))
 
 
-def found(profile: Profile, *messages: Spoken) -> list[tuple[str, int, int | None]]:
+def found(profile: Profile, *messages: OutgoingMessage) -> list[tuple[str, int, int | None]]:
     return [(p.code, p.position, p.part) for p in check(messages, profile)]
 
 
-def mended(profile: Profile, *messages: Spoken) -> Repaired[Spoken]:
+def mended(profile: Profile, *messages: OutgoingMessage) -> RepairResult[OutgoingMessage]:
     return repair(messages, profile, make=make)
 
 
-def codes(repaired: Repaired[Spoken]) -> list[str]:
+def codes(repaired: RepairResult[OutgoingMessage]) -> list[str]:
     return [notice.code for notice in repaired.notices]
 
 
@@ -588,7 +588,7 @@ PARTS: dict[Role, st.SearchStrategy[Any]] = {
 }
 
 
-def messages_of(role: Role) -> st.SearchStrategy[Spoken]:
+def messages_of(role: Role) -> st.SearchStrategy[OutgoingMessage]:
     least, most = (1, 1) if role == "tool" else (0, 3)
     return st.lists(PARTS[role], min_size=least, max_size=most).map(
         lambda parts: make(role, tuple(parts))
@@ -640,11 +640,11 @@ def test_a_valid_alternating_history_is_passed_on_as_it_is(history, profile):
         ]
 
 
-def recorded() -> list[list[Spoken]]:
+def recorded() -> list[list[OutgoingMessage]]:
     with RECORDED.open(encoding="utf-8") as lines:
         return [
             [
-                Spoken(role=message.role, parts=decode_parts(message), raw=message.raw)
+                OutgoingMessage(role=message.role, parts=decode_parts(message), raw=message.raw)
                 for fields in json.loads(line)["messages"]
                 for message in [Message(role=fields["role"], raw=msgspec.json.encode(fields))]
             ]

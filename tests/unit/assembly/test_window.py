@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cllm.core.errors import UsageError, WindowTooSmallError
-from cllm.window.ledger import Item, Ledger
-from cllm.window.plan import View, plan_window
+from cllm.window.ledger import LedgerItem, TokenLedger
+from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import (
     LOCAL,
     NOVA,
@@ -23,31 +23,31 @@ from cllm.window.strategies import (
 )
 
 
-def user(tokens: int = 10) -> Item:
-    return Item(role="user", tokens=tokens)
+def user(tokens: int = 10) -> LedgerItem:
+    return LedgerItem(role="user", tokens=tokens)
 
 
-def assistant(tokens: int = 10, *calls: str) -> Item:
-    return Item(role="assistant", tokens=tokens, calls=calls)
+def assistant(tokens: int = 10, *calls: str) -> LedgerItem:
+    return LedgerItem(role="assistant", tokens=tokens, calls=calls)
 
 
-def result(tokens: int = 10, *results: str) -> Item:
-    return Item(role="tool", tokens=tokens, results=results or ("a",), says=False)
+def result(tokens: int = 10, *results: str) -> LedgerItem:
+    return LedgerItem(role="tool", tokens=tokens, results=results or ("a",), says=False)
 
 
-def talk(turns: int, size: int = 20) -> Ledger:
+def talk(turns: int, size: int = 20) -> TokenLedger:
     """So many complete turns of two messages."""
     half = size // 2
-    return Ledger(item for _ in range(turns) for item in (user(half), assistant(size - half)))
+    return TokenLedger(item for _ in range(turns) for item in (user(half), assistant(size - half)))
 
 
-def asked(turns: int, size: int = 20) -> Ledger:
+def asked(turns: int, size: int = 20) -> TokenLedger:
     ledger = talk(turns, size)
     ledger.append(user(size // 2))
     return ledger
 
 
-def sent(view: View) -> list[int]:
+def sent(view: WindowPlan) -> list[int]:
     return [position for start, stop in view.spans for position in range(start, stop)]
 
 
@@ -78,7 +78,7 @@ class TestByTurns:
         assert plan_window(ledger, ByTurns(max_turns=2)).newly_left == 1
 
     def test_a_monologue_is_one_turn(self):
-        ledger = Ledger([user(), user(), user(), assistant(), assistant(), user()])
+        ledger = TokenLedger([user(), user(), user(), assistant(), assistant(), user()])
 
         assert list(ledger.turns) == [0, 5]
         assert sent(plan_window(ledger, ByTurns(max_turns=1))) == [0, 1, 2, 3, 4, 5]
@@ -97,7 +97,7 @@ class TestByTurns:
 
     def test_an_empty_conversation_sends_nothing(self):
         for strategy in (ByTurns(), ByTokens(max_tokens=5)):
-            assert plan_window(Ledger(), strategy, budget=0).spans == ()
+            assert plan_window(TokenLedger(), strategy, budget=0).spans == ()
 
     @pytest.mark.parametrize("turns", [0, -1])
     def test_less_than_one_turn_is_refused(self, turns):
@@ -113,7 +113,7 @@ class TestByTokens:
         strategy = ByTokens(max_tokens=10_000, floor=100, block=100)
         cuts = []
         cut = None
-        ledger = Ledger()
+        ledger = TokenLedger()
         for _ in range(30):
             ledger.append(user(20))
             cut = plan_window(ledger, strategy, cut=cut).cut
@@ -167,7 +167,7 @@ class TestByTokens:
         assert sent(cut) == [6, *range(9, 15)]
 
     def test_a_cut_inside_a_turn_is_remembered_when_the_next_turn_comes(self):
-        ledger = Ledger([user(10)])
+        ledger = TokenLedger([user(10)])
         for name in "abcdefgh":
             ledger.append(assistant(20, name))
             ledger.append(result(20, name))
@@ -205,14 +205,14 @@ class TestByTokens:
         assert raised.value.pinned == 40
 
     def test_a_cut_that_is_not_a_border_any_more_goes_to_the_next(self):
-        ledger = Ledger([user(), assistant(10, "a"), result(), assistant(), user()])
+        ledger = TokenLedger([user(), assistant(10, "a"), result(), assistant(), user()])
         views = [sent(plan_window(ledger, ByTokens(), cut=cut)) for cut in (1, 3, 4, 5, 99)]
 
         assert views == [[0, 1, 2, 3, 4], [0, 3, 4], [0, 3, 4], [4], [4]]
 
     def test_sequence_numbers_count_from_the_first_message_that_was_loaded(self):
         items = [user(), assistant(), user(), assistant(), user()]
-        ledger = Ledger(items, first_sequence=101)
+        ledger = TokenLedger(items, first_sequence=101)
         view = plan_window(ledger, ByTokens(), cut=103, pins=[101])
 
         assert sent(view) == [0, 1, 2, 3, 4]
@@ -241,7 +241,9 @@ class TestPins:
         assert view.spans[0] == (0, 4)
 
     def test_a_pin_in_a_turn_too_long_alone_keeps_it_whole(self):
-        ledger = Ledger([user(10), assistant(50, "a"), result(50), assistant(50, "b"), result(50)])
+        ledger = TokenLedger(
+            [user(10), assistant(50, "a"), result(50), assistant(50, "b"), result(50)]
+        )
         assert plan_window(ledger, ByTokens(), budget=120).sent_messages == 3
 
         with pytest.raises(WindowTooSmallError):
@@ -288,13 +290,13 @@ class TestPrices:
 
 class TestLedger:
     def test_the_size_of_a_turn_is_the_mean_of_those_before_the_newest(self):
-        ledger = Ledger([user(10), assistant(30), user(20), assistant(20), user(500)])
+        ledger = TokenLedger([user(10), assistant(30), user(20), assistant(20), user(500)])
 
         assert ledger.turn_size == 40
-        assert Ledger([user(7)]).turn_size == 7
+        assert TokenLedger([user(7)]).turn_size == 7
 
     def test_an_assistant_that_begins_has_a_turn_without_a_user(self):
-        ledger = Ledger([assistant(), user(), assistant(), user()])
+        ledger = TokenLedger([assistant(), user(), assistant(), user()])
 
         assert list(ledger.turns) == [0, 1, 3]
         assert ledger.head(0) == (0, 0)

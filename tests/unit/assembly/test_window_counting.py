@@ -3,11 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.window.ledger import Report, count_messages
-from cllm.window.tokens import Learned, Weighed
+from cllm.window.ledger import ReportedCount, count_messages
+from cllm.window.tokens import LearnedRatios, TokenEstimate
 
-LOG = [Weighed(plain=100.0), Weighed(plain=50.0), Weighed(plain=100.0), Weighed(plain=80.0)]
-SYSTEM = Weighed(plain=200.0)
+LOG = [
+    TokenEstimate(plain=100.0),
+    TokenEstimate(plain=50.0),
+    TokenEstimate(plain=100.0),
+    TokenEstimate(plain=80.0),
+]
+SYSTEM = TokenEstimate(plain=200.0)
 
 
 def test_before_any_report_everything_is_estimated_but_the_replies_that_were_counted():
@@ -15,11 +20,11 @@ def test_before_any_report_everything_is_estimated_but_the_replies_that_were_cou
 
     assert counted.messages == (100, 70, 100, 80)
     assert counted.beside == 200
-    assert counted.learned == Learned()
+    assert counted.learned == LearnedRatios()
 
 
 def test_the_last_report_is_the_truth_for_what_it_covered():
-    last = Report(spans=((0, 3),), tokens=910, beside=SYSTEM)
+    last = ReportedCount(spans=((0, 3),), tokens=910, beside=SYSTEM)
     counted = count_messages(LOG, replies={1: 70}, last=last, beside=SYSTEM)
 
     assert counted.messages[:3] == (210, 70, 210)
@@ -28,14 +33,14 @@ def test_the_last_report_is_the_truth_for_what_it_covered():
 
 
 def test_other_things_beside_the_messages_are_estimated_with_what_was_learned():
-    last = Report(spans=((0, 3),), tokens=910, beside=SYSTEM)
-    counted = count_messages(LOG, replies={1: 70}, last=last, beside=Weighed(plain=300.0))
+    last = ReportedCount(spans=((0, 3),), tokens=910, beside=SYSTEM)
+    counted = count_messages(LOG, replies={1: 70}, last=last, beside=TokenEstimate(plain=300.0))
 
-    assert counted.beside == counted.learned.expect(Weighed(plain=300.0))
+    assert counted.beside == counted.learned.expect(TokenEstimate(plain=300.0))
 
 
 def test_messages_that_the_report_did_not_cover_are_estimated():
-    last = Report(spans=((2, 3),), tokens=300, beside=SYSTEM)
+    last = ReportedCount(spans=((2, 3),), tokens=300, beside=SYSTEM)
     counted = count_messages(LOG, replies={}, last=last, beside=SYSTEM)
 
     assert counted.messages[2] + counted.beside == 300
@@ -43,7 +48,7 @@ def test_messages_that_the_report_did_not_cover_are_estimated():
 
 
 def test_replies_that_are_more_than_the_report_are_not_believed():
-    last = Report(spans=((0, 3),), tokens=60, beside=SYSTEM)
+    last = ReportedCount(spans=((0, 3),), tokens=60, beside=SYSTEM)
     counted = count_messages(LOG, replies={1: 70}, last=last, beside=SYSTEM)
 
     assert sum(counted.messages[:3]) + counted.beside == 60
@@ -57,10 +62,10 @@ def test_replies_that_are_more_than_the_report_are_not_believed():
     st.data(),
 )
 def test_what_a_report_covered_always_adds_up_to_it(weights, tokens, replied, data):
-    log = [Weighed(plain=weight) for weight in weights]
+    log = [TokenEstimate(plain=weight) for weight in weights]
     start = data.draw(st.integers(0, len(log) - 1))
     replies = {n: 10 for n in replied if n < len(log)}
-    last = Report(spans=((start, len(log)),), tokens=tokens, beside=SYSTEM)
+    last = ReportedCount(spans=((start, len(log)),), tokens=tokens, beside=SYSTEM)
     counted = count_messages(log, replies=replies, last=last, beside=SYSTEM)
 
     assert sum(counted.messages[start:]) + counted.beside == tokens

@@ -12,7 +12,7 @@ from tests.window_histories import Said, histories, needed, turns_of, units_of
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.history.rules import PROFILES, Profile, check
-from cllm.window.plan import View, plan_window
+from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, ByTurns, CachePrices, Strategy, Summarise
 
 ALL = list(PROFILES.values())
@@ -55,11 +55,11 @@ class Case:
         tokens = getattr(self.strategy, "tokens", self.strategy)
         return min(self.budget, getattr(tokens, "max_tokens", None) or self.budget)
 
-    def plan(self, said: Said, pins: set[int], **more: Any) -> View:
+    def plan(self, said: Said, pins: set[int], **more: Any) -> WindowPlan:
         numbers = [position + 1 for position in pins]
         return plan_window(said.ledger(), self.strategy, budget=self.budget, pins=numbers, **more)
 
-    def view(self) -> View | None:
+    def view(self) -> WindowPlan | None:
         """The view, or None where what is needed is over the limit."""
         least = sum(self.said.tokens[n] for n in needed(self.said, sorted(self.pins)))
         if least > self.limit:
@@ -70,7 +70,7 @@ class Case:
         return self.plan(self.said, self.pins)
 
 
-def positions(view: View) -> list[int]:
+def positions(view: WindowPlan) -> list[int]:
     return [position for start, stop in view.spans for position in range(start, stop)]
 
 

@@ -9,7 +9,7 @@ from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Text, plain_message
 from cllm.history.rules import PROFILES, check
-from cllm.window.ledger import Item, Ledger
+from cllm.window.ledger import LedgerItem, TokenLedger
 from cllm.window.plan import plan_window
 from cllm.window.strategies import ByTokens, ByTurns, Summarise
 from cllm.window.summary import (
@@ -19,17 +19,17 @@ from cllm.window.summary import (
     summary_request,
     summary_turn,
 )
-from cllm.wire.messages import Spoken
+from cllm.wire.messages import OutgoingMessage
 
 STRATEGY = Summarise(tokens=ByTokens(max_tokens=1000, floor=300, block=300), summary_tokens=100)
 
 
-def asked(turns: int, size: int = 100) -> Ledger:
-    ledger = Ledger()
+def asked(turns: int, size: int = 100) -> TokenLedger:
+    ledger = TokenLedger()
     for _ in range(turns):
-        ledger.append(Item(role="user", tokens=size // 2))
-        ledger.append(Item(role="assistant", tokens=size // 2))
-    ledger.append(Item(role="user", tokens=size // 2))
+        ledger.append(LedgerItem(role="user", tokens=size // 2))
+        ledger.append(LedgerItem(role="assistant", tokens=size // 2))
+    ledger.append(LedgerItem(role="user", tokens=size // 2))
     return ledger
 
 
@@ -40,7 +40,7 @@ def seen(chunks) -> list[int]:
 def test_nothing_is_asked_for_while_all_fits():
     assert plan_summary(asked(5), STRATEGY) == ()
     assert plan_summary(asked(50), Summarise()) == ()
-    assert plan_summary(Ledger(), STRATEGY) == ()
+    assert plan_summary(TokenLedger(), STRATEGY) == ()
 
 
 def test_the_turns_that_leave_are_summarised_and_the_rest_stays():
@@ -137,12 +137,12 @@ def test_pinned_turns_before_the_cut_are_in_the_request_as_they_are_in_the_promp
 
 
 def test_a_turn_too_long_for_one_request_is_summarised_by_its_units():
-    ledger = Ledger([Item(role="user", tokens=100)])
+    ledger = TokenLedger([LedgerItem(role="user", tokens=100)])
     for _ in range(10):
-        ledger.append(Item(role="assistant", tokens=100, calls=("a",)))
-        ledger.append(Item(role="tool", tokens=50, results=("a",), says=False))
-    ledger.append(Item(role="assistant", tokens=10))
-    ledger.append(Item(role="user", tokens=300))
+        ledger.append(LedgerItem(role="assistant", tokens=100, calls=("a",)))
+        ledger.append(LedgerItem(role="tool", tokens=50, results=("a",), says=False))
+    ledger.append(LedgerItem(role="assistant", tokens=10))
+    ledger.append(LedgerItem(role="user", tokens=300))
     chunks = plan_summary(ledger, STRATEGY)
 
     assert len(chunks) > 1
@@ -151,8 +151,10 @@ def test_a_turn_too_long_for_one_request_is_summarised_by_its_units():
 
 
 def test_a_unit_too_long_for_any_request_is_an_error_and_changes_nothing():
-    ledger = Ledger([Item(role="user", tokens=5000), Item(role="assistant", tokens=10)])
-    ledger.append(Item(role="user", tokens=10))
+    ledger = TokenLedger(
+        [LedgerItem(role="user", tokens=5000), LedgerItem(role="assistant", tokens=10)]
+    )
+    ledger.append(LedgerItem(role="user", tokens=10))
 
     with pytest.raises(WindowTooSmallError) as raised:
         plan_summary(ledger, STRATEGY)
@@ -184,7 +186,7 @@ def test_a_view_behind_a_summary_is_one_that_the_provider_takes(data):
     profile = data.draw(st.sampled_from(list(PROFILES.values())))
     said = data.draw(histories(profile))
     ahead = [
-        Spoken(role=message.role, parts=(Text(text=message.text),))
+        OutgoingMessage(role=message.role, parts=(Text(text=message.text),))
         for message in summary_turn("All went well.")
     ]
 

@@ -8,9 +8,9 @@ import pytest
 
 from cllm.core.reply import ReplyFinished, TextDelta, ThinkingDelta, ToolCallDelta
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.http.provider import HttpProvider, Request
-from cllm.providers.http.stdlib_transport import OnceHttp
+from cllm.providers.bedrock import AwsAccount, BedrockProvider
+from cllm.providers.http.provider import HttpProvider, ProviderRequest
+from cllm.providers.http.stdlib_transport import StdlibTransport
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.openai import request as openai_request
@@ -26,9 +26,11 @@ DECODERS = {
 
 
 def provider(protocol: traffic.Protocol) -> HttpProvider:
-    http, url = OnceHttp(), "http://127.0.0.1:9"
+    http, url = StdlibTransport(), "http://127.0.0.1:9"
     if protocol == "bedrock":
-        return BedrockProvider(name="x", account=Account(bearer="k", endpoint_url=url), http=http)
+        return BedrockProvider(
+            name="x", account=AwsAccount(bearer="k", endpoint_url=url), http=http
+        )
     if protocol == "anthropic":
         return AnthropicProvider(name="x", base_url=url, api_key="k", http=http)
     return OpenAIProvider(name="x", base_url=url, api_key="k", http=http)
@@ -80,7 +82,7 @@ def test_the_whole_conversation_reaches_every_provider(client, protocol):
 @pytest.mark.parametrize("kind", traffic.KINDS)
 @pytest.mark.parametrize("protocol", traffic.PROTOCOLS)
 def test_a_stream_is_a_whole_answer_of_one_delta_an_event(protocol, kind):
-    reader = provider(protocol)._stream_reader(Request(url="", body=b""))
+    reader = provider(protocol)._stream_reader(ProviderRequest(url="", body=b""))
 
     events = [event for piece in traffic.stream(protocol, kind) for event in reader.feed(piece)]
 
@@ -100,7 +102,7 @@ def test_the_pieces_of_arguments_are_json_together():
 @pytest.mark.parametrize("protocol", traffic.PROTOCOLS)
 def test_the_short_answer_is_one_in_the_words_of_its_protocol(protocol):
     events = provider(protocol)._decode_answer(
-        traffic.whole_answer(protocol), Request(url="", body=b"")
+        traffic.whole_answer(protocol), ProviderRequest(url="", body=b"")
     )
 
     end = events[-1]

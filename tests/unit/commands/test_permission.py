@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.commands.command_line import Surroundings
+from cllm.commands.command_line import CommandEnvironment
 from cllm.commands.permission import CommandRules, Verdict, judge
 from cllm.commands.programs import READERS
 
@@ -17,7 +17,7 @@ OTHER_PROGRAMS = (
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Surroundings:
+def place(tmp_path_factory) -> CommandEnvironment:
     """A folder with a few files, and a PATH with a file for each program."""
     top = tmp_path_factory.mktemp("permission")
     programs = top / "bin"
@@ -33,7 +33,7 @@ def place(tmp_path_factory) -> Surroundings:
     (programs / "gmake").symlink_to("make")
     (folder / "link").symlink_to("secret.txt")
     (folder / "away").symlink_to(top)
-    return Surroundings(directory=folder, environment={"PATH": f".:relative:{programs}"})
+    return CommandEnvironment(directory=folder, environment={"PATH": f".:relative:{programs}"})
 
 
 @pytest.fixture

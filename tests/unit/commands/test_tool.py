@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cllm.commands.command_line import Surroundings
+from cllm.commands.command_line import CommandEnvironment
 from cllm.commands.permission import CommandRules
-from cllm.commands.tool import TOOL, CommandSettings, CommandTool, Offer, result_text
+from cllm.commands.tool import TOOL, CommandSettings, CommandTool, OfferedCommand, result_text
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.message import ToolCall
 
@@ -34,7 +34,7 @@ class World:
         confirm = self.confirm if on_terminal else None
         return CommandTool(
             CommandSettings(**settings),
-            surroundings=Surroundings(directory=self.directory, environment=os.environ),
+            surroundings=CommandEnvironment(directory=self.directory, environment=os.environ),
             run=self.run,
             confirm=confirm,
             report=self.told.append,
@@ -122,7 +122,10 @@ async def test_nobody_is_asked_about_what_may_not_run_anyway():
 
 
 def test_the_model_is_told_what_is_available():
-    offers = (Offer(command="git log", description="the history"), Offer(command="make"))
+    offers = (
+        OfferedCommand(command="git log", description="the history"),
+        OfferedCommand(command="make"),
+    )
 
     (definition,) = World().tool(offers=offers).definitions
 

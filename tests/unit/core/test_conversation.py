@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.core.conversation import Conversation, Turn, TurnState, title_from
+from cllm.core.conversation import StoredConversation, Turn, TurnState, title_from
 from cllm.core.message import plain_message
 from cllm.core.reply import Usage
 
@@ -21,8 +21,8 @@ def turn(name: str, *texts: str, state: TurnState = "complete", **fields: Any) -
     return Turn(id=name, place=name, state=state, messages=messages, started_at=NOW, **fields)
 
 
-def conversation(*turns: Turn, **fields: Any) -> Conversation:
-    return Conversation(id="demo", created_at=NOW, updated_at=NOW, turns=turns, **fields)
+def conversation(*turns: Turn, **fields: Any) -> StoredConversation:
+    return StoredConversation(id="demo", created_at=NOW, updated_at=NOW, turns=turns, **fields)
 
 
 @pytest.mark.parametrize(

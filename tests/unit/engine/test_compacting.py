@@ -29,7 +29,7 @@ from cllm.core.errors import (
 from cllm.core.message import plain_message
 from cllm.core.reply import Noticed, ReplyFinished, Usage
 from cllm.engine.retry import RetryRules
-from cllm.engine.summaries import Summarised, Summarising
+from cllm.engine.summaries import SummarySaved, SummaryStarted
 from cllm.history.system_prompt import GivenPrompt
 from cllm.window.strategies import ByTurns
 from cllm.window.summary import summary_turn
@@ -153,10 +153,10 @@ class TestOnRequest:
 
         events = await make(running, nothing_said(window=summarise))
 
-        assert isinstance(events[0], Summarising)
+        assert isinstance(events[0], SummaryStarted)
         assert (events[0].piece, events[0].pieces, events[0].messages) == (1, 1, 4)
         summary = (await store.load("demo")).summary
-        assert events[-1] == Summarised(summary=summary, turns=2)
+        assert events[-1] == SummarySaved(summary=summary, turns=2)
         assert (summary.text, summary.through, summary.model) == ("Summary 1.", 4, "m")
         assert (summary.usage, summary.cost, summary.made_at) == (usage, 0.09, clock())
         assert 9 < summary.tokens < 50

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 from cllm.core.conversation import (
     Branch,
-    Conversation,
     StandingSummary,
+    StoredConversation,
     SystemRecord,
     Turn,
     TurnState,
@@ -21,8 +21,10 @@ def turn(turn_id: str, place: str | None = None, *, state: TurnState = "complete
     return Turn(id=turn_id, place=place or turn_id, state=state, messages=SAID, started_at=NOW)
 
 
-def conversation(*turns: Turn, variants: tuple[Turn, ...] = (), **fields: object) -> Conversation:
-    return Conversation(
+def conversation(
+    *turns: Turn, variants: tuple[Turn, ...] = (), **fields: object
+) -> StoredConversation:
+    return StoredConversation(
         id="source",
         created_at=NOW,
         updated_at=NOW,
@@ -32,7 +34,7 @@ def conversation(*turns: Turn, variants: tuple[Turn, ...] = (), **fields: object
     )
 
 
-def places(copied: Conversation) -> list[tuple[str, str]]:
+def places(copied: StoredConversation) -> list[tuple[str, str]]:
     return [(each.id, each.place) for each in (*copied.turns, *copied.variants)]
 
 

@@ -25,7 +25,7 @@ from cllm.core.errors import (
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, ReplyFinished, TextDelta, Usage
-from cllm.engine.request import Route, TurnBegan, TurnEnded, TurnRequest
+from cllm.engine.request import Route, TurnEnded, TurnRequest, TurnStarted
 from cllm.engine.retry import RetryRules, may_fall_back
 from cllm.engine.turn import Engine
 
@@ -97,7 +97,7 @@ async def test_the_change_of_model_is_said_and_kept(served, ask, store):
     assert "'n'" in notices[0].message
     assert "It is down." in notices[0].message
     assert (await store.load("demo")).turns[0].notices == tuple(notices)
-    assert sum(isinstance(event, TurnBegan) for event in events) == 1
+    assert sum(isinstance(event, TurnStarted) for event in events) == 1
     assert events[-1].model == "n"
 
 

@@ -13,8 +13,8 @@ from cllm.core.message import plain_message
 from cllm.core.ports import Clock, Lease, NewConversation, Opening, Store, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, TextDelta
-from cllm.engine.prompt_history import Served
-from cllm.engine.recorder import SHORTEST_PAUSE, Keeper
+from cllm.engine.prompt_history import ModelContext
+from cllm.engine.recorder import SHORTEST_PAUSE, TurnRecorder
 from cllm.engine.request import Attempt, Route, unknown_price
 from cllm.history.system_prompt import NO_CONTEXT, SystemChoice
 from cllm.stores.json.store import JsonFileStore
@@ -30,7 +30,7 @@ ATTEMPT = Attempt(
     choice=SystemChoice(message=None),
     context=NO_CONTEXT,
     price=unknown_price(None),
-    served=Served(
+    served=ModelContext(
         model="m",
         provider="scripted",
         context_window=lambda: None,
@@ -79,17 +79,17 @@ class Renewing(MemoryStore):
         return await super().renew_lease(lease)
 
 
-async def kept_by(store: Store, clock: Clock, *, visible: bool = True) -> Keeper:
+async def kept_by(store: Store, clock: Clock, *, visible: bool = True) -> TurnRecorder:
     start = TurnStart(id="t", messages=(HELLO,), visible=visible)
     lease = await store.begin_turn("demo", start, create=NewConversation(id="demo"))
-    keeper = Keeper(store, lease, clock=clock)
+    keeper = TurnRecorder(store, lease, clock=clock)
     keeper.send(PROMPT, ATTEMPT)
     keeper.hear(TextDelta(text="Hi"))
     return keeper
 
 
 async def end(
-    keeper: Keeper, error: BaseException | None = None, *, after: asyncio.Event | None = None
+    keeper: TurnRecorder, error: BaseException | None = None, *, after: asyncio.Event | None = None
 ) -> None:
     """Let the turn end with its reply, or by the error."""
     async with keeper:

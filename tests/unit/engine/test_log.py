@@ -6,19 +6,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
+from cllm.core.conversation import StandingSummary, StoredConversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
-from cllm.engine.prompt_history import Log, Served, first_needed
+from cllm.engine.prompt_history import ModelContext, PromptHistory, first_needed
 from cllm.window.tokens import estimate_tokens
 
 THEN = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SAID = plain_message("user", "And now? " * 20)
 
 
-def served(model: str = "m", window: int | None = 8000) -> Served:
-    return Served(
+def served(model: str = "m", window: int | None = 8000) -> ModelContext:
+    return ModelContext(
         model=model,
         provider="scripted",
         context_window=lambda: window,
@@ -60,15 +60,17 @@ def spoken_turn(number: int, **more: Any) -> Turn:
     return turn(f"t{number}", asked, plain_message("assistant", f"answer {number}"), **more)
 
 
-def conversation(*turns: Turn, **more: Any) -> Conversation:
-    return Conversation(id="demo", created_at=THEN, updated_at=THEN, turns=turns, **more)
+def conversation(*turns: Turn, **more: Any) -> StoredConversation:
+    return StoredConversation(id="demo", created_at=THEN, updated_at=THEN, turns=turns, **more)
 
 
-def log_of(talked: Conversation, *, place: str | None = None, model: str = "m", **more: Any) -> Log:
+def log_of(
+    talked: StoredConversation, *, place: str | None = None, model: str = "m", **more: Any
+) -> PromptHistory:
     told = [one for one in talked.turns if one.is_history and one.place != place]
     messages = (*(message for one in told for message in one.messages), SAID)
     prompt = Prompt(model="served", messages=messages, **more)
-    return Log(prompt, talked, served=served(model), place=place)
+    return PromptHistory(prompt, talked, served=served(model), place=place)
 
 
 class TestWhatIsCounted:

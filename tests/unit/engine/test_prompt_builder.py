@@ -8,12 +8,12 @@ import pytest
 from tests.scripted import ScriptedProvider
 from tests.turns import turn_request
 
-from cllm.core.conversation import Conversation, Turn, TurnState, WindowRecord
+from cllm.core.conversation import StoredConversation, Turn, TurnState, WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Original
 from cllm.engine.prompt_builder import whole_prompt
-from cllm.engine.prompt_history import Served
+from cllm.engine.prompt_history import ModelContext
 from cllm.engine.request import Attempt, Route, unknown_price
 from cllm.history.system_prompt import NO_CONTEXT, Context, SystemChoice
 
@@ -27,14 +27,14 @@ def turn(name: str, state: TurnState = "complete", place: str | None = None) -> 
     return Turn(id=name, place=place or name, state=state, messages=said, started_at=NOW)
 
 
-def conversation(*turns: Turn, **fields: Any) -> Conversation:
-    return Conversation(id="demo", created_at=NOW, updated_at=NOW, turns=turns, **fields)
+def conversation(*turns: Turn, **fields: Any) -> StoredConversation:
+    return StoredConversation(id="demo", created_at=NOW, updated_at=NOW, turns=turns, **fields)
 
 
 def attempt(
     *, model: str = "m", at_provider: str = "m", system: Any = NO_SYSTEM, context: Any = NO_CONTEXT
 ) -> Attempt:
-    served = Served(model=model, provider="test", context_window=lambda: None, now=NOW)
+    served = ModelContext(model=model, provider="test", context_window=lambda: None, now=NOW)
     return Attempt(
         route=Route(provider=ScriptedProvider(()), model=at_provider),
         model=model,
@@ -46,7 +46,7 @@ def attempt(
 
 
 def assembled(
-    value: Conversation | None,
+    value: StoredConversation | None,
     *,
     system: Any = NO_SYSTEM,
     context: Any = NO_CONTEXT,

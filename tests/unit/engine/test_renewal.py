@@ -9,7 +9,7 @@ from tests.virtual_time import loop_clock
 
 from cllm.core.errors import StaleLeaseError
 from cllm.core.ports import Clock, Lease, NewConversation, Store, TurnStart
-from cllm.engine.recorder import SHORTEST_PAUSE, Renewal
+from cllm.engine.recorder import SHORTEST_PAUSE, LeaseRenewal
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 
@@ -37,7 +37,7 @@ class Recording(MemoryStore):
 
 @asynccontextmanager
 async def renewed(store: Store, lease: Lease, clock: Clock) -> AsyncIterator[None]:
-    renewal = Renewal(store, lease, clock=clock)
+    renewal = LeaseRenewal(store, lease, clock=clock)
     renewal.begin()
     try:
         yield

@@ -11,7 +11,7 @@ from cllm.core.message import Message, ToolCall
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, ToolCallDelta, Usage
 from cllm.engine.request import TurnEnded, TurnRequest
-from cllm.engine.tool_rounds import LIMIT_REACHED, RoundEnded
+from cllm.engine.tool_rounds import LIMIT_REACHED, ToolRoundEnded
 from cllm.engine.turn import Engine
 
 DEFINITION = {"type": "function", "function": {"name": "look", "parameters": {}}}
@@ -72,7 +72,7 @@ async def test_the_model_is_asked_again_with_the_results(engine, ask, store):
         "tool_call_id": "a",
         "content": 'result of "a"',
     }
-    assert sum(isinstance(event, RoundEnded) for event in events) == 1
+    assert sum(isinstance(event, ToolRoundEnded) for event in events) == 1
     assert isinstance(events[-1], TurnEnded)
     assert events[-1].reply.message.text == "It is fine."
 

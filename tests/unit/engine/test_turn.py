@@ -30,7 +30,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.engine.request import Route, TurnBegan, TurnEnded, TurnEvent, TurnRequest, TurnWaits
+from cllm.engine.request import Route, TurnEnded, TurnEvent, TurnRequest, TurnStarted, TurnWaits
 from cllm.engine.turn import Engine
 from cllm.history.system_prompt import GivenPrompt
 from cllm.stores.memory import MemoryStore
@@ -78,7 +78,7 @@ class TestAWholeTurn:
             assert kept == ([("complete", ["Hello", "Hi there"])] if is_last else [])
 
         began, first, second, finished, ended = seen
-        assert isinstance(began, TurnBegan)
+        assert isinstance(began, TurnStarted)
         assert (began.conversation, began.model) == ("demo", "m")
         assert began.prompt == provider.prompts[0]
         assert [first, second] == [TextDelta(text="Hi"), TextDelta(text=" there")]
@@ -166,14 +166,14 @@ class TestAWholeTurn:
         stored = await store.load("demo")
         assert stored.system == plain_message("system", "Be brief.")
         assert [prompt.system for prompt in provider.prompts] == [stored.system] * 2
-        assert isinstance(events[0], TurnBegan)
+        assert isinstance(events[0], TurnStarted)
         assert [notice.code for notice in events[0].prompt.notices] == ["system_prompt_differs"]
         assert stored.turns[1].notices == events[0].prompt.notices
 
     async def test_without_a_conversation_nothing_is_kept(self, engine, ask, store):
         began, *_, ended = await take(engine(store, ScriptedProvider(["Hi"])), ask(ref=None))
 
-        assert isinstance(began, TurnBegan)
+        assert isinstance(began, TurnStarted)
         assert began.conversation is None
         assert isinstance(ended, TurnEnded)
         assert ended.turn is None
@@ -300,7 +300,7 @@ class TestModel:
 
         began, *_, ended = await take(engine(store, provider), ask(**asked))
 
-        assert isinstance(began, TurnBegan)
+        assert isinstance(began, TurnStarted)
         assert isinstance(ended, TurnEnded)
         assert ended.turn is not None
         assert (began.model, ended.turn.model) == (used, used)
@@ -317,7 +317,7 @@ class TestModel:
             engine(store, ScriptedProvider()), ask(model="B", model_is_explicit=True)
         )
 
-        assert isinstance(began, TurnBegan)
+        assert isinstance(began, TurnStarted)
         (notice,) = began.prompt.notices
         assert notice.message == ("Conversation uses model 'A', but you specified 'B'. Using 'A'.")
 
@@ -425,7 +425,7 @@ class TestHolding:
         slow.gate.set()
         await asyncio.gather(first, second)
 
-        assert isinstance(heard.get_nowait(), TurnBegan)
+        assert isinstance(heard.get_nowait(), TurnStarted)
         assert [m.text for m in quick.prompts[0].messages] == ["first", "One.", "second"]
 
     async def test_a_lease_is_renewed_for_as_long_as_its_turn_runs(self, engine, ask, clock):
@@ -539,7 +539,7 @@ class TestFailure:
                 raise StoreUnavailableError("The disk is full.")
 
         events = engine(Full(clock=clock), ScriptedProvider(["Hi"])).run_turn(ask())
-        assert isinstance(await anext(events), TurnBegan)
+        assert isinstance(await anext(events), TurnStarted)
         assert await anext(events) == TextDelta(text="Hi")
         assert isinstance(await anext(events), ReplyFinished)
 

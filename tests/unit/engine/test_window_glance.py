@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.core.conversation import Conversation, Turn, WindowRecord
+from cllm.core.conversation import StoredConversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
 from cllm.engine.prompt_builder import cut_to_window
-from cllm.engine.prompt_history import Log, Served
+from cllm.engine.prompt_history import ModelContext, PromptHistory
 from cllm.window.strategies import ByTokens
 
 BEGAN = datetime(2026, 11, 15, tzinfo=UTC)
@@ -20,7 +20,7 @@ USAGES = st.builds(Usage, input=st.integers(0, 5000), output=st.integers(0, 500)
 
 
 @st.composite
-def conversations(draw) -> Conversation:
+def conversations(draw) -> StoredConversation:
     count = draw(st.integers(0, 12))
     turns = tuple(
         Turn(
@@ -40,7 +40,7 @@ def conversations(draw) -> Conversation:
         for number in range(count)
     )
     pins = tuple(sorted(draw(st.sets(st.integers(1, 2 * count + 1), max_size=2))))
-    return Conversation(id="demo", created_at=BEGAN, updated_at=BEGAN, turns=turns, pins=pins)
+    return StoredConversation(id="demo", created_at=BEGAN, updated_at=BEGAN, turns=turns, pins=pins)
 
 
 @given(
@@ -51,21 +51,21 @@ def conversations(draw) -> Conversation:
 def test_what_fits_whole_is_sent_whole_by_a_plan_too(conversation, window, seconds):
     said = plain_message("user", "And now?")
     prompt = Prompt(model="m", messages=(*conversation.messages, said))
-    served = Served(
+    served = ModelContext(
         model="m",
         provider="openai",
         context_window=lambda: window,
         now=BEGAN + timedelta(seconds=seconds),
     )
-    if Log(prompt, conversation, served=served).fits_whole:
+    if PromptHistory(prompt, conversation, served=served).fits_whole:
         planned = cut_to_window(prompt, conversation, WHOLE_PLAN, served=served)
         assert planned.messages == prompt.messages
 
 
 def fits(message: Message, window: int) -> bool:
     prompt = Prompt(model="m", messages=(message,))
-    served = Served(model="m", provider="openai", context_window=lambda: window, now=BEGAN)
-    return Log(prompt, None, served=served).fits_whole
+    served = ModelContext(model="m", provider="openai", context_window=lambda: window, now=BEGAN)
+    return PromptHistory(prompt, None, served=served).fits_whole
 
 
 def test_more_than_half_of_what_a_model_takes_is_planned():
@@ -99,12 +99,12 @@ def answered(number: int, *, usage: Usage, first: int = 1) -> Turn:
 def fits_after(
     *turns: Turn, window: int, text: str = "And now?", pins: tuple[int, ...] = ()
 ) -> bool:
-    conversation = Conversation(
+    conversation = StoredConversation(
         id="demo", created_at=BEGAN, updated_at=BEGAN, turns=turns, pins=pins
     )
     prompt = Prompt(model="m", messages=(*conversation.messages, plain_message("user", text)))
-    served = Served(model="m", provider="openai", context_window=lambda: window, now=BEGAN)
-    return Log(prompt, conversation, served=served).fits_whole
+    served = ModelContext(model="m", provider="openai", context_window=lambda: window, now=BEGAN)
+    return PromptHistory(prompt, conversation, served=served).fits_whole
 
 
 def test_messages_since_the_last_count_are_counted():

@@ -15,7 +15,7 @@ from tests.unit.engine.talking import (
     texts,
 )
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import (
     RateLimitedError,
 )
@@ -124,10 +124,10 @@ class TestWhatIsLoaded:
         provider = Talker()
         window = {"window": lambda _: ByTurns(max_turns=1)}
         await talk(provider, 4, **window)
-        loaded: list[Conversation] = []
+        loaded: list[StoredConversation] = []
         load = store.load
 
-        async def seen(*given: Any, **named: Any) -> Conversation:
+        async def seen(*given: Any, **named: Any) -> StoredConversation:
             loaded.append(await load(*given, **named))
             return loaded[-1]
 
@@ -161,9 +161,9 @@ class TestWhatIsLoaded:
         tails: list[Any] = []
         load = store.load
 
-        async def seen(*given: Any, **named: Any) -> Conversation:
+        async def seen(*given: Any, **named: Any) -> StoredConversation:
             tails.append(named["tail"])
-            found: Conversation = await load(*given, **named)
+            found: StoredConversation = await load(*given, **named)
             return found
 
         monkeypatch.setattr(store, "load", seen)

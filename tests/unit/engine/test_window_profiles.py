@@ -24,14 +24,14 @@ from cllm.engine.request import Route, TurnRequest
 from cllm.engine.turn import Engine
 from cllm.history.rules import PROFILES, Profile, check
 from cllm.history.system_prompt import GivenPrompt
-from cllm.providers.history import Mending, marking_for
+from cllm.providers.history import HistoryRepair, cache_control_for
 from cllm.stores.memory import MemoryStore
 from cllm.window.strategies import ByTokens, ByTurns, Strategy, Summarise
 from cllm.window.summary import summary_turn
 from cllm.window.tokens import estimate_tokens, weights_for
 from cllm.wire.anthropic.parts import encode_block
 from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai, parts_of
-from cllm.wire.messages import Mended, Spoken
+from cllm.wire.messages import OutgoingMessage, RepairedHistory
 from cllm.wire.openai.parts import encode_parts
 
 pytestmark = pytest.mark.torture
@@ -58,13 +58,13 @@ class Encoding(ScriptedProvider):
         super().__init__()
         self._profile = profile
         self.dialect, self.model = MODELS[profile.name]
-        self.mended: list[tuple[Spoken, ...]] = []
+        self.mended: list[tuple[OutgoingMessage, ...]] = []
 
     def _next_events(self, prompt: Prompt) -> Any:
         if self.dialect == "openai":
             sent = encode_openai(prompt, mend=self.mend)
         else:
-            mark = marking_for(self.dialect, self.model, prompt.continuity)
+            mark = cache_control_for(self.dialect, self.model, prompt.continuity)
             if self.dialect == "bedrock":
                 sent = encode_bedrock(prompt, mend=self.mend, mark=mark)
             else:
@@ -75,8 +75,8 @@ class Encoding(ScriptedProvider):
             return spoken("All that was said, in a few words.")
         return spoken(f"Done, {next(NUMBERS)}.")
 
-    def mend(self, messages: Any) -> Mended:
-        mended = Mending(self._profile, provider="scripted")(messages)
+    def mend(self, messages: Any) -> RepairedHistory:
+        mended = HistoryRepair(self._profile, provider="scripted")(messages)
         self.mended.append(tuple(mended.messages))
         return mended
 
@@ -96,7 +96,7 @@ def _padded(part: AnyPart, tokens: int) -> AnyPart:
             return part
 
 
-def _message(spoken: Spoken, tokens: int, dialect: Dialect) -> Message:
+def _message(spoken: OutgoingMessage, tokens: int, dialect: Dialect) -> Message:
     parts = [_padded(part, tokens) for part in spoken.parts]
     if dialect == "openai":
         return encode_parts(spoken.role, [one for one in parts if not isinstance(one, Thinking)])
@@ -137,7 +137,7 @@ class Case:
         self.store = MemoryStore(clock=_now)
 
     def said(self) -> Said:
-        parts = [Spoken(role=one.role, parts=parts_of(one)) for one in self.messages]
+        parts = [OutgoingMessage(role=one.role, parts=parts_of(one)) for one in self.messages]
         return Said(messages=tuple(parts), tokens=tuple(self.tokens))
 
     async def keep(self) -> None:

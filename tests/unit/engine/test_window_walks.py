@@ -13,7 +13,7 @@ from tests.scale import scaled
 from tests.scripted import ScriptedProvider, spoken
 from tests.turns import turn_request
 
-from cllm.core.conversation import Conversation
+from cllm.core.conversation import StoredConversation
 from cllm.core.errors import RateLimitedError, UsageError, WindowTooSmallError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation
@@ -135,7 +135,7 @@ class Walk:
             assert fails
         self.check(self.model.prompts[-1], await self.store.load("demo"), text)
 
-    def check(self, prompt: Prompt, conversation: Conversation, text: str) -> None:
+    def check(self, prompt: Prompt, conversation: StoredConversation, text: str) -> None:
         *_, newest = conversation.turns
         summary = conversation.summary
         messages = list(prompt.messages)
@@ -158,7 +158,7 @@ class Walk:
         if not isinstance(self.strategy, ByTurns):
             assert sum(map(estimate_tokens, prompt.messages)) <= LIMIT
 
-    def check_numbers(self, sent: list[int], conversation: Conversation, cut: int) -> None:
+    def check_numbers(self, sent: list[int], conversation: StoredConversation, cut: int) -> None:
         """What is pinned is sent, and what a summary tells of is not, unless it is pinned."""
         newest = conversation.turns[-1]
         through = 0 if conversation.summary is None else conversation.summary.through
@@ -180,7 +180,7 @@ class Walk:
         assert all(raws[number] in self.model.summarised for number in covered)
 
 
-def _start(conversation: Conversation, number: int) -> str:
+def _start(conversation: StoredConversation, number: int) -> str:
     """The turn that a message belongs to; those that failed have no part in it."""
     found = [turn.id for n, turn, _ in conversation.numbered_messages() if n == number]
     return found[0]

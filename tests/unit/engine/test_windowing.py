@@ -10,7 +10,7 @@ from cllm.core.errors import WindowTooSmallError
 from cllm.core.ports import NewConversation
 from cllm.core.reply import Usage
 from cllm.engine.prompt_builder import TRIMMED
-from cllm.engine.request import TurnBegan
+from cllm.engine.request import TurnStarted
 from cllm.window.strategies import ByTokens, ByTurns
 
 LONG = "word " * 200
@@ -44,7 +44,7 @@ def talk(engine, ask, store):
         told = []
         for question in questions:
             events = [e async for e in running.run_turn(ask(question, window=window))]
-            (began,) = [event for event in events if isinstance(event, TurnBegan)]
+            (began,) = [event for event in events if isinstance(event, TurnStarted)]
             told.append([notice.code for notice in began.prompt.notices])
         return provider.prompts, told
 
@@ -200,6 +200,6 @@ async def test_positions_of_what_another_model_wrote_are_those_of_the_window(
 
     events = [event async for event in running.run_turn(request)]
 
-    (began,) = [event for event in events if isinstance(event, TurnBegan)]
+    (began,) = [event for event in events if isinstance(event, TurnStarted)]
     assert len(began.prompt.messages) == 5
     assert began.prompt.foreign == frozenset()

@@ -8,7 +8,7 @@ from tests.judges import judge_anthropic, judge_bedrock
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Original, Prompt
-from cllm.providers.history import marking_for
+from cllm.providers.history import cache_control_for
 from cllm.wire.convert import encode_anthropic, encode_bedrock
 
 CLAUDE = "claude-sonnet-4-5"
@@ -34,7 +34,7 @@ def prompt(*messages: Message, **fields: Any) -> Prompt:
 
 
 def to_anthropic(asked: Prompt) -> dict[str, Any]:
-    mark = marking_for("anthropic", asked.model, asked.continuity)
+    mark = cache_control_for("anthropic", asked.model, asked.continuity)
     encoded = encode_anthropic(asked, default_max_tokens=100, mark=mark)
     judge_anthropic(encoded.body, sampling=False)
     assert not encoded.notices
@@ -43,7 +43,7 @@ def to_anthropic(asked: Prompt) -> dict[str, Any]:
 
 
 def to_bedrock(asked: Prompt) -> dict[str, Any]:
-    mark = marking_for("bedrock", asked.model, asked.continuity)
+    mark = cache_control_for("bedrock", asked.model, asked.continuity)
     encoded = encode_bedrock(asked, mark=mark)
     judge_bedrock(encoded.body, model=asked.model)
     assert not encoded.notices

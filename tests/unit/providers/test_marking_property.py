@@ -12,9 +12,9 @@ from tests.judges import judge_anthropic, judge_bedrock
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Prompt
-from cllm.providers.history import marking_for, mending_for
-from cllm.wire.convert import Mark, encode_anthropic, encode_bedrock, unmarked
-from cllm.wire.messages import Encoded
+from cllm.providers.history import cache_control_for, repair_for
+from cllm.wire.convert import Mark, encode_anthropic, encode_bedrock, no_cache_control
+from cllm.wire.messages import EncodedRequest
 
 LONG = "All work and no play makes Jack a dull boy. " * 120
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -93,8 +93,8 @@ def _prompts(draw: Any) -> Prompt:
     )
 
 
-def _encoded(prompt: Prompt, dialect: Dialect, mark: Mark) -> Encoded:
-    mend = mending_for(dialect, prompt.model, provider="test")
+def _encoded(prompt: Prompt, dialect: Dialect, mark: Mark) -> EncodedRequest:
+    mend = repair_for(dialect, prompt.model, provider="test")
     if dialect == "bedrock":
         return encode_bedrock(prompt, mend=mend, mark=mark)
     return encode_anthropic(prompt, default_max_tokens=100, mend=mend, mark=mark)
@@ -116,9 +116,9 @@ def _without_marks(said: Any) -> Any:
 @settings(deadline=None, max_examples=60)
 def test_a_marked_prompt_says_what_it_said_and_keeps_the_rules_of_marks(dialect, model, prompt):
     prompt = msgspec.structs.replace(prompt, model=model)
-    mark = marking_for(dialect, model, prompt.continuity)
+    mark = cache_control_for(dialect, model, prompt.continuity)
 
-    plain = _encoded(prompt, dialect, unmarked)
+    plain = _encoded(prompt, dialect, no_cache_control)
     marked = _encoded(prompt, dialect, mark)
 
     said = json.loads(marked.body)

@@ -31,14 +31,14 @@ from cllm.core.prompt import Prompt
 from cllm.history.repair import in_order
 from cllm.history.rules import PROFILES, SENTENCES, Profile, check, profile_for
 from cllm.providers.anthropic import AnthropicProvider
-from cllm.providers.bedrock import Account, BedrockProvider
-from cllm.providers.history import ADVICE, Mending, mending_for
+from cllm.providers.bedrock import AwsAccount, BedrockProvider
+from cllm.providers.history import ADVICE, HistoryRepair, repair_for
 from cllm.providers.http.provider import HttpProvider
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic.parts import encode_block
 from cllm.wire.bedrock.parts import encode_blocks
 from cllm.wire.convert import parts_of
-from cllm.wire.messages import Spoken
+from cllm.wire.messages import OutgoingMessage
 from cllm.wire.openai.parts import encode_parts
 
 MODELS = [
@@ -76,7 +76,7 @@ class NoWire:
 def provider(target: str, profile: str | None = None) -> HttpProvider:
     wire: Any = NoWire()
     if target == "bedrock":
-        return BedrockProvider(name="test", account=Account(bearer="k"), http=wire)
+        return BedrockProvider(name="test", account=AwsAccount(bearer="k"), http=wire)
     if target == "anthropic":
         return AnthropicProvider(name="test", base_url="https://x", api_key="k", http=wire)
     return OpenAIProvider(
@@ -95,7 +95,7 @@ def sent(prompt: Prompt, target: str, profile: str | None = None) -> dict[str, A
     return body
 
 
-def read(body: dict[str, Any], target: Any) -> list[Spoken]:
+def read(body: dict[str, Any], target: Any) -> list[OutgoingMessage]:
     """The messages of a body as its own codec reads them."""
     roles: dict[str, Role] = {"developer": "system", "function": "tool"}
     found = []
@@ -103,7 +103,7 @@ def read(body: dict[str, Any], target: Any) -> list[Spoken]:
         role: Role = roles.get(fields["role"], fields["role"])
         raw = msgspec.json.encode(fields)
         message = Message(role=role, raw=raw, dialect=target)
-        found.append(Spoken(role=role, parts=parts_of(message)))
+        found.append(OutgoingMessage(role=role, parts=parts_of(message)))
     return found
 
 
@@ -290,11 +290,11 @@ ORDERLY = st.lists(
 )
 
 
-def ordered(history: list[Spoken], profile: Profile) -> tuple[Spoken, ...] | None:
+def ordered(history: list[OutgoingMessage], profile: Profile) -> tuple[OutgoingMessage, ...] | None:
     return in_order(
         history,
         one_answer=not profile.has_tool_role,
-        make=lambda role, parts: Spoken(role=role, parts=parts),
+        make=lambda role, parts: OutgoingMessage(role=role, parts=parts),
         begins_answer=profile.ending != "not_assistant",
     )
 
@@ -302,7 +302,7 @@ def ordered(history: list[Spoken], profile: Profile) -> tuple[Spoken, ...] | Non
 @settings(max_examples=1000)
 @given(ORDERLY, st.sampled_from(list(PROFILES.values())))
 def test_a_history_that_is_not_looked_at_is_one_that_would_have_passed(said, profile):
-    history = [Spoken(role=role, parts=tuple(parts)) for role, parts in said]
+    history = [OutgoingMessage(role=role, parts=tuple(parts)) for role, parts in said]
     sent = ordered(history, profile)
     if sent is None:
         return
@@ -317,8 +317,8 @@ def test_a_history_that_is_not_looked_at_is_one_that_would_have_passed(said, pro
 
 
 CALLS = (
-    Spoken(role="user", parts=(Text(text="a"),)),
-    Spoken(
+    OutgoingMessage(role="user", parts=(Text(text="a"),)),
+    OutgoingMessage(
         role="assistant",
         parts=(
             Text(text="b"),
@@ -327,7 +327,9 @@ CALLS = (
         ),
     ),
 )
-RESULTS = tuple(Spoken(role="tool", parts=(ToolResult(call_id=call),)) for call in ("b", "a"))
+RESULTS = tuple(
+    OutgoingMessage(role="tool", parts=(ToolResult(call_id=call),)) for call in ("b", "a")
+)
 
 
 def test_talk_and_tools_in_order_are_not_looked_at():
@@ -359,7 +361,7 @@ def test_results_of_one_turn_are_one_message_in_the_order_of_their_calls():
 def test_the_beginning_of_an_answer_is_in_order_where_a_model_goes_on_from_there(
     profile, text, taken
 ):
-    history = [CALLS[0], Spoken(role="assistant", parts=(Text(text=text),))]
+    history = [CALLS[0], OutgoingMessage(role="assistant", parts=(Text(text=text),))]
 
     assert (ordered(history, PROFILES[profile]) is not None) is taken
 
@@ -410,7 +412,7 @@ def test_the_system_prompt_of_a_strict_server_is_one_message():
 
 def test_a_profile_that_nobody_knows_is_named_with_those_there_are():
     with pytest.raises(SettingsError, match="no profile 'lenient'; choose one of anthropic, "):
-        mending_for("openai", "m", provider="x", profile="lenient")
+        repair_for("openai", "m", provider="x", profile="lenient")
 
 
 def test_calls_in_the_form_before_tools_go_as_they_came():
@@ -447,6 +449,6 @@ def test_the_same_call_id_twice_in_one_message_can_be_sent():
 
 
 def test_a_mending_passes_on_what_needs_nothing():
-    history = (Spoken(role="user", parts=(Text(text="a"),), raw=b"{}"),)
+    history = (OutgoingMessage(role="user", parts=(Text(text="a"),), raw=b"{}"),)
 
-    assert Mending(PROFILES["strict"], provider="x")(history).messages[0] is history[0]
+    assert HistoryRepair(PROFILES["strict"], provider="x")(history).messages[0] is history[0]

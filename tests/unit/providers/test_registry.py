@@ -11,7 +11,7 @@ from cllm.providers.registry import (
     KNOWN_PREFIXES,
     LOCAL,
     ROWS,
-    ServedModel,
+    ResolvedModel,
     find_server,
     reasoning_rule,
 )
@@ -40,7 +40,7 @@ CONFIGURED = {"my-vllm": ["llama-3.1-8b", "org/big"], "other": ["llama-3.1-8b", 
     ],
 )
 def test_prefix_then_configured_lists_then_known_names(model, provider, name):
-    assert find_server(model, configured=CONFIGURED) == ServedModel(provider=provider, name=name)
+    assert find_server(model, configured=CONFIGURED) == ResolvedModel(provider=provider, name=name)
 
 
 @pytest.mark.parametrize("provider", [LOCAL, *ROWS])
@@ -111,7 +111,7 @@ class TestOtherPackages:
     def test_one_that_offers_the_prefix_serves_the_model(self):
         found = find_server("acme/a/b", configured=CONFIGURED, offered=lambda name: name == "acme")
 
-        assert found == ServedModel(provider="acme", name="a/b")
+        assert found == ResolvedModel(provider="acme", name="a/b")
 
     def test_one_that_offers_the_prefix_wants_a_model_all_the_same(self):
         with pytest.raises(ModelNotFoundError, match="acme/NAME"):

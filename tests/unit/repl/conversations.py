@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,5 +22,5 @@ def turn_of(name: str, *, asked: str = "Hello", answer: str | None = "Hi.", **mo
     )
 
 
-def conversation_of(*turns: Turn, **more: Any) -> Conversation:
-    return Conversation(id="demo", created_at=THEN, updated_at=THEN, turns=turns, **more)
+def conversation_of(*turns: Turn, **more: Any) -> StoredConversation:
+    return StoredConversation(id="demo", created_at=THEN, updated_at=THEN, turns=turns, **more)

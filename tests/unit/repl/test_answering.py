@@ -14,7 +14,7 @@ from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished
 from cllm.engine.prompt_builder import TRIMMED, TRIMMED_CODE
-from cllm.engine.request import TurnBegan, TurnEnded
+from cllm.engine.request import TurnEnded, TurnStarted
 from cllm.repl.chat import Chat, ChatOptions
 from cllm.repl.screen import Screen
 from cllm.repl.status import as_markdown, tail_lines
@@ -25,7 +25,7 @@ def window_from(sequence: int) -> WindowRecord:
     return WindowRecord(first_sequence=sequence, sent_messages=3)
 
 
-def began(sequence: int, *notices: Notice) -> TurnBegan:
+def began(sequence: int, *notices: Notice) -> TurnStarted:
     prompt = Prompt(
         model="m",
         system=None,
@@ -33,7 +33,7 @@ def began(sequence: int, *notices: Notice) -> TurnBegan:
         window=window_from(sequence),
         notices=notices,
     )
-    return TurnBegan(conversation="demo", model="m", prompt=prompt)
+    return TurnStarted(conversation="demo", model="m", prompt=prompt)
 
 
 def ended(text: str = "Hi.", **more: Any) -> TurnEnded:

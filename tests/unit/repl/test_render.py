@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.repl.render import (
-    LiveAnswer,
-    Region,
+    LivePrinter,
+    ScreenRegion,
     finished_blocks,
     markdown_lines,
     thinking_lines,
     visible,
 )
-from cllm.terminal import PlainAnswer
+from cllm.terminal import PlainPrinter
 
 SEQUENCE = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|(\n)|(\r)|([^\x1b\n\r])")
 
@@ -98,16 +98,16 @@ class Terminal(io.StringIO):
         return "\n".join(row.rstrip() for row in self.rows).rstrip("\n")
 
 
-def live(terminal: io.StringIO, *pieces: str) -> LiveAnswer:
+def live(terminal: io.StringIO, *pieces: str) -> LivePrinter:
     ticks = iter(range(10**6))
     size = getattr(terminal, "size", os.terminal_size((60, 20)))
-    answer = LiveAnswer(terminal, size=lambda: size, clock=lambda: float(next(ticks)))
+    answer = LivePrinter(terminal, size=lambda: size, clock=lambda: float(next(ticks)))
     for piece in pieces:
         answer.write(piece)
     return answer
 
 
-def wait(answer: LiveAnswer) -> None:
+def wait(answer: LivePrinter) -> None:
     """Until what has come is shown."""
     for _ in range(9):
         answer.refresh()
@@ -174,7 +174,7 @@ def test_what_is_written_beside_an_answer_stays_below_what_was_said():
 
 def test_an_unchanged_line_is_not_drawn_again():
     out = io.StringIO()
-    region = Region(out)
+    region = ScreenRegion(out)
     region.draw(["one", "two"], 80)
     out.truncate(0)
     out.seek(0)
@@ -204,7 +204,7 @@ def test_markdown_loses_nothing_that_was_said(text, shown):
 
 def test_control_characters_of_a_model_do_not_reach_the_terminal():
     out = io.StringIO()
-    answer = LiveAnswer(out, size=lambda: os.terminal_size((60, 20)))
+    answer = LivePrinter(out, size=lambda: os.terminal_size((60, 20)))
 
     answer.write("a\x1b]0;title\x07b\x1b[2J\x9b31m")
     answer.end()
@@ -218,7 +218,7 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal():
 @pytest.mark.parametrize("text", ["&#x202e;", "&rlm;", "&#27;[2J", "&#xe0041;", "[a](x&#x202e;)"])
 def test_an_entity_of_markdown_is_no_way_around(text):
     out = io.StringIO()
-    answer = LiveAnswer(out, size=lambda: os.terminal_size((60, 20)))
+    answer = LivePrinter(out, size=lambda: os.terminal_size((60, 20)))
 
     answer.write(f"before {text} after\n\n- {text}\n\n| {text} |\n|-|\n| {text} |\n")
     answer.end()
@@ -292,7 +292,7 @@ def test_what_is_too_long_to_be_laid_out_is_printed_as_it_is(piece):
 
 def test_a_long_answer_that_comes_at_once_and_ends_is_printed_as_it_is():
     out = io.StringIO()
-    answer = LiveAnswer(out, size=lambda: os.terminal_size((60, 20)), clock=lambda: 0.0)
+    answer = LivePrinter(out, size=lambda: os.terminal_size((60, 20)), clock=lambda: 0.0)
     answer.write("")
     answer.write("*a* line\n" * 200_000)
     answer.end()
@@ -302,7 +302,7 @@ def test_a_long_answer_that_comes_at_once_and_ends_is_printed_as_it_is():
 
 def test_plain_text_is_printed_as_it_is_and_ends_with_one_line_break():
     out = io.StringIO()
-    answer = PlainAnswer(out)
+    answer = PlainPrinter(out)
 
     for piece in ("# Not ", "*rendered*\n", "\n"):
         answer.think("Hm.")
@@ -319,7 +319,7 @@ class Broken(io.StringIO):
 
 @pytest.mark.parametrize("kind", ["plain", "live"])
 def test_an_output_that_breaks_is_remembered_and_not_raised(kind):
-    answer = PlainAnswer(Broken()) if kind == "plain" else LiveAnswer(Broken())
+    answer = PlainPrinter(Broken()) if kind == "plain" else LivePrinter(Broken())
 
     answer.write("text")
     answer.end()

@@ -9,7 +9,7 @@ import pytest
 
 from cllm.core.errors import UsageError
 from cllm.repl.loop import Signals
-from cllm.terminal import Terminated
+from cllm.terminal import TerminationSignal
 
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -37,7 +37,7 @@ async def work_that_tells_a_mistake(number: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_ends_the_chat_also_if_the_work_is_done_already(number):
-    with pytest.raises(Terminated):
+    with pytest.raises(TerminationSignal):
         await Signals(blocks=False).stoppable(work_at_the_end(number))
 
 

@@ -6,7 +6,7 @@ from tests.unit.repl.conversations import conversation_of, turn_of
 from cllm.core.conversation import StandingSummary, WindowRecord
 from cllm.core.reply import Usage
 from cllm.repl.status import (
-    Spent,
+    SessionUsage,
     amount_text,
     cost_of,
     money,
@@ -21,11 +21,14 @@ from cllm.window.cache_report import Amount, CacheReport, cache_report
 @pytest.mark.parametrize(
     ("spent", "text"),
     [
-        (Spent(), "$0"),
-        (Spent().plus(Usage(input=1), 0.5), "$0.5000"),
-        (Spent().plus(Usage(input=1), None), "unknown"),
-        (Spent().plus(Usage(), 0.5).plus(Usage(), None), "$0.5000 and 1 answer of unknown price"),
-        (Spent().plus(Usage(), 0.0), "$0"),
+        (SessionUsage(), "$0"),
+        (SessionUsage().plus(Usage(input=1), 0.5), "$0.5000"),
+        (SessionUsage().plus(Usage(input=1), None), "unknown"),
+        (
+            SessionUsage().plus(Usage(), 0.5).plus(Usage(), None),
+            "$0.5000 and 1 answer of unknown price",
+        ),
+        (SessionUsage().plus(Usage(), 0.0), "$0"),
     ],
 )
 def test_a_cost_that_is_unknown_is_said_to_be(spent, text):
@@ -99,7 +102,7 @@ def test_stats_have_the_conversation_and_the_sitting():
     conversation = conversation_of(turn_of("1", usage=Usage(input=1, cache_write=4), cost=None))
     report = cache_report([conversation], lambda *_: None)
 
-    lines = list(stats_lines(conversation, report, Spent()))
+    lines = list(stats_lines(conversation, report, SessionUsage()))
 
     assert lines[0] == "This conversation: 1 turn, 2 messages"
     assert lines[1].split() == ["tokens", "sent", "5"]

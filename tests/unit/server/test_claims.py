@@ -9,7 +9,7 @@ from tests.virtual_time import loop_clock
 
 from cllm.core.errors import RequestInFlightError, StoreUnavailableError
 from cllm.core.ports import Clock, KeptResponse, RequestClaim
-from cllm.server.turns.idempotency import CLAIM_SECONDS, KeyClaim, claim
+from cllm.server.turns.idempotency import CLAIM_SECONDS, IdempotencyClaim, claim
 from cllm.stores.memory import MemoryStore
 
 __all__ = ["loop_clock"]
@@ -22,15 +22,15 @@ def store(loop_clock: Clock) -> MemoryStore:
     return MemoryStore(clock=loop_clock)
 
 
-async def ask(store: MemoryStore) -> KeyClaim | KeptResponse:
+async def ask(store: MemoryStore) -> IdempotencyClaim | KeptResponse:
     return await claim(
         store, owner="ann", key="once", asked=(b"body",), lifetime=10 * CLAIM_SECONDS
     )
 
 
-async def begin(store: MemoryStore) -> KeyClaim:
+async def begin(store: MemoryStore) -> IdempotencyClaim:
     taken = await ask(store)
-    assert isinstance(taken, KeyClaim)
+    assert isinstance(taken, IdempotencyClaim)
     return taken
 
 

@@ -10,7 +10,7 @@ from cllm.core.notice import Notice
 from cllm.server.http.errors import (
     STATUS_OF,
     STATUSES,
-    RefusedError,
+    ApiError,
     report_error,
     to_anthropic,
     to_openai,
@@ -125,11 +125,11 @@ def test_the_codes_are_those_of_the_reference(error, status, code):
 @pytest.mark.parametrize(
     ("error", "status", "kind"),
     [
-        (RefusedError("invalid_token", "x"), 401, "authentication_error"),
-        (RefusedError("model_not_allowed", "x"), 403, "permission_error"),
+        (ApiError("invalid_token", "x"), 401, "authentication_error"),
+        (ApiError("model_not_allowed", "x"), 403, "permission_error"),
         (FieldError("messages[0]", "odd"), 400, "invalid_request_error"),
         (core.ModelNotFoundError("x", model="m"), 404, "not_found_error"),
-        (RefusedError("request_too_large", "x"), 413, "request_too_large"),
+        (ApiError("request_too_large", "x"), 413, "request_too_large"),
         (core.RateLimitedError("x", provider="p"), 429, "rate_limit_error"),
         (core.UpstreamError("x", provider="p", status=529), 529, "overloaded_error"),
         (core.UpstreamError("x", provider="p", status=500), 500, "api_error"),
@@ -172,7 +172,7 @@ def test_a_class_that_nobody_thought_of_is_answered_as_the_nearest_above_it():
 
 def test_a_refusal_has_the_status_of_its_code():
     for code, status in STATUSES.items():
-        assert RefusedError(code, "x").status == status
+        assert ApiError(code, "x").status == status
 
 
 def test_a_prompt_that_is_too_long_has_one_status_whatever_the_provider_sent():

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.server.http.errors import RefusedError
-from cllm.server.http.limits import SHORT, BodyRoom, BodyShare, check_counts, check_depth
+from cllm.server.http.errors import ApiError
+from cllm.server.http.limits import SHORT, BodyAllowance, BodyQuota, check_counts, check_depth
 from cllm.settings.sections import Limits
 from cllm.wire.errors import FieldError
 
@@ -96,7 +96,7 @@ def test_what_is_no_json_is_left_to_the_decoder():
 
 
 def test_more_messages_than_there_may_be_are_refused():
-    with pytest.raises(RefusedError, match="at most 2 messages"):
+    with pytest.raises(ApiError, match="at most 2 messages"):
         check_counts(b"{}", 3, Limits(messages=2))
 
 
@@ -104,7 +104,7 @@ def test_more_parts_than_there_may_be_are_refused():
     body = json.dumps({"messages": [{"content": [{"type": "text"}] * 3}]}).encode()
 
     check_counts(body, 1, Limits(parts=3))
-    with pytest.raises(RefusedError, match="parts"):
+    with pytest.raises(ApiError, match="parts"):
         check_counts(body, 1, Limits(parts=2))
 
 
@@ -114,12 +114,12 @@ def test_a_string_that_never_ends_is_looked_through_once():
 
 
 def test_long_bodies_have_three_quarters_of_the_room():
-    room = BodyRoom(LIMITS)
+    room = BodyQuota(LIMITS)
     with ExitStack() as reading:
         for _ in range(3):
-            reading.enter_context(BodyShare(room)).grow(4 * SHORT)
-        late = reading.enter_context(BodyShare(room))
-        with pytest.raises(RefusedError) as caught:
+            reading.enter_context(BodyAllowance(room)).grow(4 * SHORT)
+        late = reading.enter_context(BodyAllowance(room))
+        with pytest.raises(ApiError) as caught:
             late.grow(SHORT + 1)
     assert (caught.value.code, caught.value.status) == ("too_many_bodies", 503)
     assert caught.value.retry_after is not None
@@ -127,45 +127,45 @@ def test_long_bodies_have_three_quarters_of_the_room():
 
 
 def test_a_short_body_finds_room_beside_long_ones():
-    room = BodyRoom(LIMITS)
+    room = BodyQuota(LIMITS)
     with ExitStack() as reading:
         for _ in range(3):
-            reading.enter_context(BodyShare(room)).grow(4 * SHORT)
+            reading.enter_context(BodyAllowance(room)).grow(4 * SHORT)
         for _ in range(4):
-            reading.enter_context(BodyShare(room)).grow(SHORT)
-        with pytest.raises(RefusedError):
-            reading.enter_context(BodyShare(room)).grow(1)
+            reading.enter_context(BodyAllowance(room)).grow(SHORT)
+        with pytest.raises(ApiError):
+            reading.enter_context(BodyAllowance(room)).grow(1)
 
 
 def test_a_body_alone_can_be_as_long_as_one_may_be():
     small = Limits(body_bytes=8 * SHORT, bodies_bytes=1)
-    room = BodyRoom(small)
+    room = BodyQuota(small)
     room.check(expected=8 * SHORT)
-    with BodyShare(room) as share:
+    with BodyAllowance(room) as share:
         share.grow(8 * SHORT)
-        with pytest.raises(RefusedError):
+        with pytest.raises(ApiError):
             room.check(expected=SHORT + 1)
 
 
 def test_a_body_that_is_refused_makes_room():
-    room = BodyRoom(LIMITS)
-    with BodyShare(room) as first:
+    room = BodyQuota(LIMITS)
+    with BodyAllowance(room) as first:
         first.grow(10 * SHORT)
-        with pytest.raises(RefusedError), BodyShare(room) as second:
+        with pytest.raises(ApiError), BodyAllowance(room) as second:
             second.grow(3 * SHORT)
         first.grow(12 * SHORT)
 
 
 @given(st.lists(st.lists(st.integers(0, 5 * SHORT), max_size=5).map(sorted), max_size=10))
 def test_the_room_never_holds_more_than_it_may_and_gives_all_back(bodies: list[list[int]]):
-    room = BodyRoom(LIMITS)
+    room = BodyQuota(LIMITS)
     with ExitStack() as reading:
         for sizes in bodies:
-            share = BodyShare(room)
+            share = BodyAllowance(room)
             try:
                 for size in sizes:
                     share.grow(size)
-            except RefusedError:
+            except ApiError:
                 share.__exit__()
             else:
                 reading.enter_context(share)

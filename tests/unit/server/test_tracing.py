@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from starlette.responses import PlainTextResponse
 
 from cllm.server.http.metrics import Metrics, find_tracing, tracing_with
-from cllm.server.http.middleware import Edge, HostRules
+from cllm.server.http.middleware import HostRules, RequestMiddleware
 from cllm.server.http.request_log import SCOPE_KEY
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -30,7 +30,7 @@ def spans():
 
 
 async def call(provider, path: str) -> None:
-    edge = Edge(
+    edge = RequestMiddleware(
         application,
         rules=HostRules(names=None),
         metrics=Metrics(),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cllm.core.ports import Lease, NewConversation, TurnStart
-from cllm.server.turns.registry import RunningTurns, key_of
+from cllm.server.turns.registry import TurnRegistry, key_of
 from cllm.stores.memory import MemoryStore
 
 LONGEST = 5
@@ -19,7 +19,7 @@ async def lease() -> Lease:
     return await store.begin_turn("c1", start, create=NewConversation(id="c1"))
 
 
-async def follow(turns: RunningTurns, lease: Lease) -> asyncio.Task[bool]:
+async def follow(turns: TurnRegistry, lease: Lease) -> asyncio.Task[bool]:
     """A follower that waits."""
     change = turns.change_of(key_of(lease))
     assert change is not None
@@ -30,7 +30,7 @@ async def follow(turns: RunningTurns, lease: Lease) -> asyncio.Task[bool]:
 
 
 async def test_the_end_of_a_turn_wakes_all_who_follow_it(lease: Lease):
-    turns = RunningTurns()
+    turns = TurnRegistry()
     turns.began(lease)
     waiting = [await follow(turns, lease) for _ in range(2)]
 
@@ -42,7 +42,7 @@ async def test_the_end_of_a_turn_wakes_all_who_follow_it(lease: Lease):
 
 
 async def test_who_was_woken_for_more_is_woken_for_the_end_as_well(lease: Lease):
-    turns = RunningTurns()
+    turns = TurnRegistry()
     turns.began(lease)
     for change in (turns.went_on, turns.went_on, turns.ended):
         waiting = await follow(turns, lease)
@@ -52,7 +52,7 @@ async def test_who_was_woken_for_more_is_woken_for_the_end_as_well(lease: Lease)
 
 
 async def test_a_turn_that_nobody_follows_ends_all_the_same(lease: Lease):
-    turns = RunningTurns()
+    turns = TurnRegistry()
     turns.began(lease)
 
     turns.went_on(lease)

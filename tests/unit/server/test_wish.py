@@ -3,8 +3,15 @@
 import pytest
 from starlette.datastructures import Headers
 
-from cllm.server.http.errors import RefusedError
-from cllm.server.turns.headers import BEGIN, PLAIN, STATELESS, Continue, Wish, read_wish
+from cllm.server.http.errors import ApiError
+from cllm.server.turns.headers import (
+    BEGIN,
+    PLAIN,
+    STATELESS,
+    ContinueConversation,
+    RequestHeaders,
+    read_wish,
+)
 
 ID = "0B9C6A8E-93D8-4E07-9A5E-0A8E6C1B7F11"
 
@@ -20,18 +27,18 @@ def test_an_empty_conversation_is_a_new_one(value: str):
 
 
 def test_a_uuid_is_a_conversation_in_small_letters():
-    assert read_wish(Headers({"X-Conversation-ID": ID})).mode == Continue(ID.lower())
+    assert read_wish(Headers({"X-Conversation-ID": ID})).mode == ContinueConversation(ID.lower())
 
 
 def test_a_file_is_a_conversation_in_the_folder():
     wish = read_wish(Headers({"X-Conversation-ID": "files:demo_1"}))
 
-    assert wish.mode == Continue("demo_1", in_files=True)
+    assert wish.mode == ContinueConversation("demo_1", in_files=True)
 
 
 @pytest.mark.parametrize("value", ["demo", "files:", "files:../x", ID[:-1], f"{ID}0", "NULL", "0"])
 def test_another_conversation_id_is_refused(value: str):
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ApiError) as refused:
         read_wish(Headers({"X-Conversation-ID": value}))
 
     assert refused.value.code == "invalid_conversation_id"
@@ -46,7 +53,7 @@ def test_all_wishes_together():
         "Idempotency-Key": "once",
     }
 
-    assert read_wish(Headers(headers)) == Wish(
+    assert read_wish(Headers(headers)) == RequestHeaders(
         mode=BEGIN, provider="mine", on_conflict="queue", strict=True, idempotency_key="once"
     )
 
@@ -61,7 +68,7 @@ def test_all_wishes_together():
     ],
 )
 def test_a_header_that_says_nothing_known_is_refused(name: str, value: str):
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ApiError) as refused:
         read_wish(Headers({name: value}))
 
     assert refused.value.code == "invalid_header"

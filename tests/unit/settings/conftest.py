@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cllm.settings.load import CommandLine, Place, Settings, load_settings
+from cllm.settings.load import CommandLine, Environment, Settings, load_settings
 
 
 class World:
@@ -20,8 +20,8 @@ class World:
             folder.mkdir(parents=True)
 
     @property
-    def place(self) -> Place:
-        return Place(home=self.home, directory=self.work, environment=self.environment)
+    def place(self) -> Environment:
+        return Environment(home=self.home, directory=self.work, environment=self.environment)
 
     def write_home(self, text: str) -> Path:
         return write(self.home / ".cllm/Cllmfile.yml", text)
@@ -32,7 +32,7 @@ class World:
     def write_here(self, text: str) -> Path:
         return write(self.work / "Cllmfile.yml", text)
 
-    def load(self, *, place: Place | None = None, **line: Any) -> Settings:
+    def load(self, *, place: Environment | None = None, **line: Any) -> Settings:
         return load_settings(place or self.place, CommandLine(**line))
 
 

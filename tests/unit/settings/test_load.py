@@ -10,7 +10,7 @@ from cllm.core.errors import SettingsError
 from cllm.core.secret import Secret
 from cllm.history.system_prompt import GivenPrompt
 from cllm.settings import sections
-from cllm.settings.load import Place, merge
+from cllm.settings.load import Environment, merge
 
 KEY = "sk-0123456789abcdef"
 
@@ -108,7 +108,7 @@ class TestLayers:
 
     def test_a_file_in_the_home_directory_is_read_once(self, world):
         world.write_home("{model: a, api_base: 'http://x'}")
-        place = Place(home=world.home, directory=world.home, environment={})
+        place = Environment(home=world.home, directory=world.home, environment={})
 
         assert world.load(place=place).model == "a"
 
@@ -116,7 +116,7 @@ class TestLayers:
         world.write_home("{model: a, api_base: 'http://x'}")
         link = tmp_path / "link"
         link.symlink_to(world.home)
-        place = Place(home=link, directory=world.home, environment={})
+        place = Environment(home=link, directory=world.home, environment={})
 
         assert world.load(place=place).model == "a"
 

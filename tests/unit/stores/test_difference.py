@@ -4,19 +4,19 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import Message
 from cllm.stores import edits
 from cllm.stores.sql.store import (
-    Difference,
-    Move,
+    ConversationDiff,
     StoredTurn,
+    TurnMove,
     difference,
     without_messages,
 )
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
-NOTHING = Difference(deleted=(), changed=(), cut=(), moved=())
+NOTHING = ConversationDiff(deleted=(), changed=(), cut=(), moved=())
 STORED = {
     "t1": StoredTurn(1, 1),
     "t2": StoredTurn(2, None),
@@ -37,9 +37,9 @@ def turn(key: str, messages: int, place: str | None = None) -> Turn:
     )
 
 
-def conversation() -> Conversation:
+def conversation() -> StoredConversation:
     """Three turns, of which the second has a longer variant."""
-    return Conversation(
+    return StoredConversation(
         id="demo",
         created_at=NOW,
         updated_at=NOW,
@@ -73,7 +73,7 @@ def test_a_chosen_variant_takes_the_position_and_later_messages_are_numbered_aga
     old = conversation()
     new = edits.with_variant(old, "t2", now=NOW)
     found = difference(old, new, STORED)
-    assert set(found.moved) == {Move(2, 2, 2), Move(3, None, None), Move(4, 4, 5)}
+    assert set(found.moved) == {TurnMove(2, 2, 2), TurnMove(3, None, None), TurnMove(4, 4, 5)}
     assert (found.deleted, found.changed, found.cut) == ((), (), ())
 
 

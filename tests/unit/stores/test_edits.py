@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from cllm.core.conversation import Conversation, StandingSummary, Turn
+from cllm.core.conversation import StandingSummary, StoredConversation, Turn
 from cllm.core.message import plain_message
 from cllm.stores import edits
 
@@ -22,9 +22,9 @@ def turn(key: str, place: str | None = None) -> Turn:
     )
 
 
-def conversation(*variants: Turn) -> Conversation:
+def conversation(*variants: Turn) -> StoredConversation:
     """Two turns, and a summary of both."""
-    return Conversation(
+    return StoredConversation(
         id="demo",
         created_at=NOW,
         updated_at=NOW,

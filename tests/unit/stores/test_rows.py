@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from cllm.core.conversation import (
     Branch,
     ContextRecord,
-    Conversation,
     StandingSummary,
+    StoredConversation,
     SystemRecord,
     Turn,
     TurnFailure,
@@ -74,7 +74,7 @@ TURNS = st.builds(
     failure=st.none() | st.builds(TurnFailure, code=TEXT, message=TEXT),
 )
 CONVERSATIONS = st.builds(
-    Conversation,
+    StoredConversation,
     id=TEXT,
     owner=TEXT,
     created_at=MOMENTS,

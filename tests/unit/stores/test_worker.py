@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.watching import wait_on_loop, wait_until
 
-from cllm.stores.sqlite.connection import MOST_TOGETHER, Outcome, Worker
+from cllm.stores.sqlite.connection import MOST_TOGETHER, Outcome, WorkerThread
 
 
 def one_by_one(pieces: Sequence[Callable[[], Any]]) -> list[Outcome]:
@@ -32,7 +32,7 @@ def wait_for_end(name: str) -> None:
 
 
 async def test_work_is_done_in_one_thread_in_the_order_in_which_it_came():
-    worker, done = Worker("in-order", one_by_one), []
+    worker, done = WorkerThread("in-order", one_by_one), []
 
     def work(number: int) -> int:
         done.append((number, threading.current_thread().name))
@@ -46,7 +46,7 @@ async def test_work_is_done_in_one_thread_in_the_order_in_which_it_came():
 
 
 async def test_what_the_work_raises_is_raised_where_it_is_awaited():
-    worker = Worker("raising", one_by_one)
+    worker = WorkerThread("raising", one_by_one)
     with pytest.raises(ZeroDivisionError):
         await worker.run(lambda: 1 // 0)
     assert await worker.run(lambda: 1) == 1
@@ -54,7 +54,7 @@ async def test_what_the_work_raises_is_raised_where_it_is_awaited():
 
 
 async def test_an_ended_worker_starts_again_when_there_is_work():
-    worker = Worker("again", one_by_one)
+    worker = WorkerThread("again", one_by_one)
     worker.end()
     await worker.run(lambda: None)
     worker.end()
@@ -65,7 +65,7 @@ async def test_an_ended_worker_starts_again_when_there_is_work():
 
 
 async def test_a_worker_that_is_forgotten_ends_its_thread():
-    worker = Worker("forgotten", one_by_one)
+    worker = WorkerThread("forgotten", one_by_one)
     await worker.run(lambda: None)
     assert threads("forgotten")
     del worker
@@ -74,7 +74,7 @@ async def test_a_worker_that_is_forgotten_ends_its_thread():
 
 
 def test_work_whose_loop_is_gone_is_finished_and_the_next_is_done():
-    worker, done = Worker("loops", one_by_one), threading.Event()
+    worker, done = WorkerThread("loops", one_by_one), threading.Event()
     loop_is_gone = threading.Event()
 
     def slowly() -> None:
@@ -104,7 +104,7 @@ async def test_what_waits_at_one_time_is_done_together_but_never_without_end():
         begun.wait(5)
         return [(piece, None) for piece in pieces]
 
-    worker = Worker("together", note)
+    worker = WorkerThread("together", note)
     first = worker.run(0)
     await wait_on_loop(lambda: together)
     rest = [worker.run(n) for n in range(1, MOST_TOGETHER + 3)]
@@ -131,7 +131,7 @@ async def test_others_are_waited_for_only_after_several_came_together():
         pausing.release()
         go_on.acquire(timeout=5)
 
-    worker = Worker("gathering", note, pause=pause)
+    worker = WorkerThread("gathering", note, pause=pause)
     alone = worker.run(0)
     await wait_on_loop(lambda: together)
     several = [worker.run(1), worker.run(2)]

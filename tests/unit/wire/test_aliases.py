@@ -12,7 +12,7 @@ from cllm.core.reply import ReplyFinished, ToolCallDelta
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
 from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai, parts_of
-from cllm.wire.messages import Aliases, Encoded, Rule, named
+from cllm.wire.messages import Aliases, AliasRule, EncodedRequest, named
 from cllm.wire.openai import response_decoder as openai_decoder
 
 NAME = "mcp.files/read file"
@@ -64,10 +64,10 @@ def asked(source: str, name: str, call_id: str) -> tuple[tuple[Message, ...], di
     return messages, {"max_tokens": 9, "tools": [tool], "tool_choice": choice}
 
 
-def encoded(source: Any, target: str, *, name: str = "f", call_id: str = "a") -> Encoded:
+def encoded(source: Any, target: str, *, name: str = "f", call_id: str = "a") -> EncodedRequest:
     encode, model, *_ = ENCODERS[target]
     messages, parameters = asked(source, name, call_id)
-    made: Encoded = encode(
+    made: EncodedRequest = encode(
         Prompt(model=model, messages=messages, parameters=parameters, dialect=source)
     )
     return made
@@ -163,7 +163,7 @@ def test_openai_s_whole_answer_and_stream_are_given_back_under_the_client_s_name
     whole = {"choices": [{"message": message, "finish_reason": "tool_calls"}]}
     chunk = {"choices": [{"delta": {"tool_calls": [{**call, "index": 0}]}}]}
     end = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
-    decoder = openai_decoder.StreamDecoder(names=NAMES)
+    decoder = openai_decoder.OpenAIStreamDecoder(names=NAMES)
     events = [e for data in (chunk, end) for e in decoder.decode(json.dumps(data).encode())]
 
     assert given_back(openai_decoder.decode_answer(json.dumps(whole).encode(), names=NAMES)) == (
@@ -188,7 +188,7 @@ def test_anthropic_s_whole_answer_and_stream_are_given_back_under_the_client_s_n
         ("message_delta", {"delta": {"stop_reason": "tool_use"}}),
         ("message_stop", {}),
     ]
-    decoder = anthropic_decoder.StreamDecoder(names=NAMES)
+    decoder = anthropic_decoder.AnthropicStreamDecoder(names=NAMES)
     read = [
         event
         for name, fields in events
@@ -211,7 +211,7 @@ def test_bedrock_s_whole_answer_is_given_back_under_the_client_s_name():
 
 
 def test_words_that_differ_have_aliases_that_differ():
-    rule = Rule(longest=64)
+    rule = AliasRule(longest=64)
     words = ["a b", "a.b", "a/b", LONG, LONG + "n"]
     aliases = {rule.alias(word) for word in words} | {rule.alias("a b", again=1)}
 
@@ -220,7 +220,7 @@ def test_words_that_differ_have_aliases_that_differ():
 
 
 def test_a_name_is_changed_where_it_stands_and_nowhere_else():
-    aliases = Aliases(names=Rule(), ids=Rule())
+    aliases = Aliases(names=AliasRule(), ids=AliasRule())
     tool = {"function": {"name": "a b", "x": 1}, "name": "a b"}
     changed = named(tool, aliases, "function", "name")
 
@@ -232,4 +232,4 @@ def test_a_name_is_changed_where_it_stands_and_nowhere_else():
 
 
 def test_an_alias_is_the_same_in_every_process():
-    assert Rule().alias("read file") == "read_file_1214148ebf663ce8"
+    assert AliasRule().alias("read file") == "read_file_1214148ebf663ce8"

@@ -31,9 +31,14 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.anthropic.parts import decode_parts
-from cllm.wire.anthropic.response_decoder import StreamDecoder, decode_answer, decode_error
-from cllm.wire.anthropic.response_encoder import PING, StreamEncoder, encode_answer, encode_error
-from cllm.wire.errors import MalformedError, ProviderSaidError
+from cllm.wire.anthropic.response_decoder import AnthropicStreamDecoder, decode_answer, decode_error
+from cllm.wire.anthropic.response_encoder import (
+    PING,
+    AnthropicStreamEncoder,
+    encode_answer,
+    encode_error,
+)
+from cllm.wire.errors import MalformedError, ReportedError
 from cllm.wire.sse import SseDecoder
 
 START: dict[str, Any] = {
@@ -74,7 +79,7 @@ def closed(index: int) -> dict[str, Any]:
 
 
 def read(*events: dict[str, Any]) -> tuple[list[ReplyEvent], ReplyFinished | None]:
-    decoder = StreamDecoder()
+    decoder = AnthropicStreamDecoder()
     out = [e for event in events for e in decoder.decode(event["type"], msgspec.json.encode(event))]
     return out, decoder.finish()
 
@@ -90,7 +95,7 @@ def done(stop: Any = "end", **more: Any) -> ReplyFinished:
 
 
 def write(*events: ReplyEvent) -> list[dict[str, Any]]:
-    encoder = StreamEncoder(message_id="msg_1", model="claude-x")
+    encoder = AnthropicStreamEncoder(message_id="msg_1", model="claude-x")
     return frames(b"".join(encoder.encode(event) for event in events))
 
 
@@ -251,7 +256,7 @@ def test_what_is_no_answer_is_malformed(body):
 
 def test_an_error_where_an_answer_should_be_is_the_providers_own():
     body = encode_error("overloaded_error", "Overloaded")
-    with pytest.raises(ProviderSaidError) as caught:
+    with pytest.raises(ReportedError) as caught:
         decode_answer(body)
     assert caught.value.details.type == "overloaded_error"
     assert caught.value.details.message == "Overloaded"
@@ -312,7 +317,7 @@ def test_a_stream_adds_up_to_its_message():
 
 
 def test_a_stream_without_its_end_is_not_finished():
-    decoder = StreamDecoder()
+    decoder = AnthropicStreamDecoder()
     for event in (START, opened(0, type="text", text="a"), end()):
         decoder.decode("", msgspec.json.encode(event))
     assert decoder.finish() is None
@@ -324,11 +329,11 @@ def test_a_stream_without_its_end_is_not_finished():
 
 def test_an_error_in_the_middle_of_a_stream_is_raised_with_its_type():
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    with pytest.raises(ProviderSaidError) as caught:
+    with pytest.raises(ReportedError) as caught:
         read(START, opened(0, type="text", text=""), error)
     assert caught.value.details.type == "overloaded_error"
-    with pytest.raises(ProviderSaidError):
-        StreamDecoder().decode("error", b'"went wrong"')
+    with pytest.raises(ReportedError):
+        AnthropicStreamDecoder().decode("error", b'"went wrong"')
 
 
 def test_unknown_events_are_passed_over_and_unknown_blocks_and_deltas_kept():
@@ -449,7 +454,7 @@ def test_a_changed_stream_is_read_or_malformed(data):
                 fields = inside
         if fields:
             fields[data.draw(st.sampled_from(sorted(fields)))] = copy.deepcopy(data.draw(ODD))
-    decoder = StreamDecoder()
+    decoder = AnthropicStreamDecoder()
     try:
         for event in events:
             decoder.decode("", msgspec.json.encode(event))
@@ -463,7 +468,7 @@ def test_a_changed_stream_is_read_or_malformed(data):
 @given(st.binary(max_size=60), st.sampled_from(["", "error", "message_start"]))
 def test_bytes_that_are_no_event_are_malformed(data, name):
     with contextlib.suppress(MalformedError):
-        StreamDecoder().decode(name, data)
+        AnthropicStreamDecoder().decode(name, data)
     with contextlib.suppress(MalformedError):
         decode_answer(data)
 
@@ -536,7 +541,7 @@ def test_an_empty_reply_is_one_empty_text_opened_and_closed():
 
 
 def test_the_last_event_is_message_stop_and_nothing_says_done():
-    encoder = StreamEncoder(message_id="m", model="x")
+    encoder = AnthropicStreamEncoder(message_id="m", model="x")
     data = encoder.encode(TextDelta(text="a")) + encoder.encode(done())
     assert data.endswith(b'event: message_stop\ndata: {"type":"message_stop"}\n\n')
     assert b"[DONE]" not in data
@@ -598,7 +603,7 @@ def test_calls_that_come_in_turns_are_blocks_one_after_another():
 
 
 def test_a_call_is_closed_when_its_arguments_are_whole():
-    encoder = StreamEncoder(message_id="m", model="x")
+    encoder = AnthropicStreamEncoder(message_id="m", model="x")
     encoder.encode(ToolCallDelta(index=0, id="a", name="f", arguments='{"a":{}'))
     held = encoder.encode(ToolCallDelta(index=1, id="b", name="g", arguments="{}"))
     assert held == b""
@@ -611,7 +616,7 @@ def test_a_call_is_closed_when_its_arguments_are_whole():
 
 
 def test_pings_and_errors_are_frames_of_their_own():
-    encoder = StreamEncoder(message_id="m", model="x")
+    encoder = AnthropicStreamEncoder(message_id="m", model="x")
     assert frames(PING) == [{"type": "ping"}]
     error = {"type": "error", "error": {"type": "api_error", "message": "broken"}}
     assert frames(encoder.error("api_error", "broken")) == [error]
@@ -666,7 +671,7 @@ def test_any_events_give_a_stream_that_keeps_the_protocol(pieces):
 
 
 def test_an_event_that_is_not_of_the_answer_says_nothing():
-    encoder = StreamEncoder(message_id="m", model="x")
+    encoder = AnthropicStreamEncoder(message_id="m", model="x")
     assert encoder.encode(object()) == b""  # type: ignore[arg-type]
 
 

@@ -28,15 +28,15 @@ from cllm.core.message import (
 from cllm.core.options import (
     ForeignTool,
     JsonOutput,
-    Options,
     Reasoning,
+    RequestOptions,
     Tool,
     ToolChoice,
 )
-from cllm.providers.history import mending_for
+from cllm.providers.history import repair_for
 from cllm.wire.anthropic.parts import decode_parts
 from cllm.wire.anthropic.request import (
-    EncodedRequest,
+    EncodedMessagesRequest,
     decode_options,
     decode_request,
     encode_options,
@@ -44,30 +44,30 @@ from cllm.wire.anthropic.request import (
 )
 from cllm.wire.convert import spoken_for
 from cllm.wire.errors import FieldError, MalformedError, NotExpressibleError
-from cllm.wire.messages import Spoken, rewritten
+from cllm.wire.messages import OutgoingMessage, rewritten
 
 OLD = "claude-sonnet-4-20250514"
 NEW = "claude-opus-4-8"
 
 
-def said(role: Role, *parts: AnyPart) -> Spoken:
+def said(role: Role, *parts: AnyPart) -> OutgoingMessage:
     """A message that came in another protocol's words."""
-    return Spoken(role=role, parts=parts)
+    return OutgoingMessage(role=role, parts=parts)
 
 
-def own(role: Role, content: Any) -> Spoken:
+def own(role: Role, content: Any) -> OutgoingMessage:
     """A message that came in Anthropic's words."""
     raw = json.dumps({"role": role, "content": content}).encode()
     parts = decode_parts(Message(role=role, raw=raw, dialect="anthropic"))
-    return Spoken(role=role, parts=parts, raw=raw)
+    return OutgoingMessage(role=role, parts=parts, raw=raw)
 
 
 def encode(
-    *messages: Spoken,
+    *messages: OutgoingMessage,
     system: list[AnyPart] | None = None,
     model: str = OLD,
     **parameters: Any,
-) -> EncodedRequest:
+) -> EncodedMessagesRequest:
     placed = [msgspec.structs.replace(said, place=n) for n, said in enumerate(messages)]
     return encode_request(
         model=model,
@@ -75,21 +75,21 @@ def encode(
         messages=placed,
         parameters=parameters,
         stream=False,
-        mend=mending_for("anthropic", model, provider="anthropic"),
+        mend=repair_for("anthropic", model, provider="anthropic"),
     )
 
 
-def body(*messages: Spoken, **rest: Any) -> dict[str, Any]:
+def body(*messages: OutgoingMessage, **rest: Any) -> dict[str, Any]:
     decoded: dict[str, Any] = json.loads(encode(*messages, **rest).body)
     return decoded
 
 
-def history(*messages: Spoken, **rest: Any) -> list[Any]:
+def history(*messages: OutgoingMessage, **rest: Any) -> list[Any]:
     sent: list[Any] = body(*messages, **rest)["messages"]
     return sent
 
 
-def codes(encoded: EncodedRequest) -> list[str]:
+def codes(encoded: EncodedMessagesRequest) -> list[str]:
     return [notice.code for notice in encoded.notices]
 
 
@@ -109,19 +109,19 @@ TOOLS = [{"name": "f", "input_schema": {"type": "object"}}]
 
 
 def encoded_options(model: str = OLD, **options: Any) -> dict[str, Any]:
-    return encode_options(Options(**options), model=model)[0]
+    return encode_options(RequestOptions(**options), model=model)[0]
 
 
 def test_zero_is_sent():
     assert encoded_options(temperature=0) == {"temperature": 0}
     assert encoded_options(top_p=0) == {"top_p": 0}
-    assert decode_options({"temperature": 0, "top_k": 0}) == Options(temperature=0, top_k=0)
+    assert decode_options({"temperature": 0, "top_k": 0}) == RequestOptions(temperature=0, top_k=0)
 
 
 def test_stop_and_stop_sequences_are_one_thing():
     assert encoded_options(stop=("X",)) == {"stop_sequences": ["X"]}
     assert decode_options({"stop_sequences": ["X"]}).stop == ("X",)
-    fields, notices = encode_options(Options(stop=("X", "\n")), model=OLD)
+    fields, notices = encode_options(RequestOptions(stop=("X", "\n")), model=OLD)
     assert fields == {"stop_sequences": ["X"]}
     assert notices[0].path == "stop_sequences"
 
@@ -130,14 +130,14 @@ def test_stop_and_stop_sequences_are_one_thing():
     "model", ["claude-opus-4-1", "claude-sonnet-4-5-20250929", "claude-opus-4-6"]
 )
 def test_a_model_for_one_sampler_gets_temperature_and_says_so(model):
-    fields, notices = encode_options(Options(temperature=0, top_p=0.5), model=model)
+    fields, notices = encode_options(RequestOptions(temperature=0, top_p=0.5), model=model)
     assert fields == {"temperature": 0}
     assert [(notice.code, notice.path) for notice in notices] == [("parameter_left_out", "top_p")]
 
 
 @pytest.mark.parametrize("model", [OLD, "claude-3-7-sonnet-20250219", "other", "claude-2.1"])
 def test_a_model_for_both_samplers_gets_both(model):
-    fields, notices = encode_options(Options(temperature=0.5, top_p=0.5), model=model)
+    fields, notices = encode_options(RequestOptions(temperature=0.5, top_p=0.5), model=model)
     assert fields == {"temperature": 0.5, "top_p": 0.5}
     assert notices == ()
 
@@ -190,7 +190,9 @@ def test_tools_keep_everything_the_api_has_a_name_for():
 
 
 def test_a_field_of_a_tool_that_anthropic_lacks_is_said_to_be_dropped():
-    fields, notices = encode_options(Options(tools=(Tool(name="f", extra={"x": 1}),)), model=OLD)
+    fields, notices = encode_options(
+        RequestOptions(tools=(Tool(name="f", extra={"x": 1}),)), model=OLD
+    )
     assert "x" not in fields["tools"][0]
     assert notices[0].path == "tools.f.x"
     odd = {"name": "f", "input_schema": {}, "cache_control": {"odd": 1}}
@@ -212,7 +214,7 @@ def test_a_tool_that_only_anthropic_has_comes_through():
 def test_a_tool_that_only_another_protocol_has_is_refused_by_name():
     tool = ForeignTool(dialect="openai", name="code_interpreter", raw={})
     with pytest.raises(NotExpressibleError, match="code_interpreter"):
-        encode_options(Options(tools=(tool,)), model=OLD)
+        encode_options(RequestOptions(tools=(tool,)), model=OLD)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +272,7 @@ def test_effort_alone_stays_alone():
     ],
 )
 def test_reasoning_in_other_words_is_said_as_the_model_takes_it(model, reasoning, sent):
-    fields, notices = encode_options(Options(reasoning=Reasoning(**reasoning)), model=model)
+    fields, notices = encode_options(RequestOptions(reasoning=Reasoning(**reasoning)), model=model)
     assert fields == sent
     assert bool(notices) == (not sent)
 
@@ -279,7 +281,7 @@ def test_a_thinking_budget_stays_below_max_tokens():
     high = Reasoning(enabled=True, effort="high")
     fields = encoded_options(reasoning=high, max_tokens=5000)
     assert fields["thinking"]["budget_tokens"] == 4999
-    fields, notices = encode_options(Options(reasoning=high, max_tokens=1024), model=OLD)
+    fields, notices = encode_options(RequestOptions(reasoning=high, max_tokens=1024), model=OLD)
     assert fields == {"max_tokens": 1024}
     assert notices[0].path == "thinking"
 
@@ -292,14 +294,14 @@ def test_a_forced_tool_disables_thinking_and_says_so(kind):
         decode_options({"thinking": {"type": "enabled", "budget_tokens": 2000}}).reasoning,
     ):
         fields, notices = encode_options(
-            Options(reasoning=reasoning, tool_choice=choice), model=NEW
+            RequestOptions(reasoning=reasoning, tool_choice=choice), model=NEW
         )
         assert fields["thinking"] == {"type": "disabled"}
         assert [notice.code for notice in notices] == ["thinking_disabled"]
 
 
 def test_sampling_that_a_thinking_model_refuses_is_left_out():
-    options = Options(
+    options = RequestOptions(
         temperature=0, top_p=0.5, top_k=3, reasoning=Reasoning(enabled=True, effort="low")
     )
     fields, notices = encode_options(options, model=OLD)
@@ -331,7 +333,7 @@ def test_a_schema_for_the_answer_is_said_in_the_current_form():
         options = decode_options(parameters)
         assert options.output == JsonOutput(schema=schema)
         assert encode_options(options, model=NEW) == (current, ())
-    fields, notices = encode_options(Options(output=JsonOutput()), model=NEW)
+    fields, notices = encode_options(RequestOptions(output=JsonOutput()), model=NEW)
     assert fields == {}
     assert notices[0].path == "output_config.format"
 
@@ -345,17 +347,17 @@ def test_the_user_is_in_the_metadata():
 
 def test_what_anthropic_cannot_say_is_named_in_a_notice():
     extra = {"logprobs": True, "service_tier": "flex", "container": "c", "output_config": {"x": 1}}
-    fields, notices = encode_options(Options(seed=1, extra=extra), model=OLD)
+    fields, notices = encode_options(RequestOptions(seed=1, extra=extra), model=OLD)
     assert fields == {"container": "c", "output_config": {"x": 1}}
     assert [notice.path for notice in notices] == ["seed", "logprobs", "service_tier"]
-    fields, _ = encode_options(Options(extra={"service_tier": "auto"}), model=OLD)
+    fields, _ = encode_options(RequestOptions(extra={"service_tier": "auto"}), model=OLD)
     assert fields == {"service_tier": "auto"}
 
 
 SCHEMAS = st.fixed_dictionaries({"type": st.just("object")})
 NAMES = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
 OPTIONS = st.builds(
-    Options,
+    RequestOptions,
     max_tokens=st.none() | st.integers(1, 9),
     temperature=st.none() | st.sampled_from([0, 0.5, 1]),
     top_k=st.none() | st.integers(0, 9),
@@ -733,7 +735,7 @@ def test_images_and_errors_inside_a_result_are_kept():
     assert "name" not in block
 
 
-def marked(text: str) -> Spoken:
+def marked(text: str) -> OutgoingMessage:
     block = {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}
     return own("user", [block])
 
@@ -989,7 +991,9 @@ def test_a_changed_request_is_answered_or_malformed(data):
     raw = msgspec.json.encode(fields)
     try:
         prompt = decode_request(raw)
-        spoken = [Spoken(role=m.role, parts=decode_parts(m), raw=m.raw) for m in prompt.messages]
+        spoken = [
+            OutgoingMessage(role=m.role, parts=decode_parts(m), raw=m.raw) for m in prompt.messages
+        ]
         decode_options(prompt.parameters)
         system = decode_parts(prompt.system) if prompt.system else None
     except MalformedError:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from cllm.core.reply import ReplyEvent, TextDelta, Verbatim
-from cllm.wire.anthropic.passthrough import VerbatimReader, encode_frame
-from cllm.wire.anthropic.response_decoder import StreamDecoder
-from cllm.wire.errors import MalformedError, ProviderSaidError
+from cllm.wire.anthropic.passthrough import PassthroughReader, encode_frame
+from cllm.wire.anthropic.response_decoder import AnthropicStreamDecoder
+from cllm.wire.errors import MalformedError, ReportedError
 from cllm.wire.sse import SseDecoder, SseEvent
 
 MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "m"}
@@ -24,9 +24,9 @@ STOP: "Sent" = ("message_stop", {})
 Sent = tuple[str, dict[str, Any]]
 
 
-def told(*events: Sent) -> tuple[list[ReplyEvent], VerbatimReader]:
+def told(*events: Sent) -> tuple[list[ReplyEvent], PassthroughReader]:
     """What is told of these events, each of which comes by itself."""
-    reader = VerbatimReader(StreamDecoder())
+    reader = PassthroughReader(AnthropicStreamDecoder())
     return [said for event in events for said in reader.feed(frames(event))], reader
 
 
@@ -73,7 +73,7 @@ def test_the_end_is_marked_from_its_announcement_on():
 
 
 def test_an_event_without_a_name_is_given_the_one_in_its_data():
-    reader = VerbatimReader(StreamDecoder())
+    reader = PassthroughReader(AnthropicStreamDecoder())
     said = list(reader.feed(b"data: %b\n\ndata: %b\n\n" % (data(START), data(NOVEL))))
 
     assert said == [Verbatim(dialect="anthropic", data=frames(START, NOVEL))]
@@ -84,7 +84,7 @@ def test_an_event_without_a_name_is_given_the_one_in_its_data():
 def test_however_it_is_cut_it_is_the_same(size: int, end: bytes):
     sent = frames(START, PING, OPEN, PIECE, PIECE, NOVEL_DELTA, PIECE, NOVEL, CLOSE, ENDING, STOP)
     travelled = sent.replace(b"\n", end)
-    reader = VerbatimReader(StreamDecoder())
+    reader = PassthroughReader(AnthropicStreamDecoder())
     events = [
         event
         for start in range(0, len(travelled), size)
@@ -101,7 +101,7 @@ def test_however_it_is_cut_it_is_the_same(size: int, end: bytes):
 
 
 def test_an_unusual_event_among_others_loses_none():
-    reader = VerbatimReader(StreamDecoder())
+    reader = PassthroughReader(AnthropicStreamDecoder())
     odd = b"id: 7\n" + frames(PIECE)
     sent = frames(START, OPEN, PIECE, PIECE) + odd + frames(PIECE, NOVEL, PIECE) + b"event: x"
     events = list(reader.feed(sent))
@@ -112,7 +112,7 @@ def test_an_unusual_event_among_others_loses_none():
 
 
 def test_texts_of_two_blocks_in_one_piece_stay_apart():
-    reader = VerbatimReader(StreamDecoder())
+    reader = PassthroughReader(AnthropicStreamDecoder())
     second = ("content_block_start", {"index": 1, "content_block": {"type": "text", "text": ""}})
     other = ("content_block_delta", {"index": 1, "delta": {"type": "text_delta", "text": "Yo"}})
     events = list(reader.feed(frames(START, OPEN, second, PIECE, PIECE, other, PIECE)))
@@ -122,7 +122,7 @@ def test_texts_of_two_blocks_in_one_piece_stay_apart():
 
 
 def test_what_came_together_is_told_together():
-    reader = VerbatimReader(StreamDecoder())
+    reader = PassthroughReader(AnthropicStreamDecoder())
     said = list(reader.feed(frames(START, OPEN, PIECE, PIECE, PIECE)))
 
     assert said == [
@@ -132,13 +132,13 @@ def test_what_came_together_is_told_together():
 
 
 def test_what_came_before_an_error_is_told_before_it():
-    reader = VerbatimReader(StreamDecoder())
+    reader = PassthroughReader(AnthropicStreamDecoder())
     error = ("error", {"error": {"type": "overloaded_error", "message": "Later."}})
     told_so_far = reader.feed(frames(START, OPEN, PIECE, error))
 
     assert next(told_so_far) == Verbatim(dialect="anthropic", data=frames(START, OPEN, PIECE))
     assert next(told_so_far) == TextDelta(text="Hi")
-    with pytest.raises(ProviderSaidError):
+    with pytest.raises(ReportedError):
         next(told_so_far)
 
 
@@ -150,7 +150,7 @@ def test_data_on_several_lines_is_the_same_data_again():
 
 def heard(*pieces: bytes) -> tuple[bytes, str]:
     """The bytes that go on of a stream in these pieces, and the text that is kept of it."""
-    reader = VerbatimReader(StreamDecoder())
+    reader = PassthroughReader(AnthropicStreamDecoder())
     passed = b""
     for piece in pieces:
         passed += b"".join(e.data for e in reader.feed(piece) if isinstance(e, Verbatim))
@@ -173,7 +173,7 @@ def test_runs_of_texts_with_something_between_are_whole_at_once_and_one_by_one(
 
 def test_an_event_in_which_two_stand_is_no_piece_of_a_text():
     double = b"event: content_block_delta\ndata: " + data(PIECE) + b"," + data(PIECE) + b"\n\n"
-    reader = VerbatimReader(StreamDecoder())
+    reader = PassthroughReader(AnthropicStreamDecoder())
     events = reader.feed(frames(START, OPEN, PIECE) + double + frames(PIECE))
 
     with pytest.raises(MalformedError):

@@ -19,8 +19,8 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.bedrock.parts import decode_parts
-from cllm.wire.bedrock.response_decoder import StreamDecoder, decode_answer, decode_error
-from cllm.wire.errors import ErrorDetails, MalformedError, ProviderSaidError
+from cllm.wire.bedrock.response_decoder import BedrockStreamDecoder, decode_answer, decode_error
+from cllm.wire.errors import ErrorDetails, MalformedError, ReportedError
 
 USAGE = {
     "inputTokens": 10,
@@ -48,8 +48,8 @@ def answer(*blocks: Any, stop: str = "end_turn", **more: Any) -> bytes:
     return json.dumps(body).encode()
 
 
-def stream(*events: tuple[str, Any], names: Any = None) -> tuple[list[Any], StreamDecoder]:
-    decoder = StreamDecoder(names=names or {})
+def stream(*events: tuple[str, Any], names: Any = None) -> tuple[list[Any], BedrockStreamDecoder]:
+    decoder = BedrockStreamDecoder(names=names or {})
     decoded = [
         event
         for name, fields in events
@@ -75,7 +75,7 @@ BEGIN = ("messageStart", {"role": "assistant"})
 CALL = {"toolUse": {"toolUseId": "t1", "name": "look"}}
 
 
-def finished(decoder: StreamDecoder) -> ReplyFinished:
+def finished(decoder: BedrockStreamDecoder) -> ReplyFinished:
     last = decoder.finish()
     assert last is not None
     return last
@@ -292,11 +292,11 @@ def test_a_stream_that_ended_before_its_answer_did_has_no_end():
     ],
 )
 def test_an_exception_in_the_stream_is_an_error_with_its_type(name, status):
-    with pytest.raises(ProviderSaidError) as caught:
+    with pytest.raises(ReportedError) as caught:
         stream(delta(0, text="a"), (name, {"message": "slow down"}))
     assert caught.value.details == ErrorDetails(message="slow down", type=name, status=status)
-    with pytest.raises(ProviderSaidError, match=name):
-        StreamDecoder().decode(name, b"garbage")
+    with pytest.raises(ReportedError, match=name):
+        BedrockStreamDecoder().decode(name, b"garbage")
 
 
 def test_an_error_body_says_its_type():
@@ -306,7 +306,7 @@ def test_an_error_body_says_its_type():
 
 
 def test_an_event_of_another_name_is_passed_over():
-    assert StreamDecoder().decode("ping", b"whatever") == []
+    assert BedrockStreamDecoder().decode("ping", b"whatever") == []
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ NOISE = st.recursive(
 
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), NOISE), max_size=6))
 def test_no_stream_raises_anything_but_malformed(events):
-    decoder = StreamDecoder()
+    decoder = BedrockStreamDecoder()
     for name, fields in [*events, END]:
         with contextlib.suppress(MalformedError):
             decoder.decode(name, json.dumps(fields).encode())

@@ -28,16 +28,16 @@ from cllm.core.message import (
 from cllm.core.options import (
     ForeignTool,
     JsonOutput,
-    Options,
     Reasoning,
+    RequestOptions,
     Tool,
     ToolChoice,
 )
-from cllm.providers.history import mending_for
+from cllm.providers.history import repair_for
 from cllm.wire.bedrock.parts import decode_parts
 from cllm.wire.bedrock.request import encode_options, encode_request
 from cllm.wire.errors import MalformedError, NotExpressibleError
-from cllm.wire.messages import Encoded, Spoken
+from cllm.wire.messages import EncodedRequest, OutgoingMessage
 
 CLAUDE = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
 OLD_CLAUDE = "anthropic.claude-3-haiku-20240307-v1:0"
@@ -51,15 +51,15 @@ POINT = {"cachePoint": {"type": "default"}}
 HOUR = {"cachePoint": {"type": "default", "ttl": "1h"}}
 
 
-def says(role: Role, *parts: AnyPart | str, raw: bytes | None = None) -> Spoken:
+def says(role: Role, *parts: AnyPart | str, raw: bytes | None = None) -> OutgoingMessage:
     typed = tuple(Text(text=part) if isinstance(part, str) else part for part in parts)
-    return Spoken(role=role, parts=typed, raw=raw)
+    return OutgoingMessage(role=role, parts=typed, raw=raw)
 
 
-def own(role: Role, *blocks: Any) -> Spoken:
+def own(role: Role, *blocks: Any) -> OutgoingMessage:
     raw = msgspec.json.encode({"role": role, "content": list(blocks)})
     parts = decode_parts(Message(role=role, raw=raw, dialect="bedrock"))
-    return Spoken(role=role, parts=parts, raw=raw)
+    return OutgoingMessage(role=role, parts=parts, raw=raw)
 
 
 def call(name: str = "look", call_id: str = "c1", arguments: str = "{}") -> ToolCall:
@@ -71,29 +71,29 @@ def result(call_id: str = "c1", *content: Any, is_error: bool = False) -> ToolRe
 
 
 def request(
-    *messages: Spoken, model: str = CLAUDE, system: Any = None, parameters: Any = None
-) -> Encoded:
+    *messages: OutgoingMessage, model: str = CLAUDE, system: Any = None, parameters: Any = None
+) -> EncodedRequest:
     placed = [msgspec.structs.replace(said, place=n) for n, said in enumerate(messages)]
     return encode_request(
         model=model,
         system=system,
         messages=placed,
         parameters=parameters or {},
-        mend=mending_for("bedrock", model, provider="bedrock"),
+        mend=repair_for("bedrock", model, provider="bedrock"),
     )
 
 
-def body(*messages: Spoken, **options: Any) -> dict[str, Any]:
+def body(*messages: OutgoingMessage, **options: Any) -> dict[str, Any]:
     decoded: dict[str, Any] = json.loads(request(*messages, **options).body)
     return decoded
 
 
-def sent(*messages: Spoken, **options: Any) -> list[dict[str, Any]]:
+def sent(*messages: OutgoingMessage, **options: Any) -> list[dict[str, Any]]:
     decoded: list[dict[str, Any]] = body(*messages, **options)["messages"]
     return decoded
 
 
-def codes(encoded: Encoded) -> set[str]:
+def codes(encoded: EncodedRequest) -> set[str]:
     return {notice.code for notice in encoded.notices}
 
 
@@ -222,7 +222,7 @@ def test_a_valid_id_is_untouched(call_id):
 
 
 def test_a_name_that_bedrock_refuses_has_one_alias_everywhere():
-    options = Options(
+    options = RequestOptions(
         tools=(Tool(name="fs.read/file"), Tool(name="plain")),
         tool_choice=ToolChoice(kind="tool", name="fs.read/file"),
     )
@@ -536,7 +536,7 @@ def marked(text: str, ttl: str | None = None) -> Text:
 
 def test_marks_are_cache_points_of_their_own_everywhere():
     tool = Tool(name="look", cache=CacheMark())
-    parameters, _ = encode_options(Options(tools=(tool,)), model=CLAUDE)
+    parameters, _ = encode_options(RequestOptions(tools=(tool,)), model=CLAUDE)
     answer = ToolResult(call_id="c1", content=(Text(text="r"),), cache=CacheMark(ttl="5m"))
     decoded = body(
         says("user", "a"),
@@ -665,7 +665,7 @@ def test_an_hours_mark_does_not_follow_one_of_five_minutes():
 def test_a_message_in_bedrocks_words_is_sent_as_its_own_bytes():
     raw = b'{"content": [{"text":"caf\\u00e9"}], "role":"user"}'
     parts = decode_parts(Message(role="user", dialect="bedrock", raw=raw))
-    assert raw in request(Spoken(role="user", parts=parts, raw=raw)).body
+    assert raw in request(OutgoingMessage(role="user", parts=parts, raw=raw)).body
 
 
 def test_own_calls_and_results_are_sent_as_their_own_bytes():
@@ -693,45 +693,45 @@ def test_parameters_are_in_the_body_and_the_model_is_not():
 # Options
 
 
-def options_of(options: Options, model: str = CLAUDE, **more: Any) -> dict[str, Any]:
+def options_of(options: RequestOptions, model: str = CLAUDE, **more: Any) -> dict[str, Any]:
     return encode_options(options, model=model, **more)[0]
 
 
-def told(options: Options, model: str = CLAUDE) -> set[str]:
+def told(options: RequestOptions, model: str = CLAUDE) -> set[str]:
     return {f"{notice.code}:{notice.path}" for notice in encode_options(options, model=model)[1]}
 
 
 def test_zero_is_said():
-    said = options_of(Options(temperature=0, top_p=0, max_tokens=5, stop=()), SONNET_37)
+    said = options_of(RequestOptions(temperature=0, top_p=0, max_tokens=5, stop=()), SONNET_37)
     expected = {"temperature": 0, "topP": 0, "maxTokens": 5, "stopSequences": []}
     assert said == {"inferenceConfig": expected}
-    assert options_of(Options()) == {}
+    assert options_of(RequestOptions()) == {}
 
 
 def test_a_temperature_above_one_is_one():
-    assert options_of(Options(temperature=1.7))["inferenceConfig"]["temperature"] == 1
-    assert told(Options(temperature=1.7)) == {"parameter_changed:temperature"}
+    assert options_of(RequestOptions(temperature=1.7))["inferenceConfig"]["temperature"] == 1
+    assert told(RequestOptions(temperature=1.7)) == {"parameter_changed:temperature"}
 
 
 def test_stop_is_stop_sequences_and_the_matched_one_is_asked_for():
-    said = options_of(Options(stop=("X", " ")))
+    said = options_of(RequestOptions(stop=("X", " ")))
     assert said["inferenceConfig"]["stopSequences"] == ["X"]
     assert said["additionalModelResponseFieldPaths"] == ["/stop_sequence"]
-    assert "additionalModelResponseFieldPaths" not in options_of(Options(stop=("X",)), LLAMA)
-    assert told(Options(stop=("X", " "))) == {"parameter_changed:stop"}
+    assert "additionalModelResponseFieldPaths" not in options_of(RequestOptions(stop=("X",)), LLAMA)
+    assert told(RequestOptions(stop=("X", " "))) == {"parameter_changed:stop"}
 
 
 def test_strict_false_is_omitted():
     for strict in (False, None):
         tool = Tool(name="a", strict=strict, description="")
-        spec = options_of(Options(tools=(tool,)))["toolConfig"]["tools"][0]["toolSpec"]
+        spec = options_of(RequestOptions(tools=(tool,)))["toolConfig"]["tools"][0]["toolSpec"]
         assert spec == {"name": "a", "inputSchema": {"json": {"type": "object"}}}
 
 
 def test_strict_true_is_said_where_it_is_known():
     tool = Tool(name="a", strict=True, extra={"odd": 1})
-    assert options_of(Options(tools=(tool,)))["toolConfig"]["tools"][0]["toolSpec"]["strict"]
-    assert told(Options(tools=(tool,)), LLAMA) == {
+    assert options_of(RequestOptions(tools=(tool,)))["toolConfig"]["tools"][0]["toolSpec"]["strict"]
+    assert told(RequestOptions(tools=(tool,)), LLAMA) == {
         "field_left_out:tools.a.strict",
         "field_left_out:tools.a.odd",
     }
@@ -740,11 +740,11 @@ def test_strict_true_is_said_where_it_is_known():
 def test_a_tool_of_another_protocol_is_an_error_that_names_it():
     tool = ForeignTool(dialect="anthropic", name="web_search", raw={})
     with pytest.raises(NotExpressibleError, match="web_search"):
-        encode_options(Options(tools=(tool,)), model=CLAUDE)
+        encode_options(RequestOptions(tools=(tool,)), model=CLAUDE)
 
 
 def test_tool_choice_none_leaves_the_tools_out_unless_the_history_speaks_of_them():
-    options = Options(tools=(Tool(name="a"),), tool_choice=ToolChoice(kind="none"))
+    options = RequestOptions(tools=(Tool(name="a"),), tool_choice=ToolChoice(kind="none"))
     assert options_of(options) == {}
     assert "toolChoice" not in options_of(options, history_has_tools=True)["toolConfig"]
 
@@ -760,7 +760,7 @@ def test_tool_choice_none_leaves_the_tools_out_unless_the_history_speaks_of_them
     ],
 )
 def test_a_tool_choice_is_said_where_the_model_has_it(choice, model, expected):
-    options = Options(tools=(Tool(name="a"),), tool_choice=choice)
+    options = RequestOptions(tools=(Tool(name="a"),), tool_choice=choice)
     assert options_of(options, model)["toolConfig"].get("toolChoice") == expected
     dropped = expected is None and choice.kind != "auto"
     assert bool(told(options, model)) is dropped
@@ -775,12 +775,12 @@ def test_a_tool_choice_is_said_where_the_model_has_it(choice, model, expected):
     ],
 )
 def test_top_k_is_said_in_the_familys_words(model, expected):
-    said = options_of(Options(top_k=5), model)
+    said = options_of(RequestOptions(top_k=5), model)
     assert said == {"additionalModelRequestFields": expected}
 
 
 def test_what_bedrock_has_no_word_for_is_told():
-    options = Options(
+    options = RequestOptions(
         top_k=1,
         seed=1,
         user="u",
@@ -799,26 +799,26 @@ def test_what_bedrock_has_no_word_for_is_told():
         "logprobs",
     }
     assert options_of(options, LLAMA) == {}
-    assert options_of(Options(reasoning=Reasoning(enabled=False)), LLAMA) == {}
+    assert options_of(RequestOptions(reasoning=Reasoning(enabled=False)), LLAMA) == {}
 
 
-def thinking(options: Options, model: str = SONNET_37) -> Any:
+def thinking(options: RequestOptions, model: str = SONNET_37) -> Any:
     return options_of(options, model).get("additionalModelRequestFields")
 
 
 def test_thinking_is_asked_for_in_the_models_way():
     high = Reasoning(enabled=True, effort="high")
-    assert thinking(Options(reasoning=high)) == {
+    assert thinking(RequestOptions(reasoning=high)) == {
         "thinking": {"type": "enabled", "budget_tokens": 16384}
     }
-    assert thinking(Options(reasoning=high, max_tokens=2000)) == {
+    assert thinking(RequestOptions(reasoning=high, max_tokens=2000)) == {
         "thinking": {"type": "enabled", "budget_tokens": 1999}
     }
-    assert thinking(Options(reasoning=high), NEW_CLAUDE) == {
+    assert thinking(RequestOptions(reasoning=high), NEW_CLAUDE) == {
         "thinking": {"type": "adaptive"},
         "output_config": {"effort": "high"},
     }
-    assert thinking(Options(reasoning=Reasoning(enabled=False))) == {
+    assert thinking(RequestOptions(reasoning=Reasoning(enabled=False))) == {
         "thinking": {"type": "disabled"}
     }
 
@@ -826,17 +826,17 @@ def test_thinking_is_asked_for_in_the_models_way():
 def test_thinking_in_anthropics_words_goes_as_it_came():
     raw = {"type": "enabled", "budget_tokens": 2048}
     said = Reasoning(enabled=True, effort="low", dialect="anthropic", raw=raw)
-    assert thinking(Options(reasoning=said)) == {"thinking": raw}
+    assert thinking(RequestOptions(reasoning=said)) == {"thinking": raw}
 
 
 def test_thinking_without_room_is_off_and_told():
-    options = Options(reasoning=Reasoning(enabled=True, budget_tokens=4096), max_tokens=100)
+    options = RequestOptions(reasoning=Reasoning(enabled=True, budget_tokens=4096), max_tokens=100)
     assert thinking(options) is None
     assert told(options, SONNET_37) == {"thinking_disabled:thinking"}
 
 
 def test_thinking_is_off_while_a_tool_is_forced():
-    options = Options(
+    options = RequestOptions(
         tools=(Tool(name="a"),),
         tool_choice=ToolChoice(kind="any"),
         reasoning=Reasoning(enabled=True, effort="low"),
@@ -846,7 +846,7 @@ def test_thinking_is_off_while_a_tool_is_forced():
 
 
 def test_sampling_that_thinking_excludes_is_left_out_and_told():
-    options = Options(
+    options = RequestOptions(
         temperature=0, top_k=5, top_p=0.5, reasoning=Reasoning(enabled=True, budget_tokens=2048)
     )
     said = options_of(options, SONNET_37)
@@ -854,7 +854,9 @@ def test_sampling_that_thinking_excludes_is_left_out_and_told():
     assert set(said["inferenceConfig"]) == {"maxTokens"}
     assert said["inferenceConfig"]["maxTokens"] > 2048
     assert len(told(options, SONNET_37)) == 3
-    assert options_of(Options(temperature=0), SONNET_37)["inferenceConfig"]["temperature"] == 0
+    assert (
+        options_of(RequestOptions(temperature=0), SONNET_37)["inferenceConfig"]["temperature"] == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -867,7 +869,7 @@ def test_sampling_that_thinking_excludes_is_left_out_and_told():
     ],
 )
 def test_sampling_that_a_model_refuses_is_left_out_and_told(model, kept):
-    options = Options(temperature=0, top_p=0.5, max_tokens=9)
+    options = RequestOptions(temperature=0, top_p=0.5, max_tokens=9)
     assert set(options_of(options, model)["inferenceConfig"]) == {"maxTokens", *kept}
     assert len(told(options, model)) == 2 - len(kept)
 
@@ -875,7 +877,7 @@ def test_sampling_that_a_model_refuses_is_left_out_and_told(model, kept):
 def test_a_budget_for_a_model_that_decides_itself_is_left_to_it():
     raw = {"type": "enabled", "budget_tokens": 2048}
     said = Reasoning(enabled=True, budget_tokens=2048, dialect="anthropic", raw=raw)
-    options = Options(reasoning=said)
+    options = RequestOptions(reasoning=said)
     assert thinking(options, "us.anthropic.claude-opus-4-7") == {"thinking": {"type": "adaptive"}}
     assert told(options, "us.anthropic.claude-opus-4-7") == {
         "thinking_changed:thinking.budget_tokens"
@@ -883,7 +885,7 @@ def test_a_budget_for_a_model_that_decides_itself_is_left_to_it():
 
 
 def test_only_beta_flags_that_bedrock_knows_are_sent():
-    options = Options(extra={"betas": ["context-1m-2025-08-07", "made-up"]})
+    options = RequestOptions(extra={"betas": ["context-1m-2025-08-07", "made-up"]})
     assert thinking(options) == {"anthropic_beta": ["context-1m-2025-08-07"]}
     assert told(options) == {"beta_left_out:betas"}
     assert thinking(options, LLAMA) is None
@@ -891,14 +893,14 @@ def test_only_beta_flags_that_bedrock_knows_are_sent():
 
 def test_json_of_a_schema_is_asked_for_where_it_is_known():
     output = JsonOutput(schema={"type": "object"}, name="n")
-    text = options_of(Options(output=output))["outputConfig"]["textFormat"]
+    text = options_of(RequestOptions(output=output))["outputConfig"]["textFormat"]
     assert text["structure"] == {"jsonSchema": {"schema": '{"type":"object"}', "name": "n"}}
-    assert told(Options(output=JsonOutput())) == {"field_left_out:response_format"}
-    options_of(Options(output=JsonOutput(schema={})))
+    assert told(RequestOptions(output=JsonOutput())) == {"field_left_out:response_format"}
+    options_of(RequestOptions(output=JsonOutput(schema={})))
 
 
 OPTIONS = st.builds(
-    Options,
+    RequestOptions,
     max_tokens=st.none() | st.integers(4096, 9000),
     temperature=st.none() | st.floats(0, 1),
     top_p=st.none() | st.floats(0, 1),

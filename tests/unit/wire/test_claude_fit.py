@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.core.message import Text
-from cllm.core.options import Options, Reasoning, Tool, ToolChoice
+from cllm.core.options import Reasoning, RequestOptions, Tool, ToolChoice
 from cllm.wire.anthropic.models import (
     DISABLED,
     KNOWN,
-    Notices,
+    NoticeSink,
     allowed_betas,
     claude_model,
     fit,
@@ -23,13 +23,13 @@ from cllm.wire.anthropic.options import default_max_tokens, encode_options, limi
 from cllm.wire.anthropic.request import encode_request
 from cllm.wire.bedrock.models import BETAS, features
 from cllm.wire.bedrock.options import encode_options as encode_for_bedrock
-from cllm.wire.messages import Spoken
+from cllm.wire.messages import OutgoingMessage
 
 NAMES = [str(name) for name in get_args(get_args(Model)[0])]
 
 
 def fitted(model: str, **fields: Any) -> tuple[dict[str, Any], list[str]]:
-    notices = Notices()
+    notices = NoticeSink()
     return fit(fields, model, notices), [f"{notice.code}:{notice.path}" for notice in notices]
 
 
@@ -152,12 +152,12 @@ def test_a_budget_may_pass_the_limit_while_thinking_is_interleaved():
 
 
 def test_the_limit_that_was_added_counts_for_the_budget():
-    options = Options(reasoning=Reasoning(enabled=True, effort="max"))
+    options = RequestOptions(reasoning=Reasoning(enabled=True, effort="max"))
     parameters, _ = encode_options(options, model="claude-opus-4-1")
     encoded = encode_request(
         model="claude-opus-4-1",
         system=None,
-        messages=[Spoken(role="user", parts=(Text(text="Hi"),))],
+        messages=[OutgoingMessage(role="user", parts=(Text(text="Hi"),))],
         parameters={"max_tokens": 32_000, **parameters},
         stream=False,
     )
@@ -182,7 +182,7 @@ def test_an_effort_is_one_that_the_model_takes(model, asked, sent):
 
 @pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-fable-5-1"])
 def test_bedrock_is_told_the_same_of_thinking_and_tools(model):
-    options = Options(
+    options = RequestOptions(
         reasoning=Reasoning(enabled=False),
         tools=(Tool(name="f", schema={}),),
         tool_choice=ToolChoice(kind="any"),
@@ -201,8 +201,8 @@ def test_bedrock_is_told_the_same_of_thinking_and_tools(model):
 @pytest.mark.parametrize("model", ["claude-opus-4-7", "claude-sonnet-5"])
 @pytest.mark.parametrize("said", [{"temperature": 1}, {"top_p": 1.0}, {"temperature": 0.3}])
 def test_a_model_without_sampling_is_told_of_alike_by_both_services(model, said):
-    _, here = encode_options(Options(**said), model=model)
-    fields, there = encode_for_bedrock(Options(**said), model=f"us.anthropic.{model}")
+    _, here = encode_options(RequestOptions(**said), model=model)
+    fields, there = encode_for_bedrock(RequestOptions(**said), model=f"us.anthropic.{model}")
     assert fields == {}
     assert [(notice.code, notice.path) for notice in here] == [
         (notice.code, notice.path) for notice in there

@@ -12,7 +12,7 @@ from cllm.core.conversation import (
     Branch,
     ContextCommandRecord,
     ContextRecord,
-    Conversation,
+    StoredConversation,
     SystemRecord,
     Turn,
     TurnFailure,
@@ -62,9 +62,9 @@ def turn(turn_id: str, *texts: str, **fields: Any) -> Turn:
     return Turn(id=turn_id, **(given | fields))
 
 
-def conversation(*turns: Turn, **fields: Any) -> Conversation:
+def conversation(*turns: Turn, **fields: Any) -> StoredConversation:
     given: dict[str, Any] = {"created_at": NOW, "updated_at": NOW, "model": "m", "turns": turns}
-    return Conversation(id="demo", **(given | fields))
+    return StoredConversation(id="demo", **(given | fields))
 
 
 def old_file(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -630,13 +630,13 @@ def turns(draw: st.DrawFn, number: int) -> Turn:
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> Conversation:
+def conversations(draw: st.DrawFn) -> StoredConversation:
     count = draw(st.integers(0, 4))
     commands = st.builds(
         ContextCommandRecord, name=TEXTS, command=TEXTS, state=TEXTS, exit_code=st.none()
     )
     prompt = st.builds(plain_message, st.just("system"), TEXTS)
-    return Conversation(
+    return StoredConversation(
         id="demo",
         created_at=draw(TIMES),
         updated_at=draw(TIMES),
@@ -671,7 +671,7 @@ def conversations(draw: st.DrawFn) -> Conversation:
 
 @settings(max_examples=50, deadline=None)
 @given(conversations())
-def test_what_is_written_is_what_is_read(said: Conversation):
+def test_what_is_written_is_what_is_read(said: StoredConversation):
     data = encode_conversation(said)
     stored = decode(data)
     assert stored.conversation == said
@@ -687,7 +687,9 @@ def test_what_is_written_is_what_is_read(said: Conversation):
 
 @settings(max_examples=50, deadline=None)
 @given(conversations(), st.data())
-def test_whatever_is_done_to_the_messages_the_file_wins(said: Conversation, data: st.DataObject):
+def test_whatever_is_done_to_the_messages_the_file_wins(
+    said: StoredConversation, data: st.DataObject
+):
     document = json.loads(encode_conversation(said))
     listed = document["messages"]
     kept = data.draw(st.lists(st.sampled_from(range(len(listed))), max_size=6)) if listed else []

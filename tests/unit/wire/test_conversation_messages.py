@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conversations import messages
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.wire.conversation_file.codec import (
     decode_conversation,
@@ -33,20 +33,20 @@ def result(call_id: str, content: Any = "ok") -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": call_id, "content": content}
 
 
-def conversation(*turns: tuple[Message, ...], system: Message | None = None) -> Conversation:
+def conversation(*turns: tuple[Message, ...], system: Message | None = None) -> StoredConversation:
     made = tuple(
         Turn(id=f"t{at}", place=f"t{at}", state="complete", messages=given, started_at=NOW)
         for at, given in enumerate(turns)
     )
-    return Conversation(id="demo", created_at=NOW, updated_at=NOW, turns=made, system=system)
+    return StoredConversation(id="demo", created_at=NOW, updated_at=NOW, turns=made, system=system)
 
 
-def written(kept: Conversation) -> dict[str, Any]:
+def written(kept: StoredConversation) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(encode_conversation(kept))
     return document
 
 
-def read(document: dict[str, Any]) -> Conversation:
+def read(document: dict[str, Any]) -> StoredConversation:
     data = msgspec.json.encode(document)
     known: dict[str, Any] = {"conversation_id": "demo", "path": "demo.json", "modified_at": NOW}
     decoded = decode_conversation(data, **known).conversation
@@ -268,13 +268,13 @@ KEPT = st.lists(st.lists(messages(), min_size=1, max_size=5).map(tuple), max_siz
 
 @settings(max_examples=100, deadline=None)
 @given(KEPT)
-def test_what_is_written_is_what_is_read_in_every_dialect(kept: Conversation):
+def test_what_is_written_is_what_is_read_in_every_dialect(kept: StoredConversation):
     assert read(written(kept)) == kept
 
 
 @settings(max_examples=100, deadline=None)
 @given(KEPT, st.data())
-def test_an_edit_anywhere_is_what_is_read(kept: Conversation, data: st.DataObject):
+def test_an_edit_anywhere_is_what_is_read(kept: StoredConversation, data: st.DataObject):
     document = written(kept)
     forms = document["messages"]
     if not forms:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.wire.test_conversation_json import conversation, conversations, turn
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.wire.conversation_file.codec import encode_conversation
@@ -25,7 +25,7 @@ def parts(one: Turn, length: int) -> Iterator[tuple[Message, ...]]:
     return (one.messages[start : start + length] for start in starts)
 
 
-def in_pieces(whole: Conversation, length: int) -> Iterator[bytes]:
+def in_pieces(whole: StoredConversation, length: int) -> Iterator[bytes]:
     writer = FileWriter(
         msgspec.structs.replace(
             whole,
@@ -53,7 +53,7 @@ def in_pieces(whole: Conversation, length: int) -> Iterator[bytes]:
 
 @settings(max_examples=100, deadline=None)
 @given(conversations(), st.integers(1, 4))
-def test_the_pieces_together_are_the_file(whole: Conversation, length: int):
+def test_the_pieces_together_are_the_file(whole: StoredConversation, length: int):
     assert b"".join(in_pieces(whole, length)) == encode_conversation(whole)
 
 

@@ -16,7 +16,7 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.errors import MalformedError
-from cllm.wire.litellm import StreamDecoder, decode_answer, encode_request
+from cllm.wire.litellm import LitellmStreamDecoder, decode_answer, encode_request
 
 SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 REDACTED = {"type": "redacted_thinking", "data": "eHg="}
@@ -28,7 +28,7 @@ def chunk(finish: str | None = None, usage: Any = None, **delta: Any) -> bytes:
 
 
 def stream(*chunks: bytes) -> tuple[list[ReplyEvent], ReplyFinished | None]:
-    decoder = StreamDecoder()
+    decoder = LitellmStreamDecoder()
     events = [event for data in chunks for event in decoder.decode(data)]
     return events, decoder.finish()
 

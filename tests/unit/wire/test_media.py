@@ -5,7 +5,7 @@ import pytest
 from cllm.core.message import Document, Image, Message, Text, ToolResult, plain_message
 from cllm.core.prompt import Prompt
 from cllm.wire.media import asked_about, first_media, in_words, media_in
-from cllm.wire.messages import Spoken, unmended
+from cllm.wire.messages import OutgoingMessage, no_repair
 from cllm.wire.openai.parts import encode_parts
 
 IMAGE = Image(media_type="image/png", data="iVBORw==")
@@ -73,10 +73,10 @@ def test_what_a_tool_shows_is_not_asked_about():
 
 
 def test_a_history_in_words_names_its_media_and_says_so():
-    said = Spoken(role="user", parts=(Text(text="Look."), IMAGE), place=0)
-    words = Spoken(role="assistant", parts=(Text(text="I see."),), place=1)
-    result = Spoken(role="tool", parts=(ToolResult(call_id="1", content=(PDF,)),), place=2)
-    mended = in_words(unmended)((said, words, result))
+    said = OutgoingMessage(role="user", parts=(Text(text="Look."), IMAGE), place=0)
+    words = OutgoingMessage(role="assistant", parts=(Text(text="I see."),), place=1)
+    result = OutgoingMessage(role="tool", parts=(ToolResult(call_id="1", content=(PDF,)),), place=2)
+    mended = in_words(no_repair)((said, words, result))
 
     assert mended.messages[0].parts[1] == Text(text="(an image, which this model cannot see)")
     assert mended.messages[1] is words
@@ -87,6 +87,6 @@ def test_a_history_in_words_names_its_media_and_says_so():
 
 
 def test_a_history_of_words_stays_as_it_is():
-    words = Spoken(role="user", parts=(Text(text="Hello"),))
+    words = OutgoingMessage(role="user", parts=(Text(text="Hello"),))
 
-    assert in_words(unmended)((words,)) == unmended((words,))
+    assert in_words(no_repair)((words,)) == no_repair((words,))

@@ -34,7 +34,7 @@ def test_in_a_message_of_anthropic_s(block):
     with pytest.raises(MalformedError):
         anthropic_decoder.decode_answer(body)
     with pytest.raises(MalformedError):
-        anthropic_decoder.StreamDecoder().decode("", start)
+        anthropic_decoder.AnthropicStreamDecoder().decode("", start)
 
 
 @pytest.mark.parametrize("item", ITEMS)
@@ -47,7 +47,7 @@ def test_in_a_response(item):
         responses_decoder.decode_answer(body)
     for event in (done, end):
         with pytest.raises(MalformedError):
-            responses_decoder.StreamDecoder().decode(event)
+            responses_decoder.ResponsesStreamDecoder().decode(event)
 
 
 @pytest.mark.parametrize("block", CONVERSE_BLOCKS)
@@ -66,7 +66,7 @@ def test_in_a_chat_completion(field):
 
 
 def test_in_the_head_of_a_streamed_chat_completion():
-    decoder = openai_decoder.StreamDecoder()
+    decoder = openai_decoder.OpenAIStreamDecoder()
     decoder.decode(b'{"id":"\xff","choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}')
 
     with pytest.raises(MalformedError):

@@ -10,7 +10,7 @@ import pytest
 from tests.notice_codes import codes_in, notice_codes
 
 from cllm.core.notice import Notice
-from cllm.wire.messages import Notes
+from cllm.wire.messages import NoticeMerger
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "notices.md"
@@ -47,7 +47,7 @@ def test_a_code_says_what_became_of_something_in_one_order_of_words():
 
 class TestNotes:
     def test_the_same_thing_in_several_places_is_one_notice(self):
-        notes = Notes({"why": ("part_left_out", "It was left out.")})
+        notes = NoticeMerger({"why": ("part_left_out", "It was left out.")})
         notes.tell("why", "messages[1]")
         notes.tell("why", "messages[4]")
         notes.add("part_left_out", "system", "Another was left out.")
@@ -57,17 +57,17 @@ class TestNotes:
         )
 
     def test_the_same_sentence_about_another_thing_is_another_notice(self):
-        notes = Notes({"field": ("field_left_out", "There is no such field.")})
+        notes = NoticeMerger({"field": ("field_left_out", "There is no such field.")})
         notes.tell("field", "a", subject="a")
         notes.tell("field", "b", subject="b")
         assert [notice.path for notice in notes.notices()] == ["a", "b"]
 
     def test_a_reason_without_a_sentence_is_a_mistake_of_ours(self):
         with pytest.raises(KeyError):
-            Notes().tell("why", "messages[0]")
+            NoticeMerger().tell("why", "messages[0]")
 
     def test_notices_of_others_are_taken_as_they_are(self):
-        notes = Notes()
+        notes = NoticeMerger()
         notice = Notice(code="a", path="p", message="m")
         notes.extend([notice])
         assert notes.notices() == (notice,)

@@ -33,10 +33,10 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.errors import ProviderSaidError
+from cllm.wire.errors import ReportedError
 from cllm.wire.openai.parts import decode_parts
-from cllm.wire.openai.response_decoder import StreamDecoder, decode_answer
-from cllm.wire.openai.response_encoder import FINISH_REASONS, StreamEncoder, encode_answer
+from cllm.wire.openai.response_decoder import OpenAIStreamDecoder, decode_answer
+from cllm.wire.openai.response_encoder import FINISH_REASONS, OpenAIStreamEncoder, encode_answer
 from cllm.wire.sse import SseDecoder
 
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)
@@ -49,8 +49,8 @@ def finished(stop_reason: StopReason = "end", usage: Usage | None = None) -> Rep
     )
 
 
-def encoder(**fields: Any) -> StreamEncoder:
-    return StreamEncoder(model="m", id="chatcmpl-1", created=7, **fields)
+def encoder(**fields: Any) -> OpenAIStreamEncoder:
+    return OpenAIStreamEncoder(model="m", id="chatcmpl-1", created=7, **fields)
 
 
 def datas(stream: bytes) -> list[bytes]:
@@ -252,11 +252,11 @@ class TestStream:
         }
         assert b"[DONE]" not in stream
         assert b'"finish_reason":"' not in stream
-        decoder = StreamDecoder()
+        decoder = OpenAIStreamDecoder()
         *before, error = datas(stream)
         for data in before:
             decoder.decode(data)
-        with pytest.raises(ProviderSaidError, match="overloaded"):
+        with pytest.raises(ReportedError, match="overloaded"):
             decoder.decode(error)
         assert decoder.finish() is None
 
@@ -270,7 +270,7 @@ class TestStream:
         st.sampled_from(["end", "length", "tool_calls", "content_filter"]),
     )
     def test_a_stream_reads_back_as_what_was_said(self, events, stop_reason):
-        decoder = StreamDecoder()
+        decoder = OpenAIStreamDecoder()
         back = [
             event
             for data in datas(encode(*events, finished(stop_reason, Usage(input=3, output=2))))

@@ -7,9 +7,9 @@ import pytest
 
 from cllm.core.message import Text
 from cllm.core.reply import Noticed, PartAdded, ReplyEvent, ReplyFinished, TextDelta
-from cllm.wire.anthropic.response_encoder import StreamEncoder as AnthropicEncoder
-from cllm.wire.openai.response_decoder import StreamDecoder, decode_answer
-from cllm.wire.openai.response_encoder import StreamEncoder, encode_reply
+from cllm.wire.anthropic.response_encoder import AnthropicStreamEncoder as AnthropicEncoder
+from cllm.wire.openai.response_decoder import OpenAIStreamDecoder, decode_answer
+from cllm.wire.openai.response_encoder import OpenAIStreamEncoder, encode_reply
 
 TOKEN = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
 CITED = {"type": "url_citation", "url_citation": {"url": "https://x.test", "title": "X"}}
@@ -62,7 +62,7 @@ def chunks(*, choices: int = 1) -> list[dict[str, Any]]:
 
 
 def streamed(sent: list[dict[str, Any]]) -> list[ReplyEvent]:
-    decoder = StreamDecoder()
+    decoder = OpenAIStreamDecoder()
     events = [event for chunk in sent for event in decoder.decode(json.dumps(chunk).encode())]
     finished = decoder.finish()
     assert finished is not None
@@ -70,7 +70,7 @@ def streamed(sent: list[dict[str, Any]]) -> list[ReplyEvent]:
 
 
 def shown(events: list[ReplyEvent]) -> list[dict[str, Any]]:
-    encoder = StreamEncoder(model="gpt-4o", id="c", created=7, include_usage=True)
+    encoder = OpenAIStreamEncoder(model="gpt-4o", id="c", created=7, include_usage=True)
     data = b"".join(encoder.encode(event) for event in events).decode()
     lines = [line.removeprefix("data: ") for line in data.split("\n\n") if line]
     assert lines.pop() == "[DONE]"

@@ -21,8 +21,8 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.convert import splice_request
-from cllm.wire.errors import MalformedError, ProviderSaidError
-from cllm.wire.openai.response_decoder import StreamDecoder, decode_answer, decode_error
+from cllm.wire.errors import MalformedError, ReportedError
+from cllm.wire.openai.response_decoder import OpenAIStreamDecoder, decode_answer, decode_error
 
 HELLO = plain_message("user", "Hello")
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -231,7 +231,7 @@ class TestWholeAnswer:
         choice = {"message": {"content": "Hi"}, "finish_reason": reason}
 
         assert finished(decode_answer(answer(choices=[choice]))).stop_reason == expected
-        decoder = StreamDecoder()
+        decoder = OpenAIStreamDecoder()
         decoder.decode(chunk({"content": "Hi"}, finish_reason=reason))
         decoder.decode(b"[DONE]")
         streamed = decoder.finish()
@@ -332,7 +332,7 @@ class TestWholeAnswer:
     def test_a_whole_answer_that_is_an_error_says_what_the_provider_said(self):
         body = encode({"error": {"message": "The model is overloaded.", "code": 529}})
 
-        with pytest.raises(ProviderSaidError) as caught:
+        with pytest.raises(ReportedError) as caught:
             decode_answer(body)
         assert caught.value.details.message == "The model is overloaded."
 
@@ -350,7 +350,7 @@ def call_piece(index: int | None, **fields: Any) -> bytes:
 
 
 def decode(*data: bytes) -> tuple[list[ReplyEvent], ReplyFinished | None]:
-    decoder = StreamDecoder()
+    decoder = OpenAIStreamDecoder()
     events = [event for piece in data for event in decoder.decode(piece)]
     return events, decoder.finish()
 
@@ -406,7 +406,7 @@ class TestStream:
         assert (last is not None) is is_whole
 
     def test_done_is_known_once_it_came(self):
-        decoder = StreamDecoder()
+        decoder = OpenAIStreamDecoder()
         decoder.decode(STOP)
         assert not decoder.done
         decoder.decode(DONE)
@@ -416,7 +416,7 @@ class TestStream:
         assert whole(chunk({"content": "Hi"}), DONE).stop_reason == "unknown"
 
     def test_what_was_said_before_a_cut_can_still_be_had(self):
-        decoder = StreamDecoder()
+        decoder = OpenAIStreamDecoder()
         decoder.decode(chunk({"content": "Hel"}))
 
         assert decoder.finish() is None
@@ -612,10 +612,10 @@ class TestStream:
         ],
     )
     def test_an_error_in_the_stream_is_the_provider_s_own(self, error, message, code):
-        decoder = StreamDecoder()
+        decoder = OpenAIStreamDecoder()
         decoder.decode(chunk({"content": "Hi"}))
 
-        with pytest.raises(ProviderSaidError, match=message) as caught:
+        with pytest.raises(ReportedError, match=message) as caught:
             decoder.decode(encode({"error": error}))
         assert caught.value.details.code == code
         assert decoder.finish() is None
@@ -643,7 +643,7 @@ class TestStream:
     )
     def test_what_is_not_a_chunk_is_malformed(self, data):
         with pytest.raises(MalformedError):
-            StreamDecoder().decode(data)
+            OpenAIStreamDecoder().decode(data)
 
 
 VALID = [
@@ -684,7 +684,7 @@ def mutated_values(draw: st.DrawFn) -> bytes:
 
 
 def decode_stream(data: bytes) -> None:
-    decoder = StreamDecoder()
+    decoder = OpenAIStreamDecoder()
     decoder.decode(data)
     decoder.message()
     decoder.finish()

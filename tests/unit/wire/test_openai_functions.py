@@ -9,7 +9,7 @@ from cllm.core.message import Message, Text, ToolCall, plain_message
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, TextDelta, ToolCallDelta
 from cllm.wire.openai.fields import FUNCTION_CALL, beside
 from cllm.wire.openai.functions import FunctionCalls, asks_with_functions
-from cllm.wire.openai.response_encoder import StreamEncoder, encode_answer, encode_reply
+from cllm.wire.openai.response_encoder import OpenAIStreamEncoder, encode_answer, encode_reply
 
 BEGUN = ToolCallDelta(index=0, id="toolu_1", name="find", arguments="")
 FINISHED = ReplyFinished(message=plain_message("assistant", ""), stop_reason="tool_calls")
@@ -19,7 +19,7 @@ CALL = ToolCall(id="toolu_1", name="find", arguments='{"a":1}')
 def told(*events: ReplyEvent) -> list[dict[str, Any]]:
     """The choices in the chunks of a stream."""
     calls = FunctionCalls()
-    encoder = StreamEncoder(model="m", id="x", created=7)
+    encoder = OpenAIStreamEncoder(model="m", id="x", created=7)
     sent = b"".join(encoder.encode(out) for event in events for out in calls.told(event))
     datas = sent.decode().replace("data: ", "").split("\n\n")
     return [json.loads(data)["choices"][0] for data in datas if data.startswith("{")]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cllm.core.message import Message
-from cllm.core.options import Options, Tool, ToolChoice
+from cllm.core.options import RequestOptions, Tool, ToolChoice
 from cllm.wire.errors import FieldError
 from cllm.wire.openai.functions import (
     restricted_to_allowed,
@@ -91,10 +91,10 @@ class TestMessages:
 
 
 class TestAllowedTools:
-    def options(self, **allowed: Any) -> Options:
+    def options(self, **allowed: Any) -> RequestOptions:
         tools = tuple(Tool(name=name, schema={}) for name in ("f", "g"))
         choice = {"type": "allowed_tools", "allowed_tools": allowed}
-        return Options(tools=tools, extra={"tool_choice": choice, "n": 2})
+        return RequestOptions(tools=tools, extra={"tool_choice": choice, "n": 2})
 
     def test_only_the_tools_of_the_choice_stay(self):
         allowed = [{"type": "function", "function": {"name": "g"}}, {"type": "odd"}]
@@ -109,5 +109,5 @@ class TestAllowedTools:
             restricted_to_allowed(self.options(**allowed))
 
     def test_another_choice_is_the_same(self):
-        options = Options(extra={"tool_choice": {"type": "custom"}})
+        options = RequestOptions(extra={"tool_choice": {"type": "custom"}})
         assert restricted_to_allowed(options) is options

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.shared.chat_model import ChatModel
 
-from cllm.core.options import Options, Reasoning
+from cllm.core.options import Reasoning, RequestOptions
 from cllm.wire.openai.models import ROWS, fit, knows_developer, reasoner
 from cllm.wire.openai.options import decode_options, encode_options, fit_parameters
 
@@ -72,7 +72,7 @@ def test_every_model_that_thinks_is_one_of_a_row():
     ],
 )
 def test_thinking_switched_off_is_the_least_a_model_takes(model, effort, told):
-    fields, notices = encode_options(Options(reasoning=OFF), model=model)
+    fields, notices = encode_options(RequestOptions(reasoning=OFF), model=model)
     assert fields.get("reasoning_effort") == effort
     assert codes(notices) == told
 
@@ -88,7 +88,7 @@ def test_thinking_switched_off_is_the_least_a_model_takes(model, effort, told):
     ],
 )
 def test_an_effort_that_a_model_does_not_take_becomes_the_nearest(model, asked, sent):
-    options = Options(reasoning=Reasoning(enabled=True, effort=asked))
+    options = RequestOptions(reasoning=Reasoning(enabled=True, effort=asked))
     fields, notices = encode_options(options, model=model)
     assert fields == {"reasoning_effort": sent}
     assert codes(notices) == ["effort_changed:reasoning_effort"]
@@ -134,7 +134,7 @@ def test_sampling_goes_with_an_effort_of_none_and_with_no_other():
 
 
 def test_a_temperature_stays_out_when_thinking_could_not_be_switched_off():
-    options = Options(reasoning=OFF, temperature=0.0)
+    options = RequestOptions(reasoning=OFF, temperature=0.0)
     fields, notices = encode_options(options, model="gpt-5")
     assert fields == {"reasoning_effort": "minimal"}
     assert codes(notices) == ["thinking_kept:reasoning_effort", "parameter_left_out:temperature"]

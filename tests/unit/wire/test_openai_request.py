@@ -27,14 +27,14 @@ from cllm.core.notice import Notice
 from cllm.core.options import (
     ForeignTool,
     JsonOutput,
-    Options,
     Reasoning,
+    RequestOptions,
     Tool,
     ToolChoice,
 )
 from cllm.wire.convert import encode_openai
 from cllm.wire.errors import FieldError, MalformedError, NotExpressibleError
-from cllm.wire.messages import Encoded, Spoken
+from cllm.wire.messages import EncodedRequest, OutgoingMessage
 from cllm.wire.openai.parts import decode_parts
 from cllm.wire.openai.request import decode_options, decode_request, encode_options, encode_request
 
@@ -51,12 +51,12 @@ CALL = ToolCall(id="c1", name="weather", arguments='{"city":"Bern"}')
 OTHER_CALL = ToolCall(id="c2", name="weather", arguments='{"city":"Basel"}')
 
 
-def user(*parts: AnyPart) -> Spoken:
-    return Spoken(role="user", parts=parts)
+def user(*parts: AnyPart) -> OutgoingMessage:
+    return OutgoingMessage(role="user", parts=parts)
 
 
-def assistant(*parts: AnyPart) -> Spoken:
-    return Spoken(role="assistant", parts=parts)
+def assistant(*parts: AnyPart) -> OutgoingMessage:
+    return OutgoingMessage(role="assistant", parts=parts)
 
 
 def result(call_id: str, *content: Any, **fields: Any) -> ToolResult:
@@ -64,13 +64,13 @@ def result(call_id: str, *content: Any, **fields: Any) -> ToolResult:
     return ToolResult(call_id=call_id, content=texts, **fields)
 
 
-def encode(*messages: Spoken, **fields: Any) -> Encoded:
+def encode(*messages: OutgoingMessage, **fields: Any) -> EncodedRequest:
     given = {"model": "gpt-4o", "system": None, "parameters": {}, "stream": False, **fields}
     placed = [msgspec.structs.replace(said, place=n) for n, said in enumerate(messages)]
     return encode_request(messages=placed, **given)
 
 
-def sent(*messages: Spoken, **fields: Any) -> list[dict[str, Any]]:
+def sent(*messages: OutgoingMessage, **fields: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(encode(*messages, **fields).body)["messages"]
     return found
 
@@ -80,11 +80,11 @@ def codes(notices: tuple[Notice, ...]) -> list[str]:
 
 
 def asked(model: str = "gpt-4o", **options: Any) -> dict[str, Any]:
-    return encode_options(Options(**options), model=model)[0]
+    return encode_options(RequestOptions(**options), model=model)[0]
 
 
 def noticed(model: str = "gpt-4o", **options: Any) -> tuple[Notice, ...]:
-    return encode_options(Options(**options), model=model)[1]
+    return encode_options(RequestOptions(**options), model=model)[1]
 
 
 @st.composite
@@ -101,7 +101,7 @@ def tools(draw: st.DrawFn) -> Tool | ForeignTool:
 
 
 @st.composite
-def all_options(draw: st.DrawFn) -> Options:
+def all_options(draw: st.DrawFn) -> RequestOptions:
     """Everything that OpenAI can be asked for."""
     efforts = st.sampled_from(["minimal", "low", "high", None])
     effort = draw(efforts)
@@ -111,7 +111,7 @@ def all_options(draw: st.DrawFn) -> Options:
         dialect="openai",
         raw={"reasoning_effort": effort or "none"},
     )
-    return Options(
+    return RequestOptions(
         max_tokens=draw(st.none() | st.integers(0, 10**6)),
         temperature=draw(st.none() | st.floats(0, 2)),
         top_p=draw(st.none() | st.floats(0, 1)),
@@ -261,11 +261,11 @@ class TestOptions:
         tool = ForeignTool(dialect="anthropic", name="web_search", raw={"type": "web_search_1"})
 
         with pytest.raises(NotExpressibleError, match=r"tools\[1\].*web_search"):
-            encode_options(Options(tools=(WEATHER, tool)), model="m")
+            encode_options(RequestOptions(tools=(WEATHER, tool)), model="m")
 
     def test_cache_marks_and_unnamed_fields_of_tools_are_left_out_and_said(self):
         tool = Tool(name="f", cache=CacheMark(), extra={"defer_loading": True})
-        parameters, notices = encode_options(Options(tools=(tool, tool)), model="m")
+        parameters, notices = encode_options(RequestOptions(tools=(tool, tool)), model="m")
 
         assert "cache" not in json.dumps(parameters)
         assert "defer_loading" not in json.dumps(parameters)
@@ -318,7 +318,7 @@ class TestOptions:
     def test_plain_text_is_no_wish_and_an_unknown_form_goes_through(self):
         grammar = {"type": "grammar", "grammar": "x"}
 
-        assert decode_options({"response_format": {"type": "text"}}) == Options()
+        assert decode_options({"response_format": {"type": "text"}}) == RequestOptions()
         assert asked(extra={"response_format": grammar}) == {"response_format": grammar}
         assert decode_options({"response_format": grammar}).extra == {"response_format": grammar}
 
@@ -359,7 +359,9 @@ class TestOptions:
 
     def test_what_openai_has_no_word_for_is_named(self):
         parameters, notices = encode_options(
-            Options(top_k=5, extra={"thinking": {}, "service_tier": "standard_only", "n": 2}),
+            RequestOptions(
+                top_k=5, extra={"thinking": {}, "service_tier": "standard_only", "n": 2}
+            ),
             model="m",
         )
 
@@ -493,7 +495,7 @@ class TestToolResults:
         raw = msgspec.json.encode({"role": "tool", "tool_call_id": long, "content": "b"})
         call, answer = sent(
             assistant(ToolCall(id=long, name="f", arguments="{}")),
-            Spoken(role="tool", parts=(result(long, "b"),), raw=raw),
+            OutgoingMessage(role="tool", parts=(result(long, "b"),), raw=raw),
         )
 
         assert call["tool_calls"][0]["id"] == answer["tool_call_id"] != long
@@ -502,7 +504,9 @@ class TestToolResults:
         long = "x" * 41
         call = ToolCall(id=long, name="f", arguments="{}")
         raw = b'{"role":"assistant","content":null,"tool_calls":[]}'
-        messages = sent(Spoken(role="assistant", parts=(call,), raw=raw), user(result(long, "b")))
+        messages = sent(
+            OutgoingMessage(role="assistant", parts=(call,), raw=raw), user(result(long, "b"))
+        )
 
         assert messages[1]["tool_call_id"] == long
 
@@ -645,7 +649,7 @@ class TestMessages:
 
     def test_a_system_message_among_the_messages_keeps_its_place(self):
         messages = sent(
-            user(Text(text="Hi")), Spoken(role="system", parts=(Text(text="Be brief."),))
+            user(Text(text="Hi")), OutgoingMessage(role="system", parts=(Text(text="Be brief."),))
         )
 
         assert messages[1] == {"role": "system", "content": "Be brief."}
@@ -660,7 +664,7 @@ class TestMessages:
         parts: list[Any] = [(), (ToolCall(id="a", name="f", arguments=""),), (result("a", "ok"),)]
         body = encode(
             *(
-                Spoken(role=role, parts=part, raw=raw)
+                OutgoingMessage(role=role, parts=part, raw=raw)
                 for role, part, raw in zip(roles, parts, raws, strict=True)
             )
         ).body

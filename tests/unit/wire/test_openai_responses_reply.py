@@ -27,9 +27,9 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.errors import MalformedError, ProviderSaidError
+from cllm.wire.errors import MalformedError, ReportedError
 from cllm.wire.responses.parts import decode_parts
-from cllm.wire.responses.response_decoder import StreamDecoder, decode_answer
+from cllm.wire.responses.response_decoder import ResponsesStreamDecoder, decode_answer
 
 LINK = {"type": "url_citation", "url": "https://x", "title": "X", "start_index": 0, "end_index": 1}
 
@@ -39,7 +39,7 @@ def whole(answer: dict[str, Any]) -> list[ReplyEvent]:
 
 
 def streamed(sent: list[dict[str, Any]]) -> list[ReplyEvent]:
-    decoder = StreamDecoder()
+    decoder = ResponsesStreamDecoder()
     heard = [event for one in sent for event in decoder.decode(json.dumps(one).encode())]
     finished = decoder.finish()
     return [*heard, *([] if finished is None else [finished])]
@@ -139,7 +139,7 @@ class TestAnAnswer:
 def test_a_call_is_told_under_the_name_that_the_client_knows(repeated):
     answer = response(called("c", "my_tool_1", '{"name":"my_tool_1"}'), said("Hi"))
     names = {"my_tool_1": "my.tool"}
-    decoder = StreamDecoder(names=names)
+    decoder = ResponsesStreamDecoder(names=names)
     sent = events(answer)
     if not repeated:
         sent[-1]["response"] = answer | {"output": []}
@@ -223,7 +223,7 @@ class TestHowItEnded:
     def test_an_answer_that_failed_is_an_error_with_a_status(self, way, code, status):
         answer = response(said("H"), status="failed", error={"code": code, "message": "Sorry."})
 
-        with pytest.raises(ProviderSaidError) as caught:
+        with pytest.raises(ReportedError) as caught:
             whole(answer) if way == "whole" else streamed(events(answer))
 
         assert caught.value.details.status == status
@@ -257,7 +257,7 @@ class TestStream:
     def test_with_an_error_in_it_is_that_error(self, error):
         sent = [*events(response(said("Hello")))[:6], error | {"sequence_number": 6}]
 
-        with pytest.raises(ProviderSaidError, match="Oh") as caught:
+        with pytest.raises(ReportedError, match="Oh") as caught:
             streamed(sent)
 
         assert caught.value.details.code == "server_error"
@@ -308,7 +308,7 @@ class TestStream:
     )
     def test_of_garbage_is_refused(self, data):
         with pytest.raises(MalformedError):
-            StreamDecoder().decode(data)
+            ResponsesStreamDecoder().decode(data)
 
     def test_open_reasoning_is_told_once(self):
         item = thought("Short.") | {"content": [{"type": "reasoning_text", "text": "Long."}]}
@@ -333,7 +333,7 @@ class TestWholeAnswer:
 
     @pytest.mark.parametrize("status", ["in_progress", "queued", "cancelled", ""])
     def test_that_is_not_over_is_not_finished(self, status):
-        with pytest.raises(ProviderSaidError):
+        with pytest.raises(ReportedError):
             whole({"status": status, "output": []})
 
 

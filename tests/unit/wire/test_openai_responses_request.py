@@ -23,11 +23,11 @@ from cllm.core.message import (
     Unknown,
     plain_message,
 )
-from cllm.core.options import ForeignTool, JsonOutput, Options, Reasoning, Tool, ToolChoice
+from cllm.core.options import ForeignTool, JsonOutput, Reasoning, RequestOptions, Tool, ToolChoice
 from cllm.core.prompt import Prompt
 from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai, encode_responses
 from cllm.wire.errors import FieldError, NotExpressibleError
-from cllm.wire.messages import Encoded, Spoken
+from cllm.wire.messages import EncodedRequest, OutgoingMessage
 from cllm.wire.openai import options as openai_options
 from cllm.wire.reasoning import TAKES_NONE
 from cllm.wire.responses.parts import decode_parts, encode_parts
@@ -37,7 +37,7 @@ from cllm.wire.responses.request import (
     encode_options,
     encode_request,
 )
-from cllm.wire.responses.response_encoder import Heading, encode_answer
+from cllm.wire.responses.response_encoder import ResponseFields, encode_answer
 
 MODEL = "gpt-5-codex"
 SEALED = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "X"}
@@ -52,18 +52,18 @@ SAID = {
 }
 
 
-def spoken(role: Role, *parts: AnyPart) -> Spoken:
-    return Spoken(role=role, parts=parts)
+def spoken(role: Role, *parts: AnyPart) -> OutgoingMessage:
+    return OutgoingMessage(role=role, parts=parts)
 
 
-def own(*items: Any, role: Role = "assistant") -> Spoken:
+def own(*items: Any, role: Role = "assistant") -> OutgoingMessage:
     raw = json.dumps({"role": role, "content": items}, separators=(",", ":")).encode()
     message = Message(role=role, raw=raw, dialect="responses")
-    return Spoken(role=role, parts=decode_parts(message), raw=raw)
+    return OutgoingMessage(role=role, parts=decode_parts(message), raw=raw)
 
 
 def request(
-    *messages: Spoken, model: str = MODEL, stream: bool = False, **fields: Any
+    *messages: OutgoingMessage, model: str = MODEL, stream: bool = False, **fields: Any
 ) -> tuple[dict[str, Any], list[str]]:
     """The body, and the codes of what could not be said in it."""
     given: dict[str, Any] = {"system": None, "parameters": {}} | fields
@@ -373,7 +373,7 @@ EXTRAS = st.fixed_dictionaries(
     },
 )
 OPTIONS = st.builds(
-    Options,
+    RequestOptions,
     max_tokens=st.none() | st.integers(16, 9999),
     tools=TOOLS,
     tool_choice=st.none() | CHOICES,
@@ -396,7 +396,7 @@ class TestOptions:
 
     @pytest.mark.parametrize("value", [0, 0.0, 1.5])
     def test_sampling_is_asked_for_also_where_it_is_nought(self, value):
-        options = Options(temperature=value, top_p=0)
+        options = RequestOptions(temperature=value, top_p=0)
 
         parameters, _ = encode_options(options, model="gpt-4.1")
 
@@ -404,7 +404,7 @@ class TestOptions:
 
     def test_everything_stands_where_this_api_has_it(self):
         parameters, notices = encode_options(
-            Options(
+            RequestOptions(
                 max_tokens=100,
                 tools=(Tool(name="f", description="d", schema={"type": "object"}, strict=True),),
                 tool_choice=ToolChoice(kind="tool", name="f"),
@@ -447,18 +447,20 @@ class TestOptions:
         assert notices == ()
 
     def test_probabilities_are_asked_for_as_something_to_include(self):
-        parameters, _ = encode_options(Options(extra={"logprobs": True}), model="gpt-4.1")
+        parameters, _ = encode_options(RequestOptions(extra={"logprobs": True}), model="gpt-4.1")
 
         assert parameters == {"include": ["message.output_text.logprobs"]}
 
     def test_a_tool_that_nobody_called_strict_is_not_made_strict(self):
-        parameters, _ = encode_options(Options(tools=(Tool(name="f"),)), model=MODEL)
+        parameters, _ = encode_options(RequestOptions(tools=(Tool(name="f"),)), model=MODEL)
 
         assert parameters["tools"][0]["strict"] is False
 
     def test_what_this_api_cannot_be_asked_for_is_named(self):
         parameters, notices = encode_options(
-            Options(max_tokens=5, stop=("X",), seed=0, top_k=4, extra={"n": 2, "thinking": {}}),
+            RequestOptions(
+                max_tokens=5, stop=("X",), seed=0, top_k=4, extra={"n": 2, "thinking": {}}
+            ),
             model="gpt-4.1",
         )
 
@@ -641,7 +643,7 @@ class TestReadingARequest:
             decode_request(sent)
 
 
-def ask_anthropic(prompt: Prompt) -> Encoded:
+def ask_anthropic(prompt: Prompt) -> EncodedRequest:
     return encode_anthropic(prompt, default_max_tokens=100)
 
 
@@ -733,7 +735,7 @@ class TestBetweenProtocols:
     def test_what_claude_thought_goes_back_to_claude_and_to_nobody_else(self):
         """A client of this API that talks to Claude sends Claude's thinking as reasoning items."""
         parts: list[AnyPart] = [Thinking(text="Hm.", signature="signed"), Text(text="Hi")]
-        heading = Heading(id="resp_1", model="claude", created=7)
+        heading = ResponseFields(id="resp_1", model="claude", created=7)
         answer = encode_answer(parts, stop_reason="end", usage=None, heading=heading)
         output = json.loads(answer)["output"]
         said = [{"role": "user", "content": "?"}, *output, {"role": "user", "content": "!"}]

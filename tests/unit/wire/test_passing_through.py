@@ -8,10 +8,10 @@ import pytest
 
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
-from cllm.providers.history import mending_for
+from cllm.providers.history import repair_for
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai, encode_responses
-from cllm.wire.messages import Encoded
+from cllm.wire.messages import EncodedRequest
 from cllm.wire.openai import request as openai_request
 from cllm.wire.reasoning import TAKES_NONE, TAKES_REASONING
 from cllm.wire.responses import request as responses_request
@@ -79,8 +79,8 @@ def read(dialect: str, body: bytes) -> Prompt:
     return prompt
 
 
-def encoded(prompt: Prompt, dialect: Any) -> Encoded:
-    mend = mending_for(dialect, prompt.model, provider="x")
+def encoded(prompt: Prompt, dialect: Any) -> EncodedRequest:
+    mend = repair_for(dialect, prompt.model, provider="x")
     if dialect == "openai":
         return encode_openai(prompt, mend=mend)
     return encode_anthropic(prompt, default_max_tokens=9, mend=mend)
@@ -194,7 +194,7 @@ def test_a_body_with_reasoning_goes_as_its_own_bytes_to_a_server_that_takes_it(f
     said = {"role": "assistant", "content": "Hi", field: "hm"}
     body = written({**OPENAI, "messages": [OPENAI["messages"][1], said, OPENAI["messages"][1]]})
 
-    assert encode_openai(read("openai", body)) == Encoded(body=body)
+    assert encode_openai(read("openai", body)) == EncodedRequest(body=body)
 
 
 def test_renaming_a_field_of_reasoning_changes_no_parameter():
@@ -281,7 +281,7 @@ def test_what_another_model_thought_is_left_out_and_the_rest_kept(dialect, model
         messages=history,
         foreign=frozenset({1}),
     )
-    made = encode(prompt, mending_for(dialect, model, provider="x"))
+    made = encode(prompt, repair_for(dialect, model, provider="x"))
 
     assert b'"one"' not in made.body
     assert b'"two"' in made.body
@@ -293,7 +293,7 @@ def test_what_another_model_thought_is_left_out_and_the_rest_kept(dialect, model
 def test_what_two_other_models_thought_is_one_notice(dialect, model, encode):
     history = (HELLO, thinking(), HELLO, thinking(), HELLO)
     prompt = Prompt(model=model, messages=history, foreign=frozenset({1, 3}))
-    made = encode(prompt, mending_for(dialect, model, provider="x"))
+    made = encode(prompt, repair_for(dialect, model, provider="x"))
 
     assert b"hm" not in made.body
     assert [notice.code for notice in made.notices] == ["thinking_left_out"]
@@ -306,7 +306,7 @@ def test_a_message_of_another_model_s_thinking_alone_is_no_message(dialect, mode
     raw = json.dumps({"role": "assistant", "content": [block]}).encode()
     alone = Message(role="assistant", raw=raw, dialect="anthropic")
     prompt = Prompt(model=model, messages=(HELLO, alone, HELLO), foreign=frozenset({1}))
-    made = encode(prompt, mending_for(dialect, model, provider="x"))
+    made = encode(prompt, repair_for(dialect, model, provider="x"))
 
     assert [message["role"] for message in json.loads(made.body)["messages"]] == ["user"]
 
@@ -319,7 +319,7 @@ def test_a_foreign_message_without_thinking_keeps_its_bytes():
     assert encoded(prompt, "anthropic").body == written(ANTHROPIC)
 
 
-MEND = mending_for("openai", "gpt-5", provider="x")
+MEND = repair_for("openai", "gpt-5", provider="x")
 SAID_HELLO = {"role": "user", "content": "Hello"}
 RESPONSES: dict[str, Any] = {
     "model": "gpt-5",
@@ -415,7 +415,7 @@ def test_a_message_that_has_to_be_rewritten_keeps_its_name_or_says_that_it_does_
         {"role": "user", "content": "Hello?", "name": "bob"},
     ]
     prompt = read("openai", written({"model": "m", "messages": messages}))
-    mend = mending_for("openai", "m", provider="test", profile="strict")
+    mend = repair_for("openai", "m", provider="test", profile="strict")
     sent = encode_openai(prompt, mend=mend, takes_texts_as_they_are=False)
 
     assert [notice.path for notice in sent.notices] == ["messages[1]", "messages[0].name"]

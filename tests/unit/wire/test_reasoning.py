@@ -17,7 +17,7 @@ from cllm.wire.reasoning import (
     TAKES_REASONING,
     TAKES_REASONING_CONTENT,
     TAKES_THINKING_BLOCKS,
-    Fitted,
+    FittedReasoning,
     ReasoningRule,
     StreamedDetails,
     StreamedThinking,
@@ -60,7 +60,7 @@ def fitted(rule: ReasoningRule, *, is_foreign: bool = False, **fields: Any) -> d
 def test_a_message_without_reasoning_stays_the_same_bytes(rule, fields):
     raw = written(**fields)
 
-    assert fit_reasoning(raw, rule) == Fitted(raw)
+    assert fit_reasoning(raw, rule) == FittedReasoning(raw)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_message_without_reasoning_stays_the_same_bytes(rule, fields):
 def test_what_a_server_takes_stays_the_same_bytes(rule, fields):
     raw = written(**fields)
 
-    assert fit_reasoning(raw, rule) == Fitted(raw)
+    assert fit_reasoning(raw, rule) == FittedReasoning(raw)
 
 
 def test_the_rest_of_a_message_keeps_its_bytes_when_its_reasoning_is_moved():
@@ -174,7 +174,7 @@ def test_a_block_that_another_model_signed_is_not_sent_and_its_text_is(rule):
     assert found.lost == "content"
     assert b"c2ln" not in found.raw
     assert b'"hm"' in found.raw
-    assert fit_reasoning(raw, rule) == Fitted(raw)
+    assert fit_reasoning(raw, rule) == FittedReasoning(raw)
 
 
 @pytest.mark.parametrize("rule", [TAKES_DETAILS, AS_SENT])
@@ -184,7 +184,7 @@ def test_blocks_that_claude_signed_go_to_no_server_that_does_not_know_them(rule,
 
     assert fit_reasoning(raw, rule).lost == "reasoning_details"
     assert b"eA==" not in fit_reasoning(raw, rule).raw
-    assert fit_reasoning(raw, replace(rule, signed_blocks=True)) == Fitted(raw)
+    assert fit_reasoning(raw, replace(rule, signed_blocks=True)) == FittedReasoning(raw)
 
 
 @pytest.mark.parametrize(

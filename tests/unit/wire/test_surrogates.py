@@ -11,13 +11,13 @@ from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.errors import MalformedError
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.responses import response_decoder as responses_decoder
-from cllm.wire.sse import HalfCharacters
+from cllm.wire.sse import SurrogateJoiner
 
 WORDS = st.text(st.sampled_from('a"\\/u d8😀🐈é\n\ufffd'), max_size=12)
 
 
 def said(*events: bytes) -> str:
-    halves = HalfCharacters()
+    halves = SurrogateJoiner()
     whole = (halves.mend(event) or event for event in events)
     return "".join(json.loads(event)["text"] for event in whole)
 
@@ -41,13 +41,13 @@ def test_a_text_cut_at_any_unit_is_the_same_text(text, data):
 
 @given(st.lists(st.text(st.sampled_from('a"\\\ud83d\ude00'), max_size=5), max_size=4))
 def test_what_is_mended_holds_no_half_any_more(texts):
-    halves = HalfCharacters()
+    halves = SurrogateJoiner()
     for text in texts:
         event = json.dumps({"text": text}).encode()
         mended = halves.mend(event) or event
 
         json.loads(mended)["text"].encode()
-        assert HalfCharacters().mend(mended) is None
+        assert SurrogateJoiner().mend(mended) is None
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_a_half_is_joined_only_where_the_other_follows(events, text):
 
 
 def test_data_without_a_half_is_left_to_whoever_could_not_read_it():
-    assert HalfCharacters().mend(b'{"text":"\xff') is None
-    assert HalfCharacters().mend(rb'{"text":"\ud83d\ude00"') is None
+    assert SurrogateJoiner().mend(b'{"text":"\xff') is None
+    assert SurrogateJoiner().mend(rb'{"text":"\ud83d\ude00"') is None
 
 
 def in_two(before: bytes, after: bytes) -> tuple[bytes, bytes]:
@@ -77,7 +77,7 @@ def in_two(before: bytes, after: bytes) -> tuple[bytes, bytes]:
 class TestDecoders:
     def test_arguments_of_a_call_to_openai_are_put_together(self):
         head = b'{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"'
-        decoder = openai_decoder.StreamDecoder()
+        decoder = openai_decoder.OpenAIStreamDecoder()
 
         events = [e for data in in_two(head, b'"}}]}}]}') for e in decoder.decode(data)]
 
@@ -87,7 +87,7 @@ class TestDecoders:
         assert call["function"]["arguments"] == "a😀b"
 
     def test_a_text_of_anthropic_s_is_kept_whole(self):
-        decoder = anthropic_decoder.StreamDecoder()
+        decoder = anthropic_decoder.AnthropicStreamDecoder()
         block = (
             b'{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
         )
@@ -100,7 +100,7 @@ class TestDecoders:
         assert decoder.message().text == "a😀b"
 
     def test_a_text_of_the_responses_api_is_put_together(self):
-        decoder = responses_decoder.StreamDecoder()
+        decoder = responses_decoder.ResponsesStreamDecoder()
         head = b'{"type":"response.output_text.delta","output_index":0,"delta":"'
 
         events = [e for data in in_two(head, b'"}') for e in decoder.decode(data)]
@@ -110,6 +110,6 @@ class TestDecoders:
     @pytest.mark.parametrize("data", [rb'{"choices":[{"delta":{"content":"\ud83d"', b"\xff", b""])
     def test_what_is_broken_besides_is_still_malformed(self, data):
         with pytest.raises(MalformedError):
-            openai_decoder.StreamDecoder().decode(data)
+            openai_decoder.OpenAIStreamDecoder().decode(data)
         with pytest.raises(MalformedError):
-            anthropic_decoder.StreamDecoder().decode("", data)
+            anthropic_decoder.AnthropicStreamDecoder().decode("", data)

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conversations import messages
 
-from cllm.core.conversation import Conversation, SystemRecord, Turn, TurnState
+from cllm.core.conversation import StoredConversation, SystemRecord, Turn, TurnState
 from cllm.core.message import Message, plain_message
 from cllm.wire.conversation_file.transcript import (
     HTML_END,
-    Prose,
-    Speech,
+    CodeBlock,
+    TextBlock,
     Transcript,
-    Verbatim,
+    TranscriptMessage,
     begin_html,
     encode_markdown,
     transcript_of,
@@ -25,10 +25,10 @@ from cllm.wire.conversation_file.transcript import (
 NOW = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
 
 
-def conversation(*said: Message, state: TurnState = "complete", **fields) -> Conversation:
+def conversation(*said: Message, state: TurnState = "complete", **fields) -> StoredConversation:
     turn = Turn(id="t", place="t", state=state, messages=said, started_at=NOW)
     known = {"id": "c", "created_at": NOW, "updated_at": NOW, "model": "openai/gpt-test"}
-    return Conversation(turns=(turn,), **{**known, **fields})
+    return StoredConversation(turns=(turn,), **{**known, **fields})
 
 
 def encode_html(transcript: Transcript) -> str:
@@ -144,7 +144,7 @@ def test_anything_that_can_be_kept_can_be_read(said):
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=40))
 def test_text_is_never_markup(text):
-    speech = Speech(speaker="User", blocks=(Prose(text), Verbatim("gives", text)))
+    speech = TranscriptMessage(speaker="User", blocks=(TextBlock(text), CodeBlock("gives", text)))
     transcript = Transcript(
         title="x", id="c", model=None, created_at=NOW, updated_at=NOW, speeches=(speech,)
     )
@@ -157,7 +157,7 @@ def test_text_is_never_markup(text):
 
 @given(st.text(st.sampled_from("`a\n "), max_size=30))
 def test_no_backticks_end_a_fence_early(text):
-    speech = Speech(speaker="Tool", blocks=(Verbatim("gives", text),))
+    speech = TranscriptMessage(speaker="Tool", blocks=(CodeBlock("gives", text),))
     transcript = Transcript(
         title="x", id="c", model=None, created_at=NOW, updated_at=NOW, speeches=(speech,)
     )

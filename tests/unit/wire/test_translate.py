@@ -16,7 +16,7 @@ from cllm.wire.convert import (
     parts_of,
 )
 from cllm.wire.errors import NotExpressibleError
-from cllm.wire.messages import Encoded
+from cllm.wire.messages import EncodedRequest
 
 CALL = {"path": "a.txt", "deep": {"n": 1.0}}
 
@@ -112,7 +112,7 @@ ENCODERS: dict[str, Any] = {
 }
 
 
-def encoded(source: Any, target: Any) -> tuple[Encoded, Encoded]:
+def encoded(source: Any, target: Any) -> tuple[EncodedRequest, EncodedRequest]:
     encode, model = ENCODERS[target]
     # No client sends requests in Converse's format: only its messages are stored.
     client: Any = "openai" if source == "bedrock" else source

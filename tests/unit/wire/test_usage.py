@@ -158,7 +158,7 @@ def test_an_anthropic_client_is_told_of_lifetimes_and_server_tools():
     body = {"type": "message", "content": [], "stop_reason": "end_turn", "usage": usage}
     finished = anthropic_decoder.decode_answer(json.dumps(body).encode())[-1]
     assert isinstance(finished, ReplyFinished)
-    encoder = anthropic_encoder.StreamEncoder(message_id="m", model="x")
+    encoder = anthropic_encoder.AnthropicStreamEncoder(message_id="m", model="x")
     ending = next(
         line for line in encoder.encode(finished).split(b"\n") if b'"message_delta"' in line
     )
@@ -204,7 +204,7 @@ def test_whatever_is_counted_no_number_is_below_zero_and_the_answer_stays_one(sa
 @given(USAGES)
 def test_a_streamed_count_is_the_same_as_a_whole_one(usage):
     said = encode_usage(usage)
-    decoder = openai_decoder.StreamDecoder()
+    decoder = openai_decoder.OpenAIStreamDecoder()
     choice = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}
     decoder.decode(json.dumps({"choices": [choice]}).encode())
     decoder.decode(json.dumps({"choices": [], "usage": said}).encode())

@@ -9,8 +9,8 @@ import msgspec
 from cllm.core.conversation import (
     LOCAL_OWNER,
     ContextRecord,
-    Conversation,
     StandingSummary,
+    StoredConversation,
     Summary,
     SystemRecord,
     Turn,
@@ -65,7 +65,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     lost: nothing can be written with it.
     """
 
-    conversation: Conversation
+    conversation: StoredConversation
     turn: Turn
     fence: int
     created: bool
@@ -130,7 +130,7 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation whose turns come without messages; `counts` has their number by turn id."""
 
-    conversation: Conversation
+    conversation: StoredConversation
     counts: dict[str, int]
 
 
@@ -190,11 +190,11 @@ class Store(Protocol):
         *,
         owner: str = LOCAL_OWNER,
         opening: Opening | None = None,
-    ) -> Conversation:
+    ) -> StoredConversation:
         """Create an empty conversation; ConversationExistsError if the id or name is taken."""
         ...
 
-    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
+    async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
         """Add a conversation with all its turns and variants, atomically, as created now.
 
         A running turn becomes an interrupted one. Raises ConversationExistsError if the id or name
@@ -204,7 +204,7 @@ class Store(Protocol):
 
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
-    ) -> Conversation: ...
+    ) -> StoredConversation: ...
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         """The conversation as a list shows it."""
@@ -262,7 +262,7 @@ class Store(Protocol):
 
     async def capture(
         self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
-    ) -> Conversation | None:
+    ) -> StoredConversation | None:
         """Store a prompt for an old conversation: one with a history and no record of its prompt.
 
         Returns None for any other. The times stay.
@@ -285,13 +285,13 @@ class Store(Protocol):
         at: int | None = None,
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
-    ) -> Conversation:
+    ) -> StoredConversation:
         """Copy the messages up to `at`, or all, to a new conversation, under `opening` if given."""
         ...
 
     async def choose_variant(
         self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
-    ) -> Conversation:
+    ) -> StoredConversation:
         """Put that variant on the default path.
 
         Summaries of messages from that place on are removed.

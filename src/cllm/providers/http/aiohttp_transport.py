@@ -10,7 +10,7 @@ import aiohttp
 from yarl import URL
 
 from cllm.providers.http.transport import (
-    Response,
+    HttpResponse,
     Timeouts,
     broken_off,
     hung_up,
@@ -24,7 +24,7 @@ MAX_HEADER_BYTES = 64 * 1024
 MAX_ADDRESSES = 1000
 
 
-class PooledResponse(Response):
+class AiohttpResponse(HttpResponse):
     def __init__(
         self, response: aiohttp.ClientResponse, *, provider: str, timeouts: Timeouts
     ) -> None:
@@ -79,7 +79,7 @@ class _Connector(aiohttp.TCPConnector):
         return None
 
 
-class PooledHttp:
+class AiohttpTransport:
     """Finds the proxy of an address once: that takes longer than the rest of a request."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class PooledHttp:
         body: bytes,
         provider: str,
         timeouts: Timeouts,
-    ) -> Response:
+    ) -> HttpResponse:
         try:
             # aiohttp's own time-out starts again with each piece of a head.
             async with asyncio.timeout(timeouts.connect + timeouts.first_byte):
@@ -119,7 +119,7 @@ class PooledHttp:
             raise hung_up(provider) from error
         except aiohttp.ClientError as error:
             raise not_http(provider, url) from error
-        return PooledResponse(response, provider=provider, timeouts=timeouts)
+        return AiohttpResponse(response, provider=provider, timeouts=timeouts)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:

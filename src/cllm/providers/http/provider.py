@@ -26,8 +26,8 @@ from cllm.core.errors import (
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
-from cllm.providers.http.transport import Http, Response, Timeouts
-from cllm.wire.errors import ErrorDetails, FieldError, MalformedError, ProviderSaidError
+from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
+from cllm.wire.errors import ErrorDetails, FieldError, MalformedError, ReportedError
 from cllm.wire.sse import SseDecoder, SseEvent
 
 Meaning = tuple[type[ProviderError], str]
@@ -87,7 +87,7 @@ def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
     return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`names` maps aliases of tools to the client's names. `verbatim`: relay the stream."""
 
     url: str
@@ -215,24 +215,24 @@ class RemoteProvider(ABC, Generic[R]):
         return one_line(text, secrets=self._secrets)
 
 
-class HttpProvider(RemoteProvider[Request]):
+class HttpProvider(RemoteProvider[ProviderRequest]):
     """Sends a prompt once: the engine retries."""
 
-    _http: Http
+    _http: HttpTransport
 
     @abstractmethod
-    async def _request_headers(self, request: Request) -> Mapping[str, str]:
+    async def _request_headers(self, request: ProviderRequest) -> Mapping[str, str]:
         """All headers, with the key or signature."""
 
     @abstractmethod
-    def _decode_answer(self, body: bytes, request: Request) -> list[ReplyEvent]:
+    def _decode_answer(self, body: bytes, request: ProviderRequest) -> list[ReplyEvent]:
         """Decode a response that is not a stream."""
 
     @abstractmethod
-    def _stream_reader(self, request: Request) -> StreamReader: ...
+    def _stream_reader(self, request: ProviderRequest) -> StreamReader: ...
 
     @abstractmethod
-    def _error_details(self, response: Response, body: bytes) -> ErrorDetails: ...
+    def _error_details(self, response: HttpResponse, body: bytes) -> ErrorDetails: ...
 
     async def prepare(self) -> None:
         """Do what takes long before the first request."""
@@ -262,14 +262,14 @@ class HttpProvider(RemoteProvider[Request]):
             if finished is None:
                 raise self._ended_early(is_page=content_type.startswith("text/html"))
             yield finished
-        except ProviderSaidError as error:
+        except ReportedError as error:
             raise self._broken_off(error.details) from error
         except MalformedError as error:
             raise self._bad_reply(str(error)) from error
         finally:
             await response.close()
 
-    async def _post(self, request: Request) -> Response:
+    async def _post(self, request: ProviderRequest) -> HttpResponse:
         """ProviderError unless the status is 200."""
         response = await self._http.post(
             request.url,
@@ -289,7 +289,7 @@ class HttpProvider(RemoteProvider[Request]):
         shown = f"answered {response.status}{': ' if text else ''}{text}."
         raise self._error(details, shown, status=response.status, headers=response.headers)
 
-    async def _fetch(self, request: Request) -> bytes:
+    async def _fetch(self, request: ProviderRequest) -> bytes:
         response = await self._post(request)
         try:
             return await response.read()

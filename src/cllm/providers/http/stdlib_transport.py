@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from cllm.core.errors import ProviderError
 from cllm.providers.http.transport import (
-    Response,
+    HttpResponse,
     Timeouts,
     broken_off,
     hung_up,
@@ -40,7 +40,7 @@ Piece = bytes | ProviderError
 T = TypeVar("T")
 
 
-class OnceHttp:
+class StdlibTransport:
     async def post(
         self,
         url: str,
@@ -49,8 +49,8 @@ class OnceHttp:
         body: bytes,
         provider: str,
         timeouts: Timeouts,
-    ) -> Response:
-        response = OnceResponse(url, provider=provider, timeouts=timeouts)
+    ) -> HttpResponse:
+        response = StdlibResponse(url, provider=provider, timeouts=timeouts)
         threading.Thread(target=response.run, args=(dict(headers), body), daemon=True).start()
         try:
             await response.head
@@ -63,7 +63,7 @@ class OnceHttp:
         """Do nothing: no connection outlives its request."""
 
 
-class OnceResponse(Response):
+class StdlibResponse(HttpResponse):
     """One request; `run` executes in a thread and reports to the event loop."""
 
     def __init__(self, url: str, *, provider: str, timeouts: Timeouts) -> None:

@@ -29,7 +29,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     idle: float = 120
 
 
-class Response(ABC):
+class HttpResponse(ABC):
     """A response whose head has arrived."""
 
     status: int
@@ -65,7 +65,7 @@ class Response(ABC):
         """Close the connection unless the response is complete."""
 
 
-class Http(Protocol):
+class HttpTransport(Protocol):
     async def post(
         self,
         url: str,
@@ -74,7 +74,7 @@ class Http(Protocol):
         body: bytes,
         provider: str,
         timeouts: Timeouts,
-    ) -> Response:
+    ) -> HttpResponse:
         """Send a request and wait for the head of the response."""
         ...
 

@@ -19,8 +19,8 @@ from cllm.core.errors import (
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
-from cllm.providers.http.transport import Http, Timeouts
-from cllm.providers.local.process import Child
+from cllm.providers.http.transport import HttpTransport, Timeouts
+from cllm.providers.local.process import ModelProcess
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.media import asked_about
 from cllm.wire.reasoning import TAKES_REASONING_CONTENT
@@ -65,11 +65,17 @@ def readable(
     return msgspec.structs.replace(prompt, parameters=rest), notices
 
 
-class Connection:
+class LlamaServerClient:
     """A running child; `holds` is the cache key of its slot."""
 
     def __init__(
-        self, child: Child, *, name: str, identity: str, http: Http, defaults: Mapping[str, Any]
+        self,
+        child: ModelProcess,
+        *,
+        name: str,
+        identity: str,
+        http: HttpTransport,
+        defaults: Mapping[str, Any],
     ) -> None:
         self.process = child
         self.identity = identity

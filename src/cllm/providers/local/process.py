@@ -27,7 +27,7 @@ PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", 
 PASSED_ON_PREFIXES = ("LC_", "OMP_", "GOMP_", "GGML_", "CUDA_", "HIP_", "ROCR_", "VK_")
 
 
-class ChildSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ModelProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     model: Path
     slots: Path
@@ -40,9 +40,9 @@ class ChildSettings(msgspec.Struct, frozen=True, kw_only=True):
         return json.dumps(fields).encode() + b"\n"
 
 
-class Child:
+class ModelProcess:
     def __init__(
-        self, process: subprocess.Popen[bytes], *, settings: ChildSettings, errors: IO[bytes]
+        self, process: subprocess.Popen[bytes], *, settings: ModelProcessSettings, errors: IO[bytes]
     ) -> None:
         self.key = secrets.token_urlsafe(32)
         self.address = ""
@@ -118,7 +118,7 @@ class Child:
         )
 
 
-def launch(settings: ChildSettings, environ: Mapping[str, str]) -> Child:
+def launch(settings: ModelProcessSettings, environ: Mapping[str, str]) -> ModelProcess:
     with contextlib.ExitStack() as on_failure:
         try:
             errors = on_failure.enter_context(tempfile.TemporaryFile())
@@ -135,9 +135,9 @@ def launch(settings: ChildSettings, environ: Mapping[str, str]) -> Child:
                 f"The local model's process cannot be started ({error.strerror}); "
                 "free some memory and disk space and ask again."
             ) from error
-        # From here on `Child.end` closes the file.
+        # From here on `ModelProcess.end` closes the file.
         on_failure.pop_all()
-    return Child(process, settings=settings, errors=errors)
+    return ModelProcess(process, settings=settings, errors=errors)
 
 
 def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -19,17 +19,17 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.providers.local import process
 from cllm.providers.local.models import CachePaths, ModelFile, Report, check_is_gguf, say_nothing
-from cllm.providers.local.process import DEFAULT_CONTEXT, ChildSettings
+from cllm.providers.local.process import DEFAULT_CONTEXT, ModelProcessSettings
 from cllm.providers.local.slots import SlotFiles
 
 if TYPE_CHECKING:
-    from cllm.providers.http.transport import Http
-    from cllm.providers.local.connection import Connection
+    from cllm.providers.http.transport import HttpTransport
+    from cllm.providers.local.connection import LlamaServerClient
 
 MAX_REPLY_TOKENS = 512
 
 T = TypeVar("T")
-MakeHttp = Callable[[], "Http"]
+MakeHttp = Callable[[], "HttpTransport"]
 
 
 class LocalProvider:
@@ -57,7 +57,7 @@ class LocalProvider:
         self._context = context
         self._slots = slots or SlotFiles(folder=paths.slots)
         self._make_http = make_http or _pool
-        self._child: Connection | None = None
+        self._child: LlamaServerClient | None = None
         self._starting = asyncio.Lock()
         self._asking = asyncio.Lock()
 
@@ -105,7 +105,7 @@ class LocalProvider:
         sees_tools = self._model.template is None
         return readable(prompt, provider=self.name, sees_tools=sees_tools)
 
-    async def _connected(self) -> "Connection":
+    async def _connected(self) -> "LlamaServerClient":
         async with self._starting:
             if self._child is not None and not self._child.process.is_running:
                 await self.close()
@@ -113,14 +113,14 @@ class LocalProvider:
                 self._child = await self._start()
             return self._child
 
-    async def _start(self) -> "Connection":
+    async def _start(self) -> "LlamaServerClient":
         if importlib.util.find_spec("xllamacpp") is None:
             raise MissingExtraError(feature="The local model", extra="local")
         await self._fetch_if_missing()
         check_is_gguf(self._model.path)
         with contextlib.suppress(OSError):
             self._slots.open_folder()
-        settings = ChildSettings(
+        settings = ModelProcessSettings(
             name=self._model.name,
             model=self._model.path.absolute(),
             slots=self._slots.folder.absolute(),
@@ -130,10 +130,10 @@ class LocalProvider:
         )
         child = process.launch(settings, self._environ)
         # This import takes almost as long as the child takes to load its model.
-        from cllm.providers.local.connection import Connection  # noqa: PLC0415
+        from cllm.providers.local.connection import LlamaServerClient  # noqa: PLC0415
 
         await child.ready()
-        return Connection(
+        return LlamaServerClient(
             child,
             name=self.name,
             identity=self._model.identity(),
@@ -150,7 +150,7 @@ class LocalProvider:
         fetcher = fetch.Fetcher(paths=self._paths, environ=self._environ, report=self._report)
         await _in_thread(lambda: fetch.fetch_known(known, fetcher), stop=fetcher.stop)
 
-    async def _restored(self, cache_key: str | None) -> "Connection":
+    async def _restored(self, cache_key: str | None) -> "LlamaServerClient":
         """The child with the conversation's slot file loaded."""
         child = await self._connected()
         if cache_key is None or child.holds == cache_key:
@@ -161,7 +161,7 @@ class LocalProvider:
         self._slots.drop(saved)
         return await self._connected()
 
-    async def _save(self, child: "Connection", cache_key: str | None) -> None:
+    async def _save(self, child: "LlamaServerClient", cache_key: str | None) -> None:
         child.holds = cache_key
         if cache_key is None:
             return
@@ -172,10 +172,10 @@ class LocalProvider:
             self._slots.drop(self._slots.folder / name)
 
 
-def _pool() -> "Http":
-    from cllm.providers.http.aiohttp_transport import PooledHttp  # noqa: PLC0415
+def _pool() -> "HttpTransport":
+    from cllm.providers.http.aiohttp_transport import AiohttpTransport  # noqa: PLC0415
 
-    return PooledHttp()
+    return AiohttpTransport()
 
 
 def bounded(prompt: Prompt) -> Prompt:

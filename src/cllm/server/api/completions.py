@@ -8,7 +8,7 @@ from starlette.responses import Response
 from cllm.core.errors import ErrorReport
 from cllm.core.ports import Clock, NewId
 from cllm.core.reply import ReplyEvent, ReplyFinished
-from cllm.server.http.errors import JSON, RefusedError, encode_openai
+from cllm.server.http.errors import JSON, ApiError, encode_openai
 from cllm.server.http.limits import check_counts, read_body
 from cllm.server.state import ApiRequest
 from cllm.server.turns.handler import reply_to
@@ -18,7 +18,7 @@ from cllm.wire.convert import parts_of
 from cllm.wire.errors import FieldError
 from cllm.wire.openai.functions import FunctionCalls, asks_with_functions
 from cllm.wire.openai.request import decode_request
-from cllm.wire.openai.response_encoder import StreamEncoder, encode_reply
+from cllm.wire.openai.response_encoder import OpenAIStreamEncoder, encode_reply
 
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 COMMENT = b": keep-alive\n\n"
@@ -53,7 +53,7 @@ async def embed(request: ApiRequest) -> Response:
     route = serving.app.find_route(model)
     request.record.model = model
     if not isinstance(route.provider, Embedder):
-        raise RefusedError(
+        raise ApiError(
             "not_supported",
             f"Provider '{route.provider.name}' has no embeddings; name a model of an "
             "OpenAI-compatible one.",
@@ -91,12 +91,12 @@ class OpenAIResponseEncoder:
         self._clock = clock
         self._parameters = parameters
         self._functions = FunctionCalls() if asks_with_functions(parameters) else None
-        self._encoder: StreamEncoder | None = None
+        self._encoder: OpenAIStreamEncoder | None = None
 
     def encode(self, event: ReplyEvent) -> bytes:
         if self._encoder is None:
             options = self._parameters.get("stream_options")
-            self._encoder = StreamEncoder(
+            self._encoder = OpenAIStreamEncoder(
                 model=self._model,
                 id=self._id(),
                 created=self._created(),

@@ -13,13 +13,13 @@ from cllm.core.conversation import LOCAL_OWNER, check_id
 from cllm.core.errors import ConversationNotFoundError, InvalidIdError
 from cllm.core.notice import Notice
 from cllm.core.ports import Store
-from cllm.server.http.errors import RefusedError
+from cllm.server.http.errors import ApiError
 from cllm.server.state import ApiRequest
 from cllm.server.turns.headers import FILES, NOTICE, UUID
 from cllm.server.turns.task import encode_notices
 
 
-class Shelf(msgspec.Struct, frozen=True, kw_only=True):
+class StoreRef(msgspec.Struct, frozen=True, kw_only=True):
     """An owner's conversations in a store; clients see the IDs with the prefix."""
 
     store: Store
@@ -27,7 +27,7 @@ class Shelf(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""
 
 
-class Place(Shelf, frozen=True, kw_only=True):
+class ConversationRef(StoreRef, frozen=True, kw_only=True):
     """One conversation, which need not exist."""
 
     id: str
@@ -38,18 +38,16 @@ class Place(Shelf, frozen=True, kw_only=True):
         return f"{self.prefix}{self.id}"
 
 
-def shelf_named(name: str | None, request: ApiRequest) -> Shelf:
+def shelf_named(name: str | None, request: ApiRequest) -> StoreRef:
     serving = request.serving
     if name is None:
-        return Shelf(store=serving.store, owner=request.caller.owner)
+        return StoreRef(store=serving.store, owner=request.caller.owner)
     if serving.files is None:
-        raise RefusedError(
-            "validation_error", "This server has no store of that name.", param="store"
-        )
-    return Shelf(store=serving.files, owner=LOCAL_OWNER, prefix=FILES)
+        raise ApiError("validation_error", "This server has no store of that name.", param="store")
+    return StoreRef(store=serving.files, owner=LOCAL_OWNER, prefix=FILES)
 
 
-async def place_of(request: ApiRequest) -> Place:
+async def place_of(request: ApiRequest) -> ConversationRef:
     """Return the conversation of the path; raise InvalidIdError for an invalid ID."""
     ref, serving, owner = (
         request.path_params["conversation_id"],
@@ -60,11 +58,11 @@ async def place_of(request: ApiRequest) -> Place:
         if serving.files is None:
             raise ConversationNotFoundError(ref)
         id_ = check_id(ref.removeprefix(FILES))
-        place = Place(store=serving.files, owner=LOCAL_OWNER, prefix=FILES, id=id_)
+        place = ConversationRef(store=serving.files, owner=LOCAL_OWNER, prefix=FILES, id=id_)
     elif UUID.fullmatch(ref) is not None:
-        place = Place(store=serving.store, owner=owner, id=ref.lower())
+        place = ConversationRef(store=serving.store, owner=owner, id=ref.lower())
     else:
-        place = Place(store=serving.store, owner=owner, id=check_id(ref))
+        place = ConversationRef(store=serving.store, owner=owner, id=check_id(ref))
         try:
             await place.store.summary(ref, owner=owner)
         except ConversationNotFoundError:
@@ -73,7 +71,7 @@ async def place_of(request: ApiRequest) -> Place:
     return place
 
 
-def with_notices(response: Response, notices: Sequence[Notice], shelf: Shelf) -> Response:
+def with_notices(response: Response, notices: Sequence[Notice], shelf: StoreRef) -> Response:
     if notices:
         shown = [_with_shown_id(notice) for notice in notices] if shelf.prefix else notices
         response.headers[NOTICE] = encode_notices(shown)

@@ -6,11 +6,11 @@ from itertools import islice
 
 from starlette.responses import Response
 
-from cllm.core.conversation import Conversation, SystemRecord
+from cllm.core.conversation import StoredConversation, SystemRecord
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.history.system_prompt import capture
-from cllm.server.api.conversation_ref import Place, place_of, shelf_named, with_notices
+from cllm.server.api.conversation_ref import ConversationRef, place_of, shelf_named, with_notices
 from cllm.server.api.views import (
     DetailView,
     ListView,
@@ -25,7 +25,7 @@ from cllm.server.api.views import (
     view_summary,
     view_variants,
 )
-from cllm.server.http.errors import RefusedError
+from cllm.server.http.errors import ApiError
 from cllm.server.http.parameters import (
     BranchBody,
     ChangeBody,
@@ -97,7 +97,9 @@ async def get_conversation(request: ApiRequest) -> Response:
     return await aside(partial(answer, detail), messages=len(messages))
 
 
-def _page(conversation: Conversation, query: DetailQuery) -> tuple[list[MessageView], int | None]:
+def _page(
+    conversation: StoredConversation, query: DetailQuery
+) -> tuple[list[MessageView], int | None]:
     """Return the messages, and the last number if there are more."""
     views = (
         message
@@ -109,7 +111,7 @@ def _page(conversation: Conversation, query: DetailQuery) -> tuple[list[MessageV
     return messages, messages[-1].sequence_number if more else None
 
 
-async def _load_after(place: Place, after: int) -> Conversation:
+async def _load_after(place: ConversationRef, after: int) -> StoredConversation:
     tail = None
     if after > 0:
         summary = await place.store.summary(place.id, owner=place.owner)
@@ -118,8 +120,8 @@ async def _load_after(place: Place, after: int) -> Conversation:
 
 
 async def _detail(
-    place: Place,
-    conversation: Conversation,
+    place: ConversationRef,
+    conversation: StoredConversation,
     messages: list[MessageView],
     *,
     variants: bool = False,
@@ -186,7 +188,7 @@ async def delete_messages(request: ApiRequest) -> Response:
     return Response(status_code=204)
 
 
-async def _forget_responses(place: Place, request: ApiRequest) -> None:
+async def _forget_responses(place: ConversationRef, request: ApiRequest) -> None:
     """A repeated request must not return deleted messages."""
     store, owner = request.serving.store, request.caller.owner
     await store.forget_responses(CONVERSATION, place.shown, owner=owner)
@@ -208,9 +210,7 @@ async def get_message(request: ApiRequest) -> Response:
     for message in (*messages, *off_path):
         if message.id == wanted:
             return answer(message)
-    raise RefusedError(
-        "message_not_found", "The conversation has no such message.", param="message"
-    )
+    raise ApiError("message_not_found", "The conversation has no such message.", param="message")
 
 
 async def search(request: ApiRequest) -> Response:

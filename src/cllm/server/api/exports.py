@@ -14,10 +14,10 @@ import msgspec
 from msgspec.structs import replace
 from starlette.responses import Response, StreamingResponse
 
-from cllm.core.conversation import Conversation, SystemRecord, Turn, is_valid_id
+from cllm.core.conversation import StoredConversation, SystemRecord, Turn, is_valid_id
 from cllm.core.errors import BrokenConversationError
 from cllm.core.message import Message
-from cllm.engine.transfer import Outlined, Said, copy_into, open_outlined
+from cllm.engine.transfer import MessageRun, PagedConversation, copy_into, open_paged
 from cllm.server.api.conversation_ref import place_of
 from cllm.server.api.views import answer, aside, view_detail, view_messages
 from cllm.server.http.limits import read_body
@@ -26,7 +26,12 @@ from cllm.server.state import ApiRequest
 from cllm.wire.conversation_file import transcript as transcripts
 from cllm.wire.conversation_file.codec import decode_conversation
 from cllm.wire.conversation_file.pieces import FileWriter
-from cllm.wire.conversation_file.transcript import POLICY, Speech, speeches_of, transcript_of
+from cllm.wire.conversation_file.transcript import (
+    POLICY,
+    TranscriptMessage,
+    speeches_of,
+    transcript_of,
+)
 from cllm.wire.errors import FieldError
 
 Form = Literal["json", "markdown", "html"]
@@ -47,7 +52,7 @@ async def export(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/export."""
     query = read_query(request, ExportQuery)
     place = await place_of(request)
-    read = await open_outlined(place.store, place.id, owner=place.owner)
+    read = await open_paged(place.store, place.id, owner=place.owner)
     name = f"{place.id}.{ENDINGS[query.format]}"
     pieces = _pieces_of(read, query.format, shown_id=place.shown)
     return await _respond(
@@ -101,7 +106,7 @@ async def import_conversation(request: ApiRequest) -> Response:
     )
 
 
-def _read(body: bytes, *, new_id: str, now: datetime) -> Conversation:
+def _read(body: bytes, *, new_id: str, now: datetime) -> StoredConversation:
     fields = decode(body, dict[str, msgspec.Raw])
     named = msgspec.json.encode({**fields, "id": new_id})
     try:
@@ -115,7 +120,7 @@ def _read(body: bytes, *, new_id: str, now: datetime) -> Conversation:
     return _with_turn_names(_without_system_messages(conversation))
 
 
-def _check_messages(conversation: Conversation) -> None:
+def _check_messages(conversation: StoredConversation) -> None:
     for turn in (*conversation.turns, *conversation.variants):
         for message in turn.messages:
             content = message.json().get("content")
@@ -125,7 +130,7 @@ def _check_messages(conversation: Conversation) -> None:
                 raise FieldError("messages", "a content is a text or a list of parts")
 
 
-def _with_turn_names(conversation: Conversation) -> Conversation:
+def _with_turn_names(conversation: StoredConversation) -> StoredConversation:
     """Replace IDs of turns that are not valid in a path."""
     names: dict[str, str] = {}
 
@@ -142,7 +147,7 @@ def _with_turn_names(conversation: Conversation) -> Conversation:
     )
 
 
-async def _pieces_of(read: Outlined, form: Form, *, shown_id: str) -> AsyncIterator[bytes]:
+async def _pieces_of(read: PagedConversation, form: Form, *, shown_id: str) -> AsyncIterator[bytes]:
     """Yield the document in pieces of at least PIECE bytes."""
     pieces = _file(read) if form == "json" else _transcript(read, form, shown_id=shown_id)
     waiting: list[bytes] = []
@@ -159,7 +164,7 @@ async def _pieces_of(read: Outlined, form: Form, *, shown_id: str) -> AsyncItera
         yield b"".join(waiting)
 
 
-async def _file(read: Outlined) -> AsyncIterator[bytes]:
+async def _file(read: PagedConversation) -> AsyncIterator[bytes]:
     conversation = _without_system_messages(read.conversation)
     writer = FileWriter(conversation)
     yield writer.begin()
@@ -179,24 +184,24 @@ async def _file(read: Outlined) -> AsyncIterator[bytes]:
 
 
 def _write_each(
-    conversation: Conversation,
-    part: Sequence[Said],
+    conversation: StoredConversation,
+    part: Sequence[MessageRun],
     write: Callable[[Turn, Sequence[Message]], bytes],
 ) -> bytes:
     return b"".join(write(said.turn, _exported(conversation, said.messages)) for said in part)
 
 
-async def _write(write: partial[bytes], part: Sequence[Said]) -> bytes:
+async def _write(write: partial[bytes], part: Sequence[MessageRun]) -> bytes:
     sizes = [len(message.raw) for said in part for message in said.messages]
     return await aside(write, messages=len(sizes), size=sum(sizes))
 
 
-async def _load_turn(read: Outlined, turn: Turn) -> Turn:
+async def _load_turn(read: PagedConversation, turn: Turn) -> Turn:
     messages = [message async for said in read.said_in((turn,)) for message in said.messages]
     return replace(turn, messages=_exported(read.conversation, messages))
 
 
-def _without_system_messages(conversation: Conversation) -> Conversation:
+def _without_system_messages(conversation: StoredConversation) -> StoredConversation:
     if not _is_dynamic(conversation):
         return conversation
 
@@ -212,19 +217,19 @@ def _without_system_messages(conversation: Conversation) -> Conversation:
     )
 
 
-def _exported(conversation: Conversation, messages: Sequence[Message]) -> tuple[Message, ...]:
+def _exported(conversation: StoredConversation, messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the messages; of a dynamic conversation without system messages."""
     is_dynamic = _is_dynamic(conversation)
     return tuple(one for one in messages if not is_dynamic or one.role != "system")
 
 
-def _is_dynamic(conversation: Conversation) -> bool:
+def _is_dynamic(conversation: StoredConversation) -> bool:
     record = conversation.system_record
     return record is not None and record.policy == "dynamic"
 
 
 async def _transcript(
-    read: Outlined, form: Literal["markdown", "html"], *, shown_id: str
+    read: PagedConversation, form: Literal["markdown", "html"], *, shown_id: str
 ) -> AsyncIterator[bytes]:
     conversation = read.conversation
     head = transcript_of(conversation, shown_id=shown_id)
@@ -239,7 +244,9 @@ async def _transcript(
     yield (transcripts.HTML_END if is_page else transcripts.MARKDOWN_END).encode()
 
 
-def _write_speeches(part: Sequence[Said], add: Callable[[Speech], str], *, first: int) -> bytes:
+def _write_speeches(
+    part: Sequence[MessageRun], add: Callable[[TranscriptMessage], str], *, first: int
+) -> bytes:
     shown: list[str] = []
     for said in part:
         shown += map(add, speeches_of(said.turn, said.messages, first=first))

@@ -10,18 +10,25 @@ from cllm.core.notice import Notice
 from cllm.core.ports import NewId, Provider, TokenCount, TokenCounter
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
-from cllm.server.http.errors import JSON, RefusedError, encode_anthropic
+from cllm.server.http.errors import JSON, ApiError, encode_anthropic
 from cllm.server.http.limits import check_counts, read_body
-from cllm.server.state import ApiRequest, Serving
+from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.handler import reply_to
-from cllm.server.turns.headers import CONVERSATION, NOTICE, STATELESS, Continue, Wish, read_wish
+from cllm.server.turns.headers import (
+    CONVERSATION,
+    NOTICE,
+    STATELESS,
+    ContinueConversation,
+    RequestHeaders,
+    read_wish,
+)
 from cllm.server.turns.prepare import chosen_model, engine_for, prepare_turn
 from cllm.server.turns.task import encode_notices
 from cllm.window.tokens import estimate_tokens, weigh_text, weights_for
 from cllm.wire.anthropic.models import read_betas
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.anthropic.request import decode_request
-from cllm.wire.anthropic.response_encoder import PING, StreamEncoder, encode_answer
+from cllm.wire.anthropic.response_encoder import PING, AnthropicStreamEncoder, encode_answer
 from cllm.wire.convert import parts_of
 
 BETAS = "anthropic-beta"
@@ -91,7 +98,7 @@ def _with_limit(prompt: Prompt) -> Prompt:
     return replace(prompt, parameters=parameters, original=None, notices=notices)
 
 
-def _with_thread(prompt: Prompt, wish: Wish, serving: Serving) -> Prompt:
+def _with_thread(prompt: Prompt, wish: RequestHeaders, serving: ServerState) -> Prompt:
     """Keep the thread for Anthropic only; other providers are refused.
 
     On this error clients send the whole history. A conversation of ours needs no thread.
@@ -102,7 +109,7 @@ def _with_thread(prompt: Prompt, wish: Wish, serving: Serving) -> Prompt:
         return replace(prompt, parameters=parameters, original=None, notices=notices)
     model = chosen_model(prompt.model, wish.provider, serving)
     if serving.app.settings.fallbacks or not serving.app.takes_callers_key(model):
-        raise RefusedError(
+        raise ApiError(
             NO_THREADS,
             "Only Anthropic keeps threads; send the whole history without `thread`.",
             param="thread",
@@ -124,7 +131,7 @@ async def count(request: ApiRequest) -> Response:
     counted = await _count(route.provider, replace(sent, stream=False))
     notices = [*prepared.notices, *sent.notices, *counted.notices]
     headers = {NOTICE: encode_notices(notices)} if notices else {}
-    if isinstance(wish.mode, Continue) and prepared.shown is not None:
+    if isinstance(wish.mode, ContinueConversation) and prepared.shown is not None:
         headers[CONVERSATION] = record.conversation = prepared.shown
     body = counted.raw or msgspec.json.encode({"input_tokens": counted.tokens})
     return Response(body, headers=headers, media_type=JSON)
@@ -157,7 +164,7 @@ class AnthropicResponseEncoder:
     def __init__(self, *, model: str, new_id: NewId) -> None:
         self._model = model
         self._new_id = new_id
-        self._encoder: StreamEncoder | None = None
+        self._encoder: AnthropicStreamEncoder | None = None
         self._is_verbatim = False
         self._ending: list[bytes] = []
 
@@ -171,7 +178,7 @@ class AnthropicResponseEncoder:
         if self._is_verbatim:
             return b"".join(self._ending) if isinstance(event, ReplyFinished) else b""
         if self._encoder is None:
-            self._encoder = StreamEncoder(message_id=self._id(), model=self._model)
+            self._encoder = AnthropicStreamEncoder(message_id=self._id(), model=self._model)
         return self._encoder.encode(event)
 
     def error(self, report: ErrorReport) -> bytes:

@@ -15,7 +15,7 @@ from cllm.providers.local.models import list_models
 from cllm.providers.registry import LOCAL, is_model_file
 from cllm.server.api.views import answer, view_sums
 from cllm.server.http.parameters import UsageQuery, read_moment, read_query
-from cllm.server.state import ApiRequest, Serving
+from cllm.server.state import ApiRequest, ServerState
 
 STORE_SECONDS = 5
 
@@ -52,12 +52,12 @@ async def model(request: ApiRequest) -> Response:
     )
 
 
-def _list_models(serving: Serving) -> list[ModelView]:
+def _list_models(serving: ServerState) -> list[ModelView]:
     owners = dict(_named_models(serving))
     return [ModelView(id=name, owned_by=owner) for name, owner in owners.items()]
 
 
-def _named_models(serving: Serving) -> Iterator[tuple[str, str]]:
+def _named_models(serving: ServerState) -> Iterator[tuple[str, str]]:
     """Yield models and their owners, the default first."""
     app, routes = serving.app, serving.settings.routes
     for name in (app.model, *app.settings.fallbacks, *routes):

@@ -8,14 +8,14 @@ from typing import Any, Literal
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from cllm.core.conversation import Conversation, StandingSummary, Turn, WindowRecord
+from cllm.core.conversation import StandingSummary, StoredConversation, Turn, WindowRecord
 from cllm.core.errors import CllmError, ConversationBusyError, TurnNotFoundError
 from cllm.core.message import Message
 from cllm.core.ports import TurnStart
-from cllm.server.api.conversation_ref import Place, place_of
+from cllm.server.api.conversation_ref import ConversationRef, place_of
 from cllm.server.api.views import NOT_KEPT, answer, find_turn, message_id
-from cllm.server.http.errors import RefusedError, encode_openai, report_error
-from cllm.server.state import ApiRequest, Serving
+from cllm.server.http.errors import ApiError, encode_openai, report_error
+from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.task import STREAM
 from cllm.window.summary import summary_turn
 from cllm.window.tokens import estimate_tokens, weights_for
@@ -81,7 +81,7 @@ def _last_event_id(request: ApiRequest) -> int:
     if not value:
         return 0
     if not (value.isascii() and value.isdigit()) or int(value) > HIGHEST:
-        raise RefusedError(
+        raise ApiError(
             "invalid_header",
             "Last-Event-ID must be the number of an event, as the stream gave it.",
             param="Last-Event-ID",
@@ -89,15 +89,15 @@ def _last_event_id(request: ApiRequest) -> int:
     return int(value)
 
 
-def _not_kept() -> RefusedError:
-    return RefusedError(
+def _not_kept() -> ApiError:
+    return ApiError(
         "events_not_kept",
         "The stream of this turn is not kept any more; read the conversation instead.",
         param="turn_id",
     )
 
 
-async def _is_running(place: Place, turn_id: str) -> bool:
+async def _is_running(place: ConversationRef, turn_id: str) -> bool:
     """A running turn is the newest: loading one message is enough."""
     newest = await place.store.load(place.id, owner=place.owner, tail=1)
     turns = (*newest.turns, *newest.variants)
@@ -107,7 +107,7 @@ async def _is_running(place: Place, turn_id: str) -> bool:
 class _Follower:
     """Follows one turn: of this process by its signals, of another by polling."""
 
-    def __init__(self, place: Place, turn_id: str, serving: Serving) -> None:
+    def __init__(self, place: ConversationRef, turn_id: str, serving: ServerState) -> None:
         self._store = serving.store
         self._place = place
         self._turn_id = turn_id
@@ -143,7 +143,7 @@ class _Follower:
                 self._pause = FIRST_LOOK_SECONDS
             elif now() - signed >= self._silence:
                 if change is None and await self._is_lost():
-                    raise RefusedError(
+                    raise ApiError(
                         "request_timeout",
                         "The turn was interrupted, the process that ran it is gone; read the "
                         "conversation instead.",
@@ -151,7 +151,7 @@ class _Follower:
                 signed = now()
                 yield SIGN_OF_LIFE
             await self._wait(change, signed + self._silence - now())
-        raise RefusedError(
+        raise ApiError(
             "request_timeout",
             "The turn has been silent for too long; read the conversation instead.",
         )
@@ -223,7 +223,7 @@ class _Numbered(msgspec.Struct, frozen=True):
     message: Message
 
 
-def _view_prompt(conversation: Conversation, turn: Turn) -> PromptView:
+def _view_prompt(conversation: StoredConversation, turn: Turn) -> PromptView:
     """Return the prompt of the turn's first call."""
     window = turn.window or WindowRecord(first_sequence=1, sent_messages=0)
     before = list(_before(conversation, turn))
@@ -248,7 +248,7 @@ def _view_prompt(conversation: Conversation, turn: Turn) -> PromptView:
     )
 
 
-def _before(conversation: Conversation, turn: Turn) -> Iterator[_Numbered]:
+def _before(conversation: StoredConversation, turn: Turn) -> Iterator[_Numbered]:
     number = conversation.first_sequence
     for earlier in conversation.turns:
         if earlier.place == turn.place:
@@ -259,7 +259,7 @@ def _before(conversation: Conversation, turn: Turn) -> Iterator[_Numbered]:
 
 
 def _sent(
-    conversation: Conversation, turn: Turn, window: WindowRecord, chosen: Sequence[_Numbered]
+    conversation: StoredConversation, turn: Turn, window: WindowRecord, chosen: Sequence[_Numbered]
 ) -> Iterator[SentView]:
     weights = weights_for(turn.provider or "")
 
@@ -294,7 +294,7 @@ def _sent(
         yield view("request", message, content, message_id=message_id(turn, ordinal))
 
 
-def _find_summary(conversation: Conversation, through: int) -> StandingSummary | None:
+def _find_summary(conversation: StoredConversation, through: int) -> StandingSummary | None:
     summary = conversation.summary
     while summary is not None and summary.through != through:
         summary = summary.before

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 from starlette.responses import Response
 
-from cllm.core.conversation import Conversation, Policy, Summary, Turn, TurnState
+from cllm.core.conversation import Policy, StoredConversation, Summary, Turn, TurnState
 from cllm.core.message import AnyPart, Message, Role, ToolCall, ToolResult, Unknown
 from cllm.core.ports import Hit, UsageSum
 from cllm.core.reply import Usage
@@ -188,13 +188,13 @@ async def aside(work: Callable[[], T], *, messages: int = 0, size: int = 0) -> T
     return await asyncio.to_thread(work)
 
 
-def view_summary(summary: Summary | Conversation, prefix: str = "") -> SummaryView:
+def view_summary(summary: Summary | StoredConversation, prefix: str = "") -> SummaryView:
     view = msgspec.convert(summary, SummaryView, from_attributes=True)
     return replace(view, id=f"{prefix}{view.id}")
 
 
 def view_detail(
-    conversation: Conversation,
+    conversation: StoredConversation,
     messages: Sequence[MessageView],
     *,
     prefix: str = "",
@@ -212,7 +212,7 @@ def view_detail(
     )
 
 
-def view_system(conversation: Conversation) -> SystemView:
+def view_system(conversation: StoredConversation) -> SystemView:
     record, kept = conversation.system_record, conversation.kept_prompt
     prompt = None if kept is None else kept.text
     if record is None:
@@ -222,25 +222,25 @@ def view_system(conversation: Conversation) -> SystemView:
     return SystemView(policy=record.policy, source=record.source, prompt=prompt)
 
 
-def view_messages(conversation: Conversation) -> Iterator[MessageView]:
+def view_messages(conversation: StoredConversation) -> Iterator[MessageView]:
     for turn, number in _numbered_turns(conversation):
         yield from _messages_of(turn, first=number)
 
 
-def view_variants(conversation: Conversation) -> Iterator[TurnView]:
+def view_variants(conversation: StoredConversation) -> Iterator[TurnView]:
     starts = {turn.place: number for turn, number in _numbered_turns(conversation)}
     for turn in conversation.variants:
         yield _view_turn(turn, first=starts.get(turn.place), on_default_path=False)
 
 
-def find_turn(conversation: Conversation, turn_id: str) -> TurnView | None:
+def find_turn(conversation: StoredConversation, turn_id: str) -> TurnView | None:
     for turn, number in _numbered_turns(conversation):
         if turn.id == turn_id:
             return _view_turn(turn, first=number, on_default_path=True)
     return next((view for view in view_variants(conversation) if view.id == turn_id), None)
 
 
-def _numbered_turns(conversation: Conversation) -> Iterator[tuple[Turn, int]]:
+def _numbered_turns(conversation: StoredConversation) -> Iterator[tuple[Turn, int]]:
     """Yield turns with the number of their first message."""
     number = conversation.first_sequence
     for turn in conversation.turns:

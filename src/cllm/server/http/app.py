@@ -10,13 +10,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cllm.core.errors import CllmError
-from cllm.server.http.auth import LOCAL_CALLER, Keyring, find_caller, read_keyring
+from cllm.server.http.auth import LOCAL_CALLER, ApiKeys, find_caller, read_keyring
 from cllm.server.http.errors import report_error, to_anthropic, to_openai
 from cllm.server.http.metrics import Metrics, find_tracing
-from cllm.server.http.middleware import Edge, read_host_rules
+from cllm.server.http.middleware import RequestMiddleware, read_host_rules
 from cllm.server.http.request_log import log_in_thread
-from cllm.server.http.routes import ROUTES, Row
-from cllm.server.state import ApiRequest, Serving
+from cllm.server.http.routes import ROUTES, HttpRoute
+from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.registry import swept
 from cllm.wire.errors import MalformedError
 
@@ -26,7 +26,7 @@ ENCODERS = {"openai": to_openai, "anthropic": to_anthropic}
 class Endpoint:
     """A route as an ASGI application."""
 
-    def __init__(self, row: Row, serving: Serving, keyring: Keyring) -> None:
+    def __init__(self, row: HttpRoute, serving: ServerState, keyring: ApiKeys) -> None:
         module, _, name = row.endpoint.partition(":")
         self._function = getattr(import_module(f"cllm.server.{module}"), name)
         self._row = row
@@ -50,7 +50,7 @@ class Endpoint:
         await response(scope, receive, send)
 
 
-def build(serving: Serving) -> Starlette:
+def build(serving: ServerState) -> Starlette:
     """Return the application, which closes the server when it ends."""
 
     @asynccontextmanager
@@ -80,8 +80,8 @@ class _App(Starlette):
     """Starlette with one middleware, which also handles all errors."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        serving: Serving = self.state.serving
-        return Edge(
+        serving: ServerState = self.state.serving
+        return RequestMiddleware(
             self.router,
             rules=read_host_rules(serving.settings),
             metrics=self.state.metrics,

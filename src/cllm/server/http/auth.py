@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import SettingsError
-from cllm.server.http.errors import RefusedError
+from cllm.server.http.errors import ApiError
 from cllm.server.state import Caller
 from cllm.settings.sections import KeySettings
 
@@ -26,14 +26,14 @@ BEARER = "bearer "
 LOCAL_CALLER = Caller(owner=LOCAL_OWNER)
 
 
-class KnownKey(msgspec.Struct, frozen=True, kw_only=True):
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     owner: str
     digest: bytes
 
 
-class Keyring(msgspec.Struct, frozen=True, kw_only=True):
-    keys: tuple[KnownKey, ...] = ()
+class ApiKeys(msgspec.Struct, frozen=True, kw_only=True):
+    keys: tuple[ApiKey, ...] = ()
 
     def find(self, offered: str) -> Caller | None:
         if KEY.fullmatch(offered) is None:
@@ -43,11 +43,11 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True):
         return Caller(owner=found[0].owner, key=found[0].name) if found else None
 
 
-def read_keyring(keys: Iterable[KeySettings]) -> Keyring:
-    return Keyring(keys=tuple(map(_read_key, keys)))
+def read_keyring(keys: Iterable[KeySettings]) -> ApiKeys:
+    return ApiKeys(keys=tuple(map(_read_key, keys)))
 
 
-def _read_key(settings: KeySettings) -> KnownKey:
+def _read_key(settings: KeySettings) -> ApiKey:
     where = f"server.keys: key '{settings.name}'"
     if settings.hash is not None:
         if HASH.fullmatch(settings.hash.lower()) is None:
@@ -62,23 +62,23 @@ def _read_key(settings: KeySettings) -> KnownKey:
             f"{where} needs a hash, or a key of 16 to 512 printable characters; make one with: "
             "openssl rand -hex 32"
         )
-    return KnownKey(name=settings.name, owner=settings.owner, digest=digest)
+    return ApiKey(name=settings.name, owner=settings.owner, digest=digest)
 
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("ascii")).digest()
 
 
-def find_caller(request: Request, keyring: Keyring) -> Caller:
+def find_caller(request: Request, keyring: ApiKeys) -> Caller:
     offered = list(_offered_keys(request.headers))
     if not offered:
-        raise RefusedError(
+        raise ApiError(
             "missing_token",
             "This server wants a key; send it as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
         )
     found = [caller for key in offered if (caller := keyring.find(key)) is not None]
     if not found:
-        raise RefusedError("invalid_token", "This server does not know the key; check it.")
+        raise ApiError("invalid_token", "This server does not know the key; check it.")
     return found[0]
 
 

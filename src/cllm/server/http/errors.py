@@ -62,7 +62,7 @@ STATUSES: Mapping[str, int] = MappingProxyType(
 )
 
 
-class RefusedError(CllmError):
+class ApiError(CllmError):
     """A request that the server refuses. `retry_after` is in seconds."""
 
     http_message = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from cllm.server.http.errors import RefusedError, to_openai
+from cllm.server.http.errors import ApiError, to_openai
 
 END_OF_HEAD = b"\r\n\r\n"
 # Some clients offer HTTP/2. The parser would not read the body then.
@@ -18,7 +18,7 @@ FRAMING = 8
 """Bytes of framing per byte of a body: chunks of one byte have five."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """One connection with limits on the head of a request.
 
     The time starts with the connection, then with the first byte of each request. It also limits
@@ -120,7 +120,7 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if not (self._is_answering and self.cycle.response_started):
-            self.transport.write(_encode(RefusedError(code, message)))
+            self.transport.write(_encode(ApiError(code, message)))
         self.transport.close()
 
 
@@ -131,7 +131,7 @@ def without_offer(data: bytes) -> bytes:
     return data if place < 0 else data[:place] + data[place + len(OFFER) - 2 :]
 
 
-def _encode(error: RefusedError) -> bytes:
+def _encode(error: ApiError) -> bytes:
     status, headers, body = to_openai(error)
     named = {**headers, "Content-Length": str(len(body)), "Connection": "close"}
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]

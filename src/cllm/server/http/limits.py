@@ -11,7 +11,7 @@ from typing import Self
 
 from starlette.requests import Request
 
-from cllm.server.http.errors import RefusedError
+from cllm.server.http.errors import ApiError
 from cllm.settings.sections import Limits
 from cllm.wire.errors import FieldError
 
@@ -27,7 +27,7 @@ NO_BRACKETS = bytes(set(range(256)).difference(b"[{]}"))
 PIECE = 64 * 1024
 
 
-class BodyRoom:
+class BodyQuota:
     """The bytes of the bodies that are being read. One long body always has room."""
 
     def __init__(self, limits: Limits) -> None:
@@ -40,7 +40,7 @@ class BodyRoom:
     def check(self, *, expected: int = 0) -> None:
         """Raise RefusedError if the room is exceeded, now or with the expected bytes."""
         if self.short > self._max_short or self.long + expected > self._max_long:
-            raise RefusedError(
+            raise ApiError(
                 "too_many_bodies",
                 "The server is reading as many requests as it has room for; send this one again "
                 "in a moment.",
@@ -48,10 +48,10 @@ class BodyRoom:
             )
 
 
-class BodyShare:
+class BodyAllowance:
     """The bytes of one body."""
 
-    def __init__(self, room: BodyRoom) -> None:
+    def __init__(self, room: BodyQuota) -> None:
         self._room = room
         self._size = 0
 
@@ -74,7 +74,7 @@ class BodyShare:
         self._size = size
 
 
-async def read_body(request: Request, room: BodyRoom) -> bytes:
+async def read_body(request: Request, room: BodyQuota) -> bytes:
     limits = room.limits
     length = request.headers.get("content-length", "")
     announced = int(length) if length.isascii() and length.isdigit() else 0
@@ -85,7 +85,7 @@ async def read_body(request: Request, room: BodyRoom) -> bytes:
         async with asyncio.timeout(limits.body_seconds):
             body = await _receive(request, room)
     except TimeoutError:
-        raise RefusedError(
+        raise ApiError(
             "request_timeout",
             f"The body did not come within {limits.body_seconds:g} s; send it again.",
         ) from None
@@ -93,7 +93,7 @@ async def read_body(request: Request, room: BodyRoom) -> bytes:
     return body
 
 
-async def _receive(request: Request, room: BodyRoom) -> bytes:
+async def _receive(request: Request, room: BodyQuota) -> bytes:
     message = await request.receive()
     piece: bytes = message.get("body", b"")
     if message["type"] == "http.request" and not message.get("more_body"):
@@ -101,7 +101,7 @@ async def _receive(request: Request, room: BodyRoom) -> bytes:
         return piece
     # A list of pieces of one byte would take 40 times their length.
     body = bytearray()
-    with BodyShare(room) as share:
+    with BodyAllowance(room) as share:
         while message["type"] == "http.request":
             body += message.get("body", b"")
             _check_size(len(body), room.limits)
@@ -109,12 +109,12 @@ async def _receive(request: Request, room: BodyRoom) -> bytes:
             if not message.get("more_body"):
                 return bytes(body)
             message = await request.receive()
-    raise RefusedError("request_timeout", "The client left before all of its body had come.")
+    raise ApiError("request_timeout", "The client left before all of its body had come.")
 
 
 def _check_size(size: int, limits: Limits) -> None:
     if size > limits.body_bytes:
-        raise RefusedError(
+        raise ApiError(
             "request_too_large",
             f"The body may have at most {limits.body_bytes} bytes; send less.",
         )
@@ -145,13 +145,13 @@ def _outside_strings(body: bytes, size: int) -> Iterator[bytes]:
 
 def check_counts(body: bytes, messages: int, limits: Limits) -> None:
     if messages > limits.messages:
-        raise RefusedError(
+        raise ApiError(
             "request_too_large",
             f"A request may have at most {limits.messages} messages; this one has {messages}.",
             param="messages",
         )
     if body.count(b'"type"') > limits.parts:
-        raise RefusedError(
+        raise ApiError(
             "request_too_large",
             f"A request may have at most {limits.parts} parts and tools; send fewer.",
             param="messages",

@@ -22,7 +22,7 @@ from cllm.logs import EVERYTHING, describe_exception, log
 from cllm.server.http.errors import (
     UNEXPECTED,
     Answer,
-    RefusedError,
+    ApiError,
     RequestError,
     report_error,
     to_anthropic,
@@ -57,20 +57,20 @@ class HostRules(msgspec.Struct, frozen=True, kw_only=True):
     def check(self, hosts: Sequence[str], origin: str | None, *, needs_host: bool) -> None:
         name = host_name(hosts[0]) if len(hosts) == 1 else ""
         if not name and (hosts or needs_host):
-            raise RefusedError(
+            raise ApiError(
                 "invalid_request",
                 "A request needs exactly one Host header with the name of the server in it.",
                 param="Host",
             )
         if self.names is not None and name not in self.names:
-            raise RefusedError(
+            raise ApiError(
                 "host_not_allowed",
                 "This server does not go by that name; its operator can add it to "
                 "server.allowed_hosts.",
             )
         # Pages of the server itself may call it.
         if origin is not None and not self.shares_with(origin) and _host_of(origin) not in hosts:
-            raise RefusedError(
+            raise ApiError(
                 "origin_not_allowed",
                 "Pages of this origin may not call this server; its operator can add it to "
                 "server.allowed_origins.",
@@ -113,7 +113,7 @@ def _cors_headers(origin: str) -> RawHeaders:
     )
 
 
-class Edge:
+class RequestMiddleware:
     def __init__(
         self,
         app: ASGIApp,
@@ -162,7 +162,7 @@ class Edge:
         needs_host = scope["http_version"] != WITHOUT_HOST
         try:
             self._rules.check(headers.getlist("host"), origin, needs_host=needs_host)
-        except RefusedError as error:
+        except ApiError as error:
             record.outcome = error.code
             await sender.answer(_answer_at(scope["path"], error))
             return
@@ -240,7 +240,7 @@ def _refuse_unrouted(request: Request, status: int) -> Answer:
         code, message = "method_not_allowed", "This cannot be done here; see /docs."
         allow = {"Allow": ", ".join(_methods(request))}
     request.scope[SCOPE_KEY].outcome = code
-    status, headers, body = _answer_at(request.url.path, RefusedError(code, message))
+    status, headers, body = _answer_at(request.url.path, ApiError(code, message))
     return status, {**headers, **allow}, body
 
 

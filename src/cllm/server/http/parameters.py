@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from cllm.core.conversation import Policy
 from cllm.core.ports import ArchiveFilter, UsageBy
-from cllm.server.http.errors import RefusedError
+from cllm.server.http.errors import ApiError
 from cllm.server.http.limits import read_body
 from cllm.server.state import ApiRequest
 from cllm.wire.errors import FieldError
@@ -145,7 +145,7 @@ def read_sequence(text: str) -> int:
 
 def check_sequence(number: int, param: str) -> int:
     if not 1 <= number <= MOST:
-        raise RefusedError(
+        raise ApiError(
             "invalid_sequence_number",
             "A sequence number is a whole number from 1 on; see the conversation's messages.",
             param=param,

@@ -21,8 +21,8 @@ from uvicorn.supervisors import Multiprocess
 
 from cllm.core.errors import UsageError
 from cllm.server.http.app import build
-from cllm.server.http.http_protocol import Connection
-from cllm.server.state import Serving, check_reach, open_serving
+from cllm.server.http.http_protocol import HttpProtocol
+from cllm.server.state import ServerState, check_reach, open_server_state
 from cllm.settings.load import Settings, server_store
 
 BACKLOG = 2048
@@ -55,7 +55,7 @@ def listen(settings: Settings, *, prepare: Callable[[], None], say: Say, worker:
             say(address)
             Multiprocess(_config(worker, settings), [bound]).run()
             return
-        serving = open_serving(settings)
+        serving = open_server_state(settings)
         config = _config(build(serving), settings)
         _Server(config, serving, began=lambda: say(address)).run(sockets=[bound])
 
@@ -91,7 +91,7 @@ def shown_address(bound: socket.socket) -> str:
 def _config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
     limits = settings.server.limits
     # uvicorn calls it as if it were a class.
-    protocol = partial(Connection, head_bytes=limits.head_bytes, head_seconds=limits.head_seconds)
+    protocol = partial(HttpProtocol, head_bytes=limits.head_bytes, head_seconds=limits.head_seconds)
     return uvicorn.Config(
         app,
         factory=isinstance(app, str),
@@ -117,7 +117,7 @@ def _return_long_texts() -> None:
 
 class _Server(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, serving: Serving, *, began: Callable[[], None]
+        self, config: uvicorn.Config, serving: ServerState, *, began: Callable[[], None]
     ) -> None:
         super().__init__(config)
         self._serving = serving

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from cllm import __version__
 from cllm.server.http.errors import JSON, STATUS_OF
-from cllm.server.http.routes import ROUTES, Row
+from cllm.server.http.routes import ROUTES, HttpRoute
 from cllm.server.openapi.operations import EVENTS, OPERATIONS, Operation
 
 Schema = dict[str, Any]
@@ -84,7 +84,7 @@ def _schemas() -> dict[str, Schema]:
     return {**_data()["schemas"], **own}
 
 
-def _describe(row: Row, operation: Operation) -> dict[str, Any]:
+def _describe(row: HttpRoute, operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
@@ -118,7 +118,7 @@ def _event_of(kind: type[msgspec.Struct] | str) -> Schema:
     return {"type": "object", "properties": {"data": data, "event": TEXT, "id": TEXT}}
 
 
-def _parameters(row: Row, operation: Operation) -> Iterator[dict[str, Any]]:
+def _parameters(row: HttpRoute, operation: Operation) -> Iterator[dict[str, Any]]:
     for name in PARAMETER.findall(row.path):
         form = {**FORMS, **operation.path}.get(name, "^.+$")
         schema = {**TEXT, "pattern": form}
@@ -138,7 +138,7 @@ def _without_null(schema: Schema) -> Schema:
     return kinds[0] if len(kinds) == 1 else schema
 
 
-def _responses(row: Row, operation: Operation) -> dict[str, Any]:
+def _responses(row: HttpRoute, operation: Operation) -> dict[str, Any]:
     envelope = _ref("AnthropicError" if row.protocol == "anthropic" else "Error")
     content = {JSON: {"schema": envelope}}
     responses: dict[str, Any] = {str(operation.status): _answer(operation)}
@@ -148,7 +148,7 @@ def _responses(row: Row, operation: Operation) -> dict[str, Any]:
     return responses
 
 
-def _by_status(row: Row, operation: Operation) -> dict[int, list[str]]:
+def _by_status(row: HttpRoute, operation: Operation) -> dict[int, list[str]]:
     codes = [] if row.access == "anyone" else ["missing_token", "invalid_token"]
     if "{conversation_id}" in row.path:
         codes += ("invalid_conversation_id", "conversation_not_found")

@@ -11,8 +11,14 @@ from cllm.core.errors import CllmError, ConversationBusyError, ConversationNotFo
 from cllm.core.ports import KeptResponse, NewConversation, RequestKey
 from cllm.core.prompt import Prompt
 from cllm.server.http.errors import JSON
-from cllm.server.state import ApiRequest, Serving
-from cllm.server.turns.headers import CONVERSATION, PROVIDER, Begin, Wish, read_wish
+from cllm.server.state import ApiRequest, ServerState
+from cllm.server.turns.headers import (
+    CONVERSATION,
+    PROVIDER,
+    RequestHeaders,
+    StartConversation,
+    read_wish,
+)
 from cllm.server.turns.idempotency import (
     NO_CLAIM,
     Claim,
@@ -64,9 +70,9 @@ async def reply_to(
     return await _respond(request, task, may_branch=may_branch)
 
 
-async def _claim(request: ApiRequest, wish: Wish, body: bytes) -> Claim | KeptResponse:
+async def _claim(request: ApiRequest, wish: RequestHeaders, body: bytes) -> Claim | KeptResponse:
     """Claim the request by its key, or by its content if its library counts retries."""
-    starts_with_retries = wish.retries is not None and isinstance(wish.mode, Begin)
+    starts_with_retries = wish.retries is not None and isinstance(wish.mode, StartConversation)
     if wish.idempotency_key is None and not starts_with_retries:
         return NO_CLAIM
     serving, owner = request.serving, request.caller.owner
@@ -155,7 +161,7 @@ async def _with_running_turn(
     return ConversationBusyError(busy.ref, turn_id=next(running, None))
 
 
-async def _branched(prepared: PreparedTurn, serving: Serving) -> PreparedTurn:
+async def _branched(prepared: PreparedTurn, serving: ServerState) -> PreparedTurn:
     store, ref = prepared.store, prepared.request.policy.ref
     assert store is not None  # noqa: S101 - only a saved turn finds its conversation busy
     assert ref is not None  # noqa: S101

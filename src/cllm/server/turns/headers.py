@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 
 from cllm.core.conversation import is_valid_id
 from cllm.core.secret import CallersKey, Secret
-from cllm.server.http.errors import RefusedError
+from cllm.server.http.errors import ApiError
 
 CONVERSATION = "X-Conversation-ID"
 TURN = "X-Turn-ID"
@@ -39,20 +39,20 @@ CONFLICTS: dict[str, OnConflict] = {"reject": "reject", "queue": "queue", "branc
 class Stateless(msgspec.Struct, frozen=True): ...
 
 
-class Begin(msgspec.Struct, frozen=True): ...
+class StartConversation(msgspec.Struct, frozen=True): ...
 
 
-class Continue(msgspec.Struct, frozen=True):
+class ContinueConversation(msgspec.Struct, frozen=True):
     ref: str
     in_files: bool = False
 
 
-Mode = Stateless | Begin | Continue
+Mode = Stateless | StartConversation | ContinueConversation
 STATELESS = Stateless()
-BEGIN = Begin()
+BEGIN = StartConversation()
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """The options in the headers; `retries` is the count of the client's library."""
 
     mode: Mode = STATELESS
@@ -64,12 +64,12 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     callers_key: CallersKey | None = None
 
 
-PLAIN = Wish()
+PLAIN = RequestHeaders()
 NAMES = (CONVERSATION, PROVIDER, CONFLICT, STRICT, IDEMPOTENCY, CALLERS_KEY, CALLERS_TOKEN)
 OURS = {name.lower().encode(): name for name in NAMES}
 
 
-def read_wish(headers: Headers) -> Wish:
+def read_wish(headers: Headers) -> RequestHeaders:
     # One pass; a lookup by name searches all headers.
     values = {
         OURS[name]: value.decode("latin-1").strip()
@@ -79,7 +79,7 @@ def read_wish(headers: Headers) -> Wish:
     if not values:
         return PLAIN
     retries = headers.get(RETRIES, "").strip()
-    return Wish(
+    return RequestHeaders(
         mode=_mode(values.get(CONVERSATION)),
         provider=_provider(values.get(PROVIDER)),
         on_conflict=_conflict(values.get(CONFLICT)),
@@ -97,10 +97,10 @@ def _mode(value: str | None) -> Mode:
     if value in ("", "null"):
         return BEGIN
     if UUID.fullmatch(value):
-        return Continue(value.lower())
+        return ContinueConversation(value.lower())
     if value.startswith(FILES) and is_valid_id(value.removeprefix(FILES)):
-        return Continue(value.removeprefix(FILES), in_files=True)
-    raise RefusedError(
+        return ContinueConversation(value.removeprefix(FILES), in_files=True)
+    raise ApiError(
         "invalid_conversation_id",
         f"{CONVERSATION} must be the UUID of a conversation, or empty for a new one.",
         param=CONVERSATION,
@@ -146,5 +146,5 @@ def _callers_key(values: Mapping[str, str]) -> CallersKey | None:
     return None
 
 
-def _invalid(header: str, expected: str) -> RefusedError:
-    return RefusedError("invalid_header", f"{header} must be {expected}.", param=header)
+def _invalid(header: str, expected: str) -> ApiError:
+    return ApiError("invalid_header", f"{header} must be {expected}.", param=header)

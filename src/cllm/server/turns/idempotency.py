@@ -12,11 +12,11 @@ from datetime import timedelta
 import msgspec
 from msgspec.structs import replace
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import ConversationNotFoundError, RequestInFlightError, StoreError
 from cllm.core.ports import KeptResponse, RequestClaim, RequestKey, ServerStore
-from cllm.engine.recorder import uninterrupted
-from cllm.server.state import Serving
+from cllm.engine.recorder import finish_despite_cancel
+from cllm.server.state import ServerState
 from cllm.server.turns.headers import CONVERSATION, FILES, TURN
 from cllm.server.turns.prepare import PreparedTurn
 
@@ -47,7 +47,7 @@ class Claim:
 NO_CLAIM = Claim()
 
 
-class KeyClaim(Claim):
+class IdempotencyClaim(Claim):
     """The claim of an Idempotency-Key. A failing store does not end the response.
 
     Writes are not interrupted: a write returns the new expiry, which identifies the claim.
@@ -65,13 +65,13 @@ class KeyClaim(Claim):
         self.before = claim if claim.headers else None
 
     async def note(self, headers: dict[str, str], body: bytes | None = None) -> None:
-        await uninterrupted(self._write(headers, body))
+        await finish_despite_cancel(self._write(headers, body))
 
     async def keep(self, headers: dict[str, str], body: bytes) -> None:
-        await uninterrupted(self._finish(headers, body))
+        await finish_despite_cancel(self._finish(headers, body))
 
     async def drop(self) -> None:
-        await uninterrupted(self._finish())
+        await finish_despite_cancel(self._finish())
 
     async def _finish(self, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
         """Store the response, or release the claim without one."""
@@ -113,14 +113,14 @@ class KeyClaim(Claim):
 
 async def claim(
     store: ServerStore, *, owner: str, key: str, asked: tuple[bytes, ...], lifetime: float
-) -> KeyClaim | KeptResponse:
+) -> IdempotencyClaim | KeptResponse:
     """`asked` identifies the request."""
     hashed = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
     request = RequestKey(owner=owner, key=hashed, body=hash_of(asked))
     taken = await store.claim_request(request, seconds=CLAIM_SECONDS)
     if isinstance(taken, KeptResponse):
         return taken
-    return KeyClaim(store, taken, lifetime=lifetime)
+    return IdempotencyClaim(store, taken, lifetime=lifetime)
 
 
 def hash_of(asked: tuple[bytes, ...]) -> str:
@@ -132,7 +132,7 @@ def hash_of(asked: tuple[bytes, ...]) -> str:
     return digest.hexdigest()
 
 
-class Attempt(Claim):
+class RetryClaim(Claim):
     """The claim of a library that counts retries: stores where the failed turn is."""
 
     def __init__(
@@ -153,9 +153,9 @@ class Attempt(Claim):
             await _exchange(self._store, self._request, headers)
 
 
-async def attempt(store: ServerStore, request: RequestKey, *, again: bool) -> Attempt:
+async def attempt(store: ServerStore, request: RequestKey, *, again: bool) -> RetryClaim:
     before = await _exchange(store, request, {}) if again else None
-    return Attempt(store, request, before)
+    return RetryClaim(store, request, before)
 
 
 async def _exchange(
@@ -172,7 +172,7 @@ async def _exchange(
 
 class _Begun(msgspec.Struct, frozen=True, kw_only=True):
     turn: Turn
-    conversation: Conversation
+    conversation: StoredConversation
 
     @property
     def is_last(self) -> bool:
@@ -181,7 +181,7 @@ class _Begun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def take_up(
-    prepared: PreparedTurn, claim: Claim, serving: Serving
+    prepared: PreparedTurn, claim: Claim, serving: ServerState
 ) -> PreparedTurn | KeptResponse:
     """Replace the turn of the earlier request, or return its response."""
     if claim.before is None:
@@ -225,13 +225,13 @@ async def _find(prepared: PreparedTurn, before: RequestClaim) -> _Begun | None:
     return None
 
 
-def _is_fresh_failure(turn: Turn, serving: Serving) -> bool:
+def _is_fresh_failure(turn: Turn, serving: ServerState) -> bool:
     """Whether the library may still retry."""
     ended = turn.ended_at
     return turn.state == "failed" and ended is not None and ended > serving.clock() - RETRIED_WITHIN
 
 
-def _in_place(prepared: PreparedTurn, begun: _Begun, serving: Serving) -> PreparedTurn:
+def _in_place(prepared: PreparedTurn, begun: _Begun, serving: ServerState) -> PreparedTurn:
     request = prepared.request.with_policy(place=begun.turn.place)
     if request.policy.create is None:
         return replace(prepared, request=request)

@@ -6,7 +6,7 @@ Calls no provider.
 import msgspec
 from msgspec.structs import replace
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import ConversationNotFoundError, ModelNotFoundError
 from cllm.core.message import Message
 from cllm.core.notice import Notice, NoticeCollector
@@ -17,18 +17,18 @@ from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.engine.turn import Engine
 from cllm.history.system_prompt import GivenPrompt, with_prefix
 from cllm.providers.registry import LOCAL, ROWS, has_model, is_model_file, no_such_model
-from cllm.server.http.errors import RefusedError
-from cllm.server.state import Caller, Serving
+from cllm.server.http.errors import ApiError
+from cllm.server.state import Caller, ServerState
 from cllm.server.turns.headers import (
     CALLERS_KEY,
     CONVERSATION,
     FILES,
     PROVIDER,
-    Begin,
-    Continue,
+    ContinueConversation,
     OnConflict,
+    RequestHeaders,
+    StartConversation,
     Stateless,
-    Wish,
 )
 from cllm.wire.convert import is_plain_user
 from cllm.wire.errors import FieldError
@@ -59,7 +59,7 @@ class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
     callers_key: CallersKey | None = None
 
 
-def engine_for(prepared: PreparedTurn, serving: Serving) -> Engine:
+def engine_for(prepared: PreparedTurn, serving: ServerState) -> Engine:
     if prepared.callers_key is None and prepared.store in (None, serving.store):
         return serving.engine
     return serving.app.engine(prepared.store, callers_key=prepared.callers_key)
@@ -85,7 +85,7 @@ class _Split(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def prepare_turn(
-    prompt: Prompt, wish: Wish, caller: Caller, serving: Serving
+    prompt: Prompt, wish: RequestHeaders, caller: Caller, serving: ServerState
 ) -> PreparedTurn:
     settings = serving.app.settings
     base = TurnRequest(
@@ -108,9 +108,9 @@ async def prepare_turn(
     match wish.mode:
         case Stateless():
             prepared = PreparedTurn(request=_stateless(base, prompt))
-        case Begin():
+        case StartConversation():
             prepared = _new(base, prompt, serving)
-        case Continue():
+        case ContinueConversation():
             prepared = await _continuing(base, prompt, wish.mode, wish.on_conflict, serving)
     if wish.callers_key is None and not prompt.notices:
         return prepared
@@ -130,7 +130,7 @@ def _stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
     return replace(base, input=_as_sent(base.input, _split(prompt)))
 
 
-def _new(base: TurnRequest, prompt: Prompt, serving: Serving) -> PreparedTurn:
+def _new(base: TurnRequest, prompt: Prompt, serving: ServerState) -> PreparedTurn:
     split = _split(prompt)
     if not split.saved:
         raise _empty("A new conversation needs at least one message that is no system message.")
@@ -164,18 +164,22 @@ def _as_sent(base: TurnInput, split: _Split) -> TurnInput:
 
 
 async def _continuing(
-    base: TurnRequest, prompt: Prompt, mode: Continue, on_conflict: OnConflict, serving: Serving
+    base: TurnRequest,
+    prompt: Prompt,
+    mode: ContinueConversation,
+    on_conflict: OnConflict,
+    serving: ServerState,
 ) -> PreparedTurn:
     """Continue with the messages, or regenerate the last reply without any."""
     store: Store | None = serving.files if mode.in_files else serving.store
     if store is None:
-        raise RefusedError(
+        raise ApiError(
             "invalid_conversation_id",
             "The folder of conversation files is not served here.",
             param=CONVERSATION,
         )
     split = _split(prompt)
-    found: Conversation | None = None
+    found: StoredConversation | None = None
     at_once = bool(split.saved) and not mode.in_files and serving.app.takes_at_once
     if not at_once:
         found = await store.load(mode.ref, owner=base.policy.owner, tail=0)
@@ -204,7 +208,7 @@ async def _continuing(
 
 
 async def _regenerated(
-    store: Store, found: Conversation, owner: str
+    store: Store, found: StoredConversation, owner: str
 ) -> tuple[Turn, tuple[Message, ...]]:
     """Return the last turn with a message of a person.
 
@@ -251,11 +255,11 @@ def _ignored(index: int) -> Notice:
     )
 
 
-def _empty(message: str) -> RefusedError:
-    return RefusedError("empty_messages_array", message, param="messages")
+def _empty(message: str) -> ApiError:
+    return ApiError("empty_messages_array", message, param="messages")
 
 
-def chosen_model(name: str, provider: str | None, serving: Serving) -> str:
+def chosen_model(name: str, provider: str | None, serving: ServerState) -> str:
     """Return the model with its provider, or a name to look up."""
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise FieldError(
@@ -277,10 +281,10 @@ def chosen_model(name: str, provider: str | None, serving: Serving) -> str:
     return name
 
 
-def _join(provider: str, name: str, serving: Serving) -> str:
+def _join(provider: str, name: str, serving: ServerState) -> str:
     known = _providers(serving)
     if provider not in known:
-        raise RefusedError(
+        raise ApiError(
             "invalid_header",
             f"{PROVIDER} names a provider that is not configured here; there are "
             f"{', '.join(sorted(known))}.",
@@ -290,7 +294,7 @@ def _join(provider: str, name: str, serving: Serving) -> str:
     if slash and prefix == provider:
         return name
     if slash and prefix in known:
-        raise RefusedError(
+        raise ApiError(
             "invalid_header",
             f"{PROVIDER} says {provider}, but the model is {prefix}'s; leave one of them out.",
             param=PROVIDER,
@@ -298,7 +302,7 @@ def _join(provider: str, name: str, serving: Serving) -> str:
     return f"{provider}/{name}"
 
 
-def _check_listed(model: str, serving: Serving) -> str:
+def _check_listed(model: str, serving: ServerState) -> str:
     """Raise ModelNotFoundError if the catalogue of the provider does not have it."""
     provider, _, name = model.partition("/")
     settings = serving.app.settings
@@ -315,5 +319,5 @@ def _check_listed(model: str, serving: Serving) -> str:
     return model
 
 
-def _providers(serving: Serving) -> set[str]:
+def _providers(serving: ServerState) -> set[str]:
     return {LOCAL, *ROWS, *serving.app.settings.providers}

@@ -8,7 +8,7 @@ from typing import Any
 
 from cllm.core.errors import StoreError
 from cllm.core.ports import CallRecord, Clock, Lease, ServerStore
-from cllm.server.http.errors import RefusedError
+from cllm.server.http.errors import ApiError
 from cllm.server.turns.event_log import DelayedWriter
 
 LONGEST_PAUSE = 60.0
@@ -18,7 +18,7 @@ TurnKey = tuple[str, str, str]
 """Owner, conversation and turn."""
 
 
-class RunningTurns:
+class TurnRegistry:
     """Starts turns in tasks and wakes the clients that follow them."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class RunningTurns:
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         if self._stopping:
             work.close()
-            raise RefusedError(
+            raise ApiError(
                 "shutting_down", "The server is stopping; ask again in a moment.", retry_after=1
             )
         task = asyncio.create_task(work)
@@ -95,7 +95,7 @@ async def _sweep(store: ServerStore, clock: Clock, keep_seconds: float) -> None:
             await store.drop_old_events(clock() - timedelta(seconds=keep_seconds))
 
 
-class CallCounter(DelayedWriter):
+class UsageCounter(DelayedWriter):
     """Writes records of calls to the store with a delay."""
 
     def __init__(self, store: ServerStore) -> None:

@@ -16,11 +16,11 @@ from cllm.core.errors import CllmError, ConversationBusyError, ErrorReport
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
 from cllm.core.reply import Noticed, ReplyDelta, ReplyEvent, ReplyFinished, Verbatim
-from cllm.engine.request import TurnBegan, TurnEnded, TurnEvent, TurnWaits
-from cllm.engine.tool_rounds import RoundEnded
-from cllm.server.http.errors import JSON, UNEXPECTED, RefusedError, report_error
+from cllm.engine.request import TurnEnded, TurnEvent, TurnStarted, TurnWaits
+from cllm.engine.tool_rounds import ToolRoundEnded
+from cllm.server.http.errors import JSON, UNEXPECTED, ApiError, report_error
 from cllm.server.http.request_log import RequestRecord
-from cllm.server.state import Serving
+from cllm.server.state import ServerState
 from cllm.server.turns.event_log import EventLog, EventQueue
 from cllm.server.turns.headers import CONVERSATION, NOTICE, TURN
 from cllm.server.turns.idempotency import Claim
@@ -60,7 +60,7 @@ class TurnTask:
         prepared: PreparedTurn,
         encoder: ResponseEncoder,
         *,
-        serving: Serving,
+        serving: ServerState,
         claim: Claim,
         record: RequestRecord,
     ) -> None:
@@ -143,15 +143,15 @@ class TurnTask:
         except TimeoutError:
             if not limit.expired():
                 raise
-            self.failure = RefusedError(
+            self.failure = ApiError(
                 "turn_timeout",
                 f"The answer took longer than {limits.turn_seconds:g} s and was broken off.",
             )
         except asyncio.CancelledError:
             self.failure = (
-                RefusedError("request_timeout", "The client left.")
+                ApiError("request_timeout", "The client left.")
                 if self.queue.is_abandoned
-                else RefusedError("shutting_down", "The answer was broken off; ask again.")
+                else ApiError("shutting_down", "The answer was broken off; ask again.")
             )
             raise
         finally:
@@ -181,7 +181,7 @@ class TurnTask:
 
     async def _handle(self, event: TurnEvent) -> None:
         match event:
-            case TurnBegan():
+            case TurnStarted():
                 self._begin(event)
                 if self._turn is not None:
                     await self._claim.note(self.headers())
@@ -191,12 +191,12 @@ class TurnTask:
                 await self._record_reply(event)
             case TurnEnded():
                 await self._end(event)
-            case TurnWaits() | RoundEnded():
+            case TurnWaits() | ToolRoundEnded():
                 pass
             case _ if self._is_stream:
                 await self._stream(event)
 
-    def _begin(self, event: TurnBegan) -> None:
+    def _begin(self, event: TurnStarted) -> None:
         self._notices.extend(event.prompt.notices)
         record = self._record
         record.model, record.conversation = event.model, event.conversation
@@ -235,7 +235,7 @@ class TurnTask:
     def _end_unread_stream(self) -> None:
         """End the response of a slow client; the turn continues."""
         where = f"/v1/conversations/{self.prepared.shown}/turns/{self._turn}/events"
-        slow = RefusedError(
+        slow = ApiError(
             "stream_not_read",
             f"The stream was not read in time; the turn goes on, and its events are at {where}.",
         )

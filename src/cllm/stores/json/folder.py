@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn, is_valid_id
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, is_valid_id
 from cllm.core.errors import (
     BrokenConversationError,
     ConversationExistsError,
@@ -70,7 +70,7 @@ class JsonFolder:
             data, conversation_id=key, path=str(self._path(key)), modified_at=modified_at
         )
 
-    def readable(self, notices: list[Notice]) -> Iterator[Conversation]:
+    def readable(self, notices: list[Notice]) -> Iterator[StoredConversation]:
         """Every readable conversation; each of the others adds a notice."""
         for key in self._keys():
             try:
@@ -153,15 +153,15 @@ class JsonFolder:
             if lease.created and not self.has(key):
                 lock.remove()
 
-    def create(self, lock: Lock, conversation: Conversation) -> None:
+    def create(self, lock: Lock, conversation: StoredConversation) -> None:
         with lock:
             if self.has(conversation.id):
                 raise ConversationExistsError(conversation.id)
             self._write(conversation, Remainder())
 
     def edit(
-        self, lock: Lock, key: str, change: Callable[[Conversation], Conversation]
-    ) -> Conversation:
+        self, lock: Lock, key: str, change: Callable[[StoredConversation], StoredConversation]
+    ) -> StoredConversation:
         with lock:
             stored = self.read(key)
             changed = change(edits.settled(stored.conversation, now=self._clock()))
@@ -210,7 +210,7 @@ class JsonFolder:
                 path=str(path),
             )
 
-    def _write(self, conversation: Conversation, remainder: Remainder) -> None:
+    def _write(self, conversation: StoredConversation, remainder: Remainder) -> None:
         self._refuse_link(conversation.id)
         data = encode_conversation(conversation, remainder)
         write_file(self._folder, conversation.id + SUFFIX, data)

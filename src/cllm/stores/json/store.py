@@ -11,7 +11,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn, check_id
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, check_id
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -127,18 +127,20 @@ class JsonFileStore(ScannedLists, EditingStore):
         *,
         owner: str = LOCAL_OWNER,
         opening: Opening | None = None,
-    ) -> Conversation:
+    ) -> StoredConversation:
         conversation = edits.with_opening(self._new(new, owner), opening)
         await self._under_lock(conversation.id, self._folder.create, conversation)
         return conversation
 
-    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
+    async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
         key = self._free_key(conversation.name or conversation.id, owner)
         named = msgspec.structs.replace(conversation, id=key, name=None)
         whole = edits.added(named, owner=owner, now=self._clock())
         await self._under_lock(key, self._folder.create, whole)
 
-    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
+    async def load(
+        self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
+    ) -> StoredConversation:
         stored = await self._offload(self._folder.read, _own(ref, owner))
         return tail_of(stored.conversation, tail)
 
@@ -149,7 +151,7 @@ class JsonFileStore(ScannedLists, EditingStore):
         return await self._offload(self._folder.summaries) if owner == LOCAL_OWNER else ((), ())
 
     async def _scan(
-        self, owner: str, work: Callable[[Iterable[Conversation]], T]
+        self, owner: str, work: Callable[[Iterable[StoredConversation]], T]
     ) -> tuple[T, tuple[Notice, ...]]:
         def scan() -> tuple[T, tuple[Notice, ...]]:
             notices: list[Notice] = []
@@ -170,7 +172,7 @@ class JsonFileStore(ScannedLists, EditingStore):
         at: int | None = None,
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
-    ) -> Conversation:
+    ) -> StoredConversation:
         stored = await self._offload(self._folder.read, _own(ref, owner))
         fresh = self._new(new, owner)
         branch = edits.branch_of(stored.conversation, fresh, at=at, opening=opening)
@@ -190,7 +192,7 @@ class JsonFileStore(ScannedLists, EditingStore):
             raise ConversationNotFoundError(ref)
         return key
 
-    def _new(self, new: NewConversation, owner: str) -> Conversation:
+    def _new(self, new: NewConversation, owner: str) -> StoredConversation:
         key = self._free_key(new.name or new.id, owner)
         return edits.new_conversation(new, key=key, owner=LOCAL_OWNER, now=self._clock())
 
@@ -237,7 +239,7 @@ class JsonFileStore(ScannedLists, EditingStore):
         change: Change,
         *,
         reads: Reads,  # noqa: ARG002 - a file is read whole
-    ) -> Conversation:
+    ) -> StoredConversation:
         key = self._existing(ref, owner)
         return await self._under_lock(key, self._folder.edit, key, change)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from cllm.core.conversation import Conversation, Turn, check_id
+from cllm.core.conversation import StoredConversation, Turn, check_id
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -28,7 +28,7 @@ from cllm.stores.postgres.statements import (
     places,
 )
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, encode_json
-from cllm.stores.sql.store import Move, StoredTurn, difference
+from cllm.stores.sql.store import StoredTurn, TurnMove, difference
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ WHERE {OF_CONVERSATION} AND turn = p.number
 """
 
 
-async def insert_whole(connection: Connection, conversation: Conversation) -> None:
+async def insert_whole(connection: Connection, conversation: StoredConversation) -> None:
     befores = await _insert_without_messages(connection, conversation)
     turns = conversation.turns + conversation.variants
     key = (conversation.owner, conversation.id)
@@ -112,7 +112,7 @@ async def insert_whole(connection: Connection, conversation: Conversation) -> No
 
 
 async def _insert_without_messages(
-    connection: Connection, conversation: Conversation
+    connection: Connection, conversation: StoredConversation
 ) -> list[int | None]:
     """Insert the rows; return how many messages come before each turn on the path."""
     await insert_row(connection, conversation)
@@ -133,34 +133,34 @@ async def _insert_without_messages(
     return befores
 
 
-async def insert_row(connection: Connection, conversation: Conversation) -> None:
+async def insert_row(connection: Connection, conversation: StoredConversation) -> None:
     await connection.execute(_CONVERSATION_ROW, *CODEC.encode_conversation(conversation))
 
 
-async def update_row(connection: Connection, conversation: Conversation) -> None:
+async def update_row(connection: Connection, conversation: StoredConversation) -> None:
     await connection.execute(_CHANGE_CONVERSATION, *CODEC.encode_conversation(conversation))
 
 
-async def append_turn(connection: Connection, conversation: Conversation, turn: Turn) -> None:
+async def append_turn(connection: Connection, conversation: StoredConversation, turn: Turn) -> None:
     number = await connection.fetchval(_NEXT_NUMBER, conversation.owner, conversation.id)
     before = conversation.message_count
-    await _insert_turn(connection, conversation, turn, Move(number, number, before))
+    await _insert_turn(connection, conversation, turn, TurnMove(number, number, before))
 
 
-async def add_variant(connection: Connection, conversation: Conversation, turn: Turn) -> None:
+async def add_variant(connection: Connection, conversation: StoredConversation, turn: Turn) -> None:
     number = await connection.fetchval(_NEXT_NUMBER, conversation.owner, conversation.id)
-    await _insert_turn(connection, conversation, turn, Move(number, None, None))
+    await _insert_turn(connection, conversation, turn, TurnMove(number, None, None))
 
 
 async def _insert_turn(
-    connection: Connection, conversation: Conversation, turn: Turn, at: Move
+    connection: Connection, conversation: StoredConversation, turn: Turn, at: TurnMove
 ) -> None:
     key = (conversation.owner, conversation.id, at.number)
     await connection.execute(_TURN_ROW, *key, at.position, *CODEC.encode_turn(turn))
     await connection.execute(_MESSAGE_ROWS, *key, at.before, *message_arrays(turn.messages))
 
 
-async def save(connection: Connection, old: Conversation, new: Conversation) -> None:
+async def save(connection: Connection, old: StoredConversation, new: StoredConversation) -> None:
     """Change the stored conversation from `old`, which may be loaded in part, to `new`."""
     key = (new.owner, new.id)
     await update_row(connection, new)
@@ -182,8 +182,8 @@ async def save(connection: Connection, old: Conversation, new: Conversation) -> 
 
 
 async def insert(
-    connection: Connection, new: Conversation, *, source: str | None, change: Change
-) -> Conversation:
+    connection: Connection, new: StoredConversation, *, source: str | None, change: Change
+) -> StoredConversation:
     """Store `new`, or what `change` makes of the conversation `source`."""
     stored = None
     if source is not None:
@@ -211,7 +211,7 @@ async def edit(
     *,
     reads: Reads,
     now: datetime,
-) -> Conversation:
+) -> StoredConversation:
     await connection.execute(sql.SETTLE, owner, key, now, INTERRUPTED, _AN_EDIT)
     if reads == "whole":
         old = _found(await connection.fetch(sql.LOAD, owner, key), key)
@@ -258,7 +258,7 @@ async def while_free(
     return done[0]
 
 
-def _found(rows: list[asyncpg.Record], ref: str) -> Conversation:
+def _found(rows: list[asyncpg.Record], ref: str) -> StoredConversation:
     found = conversation_of(rows)
     if found is None:
         raise ConversationNotFoundError(ref)

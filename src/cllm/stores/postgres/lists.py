@@ -21,7 +21,7 @@ from cllm.stores.postgres.connection import PostgresBase
 from cllm.stores.postgres.reader import summaries_of
 from cllm.stores.postgres.statements import MOST, names
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS, check_text, decode_sum
-from cllm.stores.sql.search import NEWEST, Found, page_of_found
+from cllm.stores.sql.search import NEWEST, SearchMatch, page_of_found
 
 _ARCHIVED = {
     "active": "AND c.archived_at IS NULL",
@@ -135,7 +135,7 @@ class PostgresLists(PostgresBase):
         last = (await pool.fetch(_LAST, (), twice=True))[0][0]
         rows = await pool.fetch(sql, (owner, tsquery(words, owner), NEWEST + 1, last), twice=True)
         found = [
-            Found(
+            SearchMatch(
                 conversation=row[0],
                 title=row[1],
                 sequence=row[2],

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn, check_id
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.message import Message
 from cllm.core.ports import Outline, Tail, TurnPart
@@ -65,7 +65,7 @@ class _PostgresCodec(RowCodec):
 CODEC = _PostgresCodec(write_time=in_utc, read_time=in_utc)
 
 
-def conversation_of(rows: Sequence[asyncpg.Record]) -> Conversation | None:
+def conversation_of(rows: Sequence[asyncpg.Record]) -> StoredConversation | None:
     """The conversation of a load: a row for each turn, or one row without turns."""
     if not rows:
         return None
@@ -140,7 +140,9 @@ _POSITION_AT = len(TURN_COLUMNS)
 _COUNT_AT = _POSITION_AT + 1
 
 
-async def outline_from(connection: Connection, owner: str, key: str, sequence: int) -> Conversation:
+async def outline_from(
+    connection: Connection, owner: str, key: str, sequence: int
+) -> StoredConversation:
     """The path from the turn with that message on, without messages."""
     row = await connection.fetchrow(_CONVERSATION, owner, key)
     if row is None:
@@ -152,7 +154,9 @@ async def outline_from(connection: Connection, owner: str, key: str, sequence: i
     return _with_turns(tuple(row), rows, {each[0]: each[_COUNT_AT] for each in rows})
 
 
-def _with_turns(row: Row, rows: Sequence[asyncpg.Record], counts: dict[str, int]) -> Conversation:
+def _with_turns(
+    row: Row, rows: Sequence[asyncpg.Record], counts: dict[str, int]
+) -> StoredConversation:
     turns: list[Turn] = []
     variants: list[Turn] = []
     for each in rows:
@@ -161,8 +165,10 @@ def _with_turns(row: Row, rows: Sequence[asyncpg.Record], counts: dict[str, int]
     return CODEC.decode_conversation(row, turns=tuple(turns), variants=tuple(variants))
 
 
-class PostgresReading(PostgresBase):
-    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
+class PostgresReader(PostgresBase):
+    async def load(
+        self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
+    ) -> StoredConversation:
         key = (owner, check_id(ref))
         pool = await self._ready()
         if tail is None:

@@ -12,7 +12,7 @@ from datetime import datetime
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, check_id
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, check_id
 from cllm.core.errors import (
     ConversationExistsError,
     ConversationNotFoundError,
@@ -34,7 +34,7 @@ from cllm.stores.edits import Change, Reads
 from cllm.stores.postgres.connection import Connection, PostgresBase
 from cllm.stores.postgres.edits import delete, edit, insert, while_free
 from cllm.stores.postgres.lists import PostgresLists
-from cllm.stores.postgres.reader import CODEC, PostgresReading
+from cllm.stores.postgres.reader import CODEC, PostgresReader
 from cllm.stores.postgres.statements import RESOLVED, has_id, names, places
 from cllm.stores.postgres.turns import PostgresTurns
 from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, decode_response, encode_json
@@ -183,7 +183,7 @@ class PostgresRequests(PostgresBase):
 LEASE_SECONDS = 60.0
 
 
-class PostgresStore(PostgresTurns, PostgresReading, PostgresLists, PostgresRequests, SqlStore):
+class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresRequests, SqlStore):
     def __init__(
         self,
         url: str,
@@ -203,9 +203,13 @@ class PostgresStore(PostgresTurns, PostgresReading, PostgresLists, PostgresReque
         await while_free(await self._ready(), ref, owner, work, patience=self._patience)
 
     async def _insert(
-        self, new: Conversation, *, source: str | None = None, change: Change = lambda new: new
-    ) -> Conversation:
-        async def work(connection: Connection) -> Conversation:
+        self,
+        new: StoredConversation,
+        *,
+        source: str | None = None,
+        change: Change = lambda new: new,
+    ) -> StoredConversation:
+        async def work(connection: Connection) -> StoredConversation:
             return await insert(connection, new, source=source, change=change)
 
         pool = await self._ready()
@@ -214,8 +218,10 @@ class PostgresStore(PostgresTurns, PostgresReading, PostgresLists, PostgresReque
         except asyncpg.UniqueViolationError as error:
             raise ConversationExistsError(new.id) from error
 
-    async def _edit(self, ref: str, owner: str, change: Change, *, reads: Reads) -> Conversation:
-        async def work(connection: Connection, key: str) -> Conversation:
+    async def _edit(
+        self, ref: str, owner: str, change: Change, *, reads: Reads
+    ) -> StoredConversation:
+        async def work(connection: Connection, key: str) -> StoredConversation:
             return await edit(connection, owner, key, change, reads=reads, now=self._clock())
 
         return await while_free(await self._ready(), ref, owner, work, patience=self._patience)

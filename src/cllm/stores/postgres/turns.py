@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Turn, check_id, title_from
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Turn, check_id, title_from
 from cllm.core.errors import (
     CllmError,
     ConversationBusyError,
@@ -163,7 +163,7 @@ class PostgresTurns(PostgresBase):
 
     async def _begin_shown(
         self, taken: _Taken, start: TurnStart, owner: str, tail: Tail, now: datetime
-    ) -> Conversation | None:
+    ) -> StoredConversation | None:
         said = message_arrays(start.messages)
         given = (owner, taken.conversation, start.id, start.model, now, INTERRUPTED)
         statement, more = (
@@ -176,7 +176,7 @@ class PostgresTurns(PostgresBase):
 
     async def _found(
         self, taken: _Taken, start: TurnStart, owner: str, tail: Tail
-    ) -> Conversation | None:
+    ) -> StoredConversation | None:
         if taken.creates:
             return None
         key = (owner, taken.conversation)
@@ -190,7 +190,7 @@ class PostgresTurns(PostgresBase):
         return conversation_of(rows)
 
     async def _granted(
-        self, taken: _Taken, found: Conversation, start: TurnStart, *, now: datetime
+        self, taken: _Taken, found: StoredConversation, start: TurnStart, *, now: datetime
     ) -> Lease:
         conversation = edits.settled(found, now=now)
         turn = edits.started_turn(conversation, start, now=now)
@@ -301,7 +301,7 @@ class PostgresTurns(PostgresBase):
         if not ended:
             raise StaleLeaseError(key)
 
-    async def _with_title(self, new: Conversation) -> Conversation:
+    async def _with_title(self, new: StoredConversation) -> StoredConversation:
         if new.first_sequence == 1:
             return new
         rows = await self._connections.fetch(sql.FIRST_SAID, (new.owner, new.id), twice=True)
@@ -309,7 +309,7 @@ class PostgresTurns(PostgresBase):
             return new
         return msgspec.structs.replace(new, title=title_from(decode_text(*rows[0])))
 
-    async def _finish_shown(self, lease: Lease, turn: Turn, new: Conversation) -> None:
+    async def _finish_shown(self, lease: Lease, turn: Turn, new: StoredConversation) -> None:
         owner, key = new.owner, new.id
         shown = len(lease.turn.messages)
         _, _, *ending = CODEC.encode_turn(turn)
@@ -331,7 +331,7 @@ class PostgresTurns(PostgresBase):
         if not ended:
             raise StaleLeaseError(key)
 
-    async def _finish_otherwise(self, lease: Lease, turn: Turn, new: Conversation) -> None:
+    async def _finish_otherwise(self, lease: Lease, turn: Turn, new: StoredConversation) -> None:
         """Finish a turn that was hidden, is a variant, or changed its messages."""
         before = lease.conversation
         owner, key = before.owner, before.id
@@ -371,7 +371,7 @@ class PostgresTurns(PostgresBase):
 
 
 def _lease(
-    taken: _Taken, conversation: Conversation, turn: Turn, start: TurnStart, *, created: bool
+    taken: _Taken, conversation: StoredConversation, turn: Turn, start: TurnStart, *, created: bool
 ) -> Lease:
     return Lease(
         conversation=conversation,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.ports import Tail
 
 MOST_BYTES = 8 * 2**20
@@ -27,7 +27,7 @@ Place = tuple[int, Sequence[int]]
 """The number of a turn, and those of its messages' rows."""
 
 
-class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+class CachedTurns(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...]
     variants: tuple[Turn, ...]
     first_sequence: int
@@ -40,7 +40,7 @@ class RecentTurns:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._version = 0
-        self._known: OrderedDict[_Key, Remembered] = OrderedDict()
+        self._known: OrderedDict[_Key, CachedTurns] = OrderedDict()
         self._running: OrderedDict[tuple[_Key, str], Place] = OrderedDict()
 
     def look(self, db: sqlite3.Connection) -> None:
@@ -50,19 +50,19 @@ class RecentTurns:
             self.forget()
             self._version = version
 
-    def take(self, key: _Key) -> Remembered | None:
+    def take(self, key: _Key) -> CachedTurns | None:
         found = self._known.pop(key, None)
         if found is not None:
             self._bytes -= found.size
         return found
 
-    def bring(self, conversation: Conversation, turn: Turn, *, message_count: int) -> None:
+    def bring(self, conversation: StoredConversation, turn: Turn, *, message_count: int) -> None:
         self.take(key := (conversation.owner, conversation.id))
         turns = (*conversation.turns, turn)
         size = _size(turns) + _size(conversation.variants)
         if size > self._most_bytes // LARGEST_SHARE:
             return
-        self._known[key] = Remembered(
+        self._known[key] = CachedTurns(
             turns=turns,
             variants=conversation.variants,
             first_sequence=conversation.first_sequence,
@@ -91,7 +91,7 @@ class RecentTurns:
         self._bytes = 0
 
 
-def tail_of(known: Remembered, pins: Sequence[int], tail: Tail) -> Remembered | None:
+def tail_of(known: CachedTurns, pins: Sequence[int], tail: Tail) -> CachedTurns | None:
     """What a store would load; None where the entry has less."""
     first = _window_start(known, pins) if tail == "window" else _start(known, tail)
     if first is None or not known.first_sequence <= first <= known.message_count:
@@ -99,11 +99,11 @@ def tail_of(known: Remembered, pins: Sequence[int], tail: Tail) -> Remembered | 
     return _from(known, first)
 
 
-def _start(known: Remembered, tail: int | None) -> int:
+def _start(known: CachedTurns, tail: int | None) -> int:
     return 1 if tail is None else max(known.message_count - tail + 1, 1)
 
 
-def _window_start(known: Remembered, pins: Sequence[int]) -> int | None:
+def _window_start(known: CachedTurns, pins: Sequence[int]) -> int | None:
     last = next((turn for turn in reversed(known.turns) if turn.is_history), None)
     if last is None:
         return None
@@ -111,7 +111,7 @@ def _window_start(known: Remembered, pins: Sequence[int]) -> int | None:
     return min((cut, *pins))
 
 
-def _from(known: Remembered, first: int) -> Remembered:
+def _from(known: CachedTurns, first: int) -> CachedTurns:
     sequence, before = known.first_sequence, 0
     while sequence + len(known.turns[before].messages) <= first:
         sequence += len(known.turns[before].messages)

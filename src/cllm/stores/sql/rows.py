@@ -16,8 +16,8 @@ import msgspec
 from cllm.core.conversation import (
     Branch,
     ContextRecord,
-    Conversation,
     StandingSummary,
+    StoredConversation,
     Summary,
     SystemRecord,
     Turn,
@@ -169,7 +169,7 @@ class RowCodec:
         self.write_time = write_time
         self.read_time = row_decoder(read_time)
 
-    def encode_conversation(self, conversation: Conversation) -> Row:
+    def encode_conversation(self, conversation: StoredConversation) -> Row:
         parent = conversation.parent
         return (
             conversation.owner,
@@ -198,10 +198,10 @@ class RowCodec:
         *,
         turns: tuple[Turn, ...] = (),
         variants: tuple[Turn, ...] = (),
-    ) -> Conversation:
+    ) -> StoredConversation:
         """A conversation with the newest turns of its path."""
         loaded = sum([len(turn.messages) for turn in turns])
-        return Conversation(
+        return StoredConversation(
             owner=row[0],
             id=row[1],
             name=row[2],
@@ -503,7 +503,7 @@ def check_start(start: TurnStart, create: NewConversation | None) -> None:
     check_messages(start.messages)
 
 
-def check_whole(conversation: Conversation) -> None:
+def check_whole(conversation: StoredConversation) -> None:
     """Check a conversation with its turns."""
     for ref in {conversation.id, conversation.name or conversation.id}:
         check_id(ref)

@@ -19,7 +19,7 @@ INDEXED = 100_000
 _SMOOTHING = 200
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class SearchMatch(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str
     title: str | None
     sequence: int
@@ -46,14 +46,14 @@ def indexed_terms(message: Message, owner: str) -> str:
     return f"{owner_term(owner)} {terms}" if terms else ""
 
 
-def rank(found: Sequence[Found], words: Sequence[Term]) -> list[Found]:
+def rank(found: Sequence[SearchMatch], words: Sequence[Term]) -> list[SearchMatch]:
     """Sort by frequency of the words in relation to the length, then newest first.
 
     `found` is sorted newest first.
     """
     texts = [word.text for word in words]
 
-    def weight(each: Found) -> float:
+    def weight(each: SearchMatch) -> float:
         said = each.raw.casefold()
         return -sum(map(said.count, texts)) / (len(said) + _SMOOTHING)
 
@@ -61,7 +61,7 @@ def rank(found: Sequence[Found], words: Sequence[Term]) -> list[Found]:
 
 
 def page_of_found(
-    found: Sequence[Found], words: Sequence[Term], *, limit: int, offset: int
+    found: Sequence[SearchMatch], words: Sequence[Term], *, limit: int, offset: int
 ) -> Hits:
     """A page of the ranked messages; `found` may have one more than are ranked."""
     check_page(limit, "messages")
@@ -74,7 +74,7 @@ def page_of_found(
     )
 
 
-def _hit(found: Found, words: Sequence[Term]) -> Hit:
+def _hit(found: SearchMatch, words: Sequence[Term]) -> Hit:
     return Hit(
         conversation=found.conversation,
         title=found.title,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn, check_id
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, check_id
 from cllm.core.message import Message
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.stores import edits
@@ -30,8 +30,12 @@ class SqlStore(EditingStore):
 
     @abstractmethod
     async def _insert(
-        self, new: Conversation, *, source: str | None = None, change: Change = lambda new: new
-    ) -> Conversation:
+        self,
+        new: StoredConversation,
+        *,
+        source: str | None = None,
+        change: Change = lambda new: new,
+    ) -> StoredConversation:
         """Store `new`, or what `change` makes of the conversation `source`, in one transaction.
 
         Raises ConversationExistsError if the id or name of `new` is taken, ConversationBusyError if
@@ -40,10 +44,10 @@ class SqlStore(EditingStore):
 
     async def create(
         self, new: NewConversation, *, owner: str = LOCAL_OWNER, opening: Opening | None = None
-    ) -> Conversation:
+    ) -> StoredConversation:
         return await self._insert(edits.with_opening(self._new(new, owner, opening), opening))
 
-    async def add(self, conversation: Conversation, *, owner: str = LOCAL_OWNER) -> None:
+    async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
         check_whole(conversation)
         await self._insert(edits.added(conversation, owner=owner, now=self._clock()))
 
@@ -55,11 +59,11 @@ class SqlStore(EditingStore):
         at: int | None = None,
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
-    ) -> Conversation:
+    ) -> StoredConversation:
         check_id(ref)
         fresh = self._new(new, owner, opening)
 
-        def change(source: Conversation) -> Conversation:
+        def change(source: StoredConversation) -> StoredConversation:
             return edits.branch_of(source, fresh, at=at, opening=opening)
 
         return await self._insert(fresh, source=ref, change=change)
@@ -71,18 +75,18 @@ class SqlStore(EditingStore):
 
     async def capture(
         self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
-    ) -> Conversation | None:
+    ) -> StoredConversation | None:
         check_opening(opening)
         return await super().capture(ref, opening, owner=owner)
 
     async def choose_variant(
         self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
-    ) -> Conversation:
+    ) -> StoredConversation:
         if has_surrogates(turn_id):
             raise unkeepable()
         return await super().choose_variant(ref, turn_id, owner=owner)
 
-    def _new(self, new: NewConversation, owner: str, opening: Opening | None) -> Conversation:
+    def _new(self, new: NewConversation, owner: str, opening: Opening | None) -> StoredConversation:
         check_new(new)
         check_opening(opening)
         return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
@@ -97,7 +101,7 @@ class StoredTurn(NamedTuple):
     position: int | None
 
 
-class Move(NamedTuple):
+class TurnMove(NamedTuple):
     """A turn's new position, after `before` messages of the path; None: off the path."""
 
     number: int
@@ -105,13 +109,13 @@ class Move(NamedTuple):
     before: int | None
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
     """What to write, by turn numbers. `cut`: how many messages a turn keeps."""
 
     deleted: tuple[int, ...]
     changed: tuple[tuple[int, Turn], ...]
     cut: tuple[tuple[int, int], ...]
-    moved: tuple[Move, ...]
+    moved: tuple[TurnMove, ...]
 
 
 def without_messages(turn: Turn, count: int) -> Turn:
@@ -119,8 +123,8 @@ def without_messages(turn: Turn, count: int) -> Turn:
 
 
 def difference(
-    old: Conversation, new: Conversation, stored: Mapping[str, StoredTurn]
-) -> Difference:
+    old: StoredConversation, new: StoredConversation, stored: Mapping[str, StoredTurn]
+) -> ConversationDiff:
     """What changes the turns of `old` into those of `new`; `old` can be loaded in part.
 
     An edit adds no turn, and takes messages off a turn's end only.
@@ -131,7 +135,7 @@ def difference(
     before = dict(_moves(old, positions, stored))
     after = dict(_moves(new, positions, stored))
     kept = [(stored[key].number, were[key], turn) for key, turn in are.items()]
-    return Difference(
+    return ConversationDiff(
         deleted=tuple(stored[key].number for key in were if key not in are),
         changed=tuple(
             (number, turn)
@@ -148,13 +152,13 @@ def difference(
 
 
 def _moves(
-    conversation: Conversation,
+    conversation: StoredConversation,
     positions: Mapping[str, int | None],
     stored: Mapping[str, StoredTurn],
-) -> Iterator[tuple[str, Move]]:
+) -> Iterator[tuple[str, TurnMove]]:
     before = conversation.first_sequence - 1
     for turn in conversation.turns:
-        yield turn.id, Move(stored[turn.id].number, positions[turn.place], before)
+        yield turn.id, TurnMove(stored[turn.id].number, positions[turn.place], before)
         before += len(turn.messages)
     for turn in conversation.variants:
-        yield turn.id, Move(stored[turn.id].number, None, None)
+        yield turn.id, TurnMove(stored[turn.id].number, None, None)

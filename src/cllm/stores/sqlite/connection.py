@@ -69,14 +69,14 @@ _PAUSE = 0.02
 SQLITE_PATIENCE = 60.0
 
 
-class Sure(asyncio.Future[Any]):
+class UncancellableFuture(asyncio.Future[Any]):
     """A future that ignores cancel(): the waiter is cancelled after the work is done."""
 
     def cancel(self, msg: Any = None) -> bool:  # noqa: ARG002
         return False
 
 
-class Worker(Generic[Piece]):
+class WorkerThread(Generic[Piece]):
     """The thread; it starts with the first work and ends with `end` or with the Worker.
 
     `do` gets the waiting pieces and returns the outcome of each, in order; it never raises. If
@@ -104,7 +104,7 @@ class Worker(Generic[Piece]):
         if self._jobs is None:
             self._jobs = self._start()
         loop = asyncio.get_running_loop()
-        future = asyncio.Future[Any](loop=loop) if can_cancel else Sure(loop=loop)
+        future = asyncio.Future[Any](loop=loop) if can_cancel else UncancellableFuture(loop=loop)
         self._jobs.put((future, piece, self._do))
         return future
 
@@ -212,7 +212,9 @@ class SqliteFile:
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
         pause = partial(time.sleep, GATHERING_SECONDS) if gathers else None
-        self._worker: Worker[_Job | None] = Worker("cllm-sqlite", self._run_all, pause=pause)
+        self._worker: WorkerThread[_Job | None] = WorkerThread(
+            "cllm-sqlite", self._run_all, pause=pause
+        )
         self._connection: sqlite3.Connection | None = None
         self._running: _Job | None = None
 

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from cllm.core.conversation import HISTORY_STATES, Conversation, Turn
+from cllm.core.conversation import HISTORY_STATES, StoredConversation, Turn
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
@@ -26,7 +26,7 @@ _INTERRUPTION = encode_json(INTERRUPTION)
 LONGEST = timedelta(hours=1)
 
 
-def add_conversation(db: sqlite3.Connection, conversation: Conversation) -> None:
+def add_conversation(db: sqlite3.Connection, conversation: StoredConversation) -> None:
     db.execute(sql.ADD_CONVERSATION, ROWS.encode_conversation(conversation))
     key = (conversation.owner, conversation.id)
     sequence = 1
@@ -112,19 +112,24 @@ def is_held(lease: Row, now: datetime) -> bool:
     return now < ROWS.read_time(lease[2]) <= now + LONGEST
 
 
-def check_free(db: sqlite3.Connection, conversation: Conversation) -> None:
+def check_free(db: sqlite3.Connection, conversation: StoredConversation) -> None:
     for ref in _refs(conversation):
         if db.execute(sql.IS_TAKEN, (conversation.owner, ref)).fetchone() is not None:
             raise ConversationExistsError(ref)
 
 
-def _refs(conversation: Conversation) -> set[str]:
+def _refs(conversation: StoredConversation) -> set[str]:
     return {conversation.id, conversation.name or conversation.id}
 
 
 def insert(
-    db: sqlite3.Connection, new: Conversation, *, source: str | None, change: Change, now: datetime
-) -> Conversation:
+    db: sqlite3.Connection,
+    new: StoredConversation,
+    *,
+    source: str | None,
+    change: Change,
+    now: datetime,
+) -> StoredConversation:
     stored = None if source is None else load(db, find(db, source, new.owner))
     check_free(db, new)
     inserted = new if stored is None else change(stored)
@@ -161,7 +166,7 @@ def delete(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> bool 
 
 def edit(
     db: sqlite3.Connection, ref: str, owner: str, change: Change, *, reads: Reads, now: datetime
-) -> Conversation | None:
+) -> StoredConversation | None:
     """Apply a change and save the difference; None while a turn is running."""
     row = find(db, ref, owner)
     if not _is_free(db, row[:2], now):
@@ -182,15 +187,15 @@ def edit(
 
 
 def edit_from(
-    db: sqlite3.Connection, conversation: Conversation, position: int, change: Change
-) -> Conversation:
+    db: sqlite3.Connection, conversation: StoredConversation, position: int, change: Change
+) -> StoredConversation:
     old = outline_from(db, find(db, conversation.id, conversation.owner), position)
     new = change(old)
     save(db, old, new)
     return new
 
 
-def save(db: sqlite3.Connection, old: Conversation, new: Conversation) -> None:
+def save(db: sqlite3.Connection, old: StoredConversation, new: StoredConversation) -> None:
     """Change the stored conversation from `old`, which may be loaded in part, to `new`."""
     key = (new.owner, new.id)
     owner, own_id, *rest = ROWS.encode_conversation(new)

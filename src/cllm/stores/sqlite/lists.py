@@ -23,7 +23,7 @@ from cllm.stores.sql.rows import (
     decode_role,
     decode_sum,
 )
-from cllm.stores.sql.search import Found, owner_term, page_of_found
+from cllm.stores.sql.search import SearchMatch, owner_term, page_of_found
 from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite.connection import SqliteBase
 from cllm.stores.sqlite.reader import PLAIN, ROWS, fetched, text_of, with_marks
@@ -95,7 +95,7 @@ class SqliteLists(SqliteBase):
 
         def read(db: sqlite3.Connection) -> Hits:
             rows = fetched(db, sql.SEARCH[archive_filter], (_match(words, owner), owner))
-            found: list[Found] = []
+            found: list[SearchMatch] = []
             notices: list[Notice] = []
             rows.reverse()
             while rows:
@@ -208,10 +208,10 @@ def _add_listed(row: Row, items: list[Summary], notices: list[Notice]) -> None:
             notices.append(damaged(listed_ref(row)))
 
 
-def _add_found(row: Row, found: list[Found], notices: list[Notice]) -> None:
+def _add_found(row: Row, found: list[SearchMatch], notices: list[Notice]) -> None:
     conversation, title, sequence, role, raw, started_at = row
     try:
-        each = Found(
+        each = SearchMatch(
             conversation=text_of(conversation),
             title=None if title is None else text_of(title),
             sequence=decode_number(sequence),

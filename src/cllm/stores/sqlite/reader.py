@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Summary, Turn, check_id
+from cllm.core.conversation import StoredConversation, Summary, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import Message
 from cllm.core.ports import (
@@ -141,12 +141,12 @@ def find_key(db: sqlite3.Connection, ref: str, owner: str) -> Row:
     return row
 
 
-def load(db: sqlite3.Connection, row: Row, tail: Tail = None) -> Conversation:
+def load(db: sqlite3.Connection, row: Row, tail: Tail = None) -> StoredConversation:
     with text_checked():
         return _load(db, row, tail)
 
 
-def _load(db: sqlite3.Connection, row: Row, tail: Tail) -> Conversation:
+def _load(db: sqlite3.Connection, row: Row, tail: Tail) -> StoredConversation:
     key = row[:2]
     position = _start_of(db, row, tail)
     if position is None:
@@ -227,7 +227,7 @@ def outline(db: sqlite3.Connection, ref: str, owner: str) -> Outline:
     )
 
 
-def outline_from(db: sqlite3.Connection, row: Row, position: int) -> Conversation:
+def outline_from(db: sqlite3.Connection, row: Row, position: int) -> StoredConversation:
     path, beside, counts = _outline(db, row[:2], position)
     return ROWS.decode_conversation(
         row,

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, Conversation, Summary, Turn
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn
 from cllm.core.errors import (
     ConversationBusyError,
     RequestInFlightError,
@@ -262,7 +262,9 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
             lambda db: turning.drop(db, lease, now=self._clock(), recent=self._recent)
         )
 
-    async def load(self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None) -> Conversation:
+    async def load(
+        self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
+    ) -> StoredConversation:
         return await self._reader.read(
             lambda db: reader.load(db, reader.find(db, ref, owner), tail)
         )
@@ -288,13 +290,19 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         await self._file.close()
 
     async def _insert(
-        self, new: Conversation, *, source: str | None = None, change: Change = lambda new: new
-    ) -> Conversation:
+        self,
+        new: StoredConversation,
+        *,
+        source: str | None = None,
+        change: Change = lambda new: new,
+    ) -> StoredConversation:
         return await self._file.write(
             lambda db: changing.insert(db, new, source=source, change=change, now=self._clock())
         )
 
-    async def _edit(self, ref: str, owner: str, change: Change, *, reads: Reads) -> Conversation:
+    async def _edit(
+        self, ref: str, owner: str, change: Change, *, reads: Reads
+    ) -> StoredConversation:
         return await self._change(
             lambda db: changing.edit(db, ref, owner, change, reads=reads, now=self._clock()), ref
         )

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn, check_id, title_from
+from cllm.core.conversation import StoredConversation, Turn, check_id, title_from
 from cllm.core.errors import (
     ConversationNotFoundError,
     StaleLeaseError,
@@ -155,7 +155,9 @@ def _next_number(db: sqlite3.Connection, found: _Standing, start: TurnStart, now
     return 1 if newest is None else decode_number(newest[0]) + 1
 
 
-def _with_recent(db: sqlite3.Connection, row: Row, tail: Tail, recent: RecentTurns) -> Conversation:
+def _with_recent(
+    db: sqlite3.Connection, row: Row, tail: Tail, recent: RecentTurns
+) -> StoredConversation:
     known = recent.take(row[:2])
     if known is None or known.message_count != row[COUNT_AT]:
         return load(db, row, tail)
@@ -166,7 +168,7 @@ def _with_recent(db: sqlite3.Connection, row: Row, tail: Tail, recent: RecentTur
 
 
 def _show(
-    db: sqlite3.Connection, conversation: Conversation, turn: Turn, number: int
+    db: sqlite3.Connection, conversation: StoredConversation, turn: Turn, number: int
 ) -> Sequence[int]:
     key = (conversation.owner, conversation.id)
     total, is_last = conversation.message_count, turn.place == turn.id
@@ -249,7 +251,7 @@ def finish(
         recent.bring(conversation, turn, message_count=count)
 
 
-def _open(db: sqlite3.Connection, conversation: Conversation, opening: Opening) -> None:
+def _open(db: sqlite3.Connection, conversation: StoredConversation, opening: Opening) -> None:
     key = (conversation.owner, conversation.id)
     if conversation.system is not None:
         return

@@ -78,7 +78,7 @@ class ErrorEvent(Event, tag="error"):
     error: Any = None
 
 
-class LooseEvent(msgspec.Struct):
+class UnknownEvent(msgspec.Struct):
     """An event, or a delta, of an unknown kind."""
 
     type: str
@@ -97,7 +97,7 @@ AnyEvent = (
     | ErrorEvent
 )
 events = msgspec.json.Decoder(AnyEvent)
-loose_events = msgspec.json.Decoder(LooseEvent)
+loose_events = msgspec.json.Decoder(UnknownEvent)
 
 KNOWN_PIECES = frozenset(piece.__struct_config__.tag for piece in get_args(AnyPiece))
 KNOWN_EVENTS = frozenset(event.__struct_config__.tag for event in get_args(AnyEvent))

@@ -32,8 +32,8 @@ from cllm.wire.media import IMAGE_FORMATS, checked, plain_type
 from cllm.wire.messages import (
     INVALID_JSON,
     NOTHING,
-    Notes,
-    Spoken,
+    NoticeMerger,
+    OutgoingMessage,
     check_still_asks,
     is_json_object,
     rewritten,
@@ -49,7 +49,7 @@ PDF = "application/pdf"
 SYSTEM_TURNS_SINCE = (4, 8)
 
 
-class Turn(msgspec.Struct):
+class MessageDraft(msgspec.Struct):
     """A message to send, with its own bytes until something changes."""
 
     role: Role
@@ -64,7 +64,7 @@ class Turn(msgspec.Struct):
             self.parts, self.raw = parts, None
 
 
-def system_parts(parts: Sequence[AnyPart], notes: Notes) -> Iterator[AnyPart]:
+def system_parts(parts: Sequence[AnyPart], notes: NoticeMerger) -> Iterator[AnyPart]:
     for part in parts:
         if not isinstance(part, Text):
             notes.add("part_left_out", "system", f"a system prompt has no {type(part).__name__}")
@@ -73,10 +73,10 @@ def system_parts(parts: Sequence[AnyPart], notes: Notes) -> Iterator[AnyPart]:
 
 
 def arrange(
-    messages: Sequence[Spoken], model: str, notes: Notes
-) -> tuple[list[Spoken], list[AnyPart]]:
+    messages: Sequence[OutgoingMessage], model: str, notes: NoticeMerger
+) -> tuple[list[OutgoingMessage], list[AnyPart]]:
     """Return the messages for Anthropic, and the system messages that may not stay among them."""
-    said: list[Spoken] = []
+    said: list[OutgoingMessage] = []
     moved: list[AnyPart] = []
     begun = False
     for index, spoken in enumerate(messages):
@@ -96,7 +96,7 @@ def arrange(
     return said, moved
 
 
-def _may_stay(messages: Sequence[Spoken], index: int, model: str) -> bool:
+def _may_stay(messages: Sequence[OutgoingMessage], index: int, model: str) -> bool:
     """Whether a system message may stay: in Anthropic's format, on a model that accepts it."""
     before = messages[index - 1].role if index else "system"
     following = messages[index + 1].role if index + 1 < len(messages) else "assistant"
@@ -105,7 +105,7 @@ def _may_stay(messages: Sequence[Spoken], index: int, model: str) -> bool:
     return own and stands and version_of(model) >= SYSTEM_TURNS_SINCE
 
 
-def clean_message(spoken: Spoken, path: str, notes: Notes) -> Spoken:
+def clean_message(spoken: OutgoingMessage, path: str, notes: NoticeMerger) -> OutgoingMessage:
     if len(spoken.parts) == 1 and type(spoken.parts[0]) is Text and not spoken.parts[0].extra:
         return spoken
     parts = _clean_parts(spoken.parts, path, notes, foreign=not spoken.is_own(DIALECT))
@@ -113,7 +113,7 @@ def clean_message(spoken: Spoken, path: str, notes: Notes) -> Spoken:
     return spoken if same and not _has_empty_result(spoken) else rewritten(spoken, parts)
 
 
-def _has_empty_result(spoken: Spoken) -> bool:
+def _has_empty_result(spoken: OutgoingMessage) -> bool:
     """Whether a result has an empty content field, which the API refuses."""
     for part in spoken.parts:
         if type(part) is ToolResult and not part.content:
@@ -122,7 +122,7 @@ def _has_empty_result(spoken: Spoken) -> bool:
 
 
 def _clean_parts(
-    parts: Sequence[AnyPart], path: str, notes: Notes, *, foreign: bool
+    parts: Sequence[AnyPart], path: str, notes: NoticeMerger, *, foreign: bool
 ) -> Sequence[AnyPart]:
     said: list[AnyPart] = []
     for part in parts:
@@ -138,14 +138,14 @@ def _clean_parts(
     return said
 
 
-def _clean_unknown(part: Unknown, path: str, notes: Notes) -> AnyPart | None:
+def _clean_unknown(part: Unknown, path: str, notes: NoticeMerger) -> AnyPart | None:
     if part.dialect == DIALECT:
         return part
     notes.add("part_left_out", path, f"a block that only {part.dialect} has")
     return None
 
 
-def _clean_result(part: ToolResult, path: str, notes: Notes) -> AnyPart | None:
+def _clean_result(part: ToolResult, path: str, notes: NoticeMerger) -> AnyPart | None:
     if Unknown not in map(type, part.content):
         return part
     content: Any = tuple(_clean_parts(part.content, path, notes, foreign=False))
@@ -153,7 +153,7 @@ def _clean_result(part: ToolResult, path: str, notes: Notes) -> AnyPart | None:
     return part if same else msgspec.structs.replace(part, content=content)
 
 
-CLEANERS: dict[type, Callable[[Any, str, Notes], AnyPart | None]] = {
+CLEANERS: dict[type, Callable[[Any, str, NoticeMerger], AnyPart | None]] = {
     ToolResult: _clean_result,
     Unknown: _clean_unknown,
 }
@@ -161,7 +161,7 @@ CLEANERS: dict[type, Callable[[Any, str, Notes], AnyPart | None]] = {
 REDUNDANT: dict[type, tuple[str, ...]] = {ToolCall: ("index",), ToolResult: ("name",)}
 
 
-def _naturalise(part: AnyPart, path: str, notes: Notes) -> AnyPart | None:
+def _naturalise(part: AnyPart, path: str, notes: NoticeMerger) -> AnyPart | None:
     if part.extra:
         names = ", ".join(sorted(telling_fields(part) - set(REDUNDANT.get(type(part), ()))))
         if names:
@@ -175,7 +175,7 @@ def _naturalise(part: AnyPart, path: str, notes: Notes) -> AnyPart | None:
     return part if change is None else change(part, path, notes)
 
 
-def _naturalise_image(part: Image, path: str, notes: Notes) -> AnyPart | None:
+def _naturalise_image(part: Image, path: str, notes: NoticeMerger) -> AnyPart | None:
     if part.data is None and part.url is None:
         notes.add("part_left_out", path, "an image without data and without a URL")
         return None
@@ -192,7 +192,7 @@ def _naturalise_image(part: Image, path: str, notes: Notes) -> AnyPart | None:
     return part if same else msgspec.structs.replace(part, media_type=kind)
 
 
-def _naturalise_document(part: Document, path: str, notes: Notes) -> AnyPart | None:
+def _naturalise_document(part: Document, path: str, notes: NoticeMerger) -> AnyPart | None:
     if part.data is not None:
         return _naturalise_data(checked(part, part.data))
     if part.text is not None or part.url is not None:
@@ -219,14 +219,14 @@ def _naturalise_data(part: Document) -> AnyPart:
     return msgspec.structs.replace(part, data=None, text=text, media_type="text/plain")
 
 
-def _naturalise_call(part: ToolCall, path: str, notes: Notes) -> AnyPart | None:
+def _naturalise_call(part: ToolCall, path: str, notes: NoticeMerger) -> AnyPart | None:
     if not part.arguments or is_json_object(part.arguments):
         return part
     notes.add("arguments_changed", path, f"arguments that are no JSON object, as {INVALID_JSON}")
     return msgspec.structs.replace(part, arguments=wrapped(part.arguments))
 
 
-def _naturalise_result(part: ToolResult, path: str, notes: Notes) -> AnyPart | None:
+def _naturalise_result(part: ToolResult, path: str, notes: NoticeMerger) -> AnyPart | None:
     content = [_naturalise(inner, path, notes) for inner in part.content]
     if all(map(operator.is_, content, part.content)):
         return part
@@ -234,7 +234,7 @@ def _naturalise_result(part: ToolResult, path: str, notes: Notes) -> AnyPart | N
     return msgspec.structs.replace(part, content=kept)
 
 
-NATURALISERS: dict[type, Callable[[Any, str, Notes], AnyPart | None]] = {
+NATURALISERS: dict[type, Callable[[Any, str, NoticeMerger], AnyPart | None]] = {
     Image: _naturalise_image,
     Document: _naturalise_document,
     ToolCall: _naturalise_call,
@@ -284,7 +284,7 @@ def _change_marks(part: AnyPart, change: ChangeMark) -> AnyPart:
     return part if mark is part.cache else msgspec.structs.replace(part, cache=mark)
 
 
-def _change_turns(turns: Sequence[Turn], change: ChangeMark) -> None:
+def _change_turns(turns: Sequence[MessageDraft], change: ChangeMark) -> None:
     for turn in turns:
         if any(part.cache or type(part) in HOLDERS for part in turn.parts):
             turn.change([_change_marks(part, change) for part in turn.parts])
@@ -305,7 +305,7 @@ def _is_marked(tool: Any) -> bool:
     return isinstance(tool, dict) and bool(tool.get("cache_control"))
 
 
-def _count(turns: Iterable[Turn]) -> int:
+def _count(turns: Iterable[MessageDraft]) -> int:
     marks = 0
     for turn in turns:
         for part in turn.parts:
@@ -314,12 +314,14 @@ def _count(turns: Iterable[Turn]) -> int:
     return marks
 
 
-def count_marks(fields: Fields, head: Turn, turns: Sequence[Turn]) -> int:
+def count_marks(fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft]) -> int:
     own = 1 if fields.get("cache_control") else 0
     return own + sum(map(_is_marked, _tools_of(fields))) + _count((head, *turns))
 
 
-def limit_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes) -> Fields:
+def limit_marks(
+    fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft], notes: NoticeMerger
+) -> Fields:
     """Remove cache marks above the limit, the oldest of the messages first.
 
     Of tools and system prompt the last three stay if the messages have a mark.
@@ -343,7 +345,9 @@ def limit_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes)
     return {**fields, "tools": tools} if tools else fields
 
 
-def order_marks(fields: Fields, head: Turn, turns: Sequence[Turn], notes: Notes) -> Fields:
+def order_marks(
+    fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft], notes: NoticeMerger
+) -> Fields:
     """Shorten one-hour marks after a five-minute mark: the API refuses that order."""
     tools = _tools_of(fields)
     marks = [tool["cache_control"] for tool in tools if _is_marked(tool)]

@@ -216,12 +216,12 @@ WHILE_THINKING: dict[str, Callable[[float], bool]] = {
 }
 
 
-class Notices(NoticeCollector):
+class NoticeSink(NoticeCollector):
     def add(self, code: str, path: str, message: str) -> None:
         self.append(Notice(code=code, path=path, message=message))
 
 
-def fit(fields: Fields, model: str, notices: Notices) -> Fields:
+def fit(fields: Fields, model: str, notices: NoticeSink) -> Fields:
     """Drop or change parameters that exclude one another or that this model refuses."""
     known = claude_model(model)
     fields = _fit_choice(fields, known, notices)
@@ -232,7 +232,7 @@ def fit(fields: Fields, model: str, notices: Notices) -> Fields:
     return _fit_temperature(fields, notices)
 
 
-def without_idle_choice(fields: Fields, notices: Notices) -> Fields:
+def without_idle_choice(fields: Fields, notices: NoticeSink) -> Fields:
     """Drop a tool choice without tools, which the API refuses."""
     if fields.get("tool_choice") is None or fields.get("tools"):
         return fields
@@ -252,7 +252,7 @@ def asked_thinking(reasoning: Reasoning, model: str) -> Fields:
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _fit_choice(fields: Fields, known: ClaudeModel | None, notices: Notices) -> Fields:
+def _fit_choice(fields: Fields, known: ClaudeModel | None, notices: NoticeSink) -> Fields:
     """A forced tool excludes thinking; models that always think cannot be forced."""
     choice = fields.get("tool_choice")
     if not isinstance(choice, dict) or choice.get("type") not in ("any", "tool"):
@@ -273,7 +273,7 @@ def _thinks(fields: Fields) -> bool:
     return isinstance(thinking, dict) and thinking.get("type") != "disabled"
 
 
-def _fit_thinking(fields: Fields, model: str, known: ClaudeModel, notices: Notices) -> Fields:
+def _fit_thinking(fields: Fields, model: str, known: ClaudeModel, notices: NoticeSink) -> Fields:
     thinking = fields.get("thinking")
     if not isinstance(thinking, dict):
         return fields
@@ -300,7 +300,7 @@ def _fit_thinking(fields: Fields, model: str, known: ClaudeModel, notices: Notic
     return _fit_budget(fields, notices)
 
 
-def _fit_budget(fields: Fields, notices: Notices) -> Fields:
+def _fit_budget(fields: Fields, notices: NoticeSink) -> Fields:
     """The budget is at least 1024 and below max_tokens, unless thinking is interleaved."""
     thinking, limit = fields["thinking"], fields.get("max_tokens")
     budget = thinking.get("budget_tokens")
@@ -319,7 +319,7 @@ def _fit_budget(fields: Fields, notices: Notices) -> Fields:
     return fields
 
 
-def _fit_effort(fields: Fields, model: str, known: ClaudeModel, notices: Notices) -> Fields:
+def _fit_effort(fields: Fields, model: str, known: ClaudeModel, notices: NoticeSink) -> Fields:
     wanted = _effort(fields)
     if wanted is None:
         return fields
@@ -351,7 +351,7 @@ def _with_effort(fields: Fields, effort: str | None) -> Fields:
     return {**fields, "output_config": config} if config else _without(fields, "output_config")
 
 
-def _fit_sampling(fields: Fields, model: str, known: ClaudeModel, notices: Notices) -> Fields:
+def _fit_sampling(fields: Fields, model: str, known: ClaudeModel, notices: NoticeSink) -> Fields:
     refused = {
         name: why
         for name in SAMPLING
@@ -363,7 +363,7 @@ def _fit_sampling(fields: Fields, model: str, known: ClaudeModel, notices: Notic
     return _without(fields, *refused) if refused else fields
 
 
-def _fit_temperature(fields: Fields, notices: Notices) -> Fields:
+def _fit_temperature(fields: Fields, notices: NoticeSink) -> Fields:
     temperature = fields.get("temperature")
     if not isinstance(temperature, int | float) or temperature <= HIGHEST_TEMPERATURE:
         return fields

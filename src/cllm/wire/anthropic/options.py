@@ -8,15 +8,15 @@ from cllm.core.options import (
     AnyTool,
     ForeignTool,
     JsonOutput,
-    Options,
     Reasoning,
+    RequestOptions,
     Tool,
     ToolChoice,
     ToolChoiceKind,
 )
 from cllm.wire.anthropic.models import (
     Fields,
-    Notices,
+    NoticeSink,
     asked_thinking,
     claude_model,
     fit,
@@ -96,8 +96,8 @@ class _Metadata(msgspec.Struct):
     user_id: str | None = None
 
 
-def decode_options(parameters: Fields) -> Options:
-    """Decode request parameters; those without a name in `Options` are in `extra`."""
+def decode_options(parameters: Fields) -> RequestOptions:
+    """Decode request parameters; those without a name in `RequestOptions` are in `extra`."""
     said = convert(parameters, _Parameters)
     extra = {name: parameters[name] for name in parameters if name not in PARAMETERS}
     config = convert(said.output_config or {}, _OutputConfig, "output_config")
@@ -110,7 +110,7 @@ def decode_options(parameters: Fields) -> Options:
     if said.tools is not None:
         tools = tuple(_decode_tool(tool, f"tools[{n}]") for n, tool in enumerate(said.tools))
     disabled = None if choice is None else choice.disable_parallel_tool_use
-    return Options(
+    return RequestOptions(
         max_tokens=said.max_tokens,
         temperature=said.temperature,
         top_p=said.top_p,
@@ -165,9 +165,9 @@ def _decode_reasoning(thinking: Fields | None, effort: str | None) -> Reasoning 
     )
 
 
-def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
+def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
     """Encode options for a model, with notices for what it does not accept."""
-    notices = Notices()
+    notices = NoticeSink()
     fields = _encode_limits(options, notices)
     if options.tools is not None:
         fields["tools"] = [_encode_tool(tool, notices) for tool in options.tools]
@@ -180,7 +180,7 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
     return fit(fields, model, notices), tuple(notices)
 
 
-def _encode_limits(options: Options, notices: Notices) -> Fields:
+def _encode_limits(options: RequestOptions, notices: NoticeSink) -> Fields:
     names = ("max_tokens", "temperature", "top_p", "top_k")
     said = ((name, getattr(options, name)) for name in names)
     fields: Fields = {name: value for name, value in said if value is not None}
@@ -195,7 +195,7 @@ def _encode_limits(options: Options, notices: Notices) -> Fields:
     return fields
 
 
-def _encode_tool(tool: AnyTool, notices: Notices) -> Fields:
+def _encode_tool(tool: AnyTool, notices: NoticeSink) -> Fields:
     if isinstance(tool, ForeignTool):
         if tool.dialect != DIALECT:
             raise NotExpressibleError(f"the tool {tool.name!r} is one that only {tool.dialect} has")
@@ -218,7 +218,7 @@ def _encode_tool(tool: AnyTool, notices: Notices) -> Fields:
     return fields
 
 
-def _encode_choice(options: Options) -> Fields:
+def _encode_choice(options: RequestOptions) -> Fields:
     choice = options.tool_choice
     if choice is None and (options.parallel_tool_calls is not False or not options.tools):
         return {}
@@ -230,7 +230,7 @@ def _encode_choice(options: Options) -> Fields:
     return {"tool_choice": said}
 
 
-def _encode_reasoning(options: Options, model: str) -> Fields:
+def _encode_reasoning(options: RequestOptions, model: str) -> Fields:
     reasoning = options.reasoning
     if reasoning is None:
         return {}
@@ -241,7 +241,7 @@ def _encode_reasoning(options: Options, model: str) -> Fields:
     return asked_thinking(reasoning, model)
 
 
-def _encode_output(output: JsonOutput | None, fields: Fields, notices: Notices) -> None:
+def _encode_output(output: JsonOutput | None, fields: Fields, notices: NoticeSink) -> None:
     if output is None:
         return
     if output.schema is None:
@@ -253,7 +253,7 @@ def _encode_output(output: JsonOutput | None, fields: Fields, notices: Notices) 
     fields["output_config"] = {**fields.get("output_config", {}), **form}
 
 
-def _encode_extra(extra: Fields, fields: Fields, notices: Notices) -> None:
+def _encode_extra(extra: Fields, fields: Fields, notices: NoticeSink) -> None:
     for name, value in extra.items():
         if name == "output_config" and isinstance(value, dict):
             fields[name] = {**fields.get(name, {}), **value}

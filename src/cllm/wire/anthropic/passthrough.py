@@ -9,7 +9,7 @@ import msgspec
 
 from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
 from cllm.wire.anthropic.parts import DIALECT
-from cllm.wire.anthropic.response_decoder import StreamDecoder
+from cllm.wire.anthropic.response_decoder import AnthropicStreamDecoder
 from cllm.wire.errors import MalformedError
 from cllm.wire.sse import SseDecoder
 
@@ -32,8 +32,8 @@ _names = msgspec.json.Decoder(_Named)
 _openings = msgspec.json.Decoder(_Opening)
 
 
-class VerbatimReader:
-    def __init__(self, decoder: StreamDecoder) -> None:
+class PassthroughReader:
+    def __init__(self, decoder: AnthropicStreamDecoder) -> None:
         self._decoder = decoder
         self._sse = SseDecoder()
         self._held: list[bytes] | None = []

@@ -19,7 +19,7 @@ from cllm.core.message import (
 from cllm.core.prompt import Original, Prompt, prompt_of
 from cllm.wire.anthropic.history import (
     MAX_MARKS,
-    Turn,
+    MessageDraft,
     arrange,
     count_marks,
     limit_marks,
@@ -29,7 +29,7 @@ from cllm.wire.anthropic.history import (
 from cllm.wire.anthropic.models import (
     DISABLED,
     Fields,
-    Notices,
+    NoticeSink,
     fit,
     read_betas,
     without_idle_choice,
@@ -39,27 +39,33 @@ from cllm.wire.anthropic.parts import DIALECT, encode_block
 from cllm.wire.errors import UNREADABLE
 from cllm.wire.messages import (
     Aliases,
-    Encoded,
+    AliasRule,
+    EncodedRequest,
     Mend,
-    Notes,
-    Rule,
-    Spoken,
+    NoticeMerger,
+    OutgoingMessage,
     address,
     called_names,
     field_error,
+    no_repair,
     starts_with_thinking,
-    unmended,
     with_named_tools,
 )
 
-__all__ = ["EncodedRequest", "decode_options", "decode_request", "encode_options", "encode_request"]
+__all__ = [
+    "EncodedMessagesRequest",
+    "decode_options",
+    "decode_request",
+    "encode_options",
+    "encode_request",
+]
 
 LOOP = ("assistant", "user")
-NAMES = Rule(longest=128)
-IDS = Rule(longest=64)
+NAMES = AliasRule(longest=128)
+IDS = AliasRule(longest=64)
 
 
-class EncodedRequest(Encoded, frozen=True, kw_only=True):
+class EncodedMessagesRequest(EncodedRequest, frozen=True, kw_only=True):
     """A body, and the beta flags that are sent in a header."""
 
     betas: tuple[str, ...] = ()
@@ -69,22 +75,22 @@ def encode_request(
     *,
     model: str,
     system: Sequence[AnyPart] | None,
-    messages: Sequence[Spoken],
+    messages: Sequence[OutgoingMessage],
     parameters: Fields,
     stream: bool,
-    mend: Mend = unmended,
+    mend: Mend = no_repair,
     system_raw: bytes | None = None,
-) -> EncodedRequest:
+) -> EncodedMessagesRequest:
     """Encode a request body; equal input gives equal bytes.
 
     `parameters` are Anthropic's. `system_raw` is the system prompt as an Anthropic message.
     """
-    notes = Notes()
+    notes = NoticeMerger()
     aliases = Aliases(names=NAMES, ids=IDS)
     said, moved = arrange(messages, model, notes)
     mended = mend(tuple(address(said, aliases)))
     turns = [
-        Turn(
+        MessageDraft(
             role="user" if spoken.role == "tool" else spoken.role,
             parts=spoken.parts,
             raw=spoken.raw,
@@ -92,9 +98,9 @@ def encode_request(
         )
         for spoken in mended.messages
     ]
-    head = Turn(role="system", parts=tuple(system or ()), raw=system_raw)
+    head = MessageDraft(role="system", parts=tuple(system or ()), raw=system_raw)
     head.change([*system_parts(head.parts, notes), *moved])
-    fitted = Notices()
+    fitted = NoticeSink()
     fields = dict(with_named_tools(parameters, aliases, "name"))
     fields = fit(without_idle_choice(fields, fitted), model, fitted)
     fields = _with_tools(fields, turns, notes)
@@ -111,7 +117,7 @@ def encode_request(
     body["messages"] = [_encode_turn(turn) for turn in turns]
     if stream:
         body["stream"] = True
-    return EncodedRequest(
+    return EncodedMessagesRequest(
         body=msgspec.json.encode(body),
         betas=read_betas(fields.get("betas")),
         notices=(*fitted, *notes.notices(), *mended.notices),
@@ -143,20 +149,20 @@ def _without(fields: Fields, names: Iterable[str]) -> Fields:
     return rest
 
 
-def _is_own(messages: Sequence[Spoken], turns: Sequence[Turn]) -> bool:
+def _is_own(messages: Sequence[OutgoingMessage], turns: Sequence[MessageDraft]) -> bool:
     return len(messages) == len(turns) and all(
         spoken.raw is not None and spoken.raw is turn.raw
         for spoken, turn in zip(messages, turns, strict=True)
     )
 
 
-def _encode_system(head: Turn) -> str | list[Fields | msgspec.Raw] | msgspec.Raw:
+def _encode_system(head: MessageDraft) -> str | list[Fields | msgspec.Raw] | msgspec.Raw:
     if head.raw is None:
         return _encode_content(head.parts)
     return _raw_fields.decode(head.raw)["content"]
 
 
-def _with_tools(parameters: Fields, turns: Sequence[Turn], notes: Notes) -> Fields:
+def _with_tools(parameters: Fields, turns: Sequence[MessageDraft], notes: NoticeMerger) -> Fields:
     if parameters.get("tools"):
         return parameters
     called = called_names(part for turn in turns for part in turn.parts)
@@ -167,7 +173,7 @@ def _with_tools(parameters: Fields, turns: Sequence[Turn], notes: Notes) -> Fiel
     return {**parameters, "tools": tools, "tool_choice": {"type": "none"}}
 
 
-def _fit_thinking(fields: Fields, turns: Sequence[Turn], notes: Notes) -> Fields:
+def _fit_thinking(fields: Fields, turns: Sequence[MessageDraft], notes: NoticeMerger) -> Fields:
     """Disable thinking if the answer is prefilled or an open tool loop began without.
 
     A model that thinks cannot continue a prefilled answer, and the API requires the thinking of
@@ -189,11 +195,11 @@ def _fit_thinking(fields: Fields, turns: Sequence[Turn], notes: Notes) -> Fields
     return {**fields, "thinking": DISABLED}
 
 
-def _begins_answer(turn: Turn) -> bool:
+def _begins_answer(turn: MessageDraft) -> bool:
     return turn.role == "assistant" and bool(turn.parts) and isinstance(turn.parts[-1], Text)
 
 
-def _encode_turn(turn: Turn) -> Fields | msgspec.Raw:
+def _encode_turn(turn: MessageDraft) -> Fields | msgspec.Raw:
     if turn.raw is not None:
         return msgspec.Raw(turn.raw)
     return {"role": turn.role, "content": _encode_content(turn.parts), **turn.extra}

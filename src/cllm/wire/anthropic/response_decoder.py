@@ -47,13 +47,13 @@ from cllm.wire.errors import (
     UNREADABLE,
     Count,
     MalformedError,
-    ProviderSaidError,
+    ReportedError,
     check_utf8,
 )
 from cllm.wire.messages import as_object, delta_of
-from cllm.wire.sse import HalfCharacters
+from cllm.wire.sse import SurrogateJoiner
 
-__all__ = ["StreamDecoder", "decode_answer", "decode_error"]
+__all__ = ["AnthropicStreamDecoder", "decode_answer", "decode_error"]
 
 
 class _OutputDetails(msgspec.Struct):
@@ -137,7 +137,7 @@ def _finished(body: bytes, names: Mapping[str, str] = NO_NAMES) -> ReplyFinished
     except UNREADABLE as error:
         raise MalformedError(f"not a message of Anthropic's: {error}") from error
     if answer.type == "error" or answer.error is not None:
-        raise ProviderSaidError(error_details(answer.error))
+        raise ReportedError(error_details(answer.error))
     content = bytes(answer.content)
     if not content.startswith(b"["):
         raise MalformedError("an answer without a list of content")
@@ -226,7 +226,7 @@ def _as_list(raw: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-class StreamDecoder:
+class AnthropicStreamDecoder:
     """Decodes one stream to reply events.
 
     The answer is complete after `message_stop`, which sets `done`.
@@ -237,7 +237,7 @@ class StreamDecoder:
         self._fields: Fields = {}
         self._usage: Fields = {}
         self._blocks: dict[int, _Block] = {}
-        self._halves = HalfCharacters()
+        self._halves = SurrogateJoiner()
         self.done = False
 
     def decode(self, name: str, data: bytes) -> list[ReplyEvent]:
@@ -268,7 +268,7 @@ class StreamDecoder:
             case MessageStop():
                 return self._stop()
             case ErrorEvent():
-                raise ProviderSaidError(error_details(event.error))
+                raise ReportedError(error_details(event.error))
         return []
 
     def _decode_loosely(self, name: str, data: bytes, problem: Exception) -> list[ReplyEvent]:
@@ -276,7 +276,7 @@ class StreamDecoder:
             event = loose_events.decode(data)
         except UNREADABLE as error:
             if name == "error":
-                raise ProviderSaidError(decode_error(data)) from error
+                raise ReportedError(decode_error(data)) from error
             raise MalformedError(f"not an event of a message: {error}") from error
         if event.type not in KNOWN_EVENTS:
             return []

@@ -151,7 +151,7 @@ CITATION_DELTA = DELTA + b'"delta":{"type":"citations_delta","citation":%b}}\n\n
 encode_json = msgspec.json.Encoder().encode
 
 
-class StreamEncoder:
+class AnthropicStreamEncoder:
     """Encodes one stream: reply events in, frames out.
 
     Blocks are opened once each, one after another. Pieces of other blocks wait until the

@@ -153,7 +153,7 @@ def _unknown(name: str) -> UnknownModelError:
     )
 
 
-class Features(msgspec.Struct, frozen=True, kw_only=True):
+class BedrockFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """What a family of models accepts.
 
     `sampling`: whether temperature and top_p are accepted, both or one. `results_alone` allows
@@ -175,25 +175,25 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ALL_CHOICES: frozenset[ToolChoiceWord] = frozenset({"auto", "any", "tool"})
-_CLAUDE_3 = Features(
+_CLAUDE_3 = BedrockFeatures(
     claude=True, documents_beside_results=False, top_k=("top_k",), choices=_ALL_CHOICES
 )
 _CLAUDE_3_5 = msgspec.structs.replace(_CLAUDE_3, cache=True, cache_tools=True)
 _CLAUDE_4_5 = msgspec.structs.replace(_CLAUDE_3_5, cache_hour=True, json_schema=True)
 _OPAQUE = msgspec.structs.replace(_CLAUDE_4_5, thinking="as_said", documents_beside_results=True)
 
-FAMILIES: tuple[tuple[re.Pattern[str], Features], ...] = (
+FAMILIES: tuple[tuple[re.Pattern[str], BedrockFeatures], ...] = (
     (re.compile(r"claude-(3-(haiku|sonnet|opus)|3-5-sonnet-20240620|v|instant)"), _CLAUDE_3),
     (re.compile(r"claude-(3-[57]|(sonnet|opus)-4-(0|1|2025))"), _CLAUDE_3_5),
     (re.compile(r"claude"), _CLAUDE_4_5),
     (
         re.compile(r"amazon\.nova"),
-        Features(cache=True, top_k=("inferenceConfig", "topK"), choices=_ALL_CHOICES),
+        BedrockFeatures(cache=True, top_k=("inferenceConfig", "topK"), choices=_ALL_CHOICES),
     ),
-    (re.compile(r"meta\.llama"), Features(results_alone=True, choices=frozenset())),
+    (re.compile(r"meta\.llama"), BedrockFeatures(results_alone=True, choices=frozenset())),
     (
         re.compile(r"mistral\."),
-        Features(results_alone=True, top_k=("top_k",), choices=frozenset({"auto", "any"})),
+        BedrockFeatures(results_alone=True, top_k=("top_k",), choices=frozenset({"auto", "any"})),
     ),
     (re.compile(r"arn:.*:(application-inference-profile|provisioned-model|prompt)"), _OPAQUE),
 )
@@ -222,9 +222,9 @@ BETAS = frozenset(
 """The Anthropic beta flags that Bedrock accepts; it refuses others. Collected 2026-11-15."""
 
 
-def features(model: str) -> Features:
+def features(model: str) -> BedrockFeatures:
     """Return what a model accepts; for an ARN that hides its model, whatever the client sends."""
-    row = next((row for pattern, row in FAMILIES if pattern.search(model)), Features())
+    row = next((row for pattern, row in FAMILIES if pattern.search(model)), BedrockFeatures())
     known = claude_model(model)
     if known is None or not row.claude or row.thinking == "as_said":
         return row

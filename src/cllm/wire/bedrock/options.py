@@ -10,16 +10,16 @@ from cllm.core.options import (
     AnyTool,
     ForeignTool,
     JsonOutput,
-    Options,
+    RequestOptions,
     Tool,
     ToolChoice,
 )
-from cllm.wire.anthropic.models import DISABLED, SAMPLING, Notices, asked_thinking, fit
+from cllm.wire.anthropic.models import DISABLED, SAMPLING, NoticeSink, asked_thinking, fit
 from cllm.wire.anthropic.options import default_max_tokens
-from cllm.wire.bedrock.models import BETAS, Features, features
+from cllm.wire.bedrock.models import BETAS, BedrockFeatures, features
 from cllm.wire.bedrock.parts import Block, encode_mark
 from cllm.wire.errors import NotExpressibleError
-from cllm.wire.messages import Notes, shortened
+from cllm.wire.messages import NoticeMerger, shortened
 
 MATCHED_STOP = "/stop_sequence"
 """Where Claude reports the stop sequence; our encoder requests it."""
@@ -39,14 +39,14 @@ UNSAID = {"service_tier": "auto"}
 
 
 def encode_options(
-    options: Options, *, model: str, history_has_tools: bool = False
+    options: RequestOptions, *, model: str, history_has_tools: bool = False
 ) -> tuple[dict[str, Any], tuple[Notice, ...]]:
     """Encode options for a model, with notices for what it does not accept.
 
     A tool choice of none drops the tools, unless the history has tools: Converse then requires
     them.
     """
-    notes = Notes()
+    notes = NoticeMerger()
     known = features(model)
     options, thinking = _fitted(options, known, model, notes)
     body: Block = {}
@@ -69,13 +69,15 @@ def encode_options(
     return body, notes.notices()
 
 
-def _fitted(options: Options, known: Features, model: str, notes: Notes) -> tuple[Options, Block]:
+def _fitted(
+    options: RequestOptions, known: BedrockFeatures, model: str, notes: NoticeMerger
+) -> tuple[RequestOptions, Block]:
     if not known.claude:
         if options.reasoning is not None and options.reasoning.enabled:
             notes.add("thinking_disabled", "thinking", "this model cannot be asked to think")
         return options, {}
     asked = _asked(options, model)
-    noticed = Notices()
+    noticed = NoticeSink()
     fitted = fit(asked, model, noticed)
     notes.extend(noticed)
     choice = options.tool_choice
@@ -95,7 +97,7 @@ def _fitted(options: Options, known: Features, model: str, notes: Notes) -> tupl
     return fitted_options, thinking
 
 
-def _asked(options: Options, model: str) -> Block:
+def _asked(options: RequestOptions, model: str) -> Block:
     given = options.max_tokens
     asked: Block = {
         "max_tokens": default_max_tokens(model) if given is None else given,
@@ -119,7 +121,7 @@ def _asked(options: Options, model: str) -> Block:
     return asked
 
 
-def _inference(options: Options, notes: Notes) -> Iterator[tuple[str, Any]]:
+def _inference(options: RequestOptions, notes: NoticeMerger) -> Iterator[tuple[str, Any]]:
     if options.max_tokens is not None:
         yield "maxTokens", options.max_tokens
     if options.temperature is not None:
@@ -136,7 +138,7 @@ def _inference(options: Options, notes: Notes) -> Iterator[tuple[str, Any]]:
 
 
 def _tool_config(
-    options: Options, known: Features, notes: Notes, *, history_has_tools: bool
+    options: RequestOptions, known: BedrockFeatures, notes: NoticeMerger, *, history_has_tools: bool
 ) -> Block | None:
     choice = options.tool_choice
     if not options.tools:
@@ -158,7 +160,9 @@ def _tool_config(
     return config
 
 
-def _encode_tools(tools: tuple[AnyTool, ...], known: Features, notes: Notes) -> Iterator[Block]:
+def _encode_tools(
+    tools: tuple[AnyTool, ...], known: BedrockFeatures, notes: NoticeMerger
+) -> Iterator[Block]:
     for tool in tools:
         if isinstance(tool, ForeignTool):
             raise NotExpressibleError(
@@ -170,7 +174,7 @@ def _encode_tools(tools: tuple[AnyTool, ...], known: Features, notes: Notes) -> 
             yield encode_mark(tool.cache)
 
 
-def _encode_tool(tool: Tool, known: Features, notes: Notes) -> Block:
+def _encode_tool(tool: Tool, known: BedrockFeatures, notes: NoticeMerger) -> Block:
     spec: Block = {"name": tool.name}
     if tool.description:
         spec["description"] = tool.description
@@ -185,7 +189,7 @@ def _encode_tool(tool: Tool, known: Features, notes: Notes) -> Block:
     return {"toolSpec": spec}
 
 
-def _encode_choice(choice: ToolChoice, known: Features, notes: Notes) -> Block:
+def _encode_choice(choice: ToolChoice, known: BedrockFeatures, notes: NoticeMerger) -> Block:
     word = choice.kind
     if word in known.choices:
         return {"toolChoice": {word: {"name": choice.name or ""} if word == "tool" else {}}}
@@ -194,7 +198,7 @@ def _encode_choice(choice: ToolChoice, known: Features, notes: Notes) -> Block:
     return {}
 
 
-def _own_fields(options: Options, notes: Notes) -> Block:
+def _own_fields(options: RequestOptions, notes: NoticeMerger) -> Block:
     for name in options.extra:
         said = name not in UNSAID or options.extra[name] != UNSAID[name]
         if said and name not in (*OWN_FIELDS, "betas"):
@@ -202,7 +206,7 @@ def _own_fields(options: Options, notes: Notes) -> Block:
     return {name: options.extra[name] for name in OWN_FIELDS if name in options.extra}
 
 
-def _model_fields(options: Options, known: Features, notes: Notes) -> Block:
+def _model_fields(options: RequestOptions, known: BedrockFeatures, notes: NoticeMerger) -> Block:
     fields: Block = {}
     if options.top_k is not None and known.top_k:
         value: Any = options.top_k
@@ -215,7 +219,7 @@ def _model_fields(options: Options, known: Features, notes: Notes) -> Block:
     return fields | (_encode_betas(betas, known, notes) if isinstance(betas, list) else {})
 
 
-def _encode_betas(betas: list[Any], known: Features, notes: Notes) -> Block:
+def _encode_betas(betas: list[Any], known: BedrockFeatures, notes: NoticeMerger) -> Block:
     kept: list[str] = []
     for beta in betas:
         if known.claude and isinstance(beta, str) and beta in BETAS:
@@ -225,7 +229,9 @@ def _encode_betas(betas: list[Any], known: Features, notes: Notes) -> Block:
     return {"anthropic_beta": kept} if kept else {}
 
 
-def _add_output(body: Block, output: JsonOutput, known: Features, notes: Notes) -> None:
+def _add_output(
+    body: Block, output: JsonOutput, known: BedrockFeatures, notes: NoticeMerger
+) -> None:
     if output.schema is None or not known.json_schema:
         notes.add("field_left_out", "response_format", "this model cannot be held to JSON this way")
         return
@@ -236,7 +242,7 @@ def _add_output(body: Block, output: JsonOutput, known: Features, notes: Notes) 
     body["outputConfig"] = {**body.get("outputConfig", {}), "textFormat": form}
 
 
-def _note_unsaid(options: Options, notes: Notes) -> None:
+def _note_unsaid(options: RequestOptions, notes: NoticeMerger) -> None:
     if options.parallel_tool_calls is False:
         notes.add("field_left_out", "parallel_tool_calls", "Bedrock cannot forbid parallel calls")
     for name in ("seed", "user"):

@@ -25,27 +25,27 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.bedrock.models import Features, features
+from cllm.wire.bedrock.models import BedrockFeatures, features
 from cllm.wire.bedrock.options import encode_options
 from cllm.wire.bedrock.parts import TTLS, Block, encode_blocks, encode_mark
 from cllm.wire.media import checked, is_base64
 from cllm.wire.messages import (
     INVALID_JSON,
     Aliases,
-    Encoded,
+    AliasRule,
+    EncodedRequest,
     Mend,
-    Notes,
-    Rule,
-    Spoken,
+    NoticeMerger,
+    OutgoingMessage,
     address,
     called_names,
     check_still_asks,
     is_json_object,
     named,
+    no_repair,
     rewritten,
     starts_with_thinking,
     telling_fields,
-    unmended,
     wrapped,
 )
 
@@ -65,15 +65,15 @@ ATTACHED = "(document attached)"
 MOST_MARKS = 4
 MODEL_FIELDS = "additionalModelRequestFields"
 NOT_IN_PARAMETERS = ("messages", "modelId", "stream", "system", "toolConfig")
-NAMES = Rule(longest=64)
-IDS = Rule(allowed=r"a-zA-Z0-9_.:-", longest=64)
+NAMES = AliasRule(longest=64)
+IDS = AliasRule(allowed=r"a-zA-Z0-9_.:-", longest=64)
 COUNTED = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 
 
-class Cleaner:
+class PartConverter:
     """Converts the parts of one request; remembers the document titles it assigned."""
 
-    def __init__(self, known: Features, notes: Notes) -> None:
+    def __init__(self, known: BedrockFeatures, notes: NoticeMerger) -> None:
         self._known = known
         self._notes = notes
         self._titles: set[str] = set()
@@ -192,7 +192,7 @@ class Cleaner:
         return part
 
 
-def _clean_image(_cleaner: Cleaner, part: Image, _path: str) -> Image:
+def _clean_image(_cleaner: PartConverter, part: Image, _path: str) -> Image:
     found = _DATA_URL.match(part.url or "") if part.data is None else None
     if found is not None and part.url is not None:
         part = msgspec.structs.replace(
@@ -208,20 +208,20 @@ def _title(name: str | None) -> str:
     return plain if plain.strip("- ") else "document"
 
 
-CLEANERS: dict[type, Callable[[Cleaner, Any, str], AnyPart | None]] = {
-    Document: Cleaner.clean_document,
+CLEANERS: dict[type, Callable[[PartConverter, Any, str], AnyPart | None]] = {
+    Document: PartConverter.clean_document,
     Image: _clean_image,
-    RedactedThinking: Cleaner.clean_redacted,
-    Refusal: Cleaner.clean_refusal,
+    RedactedThinking: PartConverter.clean_redacted,
+    Refusal: PartConverter.clean_refusal,
     Text: lambda _cleaner, part, _path: part,
-    Thinking: Cleaner.clean_thinking,
-    ToolCall: Cleaner.clean_call,
-    ToolResult: Cleaner.clean_result,
-    Unknown: Cleaner.clean_unknown,
+    Thinking: PartConverter.clean_thinking,
+    ToolCall: PartConverter.clean_call,
+    ToolResult: PartConverter.clean_result,
+    Unknown: PartConverter.clean_unknown,
 }
 
 
-class Sent(msgspec.Struct, kw_only=True):
+class BedrockMessage(msgspec.Struct, kw_only=True):
     """A message to send: its blocks, and its own bytes if nothing changed."""
 
     role: Role
@@ -229,7 +229,9 @@ class Sent(msgspec.Struct, kw_only=True):
     raw: bytes | None = None
 
 
-def clean_history(messages: Sequence[Spoken], cleaner: Cleaner) -> Iterator[Spoken]:
+def clean_history(
+    messages: Sequence[OutgoingMessage], cleaner: PartConverter
+) -> Iterator[OutgoingMessage]:
     """Yield the messages in Converse's format, without system messages."""
     for number, spoken in enumerate(messages, start=1):
         if spoken.role != "system":
@@ -239,7 +241,7 @@ def clean_history(messages: Sequence[Spoken], cleaner: Cleaner) -> Iterator[Spok
             yield cleaned
 
 
-def clean_message(spoken: Spoken, path: str, cleaner: Cleaner) -> Spoken:
+def clean_message(spoken: OutgoingMessage, path: str, cleaner: PartConverter) -> OutgoingMessage:
     parts: list[AnyPart] = []
     same = True
     own = spoken.is_own("bedrock")
@@ -258,17 +260,17 @@ def _can_be_marked(part: AnyPart) -> bool:
     return part.cache is None and not isinstance(part, Thinking | RedactedThinking)
 
 
-def encode_message(spoken: Spoken) -> Sent:
+def encode_message(spoken: OutgoingMessage) -> BedrockMessage:
     role: Role = "assistant" if spoken.role == "assistant" else "user"
     if Document in map(type, spoken.parts):
         return _encode_documents(role, spoken.parts, spoken.raw)
     blocks: list[Block] = []
     for part in spoken.parts:
         blocks += encode_blocks(part)
-    return Sent(role=role, blocks=blocks, raw=spoken.raw)
+    return BedrockMessage(role=role, blocks=blocks, raw=spoken.raw)
 
 
-def _encode_documents(role: Role, parts: Sequence[AnyPart], raw: bytes | None) -> Sent:
+def _encode_documents(role: Role, parts: Sequence[AnyPart], raw: bytes | None) -> BedrockMessage:
     blocks: list[Block] = []
     waiting: CacheMark | None = None
     for part in parts:
@@ -286,21 +288,21 @@ def _encode_documents(role: Role, parts: Sequence[AnyPart], raw: bytes | None) -
         raw = None
     if waiting is not None:
         blocks.append(encode_mark(waiting))
-    return Sent(role=role, blocks=blocks, raw=raw)
+    return BedrockMessage(role=role, blocks=blocks, raw=raw)
 
 
 def encode_request(
     *,
     model: str,
     system: Sequence[AnyPart] | None,
-    messages: Sequence[Spoken],
+    messages: Sequence[OutgoingMessage],
     parameters: dict[str, Any],
-    mend: Mend = unmended,
-) -> Encoded:
+    mend: Mend = no_repair,
+) -> EncodedRequest:
     """Encode a request body; `parameters` are Converse's own."""
-    notes = Notes()
+    notes = NoticeMerger()
     known = features(model)
-    cleaner = Cleaner(known, notes)
+    cleaner = PartConverter(known, notes)
     aliases = Aliases(names=NAMES, ids=IDS)
     prompt = _encode_system(system or (), messages, cleaner, notes)
     mended = mend(tuple(address(tuple(clean_history(messages, cleaner)), aliases)))
@@ -329,7 +331,7 @@ def encode_request(
         _stop_thinking(body, "thinking is off: the open calls have none", notes)
     elif mended.messages and mended.messages[-1].role == "assistant":
         _stop_thinking(body, "thinking is off: the beginning of the answer was given", notes)
-    return Encoded(
+    return EncodedRequest(
         body=msgspec.json.encode(body),
         notices=(*notes.notices(), *mended.notices),
         names=aliases.names,
@@ -338,7 +340,10 @@ def encode_request(
 
 
 def _encode_system(
-    system: Sequence[AnyPart], messages: Sequence[Spoken], cleaner: Cleaner, notes: Notes
+    system: Sequence[AnyPart],
+    messages: Sequence[OutgoingMessage],
+    cleaner: PartConverter,
+    notes: NoticeMerger,
 ) -> list[Block]:
     blocks = _system_blocks(system, "system", cleaner, notes)
     begun = False
@@ -353,7 +358,7 @@ def _encode_system(
 
 
 def _system_blocks(
-    parts: Sequence[AnyPart], path: str, cleaner: Cleaner, notes: Notes
+    parts: Sequence[AnyPart], path: str, cleaner: PartConverter, notes: NoticeMerger
 ) -> list[Block]:
     blocks: list[Block] = []
     for part in parts:
@@ -370,7 +375,11 @@ def _system_blocks(
 
 
 def _tool_config(
-    given: Any, called: Sequence[str], cleaner: Cleaner, known: Features, notes: Notes
+    given: Any,
+    called: Sequence[str],
+    cleaner: PartConverter,
+    known: BedrockFeatures,
+    notes: NoticeMerger,
 ) -> Block | None:
     if not isinstance(given, dict) or not isinstance(given.get("tools"), list | tuple):
         given = {}
@@ -386,7 +395,7 @@ def _tool_config(
 
 
 def _encode_tools(
-    tools: list[Block], cleaner: Cleaner, known: Features, notes: Notes
+    tools: list[Block], cleaner: PartConverter, known: BedrockFeatures, notes: NoticeMerger
 ) -> Iterator[Block]:
     for tool in tools:
         point = tool.get("cachePoint")
@@ -399,13 +408,13 @@ def _encode_tools(
             notes.add("cache_mark_left_out", "tools", "this model keeps no cache of its tools")
 
 
-def _is_open_loop_without_thinking(messages: Sequence[Spoken]) -> bool:
+def _is_open_loop_without_thinking(messages: Sequence[OutgoingMessage]) -> bool:
     if len(messages) <= 1 or not isinstance(next(iter(messages[-1].parts), None), ToolResult):
         return False
     return not starts_with_thinking(messages[-2].parts)
 
 
-def _stop_thinking(body: Block, why: str, notes: Notes) -> None:
+def _stop_thinking(body: Block, why: str, notes: NoticeMerger) -> None:
     """Disable thinking: Claude refuses it in a loop or an answer that began without."""
     fields = body.get(MODEL_FIELDS)
     fields = fields if isinstance(fields, dict) else {}
@@ -416,7 +425,7 @@ def _stop_thinking(body: Block, why: str, notes: Notes) -> None:
 
 
 def _limit_marks(
-    tools: list[Block], prompt: list[Block], sent: list[Sent], notes: Notes
+    tools: list[Block], prompt: list[Block], sent: list[BedrockMessage], notes: NoticeMerger
 ) -> tuple[list[Block], list[Block]]:
     """Keep at most four cache points: the last of tools and system, the newest of the messages."""
     fixed = _marks(tools) + _marks(prompt)
@@ -435,7 +444,7 @@ def _limit_marks(
     return _without(tools, kept), _without(prompt, kept)
 
 
-def _order_marks(tools: list[Block], prompt: list[Block], sent: list[Sent]) -> None:
+def _order_marks(tools: list[Block], prompt: list[Block], sent: list[BedrockMessage]) -> None:
     shorter = False
     for message in (None, *sent):
         blocks = message.blocks if message else [*tools, *prompt]

@@ -28,7 +28,7 @@ from cllm.wire.errors import (
     Count,
     ErrorDetails,
     MalformedError,
-    ProviderSaidError,
+    ReportedError,
     check_utf8,
     counts_too_many,
 )
@@ -50,36 +50,36 @@ class CacheDetail(msgspec.Struct, rename="camel"):
     input_tokens: Count
 
 
-class Router(msgspec.Struct, rename="camel"):
+class PromptRouter(msgspec.Struct, rename="camel"):
     invoked_model_id: str | None = None
 
 
-class Trace(msgspec.Struct, rename="camel"):
-    prompt_router: Router | None = None
+class ConverseTrace(msgspec.Struct, rename="camel"):
+    prompt_router: PromptRouter | None = None
 
 
-class Metadata(msgspec.Struct):
+class ConverseMetadata(msgspec.Struct):
     usage: Any = None
-    trace: Trace | None = None
+    trace: ConverseTrace | None = None
 
 
-class AnswerMessage(msgspec.Struct):
+class ConverseMessage(msgspec.Struct):
     content: list[msgspec.Raw]
 
 
-class Output(msgspec.Struct):
-    message: AnswerMessage
+class ConverseOutput(msgspec.Struct):
+    message: ConverseMessage
 
 
-class Stop(msgspec.Struct, rename="camel"):
+class ConverseMessageStop(msgspec.Struct, rename="camel"):
     stop_reason: str
     additional_model_response_fields: Any = None
 
 
-class Answer(Stop):
-    output: Output | None = None
+class ConverseResponse(ConverseMessageStop):
+    output: ConverseOutput | None = None
     usage: Any = None
-    trace: Trace | None = None
+    trace: ConverseTrace | None = None
 
 
 class ToolStart(msgspec.Struct, rename="camel"):
@@ -88,42 +88,42 @@ class ToolStart(msgspec.Struct, rename="camel"):
     type: str | None = None
 
 
-class StartOf(msgspec.Struct, rename="camel"):
+class ConverseStart(msgspec.Struct, rename="camel"):
     tool_use: ToolStart | None = None
     tool_result: dict[str, Any] | None = None
     image: dict[str, Any] | None = None
 
 
-class Start(msgspec.Struct, rename="camel"):
+class ConverseBlockStart(msgspec.Struct, rename="camel"):
     content_block_index: int
-    start: StartOf = msgspec.field(default_factory=StartOf)
+    start: ConverseStart = msgspec.field(default_factory=ConverseStart)
 
 
 class ToolInput(msgspec.Struct):
     input: str = ""
 
 
-class Reasoning(msgspec.Struct, rename="camel"):
+class ReasoningContent(msgspec.Struct, rename="camel"):
     text: str | None = None
     signature: str | None = None
     redacted_content: str | None = None
 
 
-class DeltaOf(msgspec.Struct, rename="camel"):
+class ConverseDelta(msgspec.Struct, rename="camel"):
     text: str | None = None
     tool_use: ToolInput | None = None
-    reasoning_content: Reasoning | None = None
+    reasoning_content: ReasoningContent | None = None
     citation: dict[str, Any] | None = None
     tool_result: list[Any] | None = None
     image: dict[str, Any] | None = None
 
 
-class Delta(msgspec.Struct, rename="camel"):
+class ConverseBlockDelta(msgspec.Struct, rename="camel"):
     content_block_index: int
-    delta: DeltaOf
+    delta: ConverseDelta
 
 
-class BlockStop(msgspec.Struct, rename="camel"):
+class ConverseBlockStop(msgspec.Struct, rename="camel"):
     content_block_index: int
 
 
@@ -193,12 +193,12 @@ STATUSES = {
 HOUR = "1h"
 
 
-_answer_decoder = msgspec.json.Decoder(Answer)
-_start_decoder = msgspec.json.Decoder(Start)
-_delta_decoder = msgspec.json.Decoder(Delta)
-_block_stop_decoder = msgspec.json.Decoder(BlockStop)
-_stop_decoder = msgspec.json.Decoder(Stop)
-_metadata_decoder = msgspec.json.Decoder(Metadata)
+_answer_decoder = msgspec.json.Decoder(ConverseResponse)
+_start_decoder = msgspec.json.Decoder(ConverseBlockStart)
+_delta_decoder = msgspec.json.Decoder(ConverseBlockDelta)
+_block_stop_decoder = msgspec.json.Decoder(ConverseBlockStop)
+_stop_decoder = msgspec.json.Decoder(ConverseMessageStop)
+_metadata_decoder = msgspec.json.Decoder(ConverseMetadata)
 _error_decoder = msgspec.json.Decoder(ErrorBody)
 
 
@@ -253,7 +253,7 @@ def _message(blocks: list[Any]) -> Message:
     return Message(role="assistant", dialect="bedrock", raw=raw)
 
 
-def _stop_sequence(stop: Stop) -> str | None:
+def _stop_sequence(stop: ConverseMessageStop) -> str | None:
     fields = stop.additional_model_response_fields
     matched = fields.get("stop_sequence") if isinstance(fields, dict) else None
     return matched if isinstance(matched, str) else None
@@ -287,7 +287,7 @@ def _cache_details(given: Any) -> list[CacheDetail]:
         return []
 
 
-def _model(trace: Trace | None) -> str | None:
+def _model(trace: ConverseTrace | None) -> str | None:
     router = trace.prompt_router if trace else None
     return router.invoked_model_id if router else None
 
@@ -309,7 +309,7 @@ def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
     )
 
 
-class StreamDecoder:
+class BedrockStreamDecoder:
     """Decodes one stream: name and payload of each event in, reply events out.
 
     The answer is complete after `messageStop`; the usage follows it.
@@ -318,7 +318,7 @@ class StreamDecoder:
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
         self._names = names
         self._blocks: dict[int, BuiltBlock] = {}
-        self._stop: Stop | None = None
+        self._stop: ConverseMessageStop | None = None
         self._usage: Any = None
         self._model: str | None = None
         self._decoders: dict[str, Callable[[bytes], list[ReplyEvent]]] = {
@@ -334,7 +334,7 @@ class StreamDecoder:
         decode = self._decoders.get(event_name)
         if decode is None:
             if event_name.endswith(("Exception", "Error")):
-                raise ProviderSaidError(decode_error(payload, kind=event_name))
+                raise ReportedError(decode_error(payload, kind=event_name))
             return []
         try:
             return decode(payload)
@@ -414,7 +414,7 @@ class StreamDecoder:
         return _message([block.block(self._names) for block in self._blocks.values()])
 
 
-def _reasoning_deltas(block: BuiltBlock, delta: Reasoning) -> Iterator[ReplyEvent]:
+def _reasoning_deltas(block: BuiltBlock, delta: ReasoningContent) -> Iterator[ReplyEvent]:
     if delta.redacted_content is not None:
         try:
             block.redacted.append(base64.b64decode(delta.redacted_content, validate=True))
@@ -428,7 +428,7 @@ def _reasoning_deltas(block: BuiltBlock, delta: Reasoning) -> Iterator[ReplyEven
         yield ThinkingDelta(text=delta.text or "", signature=delta.signature, index=block.index)
 
 
-def _whole_pieces(block: BuiltBlock, delta: DeltaOf) -> Iterator[ReplyEvent]:
+def _whole_pieces(block: BuiltBlock, delta: ConverseDelta) -> Iterator[ReplyEvent]:
     if delta.citation is not None:
         block.citations.append(delta.citation)
         told = shared_citation(delta.citation)

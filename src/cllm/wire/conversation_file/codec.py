@@ -14,8 +14,8 @@ import msgspec
 
 from cllm.core.conversation import (
     Branch,
-    Conversation,
     StandingSummary,
+    StoredConversation,
     Summary,
     Turn,
 )
@@ -23,12 +23,12 @@ from cllm.core.errors import BrokenConversationError, UsageError
 from cllm.core.message import Message
 from cllm.wire.conversation_file.messages import (
     ROLES,
-    Extra,
-    ExtraPlace,
+    EncodedMessages,
     FileMessages,
     MessageHead,
+    OriginalLocation,
+    OriginalMessage,
     UnreadableError,
-    Written,
     digest_of,
     located,
     mark_of,
@@ -56,7 +56,7 @@ _BYTE = re.compile(r" \(byte (\d+)\)")
 
 
 class ConversationFile(msgspec.Struct, frozen=True, kw_only=True):
-    conversation: Conversation
+    conversation: StoredConversation
     remainder: Remainder
 
 
@@ -70,7 +70,7 @@ class _Cllm(msgspec.Struct, frozen=True, kw_only=True):
     summary: StandingSummary | None = None
     turns: tuple[TurnRecord, ...] = ()
     variants: tuple[TurnRecord, ...] = ()
-    extras: tuple[Extra, ...] = ()
+    extras: tuple[OriginalMessage, ...] = ()
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -86,7 +86,7 @@ class _ListedCllm(msgspec.Struct):
     title: str | None = None
     archived_at: datetime | None = None
     turns: tuple[_ListedTurn, ...] = ()
-    extras: tuple[ExtraPlace, ...] = ()
+    extras: tuple[OriginalLocation, ...] = ()
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -116,7 +116,9 @@ def decode_summary(
         raise BrokenConversationError(path, reason=_reason(data, error)) from None
 
 
-def encode_conversation(conversation: Conversation, remainder: Remainder | None = None) -> bytes:
+def encode_conversation(
+    conversation: StoredConversation, remainder: Remainder | None = None
+) -> bytes:
     """Encode a file; `remainder` is what came with the conversation when it was read.
 
     Raises UsageError for content that could not be decoded again.
@@ -129,7 +131,7 @@ def encode_conversation(conversation: Conversation, remainder: Remainder | None 
     return msgspec.json.format(encoded, indent=2) + b"\n"
 
 
-def _encode(conversation: Conversation, rest: Remainder) -> bytes:
+def _encode(conversation: StoredConversation, rest: Remainder) -> bytes:
     head = [] if conversation.system is None else [conversation.system]
     history = (turn.messages for turn in conversation.turns if turn.is_history)
     written = write_messages([*head, *chain.from_iterable(history)])
@@ -187,7 +189,7 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
     turns = restore_path(cllm.turns, said, start=start, taken=taken, moment=created_at)
     metadata, records = decode_metadata(raw_metadata, cllm.metadata)
     count = sum(len(turn.messages) for turn in turns)
-    conversation = Conversation(
+    conversation = StoredConversation(
         id=conversation_id,
         created_at=created_at,
         updated_at=updated_at,
@@ -252,7 +254,9 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
     )
 
 
-def _count_merged(mark_at: Callable[[int], str], count: int, extras: Sequence[ExtraPlace]) -> int:
+def _count_merged(
+    mark_at: Callable[[int], str], count: int, extras: Sequence[OriginalLocation]
+) -> int:
     if all(extra.span == 1 for extra in extras):
         return 0
     found = located(extras, mark_at, count=count)
@@ -337,7 +341,7 @@ def _is_said(
 
 
 def _encode_cllm(
-    conversation: Conversation, written: Written, displaced: dict[str, Any]
+    conversation: StoredConversation, written: EncodedMessages, displaced: dict[str, Any]
 ) -> dict[str, Any]:
     lists = {
         "turns": list(_encode_path(conversation, written)),
@@ -348,7 +352,9 @@ def _encode_cllm(
     return encode_about(conversation) | {key: value for key, value in lists.items() if value}
 
 
-def _encode_path(conversation: Conversation, written: Written) -> Iterator[dict[str, Any]]:
+def _encode_path(
+    conversation: StoredConversation, written: EncodedMessages
+) -> Iterator[dict[str, Any]]:
     start = 0 if conversation.system is None else 1
     for turn in conversation.turns:
         if not turn.is_history:

@@ -33,7 +33,7 @@ class UnreadableError(ValueError):
     """Part of a conversation file is invalid; the text is a short reason."""
 
 
-class Extra(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OriginalMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An original message whose file form is the `span` messages from `at`, with hash `digest`.
 
     `role` is set if the form has another one.
@@ -47,7 +47,7 @@ class Extra(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     span: int = 1
 
 
-class ExtraPlace(msgspec.Struct, frozen=True, kw_only=True):
+class OriginalLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Where an original belongs, without the original."""
 
     at: int
@@ -55,10 +55,10 @@ class ExtraPlace(msgspec.Struct, frozen=True, kw_only=True):
     span: int = 1
 
 
-Tied = TypeVar("Tied", Extra, ExtraPlace)
+Tied = TypeVar("Tied", OriginalMessage, OriginalLocation)
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
+class MessageRange(msgspec.Struct, frozen=True, kw_only=True):
     """A message, and its range in the file's messages.
 
     `plain`: a turn may begin with it, as it is user text and no tool result.
@@ -70,7 +70,7 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
     plain: bool
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class EncodedMessages(msgspec.Struct, frozen=True, kw_only=True):
     """Messages in file form, with the hash of each and the originals.
 
     `bounds` are the positions where the forms of each message start and end.
@@ -79,7 +79,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     forms: tuple[bytes, ...]
     marks: tuple[str, ...]
     bounds: tuple[int, ...]
-    extras: tuple[Extra, ...]
+    extras: tuple[OriginalMessage, ...]
 
 
 class MessageHead(msgspec.Struct):
@@ -116,7 +116,7 @@ def digest_of(marks: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
 
 
-def write_messages(originals: Sequence[Message]) -> Written:
+def write_messages(originals: Sequence[Message]) -> EncodedMessages:
     """Return the file form of messages, and the originals that differ from it."""
     from cllm.wire.conversation_file.forms import openai_forms  # noqa: PLC0415 - a list needs none
 
@@ -130,7 +130,7 @@ def write_messages(originals: Sequence[Message]) -> Written:
         _extra(original, forms[start:end], marks[start:end], at=start)
         for original, (start, end) in zip(originals, pairwise(bounds), strict=True)
     )
-    return Written(
+    return EncodedMessages(
         forms=tuple(forms),
         marks=tuple(marks),
         bounds=tuple(bounds),
@@ -140,11 +140,11 @@ def write_messages(originals: Sequence[Message]) -> Written:
 
 def _extra(
     original: Message, forms: Sequence[bytes], marks: Sequence[str], *, at: int
-) -> Extra | None:
+) -> OriginalMessage | None:
     role, raw = _role_of(forms[0]), compact(original.raw)
     if original.dialect == "openai" and raw == forms[0] and role == original.role:
         return None
-    return Extra(
+    return OriginalMessage(
         at=at,
         digest=_tie(marks),
         dialect=original.dialect,
@@ -164,7 +164,7 @@ class FileMessages:
     `inside` are the positions where the forms of an original continue.
     """
 
-    def __init__(self, raws: Sequence[msgspec.Raw], extras: Sequence[Extra]) -> None:
+    def __init__(self, raws: Sequence[msgspec.Raw], extras: Sequence[OriginalMessage]) -> None:
         self._forms = [decode_message(raw) for raw in raws]
         self.marks = [mark_of(form.raw) for form in self._forms]
         self._extras = located(extras, self.marks.__getitem__, count=len(self.marks))
@@ -174,9 +174,9 @@ class FileMessages:
             for position in range(start + 1, start + extra.span)
         }
 
-    def between(self, start: int, end: int) -> list[Placed]:
+    def between(self, start: int, end: int) -> list[MessageRange]:
         """Return the messages of a range; an original that exceeds it is ignored."""
-        placed: list[Placed] = []
+        placed: list[MessageRange] = []
         while start < end:
             form, extra = self._forms[start], self._extras.get(start)
             message, after = form, start + 1
@@ -185,7 +185,7 @@ class FileMessages:
                 message = Message(role=role, raw=raw, dialect=extra.dialect)
                 after = start + extra.span
             is_plain = form.role == "user"
-            placed.append(Placed(message=message, start=start, end=after, plain=is_plain))
+            placed.append(MessageRange(message=message, start=start, end=after, plain=is_plain))
             start = after
         return placed
 

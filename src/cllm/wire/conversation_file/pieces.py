@@ -6,11 +6,11 @@ from typing import Any, ParamSpec
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.wire.conversation_file.codec import encode_time
-from cllm.wire.conversation_file.messages import Extra, UnreadableError, write_messages
+from cllm.wire.conversation_file.messages import OriginalMessage, UnreadableError, write_messages
 from cllm.wire.conversation_file.turn_records import (
     Remainder,
     encode_about,
@@ -43,13 +43,13 @@ class FileWriter:
     `beside` the messages of the turns in `kept_beside`.
     """
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: StoredConversation) -> None:
         self._conversation = conversation
         self._marks: dict[str, list[str]] = {}
         self._starts: dict[str, int] = {}
         self._written = 0
         self._section: str | None = None
-        self._prompt: tuple[Extra, ...] = ()
+        self._prompt: tuple[OriginalMessage, ...] = ()
         self._has_extras: dict[str, None] = {}
         self._metadata, self._displaced = encode_metadata(conversation, Remainder())
 

@@ -8,7 +8,7 @@ from typing import assert_never
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import (
     AnyPart,
     Document,
@@ -44,26 +44,26 @@ SHORTEST_FENCE = 3
 MARKDOWN_END = "\n"
 
 
-class Prose(msgspec.Struct, frozen=True, tag="prose"):
+class TextBlock(msgspec.Struct, frozen=True, tag="prose"):
     text: str
 
 
-class Aside(msgspec.Struct, frozen=True, tag="aside"):
+class NoteBlock(msgspec.Struct, frozen=True, tag="aside"):
     """A description of ours, or the model's thinking."""
 
     label: str
     text: str = ""
 
 
-class Verbatim(msgspec.Struct, frozen=True, tag="verbatim"):
+class CodeBlock(msgspec.Struct, frozen=True, tag="verbatim"):
     label: str
     text: str
 
 
-Block = Prose | Aside | Verbatim
+Block = TextBlock | NoteBlock | CodeBlock
 
 
-class Speech(msgspec.Struct, frozen=True, kw_only=True):
+class TranscriptMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message; `remark` is the state of an incomplete turn."""
 
     speaker: str
@@ -84,7 +84,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     created_at: datetime
     updated_at: datetime
-    speeches: tuple[Speech, ...]
+    speeches: tuple[TranscriptMessage, ...]
 
     @property
     def facts(self) -> str:
@@ -92,7 +92,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
         return " · ".join(filter(None, (self.id, self.model, moment)))
 
 
-def transcript_of(conversation: Conversation, *, shown_id: str | None = None) -> Transcript:
+def transcript_of(conversation: StoredConversation, *, shown_id: str | None = None) -> Transcript:
     """Return the default path for reading; `shown_id` is the id that users know."""
     return Transcript(
         title=conversation.title or "Conversation",
@@ -104,28 +104,32 @@ def transcript_of(conversation: Conversation, *, shown_id: str | None = None) ->
     )
 
 
-def _prompt(conversation: Conversation) -> Iterator[Speech]:
+def _prompt(conversation: StoredConversation) -> Iterator[TranscriptMessage]:
     record = conversation.system_record
     kept = conversation.kept_prompt
     if kept is not None and (record is None or record.policy != "dynamic"):
         source = None if record is None else record.source
         remark = None if record is None or not source else f"{record.policy}, from {source}"
-        yield Speech(speaker=SPEAKERS["system"], blocks=(Prose(kept.text),), remark=remark)
+        yield TranscriptMessage(
+            speaker=SPEAKERS["system"], blocks=(TextBlock(kept.text),), remark=remark
+        )
 
 
-def _said(conversation: Conversation) -> Iterator[Speech]:
+def _said(conversation: StoredConversation) -> Iterator[TranscriptMessage]:
     number = conversation.first_sequence
     for turn in conversation.turns:
         yield from speeches_of(turn, turn.messages, first=number)
         number += len(turn.messages)
 
 
-def speeches_of(turn: Turn, messages: Sequence[Message], *, first: int) -> Iterator[Speech]:
+def speeches_of(
+    turn: Turn, messages: Sequence[Message], *, first: int
+) -> Iterator[TranscriptMessage]:
     """Yield consecutive messages of a turn, numbered from `first`."""
     for number, message in enumerate(messages, first):
         if message.role == "system":
             continue
-        yield Speech(
+        yield TranscriptMessage(
             speaker=SPEAKERS[message.role],
             blocks=tuple(_blocks(message)),
             number=number,
@@ -137,7 +141,7 @@ def _blocks(message: Message) -> Iterator[Block]:
     try:
         parts = parts_of(message)
     except MalformedError:
-        yield Verbatim("message", message.raw.decode("utf-8", "replace"))
+        yield CodeBlock("message", message.raw.decode("utf-8", "replace"))
         return
     for part in parts:
         yield from _block(part)
@@ -146,28 +150,28 @@ def _blocks(message: Message) -> Iterator[Block]:
 def _block(part: AnyPart) -> Iterator[Block]:
     match part:
         case Text(text=text) | Refusal(text=text):
-            yield Prose(text)
+            yield TextBlock(text)
         case Thinking(text=text):
-            yield Aside("thinking", text)
+            yield NoteBlock("thinking", text)
         case RedactedThinking():
-            yield Aside("thinking that is sealed")
+            yield NoteBlock("thinking that is sealed")
         case ToolCall(name=name, arguments=arguments):
-            yield Verbatim(f"calls {name}", arguments)
+            yield CodeBlock(f"calls {name}", arguments)
         case ToolResult(is_error=is_error):
             yield from _result(part, "gives an error" if is_error else "gives")
         case Image(media_type=kind):
-            yield Aside(f"image ({kind})" if kind else "image")
+            yield NoteBlock(f"image ({kind})" if kind else "image")
         case Document(name=name, media_type=kind):
-            yield Aside(f"document {name or kind or ''}".strip())
+            yield NoteBlock(f"document {name or kind or ''}".strip())
         case Unknown():
-            yield Aside("something that has no words here")
+            yield NoteBlock("something that has no words here")
         case other:
             assert_never(other)
 
 
 def _result(result: ToolResult, label: str) -> Iterator[Block]:
     texts = [part.text for part in result.content if isinstance(part, Text)]
-    yield Verbatim(label, "\n".join(texts))
+    yield CodeBlock(label, "\n".join(texts))
     for part in result.content:
         if not isinstance(part, Text):
             yield from _block(part)
@@ -187,20 +191,20 @@ def begin_html(transcript: Transcript) -> str:
     )
 
 
-def add_html(speech: Speech) -> str:
+def add_html(speech: TranscriptMessage) -> str:
     lines = (f"<h2>{escape(speech.heading)}</h2>", *map(_html_block, speech.blocks))
     return "".join(f"\n{line}" for line in lines)
 
 
 def _html_block(block: Block) -> str:
     match block:
-        case Prose(text):
+        case TextBlock(text):
             return f"<p>{escape(text)}</p>"
-        case Aside(label, ""):
+        case NoteBlock(label, ""):
             return _label(label)
-        case Aside(label, text):
+        case NoteBlock(label, text):
             return f"{_label(label)}\n<blockquote><p>{escape(text)}</p></blockquote>"
-        case Verbatim(label, text):
+        case CodeBlock(label, text):
             return f"{_label(label)}\n<pre>{escape(text)}</pre>"
         case other:
             assert_never(other)
@@ -220,21 +224,21 @@ def begin_markdown(transcript: Transcript) -> str:
     return title + "".join(map(add_markdown, transcript.speeches))
 
 
-def add_markdown(speech: Speech) -> str:
+def add_markdown(speech: TranscriptMessage) -> str:
     sections = (f"## {speech.heading}", *map(_markdown_block, speech.blocks))
     return "".join(f"\n\n{section}" for section in sections)
 
 
 def _markdown_block(block: Block) -> str:
     match block:
-        case Prose(text):
+        case TextBlock(text):
             return text
-        case Aside(label, ""):
+        case NoteBlock(label, ""):
             return f"*{label}*"
-        case Aside(label, text):
+        case NoteBlock(label, text):
             quoted = "\n".join(f"> {line}".rstrip() for line in text.splitlines())
             return f"*{label}*\n\n{quoted}"
-        case Verbatim(label, text):
+        case CodeBlock(label, text):
             fence = "`" * _fence_length(text)
             return f"*{label}*\n\n{fence}\n{text}\n{fence}"
         case other:

@@ -13,7 +13,7 @@ import msgspec
 
 from cllm.core.conversation import (
     ContextRecord,
-    Conversation,
+    StoredConversation,
     SystemRecord,
     Turn,
     TurnFailure,
@@ -26,7 +26,7 @@ from cllm.core.reply import Usage
 from cllm.wire.conversation_file.messages import (
     SEARCHED,
     FileMessages,
-    Placed,
+    MessageRange,
     UnreadableError,
     compact,
     decode_message,
@@ -246,7 +246,7 @@ class _Claims:
         return self.marks[position:end]
 
 
-def _groups(placed: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
+def _groups(placed: Sequence[MessageRange]) -> Iterator[Sequence[MessageRange]]:
     first = 0
     for index in range(1, len(placed)):
         if placed[index].plain and not placed[index - 1].plain:
@@ -357,7 +357,7 @@ def total_tokens(raw: RawObject) -> int | None:
 
 
 def encode_metadata(
-    conversation: Conversation, rest: Remainder
+    conversation: StoredConversation, rest: Remainder
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the section without `cllm`, and user values whose key is one of ours."""
     section: dict[str, Any] = {"total_tokens": rest.base_tokens + conversation.total_tokens}
@@ -384,7 +384,7 @@ def _spelling(value: Any, kept: msgspec.Raw | None) -> msgspec.Raw:
     return msgspec.Raw(encoded)
 
 
-def encode_about(conversation: Conversation) -> dict[str, Any]:
+def encode_about(conversation: StoredConversation) -> dict[str, Any]:
     """Return the fields of `metadata.cllm` before the turns."""
     archived_at = conversation.archived_at
     optional = {

@@ -74,7 +74,7 @@ def _joined(value: Any) -> Any:
     return joined(value) if isinstance(value, dict) else value
 
 
-class Gathered(msgspec.Struct):
+class StreamedFields(msgspec.Struct):
     """The fields beside the pieces of a streamed message."""
 
     head: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.message import Message, ToolCall
-from cllm.core.options import ForeignTool, Options, Tool, ToolChoice, ToolChoiceKind
+from cllm.core.options import ForeignTool, RequestOptions, Tool, ToolChoice, ToolChoiceKind
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ToolCallDelta
 from cllm.wire.errors import FieldError
 from cllm.wire.openai.fields import FUNCTION_CALL, beside
@@ -105,7 +105,7 @@ def _answering(message: Message, call_id: str) -> Message:
     return Message(role="tool", raw=msgspec.json.encode(modern))
 
 
-def restricted_to_allowed(options: Options) -> Options:
+def restricted_to_allowed(options: RequestOptions) -> RequestOptions:
     """Return the options with only the tools that `allowed_tools` lists."""
     choice = options.extra.get("tool_choice")
     if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":

@@ -18,12 +18,12 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.messages import Notes, Rule, Spoken, check_still_asks, rewritten
+from cllm.wire.messages import AliasRule, NoticeMerger, OutgoingMessage, check_still_asks, rewritten
 from cllm.wire.openai.options import MAX_CALL_ID
 from cllm.wire.openai.parts import message_fields
 from cllm.wire.reasoning import REASONING_FIELDS, TAKES_NONE, ReasoningRule, put_text
 
-IDS = Rule(allowed=None, longest=MAX_CALL_ID)
+IDS = AliasRule(allowed=None, longest=MAX_CALL_ID)
 MEDIA = (Image, Document)
 WORDS = (Text, Unknown)
 OTHERS = ("anthropic", "bedrock")
@@ -33,7 +33,7 @@ THOUGHTS = (Thinking, RedactedThinking)
 Writable = msgspec.Raw | dict[str, Any]
 
 
-class Place(NamedTuple):
+class PartLocation(NamedTuple):
     """Where a part is: role and path, with the notes about it.
 
     `has_files`: a file id may be OpenAI's. `reasoning` says which past reasoning the server
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
     role: Role
     path: str
-    notes: Notes
+    notes: NoticeMerger
     has_files: bool = True
     reasoning: ReasoningRule = TAKES_NONE
 
@@ -50,17 +50,19 @@ class Place(NamedTuple):
         self.notes.tell(reason, f"{self.path}[{index}]", subject=subject)
 
 
-def head(system: Sequence[AnyPart], raw: bytes | None, notes: Notes) -> tuple[Spoken, ...]:
+def head(
+    system: Sequence[AnyPart], raw: bytes | None, notes: NoticeMerger
+) -> tuple[OutgoingMessage, ...]:
     """Return the system prompt as the first message; none if it is empty."""
     if raw is not None:
-        return (Spoken(role="system", parts=tuple(system), raw=raw),)
-    said = _translated(enumerate(system), Place("system", "system", notes))
-    return (Spoken(role="system", parts=tuple(said)),) if said else ()
+        return (OutgoingMessage(role="system", parts=tuple(system), raw=raw),)
+    said = _translated(enumerate(system), PartLocation("system", "system", notes))
+    return (OutgoingMessage(role="system", parts=tuple(said)),) if said else ()
 
 
 def all_at_home(
-    messages: Sequence[Spoken], notes: Notes, reasoning: ReasoningRule
-) -> Iterator[Spoken]:
+    messages: Sequence[OutgoingMessage], notes: NoticeMerger, reasoning: ReasoningRule
+) -> Iterator[OutgoingMessage]:
     """Convert messages to parts that OpenAI has; drop empty ones, except the newest."""
     for number, message in enumerate(messages, start=1):
         home = _with_blank(at_home(message, notes, reasoning), notes, reasoning)
@@ -72,7 +74,9 @@ def all_at_home(
             check_still_asks(message, home, "OpenAI")
 
 
-def _with_blank(message: Spoken, notes: Notes, reasoning: ReasoningRule) -> Spoken:
+def _with_blank(
+    message: OutgoingMessage, notes: NoticeMerger, reasoning: ReasoningRule
+) -> OutgoingMessage:
     """Add blank thinking to a foreign tool call if the server refuses calls without any."""
     kinds = set(map(type, message.parts))
     needs_blank = message.raw is None and ToolCall in kinds and Thinking not in kinds
@@ -82,7 +86,9 @@ def _with_blank(message: Spoken, notes: Notes, reasoning: ReasoningRule) -> Spok
     return rewritten(message, (Thinking(text=reasoning.blank), *message.parts))
 
 
-def at_home(message: Spoken, notes: Notes, reasoning: ReasoningRule = TAKES_NONE) -> Spoken:
+def at_home(
+    message: OutgoingMessage, notes: NoticeMerger, reasoning: ReasoningRule = TAKES_NONE
+) -> OutgoingMessage:
     """Convert a message to parts that OpenAI has; its own stay unchanged."""
     if message.raw is not None:
         return message
@@ -91,9 +97,9 @@ def at_home(message: Spoken, notes: Notes, reasoning: ReasoningRule = TAKES_NONE
     has_files = message.dialect not in OTHERS
     if message.role == "assistant" or not _has_result(message):
         role: Role = "user" if message.role == "tool" else message.role
-        said = _translated(numbered, Place(role, path, notes, has_files, reasoning))
-        return Spoken(role=role, parts=tuple(said), place=message.place)
-    place = Place("user", path, notes, has_files)
+        said = _translated(numbered, PartLocation(role, path, notes, has_files, reasoning))
+        return OutgoingMessage(role=role, parts=tuple(said), place=message.place)
+    place = PartLocation("user", path, notes, has_files)
     found = [_translate_result(p, n, place) for n, p in numbered if isinstance(p, ToolResult)]
     media = [part for _, moved in found for part in moved]
     others = [(number, part) for number, part in numbered if not isinstance(part, ToolResult)]
@@ -102,12 +108,12 @@ def at_home(message: Spoken, notes: Notes, reasoning: ReasoningRule = TAKES_NONE
 
 
 def encode_history(
-    messages: Sequence[Spoken], reasoning: ReasoningRule = TAKES_NONE
+    messages: Sequence[OutgoingMessage], reasoning: ReasoningRule = TAKES_NONE
 ) -> list[Writable]:
     """Encode messages, with results after their calls and in the order of the calls."""
     encoded: list[Writable] = []
-    caller: Spoken | None = None
-    followers: list[Spoken] = []
+    caller: OutgoingMessage | None = None
+    followers: list[OutgoingMessage] = []
     for message in messages:
         if message.role == "assistant":
             encoded.extend(_encode_exchange(caller, followers, reasoning))
@@ -119,7 +125,7 @@ def encode_history(
 
 
 def _encode_exchange(
-    caller: Spoken | None, followers: list[Spoken], reasoning: ReasoningRule
+    caller: OutgoingMessage | None, followers: list[OutgoingMessage], reasoning: ReasoningRule
 ) -> Iterator[Writable]:
     if caller is not None:
         yield _encode_message(caller, reasoning)
@@ -143,11 +149,11 @@ def _encode_exchange(
     yield from rest
 
 
-def _has_result(message: Spoken) -> bool:
+def _has_result(message: OutgoingMessage) -> bool:
     return ToolResult in map(type, message.parts)
 
 
-def _encode_answering(message: Spoken) -> Iterator[tuple[str | None, Writable]]:
+def _encode_answering(message: OutgoingMessage) -> Iterator[tuple[str | None, Writable]]:
     results = [part for part in message.parts if isinstance(part, ToolResult)]
     if message.raw is not None:
         yield results[0].call_id, msgspec.Raw(message.raw)
@@ -160,12 +166,12 @@ def _encode_answering(message: Spoken) -> Iterator[tuple[str | None, Writable]]:
 
 
 def _translate_result(
-    result: ToolResult, index: int, place: Place
+    result: ToolResult, index: int, place: PartLocation
 ) -> tuple[ToolResult, list[AnyPart]]:
     if result.is_error:
         place.left_out("error_flag", index)
     sendable_fields(result, index, place)
-    inner = Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
+    inner = PartLocation("user", f"{place.path}[{index}].content", place.notes, place.has_files)
     content: list[Text | Image | Document | Unknown] = []
     media: list[AnyPart] = []
     for number, part in enumerate(result.content):
@@ -178,7 +184,7 @@ def _translate_result(
     return ToolResult(call_id=result.call_id, content=tuple(content)), media
 
 
-def _encode_message(message: Spoken, reasoning: ReasoningRule) -> Writable:
+def _encode_message(message: OutgoingMessage, reasoning: ReasoningRule) -> Writable:
     if message.raw is not None:
         return msgspec.Raw(message.raw)
     parts = [part for part in message.parts if not isinstance(part, THOUGHTS)]
@@ -196,7 +202,7 @@ def _written(role: Role, parts: Sequence[AnyPart]) -> dict[str, Any]:
     return message_fields(role, parts)
 
 
-def _translated(parts: Iterable[tuple[int, AnyPart]], place: Place) -> list[AnyPart]:
+def _translated(parts: Iterable[tuple[int, AnyPart]], place: PartLocation) -> list[AnyPart]:
     said: list[AnyPart] = []
     allowed = ALLOWED[place.role]
     for index, part in parts:
@@ -222,7 +228,7 @@ def _without_blanks(said: list[AnyPart], role: Role) -> list[AnyPart]:
 
 
 def sendable_fields(
-    part: AnyPart, index: int, place: Place, *, known: frozenset[str] = frozenset()
+    part: AnyPart, index: int, place: PartLocation, *, known: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
     """Return the known extra fields; add notices for the others and for cache marks."""
     if part.cache is not None:
@@ -239,7 +245,9 @@ def sendable_image(part: Image, extra: dict[str, Any]) -> Image:
     return msgspec.structs.replace(part, cache=None, extra=extra)
 
 
-def sendable_document(part: Document, index: int, place: Place, extra: dict[str, Any]) -> AnyPart:
+def sendable_document(
+    part: Document, index: int, place: PartLocation, extra: dict[str, Any]
+) -> AnyPart:
     """Return a text document as text, and data with a name, which OpenAI requires."""
     if part.text is not None:
         if part.name is not None:
@@ -252,21 +260,21 @@ def sendable_document(part: Document, index: int, place: Place, extra: dict[str,
     return Document(media_type=media_type, data=part.data, name=name, extra=extra)
 
 
-def _translate_text(part: Text | Refusal, index: int, place: Place) -> Text | Refusal:
+def _translate_text(part: Text | Refusal, index: int, place: PartLocation) -> Text | Refusal:
     if part.cache is None and not part.extra:
         return part
     sendable_fields(part, index, place)
     return type(part)(text=part.text)
 
 
-def _translate_image(part: Image, index: int, place: Place) -> Image | None:
+def _translate_image(part: Image, index: int, place: PartLocation) -> Image | None:
     if part.url is None and (part.data is None or part.media_type is None):
         return place.left_out("image", index)
     extra = sendable_fields(part, index, place, known=frozenset({"image_url"}))
     return sendable_image(part, extra)
 
 
-def _translate_document(part: Document, index: int, place: Place) -> AnyPart | None:
+def _translate_document(part: Document, index: int, place: PartLocation) -> AnyPart | None:
     if part.text is None and part.data is None and not (part.file_id and place.has_files):
         if part.url is None:
             return place.left_out("document", index)
@@ -278,12 +286,12 @@ def _translate_document(part: Document, index: int, place: Place) -> AnyPart | N
     return sendable_document(part, index, place, {})
 
 
-def _translate_call(part: ToolCall, index: int, place: Place) -> ToolCall:
+def _translate_call(part: ToolCall, index: int, place: PartLocation) -> ToolCall:
     sendable_fields(part, index, place)
     return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}")
 
 
-def _translate_thinking(part: Thinking, index: int, place: Place) -> Thinking | None:
+def _translate_thinking(part: Thinking, index: int, place: PartLocation) -> Thinking | None:
     if place.reasoning.text is None:
         return place.left_out("thinking", index)
     if not part.text:
@@ -293,15 +301,15 @@ def _translate_thinking(part: Thinking, index: int, place: Place) -> Thinking | 
     return Thinking(text=part.text)
 
 
-def _leave_redacted(_: RedactedThinking, index: int, place: Place) -> None:
+def _leave_redacted(_: RedactedThinking, index: int, place: PartLocation) -> None:
     place.left_out("thinking" if place.reasoning.text is None else "sealed", index)
 
 
-def _translate_unknown(part: Unknown, index: int, place: Place) -> Unknown | None:
+def _translate_unknown(part: Unknown, index: int, place: PartLocation) -> Unknown | None:
     return part if part.dialect == "openai" else place.left_out("block", index)
 
 
-TRANSLATORS: dict[type, Callable[[Any, int, Place], AnyPart | None]] = {
+TRANSLATORS: dict[type, Callable[[Any, int, PartLocation], AnyPart | None]] = {
     Document: _translate_document,
     Image: _translate_image,
     RedactedThinking: _leave_redacted,

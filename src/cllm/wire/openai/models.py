@@ -16,7 +16,7 @@ Changes = list[tuple[str, str]]
 """The notice code and the field of each change."""
 
 
-class Reasoner(msgspec.Struct, frozen=True, kw_only=True):
+class ReasoningModel(msgspec.Struct, frozen=True, kw_only=True):
     """A reasoning model.
 
     `default` is its effort without a setting. `sampled`: it accepts sampling parameters while
@@ -35,26 +35,26 @@ def _efforts(least: str, most: str, *, without: str = "minimal") -> tuple[str, .
     return tuple(effort for effort in between if effort != without)
 
 
-def _newest(least: str, most: str, *, default: str = "medium") -> Reasoner:
-    return Reasoner(efforts=_efforts(least, most), default=default, calls_elsewhere=True)
+def _newest(least: str, most: str, *, default: str = "medium") -> ReasoningModel:
+    return ReasoningModel(efforts=_efforts(least, most), default=default, calls_elsewhere=True)
 
 
 _LOW_TO_HIGH = _efforts("low", "high")
-ROWS: tuple[tuple[re.Pattern[str], Reasoner | None], ...] = (
+ROWS: tuple[tuple[re.Pattern[str], ReasoningModel | None], ...] = (
     (re.compile(r"gpt-\d[\d.]*-chat"), None),
-    (re.compile(r"gpt-oss"), Reasoner(efforts=_LOW_TO_HIGH, sampled=True)),
-    (re.compile(r"o1-(mini|preview)"), Reasoner(efforts=(), parallel_calls=False)),
-    (re.compile(r"o\d"), Reasoner(efforts=_LOW_TO_HIGH, parallel_calls=False)),
-    (re.compile(r"gpt-5-pro"), Reasoner(efforts=("high",), default="high")),
-    (re.compile(r"gpt-5(\.1)?-codex(?!-max)"), Reasoner(efforts=_LOW_TO_HIGH)),
-    (re.compile(r"gpt-5[\d.]*-codex"), Reasoner(efforts=_efforts("low", "xhigh"))),
-    (re.compile(r"gpt-5\.\d-pro"), Reasoner(efforts=_efforts("medium", "xhigh"))),
-    (re.compile(r"gpt-5\.1"), Reasoner(efforts=_efforts("none", "high"), default="none")),
-    (re.compile(r"gpt-5\.[23]"), Reasoner(efforts=_efforts("none", "xhigh"), default="none")),
+    (re.compile(r"gpt-oss"), ReasoningModel(efforts=_LOW_TO_HIGH, sampled=True)),
+    (re.compile(r"o1-(mini|preview)"), ReasoningModel(efforts=(), parallel_calls=False)),
+    (re.compile(r"o\d"), ReasoningModel(efforts=_LOW_TO_HIGH, parallel_calls=False)),
+    (re.compile(r"gpt-5-pro"), ReasoningModel(efforts=("high",), default="high")),
+    (re.compile(r"gpt-5(\.1)?-codex(?!-max)"), ReasoningModel(efforts=_LOW_TO_HIGH)),
+    (re.compile(r"gpt-5[\d.]*-codex"), ReasoningModel(efforts=_efforts("low", "xhigh"))),
+    (re.compile(r"gpt-5\.\d-pro"), ReasoningModel(efforts=_efforts("medium", "xhigh"))),
+    (re.compile(r"gpt-5\.1"), ReasoningModel(efforts=_efforts("none", "high"), default="none")),
+    (re.compile(r"gpt-5\.[23]"), ReasoningModel(efforts=_efforts("none", "xhigh"), default="none")),
     (re.compile(r"gpt-5\.4"), _newest("none", "xhigh", default="none")),
     (re.compile(r"gpt-5\.5"), _newest("none", "xhigh")),
     (re.compile(r"gpt-5\."), _newest("none", "max")),
-    (re.compile(r"gpt-5"), Reasoner(efforts=_efforts("minimal", "high", without=""))),
+    (re.compile(r"gpt-5"), ReasoningModel(efforts=_efforts("minimal", "high", without=""))),
     (re.compile(r"gpt-6(-astra|\.1)"), _newest("low", "max")),
     (re.compile(r"gpt-([6-9]|\d\d)"), _newest("none", "max")),
 )
@@ -80,7 +80,7 @@ def knows_developer(model: str) -> bool:
     return DEVELOPED.match(model.rpartition("/")[2].lower()) is not None
 
 
-def reasoner(model: str) -> Reasoner | None:
+def reasoner(model: str) -> ReasoningModel | None:
     """Return the row of a reasoning model, by its name with or without a provider prefix."""
     name = model.rpartition("/")[2].lower()
     return next((row for pattern, row in ROWS if pattern.match(name)), None)
@@ -120,7 +120,7 @@ def _fit_limit(fields: Fields) -> Fields:
     return {name: value for name, value in newer.items() if name != LIMIT}
 
 
-def _fit_effort(fields: Fields, known: Reasoner, changes: Changes) -> Fields:
+def _fit_effort(fields: Fields, known: ReasoningModel, changes: Changes) -> Fields:
     wanted = fields.get("reasoning_effort")
     if not isinstance(wanted, str) or wanted in known.efforts:
         return fields
@@ -132,7 +132,7 @@ def _fit_effort(fields: Fields, known: Reasoner, changes: Changes) -> Fields:
     return {**fields, "reasoning_effort": effort}
 
 
-def _refused(fields: Fields, known: Reasoner) -> Fields:
+def _refused(fields: Fields, known: ReasoningModel) -> Fields:
     refused: Fields = {}
     effort = fields.get("reasoning_effort") or known.default
     if not known.sampled and effort != "none":

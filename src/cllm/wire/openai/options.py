@@ -11,14 +11,14 @@ from cllm.core.options import (
     AnyTool,
     ForeignTool,
     JsonOutput,
-    Options,
     Reasoning,
+    RequestOptions,
     Tool,
     ToolChoice,
     ToolChoiceKind,
 )
 from cllm.wire.errors import NotExpressibleError
-from cllm.wire.messages import Notes, convert
+from cllm.wire.messages import NoticeMerger, convert
 from cllm.wire.openai.models import LIMIT, LIMIT_OF_REASONERS, fit, says_nothing
 from cllm.wire.reasoning import EFFORT_ORDER
 
@@ -189,7 +189,7 @@ KNOWN = frozenset(_Known.__struct_fields__)
 FUNCTION = frozenset(_Function.__struct_fields__)
 
 
-def decode_options(parameters: Fields) -> Options:
+def decode_options(parameters: Fields) -> RequestOptions:
     """Decode request parameters; null counts as absent."""
     known = convert(parameters, _Known)
     extra = {
@@ -206,7 +206,7 @@ def decode_options(parameters: Fields) -> Options:
     limit, stop, tools = known.max_completion_tokens, known.stop, None
     if known.tools is not None:
         tools = tuple(_decode_tool(tool, f"tools[{n}]") for n, tool in enumerate(known.tools))
-    return Options(
+    return RequestOptions(
         max_tokens=known.max_tokens if limit is None else limit,
         temperature=known.temperature,
         top_p=known.top_p,
@@ -287,9 +287,9 @@ def _decode_effort(effort: str | None) -> Reasoning | None:
     return Reasoning(enabled=enabled, effort=effort if enabled else None, dialect="openai", raw=raw)
 
 
-def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
+def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
     """Encode options for a model, with notices for what it does not accept."""
-    notes = Notes(SENTENCES)
+    notes = NoticeMerger(SENTENCES)
     limit = LIMIT_OF_REASONERS if COMPLETION_TOKENS.match(model) else LIMIT
     if len(options.stop or ()) > MAX_STOP:
         notes.tell("stop", f"stop[{MAX_STOP}]")
@@ -313,18 +313,18 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
 
 def fit_parameters(parameters: Fields, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
     """Fit OpenAI parameters to a model; the same object if nothing changes."""
-    notes = Notes(SENTENCES)
+    notes = NoticeMerger(SENTENCES)
     return _fit(parameters, model, notes), notes.notices()
 
 
-def _fit(parameters: Fields, model: str, notes: Notes) -> Fields:
+def _fit(parameters: Fields, model: str, notes: NoticeMerger) -> Fields:
     fitted, changes = fit(parameters, model)
     for code, name in changes:
         notes.tell(code, name, subject=name)
     return fitted
 
 
-def _encode_tool_use(options: Options, notes: Notes) -> Fields:
+def _encode_tool_use(options: RequestOptions, notes: NoticeMerger) -> Fields:
     tools = [_encode_tool(tool, n, notes) for n, tool in enumerate(options.tools or ())]
     about = {
         "tool_choice": _encode_choice(options.tool_choice),
@@ -338,7 +338,7 @@ def _encode_tool_use(options: Options, notes: Notes) -> Fields:
     return {}
 
 
-def _encode_tool(tool: AnyTool, index: int, notes: Notes) -> Fields:
+def _encode_tool(tool: AnyTool, index: int, notes: NoticeMerger) -> Fields:
     path = f"tools[{index}]"
     if isinstance(tool, ForeignTool):
         if tool.dialect != "openai":
@@ -377,7 +377,7 @@ def _encode_format(output: JsonOutput | None) -> Fields | None:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def _encode_effort(reasoning: Reasoning | None, model: str, notes: Notes) -> str | None:
+def _encode_effort(reasoning: Reasoning | None, model: str, notes: NoticeMerger) -> str | None:
     if reasoning is None:
         return None
     if NO_REASONING.match(model):
@@ -397,7 +397,7 @@ def _encode_effort(reasoning: Reasoning | None, model: str, notes: Notes) -> str
     return reasoning.effort
 
 
-def _encode_extra(options: Options, notes: Notes) -> Fields:
+def _encode_extra(options: RequestOptions, notes: NoticeMerger) -> Fields:
     said = {}
     for name, value in options.extra.items():
         if name in OWN_FIELDS and (name != "service_tier" or value in SERVICE_TIERS):

@@ -10,13 +10,13 @@ from cllm.core.prompt import Original, Prompt, prompt_of
 from cllm.wire.errors import FieldError
 from cllm.wire.messages import (
     Aliases,
-    Encoded,
+    AliasRule,
+    EncodedRequest,
     Mend,
-    Notes,
-    Rule,
-    Spoken,
+    NoticeMerger,
+    OutgoingMessage,
     address,
-    unmended,
+    no_repair,
     with_named_tools,
 )
 from cllm.wire.openai.history import IDS, all_at_home, encode_history, head
@@ -25,7 +25,7 @@ from cllm.wire.reasoning import TAKES_NONE, ReasoningRule
 
 __all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]
 
-NAMES = Rule(longest=64)
+NAMES = AliasRule(longest=64)
 ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "developer": "system",
@@ -40,21 +40,21 @@ def encode_request(
     *,
     model: str,
     system: Sequence[AnyPart] | None,
-    messages: Sequence[Spoken],
+    messages: Sequence[OutgoingMessage],
     parameters: Fields,
     stream: bool,
-    mend: Mend = unmended,
+    mend: Mend = no_repair,
     own_names: bool = False,
     system_raw: bytes | None = None,
     reasoning: ReasoningRule = TAKES_NONE,
-) -> Encoded:
+) -> EncodedRequest:
     """Encode a request body; equal input gives equal bytes.
 
     `own_names` keeps tool names unchanged. `system_raw` is the system prompt as an OpenAI
     message. `reasoning` says which past reasoning the server accepts; OpenAI's own messages are
     fitted already.
     """
-    notes = Notes(SENTENCES)
+    notes = NoticeMerger(SENTENCES)
     aliases = Aliases(names=None if own_names else NAMES, ids=IDS, keeps_own=True)
     first = head(system or (), system_raw, notes)
     home = tuple(all_at_home(messages, notes, reasoning))
@@ -68,7 +68,7 @@ def encode_request(
         body |= {"stream": True, "stream_options": usage}
     else:
         body.pop("stream_options", None)
-    return Encoded(
+    return EncodedRequest(
         body=msgspec.json.encode(body),
         notices=(*notes.notices(), *mended.notices),
         names=aliases.names,

@@ -14,14 +14,14 @@ from cllm.core.reply import (
     TextDelta,
     ThinkingDelta,
 )
-from cllm.wire.errors import NO_NAMES, UNREADABLE, MalformedError, ProviderSaidError, check_utf8
+from cllm.wire.errors import NO_NAMES, UNREADABLE, MalformedError, ReportedError, check_utf8
 from cllm.wire.openai.fields import (
     CHOICES,
     FUNCTION_CALL,
     LOGPROBS,
     OF_ANSWER,
     TOOL_CALLS,
-    Gathered,
+    StreamedFields,
     beside,
     decode_error,
     decode_usage,
@@ -38,13 +38,13 @@ from cllm.wire.openai.tool_calls import (
     whole_calls,
 )
 from cllm.wire.reasoning import DETAILS, TEXT_FIELDS, StreamedThinking, is_thinking
-from cllm.wire.sse import HalfCharacters
+from cllm.wire.sse import SurrogateJoiner
 
-__all__ = ["StreamDecoder", "decode_answer", "decode_error"]
+__all__ = ["OpenAIStreamDecoder", "decode_answer", "decode_error"]
 
 
-class Delta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The usual fields of a delta; with any other field it is an `OddDelta`."""
+class ChunkDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The usual fields of a delta; with any other field it is an `ExtendedDelta`."""
 
     role: Any = None
     content: str | list[Any] | None = None
@@ -59,7 +59,7 @@ class Delta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     provider_specific_fields: Any = None
 
 
-class OddDelta(Delta, forbid_unknown_fields=False):
+class ExtendedDelta(ChunkDelta, forbid_unknown_fields=False):
     """A delta with unknown fields, in `rest`."""
 
     rest: Any = None
@@ -83,13 +83,13 @@ class Chunk(msgspec.Struct, Generic[D], gc=False):
 
 
 BESIDE = ("reasoning_details", "annotations", "audio", FUNCTION_CALL, "provider_specific_fields")
-NAMED = frozenset(Delta.__struct_fields__)
+NAMED = frozenset(ChunkDelta.__struct_fields__)
 SPOKEN = NAMED.difference(BESIDE)
 
 
-def _odd_delta(given: dict[str, Any]) -> OddDelta:
+def _odd_delta(given: dict[str, Any]) -> ExtendedDelta:
     named = {name: given[name] for name in given if name in NAMED and name != TOOL_CALLS}
-    delta = msgspec.convert(named, OddDelta)
+    delta = msgspec.convert(named, ExtendedDelta)
     if given.get(TOOL_CALLS):
         pieces = msgspec.convert(given[TOOL_CALLS], list[dict[str, Any]])
         delta.tool_calls = [odd_piece(piece) for piece in pieces]
@@ -97,20 +97,20 @@ def _odd_delta(given: dict[str, Any]) -> OddDelta:
     return delta
 
 
-decode_usual = msgspec.json.Decoder(Chunk[Delta]).decode
+decode_usual = msgspec.json.Decoder(Chunk[ChunkDelta]).decode
 _odd_chunks = msgspec.json.Decoder(Chunk[dict[str, Any]])
 
 
-def read_odd(data: bytes) -> Chunk[Delta]:
+def read_odd(data: bytes) -> Chunk[ChunkDelta]:
     """Decode a chunk whose deltas may have any field."""
     chunk: Any = _odd_chunks.decode(data)
     for choice in chunk.choices or ():
         choice.delta = None if choice.delta is None else _odd_delta(choice.delta)
-    usual: Chunk[Delta] = chunk
+    usual: Chunk[ChunkDelta] = chunk
     return usual
 
 
-def decode_odd(data: bytes) -> Chunk[Delta]:
+def decode_odd(data: bytes) -> Chunk[ChunkDelta]:
     """Decode a chunk with unknown fields; raises MalformedError if it is no chunk."""
     try:
         return read_odd(data)
@@ -162,7 +162,7 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
     except UNREADABLE as error:
         raise MalformedError(f"not a chat completion: {error}") from error
     if answer.error is not None:
-        raise ProviderSaidError(error_details(answer.error))
+        raise ReportedError(error_details(answer.error))
     if not answer.choices:
         raise MalformedError("a chat completion without a choice")
     choice = answer.choices[0]
@@ -221,14 +221,14 @@ def _stop_reason(finish_reason: str | None, *, calls: bool) -> StopReason:
     return "tool_calls" if calls and reason == "end" else reason
 
 
-class StreamDecoder:
+class OpenAIStreamDecoder:
     """Decodes one stream to reply events.
 
     The answer is complete after a finish reason or `[DONE]`. `done` is True after `[DONE]`.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
-        self._read: Callable[[bytes], Chunk[Delta]] = decode_usual
+        self._read: Callable[[bytes], Chunk[ChunkDelta]] = decode_usual
         self._content: list[str] = []
         self._refusal: list[str] = []
         self._reasoning: dict[str, list[str]] = {}
@@ -239,8 +239,8 @@ class StreamDecoder:
         self._usage: Any = None
         self._model: str | None = None
         self._first = self._last = b"{}"
-        self._halves = HalfCharacters()
-        self._beside = Gathered()
+        self._halves = SurrogateJoiner()
+        self._beside = StreamedFields()
         self._begun = False
         self._several = False
 
@@ -257,7 +257,7 @@ class StreamDecoder:
             data = self._halves.mend(data) or data
             chunk = decode_odd(data)
         if chunk.error is not None:
-            raise ProviderSaidError(error_details(chunk.error))
+            raise ReportedError(error_details(chunk.error))
         self._model = chunk.model or self._model
         self._usage = chunk.usage or self._usage
         self._last = data
@@ -284,7 +284,7 @@ class StreamDecoder:
             yield more_choices()
         yield beside(CHOICES, choice)
 
-    def _add_deltas(self, delta: Delta, events: list[ReplyEvent]) -> None:
+    def _add_deltas(self, delta: ChunkDelta, events: list[ReplyEvent]) -> None:
         if delta.reasoning_content is not None or delta.reasoning is not None:
             self._add_reasoning(delta, events)
         content = delta.content
@@ -301,7 +301,7 @@ class StreamDecoder:
             for piece in delta.tool_calls:
                 self._calls.add(piece, events)
         if (
-            type(delta) is not Delta
+            type(delta) is not ChunkDelta
             or delta.annotations
             or delta.audio
             or delta.reasoning_details
@@ -310,7 +310,7 @@ class StreamDecoder:
         ):
             events.extend(self._beside_deltas(delta))
 
-    def _add_reasoning(self, delta: Delta, events: list[ReplyEvent]) -> None:
+    def _add_reasoning(self, delta: ChunkDelta, events: list[ReplyEvent]) -> None:
         for name in TEXT_FIELDS:
             piece = getattr(delta, name)
             if isinstance(piece, str):
@@ -328,9 +328,9 @@ class StreamDecoder:
                     self._content.append(event.text)
                 yield event
 
-    def _beside_deltas(self, delta: Delta) -> Iterator[ReplyEvent]:
+    def _beside_deltas(self, delta: ChunkDelta) -> Iterator[ReplyEvent]:
         said = {name: getattr(delta, name) for name in BESIDE}
-        said |= delta.rest if isinstance(delta, OddDelta) else {}
+        said |= delta.rest if isinstance(delta, ExtendedDelta) else {}
         for name, value in said.items():
             if value not in NOTHING:
                 self._beside.add(name, value)

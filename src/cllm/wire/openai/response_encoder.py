@@ -169,7 +169,7 @@ class _OpenCall(msgspec.Struct):
     argued: bool = False
 
 
-class StreamEncoder:
+class OpenAIStreamEncoder:
     """Encodes one stream: reply events in, bytes of server-sent events out.
 
     Ends with a finish reason, usage on request and `[DONE]`, or with an error. Nothing follows

@@ -28,7 +28,7 @@ class CallPiece(msgspec.Struct, forbid_unknown_fields=True):
     function: Function | None = None
 
 
-class OddPiece(CallPiece, forbid_unknown_fields=False):
+class ExtendedCallPiece(CallPiece, forbid_unknown_fields=False):
     """A piece with unknown fields: a custom call, or fields that a server wants back."""
 
     rest: Any = None
@@ -38,8 +38,10 @@ NO_FUNCTION = Function()
 NAMED = frozenset(CallPiece.__struct_fields__)
 
 
-def odd_piece(fields: Mapping[str, Any]) -> OddPiece:
-    piece = msgspec.convert({name: fields[name] for name in fields if name in NAMED}, OddPiece)
+def odd_piece(fields: Mapping[str, Any]) -> ExtendedCallPiece:
+    piece = msgspec.convert(
+        {name: fields[name] for name in fields if name in NAMED}, ExtendedCallPiece
+    )
     piece.rest = {name: fields[name] for name in fields if name not in NAMED}
     return piece
 
@@ -119,7 +121,7 @@ class BuiltCalls:
             call = self._calls[place] = _BuiltCall(id=call_id, lent=lent)
             self._by_id.setdefault(call_id, place)
             self._highest = max(self._highest, place)
-        if piece.function is None and type(piece) is OddPiece:
+        if piece.function is None and type(piece) is ExtendedCallPiece:
             events.append(_add_odd(call, piece, place))
             return
         if name is not None:
@@ -128,7 +130,7 @@ class BuiltCalls:
         arguments = given if isinstance(given, str) else function.text()
         call.arguments.append(arguments)
         events.append(ToolCallDelta(index=place, id=call_id, name=name, arguments=arguments))
-        if type(piece) is OddPiece and piece.rest:
+        if type(piece) is ExtendedCallPiece and piece.rest:
             merge(call.rest, piece.rest)
             more = {"index": place, "function": {"arguments": ""}, **piece.rest}
             events.append(beside(TOOL_CALLS, [more]))
@@ -181,7 +183,7 @@ def _begins(call: _BuiltCall, piece: CallPiece, function: Function) -> bool:
     """Whether a piece with this call's index, but another id, starts a new call."""
     if piece.id and piece.index is None:
         return True
-    named = function.name or (type(piece) is OddPiece and "custom" in piece.rest)
+    named = function.name or (type(piece) is ExtendedCallPiece and "custom" in piece.rest)
     if piece.id and named and not call.lent and (call.name or call.rest):
         return True
     more = function.text().strip()
@@ -189,7 +191,7 @@ def _begins(call: _BuiltCall, piece: CallPiece, function: Function) -> bool:
     return bool(more or other) and bool(piece.id or function.name) and call.has_whole_arguments()
 
 
-def _add_odd(call: _BuiltCall, piece: OddPiece, place: int) -> ReplyEvent:
+def _add_odd(call: _BuiltCall, piece: ExtendedCallPiece, place: int) -> ReplyEvent:
     call.type = call.type or piece.type
     merge(call.rest, piece.rest)
     said = {"id": piece.id, "type": piece.type, **piece.rest}

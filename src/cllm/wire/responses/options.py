@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from cllm.core.notice import Notice
-from cllm.core.options import AnyTool, ForeignTool, Options
+from cllm.core.options import AnyTool, ForeignTool, RequestOptions
 from cllm.wire.errors import FieldError
-from cllm.wire.messages import Notes
+from cllm.wire.messages import NoticeMerger
 from cllm.wire.openai import options as openai_options
 from cllm.wire.openai.options import Fields
 from cllm.wire.responses.parts import DIALECT
@@ -89,7 +89,7 @@ PATHS = (
 )
 
 
-def decode_options(parameters: Fields) -> Options:
+def decode_options(parameters: Fields) -> RequestOptions:
     """Decode request parameters; null counts as absent."""
     try:
         options = openai_options.decode_options(_as_chat(parameters))
@@ -98,7 +98,7 @@ def decode_options(parameters: Fields) -> Options:
     return msgspec.structs.replace(options, tools=_relabelled(options.tools, "openai", DIALECT))
 
 
-def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
+def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
     """Encode options for a model, with notices for what it does not accept."""
     own = {name: value for name, value in options.extra.items() if name in OWN}
     shared = {name: value for name, value in options.extra.items() if name not in OWN}
@@ -108,7 +108,7 @@ def encode_options(options: Options, *, model: str) -> tuple[Fields, tuple[Notic
         ),
         model=model,
     )
-    notes = Notes(SENTENCES)
+    notes = NoticeMerger(SENTENCES)
     return _from_chat(chat, own, notes), (*noticed, *notes.notices())
 
 
@@ -178,7 +178,7 @@ def _nested_choice(choice: Any) -> Any:
     return nested
 
 
-def _from_chat(chat: Fields, own: Fields, notes: Notes) -> Fields:
+def _from_chat(chat: Fields, own: Fields, notes: NoticeMerger) -> Fields:
     said = {name: value for name, value in chat.items() if name in SAME}
     if chat.get("logprobs"):
         said["include"] = [*own.get("include", ()), LOGPROBS]

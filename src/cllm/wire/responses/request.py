@@ -24,19 +24,19 @@ from cllm.core.prompt import Original, Prompt, prompt_of
 from cllm.wire.errors import FieldError
 from cllm.wire.messages import (
     Aliases,
-    Encoded,
+    AliasRule,
+    EncodedRequest,
     Mend,
-    Notes,
-    Rule,
-    Spoken,
+    NoticeMerger,
+    OutgoingMessage,
     address,
+    no_repair,
     rewritten,
-    unmended,
     with_named_tools,
 )
 from cllm.wire.openai.history import (
     OTHERS,
-    Place,
+    PartLocation,
     sendable_document,
     sendable_fields,
     sendable_image,
@@ -146,8 +146,8 @@ def _checked_role(item: Any, path: str) -> Role:
     return "tool" if kind in OUTPUTS else "assistant"
 
 
-NAMES = Rule(longest=64)
-IDS = Rule(allowed=None, longest=64)
+NAMES = AliasRule(longest=64)
+IDS = AliasRule(allowed=None, longest=64)
 SEALED_REASONING = "reasoning.encrypted_content"
 # Fields with the same name in all of OpenAI's blocks.
 SHARED = frozenset({"prompt_cache_breakpoint"})
@@ -157,21 +157,21 @@ def encode_request(
     *,
     model: str,
     system: Sequence[AnyPart] | None,
-    messages: Sequence[Spoken],
+    messages: Sequence[OutgoingMessage],
     parameters: Fields,
     stream: bool,
-    mend: Mend = unmended,
+    mend: Mend = no_repair,
     own_names: bool = False,
-) -> Encoded:
+) -> EncodedRequest:
     """Encode a request body; equal input gives equal bytes.
 
     `own_names` keeps tool names unchanged.
     """
-    notes = Notes(SENTENCES)
+    notes = NoticeMerger(SENTENCES)
     aliases = Aliases(names=None if own_names else NAMES, ids=IDS)
     own: Fields = {"model": model}
     items: list[Item] = []
-    said = _translated(system or (), Place("system", "system", notes))
+    said = _translated(system or (), PartLocation("system", "system", notes))
     if len(said) == 1 and isinstance(said[0], Text) and not said[0].extra:
         own["instructions"] = said[0].text
     elif said:
@@ -188,7 +188,7 @@ def encode_request(
         body["stream"] = True
     else:
         body.pop("stream_options", None)
-    return Encoded(
+    return EncodedRequest(
         body=msgspec.json.encode(body),
         notices=(*notes.notices(), *mended.notices),
         names=aliases.names,
@@ -211,7 +211,7 @@ class _Items(msgspec.Struct):
 _items_decoder = msgspec.json.Decoder(_Items)
 
 
-def _encode_message(message: Spoken) -> Iterator[Item]:
+def _encode_message(message: OutgoingMessage) -> Iterator[Item]:
     if message.raw is None:
         yield from encode_items("user" if message.role == "tool" else message.role, message.parts)
         return
@@ -222,10 +222,10 @@ def _encode_message(message: Spoken) -> Iterator[Item]:
         yield from items
 
 
-def _at_home(message: Spoken, notes: Notes) -> Spoken:
+def _at_home(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
     role: Role = "user" if message.role == "tool" else message.role
     has_files = message.dialect not in OTHERS
-    place = Place(role, f"messages[{message.place}].content", notes, has_files)
+    place = PartLocation(role, f"messages[{message.place}].content", notes, has_files)
     if message.raw is None:
         return rewritten(message, _translated(message.parts, place))
     items = msgspec.json.decode(message.raw).get("content")
@@ -239,7 +239,7 @@ def _at_home(message: Spoken, notes: Notes) -> Spoken:
     return msgspec.structs.replace(message, parts=parts, raw=raw)
 
 
-def _fitted_items(items: list[Any], place: Place) -> list[Any]:
+def _fitted_items(items: list[Any], place: PartLocation) -> list[Any]:
     last = max((n for n, item in enumerate(items) if item_kind(item) != "reasoning"), default=-1)
     lost = {n for n, item in enumerate(items) if not _can_come_back(item, led_on=n < last)}
     for index in sorted(lost):
@@ -268,7 +268,7 @@ def _fitted(item: Any, *, named: bool) -> Any:
     return {name: value for name, value in item.items() if name not in left}
 
 
-def _translated(parts: Sequence[AnyPart], place: Place) -> list[AnyPart]:
+def _translated(parts: Sequence[AnyPart], place: PartLocation) -> list[AnyPart]:
     said: list[AnyPart] = []
     for index, part in enumerate(parts):
         if not isinstance(part, ALLOWED[place.role]):
@@ -284,19 +284,19 @@ def _translated(parts: Sequence[AnyPart], place: Place) -> list[AnyPart]:
     return kept
 
 
-def _translate_text(part: Text, index: int, place: Place) -> Text:
+def _translate_text(part: Text, index: int, place: PartLocation) -> Text:
     if part.cache is None and not part.extra:
         return part
     known = frozenset({"annotations", "logprobs"}) if place.role == "assistant" else SHARED
     return Text(text=part.text, extra=sendable_fields(part, index, place, known=known))
 
 
-def _translate_refusal(part: Refusal, index: int, place: Place) -> Refusal:
+def _translate_refusal(part: Refusal, index: int, place: PartLocation) -> Refusal:
     sendable_fields(part, index, place, known=SHARED)
     return Refusal(text=part.text)
 
 
-def _translate_image(part: Image, index: int, place: Place) -> Image | None:
+def _translate_image(part: Image, index: int, place: PartLocation) -> Image | None:
     has_data = part.data is not None and part.media_type is not None
     if part.url is None and not has_data and "file_id" not in part.extra:
         return place.left_out("image", index)
@@ -304,23 +304,23 @@ def _translate_image(part: Image, index: int, place: Place) -> Image | None:
     return sendable_image(part, extra)
 
 
-def _translate_document(part: Document, index: int, place: Place) -> AnyPart | None:
+def _translate_document(part: Document, index: int, place: PartLocation) -> AnyPart | None:
     if not any((part.text, part.data, part.file_id and place.has_files, part.url)):
         return place.left_out("document", index)
     extra = sendable_fields(part, index, place, known=SHARED | {"detail"})
     return sendable_document(part, index, place, extra)
 
 
-def _translate_call(part: ToolCall, index: int, place: Place) -> ToolCall:
+def _translate_call(part: ToolCall, index: int, place: PartLocation) -> ToolCall:
     extra = sendable_fields(part, index, place, known=frozenset({"namespace"}))
     return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}", extra=extra)
 
 
-def _translate_result(part: ToolResult, index: int, place: Place) -> ToolResult:
+def _translate_result(part: ToolResult, index: int, place: PartLocation) -> ToolResult:
     if part.is_error:
         place.left_out("error_flag", index)
     sendable_fields(part, index, place, known=frozenset({"name"}))
-    inner = Place("user", f"{place.path}[{index}].content", place.notes, place.has_files)
+    inner = PartLocation("user", f"{place.path}[{index}].content", place.notes, place.has_files)
     content: Any = tuple(_translated(part.content, inner))
     return ToolResult(call_id=part.call_id, content=content)
 
@@ -328,7 +328,7 @@ def _translate_result(part: ToolResult, index: int, place: Place) -> ToolResult:
 Thought = Thinking | RedactedThinking
 
 
-def _translate_thinking(part: Thought, index: int, place: Place) -> Thought | None:
+def _translate_thinking(part: Thought, index: int, place: PartLocation) -> Thought | None:
     sealed = part.data if isinstance(part, RedactedThinking) else part.signature
     if not sealed or not isinstance(part.extra.get("id"), str):
         return place.left_out("thinking", index)
@@ -336,11 +336,11 @@ def _translate_thinking(part: Thought, index: int, place: Place) -> Thought | No
     return msgspec.structs.replace(part, cache=None, extra=extra)
 
 
-def _translate_unknown(part: Unknown, index: int, place: Place) -> Unknown | None:
+def _translate_unknown(part: Unknown, index: int, place: PartLocation) -> Unknown | None:
     return part if part.dialect == DIALECT else place.left_out("block", index)
 
 
-TRANSLATORS: dict[type, Callable[[Any, int, Place], AnyPart | None]] = {
+TRANSLATORS: dict[type, Callable[[Any, int, PartLocation], AnyPart | None]] = {
     Document: _translate_document,
     Image: _translate_image,
     RedactedThinking: _translate_thinking,

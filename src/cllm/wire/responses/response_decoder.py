@@ -26,7 +26,7 @@ from cllm.wire.errors import (
     Count,
     ErrorDetails,
     MalformedError,
-    ProviderSaidError,
+    ReportedError,
     check_utf8,
 )
 from cllm.wire.messages import delta_of
@@ -39,7 +39,7 @@ from cllm.wire.responses.parts import (
     decode_parts,
     item_kind,
 )
-from cllm.wire.sse import HalfCharacters
+from cllm.wire.sse import SurrogateJoiner
 
 
 class _Usage(msgspec.Struct):
@@ -123,7 +123,7 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
     """Decode a whole answer to events; `names` maps aliases to tool names."""
     response = _decode_response(body)
     if response.error is not None:
-        raise ProviderSaidError(error_details(response.error))
+        raise ReportedError(error_details(response.error))
     if response.output is None:
         raise MalformedError("a response without a list of output")
     items = [_with_own_name(item, names) for item in response.output]
@@ -148,7 +148,7 @@ def _with_output(body: bytes, items: Sequence[msgspec.Raw]) -> bytes:
 
 def _finished(response: _Response, items: Sequence[msgspec.Raw], raw: bytes) -> ReplyFinished:
     if response.status not in ("completed", "incomplete"):
-        raise ProviderSaidError(ErrorDetails(message=f"its answer is {response.status or 'open'}"))
+        raise ReportedError(ErrorDetails(message=f"its answer is {response.status or 'open'}"))
     return ReplyFinished(
         message=_message(items),
         stop_reason=_stop_reason(response, items),
@@ -243,7 +243,7 @@ class _Open(msgspec.Struct):
     summary: int = 0
 
 
-class StreamDecoder:
+class ResponsesStreamDecoder:
     """Decodes one stream to reply events.
 
     The answer is complete after `response.completed` or `response.incomplete`.
@@ -254,7 +254,7 @@ class StreamDecoder:
         self._open: dict[int, _Open] = {}
         self._items: dict[int, msgspec.Raw] = {}
         self._parts = 0
-        self._halves = HalfCharacters()
+        self._halves = SurrogateJoiner()
         self._response: _Response | None = None
         self._raw = b""
         self._readers: dict[str, Callable[[_Event], Iterable[ReplyEvent]]] = {
@@ -401,4 +401,4 @@ class StreamDecoder:
             given = _decode_response(event.response).error
         if given is None:
             given = {"code": event.code, "message": event.message}
-        raise ProviderSaidError(error_details(given))
+        raise ReportedError(error_details(given))

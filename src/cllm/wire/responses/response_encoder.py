@@ -70,7 +70,7 @@ ECHOED: Fields = {
 }
 
 
-class Heading(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseFields(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of an answer beside its output; `asked` are the client's parameters."""
 
     id: str
@@ -121,7 +121,7 @@ def encode_answer(
     *,
     stop_reason: StopReason,
     usage: Usage | None,
-    heading: Heading,
+    heading: ResponseFields,
 ) -> bytes:
     """Encode a whole answer, without parts that are not `shown`."""
     refused = any(isinstance(part, Refusal) for part in parts)
@@ -131,7 +131,9 @@ def encode_answer(
     return msgspec.json.encode(heading.response(status, **fields))
 
 
-def encode_output(parts: Sequence[AnyPart], heading: Heading, status: Status) -> Iterator[Item]:
+def encode_output(
+    parts: Sequence[AnyPart], heading: ResponseFields, status: Status
+) -> Iterator[Item]:
     """Yield the output items, at least one; adjacent texts are one message."""
     runs: list[list[AnyPart]] = []
     for part in map(shown, parts):
@@ -164,7 +166,9 @@ def shown(part: AnyPart) -> AnyPart | None:
             return None
 
 
-def _output_item(run: Sequence[AnyPart], place: int, heading: Heading, status: Status) -> Item:
+def _output_item(
+    run: Sequence[AnyPart], place: int, heading: ResponseFields, status: Status
+) -> Item:
     first = run[0]
     if is_word(first):
         blocks = [encode_block(part, "assistant") for part in run]
@@ -224,13 +228,13 @@ class _Item(msgspec.Struct):
         return {**call, "arguments": text, "call_id": self.call_id, "name": self.name}
 
 
-class StreamEncoder:
+class ResponsesStreamEncoder:
     """Encodes one stream: reply events in, bytes of server-sent events out.
 
     Ends with `response.completed`, `response.incomplete` or an error. Nothing follows either.
     """
 
-    def __init__(self, heading: Heading) -> None:
+    def __init__(self, heading: ResponseFields) -> None:
         self._heading = heading
         self._sequence = 0
         self._places = 0

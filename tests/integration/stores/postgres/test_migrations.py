@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from tests.postgres import Server
 
-from cllm.core.conversation import Conversation
+from cllm.core.conversation import StoredConversation
 from cllm.core.errors import StoreUnavailableError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation
@@ -94,7 +94,7 @@ class Database:
     def store(self) -> PostgresStore:
         return PostgresStore(self.url, clock=lambda: datetime.now(UTC))
 
-    async def load(self, ref: str) -> Conversation:
+    async def load(self, ref: str) -> StoredConversation:
         store = self.store()
         try:
             return await store.load(ref)

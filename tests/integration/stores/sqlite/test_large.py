@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from cllm.core.conversation import Conversation, Turn
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation
 from cllm.stores.sqlite.edits import add_conversation
@@ -152,6 +152,6 @@ def fill(database: Path, ref: str, *, turns: int, text: str = "word") -> None:
     )
     db = sqlite3.connect(database, isolation_level=None)
     db.execute("BEGIN")
-    add_conversation(db, Conversation(id=ref, created_at=began, updated_at=began, turns=path))
+    add_conversation(db, StoredConversation(id=ref, created_at=began, updated_at=began, turns=path))
     db.execute("COMMIT")
     db.close()

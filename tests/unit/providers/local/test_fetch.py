@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cllm.core.errors import DownloadError, UsageError
-from cllm.providers.local.download import Source, _SafeRedirects, check_scheme, disk_errors
+from cllm.providers.local.download import DownloadSource, _SafeRedirects, check_scheme, disk_errors
 from cllm.providers.local.fetch import (
     Fetcher,
     fetch_known,
@@ -27,7 +27,7 @@ def test_a_known_name_is_a_known_model(name: str):
 
 def test_a_hugging_face_file_becomes_its_address():
     target = parse_target("hf:owner/repo/Model-Q4.gguf", {})
-    assert isinstance(target, Source)
+    assert isinstance(target, DownloadSource)
     assert target.url == "https://huggingface.co/owner/repo/resolve/main/Model-Q4.gguf"
     assert target.what == "Model-Q4.gguf"
     assert target.headers == {}
@@ -36,7 +36,7 @@ def test_a_hugging_face_file_becomes_its_address():
 def test_the_endpoint_and_the_token_come_from_the_environment():
     environ = {"HF_ENDPOINT": "https://mirror.test/", "HF_TOKEN": "secret"}
     target = parse_target("hf:owner/repo/sub/a.gguf", environ)
-    assert isinstance(target, Source)
+    assert isinstance(target, DownloadSource)
     assert target.url == "https://mirror.test/owner/repo/resolve/main/sub/a.gguf"
     assert target.what == "a.gguf"
     assert target.headers == {"Authorization": "Bearer secret"}
@@ -44,7 +44,7 @@ def test_the_endpoint_and_the_token_come_from_the_environment():
 
 def test_a_token_is_not_given_to_an_address():
     target = parse_target("https://files.test/a.gguf?x=1", {"HF_TOKEN": "secret"})
-    assert isinstance(target, Source)
+    assert isinstance(target, DownloadSource)
     assert (target.what, target.headers) == ("a.gguf", {})
 
 
@@ -91,7 +91,7 @@ def test_a_redirect_never_leaves_https(url: str):
 
 def test_a_hash_that_is_none_is_refused(tmp_path: Path):
     fetcher = Fetcher(paths=CachePaths(root=tmp_path), environ={})
-    remote = Source(url="https://x.test/a.gguf", what="a.gguf")
+    remote = DownloadSource(url="https://x.test/a.gguf", what="a.gguf")
     with pytest.raises(UsageError, match="64 hexadecimal digits"):
         fetch_remote(remote, fetcher, sha256="abc")
 
@@ -104,7 +104,7 @@ def test_a_known_model_is_not_fetched_under_another_hash(tmp_path: Path):
 
 def test_a_pulled_file_cannot_take_a_known_models_name(tmp_path: Path):
     fetcher = Fetcher(paths=CachePaths(root=tmp_path), environ={})
-    remote = Source(url="https://x.test/a.gguf", what="smollm2-135m.gguf")
+    remote = DownloadSource(url="https://x.test/a.gguf", what="smollm2-135m.gguf")
     with pytest.raises(UsageError, match="is taken"):
         fetch_remote(remote, fetcher)
 

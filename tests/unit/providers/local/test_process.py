@@ -10,7 +10,7 @@ from cllm.core.errors import LocalModelError
 from cllm.core.message import plain_message
 from cllm.core.prompt import Prompt
 from cllm.providers.local.process import (
-    ChildSettings,
+    ModelProcessSettings,
     _child_environment,
     _reason_in,
     launch,
@@ -37,13 +37,13 @@ def test_a_child_that_cannot_be_started_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
-    settings = ChildSettings(name="a", model=tmp_path, slots=tmp_path)
+    settings = ModelProcessSettings(name="a", model=tmp_path, slots=tmp_path)
     with pytest.raises(LocalModelError, match="cannot be started"):
         launch(settings, {})
 
 
 def test_the_settings_are_one_line_with_the_key():
-    settings = ChildSettings(name="a\nb", model=Path("/m.gguf"), slots=Path("/slots"))
+    settings = ModelProcessSettings(name="a\nb", model=Path("/m.gguf"), slots=Path("/slots"))
     line = settings.line("secret")
     assert line.count(b"\n") == 1
     read = msgspec.json.decode(line)

@@ -20,9 +20,9 @@ from cllm.stores.sql.migrations import older
 from cllm.stores.sql.migrations.older import (
     LOCAL,
     NAMESPACE,
-    KeptConversation,
-    KeptMessage,
-    KeptTurn,
+    LegacyConversation,
+    LegacyMessage,
+    LegacyTurn,
     Row,
     as_uuid,
     conversation_kept,
@@ -175,7 +175,7 @@ def _grouped(said: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _is_next(group: Sequence[Row], row: Row) -> bool:
-    kept: KeptTurn | None = group[0]["kept"].turn
+    kept: LegacyTurn | None = group[0]["kept"].turn
     if row["kept"].turn is not None:
         return True
     if kept is not None:
@@ -187,7 +187,7 @@ def _is_next(group: Sequence[Row], row: Row) -> bool:
 def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
     costs = [row["total_cost"] for row in group if row["total_cost"] is not None]
     turn_id = id_text(group[0]["id"])
-    kept: KeptTurn | None = group[0]["kept"].turn
+    kept: LegacyTurn | None = group[0]["kept"].turn
     if kept is None or kept.messages != len(group):
         kept = None
     return {
@@ -204,7 +204,7 @@ def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
 
 @row_decoder
 def _message(row: Row) -> dict[str, Any]:
-    kept: KeptMessage = row["kept"]
+    kept: LegacyMessage = row["kept"]
     imported = {
         "id": id_text(row["id"]),
         "metadata": row["metadata"],
@@ -271,7 +271,7 @@ def _older_conversation(
     key = as_uuid(row["id"])
     user = None if row["owner"] == LOCAL else as_uuid(row["owner"])
     record = None if row["system_record"] == older.DYNAMIC else row["system_record"]
-    kept = KeptConversation(
+    kept = LegacyConversation(
         name=row["name"], model=row["model"], system=row["system"], system_record=record
     )
     if key is None or key in taken or (user is None and row["owner"] != LOCAL):
@@ -295,7 +295,7 @@ def _role(row: Row) -> str:
     return said.get("role") or str(row["role"])
 
 
-def _turns_kept(said: Sequence[Row]) -> dict[int, KeptTurn]:
+def _turns_kept(said: Sequence[Row]) -> dict[int, LegacyTurn]:
     """The turns by the indexes of their first messages, if roles do not show them."""
     roles = [_role(row) for row in said]
     numbers = [row["turn"] for row in said]
@@ -317,15 +317,15 @@ def _turns_kept(said: Sequence[Row]) -> dict[int, KeptTurn]:
     }
 
 
-def _kept_turn(row: Row, messages: int) -> KeptTurn:
+def _kept_turn(row: Row, messages: int) -> LegacyTurn:
     if row["state"] == "running":
-        return KeptTurn(messages=messages, state="failed", failure=json_text(INTERRUPTION))
-    return KeptTurn(messages=messages, state=row["state"], failure=row["failure"])
+        return LegacyTurn(messages=messages, state="failed", failure=json_text(INTERRUPTION))
+    return LegacyTurn(messages=messages, state=row["state"], failure=row["failure"])
 
 
 @row_decoder
 def _older_message(
-    bind: sa.Connection, conversation: uuid.UUID, row: Row, turn: KeptTurn | None
+    bind: sa.Connection, conversation: uuid.UUID, row: Row, turn: LegacyTurn | None
 ) -> dict[str, Any]:
     imported = msgspec.json.decode(row["imported"] or "{}", type=dict[str, Any])
     said = msgspec.json.decode(row["raw"], type=dict[str, Any])
@@ -334,9 +334,9 @@ def _older_message(
     if not isinstance(content, str):
         content = Message(role=row["role"], raw=row["raw"].encode()).text or None
     own = older.plain_raw(role, content)
-    kept = KeptMessage(turn=turn)
+    kept = LegacyMessage(turn=turn)
     if own != row["raw"] or row["dialect"] != "openai" or role not in _PLAIN:
-        kept = KeptMessage(raw=row["raw"], dialect=row["dialect"], role=row["role"], turn=turn)
+        kept = LegacyMessage(raw=row["raw"], dialect=row["dialect"], role=row["role"], turn=turn)
     created = imported.get("created_at")
     moment = datetime.fromisoformat(created) if created else row["started_at"]
     cost = imported.get("total_cost")

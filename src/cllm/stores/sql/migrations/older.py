@@ -134,7 +134,7 @@ def in_batches(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield ids[first : first + BATCH]
 
 
-class KeptConversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LegacyConversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The record of a conversation; `theirs` is what the key had before."""
 
     owner: str | None = None
@@ -146,19 +146,19 @@ class KeptConversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     theirs: Any = msgspec.UNSET
 
 
-class KeptTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LegacyTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     messages: int
     state: Literal["complete", "incomplete", "failed"]
     failure: str | None = None
 
 
-class KeptMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LegacyMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The record of a message; without `raw` the other columns are complete."""
 
     raw: str | None = None
     dialect: Dialect = "openai"
     role: Role | None = None
-    turn: KeptTurn | None = None
+    turn: LegacyTurn | None = None
     theirs: Any = msgspec.UNSET
 
 
@@ -167,7 +167,7 @@ def id_from(owner: str, conversation: str) -> uuid.UUID:
     return uuid.uuid5(NAMESPACE, f"{owner}/{conversation}")
 
 
-def with_kept(metadata: dict[str, Any], kept: KeptConversation | KeptMessage) -> dict[str, Any]:
+def with_kept(metadata: dict[str, Any], kept: LegacyConversation | LegacyMessage) -> dict[str, Any]:
     if KEY in metadata:
         kept = msgspec.structs.replace(kept, theirs=metadata[KEY])
     said = {
@@ -178,19 +178,21 @@ def with_kept(metadata: dict[str, Any], kept: KeptConversation | KeptMessage) ->
     return metadata if kept == type(kept)() else metadata | {KEY: said}
 
 
-def conversation_kept(metadata: Any, row_id: uuid.UUID) -> tuple[dict[str, Any], KeptConversation]:
+def conversation_kept(
+    metadata: Any, row_id: uuid.UUID
+) -> tuple[dict[str, Any], LegacyConversation]:
     whole = _object(metadata)
-    kept = _decoded(whole, KeptConversation)
+    kept = _decoded(whole, LegacyConversation)
     if kept is None or not _is_ours(kept, row_id):
-        return whole, KeptConversation()
+        return whole, LegacyConversation()
     return _without(whole, kept.theirs), kept
 
 
-def message_kept(metadata: Any) -> tuple[dict[str, Any], KeptMessage]:
+def message_kept(metadata: Any) -> tuple[dict[str, Any], LegacyMessage]:
     whole = _object(metadata)
-    kept = _decoded(whole, KeptMessage)
+    kept = _decoded(whole, LegacyMessage)
     if kept is None or not _is_whole(kept):
-        return whole, KeptMessage()
+        return whole, LegacyMessage()
     return _without(whole, kept.theirs), kept
 
 
@@ -214,7 +216,7 @@ def _without(metadata: dict[str, Any], theirs: Any) -> dict[str, Any]:
     return rest if theirs is msgspec.UNSET else rest | {KEY: theirs}
 
 
-def _is_ours(kept: KeptConversation, row_id: uuid.UUID) -> bool:
+def _is_ours(kept: LegacyConversation, row_id: uuid.UUID) -> bool:
     if (kept.owner is None) != (kept.id is None):
         return False
     if kept.owner is not None and kept.id is not None and id_from(kept.owner, kept.id) != row_id:
@@ -224,7 +226,7 @@ def _is_ours(kept: KeptConversation, row_id: uuid.UUID) -> bool:
     return _decodes(kept.system, StoredMessage) and _decodes(kept.system_record, SystemRecord)
 
 
-def _is_whole(kept: KeptMessage) -> bool:
+def _is_whole(kept: LegacyMessage) -> bool:
     failure = None if kept.turn is None else kept.turn.failure
     return _decodes(kept.raw, dict[str, Any]) and _decodes(failure, TurnFailure)
 
