@@ -11,7 +11,7 @@ quickest JSON we know.
 As an agent sends it: from the first question on, the whole conversation with every request, two or
 three messages longer each time, each request timed. This is what a gateway sees. What is shown is
 the mean of a conversation's requests; LiteLLM is sent exactly the same ones. Nothing is cached
-between requests (docs/decisions/0017-no-memory-of-client-bodies.md). Limits apply to both ways.
+between requests (docs/decisions/0019-no-cache-of-client-requests.md). Limits apply to both ways.
 
 Streams: an event of a provider's becomes an event of the client's, from bytes to bytes, through
 the provider's own reader. What opens and ends a stream is not counted, on either side.
