@@ -57,6 +57,17 @@ def ask_flags() -> list[str]:
     return sorted({flag for option in options for flag in option.opts})
 
 
+def named_modules() -> list[str]:
+    text = (TOP / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    return sorted(set(re.findall(r"(?<![./])\b(?:[a-z_]+/)*(?:[a-z_]+/|[a-z_]+\.py)", text)))
+
+
+@pytest.mark.parametrize("name", named_modules())
+def test_every_module_that_the_architecture_page_names_exists(name):
+    package = TOP / "src" / "cllm"
+    assert [path for path in package.rglob("*") if str(path).endswith("/" + name.rstrip("/"))]
+
+
 @pytest.mark.parametrize("flag", all_flags())
 def test_every_flag_has_its_line_in_the_reference(flag):
     assert re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", CLI_REFERENCE)
