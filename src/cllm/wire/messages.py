@@ -127,9 +127,9 @@ def convert(value: Any, shape: type[Shape], path: str = "") -> Shape:
 
 def field_error(error: Exception, path: str = "") -> FieldError:
     """Return a FieldError with the path of msgspec's error: `messages[3].content`."""
-    problem, _, place = str(error).partition(" - at `$")
-    place = place.removesuffix("`")
-    return FieldError(f"{path}{place}" if path else place.removeprefix("."), problem)
+    problem, _, location = str(error).partition(" - at `$")
+    location = location.removesuffix("`")
+    return FieldError(f"{path}{location}" if path else location.removeprefix("."), problem)
 
 
 class RepairedHistory(msgspec.Struct, frozen=True, kw_only=True):

@@ -99,12 +99,12 @@ def at_home(
         role: Role = "user" if message.role == "tool" else message.role
         said = _translated(numbered, PartLocation(role, path, notes, has_files, reasoning))
         return OutgoingMessage(role=role, parts=tuple(said), place=message.place)
-    place = PartLocation("user", path, notes, has_files)
-    found = [_translate_result(p, n, place) for n, p in numbered if isinstance(p, ToolResult)]
+    location = PartLocation("user", path, notes, has_files)
+    found = [_translate_result(p, n, location) for n, p in numbered if isinstance(p, ToolResult)]
     media = [part for _, moved in found for part in moved]
     others = [(number, part) for number, part in numbered if not isinstance(part, ToolResult)]
     results = [result for result, _ in found]
-    return rewritten(message, [*results, *media, *_translated(others, place)])
+    return rewritten(message, [*results, *media, *_translated(others, location)])
 
 
 def encode_history(
@@ -143,7 +143,7 @@ def _encode_exchange(
     if caller is not None and len(results) > 1:
         calls = [part.id for part in caller.parts if isinstance(part, ToolCall)]
         # The first of equal ids counts; results without a call are last.
-        order = {call: place for place, call in reversed(list(enumerate(calls)))}
+        order = {call: index for index, call in reversed(list(enumerate(calls)))}
         results.sort(key=lambda result: order.get(result[0], len(order)))
     yield from (encoded for _, encoded in results)
     yield from rest
@@ -166,12 +166,14 @@ def _encode_answering(message: OutgoingMessage) -> Iterator[tuple[str | None, Wr
 
 
 def _translate_result(
-    result: ToolResult, index: int, place: PartLocation
+    result: ToolResult, index: int, location: PartLocation
 ) -> tuple[ToolResult, list[AnyPart]]:
     if result.is_error:
-        place.left_out("error_flag", index)
-    sendable_fields(result, index, place)
-    inner = PartLocation("user", f"{place.path}[{index}].content", place.notes, place.has_files)
+        location.left_out("error_flag", index)
+    sendable_fields(result, index, location)
+    inner = PartLocation(
+        "user", f"{location.path}[{index}].content", location.notes, location.has_files
+    )
     content: list[Text | Image | Document | Unknown] = []
     media: list[AnyPart] = []
     for number, part in enumerate(result.content):
@@ -202,18 +204,18 @@ def _written(role: Role, parts: Sequence[AnyPart]) -> dict[str, Any]:
     return message_fields(role, parts)
 
 
-def _translated(parts: Iterable[tuple[int, AnyPart]], place: PartLocation) -> list[AnyPart]:
+def _translated(parts: Iterable[tuple[int, AnyPart]], location: PartLocation) -> list[AnyPart]:
     said: list[AnyPart] = []
-    allowed = ALLOWED[place.role]
+    allowed = ALLOWED[location.role]
     for index, part in parts:
-        translated = TRANSLATORS[type(part)](part, index, place)
+        translated = TRANSLATORS[type(part)](part, index, location)
         if translated is None:
             continue
         if isinstance(translated, allowed):
             said.append(translated)
         else:
-            place.left_out("part", index, subject=type(part).__name__)
-    return _without_blanks(said, place.role)
+            location.left_out("part", index, subject=type(part).__name__)
+    return _without_blanks(said, location.role)
 
 
 def _without_blanks(said: list[AnyPart], role: Role) -> list[AnyPart]:
@@ -228,14 +230,14 @@ def _without_blanks(said: list[AnyPart], role: Role) -> list[AnyPart]:
 
 
 def sendable_fields(
-    part: AnyPart, index: int, place: PartLocation, *, known: frozenset[str] = frozenset()
+    part: AnyPart, index: int, location: PartLocation, *, known: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
     """Return the known extra fields; add notices for the others and for cache marks."""
     if part.cache is not None:
-        place.left_out("cache_mark", index)
+        location.left_out("cache_mark", index)
     for name in part.extra:
         if name not in known:
-            place.notes.tell("field", f"{place.path}[{index}].{name}", subject=name)
+            location.notes.tell("field", f"{location.path}[{index}].{name}", subject=name)
     return {name: value for name, value in part.extra.items() if name in known}
 
 
@@ -246,12 +248,12 @@ def sendable_image(part: Image, extra: dict[str, Any]) -> Image:
 
 
 def sendable_document(
-    part: Document, index: int, place: PartLocation, extra: dict[str, Any]
+    part: Document, index: int, location: PartLocation, extra: dict[str, Any]
 ) -> AnyPart:
     """Return a text document as text, and data with a name, which OpenAI requires."""
     if part.text is not None:
         if part.name is not None:
-            place.left_out("document_name", index)
+            location.left_out("document_name", index)
         return Text(text=part.text)
     if part.data is None:
         return msgspec.structs.replace(part, cache=None, extra=extra)
@@ -260,53 +262,53 @@ def sendable_document(
     return Document(media_type=media_type, data=part.data, name=name, extra=extra)
 
 
-def _translate_text(part: Text | Refusal, index: int, place: PartLocation) -> Text | Refusal:
+def _translate_text(part: Text | Refusal, index: int, location: PartLocation) -> Text | Refusal:
     if part.cache is None and not part.extra:
         return part
-    sendable_fields(part, index, place)
+    sendable_fields(part, index, location)
     return type(part)(text=part.text)
 
 
-def _translate_image(part: Image, index: int, place: PartLocation) -> Image | None:
+def _translate_image(part: Image, index: int, location: PartLocation) -> Image | None:
     if part.url is None and (part.data is None or part.media_type is None):
-        return place.left_out("image", index)
-    extra = sendable_fields(part, index, place, known=frozenset({"image_url"}))
+        return location.left_out("image", index)
+    extra = sendable_fields(part, index, location, known=frozenset({"image_url"}))
     return sendable_image(part, extra)
 
 
-def _translate_document(part: Document, index: int, place: PartLocation) -> AnyPart | None:
-    if part.text is None and part.data is None and not (part.file_id and place.has_files):
+def _translate_document(part: Document, index: int, location: PartLocation) -> AnyPart | None:
+    if part.text is None and part.data is None and not (part.file_id and location.has_files):
         if part.url is None:
-            return place.left_out("document", index)
-        place.left_out("url_document", index)
+            return location.left_out("document", index)
+        location.left_out("url_document", index)
         return Text(text=part.url)
-    sendable_fields(part, index, place)
+    sendable_fields(part, index, location)
     if part.text is None and part.data is None:
         return Document(file_id=part.file_id, name=part.name)
-    return sendable_document(part, index, place, {})
+    return sendable_document(part, index, location, {})
 
 
-def _translate_call(part: ToolCall, index: int, place: PartLocation) -> ToolCall:
-    sendable_fields(part, index, place)
+def _translate_call(part: ToolCall, index: int, location: PartLocation) -> ToolCall:
+    sendable_fields(part, index, location)
     return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}")
 
 
-def _translate_thinking(part: Thinking, index: int, place: PartLocation) -> Thinking | None:
-    if place.reasoning.text is None:
-        return place.left_out("thinking", index)
+def _translate_thinking(part: Thinking, index: int, location: PartLocation) -> Thinking | None:
+    if location.reasoning.text is None:
+        return location.left_out("thinking", index)
     if not part.text:
-        return place.left_out("sealed", index) if part.signature else None
+        return location.left_out("sealed", index) if part.signature else None
     if part.signature:
-        place.left_out("signature", index)
+        location.left_out("signature", index)
     return Thinking(text=part.text)
 
 
-def _leave_redacted(_: RedactedThinking, index: int, place: PartLocation) -> None:
-    place.left_out("thinking" if place.reasoning.text is None else "sealed", index)
+def _leave_redacted(_: RedactedThinking, index: int, location: PartLocation) -> None:
+    location.left_out("thinking" if location.reasoning.text is None else "sealed", index)
 
 
-def _translate_unknown(part: Unknown, index: int, place: PartLocation) -> Unknown | None:
-    return part if part.dialect == "openai" else place.left_out("block", index)
+def _translate_unknown(part: Unknown, index: int, location: PartLocation) -> Unknown | None:
+    return part if part.dialect == "openai" else location.left_out("block", index)
 
 
 TRANSLATORS: dict[type, Callable[[Any, int, PartLocation], AnyPart | None]] = {
@@ -317,7 +319,7 @@ TRANSLATORS: dict[type, Callable[[Any, int, PartLocation], AnyPart | None]] = {
     Text: _translate_text,
     Thinking: _translate_thinking,
     ToolCall: _translate_call,
-    ToolResult: lambda part, _index, _place: part,
+    ToolResult: lambda part, _index, _location: part,
     Unknown: _translate_unknown,
 }
 ALLOWED: dict[Role, tuple[type, ...]] = {

@@ -225,13 +225,13 @@ def _encode_message(message: OutgoingMessage) -> Iterator[Item]:
 def _at_home(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
     role: Role = "user" if message.role == "tool" else message.role
     has_files = message.dialect not in OTHERS
-    place = PartLocation(role, f"messages[{message.place}].content", notes, has_files)
+    location = PartLocation(role, f"messages[{message.place}].content", notes, has_files)
     if message.raw is None:
-        return rewritten(message, _translated(message.parts, place))
+        return rewritten(message, _translated(message.parts, location))
     items = msgspec.json.decode(message.raw).get("content")
     if role != "assistant" or not isinstance(items, list):
         return message
-    fitted = _fitted_items(items, place)
+    fitted = _fitted_items(items, location)
     if fitted == items:
         return message
     raw = msgspec.json.encode({"role": role, "content": fitted})
@@ -239,11 +239,11 @@ def _at_home(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
     return msgspec.structs.replace(message, parts=parts, raw=raw)
 
 
-def _fitted_items(items: list[Any], place: PartLocation) -> list[Any]:
+def _fitted_items(items: list[Any], location: PartLocation) -> list[Any]:
     last = max((n for n, item in enumerate(items) if item_kind(item) != "reasoning"), default=-1)
     lost = {n for n, item in enumerate(items) if not _can_come_back(item, led_on=n < last)}
     for index in sorted(lost):
-        place.left_out("thinking", index)
+        location.left_out("thinking", index)
     return [_fitted(item, named=not lost) for n, item in enumerate(items) if n not in lost]
 
 
@@ -268,13 +268,13 @@ def _fitted(item: Any, *, named: bool) -> Any:
     return {name: value for name, value in item.items() if name not in left}
 
 
-def _translated(parts: Sequence[AnyPart], place: PartLocation) -> list[AnyPart]:
+def _translated(parts: Sequence[AnyPart], location: PartLocation) -> list[AnyPart]:
     said: list[AnyPart] = []
     for index, part in enumerate(parts):
-        if not isinstance(part, ALLOWED[place.role]):
-            place.left_out("part", index, subject=type(part).__name__)
+        if not isinstance(part, ALLOWED[location.role]):
+            location.left_out("part", index, subject=type(part).__name__)
             continue
-        translated = TRANSLATORS[type(part)](part, index, place)
+        translated = TRANSLATORS[type(part)](part, index, location)
         if translated is not None:
             said.append(translated)
     kept = [part for part in said if not isinstance(part, Text) or part.text]
@@ -284,43 +284,45 @@ def _translated(parts: Sequence[AnyPart], place: PartLocation) -> list[AnyPart]:
     return kept
 
 
-def _translate_text(part: Text, index: int, place: PartLocation) -> Text:
+def _translate_text(part: Text, index: int, location: PartLocation) -> Text:
     if part.cache is None and not part.extra:
         return part
-    known = frozenset({"annotations", "logprobs"}) if place.role == "assistant" else SHARED
-    return Text(text=part.text, extra=sendable_fields(part, index, place, known=known))
+    known = frozenset({"annotations", "logprobs"}) if location.role == "assistant" else SHARED
+    return Text(text=part.text, extra=sendable_fields(part, index, location, known=known))
 
 
-def _translate_refusal(part: Refusal, index: int, place: PartLocation) -> Refusal:
-    sendable_fields(part, index, place, known=SHARED)
+def _translate_refusal(part: Refusal, index: int, location: PartLocation) -> Refusal:
+    sendable_fields(part, index, location, known=SHARED)
     return Refusal(text=part.text)
 
 
-def _translate_image(part: Image, index: int, place: PartLocation) -> Image | None:
+def _translate_image(part: Image, index: int, location: PartLocation) -> Image | None:
     has_data = part.data is not None and part.media_type is not None
     if part.url is None and not has_data and "file_id" not in part.extra:
-        return place.left_out("image", index)
-    extra = sendable_fields(part, index, place, known=SHARED | {"file_id", "image_url"})
+        return location.left_out("image", index)
+    extra = sendable_fields(part, index, location, known=SHARED | {"file_id", "image_url"})
     return sendable_image(part, extra)
 
 
-def _translate_document(part: Document, index: int, place: PartLocation) -> AnyPart | None:
-    if not any((part.text, part.data, part.file_id and place.has_files, part.url)):
-        return place.left_out("document", index)
-    extra = sendable_fields(part, index, place, known=SHARED | {"detail"})
-    return sendable_document(part, index, place, extra)
+def _translate_document(part: Document, index: int, location: PartLocation) -> AnyPart | None:
+    if not any((part.text, part.data, part.file_id and location.has_files, part.url)):
+        return location.left_out("document", index)
+    extra = sendable_fields(part, index, location, known=SHARED | {"detail"})
+    return sendable_document(part, index, location, extra)
 
 
-def _translate_call(part: ToolCall, index: int, place: PartLocation) -> ToolCall:
-    extra = sendable_fields(part, index, place, known=frozenset({"namespace"}))
+def _translate_call(part: ToolCall, index: int, location: PartLocation) -> ToolCall:
+    extra = sendable_fields(part, index, location, known=frozenset({"namespace"}))
     return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}", extra=extra)
 
 
-def _translate_result(part: ToolResult, index: int, place: PartLocation) -> ToolResult:
+def _translate_result(part: ToolResult, index: int, location: PartLocation) -> ToolResult:
     if part.is_error:
-        place.left_out("error_flag", index)
-    sendable_fields(part, index, place, known=frozenset({"name"}))
-    inner = PartLocation("user", f"{place.path}[{index}].content", place.notes, place.has_files)
+        location.left_out("error_flag", index)
+    sendable_fields(part, index, location, known=frozenset({"name"}))
+    inner = PartLocation(
+        "user", f"{location.path}[{index}].content", location.notes, location.has_files
+    )
     content: Any = tuple(_translated(part.content, inner))
     return ToolResult(call_id=part.call_id, content=content)
 
@@ -328,16 +330,16 @@ def _translate_result(part: ToolResult, index: int, place: PartLocation) -> Tool
 Thought = Thinking | RedactedThinking
 
 
-def _translate_thinking(part: Thought, index: int, place: PartLocation) -> Thought | None:
+def _translate_thinking(part: Thought, index: int, location: PartLocation) -> Thought | None:
     sealed = part.data if isinstance(part, RedactedThinking) else part.signature
     if not sealed or not isinstance(part.extra.get("id"), str):
-        return place.left_out("thinking", index)
+        return location.left_out("thinking", index)
     extra = {name: value for name, value in part.extra.items() if name != "content"}
     return msgspec.structs.replace(part, cache=None, extra=extra)
 
 
-def _translate_unknown(part: Unknown, index: int, place: PartLocation) -> Unknown | None:
-    return part if part.dialect == DIALECT else place.left_out("block", index)
+def _translate_unknown(part: Unknown, index: int, location: PartLocation) -> Unknown | None:
+    return part if part.dialect == DIALECT else location.left_out("block", index)
 
 
 TRANSLATORS: dict[type, Callable[[Any, int, PartLocation], AnyPart | None]] = {
