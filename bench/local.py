@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from cllm.providers.local.fetch import Fetcher, fetch_known
+from cllm.providers.local.fetch import Fetcher, fetch_known_model
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths
 
 EARLY, LATE = 3, 30
@@ -131,7 +131,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path(".cache/cllm"))
     options = parser.parse_args()
     fetcher = Fetcher(paths=CachePaths(root=options.cache.resolve()), environ=dict(os.environ))
-    model = fetch_known(KNOWN_MODELS[DEFAULT_MODEL], fetcher).path
+    model = fetch_known_model(KNOWN_MODELS[DEFAULT_MODEL], fetcher).path
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder), model)
         costs = measure_turns(home, options.repeats)

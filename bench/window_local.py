@@ -16,7 +16,7 @@ from pathlib import Path
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, Usage
-from cllm.providers.local.fetch import Fetcher, fetch_known
+from cllm.providers.local.fetch import Fetcher, fetch_known_model
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
 from cllm.providers.local.provider import LocalProvider
 from cllm.window.ledger import ReportedCount, TokenLedger, count_messages, item_of
@@ -99,7 +99,7 @@ def main() -> int:
     default = Path(__file__).resolve().parents[1] / ".cache" / "cllm"
     paths = CachePaths(root=Path(os.environ.get("CLLM_TEST_CACHE", default)))
     known = KNOWN_MODELS[DEFAULT_MODEL]
-    file = fetch_known(known, Fetcher(paths=paths, environ=dict(os.environ))).path
+    file = fetch_known_model(known, Fetcher(paths=paths, environ=dict(os.environ))).path
     ways = {
         "in blocks": ByTokens(prices=prices_for("local", DEFAULT_MODEL)),
         "turn by turn": ByTokens(floor=BUDGET, block=1),

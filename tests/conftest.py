@@ -11,7 +11,7 @@ from tests.leftovers import clear_run
 from tests.scale import scaled
 
 from cllm.core.errors import DownloadError
-from cllm.providers.local.fetch import Fetcher, fetch_known
+from cllm.providers.local.fetch import Fetcher, fetch_known_model
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths
 
 # Random cases: enough to find what breaks often, in every run; many in `make torture`.
@@ -49,7 +49,7 @@ def local_model(model_cache: CachePaths) -> Path:
     """The file of the real model."""
     known = KNOWN_MODELS[DEFAULT_MODEL]
     try:
-        return fetch_known(known, Fetcher(paths=model_cache, environ=dict(os.environ))).path
+        return fetch_known_model(known, Fetcher(paths=model_cache, environ=dict(os.environ))).path
     except DownloadError as error:
         pytest.fail(
             f"This test needs the real model, which is not in {model_cache.models} and could not "

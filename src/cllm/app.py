@@ -14,8 +14,8 @@ from cllm.core.errors import CllmError, UsageError
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
-from cllm.provider_factory import ProviderFactory, model_cache
-from cllm.providers.registry import LOCAL, ROWS, is_model_file
+from cllm.provider_factory import ProviderFactory, find_model_cache
+from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, is_model_file
 from cllm.settings.load import Settings, is_same_store, user_folder, usual_stores
 from cllm.settings.trust import looks_secret
 from cllm.stores.registry import never_waits, open_store
@@ -70,16 +70,16 @@ def conversation_called(
 class App:
     """A store and the providers opened so far.
 
-    `asks_once`: the process takes one turn and ends.
+    `single_turn`: the process takes one turn and ends.
     """
 
     def __init__(
-        self, settings: Settings, *, report: "Report | None" = None, asks_once: bool = False
+        self, settings: Settings, *, report: "Report | None" = None, single_turn: bool = False
     ) -> None:
         self.settings = settings
         self.store: Store = open_store(settings.store, clock=now)
         self._opener = ProviderFactory(
-            settings, model=self.model, report=report, asks_once=asks_once
+            settings, model=self.model, report=report, single_turn=single_turn
         )
         self._providers: dict[tuple[str, str], Provider] = {}
         self._keyless: dict[str, AnthropicProvider] = {}
@@ -139,7 +139,7 @@ class App:
 
     def _context_window(self, provider: str, model: str) -> int | None:
         if provider == LOCAL:
-            return self._opener.local_context()
+            return self._opener.local_context_size()
         if self._opener.redirected(provider):
             return None
         return self.prices.context_window(provider, model)
@@ -148,7 +148,7 @@ class App:
         """What a window needs to know about a model."""
         from cllm.engine.prompt_history import ModelContext
 
-        found = self._opener.find(model)
+        found = self._opener.resolve(model)
         return ModelContext(
             model=model,
             provider=found.provider,
@@ -172,7 +172,7 @@ class App:
         chosen = self.settings.window
         if chosen.strategy == "turns":
             return ByTurns(max_turns=chosen.max_turns)
-        served = self._opener.find(model)
+        served = self._opener.resolve(model)
         prices = prices_for(served.provider, served.name)
         tokens = ByTokens(max_tokens=chosen.max_tokens, prices=prices)
         if chosen.strategy == "summarise":
@@ -185,7 +185,7 @@ class App:
 
         rows = self.settings.providers.items()
         given = {name: row.options["prices"] for name, row in rows if "prices" in row.options}
-        redirected = tuple(filter(self._opener.redirected, ROWS))
+        redirected = tuple(filter(self._opener.redirected, BUILTIN_PROVIDERS))
         return PriceBook(self.cache_paths.root / "prices", given=given, redirected=redirected)
 
     async def run_commands(
@@ -224,7 +224,7 @@ class App:
         """The route with the caller's key, if that is for the model's provider."""
         from cllm.engine.request import Route
 
-        served = self._opener.find(model)
+        served = self._opener.resolve(model)
         if served.provider != key.provider:
             return self.find_route(model)
         if served.provider not in self._keyless:
@@ -232,14 +232,14 @@ class App:
         provider = self._keyless[served.provider].with_key(key)
         return Route(provider=provider, model=served.name)
 
-    def takes_callers_key(self, model: str) -> bool:
-        return self._opener.takes_callers_key(self._opener.find(model).provider)
+    def accepts_caller_key(self, model: str) -> bool:
+        return self._opener.accepts_caller_key(self._opener.resolve(model).provider)
 
     def key_for(self, model: str, key: CallersKey) -> CallersKey | None:
         """The caller's key for the model's provider; None if that takes none."""
-        if not self.takes_callers_key(model):
+        if not self.accepts_caller_key(model):
             return None
-        return replace(key, provider=self._opener.find(model).provider)
+        return replace(key, provider=self._opener.resolve(model).provider)
 
     def catalogue(self, provider: str) -> "Catalogue":
         """A provider's models; those on disk too for the local one."""
@@ -255,7 +255,7 @@ class App:
         from cllm.engine.request import Route
 
         self._refuse_model_of_others(model)
-        served = self._opener.find(model)
+        served = self._opener.resolve(model)
         key = (served.provider, served.name if served.provider == LOCAL else "")
         if key not in self._providers:
             self._providers[key] = self._opener.open(served)
@@ -285,7 +285,7 @@ class App:
 
     @property
     def cache_paths(self) -> "CachePaths":
-        return model_cache(self.settings.place)
+        return find_model_cache(self.settings.place)
 
     async def close(self) -> None:
         for provider in (*self._providers.values(), *self._keyless.values()):

@@ -13,16 +13,20 @@ from cllm.core.extras import needs_extra
 from cllm.core.ports import Provider
 from cllm.core.secret import Secret
 from cllm.providers.registry import (
+    BUILTIN_PROVIDERS,
     LOCAL,
     OPENAI,
-    ROWS,
     Catalogue,
     ResolvedModel,
-    find_server,
-    own_name,
-    reasoning_rule,
+    find_reasoning_rule,
+    map_model_name,
+    resolve_model,
 )
-from cllm.providers.third_party import ProviderAccess, is_offered, open_offered
+from cllm.providers.third_party import (
+    ProviderAccess,
+    is_third_party_provider,
+    open_third_party_provider,
+)
 from cllm.settings.cllmfile import VARIABLE
 from cllm.settings.load import Environment, ProviderSettings, Settings
 from cllm.settings.trust import looks_secret
@@ -35,12 +39,12 @@ if TYPE_CHECKING:
     from cllm.providers.local.models import CachePaths, Report
 
 # The class for each protocol that needs an address and a key.
-SPEAKERS = {
+PROTOCOL_CLASSES = {
     "anthropic": "cllm.providers.anthropic:AnthropicProvider",
     "openai": "cllm.providers.openai:OpenAIProvider",
 }
 # The further options of a protocol: type, and description for error messages.
-SPEAKER_OPTIONS: dict[str, dict[str, tuple[Any, str]]] = {
+PROTOCOL_OPTIONS: dict[str, dict[str, tuple[Any, str]]] = {
     "anthropic": {"betas": (list[str], "a list of names")},
     "openai": {
         "api": (Literal["chat", "responses"], "`chat` or `responses`"),
@@ -51,13 +55,13 @@ SPEAKER_OPTIONS: dict[str, dict[str, tuple[Any, str]]] = {
         ),
     },
 }
-KINDS = (*SPEAKERS, "bedrock", "litellm")
-OWN_OPTIONS = ("prices",)
+KINDS = (*PROTOCOL_CLASSES, "bedrock", "litellm")
+COMMON_OPTIONS = ("prices",)
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
-SHORTEST_SECRET = 8
+MIN_SECRET_LENGTH = 8
 
 
-def model_cache(place: Environment) -> "CachePaths":
+def find_model_cache(place: Environment) -> "CachePaths":
     from cllm.providers.local.models import cache_paths
 
     return cache_paths(place.environment, home=place.home)
@@ -72,41 +76,43 @@ class ProviderEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 class ProviderFactory:
     """Resolves a model to its provider and opens that provider.
 
-    Settings at the top level apply to the provider of `model`. `asks_once`: the process takes one
+    Settings at the top level apply to the provider of `model`. `single_turn`: the process takes one
     turn and ends.
     """
 
     def __init__(
-        self, settings: Settings, *, model: str, report: "Report | None", asks_once: bool
+        self, settings: Settings, *, model: str, report: "Report | None", single_turn: bool
     ) -> None:
         self._settings = settings
         self._model = model
         self._report = report
-        self._asks_once = asks_once
+        self._single_turn = single_turn
 
-    def find(self, model: str) -> ResolvedModel:
+    def resolve(self, model: str) -> ResolvedModel:
         """The model's provider, and its name there."""
         configured = {name: row.models for name, row in self._settings.providers.items()}
-        served = find_server(model, configured=configured)
-        own = own_name(served.name, self._catalogue(served.provider))
+        served = resolve_model(model, configured=configured)
+        own = map_model_name(served.name, self._catalogue(served.provider))
         return served if own == served.name else ResolvedModel(provider=served.provider, name=own)
 
     def catalogue(self, name: str) -> Catalogue:
-        return msgspec.structs.replace(self._catalogue(name), elsewhere=self.redirected(name))
+        return msgspec.structs.replace(
+            self._catalogue(name), has_custom_address=self.redirected(name)
+        )
 
     def _catalogue(self, name: str) -> Catalogue:
-        given, row = self._settings.providers.get(name), ROWS.get(name)
+        given, row = self._settings.providers.get(name), BUILTIN_PROVIDERS.get(name)
         kind = LOCAL if name == LOCAL else "openai" if row is None else row.kind
         if given is None:
             return Catalogue(provider=name, kind=kind)
         kind = str(given.kind or kind)
         return Catalogue(provider=name, kind=kind, models=given.models, names=given.names)
 
-    def takes_callers_key(self, name: str) -> bool:
+    def accepts_caller_key(self, name: str) -> bool:
         """Only Anthropic's protocol takes a caller's own key."""
         return self._catalogue(name).kind == "anthropic"
 
-    def local_context(self) -> int:
+    def local_context_size(self) -> int:
         """In tokens."""
         from cllm.providers.local.process import DEFAULT_CONTEXT
 
@@ -116,7 +122,7 @@ class ProviderFactory:
     def redirected(self, name: str) -> bool:
         """Whether the address is not the built-in one; prices are then unknown."""
         base = self._provider_settings(name).api_base
-        row = ROWS.get(name)
+        row = BUILTIN_PROVIDERS.get(name)
         return base is not None and (row is None or base.rstrip("/") != row.base_url.rstrip("/"))
 
     def access(self, name: str) -> ProviderEndpoint:
@@ -124,7 +130,7 @@ class ProviderFactory:
         given = self._provider_settings(name)
         kind = LOCAL if name == LOCAL else _kind(name, given)
         address = given.api_base
-        if kind in SPEAKERS:
+        if kind in PROTOCOL_CLASSES:
             address = _base_url(name, given)
         elif kind == "bedrock":
             address = self._account(given).base_url
@@ -159,13 +165,15 @@ class ProviderFactory:
                 headers=_reveal_headers(given),
                 timeouts=_timeouts(given),
             )
-        if kind in SPEAKERS:
+        if kind in PROTOCOL_CLASSES:
             key = self._key(name, given, built_in=True)
             provider: Provider = self._open_speaker(kind, name, given, api_key=key)
             return provider
         key = self._key(name, given, built_in=False)
         base = None if given.api_base is None else _base_url(name, given)
-        options = {option: it for option, it in given.options.items() if option not in OWN_OPTIONS}
+        options = {
+            option: it for option, it in given.options.items() if option not in COMMON_OPTIONS
+        }
         environment = self._settings.place.environment
         if kind == "litellm":
             from cllm.providers.litellm import LitellmProvider
@@ -180,7 +188,7 @@ class ProviderFactory:
                 secrets=[
                     value
                     for variable, value in environment.items()
-                    if looks_secret(variable) and len(value) >= SHORTEST_SECRET
+                    if looks_secret(variable) and len(value) >= MIN_SECRET_LENGTH
                 ],
             )
         access = ProviderAccess(
@@ -192,7 +200,7 @@ class ProviderFactory:
             options=options,
             environment=environment,
         )
-        return open_offered(kind, name=name, access=access)
+        return open_third_party_provider(kind, name=name, access=access)
 
     def _open_speaker(
         self, kind: str, name: str, given: ProviderSettings, *, api_key: str | None
@@ -202,9 +210,9 @@ class ProviderFactory:
         if kind == OPENAI:
             chosen = options.pop("reasoning_field", None)
             options["reasoning"] = (
-                reasoning_rule(name, base_url) if chosen is None else NAMED_RULES[chosen]
+                find_reasoning_rule(name, base_url) if chosen is None else NAMED_RULES[chosen]
             )
-        module, _, speaker = SPEAKERS[kind].partition(":")
+        module, _, speaker = PROTOCOL_CLASSES[kind].partition(":")
         return getattr(import_module(module), speaker)(
             name=name,
             base_url=base_url,
@@ -216,19 +224,19 @@ class ProviderFactory:
         )
 
     def _open_local(self, model: str, given: ProviderSettings) -> Provider:
-        from cllm.providers.local.models import resolve, say_nothing
+        from cllm.providers.local.models import ignore_event, resolve_model_file
         from cllm.providers.local.provider import LocalProvider
 
         place = self._settings.place
-        paths = model_cache(place)
+        paths = find_model_cache(place)
         return LocalProvider(
-            model=resolve(model, paths, cwd=place.directory, home=place.home),
+            model=resolve_model_file(model, paths, cwd=place.directory, home=place.home),
             paths=paths,
             environ=place.environment,
-            report=self._report or say_nothing,
+            report=self._report or ignore_event,
             make_http=self._open_http,
             threads=_whole_number(given.options, "threads"),
-            context=self.local_context(),
+            context=self.local_context_size(),
         )
 
     def _account(self, given: ProviderSettings) -> "AwsAccount":
@@ -248,7 +256,7 @@ class ProviderFactory:
         )
 
     def _open_http(self) -> "HttpTransport":
-        if self._asks_once:
+        if self._single_turn:
             from cllm.providers.http.stdlib_transport import StdlibTransport
 
             return StdlibTransport()
@@ -266,13 +274,13 @@ class ProviderFactory:
 
     def _serves(self, name: str, model: str) -> bool:
         try:
-            return self.find(model).provider == name
+            return self.resolve(model).provider == name
         except ModelNotFoundError:
             return False
 
     def _key(self, name: str, given: ProviderSettings, *, built_in: bool) -> str | None:
         """The key. A `built_in` provider has a variable for it, and may need it."""
-        row = ROWS.get(name) if built_in else None
+        row = BUILTIN_PROVIDERS.get(name) if built_in else None
         variable = None if row is None else row.key
         environment = self._settings.place.environment
         key = given.api_key.reveal() if given.api_key else environment.get(variable or "", "")
@@ -301,11 +309,11 @@ def _merge(upper: ProviderSettings, lower: ProviderSettings) -> ProviderSettings
 def _kind(name: str, given: ProviderSettings) -> str:
     """A built-in kind, or the name under which another package offers the provider."""
     if given.kind is None:
-        if name in ROWS:
-            return ROWS[name].kind
-        return name if given.api_base is None and is_offered(name) else "openai"
+        if name in BUILTIN_PROVIDERS:
+            return BUILTIN_PROVIDERS[name].kind
+        return name if given.api_base is None and is_third_party_provider(name) else "openai"
     kind = str(given.kind)
-    if kind in KINDS or (kind not in {LOCAL, *ROWS} and is_offered(kind)):
+    if kind in KINDS or (kind not in {LOCAL, *BUILTIN_PROVIDERS} and is_third_party_provider(kind)):
         return kind
     raise SettingsError(
         f"`type` of providers.{name} must be one of {', '.join(KINDS)}, or the name of a "
@@ -314,7 +322,9 @@ def _kind(name: str, given: ProviderSettings) -> str:
 
 
 def _base_url(name: str, given: ProviderSettings) -> str:
-    url = given.api_base or (ROWS[name].base_url if name in ROWS else None)
+    url = given.api_base or (
+        BUILTIN_PROVIDERS[name].base_url if name in BUILTIN_PROVIDERS else None
+    )
     if url is None:
         raise SettingsError(f"providers.{name} needs an `api_base`.")
     if not url.startswith(("http://", "https://")):
@@ -324,7 +334,7 @@ def _base_url(name: str, given: ProviderSettings) -> str:
 
 def _speaker_options(kind: str, name: str, given: ProviderSettings) -> dict[str, Any]:
     chosen = {}
-    for option, (form, described) in SPEAKER_OPTIONS[kind].items():
+    for option, (form, described) in PROTOCOL_OPTIONS[kind].items():
         if given.options.get(option) is None:
             continue
         try:

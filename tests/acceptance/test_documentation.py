@@ -9,7 +9,7 @@ import click
 import pytest
 
 from cllm.cli.main import ALIASES, COMMANDS, root
-from cllm.providers.registry import ROWS
+from cllm.providers.registry import BUILTIN_PROVIDERS
 from cllm.settings import sections
 from cllm.settings.layers import ENVIRONMENT_KEYS
 from cllm.settings.trust import DANGEROUS_KEYS
@@ -89,12 +89,12 @@ def test_every_key_has_its_line_in_the_reference(name):
     assert re.search(rf"`{name}[`,{{]", CLI_REFERENCE)
 
 
-@pytest.mark.parametrize("name", sorted(ROWS))
+@pytest.mark.parametrize("name", sorted(BUILTIN_PROVIDERS))
 def test_every_provider_has_its_row_in_the_reference(name):
     row = next(line for line in CLI_REFERENCE.splitlines() if line.startswith(f"| `{name}`"))
-    host = ROWS[name].base_url.partition("//")[2].split("/")[0]
+    host = BUILTIN_PROVIDERS[name].base_url.partition("//")[2].split("/")[0]
     assert host in row
-    assert (ROWS[name].key or "") in row
+    assert (BUILTIN_PROVIDERS[name].key or "") in row
 
 
 @pytest.mark.parametrize("command", list(all_commands()), ids=lambda command: command.name)

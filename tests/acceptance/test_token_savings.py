@@ -62,9 +62,9 @@ def tokenizer(local_model: Path, tmp_path: Path) -> Iterator[Tokenizer]:
         name="smollm2", model=local_model, slots=tmp_path, template=CHATML_TEMPLATE
     )
     child = launch(settings, dict(os.environ))
-    asyncio.run(child.ready())
+    asyncio.run(child.wait_until_ready())
     yield Tokenizer(child)
-    child.end()
+    child.stop()
 
 
 def block(output: str) -> str:

@@ -323,7 +323,7 @@ async def test_a_request_with_anything_in_any_place_is_one_or_refused(
     good = 0
     for odd in oddities(given | {"model": MODELS[kind]}):
         try:
-            provider._encoded(codec.decode_request(json.dumps(odd).encode()))
+            provider._build_request(codec.decode_request(json.dumps(odd).encode()))
         except (MalformedError, InvalidRequestError, ModelNotFoundError):
             continue
         good += 1

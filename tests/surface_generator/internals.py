@@ -91,9 +91,12 @@ def settings_records() -> Mapping[str, tuple[str, ...]]:
 
 def provider_rows() -> Mapping[str, Mapping[str, Any]]:
     """The built-in providers: address, variable of the key, protocol."""
-    from cllm.providers.registry import ROWS  # noqa: PLC0415
+    from cllm.providers.registry import BUILTIN_PROVIDERS  # noqa: PLC0415
 
-    return {name: msgspec.to_builtins(row, order="deterministic") for name, row in ROWS.items()}
+    return {
+        name: msgspec.to_builtins(row, order="deterministic")
+        for name, row in BUILTIN_PROVIDERS.items()
+    }
 
 
 def provider_prefixes() -> Mapping[str, str]:

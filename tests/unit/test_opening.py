@@ -24,8 +24,8 @@ def open_model(tmp_path: Path):
         (tmp_path / ".cllm/Cllmfile.yml").write_text(text, encoding="utf-8")
         place = Environment(home=tmp_path, directory=tmp_path / "work", environment=environment)
         settings = load_settings(place, CommandLine())
-        opener = ProviderFactory(settings, model=model, report=None, asks_once=True)
-        return opener.open(opener.find(model))
+        opener = ProviderFactory(settings, model=model, report=None, single_turn=True)
+        return opener.open(opener.resolve(model))
 
     return open_model
 

@@ -23,7 +23,7 @@ from cllm.prices.book import (
     Tier,
     table_entry,
 )
-from cllm.providers.registry import LITELLM, ROWS
+from cllm.providers.registry import BUILTIN_PROVIDERS, LITELLM
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
@@ -245,7 +245,7 @@ class TestTimes:
 
 class TestNames:
     def test_every_provider_has_a_table_or_is_known_to_have_none(self):
-        assert set(ROWS) == {*PROVIDERS, LITELLM, *ON_THIS_MACHINE, *WITHOUT_A_TABLE}
+        assert set(BUILTIN_PROVIDERS) == {*PROVIDERS, LITELLM, *ON_THIS_MACHINE, *WITHOUT_A_TABLE}
 
     @pytest.mark.parametrize("provider", ["local", "my-own", "", *sorted(ON_THIS_MACHINE)])
     def test_models_of_this_machine_and_of_strangers_are_in_no_table(self, provider):

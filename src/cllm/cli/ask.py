@@ -219,7 +219,7 @@ def _manage(options: dict[str, Any], line: CommandLine) -> None:
 def _list_models(line: CommandLine) -> None:
     from cllm.cli.trust import open_app
     from cllm.providers.local.models import list_models
-    from cllm.providers.registry import LOCAL, ROWS
+    from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 
     app = open_app(line)
     for model in list_models(app.cache_paths):
@@ -228,7 +228,7 @@ def _list_models(line: CommandLine) -> None:
     for name, row in sorted(app.settings.providers.items()):
         for listed in row.models:
             output.print_line(f"{name}/{listed}")
-    for name in sorted(ROWS):
+    for name in sorted(BUILTIN_PROVIDERS):
         output.print_line(f"{name}/...")
 
 

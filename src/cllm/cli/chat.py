@@ -32,7 +32,7 @@ from cllm.terminal import one_line
 if TYPE_CHECKING:
     from cllm.app import App
     from cllm.engine.tool_rounds import ToolBox
-    from cllm.providers.local.models import Event
+    from cllm.providers.local.models import DownloadEvent
     from cllm.repl.chat import Chat, ChatOptions, Hold
     from cllm.repl.loop import InputReader
     from cllm.repl.screen import Screen
@@ -182,7 +182,7 @@ def _chat(
 
     progress = Progress()
 
-    def report(event: "Event") -> None:
+    def report(event: "DownloadEvent") -> None:
         screen.make_way()
         progress(event)
 

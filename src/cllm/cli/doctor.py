@@ -60,7 +60,7 @@ def _findings(*, fix: bool) -> Iterator[Finding]:
         return
     try:
         model = settings.model or DEFAULT_MODEL
-        opener = ProviderFactory(settings, model=model, report=None, asks_once=True)
+        opener = ProviderFactory(settings, model=model, report=None, single_turn=True)
         yield from check_provider(settings, opener, model)
         yield from check_store(settings.store, fix=fix, now=now())
         app = App(settings)

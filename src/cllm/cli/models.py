@@ -11,7 +11,7 @@ from cllm.providers.local.models import (
     KnownModel,
     cache_paths,
     list_models,
-    remove,
+    remove_model,
 )
 
 MEGABYTE = 1_000_000
@@ -62,7 +62,7 @@ def pull(model: str, sha256: str | None) -> None:
     target = fetch.parse_target(model, place.environment)
     fetcher = fetch.Fetcher(paths=_paths(), environ=place.environment, report=Progress())
     if isinstance(target, KnownModel):
-        fetched = fetch.fetch_known(target, fetcher, sha256=sha256 or target.sha256)
+        fetched = fetch.fetch_known_model(target, fetcher, sha256=sha256 or target.sha256)
     else:
         fetched = fetch.fetch_remote(target, fetcher, sha256=sha256)
     output.note(f'Use it with: cllm -m local/{fetched.name} "Hello"')
@@ -78,7 +78,7 @@ def list_command() -> None:
 @command.command(name="remove", help=REMOVE_HELP)
 @click.argument("name")
 def remove_command(name: str) -> None:
-    output.print_line(f"Removed {remove(name.removeprefix('local/'), _paths())}")
+    output.print_line(f"Removed {remove_model(name.removeprefix('local/'), _paths())}")
 
 
 def _paths() -> CachePaths:

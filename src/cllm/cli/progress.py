@@ -11,10 +11,10 @@ from typing import TypeVar, assert_never
 from cllm.cli import output
 from cllm.providers.local.models import (
     DownloadAdvanced,
+    DownloadEvent,
     DownloadFinished,
     DownloadMessage,
     DownloadStarted,
-    Event,
 )
 from cllm.terminal import draw_line
 
@@ -34,7 +34,7 @@ class Progress:
         self._began_with = 0
         self._drawn_at = 0.0
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: DownloadEvent) -> None:
         match event:
             case DownloadStarted():
                 self._start(event)
@@ -42,7 +42,7 @@ class Progress:
                 self._advance(event.done)
             case DownloadFinished():
                 self._clear()
-                output.note(f"Fetched {event.what}.")
+                output.note(f"Fetched {event.name}.")
             case DownloadMessage():
                 self._clear()
                 output.note(event.text)
@@ -55,7 +55,7 @@ class Progress:
         self._began_with = event.done
         size = "" if event.total is None else f", {_megabytes(event.total)}"
         resumed = f", going on at {_megabytes(event.done)}" if event.done else ""
-        output.note(f"Fetching {event.what}{size}{resumed}, once for this machine.")
+        output.note(f"Fetching {event.name}{size}{resumed}, once for this machine.")
 
     def _advance(self, done: int) -> None:
         moment = self._clock()
@@ -85,7 +85,7 @@ def _megabytes(size: int) -> str:
 
 
 def counted(
-    items: Iterable[T], what: str, *, total: int, clock: Callable[[], float] = time.monotonic
+    items: Iterable[T], name: str, *, total: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[T]:
     """Yield the items, with a line on standard error after QUIET_SECONDS."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
@@ -96,7 +96,7 @@ def counted(
     try:
         for number, item in enumerate(items):
             if clock() >= next_at:
-                _draw(f"{what}: {number} of {total}")
+                _draw(f"{name}: {number} of {total}")
                 next_at, drawn = clock() + BETWEEN_DRAWINGS, True
             yield item
     finally:

@@ -7,7 +7,7 @@ from cllm.cli.inputs import here
 from cllm.cli.trust import trusted_settings
 from cllm.core.errors import UsageError
 from cllm.engine.request import TurnRequest
-from cllm.provider_factory import model_cache
+from cllm.provider_factory import find_model_cache
 from cllm.schemas.check import SchemaChecker, SchemaOutline, response_format
 from cllm.schemas.load import SchemaCache, SchemaReader
 from cllm.schemas.source import SchemaSource, schema_rules
@@ -52,7 +52,7 @@ def clear_schema_cache() -> None:
 
 
 def _cache(place: Environment) -> SchemaCache:
-    return SchemaCache(model_cache(place).root / FOLDER)
+    return SchemaCache(find_model_cache(place).root / FOLDER)
 
 
 def _asks_for(about: SchemaOutline) -> str:

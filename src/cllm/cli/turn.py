@@ -84,7 +84,7 @@ def ask(place: Environment, line: CommandLine, options: AskOptions) -> None:
         from cllm.cli.turn_log import start_logging
 
         log = start_logging(settings)()
-    app = App(settings, report=Progress(), asks_once=True)
+    app = App(settings, report=Progress(), single_turn=True)
     request = _request(app, options)
     with contextlib.ExitStack() as stack:
         if settings.schema is not None:

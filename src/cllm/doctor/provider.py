@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 from cllm import __version__
 from cllm.core.errors import CllmError, ProviderError
 from cllm.doctor import Finding, ok, problem
-from cllm.provider_factory import ProviderFactory, model_cache
-from cllm.providers.http.transport import proxy_for, shown
-from cllm.providers.local.models import resolve
-from cllm.providers.registry import LOCAL, ROWS, ResolvedModel
+from cllm.provider_factory import ProviderFactory, find_model_cache
+from cllm.providers.http.transport import find_proxy, format_origin
+from cllm.providers.local.models import resolve_model_file
+from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, ResolvedModel
 from cllm.settings.load import Settings
 
 MODEL, KEY, REACH = "model", "key", "provider"
@@ -39,7 +39,7 @@ EXTRAS = {
 
 def check_provider(settings: Settings, opener: ProviderFactory, model: str) -> Iterator[Finding]:
     try:
-        served = opener.find(model)
+        served = opener.resolve(model)
         access = opener.access(served.provider)
     except CllmError as error:
         yield problem(MODEL, str(error))
@@ -65,10 +65,12 @@ def _local(settings: Settings, served: ResolvedModel) -> Finding:
         return problem(REACH, f"local models need what is not installed; {advice}")
     place = settings.place
     try:
-        file = resolve(served.name, model_cache(place), cwd=place.directory, home=place.home)
+        file = resolve_model_file(
+            served.name, find_model_cache(place), cwd=place.directory, home=place.home
+        )
     except CllmError as error:
         return problem(REACH, str(error))
-    if file.is_whole:
+    if file.is_complete:
         return ok(REACH, f"the model file {file.path} is there.")
     if file.known is None:
         return problem(REACH, f"there is no model file {file.path}; check the path.")
@@ -82,7 +84,11 @@ def _key(opener: ProviderFactory, name: str) -> Finding:
             return ok(KEY, f"a key for '{name}' is set.")
     except CllmError as error:
         return problem(KEY, str(error))
-    needs = "is given none" if name not in ROWS or ROWS[name].key else "needs none"
+    needs = (
+        "is given none"
+        if name not in BUILTIN_PROVIDERS or BUILTIN_PROVIDERS[name].key
+        else "needs none"
+    )
     return ok(KEY, f"'{name}' {needs}.")
 
 
@@ -103,7 +109,7 @@ def _bedrock(opener: ProviderFactory, served: ResolvedModel) -> Finding:
 
 def _reach(name: str, address: str) -> Finding:
     try:
-        proxy = proxy_for(address)
+        proxy = find_proxy(address)
         if proxy is None:
             target = urlsplit(address)
         else:
@@ -117,10 +123,10 @@ def _reach(name: str, address: str) -> Finding:
     failure = _connect(host, port, secure=secure)
     by = "" if proxy is None else f" by the proxy {host}"
     if failure is None:
-        return ok(REACH, f"'{name}' can be reached at {shown(address)}{by}.")
+        return ok(REACH, f"'{name}' can be reached at {format_origin(address)}{by}.")
     advice = "check the network, the proxy and `api_base`"
     return problem(
-        REACH, f"'{name}' cannot be reached at {shown(address)}{by} ({failure}); {advice}."
+        REACH, f"'{name}' cannot be reached at {format_origin(address)}{by} ({failure}); {advice}."
     )
 
 

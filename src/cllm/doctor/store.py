@@ -212,7 +212,7 @@ class HistoryCheck:
     def _find_rules(self, model: str) -> Rules | str:
         """The rules of a model, or the error that hides them."""
         try:
-            served = self._opener.find(model)
+            served = self._opener.resolve(model)
             access = self._opener.access(served.provider)
             dialect = DIALECTS.get(access.kind, "openai")
             if access.profile is not None:

@@ -169,13 +169,13 @@ def table_entry(provider: str, model: str) -> TableEntry | None:
 
 def _bedrock_name(model: str) -> str | None:
     """A short name without a region is the regional model, as when it is sent."""
-    from cllm.wire.bedrock.models import UnknownModelError, bedrock_id  # noqa: PLC0415
+    from cllm.wire.bedrock.models import UnknownModelError, resolve_model_id  # noqa: PLC0415
 
     if model.startswith("arn:"):
         resource, _, name = model.split(":", _ARN_FIELDS)[-1].partition("/")
         return name if resource in _NAMED_BY_ARN else None
     try:
-        return bedrock_id(model)
+        return resolve_model_id(model)
     except UnknownModelError:
         return None
 

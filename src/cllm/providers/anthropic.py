@@ -21,14 +21,14 @@ from cllm.providers.http.provider import (
 )
 from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
-from cllm.wire.anthropic.models import allowed_betas, read_betas
-from cllm.wire.anthropic.options import default_max_tokens, limit_notices
+from cllm.wire.anthropic.models import filter_betas, parse_betas
+from cllm.wire.anthropic.options import build_limit_notices, default_max_tokens
 from cllm.wire.anthropic.passthrough import PassthroughReader
 from cllm.wire.anthropic.request import (
-    NOT_COUNTED,
+    UNCOUNTED_FIELDS,
     EncodedMessagesRequest,
     encode_count,
-    goes_on_elsewhere,
+    is_thread_continuation,
 )
 from cllm.wire.convert import encode_anthropic
 from cllm.wire.errors import ErrorDetails
@@ -58,7 +58,7 @@ class AnthropicProvider(HttpProvider):
         super().__init__(name=name, secrets=(api_key,), headers=headers, timeouts=timeouts)
         self._http = http
         named = [self._headers.pop(key) for key in (*self._headers,) if key.lower() == BETA_HEADER]
-        self._betas = (*betas, *(read_betas(",".join(named)) if named else ()))
+        self._betas = (*betas, *(parse_betas(",".join(named)) if named else ()))
         self._url = f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages"
         self._key = api_key
         self._is_token = False
@@ -76,7 +76,7 @@ class AnthropicProvider(HttpProvider):
     def _encode(self, prompt: Prompt) -> ProviderRequest:
         limit = default_max_tokens(prompt.model)
         mend: Mend = repair_for("anthropic", prompt.model, provider=self.name)
-        if goes_on_elsewhere(prompt.parameters):
+        if is_thread_continuation(prompt.parameters):
             mend = no_repair
         encoded = encode_anthropic(
             prompt,
@@ -87,11 +87,11 @@ class AnthropicProvider(HttpProvider):
         if isinstance(encoded, EncodedMessagesRequest):
             flags = encoded.betas
         else:
-            flags = read_betas(prompt.parameters.get("betas"))
+            flags = parse_betas(prompt.parameters.get("betas"))
         betas, dropped = (
-            allowed_betas(flags, always=self._betas) if flags or self._betas else ((), ())
+            filter_betas(flags, always=self._betas) if flags or self._betas else ((), ())
         )
-        added = limit_notices(prompt.parameters, prompt.dialect, limit=limit)
+        added = build_limit_notices(prompt.parameters, prompt.dialect, limit=limit)
         return ProviderRequest(
             url=self._url,
             body=encoded.body,
@@ -103,12 +103,12 @@ class AnthropicProvider(HttpProvider):
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
         """None at an address without a count."""
-        request = self._encoded(msgspec.structs.replace(prompt, stream=False))
+        request = self._build_request(msgspec.structs.replace(prompt, stream=False))
         counted = msgspec.structs.replace(
             request,
             url=f"{self._url}/count_tokens",
             body=encode_count(request.body, prompt),
-            notices=tuple(n for n in request.notices if n.path not in NOT_COUNTED),
+            notices=tuple(n for n in request.notices if n.path not in UNCOUNTED_FIELDS),
         )
         try:
             body = await self._fetch(counted)
@@ -116,7 +116,7 @@ class AnthropicProvider(HttpProvider):
             if error.status in NO_COUNT and error.code != "not_found_error":
                 return None
             raise
-        tokens = self._counted(body, "input_tokens")
+        tokens = self._parse_token_count(body, "input_tokens")
         return TokenCount(tokens=tokens, notices=counted.notices, raw=body)
 
     async def _request_headers(self, request: ProviderRequest) -> dict[str, str]:

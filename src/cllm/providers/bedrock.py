@@ -28,11 +28,11 @@ from cllm.providers.http.provider import (
     ProviderRequest,
     StreamReader,
     check_key,
-    one_line,
+    clean_message,
 )
 from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
-from cllm.wire.bedrock.models import UnknownModelError, base_id, bedrock_id
+from cllm.wire.bedrock.models import UnknownModelError, resolve_model_id, strip_geography
 from cllm.wire.bedrock.request import encode_count
 from cllm.wire.convert import encode_bedrock
 from cllm.wire.errors import ErrorDetails, MalformedError, ReportedError
@@ -81,7 +81,7 @@ class BedrockProvider(HttpProvider):
 
     def _encode(self, prompt: Prompt) -> ProviderRequest:
         try:
-            model = bedrock_id(prompt.model, region=self._account.region)
+            model = resolve_model_id(prompt.model, region=self._account.region)
         except UnknownModelError as error:
             raise ModelNotFoundError(f"{error}", model=prompt.model) from error
         mend = repair_for("bedrock", model, provider=self.name)
@@ -96,8 +96,8 @@ class BedrockProvider(HttpProvider):
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
         """Count by the model itself: Bedrock does not count for inference profiles."""
-        request = self._encoded(msgspec.structs.replace(prompt, stream=False))
-        model = base_id(bedrock_id(prompt.model, region=self._account.region))
+        request = self._build_request(msgspec.structs.replace(prompt, stream=False))
+        model = strip_geography(resolve_model_id(prompt.model, region=self._account.region))
         counted = msgspec.structs.replace(
             request,
             url=f"{self._account.base_url}/model/{quote(model, safe='')}/count-tokens",
@@ -107,7 +107,7 @@ class BedrockProvider(HttpProvider):
             body = await self._fetch(counted)
         except (InvalidRequestError, PermissionDeniedError):
             return None
-        tokens = self._counted(body, "inputTokens")
+        tokens = self._parse_token_count(body, "inputTokens")
         return TokenCount(tokens=tokens, notices=request.notices)
 
     async def _request_headers(self, request: ProviderRequest) -> dict[str, str]:
@@ -140,7 +140,7 @@ class BedrockProvider(HttpProvider):
         return found
 
     def _no_credentials(self, reason: str) -> AuthenticationError:
-        text = one_line(reason).rstrip(".")
+        text = clean_message(reason).rstrip(".")
         return AuthenticationError(
             f"There are no AWS credentials for Bedrock ({text}); run `aws configure`, or set "
             f"{BEARER_VARIABLE}.",

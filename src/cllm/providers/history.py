@@ -25,7 +25,7 @@ from cllm.history.cache_control import CacheBlock, minimum_for, place_marks
 from cllm.history.repair import repair
 from cllm.history.rules import OPENAI, PROFILES, ProblemCode, Profile, profile_for
 from cllm.window.tokens import TOKENS_PER_IMAGE, weigh_text
-from cllm.wire.bedrock.models import features
+from cllm.wire.bedrock.models import find_features
 from cllm.wire.convert import ConvertedPrompt, Mark, no_cache_control
 from cllm.wire.messages import OutgoingMessage, RepairedHistory, left_out_fields, rewritten
 
@@ -103,7 +103,7 @@ def cache_control_for(dialect: Dialect, model: str, continuity: Continuity | Non
     if continuity is None:
         return no_cache_control
     if dialect == "bedrock":
-        known = features(model)
+        known = find_features(model)
         # Nothing is known about a model that an ARN hides.
         if not known.cache or known.thinking == "as_said":
             return no_cache_control

@@ -22,8 +22,14 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent
 from cllm.providers.history import repair_for
 from cllm.providers.http.provider import RemoteProvider, check_key
-from cllm.providers.http.transport import Timeouts, broken_off, hung_up, silent, unreachable
-from cllm.providers.registry import LITELLM, ROWS
+from cllm.providers.http.transport import (
+    Timeouts,
+    connection_closed_error,
+    stream_broken_error,
+    timeout_error,
+    unreachable_error,
+)
+from cllm.providers.registry import BUILTIN_PROVIDERS, LITELLM
 from cllm.wire import litellm
 from cllm.wire.errors import ErrorDetails, MalformedError, ReportedError
 from cllm.wire.openai import response_decoder as openai_decoder
@@ -107,7 +113,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         library = await self._loaded()
-        request = self._encoded(prompt)
+        request = self._build_request(prompt)
         for notice in request.notices:
             yield Noticed(notice=notice)
         check_key(self._api_key, provider=self.name)
@@ -130,12 +136,12 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
                     limit = self._timeouts.idle
             finished = decoder.finish()
             if finished is None or not _has_finish_reason(answer):
-                raise self._ended_early(is_page=_is_page(answer))
+                raise self._early_end_error(is_page=_is_page(answer))
             yield finished
         except ReportedError as error:
-            raise self._broken_off(error.details) from error
+            raise self._stream_error(error.details) from error
         except MalformedError as error:
-            raise self._bad_reply(str(error)) from error
+            raise self._bad_reply_error(str(error)) from error
 
     async def _loaded(self) -> LitellmModule:
         if self._library is None:
@@ -149,7 +155,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             prompt,
             mend=mend,
             takes_texts_as_they_are=mend.takes_texts_as_they_are,
-            reasoning=ROWS[service if service in UNTRANSLATED else LITELLM].reasoning,
+            reasoning=BUILTIN_PROVIDERS[service if service in UNTRANSLATED else LITELLM].reasoning,
         )
 
     def _arguments(self, library: LitellmModule) -> dict[str, Any]:
@@ -177,7 +183,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             async with asyncio.timeout(limit):
                 return await call
         except TimeoutError as error:
-            raise silent(self.name, limit) from error
+            raise timeout_error(self.name, limit) from error
         except library.errors as error:
             raise self._failure(error, library, limit) from error
 
@@ -191,18 +197,22 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
                 case httpx.ConnectError() | httpx.ConnectTimeout():
                     return self._unreachable()
                 case httpx.TimeoutException():
-                    return silent(self.name, limit)
+                    return timeout_error(self.name, limit)
                 case httpx.TransportError():
-                    return broken_off(self.name) if in_stream else hung_up(self.name)
+                    return (
+                        stream_broken_error(self.name)
+                        if in_stream
+                        else connection_closed_error(self.name)
+                    )
                 case httpx.HTTPStatusError():
                     return self._refusal(error, library, cause.response)
                 case json.JSONDecodeError():
-                    return self._bad_reply(str(cause))
+                    return self._bad_reply_error(str(cause))
         return self._refusal(causes[1] if in_stream else error, library, None)
 
     def _unreachable(self) -> UnreachableError:
         if self._api_base is not None:
-            return unreachable(self.name, self._api_base, "no connection")
+            return unreachable_error(self.name, self._api_base, "no connection")
         return UnreachableError(
             f"Cannot reach the model's service through provider '{self.name}'; check the "
             "connection and the model's name.",
@@ -225,7 +235,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         status = status if isinstance(status, int) else HTTPStatus.INTERNAL_SERVER_ERROR
         verb = "failed" if response is None else f"answered {status}"
         shown = f"{verb}: {text.rstrip('.') or 'no reason given'}."
-        return self._error(details, shown, status=status, headers=headers)
+        return self._build_error(details, shown, status=status, headers=headers)
 
 
 def _json(answer: Any) -> bytes:

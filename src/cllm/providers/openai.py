@@ -44,7 +44,7 @@ RESPONSES_MODELS = (
 )
 
 
-def api_for(prompt: Prompt, *, url: str) -> Api:
+def choose_api(prompt: Prompt, *, url: str) -> Api:
     """Servers other than OpenAI serve everything by chat."""
     if not url.startswith(OPENAI):
         return "chat"
@@ -88,14 +88,14 @@ class OpenAIProvider(HttpProvider):
         self._reads_text_only = reads_text_only
         self._reasoning = reasoning
 
-    def body_of(self, prompt: Prompt) -> bytes:
-        return self._encoded(prompt).body
+    def encode_body(self, prompt: Prompt) -> bytes:
+        return self._build_request(prompt).body
 
     async def embed(self, body: bytes) -> bytes:
         return await self._fetch(ProviderRequest(url=self._embeddings, body=body))
 
     def _encode(self, prompt: Prompt) -> ProviderRequest:
-        api = self._api or api_for(prompt, url=self._urls["responses"])
+        api = self._api or choose_api(prompt, url=self._urls["responses"])
         mending = repair_for("openai", prompt.model, provider=self.name, profile=self._profile)
         mend: Mend = mending
         skips_texts = mending.takes_texts_as_they_are

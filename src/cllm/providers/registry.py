@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.errors import ModelNotFoundError
-from cllm.providers.third_party import is_offered
+from cllm.providers.third_party import is_third_party_provider
 from cllm.wire.reasoning import (
     AS_SENT,
     NEEDS_REASONING_CONTENT,
@@ -23,7 +23,7 @@ from cllm.wire.reasoning import (
 LOCAL = "local"
 LITELLM = "litellm"
 OPENAI = "openai"
-CLOSE_ENOUGH = 0.8
+MIN_SIMILARITY = 0.8
 
 
 class ProviderRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class ProviderRow(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: ReasoningRule = AS_SENT
 
 
-COMPATIBLE: dict[str, tuple[str, str | None, ReasoningRule]] = {
+OPENAI_COMPATIBLE: dict[str, tuple[str, str | None, ReasoningRule]] = {
     "cerebras": ("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", TAKES_REASONING),
     "deepseek": ("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", NEEDS_REASONING_CONTENT),
     "fireworks": (
@@ -65,10 +65,10 @@ _rows = {
     LITELLM: ProviderRow(base_url="", kind="litellm", reasoning=TAKES_REASONING_CONTENT),
     **{
         name: ProviderRow(base_url=base_url, key=key, reasoning=reasoning)
-        for name, (base_url, key, reasoning) in COMPATIBLE.items()
+        for name, (base_url, key, reasoning) in OPENAI_COMPATIBLE.items()
     },
 }
-ROWS: dict[str, ProviderRow] = dict(sorted(_rows.items()))
+BUILTIN_PROVIDERS: dict[str, ProviderRow] = dict(sorted(_rows.items()))
 KNOWN_PREFIXES: dict[str, str] = {
     "chatgpt-": "openai",
     "claude-": "anthropic",
@@ -83,17 +83,17 @@ KNOWN_PREFIXES: dict[str, str] = {
 }
 
 
-def reasoning_rule(provider: str, base_url: str) -> ReasoningRule:
+def find_reasoning_rule(provider: str, base_url: str) -> ReasoningRule:
     """By the address if it is known, else by the name.
 
     `openai` at another address gets what the client sends.
     """
     host = _host(base_url)
     # Rows without a key are servers on loopback, and any of them can use any port.
-    for row in ROWS.values():
+    for row in BUILTIN_PROVIDERS.values():
         if row.kind == OPENAI and row.key is not None and _host(row.base_url) == host:
             return row.reasoning
-    named = ROWS.get(provider)
+    named = BUILTIN_PROVIDERS.get(provider)
     return AS_SENT if named is None or provider == OPENAI else named.reasoning
 
 
@@ -106,17 +106,17 @@ class ResolvedModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-def find_server(
+def resolve_model(
     model: str,
     *,
     configured: Mapping[str, Sequence[str]],
-    offered: Callable[[str], bool] = is_offered,
+    is_third_party: Callable[[str], bool] = is_third_party_provider,
 ) -> ResolvedModel:
     """By its prefix, else a configured list of models, else a known name.
 
-    `offered` (by another package) is checked last, so that no package can take over a name.
+    `is_third_party` (by another package) is checked last, so that no package can take over a name.
     """
-    providers = {LOCAL, *ROWS, *configured}
+    providers = {LOCAL, *BUILTIN_PROVIDERS, *configured}
     prefix, slash, _ = model.partition("/")
     if slash and prefix in providers:
         return _at(prefix, model)
@@ -127,7 +127,7 @@ def find_server(
         owner = _owner_of(model)
         if owner is not None:
             return ResolvedModel(provider=owner, name=model)
-    elif prefix and offered(prefix):
+    elif prefix and is_third_party(prefix):
         return _at(prefix, model)
     raise _not_found(model, providers, configured)
 
@@ -148,7 +148,7 @@ def _not_found(
 
     listed = [f"{provider}/{name}" for provider, names in configured.items() for name in names]
     prefix, slash, name = model.partition("/")
-    near = get_close_matches(prefix, sorted(providers), n=1, cutoff=CLOSE_ENOUGH) if slash else []
+    near = get_close_matches(prefix, sorted(providers), n=1, cutoff=MIN_SIMILARITY) if slash else []
     close = [f"{provider}/{name}" for provider in near] or get_close_matches(model, listed, n=3)
     if close:
         advice = f"did you mean {' or '.join(close)}?"
@@ -162,24 +162,24 @@ def _not_found(
     return ModelNotFoundError(f"Unknown model '{model}': {advice}", model=model)
 
 
-MOST_NAMED = 20
+MAX_LISTED = 20
 
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """`names` maps other names to the provider's. `elsewhere`: the operator set the address."""
+    """`names` maps other names to the provider's. `has_custom_address`: the operator set the address."""
 
     provider: str
     kind: str
     models: Collection[str] = ()
     names: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
-    elsewhere: bool = False
+    has_custom_address: bool = False
 
 
-def own_name(name: str, catalogue: Catalogue) -> str:
+def map_model_name(name: str, catalogue: Catalogue) -> str:
     if name in catalogue.names:
         return catalogue.names[name]
     if catalogue.kind == "anthropic" and "anthropic." in name:
-        return _bedrock().anthropic_name(name) or name
+        return _bedrock().find_anthropic_name(name) or name
     return name
 
 
@@ -188,13 +188,17 @@ def has_model(name: str, catalogue: Catalogue) -> bool | None:
     if name in catalogue.names or name in catalogue.models:
         return True
     if catalogue.kind == "bedrock":
-        return bool(_bedrock().is_known(name))
-    if own_name(name, catalogue) != name:
+        return bool(_bedrock().is_known_model(name))
+    if map_model_name(name, catalogue) != name:
         return True
     owner = _owner_of(name)
     if owner == catalogue.provider:
         return True
-    if owner is None or catalogue.elsewhere or catalogue.provider not in KNOWN_PREFIXES.values():
+    if (
+        owner is None
+        or catalogue.has_custom_address
+        or catalogue.provider not in KNOWN_PREFIXES.values()
+    ):
         return None
     return False
 
@@ -203,12 +207,12 @@ def _owner_of(name: str) -> str | None:
     return next((p for start, p in KNOWN_PREFIXES.items() if name.startswith(start)), None)
 
 
-def no_such_model(name: str, catalogue: Catalogue) -> ModelNotFoundError:
+def model_not_found_error(name: str, catalogue: Catalogue) -> ModelNotFoundError:
     names = dict.fromkeys((*catalogue.models, *catalogue.names))
     if catalogue.kind == "bedrock":
         names |= dict.fromkeys(_bedrock().MODELS)
     known = [f"{catalogue.provider}/{listed}" for listed in names]
-    shown = ", ".join(known[-MOST_NAMED:])
+    shown = ", ".join(known[-MAX_LISTED:])
     advice = f"there are {shown}" if known else f"map it under providers.{catalogue.provider}.names"
     return ModelNotFoundError(
         f"Provider '{catalogue.provider}' has no model '{name}'; {advice}.", model=name

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GROUP = "cllm.providers"
 METHODS = ("prepare", "ask", "close")
 # What foreign code can raise while it is imported and called.
-FAULTS = (
+LOAD_ERRORS = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -45,7 +45,7 @@ FAULTS = (
 
 
 def _usual_timeouts() -> "Timeouts":
-    from cllm.providers.http.transport import Timeouts  # noqa: PLC0415 - `is_offered` needs none
+    from cllm.providers.http.transport import Timeouts  # noqa: PLC0415 - `is_third_party_provider` needs none
 
     return Timeouts()
 
@@ -66,11 +66,11 @@ class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True):
         return f"ProviderAccess(api_base={self.api_base!r}, models={self.models!r})"
 
 
-def is_offered(name: str) -> bool:
+def is_third_party_provider(name: str) -> bool:
     return bool(_offers(name))
 
 
-def open_offered(offer: str, *, name: str, access: ProviderAccess) -> Provider:
+def open_third_party_provider(offer: str, *, name: str, access: ProviderAccess) -> Provider:
     """SettingsError if the package cannot open it."""
     found = _offers(offer)
     if len(found) != 1:
@@ -80,7 +80,7 @@ def open_offered(offer: str, *, name: str, access: ProviderAccess) -> Provider:
     try:
         open_provider: Callable[[str, ProviderAccess], Provider] = found[0].load()
         provider = open_provider(name, access)
-    except FAULTS as error:
+    except LOAD_ERRORS as error:
         raise SettingsError(
             f"provider '{offer}' of the package {package} cannot be opened "
             f"({type(error).__name__}: {_without_keys(str(error), access)}); "
@@ -107,7 +107,7 @@ def _package(offer: "EntryPoint") -> str:
 
 
 def _without_keys(text: str, access: ProviderAccess) -> str:
-    from cllm.providers.http.provider import one_line  # noqa: PLC0415 - only for an error
+    from cllm.providers.http.provider import clean_message  # noqa: PLC0415 - only for an error
 
     keys = (access.api_key, *access.headers.values())
-    return one_line(text, secrets=[key.reveal() for key in keys if key is not None])
+    return clean_message(text, secrets=[key.reveal() for key in keys if key is not None])

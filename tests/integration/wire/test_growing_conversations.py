@@ -55,7 +55,7 @@ def sent(body: bytes, client: str, target: Dialect) -> ProviderRequest | str:
     """The request with its notices, or the error instead of one."""
     try:
         prompt: Prompt = CODECS[client].decode_request(body)
-        return provider(target)._encoded(prompt)
+        return provider(target)._build_request(prompt)
     except (CllmError, FieldError) as error:
         return f"{type(error).__name__}: {error}"
 

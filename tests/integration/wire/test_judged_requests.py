@@ -31,9 +31,9 @@ from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import AwsAccount, BedrockProvider
 from cllm.providers.http.provider import HttpProvider
 from cllm.providers.openai import OpenAIProvider
-from cllm.providers.registry import ROWS
+from cllm.providers.registry import BUILTIN_PROVIDERS
 from cllm.wire.anthropic import request as anthropic_request
-from cllm.wire.bedrock.models import bedrock_id
+from cllm.wire.bedrock.models import resolve_model_id
 from cllm.wire.convert import parts_of
 from cllm.wire.openai import request as openai_request
 
@@ -81,7 +81,7 @@ def provider(target: Dialect) -> HttpProvider:
     how: Any = {"name": target, "base_url": "https://x/v1", "api_key": "k", "http": wire}
     if target == "anthropic":
         return AnthropicProvider(**how)
-    return OpenAIProvider(**how, reasoning=ROWS["openai"].reasoning)
+    return OpenAIProvider(**how, reasoning=BUILTIN_PROVIDERS["openai"].reasoning)
 
 
 def sent(prompt: Prompt, target: Dialect) -> bytes:
@@ -267,7 +267,7 @@ def marked(body: bytes, target: Dialect) -> None:
 
 def taken(prompt: Prompt, target: Dialect) -> bytes | None:
     """The request that is sent: the target takes it, and gets the same one again. None for none."""
-    named = bedrock_id(prompt.model, region=REGION) if target == "bedrock" else prompt.model
+    named = resolve_model_id(prompt.model, region=REGION) if target == "bedrock" else prompt.model
     profile = profile_for(target, named)
     if is_prefill(prompt, profile):
         with pytest.raises(UnsendableError):

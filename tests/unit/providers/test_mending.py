@@ -208,7 +208,9 @@ def test_a_conversation_that_makes_sense_is_one_that_the_target_takes(
 def test_the_same_conversation_twice_is_the_same_bytes(source, target, model, profile, said):
     prompt = Prompt(model=model, messages=spoken_in(source, said), dialect=client_of(source))
 
-    assert provider(target, profile)._encoded(prompt) == provider(target, profile)._encoded(prompt)
+    assert provider(target, profile)._build_request(prompt) == provider(
+        target, profile
+    )._build_request(prompt)
 
 
 @pytest.mark.parametrize(("target", "model", "profile"), MODELS)
@@ -222,7 +224,7 @@ def test_a_broken_history_is_mended_or_one_clear_error(target, model, profile, h
 def is_taken_or_refused(prompt: Prompt, target: Any, model: str, profile: str | None) -> None:
     refused: UnsendableError | None = None
     try:
-        body = json.loads(provider(target, profile)._encoded(prompt).body)
+        body = json.loads(provider(target, profile)._build_request(prompt).body)
     except UnsendableError as error:
         refused = error
     if refused is None:

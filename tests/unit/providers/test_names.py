@@ -2,7 +2,7 @@
 
 import pytest
 
-from cllm.providers.registry import Catalogue, has_model, no_such_model, own_name
+from cllm.providers.registry import Catalogue, has_model, map_model_name, model_not_found_error
 
 SONNET = "claude-3-7-sonnet-20250219"
 ON_BEDROCK = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
@@ -14,7 +14,7 @@ OPENAI = Catalogue(provider="openai", kind="openai")
 def test_the_operators_table_comes_first():
     mapped = Catalogue(provider="openai", kind="openai", names={SONNET: "gpt-5.5"})
 
-    assert own_name(SONNET, mapped) == "gpt-5.5"
+    assert map_model_name(SONNET, mapped) == "gpt-5.5"
     assert has_model(SONNET, mapped)
 
 
@@ -22,13 +22,13 @@ def test_the_operators_table_comes_first():
 def test_a_name_of_bedrocks_is_anthropics_own_at_anthropic(place: str):
     name = f"{place}anthropic.claude-3-7-sonnet-20250219-v1:0"
 
-    assert own_name(name, ANTHROPIC) == SONNET
+    assert map_model_name(name, ANTHROPIC) == SONNET
     assert has_model(name, ANTHROPIC)
 
 
 def test_a_name_that_nobody_translates_stays_as_it_is():
-    assert own_name("us.anthropic.claude-none-9", ANTHROPIC) == "us.anthropic.claude-none-9"
-    assert own_name(SONNET, BEDROCK) == SONNET
+    assert map_model_name("us.anthropic.claude-none-9", ANTHROPIC) == "us.anthropic.claude-none-9"
+    assert map_model_name(SONNET, BEDROCK) == SONNET
 
 
 @pytest.mark.parametrize("name", [SONNET, ON_BEDROCK, "claude-sonnet-4-5", "amazon.nova-pro-v1:0"])
@@ -41,10 +41,10 @@ def test_bedrock_has_no_models_of_others():
 
 
 def test_openai_has_no_claude_but_another_address_may():
-    elsewhere = Catalogue(provider="openai", kind="openai", elsewhere=True)
+    has_custom_address = Catalogue(provider="openai", kind="openai", has_custom_address=True)
 
     assert has_model(SONNET, OPENAI) is False
-    assert has_model(SONNET, elsewhere) is None
+    assert has_model(SONNET, has_custom_address) is None
     assert has_model("gpt-5.5", OPENAI) is True
 
 
@@ -58,7 +58,7 @@ def test_a_server_of_ones_own_has_what_it_lists_and_perhaps_more():
 def test_the_error_says_what_there_is():
     mapped = Catalogue(provider="openai", kind="openai", models=("a",), names={"b": "c"})
 
-    assert "openai/a, openai/b" in str(no_such_model(SONNET, mapped))
-    assert "providers.openai.names" in str(no_such_model(SONNET, OPENAI))
-    assert f"bedrock/{SONNET}" not in str(no_such_model("gpt-5.5", OPENAI))
-    assert "bedrock/claude-sonnet-5-5" in str(no_such_model("gpt-5.5", BEDROCK))
+    assert "openai/a, openai/b" in str(model_not_found_error(SONNET, mapped))
+    assert "providers.openai.names" in str(model_not_found_error(SONNET, OPENAI))
+    assert f"bedrock/{SONNET}" not in str(model_not_found_error("gpt-5.5", OPENAI))
+    assert "bedrock/claude-sonnet-5-5" in str(model_not_found_error("gpt-5.5", BEDROCK))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.core import errors
-from cllm.providers.http.provider import meaning_of, one_line, retry_after
+from cllm.providers.http.provider import classify_status, clean_message, parse_retry_after
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
@@ -35,7 +35,7 @@ NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
     ],
 )
 def test_a_status_stands_for_one_error_with_advice(status, kind):
-    found, advice = meaning_of(status)
+    found, advice = classify_status(status)
 
     assert found is kind
     assert advice.endswith(".")
@@ -53,12 +53,12 @@ def test_a_status_stands_for_one_error_with_advice(status, kind):
     ],
 )
 def test_what_a_server_said_is_one_short_line_without_our_key(text, secret, expected):
-    assert one_line(text, secrets=[secret]) == expected
+    assert clean_message(text, secrets=[secret]) == expected
 
 
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_no_key_is_left_in_a_line_however_long(before, after):
-    line = one_line(f"{before}sk-0123456789{after}", secrets=["sk-0123456789"])
+    line = clean_message(f"{before}sk-0123456789{after}", secrets=["sk-0123456789"])
 
     assert "sk-0123456789" not in line
     assert len(line) <= 300
@@ -84,11 +84,11 @@ def test_no_key_is_left_in_a_line_however_long(before, after):
     ],
 )
 def test_the_wait_is_a_number_of_seconds_or_a_date(value, expected):
-    assert retry_after({"Retry-After": value}, now=NOW) == expected
+    assert parse_retry_after({"Retry-After": value}, now=NOW) == expected
 
 
 def test_without_the_header_there_is_no_wait():
-    assert retry_after({}, now=NOW) is None
+    assert parse_retry_after({}, now=NOW) is None
 
 
 @given(
@@ -96,6 +96,6 @@ def test_without_the_header_there_is_no_wait():
     | st.from_regex(r"[A-Z][a-z]{2}, \d{1,2} Nov \d{4} \d\d:\d\d:\d\d [+-]\d{4}")
 )
 def test_any_header_is_a_wait_or_none(value):
-    wait = retry_after({"Retry-After": value}, now=NOW)
+    wait = parse_retry_after({"Retry-After": value}, now=NOW)
 
     assert wait is None or (wait >= 0 and math.isfinite(wait))

@@ -8,12 +8,12 @@ import pytest
 
 from cllm.core.errors import ModelNotFoundError
 from cllm.providers.registry import (
+    BUILTIN_PROVIDERS,
     KNOWN_PREFIXES,
     LOCAL,
-    ROWS,
     ResolvedModel,
-    find_server,
-    reasoning_rule,
+    find_reasoning_rule,
+    resolve_model,
 )
 from cllm.wire.reasoning import AS_SENT, NEEDS_REASONING_CONTENT, TAKES_NONE, TAKES_REASONING
 
@@ -40,21 +40,23 @@ CONFIGURED = {"my-vllm": ["llama-3.1-8b", "org/big"], "other": ["llama-3.1-8b", 
     ],
 )
 def test_prefix_then_configured_lists_then_known_names(model, provider, name):
-    assert find_server(model, configured=CONFIGURED) == ResolvedModel(provider=provider, name=name)
+    assert resolve_model(model, configured=CONFIGURED) == ResolvedModel(
+        provider=provider, name=name
+    )
 
 
-@pytest.mark.parametrize("provider", [LOCAL, *ROWS])
+@pytest.mark.parametrize("provider", [LOCAL, *BUILTIN_PROVIDERS])
 def test_every_provider_is_found_by_its_prefix(provider):
-    assert find_server(f"{provider}/x", configured={}).provider == provider
+    assert resolve_model(f"{provider}/x", configured={}).provider == provider
 
 
 def test_every_known_name_belongs_to_a_provider_that_exists():
-    assert set(KNOWN_PREFIXES.values()) <= {LOCAL, *ROWS}
+    assert set(KNOWN_PREFIXES.values()) <= {LOCAL, *BUILTIN_PROVIDERS}
 
 
 @pytest.mark.parametrize(
     "row",
-    [row for row in ROWS.values() if row.kind not in ("bedrock", "litellm")],
+    [row for row in BUILTIN_PROVIDERS.values() if row.kind not in ("bedrock", "litellm")],
     ids=lambda row: row.base_url,
 )
 def test_a_provider_that_is_not_on_this_machine_wants_a_key_over_https(row):
@@ -81,7 +83,7 @@ def test_a_provider_that_is_not_on_this_machine_wants_a_key_over_https(row):
 )
 def test_a_model_that_nobody_serves_is_an_error_that_helps(model, words):
     with pytest.raises(ModelNotFoundError) as caught:
-        find_server(model, configured=CONFIGURED)
+        resolve_model(model, configured=CONFIGURED)
     assert caught.value.model == model
     assert f"'{model}'" in str(caught.value)
     for word in words:
@@ -91,16 +93,16 @@ def test_a_model_that_nobody_serves_is_an_error_that_helps(model, words):
 @pytest.mark.parametrize("model", ["antropic/claude", "openia/gpt-4o", "strange", "/x"])
 def test_litellm_is_not_advised_for_a_slip_of_the_pen(model):
     with pytest.raises(ModelNotFoundError) as caught:
-        find_server(model, configured={}, offered=lambda _: False)
+        resolve_model(model, configured={}, is_third_party=lambda _: False)
     assert "litellm" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", sorted(ROWS))
+@pytest.mark.parametrize("name", sorted(BUILTIN_PROVIDERS))
 def test_every_provider_has_its_row_in_the_reference(name):
     path = Path(__file__).parents[3] / "docs/reference/providers.md"
     lines = path.read_text(encoding="utf-8").splitlines()
     line = next(line for line in lines if line.startswith(f"| `{name}`"))
-    row = ROWS[name]
+    row = BUILTIN_PROVIDERS[name]
 
     assert row.base_url.partition("//")[2].split("/")[0] in line
     assert (row.key or "") in line
@@ -109,26 +111,34 @@ def test_every_provider_has_its_row_in_the_reference(name):
 
 class TestOtherPackages:
     def test_one_that_offers_the_prefix_serves_the_model(self):
-        found = find_server("acme/a/b", configured=CONFIGURED, offered=lambda name: name == "acme")
+        found = resolve_model(
+            "acme/a/b", configured=CONFIGURED, is_third_party=lambda name: name == "acme"
+        )
 
         assert found == ResolvedModel(provider="acme", name="a/b")
 
     def test_one_that_offers_the_prefix_wants_a_model_all_the_same(self):
         with pytest.raises(ModelNotFoundError, match="acme/NAME"):
-            find_server("acme/", configured={}, offered=lambda _: True)
+            resolve_model("acme/", configured={}, is_third_party=lambda _: True)
 
     @pytest.mark.parametrize(
-        "model", [*(f"{name}/x" for name in (LOCAL, *ROWS, *CONFIGURED)), "org/big", "gpt-5", ""]
+        "model",
+        [
+            *(f"{name}/x" for name in (LOCAL, *BUILTIN_PROVIDERS, *CONFIGURED)),
+            "org/big",
+            "gpt-5",
+            "",
+        ],
     )
     def test_none_is_asked_about_a_name_that_is_known(self, model):
         asked: list[str] = []
 
-        def offered(name: str) -> bool:
+        def is_third_party(name: str) -> bool:
             asked.append(name)
             return True
 
         with contextlib.suppress(ModelNotFoundError):
-            find_server(model, configured=CONFIGURED, offered=offered)
+            resolve_model(model, configured=CONFIGURED, is_third_party=is_third_party)
         assert asked == []
 
     def test_installed_packages_are_asked_unless_told_otherwise(self, monkeypatch):
@@ -140,9 +150,9 @@ class TestOtherPackages:
 
         monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
 
-        find_server("openai/x", configured={})
+        resolve_model("openai/x", configured={})
         with pytest.raises(ModelNotFoundError):
-            find_server("never-looked-up-before/x", configured={})
+            resolve_model("never-looked-up-before/x", configured={})
 
         assert asked == [{"group": "cllm.providers", "name": "never-looked-up-before"}]
 
@@ -164,11 +174,11 @@ class TestOtherPackages:
 def test_what_a_server_takes_of_past_reasoning_is_known_by_address_then_name(
     provider, base_url, rule
 ):
-    assert reasoning_rule(provider, base_url) == rule
+    assert find_reasoning_rule(provider, base_url) == rule
 
 
 def test_every_row_of_an_openai_compatible_server_says_what_it_takes_of_past_reasoning():
     """A new row has to say it: without, a server gets whatever a client sends."""
-    rows = [row for row in ROWS.values() if row.kind == "openai"]
+    rows = [row for row in BUILTIN_PROVIDERS.values() if row.kind == "openai"]
 
     assert all(row.reasoning != AS_SENT for row in rows)

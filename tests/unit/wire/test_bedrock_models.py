@@ -2,7 +2,13 @@
 
 import pytest
 
-from cllm.wire.bedrock.models import MODELS, SHORT_NAMES, UnknownModelError, bedrock_id, features
+from cllm.wire.bedrock.models import (
+    MODELS,
+    SHORT_NAMES,
+    UnknownModelError,
+    find_features,
+    resolve_model_id,
+)
 
 SONNET = "claude-3-7-sonnet-20250219-v1:0"
 
@@ -25,7 +31,7 @@ SONNET = "claude-3-7-sonnet-20250219-v1:0"
     ],
 )
 def test_a_name_of_anthropics_is_an_id_of_bedrocks(name, region, expected):
-    assert bedrock_id(name, region=region) == expected
+    assert resolve_model_id(name, region=region) == expected
 
 
 @pytest.mark.parametrize(
@@ -42,13 +48,13 @@ def test_a_name_of_anthropics_is_an_id_of_bedrocks(name, region, expected):
     ],
 )
 def test_an_id_of_bedrocks_own_passes(name):
-    assert bedrock_id(name, region="eu-west-1") == name
+    assert resolve_model_id(name, region="eu-west-1") == name
 
 
 @pytest.mark.parametrize("name", ["claude-3-7-sonet-20250219", "claude-sonnet-4.5", "gpt-4.1"])
 def test_an_unknown_name_is_refused_with_names_close_to_it(name):
     with pytest.raises(UnknownModelError) as caught:
-        bedrock_id(name, region="us-east-1")
+        resolve_model_id(name, region="us-east-1")
     assert caught.value.name == name
     for match in caught.value.matches:
         assert match in str(caught.value)
@@ -56,18 +62,18 @@ def test_an_unknown_name_is_refused_with_names_close_to_it(name):
 
 def test_a_misspelt_name_is_answered_with_the_right_one():
     with pytest.raises(UnknownModelError, match="claude-3-7-sonnet-20250219"):
-        bedrock_id("claude-3-7-sonet-20250219")
+        resolve_model_id("claude-3-7-sonet-20250219")
 
 
 def test_a_name_like_none_is_told_to_be_an_id():
     with pytest.raises(UnknownModelError, match="Bedrock id or ARN"):
-        bedrock_id("zzz")
+        resolve_model_id("zzz")
 
 
 def test_a_request_does_not_leave_its_part_of_the_world_unasked():
     with pytest.raises(UnknownModelError, match=r"global\.anthropic\.claude-opus-4-5"):
-        bedrock_id("claude-opus-4-5", region="sa-east-1")
-    chosen = bedrock_id("claude-opus-4-5", region="sa-east-1", allow_global=True)
+        resolve_model_id("claude-opus-4-5", region="sa-east-1")
+    chosen = resolve_model_id("claude-opus-4-5", region="sa-east-1", allow_global=True)
     assert chosen == "global.anthropic.claude-opus-4-5-20251101-v1:0"
 
 
@@ -98,10 +104,10 @@ def test_every_short_name_leads_to_a_model():
     ],
 )
 def test_what_a_model_can_be_told(model, thinking, cache):
-    assert (features(model).thinking, features(model).cache) == (thinking, cache)
+    assert (find_features(model).thinking, find_features(model).cache) == (thinking, cache)
 
 
 def test_llama_and_mistral_take_tool_results_alone():
-    assert features("us.meta.llama3-3-70b-instruct-v1:0").results_alone
-    assert features("mistral.mistral-large-2402-v1:0").results_alone
-    assert not features("amazon.nova-lite-v1:0").results_alone
+    assert find_features("us.meta.llama3-3-70b-instruct-v1:0").results_alone
+    assert find_features("mistral.mistral-large-2402-v1:0").results_alone
+    assert not find_features("amazon.nova-lite-v1:0").results_alone

@@ -12,16 +12,16 @@ from cllm.core.message import Text
 from cllm.core.options import Reasoning, RequestOptions, Tool, ToolChoice
 from cllm.wire.anthropic.models import (
     DISABLED,
-    KNOWN,
+    KNOWN_BETAS,
     NoticeSink,
-    allowed_betas,
-    claude_model,
-    fit,
-    read_betas,
+    filter_betas,
+    find_claude_model,
+    fit_parameters,
+    parse_betas,
 )
-from cllm.wire.anthropic.options import default_max_tokens, encode_options, limit_notices
+from cllm.wire.anthropic.options import build_limit_notices, default_max_tokens, encode_options
 from cllm.wire.anthropic.request import encode_request
-from cllm.wire.bedrock.models import BETAS, features
+from cllm.wire.bedrock.models import BEDROCK_BETAS, find_features
 from cllm.wire.bedrock.options import encode_options as encode_for_bedrock
 from cllm.wire.messages import OutgoingMessage
 
@@ -30,7 +30,9 @@ NAMES = [str(name) for name in get_args(get_args(Model)[0])]
 
 def fitted(model: str, **fields: Any) -> tuple[dict[str, Any], list[str]]:
     notices = NoticeSink()
-    return fit(fields, model, notices), [f"{notice.code}:{notice.path}" for notice in notices]
+    return fit_parameters(fields, model, notices), [
+        f"{notice.code}:{notice.path}" for notice in notices
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,14 +55,14 @@ def test_an_answer_may_be_as_long_as_its_model_can_make_it(model, limit):
 
 
 def test_only_a_client_of_anthropics_is_told_of_a_limit_it_did_not_give():
-    assert [n.code for n in limit_notices({}, "anthropic", limit=9)] == ["max_tokens_added"]
-    assert limit_notices({"max_tokens": 1}, "anthropic", limit=9) == ()
-    assert limit_notices({}, "openai", limit=9) == ()
+    assert [n.code for n in build_limit_notices({}, "anthropic", limit=9)] == ["max_tokens_added"]
+    assert build_limit_notices({"max_tokens": 1}, "anthropic", limit=9) == ()
+    assert build_limit_notices({}, "openai", limit=9) == ()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_of_today_is_told_the_same_by_anthropic_and_by_bedrock(name):
-    known, there = claude_model(name), features(f"us.anthropic.{name}-v1:0")
+    known, there = find_claude_model(name), find_features(f"us.anthropic.{name}-v1:0")
     assert known is not None
     assert (there.thinking, there.sampling) == (known.thinking, known.sampling)
     assert ("any" in there.choices) == known.forced_tools
@@ -239,18 +241,18 @@ def test_fitting_twice_changes_nothing_more(model, thinking, fields):
 
 
 def test_beta_flags_come_as_a_list_or_as_a_header():
-    assert read_betas(["a", 5, "b"]) == ("a", "b")
-    assert read_betas("a, b") == ("a", " b")
-    assert read_betas(None) == read_betas({"a": 1}) == ()
+    assert parse_betas(["a", 5, "b"]) == ("a", "b")
+    assert parse_betas("a, b") == ("a", " b")
+    assert parse_betas(None) == parse_betas({"a": 1}) == ()
 
 
 def test_a_beta_flag_is_sent_once_and_an_unknown_one_is_named_once():
-    flag = min(KNOWN)
-    sent, notices = allowed_betas([flag, " x ", flag, "x", ""], always=["mine", "mine"])
+    flag = min(KNOWN_BETAS)
+    sent, notices = filter_betas([flag, " x ", flag, "x", ""], always=["mine", "mine"])
     assert sent == ("mine", flag)
     assert [notice.code for notice in notices] == ["beta_left_out"]
     assert "'x'" in notices[0].message
 
 
 def test_bedrock_knows_one_flag_under_a_name_of_its_own():
-    assert sorted(BETAS - KNOWN) == ["tool-search-tool-2025-10-19"]
+    assert sorted(BEDROCK_BETAS - KNOWN_BETAS) == ["tool-search-tool-2025-10-19"]

@@ -12,12 +12,12 @@ from yarl import URL
 from cllm.providers.http.transport import (
     HttpResponse,
     Timeouts,
-    broken_off,
-    hung_up,
-    not_http,
-    proxy_for,
-    silent,
-    unreachable,
+    connection_closed_error,
+    find_proxy,
+    not_http_error,
+    stream_broken_error,
+    timeout_error,
+    unreachable_error,
 )
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -59,9 +59,9 @@ class AiohttpResponse(HttpResponse):
             async with asyncio.timeout(limit):
                 return await content.readany()
         except TimeoutError as error:
-            raise silent(self._provider, limit) from error
+            raise timeout_error(self._provider, limit) from error
         except aiohttp.ClientError as error:
-            raise broken_off(self._provider) from error
+            raise stream_broken_error(self._provider) from error
 
     async def close(self) -> None:
         self._response.close()
@@ -84,7 +84,7 @@ class AiohttpTransport:
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
-        self._proxy_for = lru_cache(maxsize=MAX_ADDRESSES)(proxy_for)
+        self._proxy_for = lru_cache(maxsize=MAX_ADDRESSES)(find_proxy)
 
     async def post(
         self,
@@ -108,17 +108,19 @@ class AiohttpTransport:
                     timeout=_client_timeout(timeouts),
                 )
         except aiohttp.ConnectionTimeoutError as error:
-            raise unreachable(provider, url, f"no answer in {timeouts.connect:g} s") from error
+            raise unreachable_error(
+                provider, url, f"no answer in {timeouts.connect:g} s"
+            ) from error
         except TimeoutError as error:
-            raise silent(provider, timeouts.first_byte) from error
+            raise timeout_error(provider, timeouts.first_byte) from error
         except aiohttp.ClientConnectorError as error:
-            raise unreachable(provider, url, _reason(error)) from error
+            raise unreachable_error(provider, url, _reason(error)) from error
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, ValueError) as error:
-            raise unreachable(provider, url, "not a valid address") from error
+            raise unreachable_error(provider, url, "not a valid address") from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            raise hung_up(provider) from error
+            raise connection_closed_error(provider) from error
         except aiohttp.ClientError as error:
-            raise not_http(provider, url) from error
+            raise not_http_error(provider, url) from error
         return AiohttpResponse(response, provider=provider, timeouts=timeouts)
 
     def _opened(self) -> aiohttp.ClientSession:

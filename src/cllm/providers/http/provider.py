@@ -30,13 +30,13 @@ from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.wire.errors import ErrorDetails, FieldError, MalformedError, ReportedError
 from cllm.wire.sse import SseDecoder, SseEvent
 
-Meaning = tuple[type[ProviderError], str]
+ErrorAdvice = tuple[type[ProviderError], str]
 
-TOO_LONG: Meaning = (
+TOO_LONG: ErrorAdvice = (
     PromptTooLongError,
     "Use a model with a larger window, or start a new conversation.",
 )
-BY_STATUS: dict[int, Meaning] = {
+ERRORS_BY_STATUS: dict[int, ErrorAdvice] = {
     401: (AuthenticationError, "Check the API key."),
     403: (PermissionDeniedError, "Check what the API key may do."),
     408: (UpstreamError, "It took too long; ask again."),
@@ -44,16 +44,16 @@ BY_STATUS: dict[int, Meaning] = {
     404: (InvalidRequestError, "Check the model's name and api_base."),
     429: (RateLimitedError, "Wait a little and ask again."),
 }
-BY_HUNDRED: dict[int, Meaning] = {
+ERRORS_BY_STATUS_CLASS: dict[int, ErrorAdvice] = {
     4: (InvalidRequestError, "Check the model's name and the request's settings."),
     5: (UpstreamError, "The trouble is on its side; ask again later."),
 }
-OTHERWISE: Meaning = (BadReplyError, "Check api_base.")
-SHOWN_LENGTH = 300
+OTHER_STATUS: ErrorAdvice = (BadReplyError, "Check api_base.")
+MAX_MESSAGE_LENGTH = 300
 
 
-def meaning_of(status: int) -> Meaning:
-    return BY_STATUS.get(status) or BY_HUNDRED.get(status // 100, OTHERWISE)
+def classify_status(status: int) -> ErrorAdvice:
+    return ERRORS_BY_STATUS.get(status) or ERRORS_BY_STATUS_CLASS.get(status // 100, OTHER_STATUS)
 
 
 def check_key(key: str | None, *, provider: str) -> None:
@@ -65,15 +65,15 @@ def check_key(key: str | None, *, provider: str) -> None:
         )
 
 
-def one_line(text: str, *, secrets: Iterable[str | None] = ()) -> str:
+def clean_message(text: str, *, secrets: Iterable[str | None] = ()) -> str:
     """Shorten the text of a server for an error, and hide secrets."""
     line = " ".join(text.split())
     for secret in secrets:
         line = line.replace(secret, "***") if secret else line
-    return line if len(line) <= SHOWN_LENGTH else line[: SHOWN_LENGTH - 1] + "…"
+    return line if len(line) <= MAX_MESSAGE_LENGTH else line[: MAX_MESSAGE_LENGTH - 1] + "…"
 
 
-def retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
+def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
     """The seconds in `Retry-After`, a number or a date."""
     value = headers.get("Retry-After", "").strip()
     try:
@@ -159,7 +159,7 @@ class RemoteProvider(ABC, Generic[R]):
     def _encode(self, prompt: Prompt) -> R:
         """MalformedError if the protocol cannot express the prompt."""
 
-    def _encoded(self, prompt: Prompt) -> R:
+    def _build_request(self, prompt: Prompt) -> R:
         try:
             request = self._encode(prompt)
         except MalformedError as error:
@@ -176,34 +176,34 @@ class RemoteProvider(ABC, Generic[R]):
             raise StrictError(provider=self.name, notices=notices)
         return cast("R", msgspec.structs.replace(cast("Any", request), notices=notices))
 
-    def _bad_reply(self, reason: str) -> BadReplyError:
+    def _bad_reply_error(self, reason: str) -> BadReplyError:
         return BadReplyError(
             f"Provider '{self.name}' sent something that is not an answer "
             f"({self._clean(reason)}); check its address.",
             provider=self.name,
         )
 
-    def _broken_off(self, details: ErrorDetails) -> ProviderError:
+    def _stream_error(self, details: ErrorDetails) -> ProviderError:
         """The error for an error event in a stream."""
         text = self._clean(details.message or details.type).rstrip(".")
         shown = f"broke off its answer: {text or 'an error without a text'}."
         status = details.status or HTTPStatus.INTERNAL_SERVER_ERROR
-        return self._error(details, shown, status=status, headers={})
+        return self._build_error(details, shown, status=status, headers={})
 
-    def _error(
+    def _build_error(
         self, details: ErrorDetails, shown: str, *, status: int, headers: Mapping[str, str]
     ) -> ProviderError:
-        kind, advice = TOO_LONG if details.too_long else meaning_of(status)
+        kind, advice = TOO_LONG if details.too_long else classify_status(status)
         return kind(
             f"Provider '{self.name}' {shown} {advice}",
             provider=self.name,
             status=status,
-            retry_after=retry_after(headers, now=datetime.now(UTC)),
+            retry_after=parse_retry_after(headers, now=datetime.now(UTC)),
             code=details.code or details.type or None,
             details=details.given,
         )
 
-    def _ended_early(self, *, is_page: bool) -> Exception:
+    def _early_end_error(self, *, is_page: bool) -> Exception:
         if is_page:
             return MalformedError("a web page")
         return BrokenStreamError(
@@ -212,7 +212,7 @@ class RemoteProvider(ABC, Generic[R]):
         )
 
     def _clean(self, text: str) -> str:
-        return one_line(text, secrets=self._secrets)
+        return clean_message(text, secrets=self._secrets)
 
 
 class HttpProvider(RemoteProvider[ProviderRequest]):
@@ -241,7 +241,7 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
         await self._http.close()
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
-        request = self._encoded(prompt)
+        request = self._build_request(prompt)
         for notice in request.notices:
             yield Noticed(notice=notice)
         response = await self._post(request)
@@ -260,12 +260,12 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
                     break
             finished = reader.finish()
             if finished is None:
-                raise self._ended_early(is_page=content_type.startswith("text/html"))
+                raise self._early_end_error(is_page=content_type.startswith("text/html"))
             yield finished
         except ReportedError as error:
-            raise self._broken_off(error.details) from error
+            raise self._stream_error(error.details) from error
         except MalformedError as error:
-            raise self._bad_reply(str(error)) from error
+            raise self._bad_reply_error(str(error)) from error
         finally:
             await response.close()
 
@@ -287,7 +287,7 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
         details = self._error_details(response, body)
         text = self._clean(details.message).rstrip(".")
         shown = f"answered {response.status}{': ' if text else ''}{text}."
-        raise self._error(details, shown, status=response.status, headers=response.headers)
+        raise self._build_error(details, shown, status=response.status, headers=response.headers)
 
     async def _fetch(self, request: ProviderRequest) -> bytes:
         response = await self._post(request)
@@ -296,7 +296,7 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
         finally:
             await response.close()
 
-    def _counted(self, body: bytes, name: str) -> int:
+    def _parse_token_count(self, body: bytes, name: str) -> int:
         try:
             return msgspec.convert(msgspec.json.decode(body, type=dict[str, Any])[name], int)
         except (msgspec.MsgspecError, ValueError, KeyError) as error:

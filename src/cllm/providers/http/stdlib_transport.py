@@ -21,12 +21,12 @@ from cllm.core.errors import ProviderError
 from cllm.providers.http.transport import (
     HttpResponse,
     Timeouts,
-    broken_off,
-    hung_up,
-    not_http,
-    proxy_for,
-    silent,
-    unreachable,
+    connection_closed_error,
+    find_proxy,
+    not_http_error,
+    stream_broken_error,
+    timeout_error,
+    unreachable_error,
 )
 
 PIECE_BYTES = 65536
@@ -82,7 +82,7 @@ class StdlibResponse(HttpResponse):
             async with asyncio.timeout(limit):
                 piece = await self._pieces.get()
         except TimeoutError as error:
-            raise silent(self._provider, limit) from error
+            raise timeout_error(self._provider, limit) from error
         self._room.release()
         if isinstance(piece, ProviderError):
             raise piece
@@ -107,8 +107,8 @@ class StdlibResponse(HttpResponse):
             self._tell(self._set_head, error)
         finally:
             # After any error, also an unexpected one, nothing waits for this thread.
-            self._tell(self._set_head, broken_off(self._provider))
-            self._tell(self._pieces.put_nowait, broken_off(self._provider))
+            self._tell(self._set_head, stream_broken_error(self._provider))
+            self._tell(self._pieces.put_nowait, stream_broken_error(self._provider))
             if self._connection is not None:
                 self._connection.close()
 
@@ -118,11 +118,11 @@ class StdlibResponse(HttpResponse):
             connection.request("POST", target, body=body, headers=headers | more)
             return connection.getresponse()
         except TimeoutError as error:
-            raise silent(self._provider, self._timeouts.first_byte) from error
+            raise timeout_error(self._provider, self._timeouts.first_byte) from error
         except OSError as error:
-            raise hung_up(self._provider) from error
+            raise connection_closed_error(self._provider) from error
         except (http.client.HTTPException, ValueError) as error:
-            raise not_http(self._provider, self._url) from error
+            raise not_http_error(self._provider, self._url) from error
 
     def _connect(self) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
         """A connection, the target of the request, and the headers for a proxy."""
@@ -131,12 +131,12 @@ class StdlibResponse(HttpResponse):
             connection.connect()
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = _reason(error, timeout=self._timeouts.connect)
-            raise unreachable(self._provider, self._url, reason) from error
+            raise unreachable_error(self._provider, self._url, reason) from error
         self._connection, self._socket = connection, connection.sock
         connection.response_class = _PatientResponse
         connection.sock.settimeout(self._timeouts.first_byte)
         if self._is_closed:
-            raise hung_up(self._provider)
+            raise connection_closed_error(self._provider)
         return connection, target, more
 
     def _read(self, response: http.client.HTTPResponse) -> None:
@@ -156,7 +156,9 @@ class StdlibResponse(HttpResponse):
                 for unpacked in _unpack(piece, inflater):
                     self._hand_over(unpacked)
             is_whole = expected is None or size == expected
-        self._tell(self._pieces.put_nowait, b"" if is_whole else broken_off(self._provider))
+        self._tell(
+            self._pieces.put_nowait, b"" if is_whole else stream_broken_error(self._provider)
+        )
 
     def _hand_over(self, piece: bytes) -> None:
         """Queue a piece when there is room."""
@@ -221,7 +223,7 @@ def _prepare(url: str, *, timeout: float) -> tuple[http.client.HTTPConnection, s
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
         raise ValueError(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    named = proxy_for(url)
+    named = find_proxy(url)
     if named is None:
         return _open(parts, secure=parts.scheme == "https", timeout=timeout), target, {}
     proxy = urlsplit(named if "://" in named else f"http://{named}")

@@ -81,7 +81,7 @@ class HttpTransport(Protocol):
     async def close(self) -> None: ...
 
 
-def proxy_for(url: str) -> str | None:
+def find_proxy(url: str) -> str | None:
     """The proxy from the environment; never one for loopback."""
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -100,7 +100,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def shown(url: str) -> str:
+def format_origin(url: str) -> str:
     """The address for an error, without what can be secret."""
     try:
         parts = urlsplit(url)
@@ -110,36 +110,36 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}{port}"
 
 
-def unreachable(provider: str, url: str, reason: str) -> UnreachableError:
+def unreachable_error(provider: str, url: str, reason: str) -> UnreachableError:
     return UnreachableError(
-        f"Cannot reach provider '{provider}' at {shown(url)} ({reason}); "
+        f"Cannot reach provider '{provider}' at {format_origin(url)} ({reason}); "
         "check that it is running and that api_base is right.",
         provider=provider,
     )
 
 
-def silent(provider: str, limit: float) -> ProviderTimeoutError:
+def timeout_error(provider: str, limit: float) -> ProviderTimeoutError:
     return ProviderTimeoutError(
         f"Provider '{provider}' sent nothing for {limit:g} s; ask again, or raise `timeout`.",
         provider=provider,
     )
 
 
-def hung_up(provider: str) -> BrokenStreamError:
+def connection_closed_error(provider: str) -> BrokenStreamError:
     return BrokenStreamError(
         f"Provider '{provider}' closed the connection without an answer; ask again.",
         provider=provider,
     )
 
 
-def broken_off(provider: str) -> BrokenStreamError:
+def stream_broken_error(provider: str) -> BrokenStreamError:
     return BrokenStreamError(
         f"Provider '{provider}' broke off its answer; ask again.", provider=provider
     )
 
 
-def not_http(provider: str, url: str) -> BadReplyError:
+def not_http_error(provider: str, url: str) -> BadReplyError:
     return BadReplyError(
-        f"Provider '{provider}' did not answer in HTTP; check its address {shown(url)}.",
+        f"Provider '{provider}' did not answer in HTTP; check its address {format_origin(url)}.",
         provider=provider,
     )

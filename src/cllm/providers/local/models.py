@@ -45,7 +45,7 @@ CHATML_TEMPLATE = """\
 class DownloadStarted(msgspec.Struct, frozen=True, kw_only=True):
     """`done` bytes exist from an earlier process."""
 
-    what: str
+    name: str
     total: int | None
     done: int = 0
 
@@ -55,7 +55,7 @@ class DownloadAdvanced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DownloadFinished(msgspec.Struct, frozen=True, kw_only=True):
-    what: str
+    name: str
     size: int
 
 
@@ -63,11 +63,11 @@ class DownloadMessage(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-Event = DownloadStarted | DownloadAdvanced | DownloadFinished | DownloadMessage
-Report = Callable[[Event], None]
+DownloadEvent = DownloadStarted | DownloadAdvanced | DownloadFinished | DownloadMessage
+Report = Callable[[DownloadEvent], None]
 
 
-def say_nothing(_event: Event) -> None:
+def ignore_event(_event: DownloadEvent) -> None:
     """Ignore an event."""
 
 
@@ -156,7 +156,7 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.known is None else self.known.template
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         if not self.path.is_file():
             return False
         return self.known is None or self.path.stat().st_size == self.known.size
@@ -178,7 +178,7 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
     fetched: bool
 
 
-def resolve(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile:
+def resolve_model_file(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile:
     """`name` is a known model, a pulled one, or the path of a file."""
     if "\0" in name or len(name) > MAX_NAME_LENGTH:
         raise ModelNotFoundError("That is not the name of a local model.", model=f"local/{name}")
@@ -219,7 +219,7 @@ def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
     return tuple(model for _, model in sorted((known | here).items()))
 
 
-def remove(name: str, paths: CachePaths) -> Path:
+def remove_model(name: str, paths: CachePaths) -> Path:
     """Delete a fetched model; never a file outside the cache."""
     pulled = _find_pulled(name, paths)
     try:

@@ -23,8 +23,16 @@ DYING_SECONDS = 0.5
 TAIL_BYTES = 4096
 
 # The child runs foreign files, so it gets no API keys: these variables only.
-PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME")
-PASSED_ON_PREFIXES = ("LC_", "OMP_", "GOMP_", "GGML_", "CUDA_", "HIP_", "ROCR_", "VK_")
+INHERITED_VARIABLES = (
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+)
+INHERITED_PREFIXES = ("LC_", "OMP_", "GOMP_", "GGML_", "CUDA_", "HIP_", "ROCR_", "VK_")
 
 
 class ModelProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +60,7 @@ class ModelProcess:
         if process.stdin is None or process.stdout is None:
             raise ValueError("a child needs pipes for its input and output")
         self._stdin, self._stdout = process.stdin, process.stdout
-        # `ready` reports a child that died at once.
+        # `wait_until_ready` reports a child that died at once.
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(settings.line(self.key))
             self._stdin.flush()
@@ -73,7 +81,7 @@ class ModelProcess:
             return False
         return True
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait until the child listens; end it on failure."""
         answering = asyncio.get_running_loop().run_in_executor(None, self._read_answer)
         try:
@@ -83,7 +91,7 @@ class ModelProcess:
                 self._process.kill()
                 await asyncio.wait([answering])
             answering.exception()
-            self.end()
+            self.stop()
             raise
 
     def _read_answer(self) -> None:
@@ -92,7 +100,7 @@ class ModelProcess:
             raise LocalModelError(self._why_it_ended())
         self.address = json.loads(answer)["address"]
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Close the input; kill the child after GRACE_SECONDS."""
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
@@ -144,7 +152,7 @@ def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     passed = {
         name: value
         for name, value in environ.items()
-        if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
+        if name in INHERITED_VARIABLES or name.startswith(INHERITED_PREFIXES)
     }
     # Waiting threads that spin starve a second process on the same cores.
     return {"GOMP_SPINCOUNT": "2000"} | passed

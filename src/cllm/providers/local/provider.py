@@ -18,13 +18,13 @@ from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.providers.local import process
-from cllm.providers.local.models import CachePaths, ModelFile, Report, check_is_gguf, say_nothing
+from cllm.providers.local.models import CachePaths, ModelFile, Report, check_is_gguf, ignore_event
 from cllm.providers.local.process import DEFAULT_CONTEXT, ModelProcessSettings
 from cllm.providers.local.slots import SlotFiles
 
 if TYPE_CHECKING:
     from cllm.providers.http.transport import HttpTransport
-    from cllm.providers.local.connection import LlamaServerClient
+    from cllm.providers.local.client import LlamaServerClient
 
 MAX_REPLY_TOKENS = 512
 
@@ -43,7 +43,7 @@ class LocalProvider:
         model: ModelFile,
         paths: CachePaths,
         environ: Mapping[str, str],
-        report: Report = say_nothing,
+        report: Report = ignore_event,
         threads: int | None = None,
         context: int = DEFAULT_CONTEXT,
         slots: SlotFiles | None = None,
@@ -77,7 +77,7 @@ class LocalProvider:
         finished: ReplyEvent | None = None
         async with self._asking:
             child = await self._restored(prompt.cache_key)
-            async with aclosing(child.ask(bounded(prompt))) as events:
+            async with aclosing(child.ask(limit_reply(prompt))) as events:
                 async for event in events:
                     if isinstance(event, ReplyFinished):
                         finished = event
@@ -90,7 +90,7 @@ class LocalProvider:
     async def count_tokens(self, prompt: Prompt) -> TokenCount:
         prompt, notices = self._readable(prompt)
         child = await self._connected()
-        tokens = await child.count(bounded(prompt))
+        tokens = await child.count(limit_reply(prompt))
         return TokenCount(tokens=tokens, notices=notices)
 
     async def close(self) -> None:
@@ -99,11 +99,11 @@ class LocalProvider:
             await child.close()
 
     def _readable(self, prompt: Prompt) -> tuple[Prompt, tuple[Notice, ...]]:
-        from cllm.providers.local.connection import readable  # noqa: PLC0415 - see `_start`
+        from cllm.providers.local.client import adapt_prompt  # noqa: PLC0415 - see `_start`
 
         # Our own templates show no tools.
         sees_tools = self._model.template is None
-        return readable(prompt, provider=self.name, sees_tools=sees_tools)
+        return adapt_prompt(prompt, provider=self.name, sees_tools=sees_tools)
 
     async def _connected(self) -> "LlamaServerClient":
         async with self._starting:
@@ -119,7 +119,7 @@ class LocalProvider:
         await self._fetch_if_missing()
         check_is_gguf(self._model.path)
         with contextlib.suppress(OSError):
-            self._slots.open_folder()
+            self._slots.create_folder()
         settings = ModelProcessSettings(
             name=self._model.name,
             model=self._model.path.absolute(),
@@ -130,9 +130,9 @@ class LocalProvider:
         )
         child = process.launch(settings, self._environ)
         # This import takes almost as long as the child takes to load its model.
-        from cllm.providers.local.connection import LlamaServerClient  # noqa: PLC0415
+        from cllm.providers.local.client import LlamaServerClient  # noqa: PLC0415
 
-        await child.ready()
+        await child.wait_until_ready()
         return LlamaServerClient(
             child,
             name=self.name,
@@ -143,33 +143,33 @@ class LocalProvider:
 
     async def _fetch_if_missing(self) -> None:
         known = self._model.known
-        if known is None or self._model.is_whole:
+        if known is None or self._model.is_complete:
             return
         from cllm.providers.local import fetch  # noqa: PLC0415 - rarely needed
 
         fetcher = fetch.Fetcher(paths=self._paths, environ=self._environ, report=self._report)
-        await _in_thread(lambda: fetch.fetch_known(known, fetcher), stop=fetcher.stop)
+        await run_in_thread(lambda: fetch.fetch_known_model(known, fetcher), stop=fetcher.stop)
 
     async def _restored(self, cache_key: str | None) -> "LlamaServerClient":
         """The child with the conversation's slot file loaded."""
         child = await self._connected()
-        if cache_key is None or child.holds == cache_key:
+        if cache_key is None or child.slot_key == cache_key:
             return child
         saved = await asyncio.to_thread(self._slots.find, cache_key, child.identity)
-        if saved is None or await child.slot("restore", saved.name):
+        if saved is None or await child.run_slot_action("restore", saved.name):
             return child
-        self._slots.drop(saved)
+        self._slots.delete(saved)
         return await self._connected()
 
     async def _save(self, child: "LlamaServerClient", cache_key: str | None) -> None:
-        child.holds = cache_key
+        child.slot_key = cache_key
         if cache_key is None:
             return
         name = self._slots.new_name()
-        if await child.slot("save", name):
-            await asyncio.to_thread(self._slots.keep, name, cache_key, child.identity)
+        if await child.run_slot_action("save", name):
+            await asyncio.to_thread(self._slots.commit, name, cache_key, child.identity)
         else:
-            self._slots.drop(self._slots.folder / name)
+            self._slots.delete(self._slots.folder / name)
 
 
 def _pool() -> "HttpTransport":
@@ -178,7 +178,7 @@ def _pool() -> "HttpTransport":
     return AiohttpTransport()
 
 
-def bounded(prompt: Prompt) -> Prompt:
+def limit_reply(prompt: Prompt) -> Prompt:
     """Limit the reply if the caller did not."""
     if "max_completion_tokens" in prompt.parameters:
         return prompt
@@ -192,7 +192,7 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-async def _in_thread(work: Callable[[], T], *, stop: threading.Event) -> T:
+async def run_in_thread(work: Callable[[], T], *, stop: threading.Event) -> T:
     """Run work in a daemon thread, which does not delay the exit."""
     result: Future[T] = Future()
     result.set_running_or_notify_cancel()

@@ -30,7 +30,7 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = DEFAULT_MAX_BYTES
     max_files: int = DEFAULT_MAX_FILES
 
-    def open_folder(self) -> None:
+    def create_folder(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
 
@@ -41,13 +41,13 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
                 with contextlib.suppress(OSError):
                     os.utime(path)
                 return path
-            self.drop(path)
+            self.delete(path)
         return None
 
     def new_name(self) -> str:
         return secrets.token_hex(8) + UNFINISHED
 
-    def keep(self, unfinished: str, cache_key: str, model: str) -> Path | None:
+    def commit(self, unfinished: str, cache_key: str, model: str) -> Path | None:
         """Rename a written file to its final name; None if that fails."""
         written = self.folder / unfinished
         checksum = _checksum(written)
@@ -59,22 +59,22 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
             written.chmod(0o600)
             written.replace(path)
         except OSError:
-            self.drop(written)
+            self.delete(written)
             return None
         for older in self._files(stem):
             if older != path:
-                self.drop(older)
+                self.delete(older)
         self._make_room()
         return path
 
-    def drop(self, path: Path) -> None:
+    def delete(self, path: Path) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
 
     def forget(self, cache_key: str) -> None:
         """Delete the conversation's files of all models."""
         for path in self._files(_short_hash(cache_key)):
-            self.drop(path)
+            self.delete(path)
 
     def _files(self, stem: str = "*") -> list[Path]:
         return list(self.folder.glob(f"{stem}.*{SUFFIX}"))
@@ -86,10 +86,10 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
         ):
             size += _use_and_size(path)[1]
             if count > 1 and (count > self.max_files or size > self.max_bytes):
-                self.drop(path)
+                self.delete(path)
         for path in self.folder.glob(f"*{UNFINISHED}"):
             if time.time() - _use_and_size(path)[0] > ABANDONED_AFTER_SECONDS:
-                self.drop(path)
+                self.delete(path)
 
 
 def _stem(cache_key: str, model: str) -> str:

@@ -25,7 +25,7 @@ from cllm.server.turns.headers import (
 from cllm.server.turns.prepare import chosen_model, engine_for, prepare_turn
 from cllm.server.turns.task import encode_notices
 from cllm.window.tokens import estimate_tokens, weigh_text, weights_for
-from cllm.wire.anthropic.models import read_betas
+from cllm.wire.anthropic.models import parse_betas
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.anthropic.request import decode_request
 from cllm.wire.anthropic.response_encoder import PING, AnthropicStreamEncoder, encode_answer
@@ -78,7 +78,7 @@ def _with_headers(prompt: Prompt, headers: Headers) -> Prompt:
     own, named = prompt.parameters.get("betas"), headers.getlist(BETAS)
     if own is None and not named:
         return prompt
-    asked = (*read_betas(own), *read_betas(",".join(named)))
+    asked = (*parse_betas(own), *parse_betas(",".join(named)))
     flags = [flag.strip() for flag in asked if flag.strip()]
     if not flags:
         return prompt
@@ -108,7 +108,7 @@ def _with_thread(prompt: Prompt, wish: RequestHeaders, serving: ServerState) -> 
         notices = (*prompt.notices, THREAD_LEFT_OUT)
         return replace(prompt, parameters=parameters, original=None, notices=notices)
     model = chosen_model(prompt.model, wish.provider, serving)
-    if serving.app.settings.fallbacks or not serving.app.takes_callers_key(model):
+    if serving.app.settings.fallbacks or not serving.app.accepts_caller_key(model):
         raise ApiError(
             NO_THREADS,
             "Only Anthropic keeps threads; send the whole history without `thread`.",

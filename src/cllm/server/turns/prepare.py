@@ -16,7 +16,13 @@ from cllm.core.secret import CallersKey
 from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.engine.turn import Engine
 from cllm.history.system_prompt import GivenPrompt, with_prefix
-from cllm.providers.registry import LOCAL, ROWS, has_model, is_model_file, no_such_model
+from cllm.providers.registry import (
+    BUILTIN_PROVIDERS,
+    LOCAL,
+    has_model,
+    is_model_file,
+    model_not_found_error,
+)
 from cllm.server.http.errors import ApiError
 from cllm.server.state import Caller, ServerState
 from cllm.server.turns.headers import (
@@ -315,9 +321,9 @@ def _check_listed(model: str, serving: ServerState) -> str:
         return model
     catalogue = serving.app.catalogue(provider)
     if has_model(name, catalogue) is False:
-        raise no_such_model(name, catalogue)
+        raise model_not_found_error(name, catalogue)
     return model
 
 
 def _providers(serving: ServerState) -> set[str]:
-    return {LOCAL, *ROWS, *serving.app.settings.providers}
+    return {LOCAL, *BUILTIN_PROVIDERS, *serving.app.settings.providers}

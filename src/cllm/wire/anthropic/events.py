@@ -96,8 +96,8 @@ AnyEvent = (
     | Ping
     | ErrorEvent
 )
-events = msgspec.json.Decoder(AnyEvent)
-loose_events = msgspec.json.Decoder(UnknownEvent)
+event_decoder = msgspec.json.Decoder(AnyEvent)
+unknown_event_decoder = msgspec.json.Decoder(UnknownEvent)
 
 KNOWN_PIECES = frozenset(piece.__struct_config__.tag for piece in get_args(AnyPiece))
 KNOWN_EVENTS = frozenset(event.__struct_config__.tag for event in get_args(AnyEvent))
@@ -142,7 +142,7 @@ def error_details(error: Any) -> ErrorDetails:
     )
 
 
-CITED = "citationsContent"
+CITATIONS_CONTENT = "citationsContent"
 
 
 class _CitedSource(msgspec.Struct):
@@ -164,7 +164,7 @@ class _Citation(msgspec.Struct, rename="camel"):
 
 
 # Converse's location → Anthropic's type, and its names of the start and the end.
-PLACES = {
+CITATION_LOCATIONS = {
     "documentChar": ("char_location", "start_char_index", "end_char_index"),
     "documentPage": ("page_location", "start_page_number", "end_page_number"),
     "documentChunk": ("content_block_location", "start_block_index", "end_block_index"),
@@ -172,17 +172,17 @@ PLACES = {
 }
 
 
-def shared_citation(given: Any) -> dict[str, Any] | None:
+def convert_citation(given: Any) -> dict[str, Any] | None:
     """Convert a citation of Converse; None if Anthropic has no form for its location."""
     try:
         citation = msgspec.convert(given, _Citation)
-        kind = next((kind for kind in PLACES if kind in citation.location), None)
+        kind = next((kind for kind in CITATION_LOCATIONS if kind in citation.location), None)
         if kind is None:
             return None
         place = msgspec.convert(citation.location[kind], _CitedPlace)
     except msgspec.ValidationError:
         return None
-    name, start, end = PLACES[kind]
+    name, start, end = CITATION_LOCATIONS[kind]
     cited = "".join(source.text for source in citation.source_content)
     said = {"type": name, "cited_text": cited, start: place.start, end: place.end}
     return said | _what(kind, citation, place)
@@ -196,17 +196,17 @@ def _what(kind: str, citation: _Citation, place: _CitedPlace) -> dict[str, Any]:
     return {"search_result_index": index, "source": source, "title": citation.title}
 
 
-def citations_of(part: Text) -> list[Any]:
+def get_citations(part: Text) -> list[Any]:
     """Return the citations of a text from any protocol, in Anthropic's form."""
-    cited = part.extra.get(CITED)
+    cited = part.extra.get(CITATIONS_CONTENT)
     if not isinstance(cited, Mapping):
         own = part.extra.get("citations")
         return own if isinstance(own, list) else []
     given = cited.get("citations")
-    told = [shared_citation(citation) for citation in given] if isinstance(given, list) else []
+    told = [convert_citation(citation) for citation in given] if isinstance(given, list) else []
     return [citation for citation in told if citation is not None]
 
 
-def cited_text(citation: dict[str, Any]) -> Text:
+def wrap_citation(citation: dict[str, Any]) -> Text:
     """Return a citation as an empty text that only carries it."""
     return Text(text="", extra={"citations": [citation]})

@@ -25,7 +25,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.anthropic.models import Fields, version_of
+from cllm.wire.anthropic.models import Fields, parse_claude_version
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.errors import NotExpressibleError
 from cllm.wire.media import IMAGE_FORMATS, checked, plain_type
@@ -41,12 +41,12 @@ from cllm.wire.messages import (
     wrapped,
 )
 
-MAX_MARKS = 4
+MAX_CACHE_BREAKPOINTS = 4
 HOUR = "1h"
 EMPTY_CONTENT = re.compile(rb'"content"\s*:\s*(""|\[\s*\])')
-MARK = re.compile(rb'"cache_control"\s*:\s*\{')
+CACHE_CONTROL = re.compile(rb'"cache_control"\s*:\s*\{')
 PDF = "application/pdf"
-SYSTEM_TURNS_SINCE = (4, 8)
+SYSTEM_MESSAGES_SINCE = (4, 8)
 
 
 class MessageDraft(msgspec.Struct):
@@ -72,7 +72,7 @@ def system_parts(parts: Sequence[AnyPart], notes: NoticeMerger) -> Iterator[AnyP
             yield part
 
 
-def arrange(
+def arrange_messages(
     messages: Sequence[OutgoingMessage], model: str, notes: NoticeMerger
 ) -> tuple[list[OutgoingMessage], list[AnyPart]]:
     """Return the messages for Anthropic, and the system messages that may not stay among them."""
@@ -102,7 +102,7 @@ def _may_stay(messages: Sequence[OutgoingMessage], index: int, model: str) -> bo
     following = messages[index + 1].role if index + 1 < len(messages) else "assistant"
     own = messages[index].raw is not None
     stands = before in ("user", "tool") and following == "assistant"
-    return own and stands and version_of(model) >= SYSTEM_TURNS_SINCE
+    return own and stands and parse_claude_version(model) >= SYSTEM_MESSAGES_SINCE
 
 
 def clean_message(spoken: OutgoingMessage, path: str, notes: NoticeMerger) -> OutgoingMessage:
@@ -171,7 +171,7 @@ def _naturalise(part: AnyPart, path: str, notes: NoticeMerger) -> AnyPart | None
         part = msgspec.structs.replace(part, extra={})
     if isinstance(part, Thinking | RedactedThinking) and part.cache is not None:
         return msgspec.structs.replace(part, cache=None)
-    change = NATURALISERS.get(type(part))
+    change = CONVERTERS.get(type(part))
     return part if change is None else change(part, path, notes)
 
 
@@ -234,7 +234,7 @@ def _naturalise_result(part: ToolResult, path: str, notes: NoticeMerger) -> AnyP
     return msgspec.structs.replace(part, content=kept)
 
 
-NATURALISERS: dict[type, Callable[[Any, str, NoticeMerger], AnyPart | None]] = {
+CONVERTERS: dict[type, Callable[[Any, str, NoticeMerger], AnyPart | None]] = {
     Image: _naturalise_image,
     Document: _naturalise_document,
     ToolCall: _naturalise_call,
@@ -246,7 +246,7 @@ NATURALISERS: dict[type, Callable[[Any, str, NoticeMerger], AnyPart | None]] = {
 OPAQUE = CacheMark()
 # Parts that can contain marks of other parts.
 HOLDERS = (ToolResult, Unknown)
-ChangeMark = Callable[[CacheMark], CacheMark | None]
+ChangeCacheControl = Callable[[CacheMark], CacheMark | None]
 
 
 def _marks_of(part: AnyPart) -> Iterator[CacheMark]:
@@ -255,7 +255,7 @@ def _marks_of(part: AnyPart) -> Iterator[CacheMark]:
     Of an unknown part only the mark in its bytes is sent, and so counted.
     """
     if type(part) is Unknown:
-        if MARK.search(part.raw) is not None:
+        if CACHE_CONTROL.search(part.raw) is not None:
             yield OPAQUE
         return
     if type(part) is ToolResult:
@@ -266,10 +266,10 @@ def _marks_of(part: AnyPart) -> Iterator[CacheMark]:
         yield part.cache
 
 
-def _change_marks(part: AnyPart, change: ChangeMark) -> AnyPart:
+def _change_marks(part: AnyPart, change: ChangeCacheControl) -> AnyPart:
     """Return the part with changed marks; the same object if none changes."""
     if isinstance(part, Unknown):
-        if MARK.search(part.raw) is None:
+        if CACHE_CONTROL.search(part.raw) is None:
             return part
         fields = msgspec.json.decode(part.raw, type=dict[str, msgspec.Raw])
         if "cache_control" not in fields or change(OPAQUE) is not None:
@@ -284,13 +284,13 @@ def _change_marks(part: AnyPart, change: ChangeMark) -> AnyPart:
     return part if mark is part.cache else msgspec.structs.replace(part, cache=mark)
 
 
-def _change_turns(turns: Sequence[MessageDraft], change: ChangeMark) -> None:
+def _change_turns(turns: Sequence[MessageDraft], change: ChangeCacheControl) -> None:
     for turn in turns:
         if any(part.cache or type(part) in HOLDERS for part in turn.parts):
             turn.change([_change_marks(part, change) for part in turn.parts])
 
 
-def _drop_first(surplus: int) -> ChangeMark:
+def _drop_first(surplus: int) -> ChangeCacheControl:
     """Return a change that drops this many marks."""
     left = iter(range(surplus))
     return lambda mark: mark if next(left, None) is None else None
@@ -314,12 +314,14 @@ def _count(turns: Iterable[MessageDraft]) -> int:
     return marks
 
 
-def count_marks(fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft]) -> int:
+def count_cache_breakpoints(
+    fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft]
+) -> int:
     own = 1 if fields.get("cache_control") else 0
     return own + sum(map(_is_marked, _tools_of(fields))) + _count((head, *turns))
 
 
-def limit_marks(
+def limit_cache_breakpoints(
     fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft], notes: NoticeMerger
 ) -> Fields:
     """Remove cache marks above the limit, the oldest of the messages first.
@@ -327,12 +329,14 @@ def limit_marks(
     Of tools and system prompt the last three stay if the messages have a mark.
     """
     own = 1 if fields.get("cache_control") else 0
-    moving, fixed = _count(turns), count_marks(fields, head, ()) - own
-    surplus = own + moving + fixed - MAX_MARKS
+    moving, fixed = _count(turns), count_cache_breakpoints(fields, head, ()) - own
+    surplus = own + moving + fixed - MAX_CACHE_BREAKPOINTS
     notes.add(
-        "cache_mark_left_out", "cache_control", f"{surplus} of more than {MAX_MARKS} cache marks"
+        "cache_mark_left_out",
+        "cache_control",
+        f"{surplus} of more than {MAX_CACHE_BREAKPOINTS} cache marks",
     )
-    room = MAX_MARKS - own
+    room = MAX_CACHE_BREAKPOINTS - own
     still = min(fixed, room if own or not moving else room - 1)
     _change_turns(turns, _drop_first(moving - min(moving, room - still)))
     surplus = fixed - still
@@ -345,7 +349,7 @@ def limit_marks(
     return {**fields, "tools": tools} if tools else fields
 
 
-def order_marks(
+def order_cache_breakpoints(
     fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft], notes: NoticeMerger
 ) -> Fields:
     """Shorten one-hour marks after a five-minute mark: the API refuses that order."""

@@ -15,7 +15,7 @@ from cllm.core.options import Reasoning
 from cllm.wire.reasoning import nearest_effort
 
 # From Anthropic's SDK and clients, 2026-11-15. Only flags of the messages endpoint.
-KNOWN = frozenset(
+KNOWN_BETAS = frozenset(
     {
         "adaptive-thinking-2026-01-28",
         "advanced-tool-use-2025-11-20",
@@ -82,7 +82,7 @@ KNOWN = frozenset(
 )
 
 
-def read_betas(given: Any) -> tuple[str, ...]:
+def parse_betas(given: Any) -> tuple[str, ...]:
     """Return the flags of a request, from a list or the text of a header."""
     flags = given.split(",") if isinstance(given, str) else given
     if not isinstance(flags, list):
@@ -90,7 +90,7 @@ def read_betas(given: Any) -> tuple[str, ...]:
     return tuple(flag for flag in flags if isinstance(flag, str))
 
 
-def allowed_betas(
+def filter_betas(
     asked: Iterable[str], *, always: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
     """Return the flags to send, each once, and notices for unknown ones.
@@ -99,8 +99,8 @@ def allowed_betas(
     """
     wanted = dict.fromkeys(flag.strip() for flag in asked)
     sent = dict.fromkeys(flag.strip() for flag in always)
-    unknown = [flag for flag in wanted if flag not in KNOWN and flag not in sent]
-    sent |= {flag: None for flag in wanted if flag in KNOWN}
+    unknown = [flag for flag in wanted if flag not in KNOWN_BETAS and flag not in sent]
+    sent |= {flag: None for flag in wanted if flag in KNOWN_BETAS}
     notices = tuple(
         Notice(
             code="beta_left_out",
@@ -143,7 +143,7 @@ _ALWAYS = msgspec.structs.replace(_V4_7, thinking="always")
 _UNFORCED = msgspec.structs.replace(_ALWAYS, forced_tools=False)
 
 # The first row that matches "family major.minor" counts.
-ROWS: tuple[tuple[re.Pattern[str], ClaudeModel], ...] = (
+CLAUDE_MODELS: tuple[tuple[re.Pattern[str], ClaudeModel], ...] = (
     (re.compile(r"instant"), ClaudeModel(max_output=4_096)),
     (re.compile(r"(fable|mythos) (5\.[1-9]|[6-9]\.)"), _UNFORCED),
     (re.compile(r"opus (5\.[5-9]|[6-9]\.)"), _UNFORCED),
@@ -164,21 +164,21 @@ FAMILIES = re.compile(r"opus|sonnet|haiku|fable|mythos|instant")
 
 # Called about ten times for a request: 50 µs of it without the cache.
 @lru_cache(maxsize=256)
-def claude_model(name: str) -> ClaudeModel | None:
+def find_claude_model(name: str) -> ClaudeModel | None:
     """Return the row of a model by any of its names; None if it is not Claude.
 
     An unknown Claude model counts as one of the newest.
     """
-    version = version_of(name)
+    version = parse_claude_version(name)
     if version == UNKNOWN_VERSION:
         return None
     family = FAMILIES.search(name.lower())
     key = f"{family[0] if family else ''} {version[0]}.{version[1]}"
-    return next(row for pattern, row in ROWS if pattern.search(key))
+    return next(row for pattern, row in CLAUDE_MODELS if pattern.search(key))
 
 
 @lru_cache(maxsize=256)
-def version_of(model: str) -> tuple[int, int]:
+def parse_claude_version(model: str) -> tuple[int, int]:
     """Return the version in a Claude model's name: 4.6 of claude-opus-4-6-20260205.
 
     Without a number it is the newest; UNKNOWN_VERSION for other models.
@@ -221,9 +221,9 @@ class NoticeSink(NoticeCollector):
         self.append(Notice(code=code, path=path, message=message))
 
 
-def fit(fields: Fields, model: str, notices: NoticeSink) -> Fields:
+def fit_parameters(fields: Fields, model: str, notices: NoticeSink) -> Fields:
     """Drop or change parameters that exclude one another or that this model refuses."""
-    known = claude_model(model)
+    known = find_claude_model(model)
     fields = _fit_choice(fields, known, notices)
     if known is not None:
         fields = _fit_thinking(fields, model, known, notices)
@@ -232,7 +232,7 @@ def fit(fields: Fields, model: str, notices: NoticeSink) -> Fields:
     return _fit_temperature(fields, notices)
 
 
-def without_idle_choice(fields: Fields, notices: NoticeSink) -> Fields:
+def drop_idle_tool_choice(fields: Fields, notices: NoticeSink) -> Fields:
     """Drop a tool choice without tools, which the API refuses."""
     if fields.get("tool_choice") is None or fields.get("tools"):
         return fields
@@ -240,11 +240,11 @@ def without_idle_choice(fields: Fields, notices: NoticeSink) -> Fields:
     return _without(fields, "tool_choice")
 
 
-def asked_thinking(reasoning: Reasoning, model: str) -> Fields:
+def build_thinking(reasoning: Reasoning, model: str) -> Fields:
     """Return thinking and effort for a Claude model, before they are fitted."""
     if not reasoning.enabled or reasoning.effort == "none":
         return {"thinking": DISABLED}
-    known = claude_model(model)
+    known = find_claude_model(model)
     if known is not None and known.thinking in ("either", "adaptive", "always"):
         effort = LEAST_EFFORT if reasoning.effort == "minimal" else reasoning.effort
         return _with_effort({"thinking": {"type": "adaptive"}}, effort)
@@ -307,7 +307,7 @@ def _fit_budget(fields: Fields, notices: NoticeSink) -> Fields:
     if thinking.get("type") != "enabled" or not isinstance(budget, int):
         return fields
     fitting = max(budget, SMALLEST_BUDGET)
-    if isinstance(limit, int) and INTERLEAVED not in read_betas(fields.get("betas")):
+    if isinstance(limit, int) and INTERLEAVED not in parse_betas(fields.get("betas")):
         fitting = min(fitting, limit - 1)
     if fitting < SMALLEST_BUDGET:
         notices.add("thinking_disabled", "thinking", "max_tokens leaves no room for thinking")

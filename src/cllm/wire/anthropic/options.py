@@ -17,10 +17,10 @@ from cllm.core.options import (
 from cllm.wire.anthropic.models import (
     Fields,
     NoticeSink,
-    asked_thinking,
-    claude_model,
-    fit,
-    version_of,
+    build_thinking,
+    find_claude_model,
+    fit_parameters,
+    parse_claude_version,
 )
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.errors import NotExpressibleError
@@ -46,9 +46,9 @@ TOOL_FIELDS = frozenset(
     ("allowed_callers", "defer_loading", "eager_input_streaming", "input_examples", "type")
 )
 # Before this version the limit and the prompt share the context window.
-LIMIT_BESIDE_WINDOW_SINCE = (4, 5)
-ROOMY_LIMIT = 32_000
-UNKNOWN_MODELS_LIMIT = 8_192
+SEPARATE_LIMIT_SINCE = (4, 5)
+SHARED_WINDOW_LIMIT = 32_000
+UNKNOWN_MODEL_LIMIT = 8_192
 TOOL_NAMES = frozenset(("name", "input_schema", "description", "strict"))
 
 
@@ -177,7 +177,7 @@ def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tupl
     if options.user is not None:
         fields["metadata"] = {"user_id": options.user}
     _encode_extra(options.extra, fields, notices)
-    return fit(fields, model, notices), tuple(notices)
+    return fit_parameters(fields, model, notices), tuple(notices)
 
 
 def _encode_limits(options: RequestOptions, notices: NoticeSink) -> Fields:
@@ -238,7 +238,7 @@ def _encode_reasoning(options: RequestOptions, model: str) -> Fields:
         fields: Fields = {"thinking": reasoning.raw} if reasoning.raw else {}
         effort = reasoning.effort
         return fields if effort is None else {**fields, "output_config": {"effort": effort}}
-    return asked_thinking(reasoning, model)
+    return build_thinking(reasoning, model)
 
 
 def _encode_output(output: JsonOutput | None, fields: Fields, notices: NoticeSink) -> None:
@@ -265,14 +265,14 @@ def _encode_extra(extra: Fields, fields: Fields, notices: NoticeSink) -> None:
 
 def default_max_tokens(model: str) -> int:
     """Return the limit for a request without one: the most that the model can write."""
-    known = claude_model(model)
+    known = find_claude_model(model)
     if known is None:
-        return UNKNOWN_MODELS_LIMIT
-    roomy = version_of(model) >= LIMIT_BESIDE_WINDOW_SINCE
-    return known.max_output if roomy else min(known.max_output, ROOMY_LIMIT)
+        return UNKNOWN_MODEL_LIMIT
+    roomy = parse_claude_version(model) >= SEPARATE_LIMIT_SINCE
+    return known.max_output if roomy else min(known.max_output, SHARED_WINDOW_LIMIT)
 
 
-def limit_notices(parameters: Fields, dialect: Dialect, *, limit: int) -> tuple[Notice, ...]:
+def build_limit_notices(parameters: Fields, dialect: Dialect, *, limit: int) -> tuple[Notice, ...]:
     """Return the notice that a limit was added, for Anthropic clients only."""
     if dialect != DIALECT or parameters.get("max_tokens") is not None:
         return ()

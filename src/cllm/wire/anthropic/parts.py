@@ -42,7 +42,7 @@ class _Mark(msgspec.Struct, forbid_unknown_fields=True):
     ttl: str | msgspec.UnsetType = msgspec.UNSET
 
 
-Mark = _Mark | msgspec.UnsetType
+CacheControl = _Mark | msgspec.UnsetType
 Rest = Any | msgspec.UnsetType
 
 
@@ -67,7 +67,7 @@ class _File(_Typed, tag="file"):
 class _Text(_Typed, tag="text"):
     text: str
     citations: Rest = msgspec.UNSET
-    cache_control: Mark = msgspec.UNSET
+    cache_control: CacheControl = msgspec.UNSET
 
 
 class _Content(_Typed, tag="content"):
@@ -77,7 +77,7 @@ class _Content(_Typed, tag="content"):
 class _Image(_Typed, tag="image"):
     source: _Base64 | _Url
     transformations: Rest = msgspec.UNSET
-    cache_control: Mark = msgspec.UNSET
+    cache_control: CacheControl = msgspec.UNSET
 
 
 class _Document(_Typed, tag="document"):
@@ -85,7 +85,7 @@ class _Document(_Typed, tag="document"):
     title: str | msgspec.UnsetType = msgspec.UNSET
     context: Rest = msgspec.UNSET
     citations: Rest = msgspec.UNSET
-    cache_control: Mark = msgspec.UNSET
+    cache_control: CacheControl = msgspec.UNSET
 
 
 class _ToolUse(_Typed, tag="tool_use"):
@@ -94,7 +94,7 @@ class _ToolUse(_Typed, tag="tool_use"):
     input: msgspec.Raw
     caller: Rest = msgspec.UNSET
     toolset_name: Rest = msgspec.UNSET
-    cache_control: Mark = msgspec.UNSET
+    cache_control: CacheControl = msgspec.UNSET
 
 
 class _ToolResult(_Typed, tag="tool_result"):
@@ -102,7 +102,7 @@ class _ToolResult(_Typed, tag="tool_result"):
     content: str | list[_Text | _Image | _Document] | msgspec.UnsetType = msgspec.UNSET
     is_error: bool = False
     toolset_name: Rest = msgspec.UNSET
-    cache_control: Mark = msgspec.UNSET
+    cache_control: CacheControl = msgspec.UNSET
 
 
 class _Thinking(_Typed, tag="thinking"):
@@ -242,7 +242,7 @@ NAMED: dict[str, tuple[str, ...]] = {
 }
 
 
-def _mark(mark: Mark) -> CacheMark | None:
+def _mark(mark: CacheControl) -> CacheMark | None:
     if isinstance(mark, msgspec.UnsetType):
         return None
     return CacheMark(ttl=None if isinstance(mark.ttl, msgspec.UnsetType) else mark.ttl)

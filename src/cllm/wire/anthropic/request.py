@@ -18,21 +18,21 @@ from cllm.core.message import (
 )
 from cllm.core.prompt import Original, Prompt, prompt_of
 from cllm.wire.anthropic.history import (
-    MAX_MARKS,
+    MAX_CACHE_BREAKPOINTS,
     MessageDraft,
-    arrange,
-    count_marks,
-    limit_marks,
-    order_marks,
+    arrange_messages,
+    count_cache_breakpoints,
+    limit_cache_breakpoints,
+    order_cache_breakpoints,
     system_parts,
 )
 from cllm.wire.anthropic.models import (
     DISABLED,
     Fields,
     NoticeSink,
-    fit,
-    read_betas,
-    without_idle_choice,
+    drop_idle_tool_choice,
+    fit_parameters,
+    parse_betas,
 )
 from cllm.wire.anthropic.options import decode_options, encode_options
 from cllm.wire.anthropic.parts import DIALECT, encode_block
@@ -87,7 +87,7 @@ def encode_request(
     """
     notes = NoticeMerger()
     aliases = Aliases(names=NAMES, ids=IDS)
-    said, moved = arrange(messages, model, notes)
+    said, moved = arrange_messages(messages, model, notes)
     mended = mend(tuple(address(said, aliases)))
     turns = [
         MessageDraft(
@@ -102,14 +102,14 @@ def encode_request(
     head.change([*system_parts(head.parts, notes), *moved])
     fitted = NoticeSink()
     fields = dict(with_named_tools(parameters, aliases, "name"))
-    fields = fit(without_idle_choice(fields, fitted), model, fitted)
+    fields = fit_parameters(drop_idle_tool_choice(fields, fitted), model, fitted)
     fields = _with_tools(fields, turns, notes)
     fields = _fit_thinking(fields, turns, notes)
-    marks = count_marks(fields, head, turns)
-    if marks > MAX_MARKS:
-        fields = limit_marks(fields, head, turns, notes)
+    marks = count_cache_breakpoints(fields, head, turns)
+    if marks > MAX_CACHE_BREAKPOINTS:
+        fields = limit_cache_breakpoints(fields, head, turns, notes)
     if marks > 1:
-        fields = order_marks(fields, head, turns, notes)
+        fields = order_cache_breakpoints(fields, head, turns, notes)
     asked = _without(fields, NOT_ASKED)
     body: Fields = {"model": model, **asked}
     if head.parts:
@@ -119,7 +119,7 @@ def encode_request(
         body["stream"] = True
     return EncodedMessagesRequest(
         body=msgspec.json.encode(body),
-        betas=read_betas(fields.get("betas")),
+        betas=parse_betas(fields.get("betas")),
         notices=(*fitted, *notes.notices(), *mended.notices),
         names=aliases.names,
         ids=aliases.ids,
@@ -129,7 +129,7 @@ def encode_request(
     )
 
 
-def goes_on_elsewhere(parameters: Fields) -> bool:
+def is_thread_continuation(parameters: Fields) -> bool:
     """Whether the messages continue a thread that the API stores."""
     thread = parameters.get("thread")
     return isinstance(thread, dict) and thread.get("type") == "continue"
@@ -271,7 +271,7 @@ def _decode_message(raw: msgspec.Raw, index: int) -> Message:
     return Message(role=role, raw=bytes(raw), dialect=DIALECT)
 
 
-NOT_COUNTED = frozenset(
+UNCOUNTED_FIELDS = frozenset(
     (
         "container",
         "inference_geo",
@@ -290,7 +290,7 @@ NOT_COUNTED = frozenset(
 def encode_count(body: bytes, prompt: Prompt) -> bytes:
     """Convert a message body to a token count body; the client's own if it is equal."""
     fields = {
-        name: raw for name, raw in _raw_fields.decode(body).items() if name not in NOT_COUNTED
+        name: raw for name, raw in _raw_fields.decode(body).items() if name not in UNCOUNTED_FIELDS
     }
     original = prompt.original
     if original is None or original.model != prompt.model:

@@ -35,11 +35,11 @@ from cllm.wire.anthropic.events import (
     SignaturePiece,
     TextPiece,
     ThinkingPiece,
-    cited_text,
     decode_error,
     error_details,
-    events,
-    loose_events,
+    event_decoder,
+    unknown_event_decoder,
+    wrap_citation,
 )
 from cllm.wire.anthropic.parts import DIALECT, decode_block, decode_parts
 from cllm.wire.errors import (
@@ -185,7 +185,7 @@ def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
 
 
 def _cited(citation: Any, index: int) -> PartAdded:
-    return PartAdded(part=cited_text(citation), index=index)
+    return PartAdded(part=wrap_citation(citation), index=index)
 
 
 _block_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -243,7 +243,7 @@ class AnthropicStreamDecoder:
     def decode(self, name: str, data: bytes) -> list[ReplyEvent]:
         """Decode one event; `name` is only used if the data cannot be read."""
         try:
-            event = events.decode(data)
+            event = event_decoder.decode(data)
         except msgspec.ValidationError as error:
             return self._decode_loosely(name, data, error)
         except UNREADABLE as error:
@@ -273,7 +273,7 @@ class AnthropicStreamDecoder:
 
     def _decode_loosely(self, name: str, data: bytes, problem: Exception) -> list[ReplyEvent]:
         try:
-            event = loose_events.decode(data)
+            event = unknown_event_decoder.decode(data)
         except UNREADABLE as error:
             if name == "error":
                 raise ReportedError(decode_error(data)) from error
@@ -329,7 +329,7 @@ class AnthropicStreamDecoder:
         if self._names:
             fields = _named(fields, self._names)
         self._blocks[event.index] = _Block(fields=fields, kind=kind)
-        begun = BEGINNINGS[kind](fields, event.index) if kind in BEGINNINGS else None
+        begun = BLOCK_STARTERS[kind](fields, event.index) if kind in BLOCK_STARTERS else None
         return [] if begun is None else [begun]
 
     def _delta(self, index: int, piece: AnyPiece) -> list[ReplyEvent]:
@@ -357,7 +357,7 @@ class AnthropicStreamDecoder:
 
     def _stop_block(self, index: int) -> list[ReplyEvent]:
         block = self._block(index)
-        if block.said or block.kind in BEGINNINGS:
+        if block.said or block.kind in BLOCK_STARTERS:
             return []
         block.said = True
         return [PartAdded(part=decode_block(block.encode()), index=index)]
@@ -402,7 +402,7 @@ def _begin_call(fields: dict[str, msgspec.Raw], index: int) -> ReplyEvent:
     return ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments)
 
 
-BEGINNINGS: dict[str, Callable[[dict[str, msgspec.Raw], int], ReplyEvent | None]] = {
+BLOCK_STARTERS: dict[str, Callable[[dict[str, msgspec.Raw], int], ReplyEvent | None]] = {
     "text": _begin_text,
     "thinking": _begin_thinking,
     "tool_use": _begin_call,

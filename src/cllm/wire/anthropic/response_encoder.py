@@ -19,14 +19,14 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.anthropic.events import citations_of
+from cllm.wire.anthropic.events import get_citations
 from cllm.wire.anthropic.parts import DIALECT, decode_parts, encode_block
 from cllm.wire.errors import MalformedError, NotExpressibleError
 from cllm.wire.messages import ObjectScanner, as_object, delta_of
 
 Fields = dict[str, Any]
 
-STOP_WORDS: dict[StopReason, str | None] = {
+STOP_REASON_NAMES: dict[StopReason, str | None] = {
     "content_filter": "refusal",
     "end": "end_turn",
     "length": "max_tokens",
@@ -66,7 +66,7 @@ def _sayable(parts: Sequence[AnyPart]) -> Iterator[Fields | msgspec.Raw]:
 
 def _shown(part: AnyPart) -> AnyPart:
     if isinstance(part, Text):
-        citations = citations_of(part)
+        citations = get_citations(part)
         return Text(text=part.text, extra={"citations": citations} if citations else {})
     if isinstance(part, ToolCall):
         return ToolCall(id=part.id, name=part.name, arguments=as_object(part.arguments))
@@ -85,7 +85,7 @@ def _head(message_id: str, model: str) -> Fields:
 
 
 def _ending(finished: ReplyFinished) -> tuple[Fields, Fields]:
-    word, sequence = STOP_WORDS[finished.stop_reason], finished.stop_sequence
+    word, sequence = STOP_REASON_NAMES[finished.stop_reason], finished.stop_sequence
     said: Fields = {"stop_reason": word, "stop_sequence": sequence}
     usage = encode_usage(finished.usage)
     if finished.raw is None or finished.message.dialect != DIALECT:

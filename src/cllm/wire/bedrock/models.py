@@ -6,10 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from cllm.wire.anthropic.models import claude_model
+from cllm.wire.anthropic.models import find_claude_model
 from cllm.wire.errors import MalformedError
 
-ToolChoiceWord = Literal["auto", "any", "tool"]
+ToolChoiceName = Literal["auto", "any", "tool"]
 
 
 class UnknownModelError(MalformedError):
@@ -81,7 +81,7 @@ SHORT_NAMES = {
     "claude-opus-4-5": "claude-opus-4-5-20251101",
 }
 
-GEOGRAPHIES: tuple[tuple[str, tuple[str, ...]], ...] = (
+REGION_GEOGRAPHIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("us-gov-", ("us-gov",)),
     ("us-", ("us",)),
     ("ca-", ("us",)),
@@ -95,7 +95,7 @@ GEOGRAPHIES: tuple[tuple[str, tuple[str, ...]], ...] = (
 _BEDROCK_ID = re.compile(r"(?:[a-z]+(?:-gov)?\.)?[a-z][a-z0-9]*\.[a-z0-9][a-zA-Z0-9.-]*(?::\w+)*")
 
 
-def bedrock_id(name: str, *, region: str | None = None, allow_global: bool = False) -> str:
+def resolve_model_id(name: str, *, region: str | None = None, allow_global: bool = False) -> str:
     """Return the id to call, with the inference profile of the region if one is needed.
 
     A Bedrock id or ARN stays unchanged. The global profile is used only with `allow_global`.
@@ -108,7 +108,7 @@ def bedrock_id(name: str, *, region: str | None = None, allow_global: bool = Fal
     return model.id if region is None else _in_region(name, model, region, allow_global)
 
 
-def is_known(name: str) -> bool:
+def is_known_model(name: str) -> bool:
     """Whether the name is a Bedrock model or one of Bedrock's own ids."""
     return _is_own_id(name) or SHORT_NAMES.get(name, name) in MODELS
 
@@ -117,20 +117,20 @@ def _is_own_id(name: str) -> bool:
     return name.startswith("arn:") or _BEDROCK_ID.fullmatch(name) is not None
 
 
-def base_id(model: str) -> str:
+def strip_geography(model: str) -> str:
     """Return the id without the geography of a profile."""
     first, dot, rest = model.partition(".")
     return rest if dot and first in _PLACES else model
 
 
-def anthropic_name(model: str) -> str | None:
+def find_anthropic_name(model: str) -> str | None:
     """Return Anthropic's name for a Bedrock id, or None."""
-    wanted = base_id(model)
+    wanted = strip_geography(model)
     return next((name for name, known in MODELS.items() if known.id == wanted), None)
 
 
 def _in_region(name: str, model: BedrockModel, region: str, allow_global: bool) -> str:  # noqa: FBT001
-    near = next((places for start, places in GEOGRAPHIES if region.startswith(start)), ())
+    near = next((places for start, places in REGION_GEOGRAPHIES if region.startswith(start)), ())
     for place in (*near, "global") if allow_global else near:
         if place in model.profiles:
             return f"{place}.{model.id}"
@@ -157,7 +157,7 @@ class BedrockFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """What a family of models accepts.
 
     `sampling`: whether temperature and top_p are accepted, both or one. `results_alone` allows
-    nothing beside tool results; `documents_beside_results` is what Claude refuses there.
+    nothing beside tool results; `documents_with_results` is what Claude refuses there.
     `top_k` is its path in the family's own fields.
     """
 
@@ -169,18 +169,18 @@ class BedrockFeatures(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Literal["all", "one", "none"] = "all"
     json_schema: bool = False
     results_alone: bool = False
-    documents_beside_results: bool = True
+    documents_with_results: bool = True
     top_k: tuple[str, ...] = ()
-    choices: frozenset[ToolChoiceWord] = frozenset({"auto"})
+    choices: frozenset[ToolChoiceName] = frozenset({"auto"})
 
 
-_ALL_CHOICES: frozenset[ToolChoiceWord] = frozenset({"auto", "any", "tool"})
+_ALL_CHOICES: frozenset[ToolChoiceName] = frozenset({"auto", "any", "tool"})
 _CLAUDE_3 = BedrockFeatures(
-    claude=True, documents_beside_results=False, top_k=("top_k",), choices=_ALL_CHOICES
+    claude=True, documents_with_results=False, top_k=("top_k",), choices=_ALL_CHOICES
 )
 _CLAUDE_3_5 = msgspec.structs.replace(_CLAUDE_3, cache=True, cache_tools=True)
 _CLAUDE_4_5 = msgspec.structs.replace(_CLAUDE_3_5, cache_hour=True, json_schema=True)
-_OPAQUE = msgspec.structs.replace(_CLAUDE_4_5, thinking="as_said", documents_beside_results=True)
+_OPAQUE = msgspec.structs.replace(_CLAUDE_4_5, thinking="as_said", documents_with_results=True)
 
 FAMILIES: tuple[tuple[re.Pattern[str], BedrockFeatures], ...] = (
     (re.compile(r"claude-(3-(haiku|sonnet|opus)|3-5-sonnet-20240620|v|instant)"), _CLAUDE_3),
@@ -199,7 +199,7 @@ FAMILIES: tuple[tuple[re.Pattern[str], BedrockFeatures], ...] = (
 )
 
 
-BETAS = frozenset(
+BEDROCK_BETAS = frozenset(
     {
         "computer-use-2024-10-22",
         "computer-use-2025-01-24",
@@ -222,13 +222,13 @@ BETAS = frozenset(
 """The Anthropic beta flags that Bedrock accepts; it refuses others. Collected 2026-11-15."""
 
 
-def features(model: str) -> BedrockFeatures:
+def find_features(model: str) -> BedrockFeatures:
     """Return what a model accepts; for an ARN that hides its model, whatever the client sends."""
     row = next((row for pattern, row in FAMILIES if pattern.search(model)), BedrockFeatures())
-    known = claude_model(model)
+    known = find_claude_model(model)
     if known is None or not row.claude or row.thinking == "as_said":
         return row
-    choices = row.choices if known.forced_tools else frozenset[ToolChoiceWord]({"auto"})
+    choices = row.choices if known.forced_tools else frozenset[ToolChoiceName]({"auto"})
     return msgspec.structs.replace(
         row, thinking=known.thinking, sampling=known.sampling, choices=choices
     )

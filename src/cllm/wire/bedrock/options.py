@@ -14,10 +14,16 @@ from cllm.core.options import (
     Tool,
     ToolChoice,
 )
-from cllm.wire.anthropic.models import DISABLED, SAMPLING, NoticeSink, asked_thinking, fit
+from cllm.wire.anthropic.models import (
+    DISABLED,
+    SAMPLING,
+    NoticeSink,
+    build_thinking,
+    fit_parameters,
+)
 from cllm.wire.anthropic.options import default_max_tokens
-from cllm.wire.bedrock.models import BETAS, BedrockFeatures, features
-from cllm.wire.bedrock.parts import Block, encode_mark
+from cllm.wire.bedrock.models import BEDROCK_BETAS, BedrockFeatures, find_features
+from cllm.wire.bedrock.parts import Block, encode_cache_point
 from cllm.wire.errors import NotExpressibleError
 from cllm.wire.messages import NoticeMerger, shortened
 
@@ -35,7 +41,7 @@ OWN_FIELDS = (
     "requestMetadata",
     "serviceTier",
 )
-UNSAID = {"service_tier": "auto"}
+DEFAULT_VALUES = {"service_tier": "auto"}
 
 
 def encode_options(
@@ -47,7 +53,7 @@ def encode_options(
     them.
     """
     notes = NoticeMerger()
-    known = features(model)
+    known = find_features(model)
     options, thinking = _fitted(options, known, model, notes)
     body: Block = {}
     inference = dict(_inference(options, notes))
@@ -78,7 +84,7 @@ def _fitted(
         return options, {}
     asked = _asked(options, model)
     noticed = NoticeSink()
-    fitted = fit(asked, model, noticed)
+    fitted = fit_parameters(asked, model, noticed)
     notes.extend(noticed)
     choice = options.tool_choice
     if fitted.get("tool_choice") != asked.get("tool_choice"):
@@ -113,7 +119,7 @@ def _asked(options: RequestOptions, model: str) -> Block:
     if reasoning is None:
         return asked
     if reasoning.raw is None or reasoning.dialect != "anthropic":
-        return asked | asked_thinking(reasoning, model)
+        return asked | build_thinking(reasoning, model)
     if reasoning.raw:
         asked["thinking"] = reasoning.raw
     if reasoning.effort is not None:
@@ -171,7 +177,7 @@ def _encode_tools(
             )
         yield _encode_tool(tool, known, notes)
         if tool.cache is not None:
-            yield encode_mark(tool.cache)
+            yield encode_cache_point(tool.cache)
 
 
 def _encode_tool(tool: Tool, known: BedrockFeatures, notes: NoticeMerger) -> Block:
@@ -200,7 +206,7 @@ def _encode_choice(choice: ToolChoice, known: BedrockFeatures, notes: NoticeMerg
 
 def _own_fields(options: RequestOptions, notes: NoticeMerger) -> Block:
     for name in options.extra:
-        said = name not in UNSAID or options.extra[name] != UNSAID[name]
+        said = name not in DEFAULT_VALUES or options.extra[name] != DEFAULT_VALUES[name]
         if said and name not in (*OWN_FIELDS, "betas"):
             notes.add("field_left_out", name, f"Bedrock has no field {name}")
     return {name: options.extra[name] for name in OWN_FIELDS if name in options.extra}
@@ -222,7 +228,7 @@ def _model_fields(options: RequestOptions, known: BedrockFeatures, notes: Notice
 def _encode_betas(betas: list[Any], known: BedrockFeatures, notes: NoticeMerger) -> Block:
     kept: list[str] = []
     for beta in betas:
-        if known.claude and isinstance(beta, str) and beta in BETAS:
+        if known.claude and isinstance(beta, str) and beta in BEDROCK_BETAS:
             kept.append(beta)
         else:
             notes.add("beta_left_out", "betas", f"Bedrock does not know the beta flag {beta!r}")

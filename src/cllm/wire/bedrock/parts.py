@@ -276,10 +276,10 @@ def _unnamed(raw: msgspec.Raw, *named: str) -> Block:
 def encode_blocks(part: AnyPart) -> list[Block]:
     """Encode a part, followed by its cache point."""
     block = ENCODERS[type(part)](part)
-    return [block] if part.cache is None else [block, encode_mark(part.cache)]
+    return [block] if part.cache is None else [block, encode_cache_point(part.cache)]
 
 
-def encode_mark(mark: CacheMark) -> Block:
+def encode_cache_point(mark: CacheMark) -> Block:
     ttl = {} if mark.ttl is None else {"ttl": mark.ttl}
     return {"cachePoint": {"type": "default", **ttl}}
 

@@ -25,9 +25,9 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.bedrock.models import BedrockFeatures, features
+from cllm.wire.bedrock.models import BedrockFeatures, find_features
 from cllm.wire.bedrock.options import encode_options
-from cllm.wire.bedrock.parts import TTLS, Block, encode_blocks, encode_mark
+from cllm.wire.bedrock.parts import TTLS, Block, encode_blocks, encode_cache_point
 from cllm.wire.media import checked, is_base64
 from cllm.wire.messages import (
     INVALID_JSON,
@@ -62,7 +62,7 @@ _NOT_TITLE = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+", re.ASCII)
 _LONGEST_TITLE = 200
 _DATA_URL = re.compile(r"data:([^,]*);base64,")
 ATTACHED = "(document attached)"
-MOST_MARKS = 4
+MAX_CACHE_POINTS = 4
 MODEL_FIELDS = "additionalModelRequestFields"
 NOT_IN_PARAMETERS = ("messages", "modelId", "stream", "system", "toolConfig")
 NAMES = AliasRule(longest=64)
@@ -281,13 +281,13 @@ def _encode_documents(role: Role, parts: Sequence[AnyPart], raw: bytes | None) -
             continue
         blocks += encode_blocks(part)
         if waiting is not None and _can_be_marked(part):
-            blocks.append(encode_mark(waiting))
+            blocks.append(encode_cache_point(waiting))
         waiting = waiting if isinstance(part, Thinking | RedactedThinking) else None
     if waiting is not None or not any(isinstance(p, Text) and not p.extra for p in parts):
         blocks.append({"text": ATTACHED})
         raw = None
     if waiting is not None:
-        blocks.append(encode_mark(waiting))
+        blocks.append(encode_cache_point(waiting))
     return BedrockMessage(role=role, blocks=blocks, raw=raw)
 
 
@@ -301,7 +301,7 @@ def encode_request(
 ) -> EncodedRequest:
     """Encode a request body; `parameters` are Converse's own."""
     notes = NoticeMerger()
-    known = features(model)
+    known = find_features(model)
     cleaner = PartConverter(known, notes)
     aliases = Aliases(names=NAMES, ids=IDS)
     prompt = _encode_system(system or (), messages, cleaner, notes)
@@ -403,7 +403,7 @@ def _encode_tools(
             yield tool
         elif known.cache_tools:
             mark = cleaner.clean_mark(CacheMark(ttl=point.get("ttl")), "tools")
-            yield encode_mark(mark or CacheMark())
+            yield encode_cache_point(mark or CacheMark())
         else:
             notes.add("cache_mark_left_out", "tools", "this model keeps no cache of its tools")
 
@@ -430,11 +430,11 @@ def _limit_marks(
     """Keep at most four cache points: the last of tools and system, the newest of the messages."""
     fixed = _marks(tools) + _marks(prompt)
     moving = [mark for message in sent for mark in _marks(message.blocks)]
-    if len(fixed) + len(moving) <= MOST_MARKS:
+    if len(fixed) + len(moving) <= MAX_CACHE_POINTS:
         return tools, prompt
-    notes.add("cache_mark_left_out", "messages", f"Bedrock takes {MOST_MARKS} cache points")
-    still = fixed[-(MOST_MARKS - 1) :] if moving else fixed[-MOST_MARKS:]
-    newest = moving[-(MOST_MARKS - len(still)) :]
+    notes.add("cache_mark_left_out", "messages", f"Bedrock takes {MAX_CACHE_POINTS} cache points")
+    still = fixed[-(MAX_CACHE_POINTS - 1) :] if moving else fixed[-MAX_CACHE_POINTS:]
+    newest = moving[-(MAX_CACHE_POINTS - len(still)) :]
     kept = {id(mark) for mark in (*still, *newest)}
     for message in sent:
         blocks = _without(message.blocks, kept)

@@ -20,7 +20,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.anthropic.events import citations_of, cited_text, shared_citation
+from cllm.wire.anthropic.events import convert_citation, get_citations, wrap_citation
 from cllm.wire.bedrock.parts import decode_blocks, encode_blocks
 from cllm.wire.errors import (
     NO_NAMES,
@@ -237,7 +237,7 @@ def _whole_events(
         if isinstance(part, Text):
             if part.text:
                 events.append(TextDelta(text=part.text, index=index))
-            cited = map(cited_text, citations_of(part))
+            cited = map(wrap_citation, get_citations(part))
             events.extend(PartAdded(part=text, index=index) for text in cited)
             continue
         if isinstance(part, ToolCall) and part.name in names:
@@ -431,9 +431,9 @@ def _reasoning_deltas(block: BuiltBlock, delta: ReasoningContent) -> Iterator[Re
 def _whole_pieces(block: BuiltBlock, delta: ConverseDelta) -> Iterator[ReplyEvent]:
     if delta.citation is not None:
         block.citations.append(delta.citation)
-        told = shared_citation(delta.citation)
+        told = convert_citation(delta.citation)
         if told is not None:
-            yield PartAdded(part=cited_text(told), index=block.index)
+            yield PartAdded(part=wrap_citation(told), index=block.index)
     if delta.tool_result is not None:
         block.result = block.result or {"content": []}
         block.result["content"] += delta.tool_result

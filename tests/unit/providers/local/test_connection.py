@@ -8,7 +8,7 @@ import pytest
 from cllm.core.errors import StrictError, UnsendableError
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
-from cllm.providers.local.connection import readable
+from cllm.providers.local.client import adapt_prompt
 
 ABOUT_TOOLS: list[dict[str, Any]] = [
     {"tools": [{"name": "look", "input_schema": {"type": "object"}}]},
@@ -25,7 +25,7 @@ def prompt(**fields: Any) -> Prompt:
 @pytest.mark.parametrize("parameters", ABOUT_TOOLS)
 def test_tools_that_are_not_shown_are_left_out_and_told(parameters: dict[str, Any]):
     asked = prompt(parameters={"max_tokens": 5, **parameters})
-    shown, notices = readable(asked, provider="local", sees_tools=False)
+    shown, notices = adapt_prompt(asked, provider="local", sees_tools=False)
 
     assert shown.parameters == {"max_tokens": 5}
     assert [notice.code for notice in notices] == ["tools_left_out"]
@@ -35,7 +35,7 @@ def test_tools_that_are_not_shown_are_left_out_and_told(parameters: dict[str, An
 def test_a_model_with_a_template_for_tools_is_given_them(parameters: dict[str, Any]):
     asked = prompt(parameters=parameters)
 
-    assert readable(asked, provider="local", sees_tools=True) == (asked, ())
+    assert adapt_prompt(asked, provider="local", sees_tools=True) == (asked, ())
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_model_with_a_template_for_tools_is_given_them(parameters: dict[str, A
 )
 def test_no_tools_are_nothing_to_tell(parameters: dict[str, Any]):
     asked = prompt(parameters={"seed": 1, **parameters}, strict=True)
-    shown, notices = readable(asked, provider="local", sees_tools=False)
+    shown, notices = adapt_prompt(asked, provider="local", sees_tools=False)
 
     assert (shown.parameters, notices) == ({"seed": 1}, ())
 
@@ -59,7 +59,7 @@ def test_in_strict_mode_tools_are_refused():
     asked = prompt(parameters=ABOUT_TOOLS[0], strict=True)
 
     with pytest.raises(StrictError, match="tools"):
-        readable(asked, provider="local", sees_tools=False)
+        adapt_prompt(asked, provider="local", sees_tools=False)
 
 
 def test_an_image_that_is_asked_about_is_refused():
@@ -69,4 +69,4 @@ def test_an_image_that_is_asked_about_is_refused():
     asked = prompt(messages=(Message(role="user", raw=raw, dialect="anthropic"),))
 
     with pytest.raises(UnsendableError, match="text only"):
-        readable(asked, provider="local", sees_tools=True)
+        adapt_prompt(asked, provider="local", sees_tools=True)

@@ -10,7 +10,7 @@ from cllm.core.errors import DownloadError, UsageError
 from cllm.providers.local.download import DownloadSource, _SafeRedirects, check_scheme, disk_errors
 from cllm.providers.local.fetch import (
     Fetcher,
-    fetch_known,
+    fetch_known_model,
     fetch_remote,
     find_installers,
     parse_target,
@@ -29,7 +29,7 @@ def test_a_hugging_face_file_becomes_its_address():
     target = parse_target("hf:owner/repo/Model-Q4.gguf", {})
     assert isinstance(target, DownloadSource)
     assert target.url == "https://huggingface.co/owner/repo/resolve/main/Model-Q4.gguf"
-    assert target.what == "Model-Q4.gguf"
+    assert target.name == "Model-Q4.gguf"
     assert target.headers == {}
 
 
@@ -38,14 +38,14 @@ def test_the_endpoint_and_the_token_come_from_the_environment():
     target = parse_target("hf:owner/repo/sub/a.gguf", environ)
     assert isinstance(target, DownloadSource)
     assert target.url == "https://mirror.test/owner/repo/resolve/main/sub/a.gguf"
-    assert target.what == "a.gguf"
+    assert target.name == "a.gguf"
     assert target.headers == {"Authorization": "Bearer secret"}
 
 
 def test_a_token_is_not_given_to_an_address():
     target = parse_target("https://files.test/a.gguf?x=1", {"HF_TOKEN": "secret"})
     assert isinstance(target, DownloadSource)
-    assert (target.what, target.headers) == ("a.gguf", {})
+    assert (target.name, target.headers) == ("a.gguf", {})
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_redirect_never_leaves_https(url: str):
 
 def test_a_hash_that_is_none_is_refused(tmp_path: Path):
     fetcher = Fetcher(paths=CachePaths(root=tmp_path), environ={})
-    remote = DownloadSource(url="https://x.test/a.gguf", what="a.gguf")
+    remote = DownloadSource(url="https://x.test/a.gguf", name="a.gguf")
     with pytest.raises(UsageError, match="64 hexadecimal digits"):
         fetch_remote(remote, fetcher, sha256="abc")
 
@@ -99,12 +99,12 @@ def test_a_hash_that_is_none_is_refused(tmp_path: Path):
 def test_a_known_model_is_not_fetched_under_another_hash(tmp_path: Path):
     fetcher = Fetcher(paths=CachePaths(root=tmp_path), environ={})
     with pytest.raises(UsageError, match=SMOLLM2.sha256):
-        fetch_known(SMOLLM2, fetcher, sha256="0" * 64)
+        fetch_known_model(SMOLLM2, fetcher, sha256="0" * 64)
 
 
 def test_a_pulled_file_cannot_take_a_known_models_name(tmp_path: Path):
     fetcher = Fetcher(paths=CachePaths(root=tmp_path), environ={})
-    remote = DownloadSource(url="https://x.test/a.gguf", what="smollm2-135m.gguf")
+    remote = DownloadSource(url="https://x.test/a.gguf", name="smollm2-135m.gguf")
     with pytest.raises(UsageError, match="is taken"):
         fetch_remote(remote, fetcher)
 

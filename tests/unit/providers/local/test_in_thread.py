@@ -6,11 +6,11 @@ import threading
 import pytest
 
 from cllm.core.errors import DownloadError
-from cllm.providers.local.provider import _in_thread
+from cllm.providers.local.provider import run_in_thread
 
 
 async def test_the_result_of_the_work_comes_back():
-    assert await _in_thread(lambda: 5, stop=threading.Event()) == 5
+    assert await run_in_thread(lambda: 5, stop=threading.Event()) == 5
 
 
 async def test_an_error_in_the_work_is_raised_in_the_task():
@@ -18,7 +18,7 @@ async def test_an_error_in_the_work_is_raised_in_the_task():
         raise DownloadError("no")
 
     with pytest.raises(DownloadError, match="no"):
-        await _in_thread(work, stop=threading.Event())
+        await run_in_thread(work, stop=threading.Event())
 
 
 async def test_a_cancelled_task_stops_the_work_and_does_not_wait_for_it():
@@ -28,7 +28,7 @@ async def test_a_cancelled_task_stops_the_work_and_does_not_wait_for_it():
         begun.set()
         free.wait(30)
 
-    task = asyncio.create_task(_in_thread(work, stop=stop))
+    task = asyncio.create_task(run_in_thread(work, stop=stop))
     assert await asyncio.to_thread(begun.wait, 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -13,8 +13,8 @@ from cllm.providers.local.models import (
     cache_paths,
     check_is_gguf,
     list_models,
-    remove,
-    resolve,
+    remove_model,
+    resolve_model_file,
 )
 
 
@@ -26,7 +26,7 @@ def paths(tmp_path: Path) -> CachePaths:
 
 
 def find(name: str, paths: CachePaths) -> ModelFile:
-    return resolve(name, paths, cwd=Path("/here"), home=Path("/home/me"))
+    return resolve_model_file(name, paths, cwd=Path("/here"), home=Path("/home/me"))
 
 
 def test_the_cache_is_where_the_environment_says():
@@ -82,7 +82,7 @@ def test_no_name_leads_out_of_the_cache(name: str, paths: CachePaths):
     outside = paths.root / "outside.gguf"
     outside.write_bytes(b"GGUF")
     with pytest.raises(ModelNotFoundError):
-        remove(name, paths)
+        remove_model(name, paths)
     assert outside.exists()
 
 
@@ -115,10 +115,10 @@ def test_without_a_cache_the_list_has_the_known_models(tmp_path: Path):
 
 def test_a_removed_model_is_gone(paths: CachePaths):
     (paths.models / "pulled.gguf").write_bytes(b"GGUF")
-    remove("pulled", paths)
+    remove_model("pulled", paths)
     assert not list(paths.models.iterdir())
     with pytest.raises(ModelNotFoundError):
-        remove("pulled", paths)
+        remove_model("pulled", paths)
 
 
 def test_another_file_under_the_same_name_has_another_identity(tmp_path: Path):

@@ -15,7 +15,7 @@ from cllm.providers.local.process import (
     _reason_in,
     launch,
 )
-from cllm.providers.local.provider import bounded
+from cllm.providers.local.provider import limit_reply
 
 PROMPT = Prompt(model="m", messages=(plain_message("user", "Hello"),))
 
@@ -61,15 +61,15 @@ def test_without_an_error_line_the_last_line_is_the_reason():
 
 
 def test_a_reply_has_a_bound_though_nobody_set_one():
-    assert bounded(PROMPT).parameters == {"max_tokens": 512}
+    assert limit_reply(PROMPT).parameters == {"max_tokens": 512}
 
 
 def test_what_the_caller_set_stays():
     given = {"temperature": 1, "max_tokens": 5}
     prompt = msgspec.structs.replace(PROMPT, parameters=given)
-    assert bounded(prompt).parameters == given
+    assert limit_reply(prompt).parameters == given
 
 
 def test_a_bound_under_its_newer_name_is_a_bound():
     prompt = msgspec.structs.replace(PROMPT, parameters={"max_completion_tokens": 5})
-    assert bounded(prompt).parameters == {"max_completion_tokens": 5}
+    assert limit_reply(prompt).parameters == {"max_completion_tokens": 5}

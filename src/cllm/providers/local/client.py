@@ -39,7 +39,7 @@ TOOLS_LEFT_OUT = Notice(
 )
 
 
-def readable(
+def adapt_prompt(
     prompt: Prompt, *, provider: str, sees_tools: bool
 ) -> tuple[Prompt, tuple[Notice, ...]]:
     """Remove tools that the model cannot see; UnsendableError for anything but text."""
@@ -66,7 +66,7 @@ def readable(
 
 
 class LlamaServerClient:
-    """A running child; `holds` is the cache key of its slot."""
+    """A running child; `slot_key` is the cache key of its slot."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class LlamaServerClient:
     ) -> None:
         self.process = child
         self.identity = identity
-        self.holds: str | None = None
+        self.slot_key: str | None = None
         self._http = http
         self._provider = OpenAIProvider(
             name=name,
@@ -94,7 +94,7 @@ class LlamaServerClient:
         )
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent]:
-        self.holds = None
+        self.slot_key = None
         try:
             async with aclosing(self._provider.ask(prompt)) as events:
                 async for event in events:
@@ -109,7 +109,7 @@ class LlamaServerClient:
             ) from error
 
     async def count(self, prompt: Prompt) -> int:
-        templated = await self._call("apply-template", self._provider.body_of(prompt))
+        templated = await self._call("apply-template", self._provider.encode_body(prompt))
         text = {"content": templated["prompt"], "add_special": True, "parse_special": True}
         found = await self._call("tokenize", msgspec.json.encode(text))
         return len(found["tokens"])
@@ -138,7 +138,7 @@ class LlamaServerClient:
         )
         return response.status, await response.read()
 
-    async def slot(self, action: str, file_name: str) -> bool:
+    async def run_slot_action(self, action: str, file_name: str) -> bool:
         """Save or restore the slot; False if that failed."""
         body = msgspec.json.encode({"filename": file_name})
         try:
@@ -151,4 +151,4 @@ class LlamaServerClient:
 
     async def close(self) -> None:
         await self._http.close()
-        await asyncio.to_thread(self.process.end)
+        await asyncio.to_thread(self.process.stop)
