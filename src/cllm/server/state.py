@@ -54,7 +54,7 @@ class ApiRequest(Request):
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, serving: ServerState) -> None:
         super().__init__(scope, receive, send)
-        self.serving = serving
+        self.server = serving
         self.record: RequestRecord = scope[SCOPE_KEY]
         self.error_headers = {}
 

@@ -31,14 +31,14 @@ class Embedder(Protocol):
 
 async def complete(request: ApiRequest) -> Response:
     """POST /v1/chat/completions."""
-    room = request.serving.bodies
+    room = request.server.bodies
     body = await read_body(request, room)
     prompt = decode_request(body)
     check_counts(body, len(prompt.messages), room.limits)
     encoder = OpenAIResponseEncoder(
         model=prompt.model,
-        new_id=request.serving.new_id,
-        clock=request.serving.clock,
+        new_id=request.server.new_id,
+        clock=request.server.clock,
         parameters=prompt.parameters,
     )
     return await reply_to(request, prompt, body, encoder)
@@ -46,7 +46,7 @@ async def complete(request: ApiRequest) -> Response:
 
 async def embed(request: ApiRequest) -> Response:
     """POST /v1/embeddings: the response of the model's provider."""
-    serving = request.serving
+    serving = request.server
     body = await read_body(request, serving.bodies)
     fields, name = _decode(body)
     model = chosen_model(name, read_wish(request.headers).provider, serving)

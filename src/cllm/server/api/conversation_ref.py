@@ -39,7 +39,7 @@ class ConversationRef(StoreRef, frozen=True, kw_only=True):
 
 
 def shelf_named(name: str | None, request: ApiRequest) -> StoreRef:
-    serving = request.serving
+    serving = request.server
     if name is None:
         return StoreRef(store=serving.store, owner=request.caller.owner)
     if serving.files is None:
@@ -51,7 +51,7 @@ async def place_of(request: ApiRequest) -> ConversationRef:
     """Return the conversation of the path; raise InvalidIdError for an invalid ID."""
     ref, serving, owner = (
         request.path_params["conversation_id"],
-        request.serving,
+        request.server,
         request.caller.owner,
     )
     if ref.startswith(FILES):

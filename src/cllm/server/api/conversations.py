@@ -71,7 +71,7 @@ async def list_conversations(request: ApiRequest) -> Response:
 
 async def create_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations."""
-    serving, owner = request.serving, request.caller.owner
+    serving, owner = request.server, request.caller.owner
     body = await read_json(request, NewBody, empty=NewBody())
     new = NewConversation(id=serving.new_id(), title=body.title, metadata=body.metadata)
     policy = body.system_policy or "dynamic"
@@ -162,7 +162,7 @@ async def delete_conversation(request: ApiRequest) -> Response:
     place = await place_of(request)
     if query.permanent:
         await place.store.delete(place.id, owner=place.owner)
-        request.serving.app.forget(place.id)
+        request.server.app.forget(place.id)
         await _forget_responses(place, request)
     else:
         await place.store.update(place.id, Changes(archived=True), owner=place.owner)
@@ -174,7 +174,7 @@ async def branch_conversation(request: ApiRequest) -> Response:
     place = await place_of(request)
     body = await read_json(request, BranchBody)
     at = check_sequence(body.branch_at_sequence, "branch_at_sequence")
-    new = NewConversation(id=request.serving.new_id())
+    new = NewConversation(id=request.server.new_id())
     branch = await place.store.branch(place.id, new, at=at, owner=place.owner)
     return answer(await _detail(place, branch, list(view_messages(branch))), 201)
 
@@ -190,7 +190,7 @@ async def delete_messages(request: ApiRequest) -> Response:
 
 async def _forget_responses(place: ConversationRef, request: ApiRequest) -> None:
     """A repeated request must not return deleted messages."""
-    store, owner = request.serving.store, request.caller.owner
+    store, owner = request.server.store, request.caller.owner
     await store.forget_responses(CONVERSATION, place.shown, owner=owner)
 
 

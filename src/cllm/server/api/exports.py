@@ -93,7 +93,7 @@ async def _chain(first: Sequence[bytes], pieces: AsyncIterator[bytes]) -> AsyncI
 
 async def import_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations/import."""
-    serving, owner = request.serving, request.caller.owner
+    serving, owner = request.server, request.caller.owner
     body = await read_body(request, serving.bodies)
     read = partial(_read, body, new_id=serving.new_id(), now=serving.clock())
     conversation = await aside(read, size=len(body))

@@ -58,13 +58,13 @@ async def create(request: ApiRequest) -> Response:
     body, prompt = await _read_prompt(request)
     prompt = _with_limit(prompt)
     if prompt.parameters.get("thread") is not None:
-        prompt = _with_thread(prompt, read_wish(request.headers), request.serving)
-    encoder = AnthropicResponseEncoder(model=prompt.model, new_id=request.serving.new_id)
+        prompt = _with_thread(prompt, read_wish(request.headers), request.server)
+    encoder = AnthropicResponseEncoder(model=prompt.model, new_id=request.server.new_id)
     return await reply_to(request, prompt, body, encoder)
 
 
 async def _read_prompt(request: ApiRequest) -> tuple[bytes, Prompt]:
-    room = request.serving.bodies
+    room = request.server.bodies
     body = await read_body(request, room)
     prompt = decode_request(body)
     check_counts(body, len(prompt.messages), room.limits)
@@ -120,7 +120,7 @@ def _with_thread(prompt: Prompt, wish: RequestHeaders, serving: ServerState) -> 
 
 async def count(request: ApiRequest) -> Response:
     """POST /v1/messages/count_tokens."""
-    serving, record, wish = request.serving, request.record, read_wish(request.headers)
+    serving, record, wish = request.server, request.record, read_wish(request.headers)
     _, prompt = await _read_prompt(request)
     if wish.mode != STATELESS and prompt.parameters.get("thread") is not None:
         prompt = _with_thread(prompt, wish, serving)

@@ -36,13 +36,13 @@ class ModelListView(msgspec.Struct, frozen=True, kw_only=True):
 
 async def models(request: ApiRequest) -> Response:
     """GET /v1/models."""
-    return answer(ModelListView(data=tuple(_list_models(request.serving))))
+    return answer(ModelListView(data=tuple(_list_models(request.server))))
 
 
 async def model(request: ApiRequest) -> Response:
     """GET /v1/models/{model}."""
     wanted = request.path_params["model"]
-    known = _list_models(request.serving)
+    known = _list_models(request.server)
     for view in known:
         if view.id == wanted:
             return answer(view)
@@ -75,8 +75,8 @@ def _named_models(serving: ServerState) -> Iterator[tuple[str, str]]:
 async def usage(request: ApiRequest) -> Response:
     """GET /v1/usage."""
     query = read_query(request, UsageQuery)
-    await request.serving.calls.flush()
-    sums = await request.serving.store.usage(
+    await request.server.calls.flush()
+    sums = await request.server.store.usage(
         owner=request.caller.owner,
         since=read_moment(query.since, field="from"),
         until=read_moment(query.until, field="to", end=True),
@@ -94,7 +94,7 @@ async def ready(request: ApiRequest) -> Response:
     """GET /ready."""
     try:
         async with asyncio.timeout(STORE_SECONDS):
-            await request.serving.store.list_conversations(owner=request.caller.owner, limit=1)
+            await request.server.store.list_conversations(owner=request.caller.owner, limit=1)
     except TimeoutError as error:
         raise StoreUnavailableError("The store does not answer.") from error
     return answer({"status": "ready"})

@@ -60,7 +60,7 @@ async def get_events(request: ApiRequest) -> Response:
     Sends the saved events, then follows a running turn of any process.
     """
     seen = _last_event_id(request)
-    serving = request.serving
+    serving = request.server
     place = await place_of(request)
     turn_id = request.path_params["turn_id"]
     if place.prefix:

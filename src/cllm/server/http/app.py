@@ -72,7 +72,7 @@ def build(serving: ServerState) -> Starlette:
     app = _App(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False
     app.state.metrics = Metrics()
-    app.state.serving = serving
+    app.state.server = serving
     return app
 
 
@@ -80,7 +80,7 @@ class _App(Starlette):
     """Starlette with one middleware, which also handles all errors."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        serving: ServerState = self.state.serving
+        serving: ServerState = self.state.server
         return RequestMiddleware(
             self.router,
             rules=read_host_rules(serving.settings),

@@ -44,7 +44,7 @@ async def reply_to(
     request: ApiRequest, prompt: Prompt, body: bytes, encoder: ResponseEncoder
 ) -> Response:
     """Return the response of the turn, or the stored one of the same request."""
-    serving, record = request.serving, request.record
+    serving, record = request.server, request.record
     wish = read_wish(request.headers)
     claimed = await _claim(request, wish, body)
     if isinstance(claimed, KeptResponse):
@@ -75,7 +75,7 @@ async def _claim(request: ApiRequest, wish: RequestHeaders, body: bytes) -> Clai
     starts_with_retries = wish.retries is not None and isinstance(wish.mode, StartConversation)
     if wish.idempotency_key is None and not starts_with_retries:
         return NO_CLAIM
-    serving, owner = request.serving, request.caller.owner
+    serving, owner = request.server, request.caller.owner
     named = [request.headers.get(name, "\0") for name in (CONVERSATION, PROVIDER)]
     identity = (request.url.path.encode(), *(name.encode() for name in named), body)
     if wish.idempotency_key is None:
@@ -99,7 +99,7 @@ async def _respond(request: ApiRequest, task: TurnTask, *, may_branch: bool) -> 
         if isinstance(task.failure, ConversationBusyError):
             if not may_branch:
                 raise await _with_running_turn(task.failure, task.prepared)
-            task = task.with_turn(await _branched(task.prepared, request.serving))
+            task = task.with_turn(await _branched(task.prepared, request.server))
             await _run(request, task)
         response = await _response(request, task)
     finally:
@@ -127,7 +127,7 @@ async def _response(request: ApiRequest, task: TurnTask) -> Response:
     After a silence the response starts without an event.
     """
     if task.prepared.request.target.stream:
-        silence = request.serving.settings.silence_seconds
+        silence = request.server.settings.silence_seconds
         await task.queue.wait_until_readable(silence)
         if task.queue.is_closed and not task.is_streaming:
             await task.wait()
