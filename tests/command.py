@@ -25,7 +25,7 @@ from tests.forking import (
     open_terminal,
 )
 from tests.home import SECRET, Home
-from tests.scale import TORTURE
+from tests.torture import TORTURE
 
 COMMAND = (sys.executable, "-m", "cllm")
 START_IN_FULL = (sys.executable, "-m", "cllm.__main__")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests.leftovers import clear_run
-from tests.scale import scaled
+from tests.postgres_cleanup import clear_run
+from tests.torture import scaled
 
 from cllm.core.errors import DownloadError
 from cllm.providers.local.fetch import Fetcher, fetch_known_model

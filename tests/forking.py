@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from tests.fork_server import LENGTH
-from tests.scale import TORTURE
+from tests.torture import TORTURE
 
 PROGRAM = Path(__file__).with_name("fork_server.py")
 MOST_BYTES = 100_000

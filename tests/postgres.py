@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
-from tests.leftovers import PREFIX, clear_abandoned, run_folder, run_id
+from tests.postgres_cleanup import PREFIX, clear_abandoned, run_folder, run_id
 
 from cllm.stores.postgres.connection import with_postgres
 from cllm.stores.sql import migrate

@@ -24,8 +24,8 @@ import pytest
 from tests.fake_provider import WAIT
 from tests.forking import Forked, fork_server, is_forkable, modules_for, open_joined_output
 from tests.postgres import Server as PostgresServer
-from tests.scale import scaled
 from tests.sqlite_template import write_database
+from tests.torture import scaled
 
 ADDRESS = re.compile(r"Serving at (http://\S+)")
 DATABASE = "served.db"

@@ -6,7 +6,7 @@ import struct
 import termios
 import threading
 
-from tests.watching import wait_until
+from tests.waits import wait_until
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()=>78][A-Z0-9]?")
 ASKS_FOR_CURSOR = "\x1b[6n"

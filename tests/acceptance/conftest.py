@@ -18,7 +18,7 @@ from tests.home import SECRET, Home, write_settings
 from tests.postgres import postgres_server
 from tests.serving import OWN_STORES, STORES, Server, store_for
 from tests.terminal_chat import Talk
-from tests.watching import opened_files, wait_until
+from tests.waits import opened_files, wait_until
 
 __all__ = ["postgres_server"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.scale import scaled
+from tests.torture import scaled
 
 KILLS = scaled(12, full=200)
 

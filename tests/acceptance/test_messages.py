@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, Head, Send, ToolCall
-from tests.messages import (
+from tests.messages_api import (
     BEDROCK_KEY,
     COUNT,
     MESSAGES,
@@ -22,7 +22,7 @@ from tests.messages import (
     text_of,
 )
 from tests.serving import Answer, Server, stored_messages
-from tests.watching import wait_until
+from tests.waits import wait_until
 
 HELLO = ("user", "Hello.")
 PROFILE = "us.anthropic.claude-3-7-sonnet-20250219-v1%3A0"

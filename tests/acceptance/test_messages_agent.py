@@ -25,8 +25,8 @@ from tests.agent_request import (
     picture,
 )
 from tests.fake_provider import FakeProvider, ToolCall
-from tests.judges import judge_bedrock, judge_compatible
-from tests.messages import MESSAGES, MODELS, SONNET, ask, settings, start
+from tests.messages_api import MESSAGES, MODELS, SONNET, ask, settings, start
+from tests.request_validation import judge_bedrock, judge_compatible
 from tests.serving import Answer, Server
 
 from cllm.providers.local.models import CachePaths

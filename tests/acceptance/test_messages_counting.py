@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider
-from tests.messages import COUNT, MESSAGES, MODELS, ask, codes, settings, start
+from tests.messages_api import COUNT, MESSAGES, MODELS, ask, codes, settings, start
 from tests.serving import Answer, Server, stored_messages
 from tests.text_corpus import text_of
 from tests.tokenizers import o200k

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, Reply, ToolCall
-from tests.messages import MODELS, ask, codes, judge, settings, start
+from tests.messages_api import MODELS, ask, codes, judge, settings, start
 from tests.serving import COMPLETIONS, Answer, Server, stored_messages
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}}}

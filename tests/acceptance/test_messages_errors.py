@@ -6,7 +6,7 @@ from typing import Any
 import anthropic
 import pytest
 from tests.fake_provider import FakeProvider, Head, Send, Silence, closed_port
-from tests.messages import MODELS, settings, start
+from tests.messages_api import MODELS, settings, start
 from tests.serving import Server
 
 KEY = "key-of-the-caller-0123456789"

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider
-from tests.messages import BEDROCK_KEY, COUNT, MODELS, OPERATORS_KEY, ask, codes, settings, start
+from tests.messages_api import (
+    BEDROCK_KEY,
+    COUNT,
+    MODELS,
+    OPERATORS_KEY,
+    ask,
+    codes,
+    settings,
+    start,
+)
 from tests.serving import Server, stored_bytes
 
 KEY = "sk-ant-of-the-caller-0123456789"

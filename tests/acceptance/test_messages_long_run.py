@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, Reply, Request, ToolCall
-from tests.messages import MODELS, SONNET, ask, judge, settings, start
-from tests.scale import scaled
+from tests.messages_api import MODELS, SONNET, ask, judge, settings, start
 from tests.serving import Answer, Server
+from tests.torture import scaled
 
 from cllm.providers.local.models import CachePaths
 

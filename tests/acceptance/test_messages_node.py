@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.fake_provider import FakeProvider, ToolCall
-from tests.messages import MODELS, settings, start
+from tests.messages_api import MODELS, settings, start
 from tests.node_programs import Programs
 from tests.serving import Server
 

@@ -8,7 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 from tests.fake_provider import FakeProvider, ToolCall, whole
-from tests.messages import MODELS, settings, start
+from tests.messages_api import MODELS, settings, start
 from tests.serving import Server, stored_messages
 
 HELLO: Any = {"role": "user", "content": "Hello."}

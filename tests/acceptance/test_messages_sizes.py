@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, Request
-from tests.messages import MESSAGES, MODELS, SONNET, ask, settings, start
+from tests.messages_api import MESSAGES, MODELS, SONNET, ask, settings, start
 from tests.serving import Server
 
 HELLO = ("user", "Hello.")

@@ -21,8 +21,8 @@ from schemathesis.checks import load_all_checks
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 from tests.fake_provider import PROTOCOLS, FakeProvider, OpenAIChat, Reply, Request, Step, whole
-from tests.scale import TORTURE, scaled
 from tests.serving import Server
+from tests.torture import TORTURE, scaled
 
 from cllm.server.openapi.description import describe
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.fake_provider import WAIT, FakeProvider, Gate
-from tests.messages import settings, start
+from tests.messages_api import settings, start
 from tests.serving import COMPLETIONS, Server, completion
 
 BODY = json.dumps(completion(("user", "Hello."))).encode()

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
-from tests.messages import MODELS, settings, start
+from tests.messages_api import MODELS, settings, start
 from tests.serving import COMPLETIONS, Answer, Server, completion
 
 KEYS = 200_000

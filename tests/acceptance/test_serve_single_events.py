@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import Cut, FakeProvider, Gate, Head, Hold, Send, Step
-from tests.messages import MESSAGES, MODELS, settings, start
+from tests.messages_api import MESSAGES, MODELS, settings, start
 from tests.serving import COMPLETIONS, Server
 
 STREAM = Head(headers={"Content-Type": "text/event-stream"}, chunked=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
-from tests.messages import MESSAGES, MODELS, settings, start
+from tests.messages_api import MESSAGES, MODELS, settings, start
 from tests.serving import COMPLETIONS, Server
 
 PIECE = "x" * 50_000

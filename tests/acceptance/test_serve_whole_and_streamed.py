@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, Request
-from tests.messages import MESSAGES, MODELS, settings, start
+from tests.messages_api import MESSAGES, MODELS, settings, start
 from tests.serving import COMPLETIONS, Answer, Server
 
 LONG = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 20

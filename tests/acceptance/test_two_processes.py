@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.scale import scaled
+from tests.torture import scaled
 
 WORKERS, TURNS = scaled((4, 2), full=(16, 4))
 

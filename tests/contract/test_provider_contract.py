@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.scripted import Line, ScriptedProvider
+from tests.scripted_provider import Line, ScriptedProvider
 
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice

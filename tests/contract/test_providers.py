@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
-from tests.scripted import Line, ScriptedProvider, spoken
+from tests.scripted_provider import Line, ScriptedProvider, spoken
 
 from cllm.core.errors import BrokenStreamError, UpstreamError
 from cllm.core.ports import Provider

@@ -8,7 +8,7 @@ of test data do import it; this script runs them once and writes down what they 
 Each line of `cases/fidelity.jsonl` has the client's protocol, the provider's kind, the body and the
 steps of the provider's answer, which are missing where the provider repeats the newest text. Each
 line of `cases/generated.jsonl` has a protocol and a body from the strategies of
-`tests/client_requests.py`, drawn with a fixed seed.
+`tests/request_strategies.py`, drawn with a fixed seed.
 """
 
 import base64
@@ -169,7 +169,7 @@ def _write(name: str, cases: Any) -> None:
 
 
 def _drawn() -> Iterator[Json]:
-    from tests.client_requests import anthropic_requests, openai_requests  # noqa: PLC0415
+    from tests.request_strategies import anthropic_requests, openai_requests  # noqa: PLC0415
 
     for client, strategy in (("openai", openai_requests()), ("anthropic", anthropic_requests())):
         for body in _draw(strategy):

@@ -15,7 +15,7 @@ from tests.fidelity.answers import (
     tool_block,
 )
 from tests.fidelity.conftest import MODELS, Kind, Make
-from tests.turns import turn_request
+from tests.turn_requests import turn_request
 
 from cllm.core import errors
 from cllm.core.message import Message, plain_message

@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import pytest
 import pytest_asyncio
-from tests.scaling import LINEAR, MODELS, Scaled, scaled_server
+from tests.cpu_growth import LINEAR, MODELS, Scaled, scaled_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

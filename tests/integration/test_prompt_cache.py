@@ -12,8 +12,8 @@ import pytest
 from tests.fake_cache import Counted, PromptCache
 from tests.fake_provider import WAIT, FakeProvider, Reply, Request
 from tests.fake_provider import ToolCall as Call
-from tests.judges import judge_anthropic, judge_bedrock
-from tests.turns import turn_request
+from tests.request_validation import judge_anthropic, judge_bedrock
+from tests.turn_requests import turn_request
 
 from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import StoredConversation

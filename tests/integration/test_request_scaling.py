@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.scaling import LINEAR, MODELS, PAIRS, Scaled, scaled_server
+from tests.cpu_growth import LINEAR, MODELS, PAIRS, Scaled, scaled_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

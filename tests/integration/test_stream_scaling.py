@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.cpu_growth import LINEAR, MODELS, RESPONSE, STREAM, Scaled, scaled_server, sse
 from tests.fake_provider import event_frame
-from tests.scaling import LINEAR, MODELS, RESPONSE, STREAM, Scaled, scaled_server, sse
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scripted import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, spoken
 from tests.tokenizers import o200k
-from tests.turns import turn_request
+from tests.turn_requests import turn_request
 from tests.window_histories import Said, needed
 
 from cllm.core.conversation import StoredConversation

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from tests.fake_provider import WAIT
 from tests.forking import LIBRARY_MODULES, fork_server
-from tests.scale import TORTURE
+from tests.torture import TORTURE
 
 
 @pytest.fixture

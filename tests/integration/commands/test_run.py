@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.watching import wait_on_loop, wait_until
+from tests.waits import wait_on_loop, wait_until
 
 from cllm.commands.command_line import CommandEnvironment, Invocation, Pipeline, parse_line
 from cllm.commands.run import MAX_OUTPUT_BYTES, run_commands, run_plan

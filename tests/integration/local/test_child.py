@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.watching import wait_on_loop
+from tests.waits import wait_on_loop
 
 from cllm.core.errors import BrokenStreamError, LocalModelError, MissingExtraError
 from cllm.core.message import plain_message

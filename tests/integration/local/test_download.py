@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.watching import wait_until
+from tests.waits import wait_until
 
 from cllm.core.errors import DownloadError
 from cllm.providers.local.download import DownloadSource, RefusedError, download

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tests.postgres import Server as PostgresServer
 from tests.postgres import database, postgres_server
-from tests.scale import scaled
 from tests.served import KEYED, Served, served
 from tests.sqlite_template import write_database
+from tests.torture import scaled
 
 __all__ = ["database", "postgres_server"]
 

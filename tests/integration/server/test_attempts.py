@@ -10,7 +10,7 @@ import httpx
 import pytest
 from tests.fake_provider import FakeProvider
 from tests.served import Served, served
-from tests.watching import wait_on_loop
+from tests.waits import wait_on_loop
 
 COMPLETIONS = "/v1/chat/completions"
 QUEUE_SECONDS = 0.3

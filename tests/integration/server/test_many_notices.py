@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.scaling import MODELS, PAIRS, Scaled, scaled_server
+from tests.cpu_growth import MODELS, PAIRS, Scaled, scaled_server
 
 from cllm.core.notice import LEFT_OUT, MAX_NOTICES
 from cllm.server.turns.task import LONGEST_NOTICES

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.scale import scaled
+from tests.torture import scaled
 
 from cllm.core.errors import ConversationNotFoundError
 from cllm.stores.json.store import JsonFileStore

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.scale import scaled
+from tests.torture import scaled
 
 from cllm.stores.json.store import JsonFileStore
 

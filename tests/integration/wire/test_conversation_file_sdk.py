@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam
-from tests.conversations import messages
-from tests.judges import exhausted
+from tests.message_strategies import messages
+from tests.request_validation import exhausted
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import Message

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.client_requests import anthropic_requests, openai_requests
-from tests.conversations import SAID, Json
-from tests.scale import scaled
+from tests.message_strategies import SAID, Json
+from tests.request_strategies import anthropic_requests, openai_requests
+from tests.torture import scaled
 
 from cllm.core.errors import CllmError
 from cllm.core.message import Dialect

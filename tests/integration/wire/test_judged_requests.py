@@ -18,10 +18,10 @@ import pydantic
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.client_requests import anthropic_requests, by_data, openai_requests
-from tests.conversations import Json
-from tests.judges import judge_anthropic, judge_bedrock, judge_openai
-from tests.scale import scaled
+from tests.message_strategies import Json
+from tests.request_strategies import anthropic_requests, by_data, openai_requests
+from tests.request_validation import judge_anthropic, judge_bedrock, judge_openai
+from tests.torture import scaled
 
 from cllm.core.errors import InvalidRequestError, UnsendableError
 from cllm.core.message import Dialect, Message, Role

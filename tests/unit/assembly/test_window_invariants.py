@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.scale import scaled
+from tests.torture import scaled
 from tests.window_histories import Said, histories, needed, turns_of, units_of
 
 from cllm.core.conversation import StandingSummary

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.scripted import ScriptedProvider
+from tests.scripted_provider import ScriptedProvider
 from tests.sqlite_template import write_database
-from tests.turns import turn_request
+from tests.turn_requests import turn_request
 from tests.unit.engine.talking import LONG, say, summarise
 
 from cllm.core.message import plain_message

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.scripted import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, spoken
 
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage

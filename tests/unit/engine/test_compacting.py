@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scripted import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, spoken
 from tests.unit.engine.conftest import PausingProvider
 from tests.unit.engine.talking import (
     LONG,

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
-from tests.scripted import ScriptedProvider
+from tests.scripted_provider import ScriptedProvider
 from tests.virtual_time import loop_clock
 
 from cllm.core.conversation import Turn

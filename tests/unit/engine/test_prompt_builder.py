@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scripted import ScriptedProvider
-from tests.turns import turn_request
+from tests.scripted_provider import ScriptedProvider
+from tests.turn_requests import turn_request
 
 from cllm.core.conversation import StoredConversation, Turn, TurnState, WindowRecord
 from cllm.core.message import plain_message

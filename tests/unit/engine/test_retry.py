@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.scripted import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, spoken
 
 from cllm.core import errors
 from cllm.core.message import plain_message

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scripted import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, spoken
 
 from cllm.core.errors import AuthenticationError, ConversationNotFoundError
 from cllm.core.message import Message, ToolCall

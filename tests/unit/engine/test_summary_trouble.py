@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scripted import spoken
+from tests.scripted_provider import spoken
 from tests.unit.engine.conftest import PausingProvider
 from tests.unit.engine.talking import LONG, SMALL, Talker, is_summary_request, make, say, summarise
 

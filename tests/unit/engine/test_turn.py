@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.scripted import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, spoken
 
 from cllm.core.conversation import Turn, WindowRecord
 from cllm.core.errors import (

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.scale import scaled
-from tests.scripted import ScriptedProvider, spoken
-from tests.turns import turn_request
+from tests.scripted_provider import ScriptedProvider, spoken
+from tests.torture import scaled
+from tests.turn_requests import turn_request
 from tests.window_histories import Said, histories, needed, turns_of
 
 from cllm.core.conversation import StandingSummary

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.scale import scaled
-from tests.scripted import ScriptedProvider, spoken
-from tests.turns import turn_request
+from tests.scripted_provider import ScriptedProvider, spoken
+from tests.torture import scaled
+from tests.turn_requests import turn_request
 
 from cllm.core.conversation import StoredConversation
 from cllm.core.errors import RateLimitedError, UsageError, WindowTooSmallError

@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.scripted import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, spoken
 
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.ports import NewConversation

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.judges import judge_anthropic, judge_bedrock
+from tests.request_validation import judge_anthropic, judge_bedrock
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Original, Prompt

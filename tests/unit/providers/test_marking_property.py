@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fake_cache import PromptCache
-from tests.judges import judge_anthropic, judge_bedrock
+from tests.request_validation import judge_anthropic, judge_bedrock
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Prompt

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.conversations import messages
-from tests.scale import scaled
+from tests.message_strategies import messages
+from tests.torture import scaled
 
 from cllm.core.errors import SettingsError, UnsendableError
 from cllm.core.message import (

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.watching import wait_on_loop, wait_until
+from tests.waits import wait_on_loop, wait_until
 
 from cllm.stores.sqlite.connection import MOST_TOGETHER, Outcome, WorkerThread
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conversations import messages
+from tests.message_strategies import messages
 
 from cllm.core.conversation import (
     Branch,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conversations import messages
+from tests.message_strategies import messages
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import Dialect, Message, Role, plain_message

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.conversations import messages
+from tests.message_strategies import messages
 
 from cllm.core.conversation import StoredConversation, SystemRecord, Turn, TurnState
 from cllm.core.message import Message, plain_message

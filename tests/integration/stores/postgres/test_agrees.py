@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import rule
 from tests.postgres import Server
-from tests.scale import scaled
 from tests.store_machine import LEASE_SECONDS, StoreMachine
+from tests.torture import scaled
 
 from cllm.core.ports import Clock, Store
 from cllm.stores.postgres.store import PostgresStore

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.leftovers import PREFIX, run_id
 from tests.postgres import Server, own_server
+from tests.postgres_cleanup import PREFIX, run_id
 
 from cllm.core.errors import StoreError, StoreUnavailableError
 from cllm.core.ports import NewConversation

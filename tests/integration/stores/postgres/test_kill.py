@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.postgres import Server
-from tests.scale import scaled
+from tests.torture import scaled
 
 from cllm.core.errors import ConversationNotFoundError
 from cllm.stores.postgres.store import PostgresStore

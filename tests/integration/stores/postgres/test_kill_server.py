@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.postgres import Server, own_server
-from tests.scale import scaled
-from tests.watching import wait_on_loop
+from tests.torture import scaled
+from tests.waits import wait_on_loop
 
 from cllm.core.errors import StoreError
 from cllm.stores.postgres.store import PostgresStore

@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 
 from hypothesis import settings
-from tests.scale import scaled
 from tests.store_machine import LEASE_SECONDS, StoreMachine
+from tests.torture import scaled
 
 from cllm.core.ports import Clock, Store
 from cllm.stores.sqlite.store import SqliteStore

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.leftovers import PREFIX, clear, clear_abandoned, clear_run, run_id
+from tests.postgres_cleanup import PREFIX, clear, clear_abandoned, clear_run, run_id
 
 
 @pytest.fixture

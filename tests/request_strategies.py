@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.conversations import (
+from tests.message_strategies import (
     ANTHROPIC_DOCUMENT,
     ANTHROPIC_IMAGE,
     ARGUMENTS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 from tests.fake_provider import FakeProvider, Request
-from tests.judges import judge_anthropic, judge_bedrock, judge_compatible
+from tests.request_validation import judge_anthropic, judge_bedrock, judge_compatible
 from tests.serving import Answer, Client, Server
 
 from cllm.core.message import Dialect, Message
