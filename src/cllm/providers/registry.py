@@ -166,7 +166,7 @@ MAX_LISTED = 20
 
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """`names` maps other names to the provider's. `has_custom_address`: the operator set the address."""
+    """`names` maps aliases to the provider's names for its models."""
 
     provider: str
     kind: str
