@@ -12,7 +12,7 @@ from tests.serving import Answer, Client, Server
 
 from cllm.core.message import Dialect, Message
 from cllm.history.rules import check, profile_for
-from cllm.wire.convert import spoken_for
+from cllm.wire.convert import build_outgoing_message
 
 MESSAGES = "/v1/messages"
 COUNT = f"{MESSAGES}/count_tokens"
@@ -107,5 +107,7 @@ def judge(request: Request) -> None:
         for message in request.messages
         if message["role"] != "system"
     ]
-    spoken = [spoken_for(message, dialect, place=n) for n, message in enumerate(messages)]
+    spoken = [
+        build_outgoing_message(message, dialect, place=n) for n, message in enumerate(messages)
+    ]
     assert check(spoken, profile_for(dialect, model)) == ()

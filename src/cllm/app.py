@@ -186,7 +186,7 @@ class App:
         rows = self.settings.providers.items()
         given = {name: row.options["prices"] for name, row in rows if "prices" in row.options}
         redirected = tuple(filter(self._opener.redirected, BUILTIN_PROVIDERS))
-        return PriceBook(self.cache_paths.root / "prices", given=given, redirected=redirected)
+        return PriceBook(self.cache_paths.root / "prices", configured=given, redirected=redirected)
 
     async def run_commands(
         self, commands: "Sequence[ContextCommand]"

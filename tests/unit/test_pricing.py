@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cllm.core.errors import SettingsError
 from cllm.core.reply import Usage
 from cllm.prices.book import (
-    LONGEST_NAME,
+    MAX_NAME_LENGTH,
     PROVIDERS,
     DatedRates,
     ModelRecord,
@@ -297,8 +297,8 @@ class TestNames:
         assert (found and (found.provider, found.model)) == entry
 
     def test_a_name_without_end_is_not_looked_up(self):
-        assert table_entry("openai", "x" * LONGEST_NAME) is not None
-        assert table_entry("openai", "x" * (LONGEST_NAME + 1)) is None
+        assert table_entry("openai", "x" * MAX_NAME_LENGTH) is not None
+        assert table_entry("openai", "x" * (MAX_NAME_LENGTH + 1)) is None
 
 
 class TestGivenPrices:
@@ -306,7 +306,7 @@ class TestGivenPrices:
 
     def test_they_win_over_the_table(self, tmp_path):
         prices = {"openai": {"gpt-4o": {"input": 1, "output": 2.5}}}
-        book = PriceBook(tmp_path, given=prices)
+        book = PriceBook(tmp_path, configured=prices)
 
         cost = book.price("openai", "gpt-4o", Usage(input=1_000_000, reasoning=1_000_000), NOW)
 
@@ -314,17 +314,17 @@ class TestGivenPrices:
 
     def test_they_are_exact(self, tmp_path):
         line = {"input": 3.0, "output": 15.0, "cache_read": 0.3, "cache_write": 3.75}
-        book = PriceBook(tmp_path, given={"mine": {"m": line}})
+        book = PriceBook(tmp_path, configured={"mine": {"m": line}})
 
         assert book.price("mine", "m", self.USAGE, NOW) == Decimal("0.009675")
 
     def test_they_are_not_mixed_with_the_table(self, tmp_path):
-        book = PriceBook(tmp_path, given={"openai": {"gpt-4o": {"input": 1, "output": 2}}})
+        book = PriceBook(tmp_path, configured={"openai": {"gpt-4o": {"input": 1, "output": 2}}})
 
         assert book.price("openai", "gpt-4o", Usage(cache_read=1), NOW) is None
 
     def test_they_are_for_the_named_model_only(self, tmp_path):
-        book = PriceBook(tmp_path, given={"ollama": {"llama3": {"input": 0, "output": 0}}})
+        book = PriceBook(tmp_path, configured={"ollama": {"llama3": {"input": 0, "output": 0}}})
 
         assert book.price("ollama", "llama3", Usage(input=5, output=5), NOW) == 0
         assert book.price("ollama", "llama4", Usage(input=5, output=5), NOW) is None
@@ -332,7 +332,7 @@ class TestGivenPrices:
 
     def test_they_hold_at_an_address_of_the_persons_own(self, tmp_path):
         prices = {"openai": {"gpt-4o": {"input": 1}}}
-        book = PriceBook(tmp_path, given=prices, redirected={"openai"})
+        book = PriceBook(tmp_path, configured=prices, redirected={"openai"})
 
         assert book.price("openai", "gpt-4o", Usage(input=1_000_000), NOW) == 1
 
@@ -359,7 +359,7 @@ class TestGivenPrices:
     )
     def test_a_wrong_one_is_named_in_one_sentence(self, tmp_path, prices, words):
         with pytest.raises(SettingsError) as raised:
-            PriceBook(tmp_path, given={"mine": prices})
+            PriceBook(tmp_path, configured={"mine": prices})
 
         text = str(raised.value)
         assert words in text

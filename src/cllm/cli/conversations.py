@@ -124,12 +124,12 @@ def _about_system(conversation: StoredConversation) -> str:
 
 def _lines_of(message: Message) -> Iterator[str]:
     """The text of a message, and a line for each image or file in it."""
-    from cllm.wire.media import media_in
+    from cllm.wire.media import find_media
 
     if message.text:
         yield message.text
     try:
-        media = tuple(media_in(message))
+        media = tuple(find_media(message))
     except MalformedError:
         media = ()
     for part in media:

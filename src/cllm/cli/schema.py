@@ -8,8 +8,8 @@ from cllm.cli.trust import trusted_settings
 from cllm.core.errors import UsageError
 from cllm.engine.request import TurnRequest
 from cllm.provider_factory import find_model_cache
-from cllm.schemas.check import SchemaChecker, SchemaOutline, response_format
-from cllm.schemas.load import SchemaCache, SchemaReader
+from cllm.schemas.checker import SchemaChecker, SchemaOutline, response_format
+from cllm.schemas.loader import SchemaCache, SchemaReader
 from cllm.schemas.source import SchemaSource, schema_rules
 from cllm.settings.load import CommandLine, Environment
 

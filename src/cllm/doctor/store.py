@@ -22,7 +22,7 @@ from cllm.provider_factory import ProviderFactory
 from cllm.providers.history import find_profile
 from cllm.stores.json.folder import LOCKS, SUFFIX
 from cllm.stores.locks import is_held
-from cllm.wire.convert import spoken_for
+from cllm.wire.convert import build_outgoing_message
 from cllm.wire.errors import MalformedError
 from cllm.wire.messages import OutgoingMessage
 
@@ -35,7 +35,7 @@ NO_SPACE = 1_000_000
 MEGABYTE = 1_000_000
 HISTORIES = "conversations"
 DIALECTS: dict[str, Dialect] = {"anthropic": "anthropic", "bedrock": "bedrock"}
-NEXT = spoken_for(plain_message("user", "And now?"), "openai")
+NEXT = build_outgoing_message(plain_message("user", "And now?"), "openai")
 
 
 def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
@@ -229,11 +229,11 @@ def _judge(conversation: StoredConversation, rules: Rules) -> RepairResult[Outgo
     dialect, profile = rules
     moved = profile.system in ("nowhere", "after_user")
     spoken = [
-        spoken_for(message, dialect, place=place)
-        for place, message in enumerate(messages)
+        build_outgoing_message(message, dialect, prompt_index=prompt_index)
+        for prompt_index, message in enumerate(messages)
         if not (moved and message.role == "system")
     ]
-    places = [*(message.place for message in spoken), len(messages)]
+    places = [*(message.prompt_index for message in spoken), len(messages)]
 
     return repair(
         [*spoken, NEXT],

@@ -26,9 +26,9 @@ FORMAT = 4
 MAX_RECORDS = 1024
 MAX_FILES = 512
 MAX_FILE_BYTES = 64 * 1024
-HIGHEST_PRICE = 1_000_000
+MAX_PRICE = 1_000_000
 KINDS = ("input", "output", "cache_read", "cache_write", "cache_write_hour", "reasoning")
-LONGEST_NAME = 256
+MAX_NAME_LENGTH = 256
 SAME_NAMES = (
     *("anthropic", "cerebras", "deepseek", "fireworks", "groq", "mistral", "openai"),
     *("openrouter", "perplexity", "together"),
@@ -146,7 +146,7 @@ class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def table_entry(provider: str, model: str) -> TableEntry | None:
     """The entry of a model; None if the name does not tell who is paid."""
-    if len(model) > LONGEST_NAME:
+    if len(model) > MAX_NAME_LENGTH:
         return None
     names = PROVIDERS
     if provider == LITELLM:
@@ -181,7 +181,7 @@ def _bedrock_name(model: str) -> str | None:
 
 
 class PriceBook:
-    """`given`: the `prices` of providers' settings. `redirected`: providers at another address.
+    """`configured`: `prices` of providers' settings. `redirected`: providers with another base URL.
 
     The first look-up of a model without a cache file blocks for 200 ms: a server calls
     `context_window` in a thread first.
@@ -191,11 +191,11 @@ class PriceBook:
         self,
         folder: Path,
         *,
-        given: Mapping[str, object] | None = None,
+        configured: Mapping[str, object] | None = None,
         redirected: Collection[str] = (),
     ) -> None:
         self._cache = CacheFolder(folder=folder, max_files=MAX_FILES, max_bytes=MAX_FILE_BYTES)
-        self._given = _read_given(given or {})
+        self._given = _read_given(configured or {})
         self._redirected = frozenset(redirected)
         self._record = functools.lru_cache(MAX_RECORDS)(self._find_record)
 
@@ -242,9 +242,9 @@ def installed_version() -> str | None:
     return found[0].name.removeprefix(start).removesuffix(end) if len(found) == 1 else None
 
 
-def _read_given(given: Mapping[str, object]) -> dict[tuple[str, str], Rates]:
+def _read_given(configured: Mapping[str, object]) -> dict[tuple[str, str], Rates]:
     rates = {}
-    for provider, models in given.items():
+    for provider, models in configured.items():
         where = f"providers.{provider}.prices"
         if not isinstance(models, Mapping) or not all(isinstance(model, str) for model in models):
             example = "gpt-4o: {input: 2.5, output: 10.0}"
@@ -266,10 +266,10 @@ def _read_rates(where: str, prices: object) -> Rates:
             raise SettingsError(f"`{where}` has no price '{kind}'; there are {', '.join(KINDS)}.")
         is_number = isinstance(price, int | float | Decimal) and not isinstance(price, bool)
         exact = Decimal(str(price)) if is_number else Decimal("NaN")
-        if exact.is_nan() or not 0 <= exact <= HIGHEST_PRICE:
+        if exact.is_nan() or not 0 <= exact <= MAX_PRICE:
             raise SettingsError(
                 f"`{where}.{kind}` must be a number of dollars per million tokens, "
-                f"from 0 to {HIGHEST_PRICE}."
+                f"from 0 to {MAX_PRICE}."
             )
         rates[kind] = Rate(base=exact)
     return Rates(**rates, per_call=Decimal(0))

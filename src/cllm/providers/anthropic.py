@@ -32,7 +32,7 @@ from cllm.wire.anthropic.request import (
 )
 from cllm.wire.convert import encode_anthropic
 from cllm.wire.errors import ErrorDetails
-from cllm.wire.messages import Mend, no_repair
+from cllm.wire.messages import Repair, no_repair
 
 # A later version refuses a temperature for every model, even where the model takes one.
 VERSION = "2023-06-01"
@@ -75,14 +75,14 @@ class AnthropicProvider(HttpProvider):
 
     def _encode(self, prompt: Prompt) -> ProviderRequest:
         limit = default_max_tokens(prompt.model)
-        mend: Mend = repair_for("anthropic", prompt.model, provider=self.name)
+        repair: Repair = repair_for("anthropic", prompt.model, provider=self.name)
         if is_thread_continuation(prompt.parameters):
-            mend = no_repair
+            repair = no_repair
         encoded = encode_anthropic(
             prompt,
             default_max_tokens=limit,
-            mend=mend,
-            mark=cache_control_for("anthropic", prompt.model, prompt.continuity),
+            repair=repair,
+            cache_control=cache_control_for("anthropic", prompt.model, prompt.continuity),
         )
         if isinstance(encoded, EncodedMessagesRequest):
             flags = encoded.betas

@@ -84,10 +84,10 @@ class BedrockProvider(HttpProvider):
             model = resolve_model_id(prompt.model, region=self._account.region)
         except UnknownModelError as error:
             raise ModelNotFoundError(f"{error}", model=prompt.model) from error
-        mend = repair_for("bedrock", model, provider=self.name)
-        mark = cache_control_for("bedrock", model, prompt.continuity)
+        repair = repair_for("bedrock", model, provider=self.name)
+        cache_control = cache_control_for("bedrock", model, prompt.continuity)
         named = msgspec.structs.replace(prompt, model=model)
-        encoded = encode_bedrock(named, mend=mend, mark=mark)
+        encoded = encode_bedrock(named, repair=repair, cache_control=cache_control)
         action = "converse-stream" if prompt.stream else "converse"
         url = f"{self._account.base_url}/model/{quote(model, safe='')}/{action}"
         return ProviderRequest(

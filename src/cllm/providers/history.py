@@ -26,8 +26,13 @@ from cllm.history.repair import repair
 from cllm.history.rules import OPENAI, PROFILES, ProblemCode, Profile, profile_for
 from cllm.window.tokens import TOKENS_PER_IMAGE, weigh_text
 from cllm.wire.bedrock.models import find_features
-from cllm.wire.convert import ConvertedPrompt, Mark, no_cache_control
-from cllm.wire.messages import OutgoingMessage, RepairedHistory, left_out_fields, rewritten
+from cllm.wire.convert import AddCacheControl, ConvertedPrompt, no_cache_control
+from cllm.wire.messages import (
+    OutgoingMessage,
+    RepairedHistory,
+    omitted_field_notices,
+    replace_parts,
+)
 
 ADVICE: dict[ProblemCode, str] = {
     "assistant_last": "end with a message of the user's, or ask a model that goes on from there",
@@ -49,12 +54,12 @@ class HistoryRepair:
         self._provider = provider
 
     @property
-    def takes_texts_as_they_are(self) -> bool:
+    def can_skip_repair(self) -> bool:
         """Whether a history without tools needs no check."""
         return self._profile is OPENAI
 
     def __call__(self, messages: Sequence[OutgoingMessage]) -> RepairedHistory:
-        places = [message.place for message in messages]
+        places = [message.prompt_index for message in messages]
         repaired = repair(messages, self._profile, make=_make, places=places)
         if repaired.problems:
             problem = repaired.problems[0]
@@ -66,7 +71,7 @@ class HistoryRepair:
             )
         # The fields beside the parts are lost with each message that is replaced by another.
         sent = set(map(id, repaired.messages))
-        lost = left_out_fields(m for m in messages if m.extra and id(m) not in sent)
+        lost = omitted_field_notices(m for m in messages if m.extra and id(m) not in sent)
         return RepairedHistory(messages=repaired.messages, notices=(*repaired.notices, *lost))
 
 
@@ -98,7 +103,9 @@ MARKABLE = CacheBlock(tokens=0)
 UNMARKABLE = CacheBlock(tokens=0, takes_mark=False)
 
 
-def cache_control_for(dialect: Dialect, model: str, continuity: Continuity | None) -> Mark:
+def cache_control_for(
+    dialect: Dialect, model: str, continuity: Continuity | None
+) -> AddCacheControl:
     """Marks nothing if no later prompt starts with this one."""
     if continuity is None:
         return no_cache_control
@@ -138,7 +145,7 @@ def _mark(
         system=_with_marks(system, system_marks) if system_marks else prompt.system,
         system_raw=None if system_marks else prompt.system_raw,
         messages=tuple(_mark_messages(prompt.messages, set(marks.blocks))),
-        marked=True,
+        cache_control_added=True,
     )
 
 
@@ -198,7 +205,7 @@ def _mark_messages(
     for spoken in messages:
         end = start + len(spoken.parts)
         here = {place - start for place in places if start <= place < end}
-        yield rewritten(spoken, _with_marks(spoken.parts, here)) if here else spoken
+        yield replace_parts(spoken, _with_marks(spoken.parts, here)) if here else spoken
         start = end
 
 

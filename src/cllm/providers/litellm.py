@@ -149,12 +149,12 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         return self._library
 
     def _encode(self, prompt: Prompt) -> litellm.LitellmRequest:
-        mend = repair_for("openai", prompt.model, provider=self.name)
+        repair = repair_for("openai", prompt.model, provider=self.name)
         service = prompt.model.partition("/")[0]
         return litellm.encode_request(
             prompt,
-            mend=mend,
-            takes_texts_as_they_are=mend.takes_texts_as_they_are,
+            repair=repair,
+            can_skip_repair=repair.can_skip_repair,
             reasoning=BUILTIN_PROVIDERS[service if service in UNTRANSLATED else LITELLM].reasoning,
         )
 

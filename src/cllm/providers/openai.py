@@ -17,10 +17,10 @@ from cllm.providers.http.provider import (
     check_key,
 )
 from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
-from cllm.wire.convert import encode_openai, encode_responses, is_refused_by_chat
+from cllm.wire.convert import encode_openai, encode_responses, needs_responses_api
 from cllm.wire.errors import ErrorDetails
-from cllm.wire.media import first_media, in_words
-from cllm.wire.messages import Mend
+from cllm.wire.media import find_first_media, replace_media_by_text
+from cllm.wire.messages import Repair
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.reasoning import AS_SENT, ReasoningRule
 
@@ -49,7 +49,7 @@ def choose_api(prompt: Prompt, *, url: str) -> Api:
     if not url.startswith(OPENAI):
         return "chat"
     needs_responses = any(fnmatchcase(prompt.model, pattern) for pattern in RESPONSES_MODELS)
-    return "responses" if needs_responses or is_refused_by_chat(prompt) else "chat"
+    return "responses" if needs_responses or needs_responses_api(prompt) else "chat"
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -97,15 +97,15 @@ class OpenAIProvider(HttpProvider):
     def _encode(self, prompt: Prompt) -> ProviderRequest:
         api = self._api or choose_api(prompt, url=self._urls["responses"])
         mending = repair_for("openai", prompt.model, provider=self.name, profile=self._profile)
-        mend: Mend = mending
-        skips_texts = mending.takes_texts_as_they_are
-        if self._reads_text_only and first_media(prompt) is not None:
-            skips_texts, mend = False, in_words(mending)
+        repair: Repair = mending
+        skips_texts = mending.can_skip_repair
+        if self._reads_text_only and find_first_media(prompt) is not None:
+            skips_texts, repair = False, replace_media_by_text(mending)
         if api == "responses":
-            encoded = encode_responses(prompt, mend=mend)
+            encoded = encode_responses(prompt, repair=repair)
         else:
             encoded = encode_openai(
-                prompt, mend=mend, takes_texts_as_they_are=skips_texts, reasoning=self._reasoning
+                prompt, repair=repair, can_skip_repair=skips_texts, reasoning=self._reasoning
             )
         body = encoded.body
         if self._defaults:

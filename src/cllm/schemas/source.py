@@ -13,7 +13,7 @@ DEFAULT_TTL = 24 * 60 * 60
 DEFAULT_MAX_BYTES = 1024 * 1024
 TRUE_WORDS = ("1", "true", "yes", "on")
 FALSE_WORDS = ("", "0", "false", "no", "off")
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class SchemaSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,8 +26,8 @@ class SchemaSource(msgspec.Struct, frozen=True, kw_only=True):
     confined: bool = False
 
     @property
-    def address(self) -> str | None:
-        return self.file if self.file is not None and is_address(self.file) else None
+    def url(self) -> str | None:
+        return self.file if self.file is not None and is_url(self.file) else None
 
 
 class SchemaRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +37,8 @@ class SchemaRules(msgspec.Struct, frozen=True, kw_only=True):
     offline: bool = False
 
 
-def is_address(file: str) -> bool:
-    return ADDRESS.match(file) is not None
+def is_url(file: str) -> bool:
+    return URL_SCHEME.match(file) is not None
 
 
 def schema_rules(environment: Mapping[str, str]) -> SchemaRules:

@@ -12,7 +12,7 @@ from cllm.commands.tool import CommandSettings, OfferedCommand
 from cllm.core.context import DEFAULT_TIMEOUT, ContextCommand, OnFailure
 from cllm.core.errors import SettingsError
 from cllm.core.secret import Secret
-from cllm.schemas.source import SchemaSource, is_address
+from cllm.schemas.source import SchemaSource, is_url
 from cllm.settings.layers import COMMAND_LINE, SCHEMA_KEYS, Environment, LayeredSettings, expanded
 from cllm.settings.trust import leads_out
 
@@ -359,7 +359,7 @@ def read_schema_source(layered: LayeredSettings, place: Environment) -> SchemaSo
         raise layered.wrong(key, "the path or the https address of a JSON schema")
     return SchemaSource(
         name=name,
-        file=value if is_address(value) else str(expanded(value)),
+        file=value if is_url(value) else str(expanded(value)),
         folder=folder,
         confined=not layer.own and not leads_out(value),
     )

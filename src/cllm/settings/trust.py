@@ -14,7 +14,7 @@ import msgspec
 
 from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
 from cllm.providers.registry import is_model_file
-from cllm.schemas.source import is_address
+from cllm.schemas.source import is_url
 from cllm.settings.cllmfile import VARIABLE, Cllmfile, variables_in
 
 DANGEROUS_KEYS = (
@@ -72,7 +72,7 @@ def leads_out(file: Any) -> bool:
     """Whether a `json_schema_file` is not below the Cllmfile's folder."""
     path = PurePosixPath(str(file))
     return (
-        is_address(str(file))
+        is_url(str(file))
         or path.is_absolute()
         or ".." in path.parts
         or str(file).startswith("~")

@@ -1,6 +1,6 @@
 """A prompt as a request body: unchanged where possible, otherwise converted through parts.
 
-What a target cannot express comes back as notices. The `mend` callback repairs histories.
+What a target cannot express comes back as notices. The `repair` callback repairs histories.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,15 +25,15 @@ from cllm.core.options import RequestOptions
 from cllm.core.prompt import Prompt
 from cllm.wire.errors import FieldError
 from cllm.wire.messages import (
-    NOTHING,
+    EMPTY,
     EncodedRequest,
-    Mend,
     NoticeMerger,
     OutgoingMessage,
-    left_out_fields,
+    Repair,
+    count_suffix,
     no_repair,
-    rewritten,
-    times,
+    omitted_field_notices,
+    replace_parts,
 )
 from cllm.wire.openai.functions import (
     is_legacy,
@@ -42,7 +42,7 @@ from cllm.wire.openai.functions import (
     with_ids_of_calls,
     with_tools_for_functions,
 )
-from cllm.wire.openai.models import calls_elsewhere, knows_developer
+from cllm.wire.openai.models import needs_responses_api_for_tools, supports_developer_role
 from cllm.wire.openai.options import SENTENCES, check_parameters, fit_parameters
 from cllm.wire.reasoning import AS_SENT, ReasoningRule, fit_reasoning
 
@@ -91,7 +91,9 @@ def parts_of(message: Message) -> tuple[AnyPart, ...]:
     return parts
 
 
-def spoken_for(message: Message, target: Dialect, *, place: int = 0) -> OutgoingMessage:
+def build_outgoing_message(
+    message: Message, target: Dialect, *, prompt_index: int = 0
+) -> OutgoingMessage:
     """Return a message for a dialect, with its own bytes if it is in that dialect already."""
     dialect = message.dialect
     parts, beside = _module(dialect, "parts").decode_message(message)
@@ -99,24 +101,27 @@ def spoken_for(message: Message, target: Dialect, *, place: int = 0) -> Outgoing
         role=message.role,
         parts=parts,
         raw=message.raw if dialect == target else None,
-        place=place,
+        prompt_index=prompt_index,
         dialect=dialect,
         extra=beside,
     )
 
 
 class ConvertedPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """The pieces of a request for one dialect; `marked` if it has cache marks of ours."""
+    """The pieces of a request for one dialect.
+
+    `cache_control_added`: it has cache breakpoints of ours.
+    """
 
     system: tuple[AnyPart, ...] | None
     system_raw: bytes | None
     messages: tuple[OutgoingMessage, ...]
     parameters: dict[str, Any]
     notices: tuple[Notice, ...] = ()
-    marked: bool = False
+    cache_control_added: bool = False
 
 
-Mark = Callable[[ConvertedPrompt], ConvertedPrompt]
+AddCacheControl = Callable[[ConvertedPrompt], ConvertedPrompt]
 """Adds cache marks to parts."""
 
 
@@ -124,13 +129,16 @@ def no_cache_control(said: ConvertedPrompt) -> ConvertedPrompt:
     return said
 
 
-def translate(prompt: Prompt, target: Dialect) -> ConvertedPrompt:
+def convert_prompt(prompt: Prompt, target: Dialect) -> ConvertedPrompt:
     """Convert the pieces of a prompt for a dialect; its codec makes the body."""
     kept: Sequence[Message] = prompt.messages
     if any(message.dialect == "openai" for message in kept):
         kept = with_ids_of_calls(kept, call_ids)
         kept = kept if target == "openai" else with_calls_for_functions(kept)
-    messages = tuple(spoken_for(message, target, place=place) for place, message in enumerate(kept))
+    messages = tuple(
+        build_outgoing_message(message, target, prompt_index=prompt_index)
+        for prompt_index, message in enumerate(kept)
+    )
     messages, notices = _without_foreign_fields(messages)
     foreign = prompt.foreign | _sealed_by_openai(prompt, messages, target)
     if foreign and target != "openai":
@@ -177,10 +185,10 @@ def _without_foreign_fields(
     if not lost:
         return messages, ()
     kept = (
-        msgspec.structs.replace(spoken, extra=NOTHING) if spoken.raw is None else spoken
+        msgspec.structs.replace(spoken, extra=EMPTY) if spoken.raw is None else spoken
         for spoken in messages
     )
-    return tuple(kept), left_out_fields(lost)
+    return tuple(kept), omitted_field_notices(lost)
 
 
 def _sealed_by_openai(
@@ -191,7 +199,7 @@ def _sealed_by_openai(
         return frozenset()
     thoughts = (Thinking, RedactedThinking)
     return frozenset(
-        spoken.place
+        spoken.prompt_index
         for spoken in messages
         if any(isinstance(part, thoughts) and "id" in part.extra for part in spoken.parts)
     )
@@ -204,59 +212,61 @@ def _without_foreign_thinking(
     kept: list[OutgoingMessage] = []
     places: list[int] = []
     for spoken in messages:
-        thoughts = (Thinking, RedactedThinking) if spoken.place in foreign else ()
+        thoughts = (Thinking, RedactedThinking) if spoken.prompt_index in foreign else ()
         parts = [part for part in spoken.parts if not isinstance(part, thoughts)]
         same = len(parts) == len(spoken.parts)
-        kept.append(spoken if same else rewritten(spoken, parts))
-        places += [] if same else [spoken.place]
+        kept.append(spoken if same else replace_parts(spoken, parts))
+        places += [] if same else [spoken.prompt_index]
     if not places:
         return messages, ()
     sentence = "Thinking belongs to the model that wrote it; another is not sent it."
     notice = Notice(
         code="thinking_left_out",
         path=f"messages[{places[0]}]",
-        message=sentence + times(len(places)),
+        message=sentence + count_suffix(len(places)),
     )
     return tuple(kept), (notice,)
 
 
-def is_refused_by_chat(prompt: Prompt) -> bool:
+def needs_responses_api(prompt: Prompt) -> bool:
     """Whether OpenAI accepts the prompt only by its Responses API: tools for a reasoning model."""
     tools = prompt.parameters.get("tools") or prompt.parameters.get("functions")
-    if not tools or not calls_elsewhere(prompt.model, thinks=True):
+    if not tools or not needs_responses_api_for_tools(prompt.model, thinks=True):
         return False
     reasoning = _options_for("responses", prompt).reasoning
-    return calls_elsewhere(prompt.model, thinks=None if reasoning is None else reasoning.enabled)
+    return needs_responses_api_for_tools(
+        prompt.model, thinks=None if reasoning is None else reasoning.enabled
+    )
 
 
 def encode_openai(
     prompt: Prompt,
     *,
-    mend: Mend = no_repair,
-    takes_texts_as_they_are: bool = True,
+    repair: Repair = no_repair,
+    can_skip_repair: bool = True,
     reasoning: ReasoningRule = AS_SENT,
 ) -> EncodedRequest:
     """Encode a chat completion, spliced from the messages' own bytes if all are OpenAI's.
 
-    `takes_texts_as_they_are`: do not inspect a history whose calls are answered in order, which
+    `can_skip_repair`: do not inspect a history whose calls are answered in order, which
     all but the strictest servers accept. `reasoning` says which past reasoning the server
     accepts.
     """
     if prompt.strict:
         reasoning = msgspec.structs.replace(reasoning, blank=None)
-    check_contents(prompt.messages)
+    check_has_content(prompt.messages)
     if prompt.dialect == "openai":
         check_parameters(prompt.parameters)
     prompt = _for_model(prompt)
     own = prompt.dialect == "openai" and {m.dialect for m in prompt.all_messages} <= {"openai"}
-    plain = takes_texts_as_they_are and own and is_ordinary(prompt.messages)
+    plain = can_skip_repair and own and has_ordered_tool_results(prompt.messages)
     parameters, unfit = _fitted(prompt)
     prompt, unsent = _with_fitted_reasoning(prompt, reasoning)
     notices = (*unsent, *unfit)
     if plain or (own and is_legacy(prompt.messages)):
         body = _original_for_openai(prompt) or splice_request(prompt, parameters)
         return EncodedRequest(body=body, notices=notices)
-    said = translate(prompt, "openai")
+    said = convert_prompt(prompt, "openai")
     encoded = request_codec("openai").encode_request(
         model=prompt.model,
         system=said.system,
@@ -264,7 +274,7 @@ def encode_openai(
         messages=said.messages,
         parameters=parameters if prompt.dialect == "openai" else said.parameters,
         stream=prompt.stream,
-        mend=mend,
+        repair=repair,
         own_names=prompt.dialect == "openai",
         reasoning=reasoning,
     )
@@ -276,16 +286,16 @@ def _with_fitted_reasoning(
 ) -> tuple[Prompt, tuple[Notice, ...]]:
     notes = NoticeMerger(SENTENCES)
     messages = list(prompt.messages)
-    for place, message in enumerate(messages):
+    for prompt_index, message in enumerate(messages):
         if message.role != "assistant" or message.dialect != "openai":
             continue
-        fitted = fit_reasoning(message.raw, rule, is_foreign=place in prompt.foreign)
+        fitted = fit_reasoning(message.raw, rule, is_foreign=prompt_index in prompt.foreign)
         if fitted.lost is not None:
-            notes.tell("reasoning", f"messages[{place}].{fitted.lost}")
+            notes.report("reasoning", f"messages[{prompt_index}].{fitted.lost}")
         if fitted.filled:
-            notes.tell("blank", f"messages[{place}]")
+            notes.report("blank", f"messages[{prompt_index}]")
         if fitted.raw is not message.raw:
-            messages[place] = Message(role=message.role, raw=fitted.raw)
+            messages[prompt_index] = Message(role=message.role, raw=fitted.raw)
     if all(map(is_, messages, prompt.messages)):
         return prompt, ()
     return msgspec.structs.replace(prompt, messages=tuple(messages)), notes.notices()
@@ -294,7 +304,7 @@ def _with_fitted_reasoning(
 def _for_model(prompt: Prompt) -> Prompt:
     messages = tuple(with_ids_of_calls(prompt.messages, call_ids))
     system = prompt.system
-    if not knows_developer(prompt.model):
+    if not supports_developer_role(prompt.model):
         messages = tuple(map(without_developer, messages))
         system = system and without_developer(system)
     same = system is prompt.system and all(map(is_, messages, prompt.messages))
@@ -322,16 +332,16 @@ def _original_for_openai(prompt: Prompt) -> bytes | None:
     return original.body
 
 
-def encode_responses(prompt: Prompt, *, mend: Mend = no_repair) -> EncodedRequest:
+def encode_responses(prompt: Prompt, *, repair: Repair = no_repair) -> EncodedRequest:
     """Encode a Responses API body with the whole history."""
-    said = translate(prompt, "responses")
+    said = convert_prompt(prompt, "responses")
     encoded = request_codec("responses").encode_request(
         model=prompt.model,
         system=said.system,
         messages=said.messages,
         parameters=said.parameters,
         stream=prompt.stream,
-        mend=mend,
+        repair=repair,
         own_names=prompt.dialect == "responses",
     )
     return _untouched(with_notices(encoded, said.notices), prompt, "responses")
@@ -341,11 +351,11 @@ def encode_anthropic(
     prompt: Prompt,
     *,
     default_max_tokens: int,
-    mend: Mend = no_repair,
-    mark: Mark = no_cache_control,
+    repair: Repair = no_repair,
+    cache_control: AddCacheControl = no_cache_control,
 ) -> EncodedRequest:
     """Encode a Messages API body, which requires a limit on the answer."""
-    said = mark(translate(prompt, "anthropic"))
+    said = cache_control(convert_prompt(prompt, "anthropic"))
     given = said.parameters
     if "max_tokens" in given and given["max_tokens"] is None:
         given = {name: value for name, value in given.items() if name != "max_tokens"}
@@ -356,24 +366,24 @@ def encode_anthropic(
         messages=said.messages,
         parameters={"max_tokens": default_max_tokens, **given},
         stream=prompt.stream,
-        mend=mend,
+        repair=repair,
     )
-    if "max_tokens" not in given or said.marked:
-        encoded = msgspec.structs.replace(encoded, own=False)
+    if "max_tokens" not in given or said.cache_control_added:
+        encoded = msgspec.structs.replace(encoded, unconverted=False)
     return _untouched(with_notices(encoded, said.notices), prompt, "anthropic")
 
 
 def encode_bedrock(
-    prompt: Prompt, *, mend: Mend = no_repair, mark: Mark = no_cache_control
+    prompt: Prompt, *, repair: Repair = no_repair, cache_control: AddCacheControl = no_cache_control
 ) -> EncodedRequest:
     """Encode a Converse body; the model is named in the URL."""
-    said = mark(translate(prompt, "bedrock"))
+    said = cache_control(convert_prompt(prompt, "bedrock"))
     encoded = request_codec("bedrock").encode_request(
         model=prompt.model,
         system=said.system,
         messages=said.messages,
         parameters=said.parameters,
-        mend=mend,
+        repair=repair,
     )
     return with_notices(encoded, said.notices)
 
@@ -389,7 +399,7 @@ def _untouched(encoded: EncodedRequest, prompt: Prompt, target: Dialect) -> Enco
         return encoded
     if encoded.notices or encoded.names or encoded.ids:
         return encoded
-    if not encoded.own and _meaning(original.body) != _meaning(encoded.body):
+    if not encoded.unconverted and _meaning(original.body) != _meaning(encoded.body):
         return encoded
     return msgspec.structs.replace(encoded, body=original.body)
 
@@ -417,15 +427,15 @@ _answers = msgspec.json.Decoder(_Answer)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def check_contents(messages: Sequence[Message]) -> None:
+def check_has_content(messages: Sequence[Message]) -> None:
     """Raise FieldError for an OpenAI message without content, which only an assistant may send."""
-    for place, message in enumerate(messages):
+    for prompt_index, message in enumerate(messages):
         if message.dialect != "openai" or message.role == "assistant":
             continue
         if CONTENT in message.raw and NULL not in message.raw:
             continue
         if _is_without_content(message):
-            path = f"messages[{place}].content"
+            path = f"messages[{prompt_index}].content"
             raise FieldError(path, "a text or a list of parts is needed")
 
 
@@ -438,7 +448,7 @@ def _is_without_content(message: Message) -> bool:
     return role != FUNCTION and (content is None or bytes(content) == NULL)
 
 
-def is_ordinary(messages: Sequence[Message]) -> bool:
+def has_ordered_tool_results(messages: Sequence[Message]) -> bool:
     """Whether every call is answered immediately, in order and once."""
     waiting: list[str] = []
     try:

@@ -37,7 +37,7 @@ class FieldError(MalformedError):
 class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What an error body or event contains; empty fields where it has none.
 
-    `status` is the HTTP status of an error of this type. `given` holds its machine-readable
+    `status` is the HTTP status of an error of this type. `data` holds its machine-readable
     details.
     """
 
@@ -46,7 +46,7 @@ class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     status: int | None = None
     too_long: bool = False
-    given: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
 
 
 class ReportedError(MalformedError):
@@ -57,7 +57,7 @@ class ReportedError(MalformedError):
         self.details = details
 
 
-def counts_too_many(message: str) -> bool:
+def is_context_overflow(message: str) -> bool:
     """Whether an error message says that a prompt exceeds the context window.
 
     A limit on the answer that is too high by itself does not count: a larger window does not

@@ -13,7 +13,7 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ThinkingDelta, Usage
 from cllm.wire.convert import encode_openai
 from cllm.wire.errors import FieldError, MalformedError
-from cllm.wire.messages import Mend, NoticeMerger, no_repair
+from cllm.wire.messages import NoticeMerger, Repair, no_repair
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.openai.options import KNOWN, OWN_FIELDS, SENTENCES
 from cllm.wire.reasoning import DETAILS, SIGNED_BLOCKS, TAKES_REASONING_CONTENT, ReasoningRule
@@ -41,8 +41,8 @@ class LitellmRequest(msgspec.Struct, frozen=True, kw_only=True):
 def encode_request(
     prompt: Prompt,
     *,
-    mend: Mend = no_repair,
-    takes_texts_as_they_are: bool = True,
+    repair: Repair = no_repair,
+    can_skip_repair: bool = True,
     reasoning: ReasoningRule = TAKES_REASONING_CONTENT,
 ) -> LitellmRequest:
     """Encode a prompt; raises MalformedError for a model name with a URL.
@@ -55,9 +55,7 @@ def encode_request(
     rule = msgspec.structs.replace(
         reasoning, fields=reasoning.fields | {DETAILS}, signed_blocks=True
     )
-    encoded = encode_openai(
-        prompt, mend=mend, takes_texts_as_they_are=takes_texts_as_they_are, reasoning=rule
-    )
+    encoded = encode_openai(prompt, repair=repair, can_skip_repair=can_skip_repair, reasoning=rule)
     body: dict[str, Any] = msgspec.json.decode(encoded.body)
     unknown = sorted(body.keys() - REQUEST_FIELDS)
     fields = {name: value for name, value in body.items() if name in REQUEST_FIELDS}
@@ -82,7 +80,7 @@ def _restore_thinking(encoded: list[dict[str, Any]]) -> tuple[Notice, ...]:
         if blocks:
             fields[SENT_THINKING] = blocks
         elif details:
-            notes.tell("reasoning", f"messages[{place}].{DETAILS}")
+            notes.report("reasoning", f"messages[{place}].{DETAILS}")
     return notes.notices()
 
 

@@ -11,7 +11,7 @@ from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.wire.convert import parts_of
 from cllm.wire.errors import NotExpressibleError
-from cllm.wire.messages import Mend, OutgoingMessage, RepairedHistory, rewritten
+from cllm.wire.messages import OutgoingMessage, Repair, RepairedHistory, replace_parts
 
 KINDS = {Image: "an image", Document: "a file"}
 IMAGE_FORMATS = {
@@ -28,32 +28,34 @@ OTHER_NAMES = {
 File = TypeVar("File", Image, Document)
 
 
-def first_media(prompt: Prompt) -> tuple[str, str] | None:
+def find_first_media(prompt: Prompt) -> tuple[str, str] | None:
     """Return the path and kind of the first image or file of a prompt."""
-    for place, message in enumerate(prompt.messages):
-        for part in media_in(message):
-            return f"messages[{place}]", KINDS[type(part)]
+    for prompt_index, message in enumerate(prompt.messages):
+        for part in find_media(message):
+            return f"messages[{prompt_index}]", KINDS[type(part)]
     return None
 
 
-def asked_about(prompt: Prompt) -> tuple[str, str] | None:
+def find_unanswered_media(prompt: Prompt) -> tuple[str, str] | None:
     """Return the same for user messages after the last answer, ignoring tool results."""
-    for place, message in reversed(list(enumerate(prompt.messages))):
+    for prompt_index, message in reversed(list(enumerate(prompt.messages))):
         if message.role == "assistant":
             break
         for part in parts_of(message):
             if _is_media(part):
-                return f"messages[{place}]", KINDS[type(part)]
+                return f"messages[{prompt_index}]", KINDS[type(part)]
     return None
 
 
-def in_words(mend: Mend) -> Mend:
-    """Wrap `mend` for a model that reads text only: media are replaced by their names."""
+def replace_media_by_text(repair: Repair) -> Repair:
+    """Wrap `repair` for a model that reads text only: media are replaced by their names."""
 
     def mended(messages: Sequence[OutgoingMessage]) -> RepairedHistory:
         told = [_told(spoken) for spoken in messages]
-        places = [new.place for old, new in zip(messages, told, strict=True) if old is not new]
-        found = mend(told)
+        places = [
+            new.prompt_index for old, new in zip(messages, told, strict=True) if old is not new
+        ]
+        found = repair(told)
         if not places:
             return found
         notice = Notice(
@@ -70,7 +72,7 @@ def in_words(mend: Mend) -> Mend:
 def _told(spoken: OutgoingMessage) -> OutgoingMessage:
     parts = tuple(map(_told_part, spoken.parts))
     same = all(old is new for old, new in zip(spoken.parts, parts, strict=True))
-    return spoken if same else rewritten(spoken, parts)
+    return spoken if same else replace_parts(spoken, parts)
 
 
 def _told_part(part: AnyPart) -> AnyPart:
@@ -85,19 +87,19 @@ def _is_media(part: AnyPart) -> TypeGuard[Image | Document]:
     return isinstance(part, Image) or (isinstance(part, Document) and part.text is None)
 
 
-def media_in(message: Message) -> Iterator[Image | Document]:
+def find_media(message: Message) -> Iterator[Image | Document]:
     """Yield the images and files of a message, including those in tool results."""
     for part in parts_of(message):
         yield from filter(_is_media, part.content if isinstance(part, ToolResult) else (part,))
 
 
-def plain_type(media_type: str | None) -> str:
+def normalize_media_type(media_type: str | None) -> str:
     """Return a media type in lower case, under its usual name, without parameters."""
     plain = (media_type or "").partition(";")[0].strip().lower()
     return OTHER_NAMES.get(plain, plain)
 
 
-def checked(part: File, data: str) -> File:
+def normalize_base64(part: File, data: str) -> File:
     """Return the file with its base64 data without line breaks."""
     plain = "".join(data.split())
     if not plain or not is_base64(plain):

@@ -38,16 +38,16 @@ from cllm.core.reply import (
 from cllm.wire.errors import FieldError, NotExpressibleError
 from cllm.wire.reasoning import TEXT_FIELDS
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-UNSAID: Mapping[str, Any] = MappingProxyType({"image_url": {"detail": "auto"}})
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+DEFAULT_EXTRA: Mapping[str, Any] = MappingProxyType({"image_url": {"detail": "auto"}})
 # What is lost with a field whose rest is sent in another form.
-LOST_WITH: Mapping[str, str] = MappingProxyType({"image_url": "image_url.detail"})
+LOST_FIELDS: Mapping[str, str] = MappingProxyType({"image_url": "image_url.detail"})
 Shape = TypeVar("Shape")
 Sentences = Mapping[str, tuple[str, str]]
 """Reason → notice code and sentence."""
 NO_SENTENCES: Sentences = MappingProxyType({})
-LONGEST_NAME = 128
-DIGEST = 16
+MAX_NAME_LENGTH = 128
+DIGEST_LENGTH = 16
 INVALID_JSON = "INVALID_JSON"
 PREFIX = b'{"INVALID_JSON":'
 BLANKS = " \t\n\r"
@@ -59,7 +59,7 @@ _INSIDE = re.compile(r'["\\]')
 class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message to be encoded. `raw` is set if it is in the target's dialect already.
 
-    A codec sends `raw` unchanged if it can, and encodes the parts otherwise. `place` is the
+    A codec sends `raw` unchanged if it can, and encodes the parts otherwise. `prompt_index` is the
     index in the prompt, for notices. `dialect` is the source protocol; `extra` holds fields
     beside the parts, for that protocol only.
     """
@@ -67,42 +67,44 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     parts: tuple[AnyPart, ...]
     raw: bytes | None = None
-    place: int = 0
+    prompt_index: int = 0
     dialect: Dialect | None = None
-    extra: Mapping[str, Any] = NOTHING
+    extra: Mapping[str, Any] = EMPTY
 
     def is_own(self, dialect: Dialect) -> bool:
         return self.raw is not None or self.dialect == dialect
 
 
-def rewritten(spoken: OutgoingMessage, parts: Sequence[AnyPart]) -> OutgoingMessage:
+def replace_parts(spoken: OutgoingMessage, parts: Sequence[AnyPart]) -> OutgoingMessage:
     """Return the message with other parts, without `raw`."""
     return OutgoingMessage(
         role=spoken.role,
         parts=tuple(parts),
-        place=spoken.place,
+        prompt_index=spoken.prompt_index,
         dialect=spoken.dialect,
         extra=spoken.extra,
     )
 
 
-def check_still_asks(before: OutgoingMessage, after: OutgoingMessage, target: str) -> None:
+def check_not_emptied(before: OutgoingMessage, after: OutgoingMessage, target: str) -> None:
     """Raise NotExpressibleError if the newest user message has nothing left to send."""
     if after.role == "user" and before.parts and not after.parts:
         raise NotExpressibleError(
-            f"messages[{before.place}]: nothing in it can be said to {target}: "
+            f"messages[{before.prompt_index}]: nothing in it can be said to {target}: "
             "say it as text, or leave the message out."
         )
 
 
-def telling_fields(part: AnyPart) -> set[str]:
+def lost_extra_fields(part: AnyPart) -> set[str]:
     """Return the names of a part's foreign fields that differ from their defaults."""
     return {
-        LOST_WITH.get(name, name) for name, value in part.extra.items() if value != UNSAID.get(name)
+        LOST_FIELDS.get(name, name)
+        for name, value in part.extra.items()
+        if value != DEFAULT_EXTRA.get(name)
     }
 
 
-def delta_of(part: AnyPart, index: int) -> ReplyDelta:
+def to_delta(part: AnyPart, index: int) -> ReplyDelta:
     """Return a whole part as one delta; PartAdded for kinds without a delta of their own."""
     match part:
         case Text():
@@ -139,7 +141,7 @@ class RepairedHistory(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[Notice, ...] = ()
 
 
-Mend = Callable[[Sequence[OutgoingMessage]], RepairedHistory]
+Repair = Callable[[Sequence[OutgoingMessage]], RepairedHistory]
 """Repairs a history for the target. Raises an error if it cannot be sent."""
 
 
@@ -150,18 +152,18 @@ def no_repair(messages: Sequence[OutgoingMessage]) -> RepairedHistory:
 class EncodedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request body and its notices.
 
-    `names` and `ids` map aliases in the body to the client's tool names and call ids. `own` is
-    True if the body only contains input that was in the codec's own protocol.
+    `names` and `ids` map aliases in the body to the client's tool names and call ids.
+    `unconverted`: the body only contains input that was in the codec's own protocol.
     """
 
     body: bytes
     notices: tuple[Notice, ...] = ()
     names: Mapping[str, str] = msgspec.field(default_factory=dict)
     ids: Mapping[str, str] = msgspec.field(default_factory=dict)
-    own: bool = False
+    unconverted: bool = False
 
 
-def called_names(parts: Iterable[AnyPart]) -> tuple[str, ...]:
+def list_called_tools(parts: Iterable[AnyPart]) -> tuple[str, ...]:
     """Return the names of the called tools, each once."""
     return tuple(dict.fromkeys(part.name for part in parts if isinstance(part, ToolCall)))
 
@@ -170,7 +172,7 @@ def starts_with_thinking(parts: Sequence[AnyPart]) -> bool:
     return bool(parts) and isinstance(parts[0], Thinking | RedactedThinking)
 
 
-def left_out_fields(messages: Iterable[OutgoingMessage]) -> tuple[Notice, ...]:
+def omitted_field_notices(messages: Iterable[OutgoingMessage]) -> tuple[Notice, ...]:
     """Return notices for the fields of these messages that are not sent.
 
     Reasoning text is excluded: it is also a part, which has its own notice.
@@ -179,12 +181,13 @@ def left_out_fields(messages: Iterable[OutgoingMessage]) -> tuple[Notice, ...]:
     for spoken in messages:
         for name in spoken.extra:
             if name not in TEXT_FIELDS:
-                places.setdefault(name, []).append(spoken.place)
+                places.setdefault(name, []).append(spoken.prompt_index)
     notices = (
         Notice(
             code="field_left_out",
             path=f"messages[{where[0]}].{name}",
-            message=f"The field {name} of a message cannot be sent with it.{times(len(where))}",
+            message=f"The field {name} of a message cannot be sent with it."
+            f"{count_suffix(len(where))}",
         )
         for name, where in places.items()
     )
@@ -211,7 +214,7 @@ class NoticeMerger:
         else:
             self._left_out += 1
 
-    def tell(self, reason: str, path: str, *, subject: str = "") -> None:
+    def report(self, reason: str, path: str, *, subject: str = "") -> None:
         """Add the notice that the codec's table has for this reason."""
         code, message = self._sentences[reason]
         self.add(code, path, message, subject=subject)
@@ -222,18 +225,18 @@ class NoticeMerger:
 
     def notices(self) -> tuple[Notice, ...]:
         told = (
-            Notice(code=code, path=path, message=message + times(count))
+            Notice(code=code, path=path, message=message + count_suffix(count))
             for (code, message, _), (path, count) in self._told.items()
         )
         return (*told, notices_left_out(self._left_out)) if self._left_out else tuple(told)
 
 
-def shortened(name: str) -> str:
+def shorten(name: str) -> str:
     """Return a client's name, shortened for the path of a notice."""
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
 
 
-def times(count: int) -> str:
+def count_suffix(count: int) -> str:
     return "" if count == 1 else f" ({count} times)"
 
 
@@ -254,8 +257,8 @@ class AliasRule:
         """Return a readable prefix of the word and a digest of the whole."""
         readable = word if self._other is None else self._other.sub("_", word)
         whole = f"{word}#{again}" if again else word
-        digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST]
-        return f"{readable[: self._longest - DIGEST - 1]}_{digest}"
+        digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
+        return f"{readable[: self._longest - DIGEST_LENGTH - 1]}_{digest}"
 
 
 class Aliases:
@@ -292,7 +295,9 @@ class Aliases:
         return alias
 
 
-def address(messages: Sequence[OutgoingMessage], aliases: Aliases) -> Iterator[OutgoingMessage]:
+def apply_aliases(
+    messages: Sequence[OutgoingMessage], aliases: Aliases
+) -> Iterator[OutgoingMessage]:
     """Give calls and results the names and ids to send.
 
     Results of calls with the same id are assigned in order. An unchanged message is the same
@@ -333,7 +338,7 @@ def _called(
             if sent != part.id or name != part.name:
                 changed = True
                 parts[index] = msgspec.structs.replace(part, id=sent, name=name)
-    return rewritten(spoken, parts) if changed else spoken
+    return replace_parts(spoken, parts) if changed else spoken
 
 
 def _answering(
@@ -349,10 +354,10 @@ def _answering(
             if sent != part.call_id:
                 changed = True
                 parts[index] = msgspec.structs.replace(part, call_id=sent)
-    return rewritten(spoken, parts) if changed else spoken
+    return replace_parts(spoken, parts) if changed else spoken
 
 
-def named(holder: Any, aliases: Aliases, *path: str) -> Any:
+def alias_field(holder: Any, aliases: Aliases, *path: str) -> Any:
     """Return JSON with the alias for the name at this path; the same object if there is none."""
     if not isinstance(holder, dict):
         return holder
@@ -360,21 +365,19 @@ def named(holder: Any, aliases: Aliases, *path: str) -> Any:
     inner = holder.get(field)
     changed: Any = inner
     if rest:
-        changed = named(inner, aliases, *rest)
+        changed = alias_field(inner, aliases, *rest)
     elif isinstance(inner, str):
         changed = aliases.name(inner)
     return holder if changed is inner or changed == inner else {**holder, field: changed}
 
 
-def with_named_tools(
-    parameters: Mapping[str, Any], aliases: Aliases, *path: str
-) -> Mapping[str, Any]:
+def alias_tools(parameters: Mapping[str, Any], aliases: Aliases, *path: str) -> Mapping[str, Any]:
     """Return parameters with aliases in `tools` and `tool_choice`, whose names are at this path."""
     fields = dict(parameters)
     if isinstance(tools := fields.get("tools"), list):
-        fields["tools"] = [named(tool, aliases, *path) for tool in tools]
+        fields["tools"] = [alias_field(tool, aliases, *path) for tool in tools]
     if isinstance(choice := fields.get("tool_choice"), dict):
-        fields["tool_choice"] = named(choice, aliases, *path)
+        fields["tool_choice"] = alias_field(choice, aliases, *path)
     return fields if aliases.names else parameters
 
 
@@ -455,18 +458,18 @@ class ObjectScanner:
                     self._depth -= 1
 
 
-def wrapped(arguments: str) -> str:
+def wrap_arguments(arguments: str) -> str:
     return msgspec.json.encode({INVALID_JSON: arguments}).decode()
 
 
-def as_object(arguments: str) -> str:
+def to_json_object(arguments: str) -> str:
     """Return the arguments if they are a JSON object, else wrapped in one."""
     if not arguments:
         return "{}"
-    return arguments if is_json_object(arguments) else wrapped(arguments)
+    return arguments if is_json_object(arguments) else wrap_arguments(arguments)
 
 
-def unwrapped(given: bytes) -> str:
+def unwrap_arguments(given: bytes) -> str:
     """Return the arguments as the model wrote them; `given` is an object, perhaps our wrapper."""
     if given.startswith(PREFIX):
         fields: Any = msgspec.json.decode(given)

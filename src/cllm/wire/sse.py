@@ -96,7 +96,7 @@ class SurrogateJoiner:
     def __init__(self) -> None:
         self._held = b""
 
-    def mend(self, data: bytes) -> bytes | None:
+    def join(self, data: bytes) -> bytes | None:
         """Return the data with whole characters only, or None if it has no half."""
         held, self._held = self._held, b""
         found = False

@@ -261,7 +261,7 @@ def accepted(
         messages=messages,
         parameters=parameters,
         stream=True,
-        mend=repair_for("anthropic", model, provider="anthropic"),
+        repair=repair_for("anthropic", model, provider="anthropic"),
     )
     sent: dict[str, Any] = json.loads(encoded.body)
     assert judge(sent) == sent

@@ -213,7 +213,7 @@ def test_any_conversation_is_a_request_that_botocore_accepts(messages, system, o
     given: Any = {
         "model": model,
         "parameters": parameters,
-        "mend": repair_for("bedrock", model, provider="bedrock"),
+        "repair": repair_for("bedrock", model, provider="bedrock"),
     }
     encoded = encode_request(system=system, messages=messages, **given)
     judged(encoded.body, model)

@@ -62,20 +62,22 @@ class Encoding(ScriptedProvider):
 
     def _next_events(self, prompt: Prompt) -> Any:
         if self.dialect == "openai":
-            sent = encode_openai(prompt, mend=self.mend)
+            sent = encode_openai(prompt, repair=self.repair)
         else:
             mark = cache_control_for(self.dialect, self.model, prompt.continuity)
             if self.dialect == "bedrock":
-                sent = encode_bedrock(prompt, mend=self.mend, mark=mark)
+                sent = encode_bedrock(prompt, repair=self.repair, cache_control=mark)
             else:
-                sent = encode_anthropic(prompt, default_max_tokens=99, mend=self.mend, mark=mark)
+                sent = encode_anthropic(
+                    prompt, default_max_tokens=99, repair=self.repair, cache_control=mark
+                )
         assert sent.body.count(b'"cache_control"') + sent.body.count(b'"cachePoint"') <= 4
         if _is_summary(prompt):
             self.prompts.pop()
             return spoken("All that was said, in a few words.")
         return spoken(f"Done, {next(NUMBERS)}.")
 
-    def mend(self, messages: Any) -> RepairedHistory:
+    def repair(self, messages: Any) -> RepairedHistory:
         mended = HistoryRepair(self._profile, provider="scripted")(messages)
         self.mended.append(tuple(mended.messages))
         return mended

@@ -26,7 +26,7 @@ from cllm.stores.memory import MemoryStore
 from cllm.window.strategies import ByTokens, ByTurns, Strategy, Summarise
 from cllm.window.summary import summary_turn
 from cllm.window.tokens import estimate_tokens
-from cllm.wire.convert import spoken_for
+from cllm.wire.convert import build_outgoing_message
 
 pytestmark = pytest.mark.torture
 LIMIT = 700
@@ -153,7 +153,7 @@ class Walk:
         assert newest.window is not None
         assert newest.window.first_sequence <= sent[-1]
         self.check_numbers(sent, conversation, newest.window.first_sequence)
-        spoken = [spoken_for(message, "openai") for message in prompt.messages]
+        spoken = [build_outgoing_message(message, "openai") for message in prompt.messages]
         assert check(spoken, PROFILES["openai"]) == ()
         if not isinstance(self.strategy, ByTurns):
             assert sum(map(estimate_tokens, prompt.messages)) <= LIMIT

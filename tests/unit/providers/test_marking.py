@@ -35,7 +35,7 @@ def prompt(*messages: Message, **fields: Any) -> Prompt:
 
 def to_anthropic(asked: Prompt) -> dict[str, Any]:
     mark = cache_control_for("anthropic", asked.model, asked.continuity)
-    encoded = encode_anthropic(asked, default_max_tokens=100, mark=mark)
+    encoded = encode_anthropic(asked, default_max_tokens=100, cache_control=mark)
     judge_anthropic(encoded.body, sampling=False)
     assert not encoded.notices
     body: dict[str, Any] = json.loads(encoded.body)
@@ -44,7 +44,7 @@ def to_anthropic(asked: Prompt) -> dict[str, Any]:
 
 def to_bedrock(asked: Prompt) -> dict[str, Any]:
     mark = cache_control_for("bedrock", asked.model, asked.continuity)
-    encoded = encode_bedrock(asked, mark=mark)
+    encoded = encode_bedrock(asked, cache_control=mark)
     judge_bedrock(encoded.body, model=asked.model)
     assert not encoded.notices
     body: dict[str, Any] = json.loads(encoded.body)

@@ -13,7 +13,7 @@ from tests.request_validation import judge_anthropic, judge_bedrock
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Prompt
 from cllm.providers.history import cache_control_for, repair_for
-from cllm.wire.convert import Mark, encode_anthropic, encode_bedrock, no_cache_control
+from cllm.wire.convert import AddCacheControl, encode_anthropic, encode_bedrock, no_cache_control
 from cllm.wire.messages import EncodedRequest
 
 LONG = "All work and no play makes Jack a dull boy. " * 120
@@ -93,11 +93,11 @@ def _prompts(draw: Any) -> Prompt:
     )
 
 
-def _encoded(prompt: Prompt, dialect: Dialect, mark: Mark) -> EncodedRequest:
-    mend = repair_for(dialect, prompt.model, provider="test")
+def _encoded(prompt: Prompt, dialect: Dialect, mark: AddCacheControl) -> EncodedRequest:
+    repair = repair_for(dialect, prompt.model, provider="test")
     if dialect == "bedrock":
-        return encode_bedrock(prompt, mend=mend, mark=mark)
-    return encode_anthropic(prompt, default_max_tokens=100, mend=mend, mark=mark)
+        return encode_bedrock(prompt, repair=repair, cache_control=mark)
+    return encode_anthropic(prompt, default_max_tokens=100, repair=repair, cache_control=mark)
 
 
 def _without_marks(said: Any) -> Any:

@@ -7,8 +7,8 @@ import pytest
 from cllm.core.errors import ReplySchemaError, SchemaError
 from cllm.core.message import plain_message
 from cllm.core.reply import ReplyFinished, StopReason
-from cllm.schemas.check import SchemaChecker
-from cllm.schemas.load import Schema
+from cllm.schemas.checker import SchemaChecker
+from cllm.schemas.loader import Schema
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cllm.schemas.child import find_in_reply, find_in_schema, place_of, summary
+from cllm.schemas.checker_process import check_reply, check_schema, json_path, outline
 
 DRAFT_3 = "http://json-schema.org/draft-03/schema#"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
@@ -26,7 +26,7 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
     ],
 )
 def test_a_schema_that_replies_can_be_held_against(schema):
-    assert find_in_schema(schema) is None
+    assert check_schema(schema) is None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_schema_that_replies_can_be_held_against(schema):
     ],
 )
 def test_what_keeps_a_schema_from_being_used(schema, place, words):
-    finding = find_in_schema(schema)
+    finding = check_schema(schema)
 
     assert finding is not None
     assert finding.place == place
@@ -93,7 +93,7 @@ def test_what_keeps_a_schema_from_being_used(schema, place, words):
     ],
 )
 def test_what_is_wrong_with_a_reply(schema, reply, place, words):
-    finding = find_in_reply(schema, reply)
+    finding = check_reply(schema, reply)
 
     assert finding is not None
     assert finding.place == place
@@ -103,14 +103,14 @@ def test_what_is_wrong_with_a_reply(schema, reply, place, words):
 
 @pytest.mark.parametrize("reply", ["{}", ' \n{"a": [1, null]}\n', '{"z": "é"}'])
 def test_a_json_document_with_white_space_around_it_fits(reply):
-    assert find_in_reply({"type": "object"}, reply) is None
+    assert check_reply({"type": "object"}, reply) is None
 
 
 def test_the_draft_decides_what_a_keyword_means():
     old = {"$schema": DRAFT_7, "items": [{"type": "string"}]}
 
-    assert find_in_reply(old, "[1]") is not None
-    assert find_in_reply(old, '["a"]') is None
+    assert check_reply(old, "[1]") is not None
+    assert check_reply(old, '["a"]') is None
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,14 @@ def test_the_draft_decides_what_a_keyword_means():
     ],
 )
 def test_a_schema_that_fails_only_when_it_is_used_is_not_the_replys_fault(schema):
-    finding = find_in_reply(schema, '"hello"')
+    finding = check_reply(schema, '"hello"')
 
     assert finding is not None
     assert finding.of_schema
 
 
 def test_long_values_are_cut_in_the_sentence():
-    finding = find_in_reply({"const": "x" * 5000}, json.dumps("y" * 5000))
+    finding = check_reply({"const": "x" * 5000}, json.dumps("y" * 5000))
 
     assert finding is not None
     assert len(finding.problem) < 200
@@ -139,7 +139,7 @@ def test_long_values_are_cut_in_the_sentence():
 def test_many_names_are_counted():
     names = [f"name{number}" for number in range(100)]
 
-    finding = find_in_reply({"required": names}, "{}")
+    finding = check_reply({"required": names}, "{}")
 
     assert finding is not None
     assert "'name7', 92 more is missing" in finding.problem
@@ -150,16 +150,16 @@ def test_many_names_are_counted():
     [([], "$"), (["a", 0, "b-c"], "$.a[0].b-c"), (["a.b"], "$['a.b']"), ([""], "$['']")],
 )
 def test_a_place_is_written_as_a_path(path, shown):
-    assert place_of(path) == shown
+    assert json_path(path) == shown
 
 
 def test_a_summary_says_what_a_person_recognises_a_schema_by():
     schema = {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a"]}
 
-    assert summary(schema) == {
+    assert outline(schema) == {
         "draft": "2020-12",
         "type": "object",
         "properties": ["a", "b"],
         "required": ["a"],
     }
-    assert summary({"$schema": DRAFT_7})["draft"] == "07"
+    assert outline({"$schema": DRAFT_7})["draft"] == "07"

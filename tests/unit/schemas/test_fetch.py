@@ -7,7 +7,7 @@ import pytest
 from tests.schema_server import SchemaServer, body
 
 from cllm.core.errors import SchemaError, SchemaUnavailableError
-from cllm.schemas.load import _SafeRedirects, check_address, fetch, shown
+from cllm.schemas.loader import _SafeRedirects, check_url, fetch, redact_url
 from cllm.schemas.source import SchemaRules
 
 HTTP = SchemaRules(allow_http=True)
@@ -64,13 +64,13 @@ def test_a_port_that_nobody_listens_on(server):
 )
 def test_what_is_no_address_to_ask_is_refused(address):
     with pytest.raises(SchemaError) as caught:
-        check_address(address, HTTP)
+        check_url(address, HTTP)
 
     assert "pw" not in str(caught.value)
 
 
 def test_an_address_is_shown_without_secrets():
-    assert shown("https://me:pw@example.com:8/a?token=t#f") == "https://example.com:8/a"
+    assert redact_url("https://me:pw@example.com:8/a?token=t#f") == "https://example.com:8/a"
 
 
 def test_a_redirect_never_leaves_https():

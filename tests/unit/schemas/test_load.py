@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cllm.core.errors import SchemaError, SchemaUnavailableError, SettingsError
-from cllm.schemas.load import CachedSchema, SchemaCache, SchemaReader
+from cllm.schemas.loader import CachedSchema, SchemaCache, SchemaReader
 from cllm.schemas.source import SchemaRules, SchemaSource, schema_rules
 
 ADDRESS = "https://example.com/schema.json?v=2"
@@ -172,7 +172,7 @@ def test_a_query_is_never_shown(read, web):
 
 
 def kept(cache: SchemaCache, number: int) -> None:
-    cache.write(CachedSchema(address=f"https://x/{number}", fetched_at=0, text="{}"))
+    cache.write(CachedSchema(url=f"https://x/{number}", fetched_at=0, text="{}"))
 
 
 def test_the_cache_keeps_only_so_many(cache):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cllm.schemas.check import fits_strict_mode, response_format
+from cllm.schemas.checker import fits_strict_mode, response_format
 
 CLOSED = {
     "type": "object",

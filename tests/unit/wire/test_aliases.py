@@ -12,7 +12,7 @@ from cllm.core.reply import ReplyFinished, ToolCallDelta
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
 from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai, parts_of
-from cllm.wire.messages import Aliases, AliasRule, EncodedRequest, named
+from cllm.wire.messages import Aliases, AliasRule, EncodedRequest, alias_field
 from cllm.wire.openai import response_decoder as openai_decoder
 
 NAME = "mcp.files/read file"
@@ -222,13 +222,13 @@ def test_words_that_differ_have_aliases_that_differ():
 def test_a_name_is_changed_where_it_stands_and_nowhere_else():
     aliases = Aliases(names=AliasRule(), ids=AliasRule())
     tool = {"function": {"name": "a b", "x": 1}, "name": "a b"}
-    changed = named(tool, aliases, "function", "name")
+    changed = alias_field(tool, aliases, "function", "name")
 
     assert changed["function"]["name"] in aliases.names
     assert (changed["name"], changed["function"]["x"]) == ("a b", 1)
     assert tool["function"] == {"name": "a b", "x": 1}
-    assert named([], aliases, "name") == []
-    assert named({"name": 3}, aliases, "name") == {"name": 3}
+    assert alias_field([], aliases, "name") == []
+    assert alias_field({"name": 3}, aliases, "name") == {"name": 3}
 
 
 def test_an_alias_is_the_same_in_every_process():

@@ -42,9 +42,9 @@ from cllm.wire.anthropic.request import (
     encode_options,
     encode_request,
 )
-from cllm.wire.convert import spoken_for
+from cllm.wire.convert import build_outgoing_message
 from cllm.wire.errors import FieldError, MalformedError, NotExpressibleError
-from cllm.wire.messages import OutgoingMessage, rewritten
+from cllm.wire.messages import OutgoingMessage, replace_parts
 
 OLD = "claude-sonnet-4-20250514"
 NEW = "claude-opus-4-8"
@@ -68,14 +68,14 @@ def encode(
     model: str = OLD,
     **parameters: Any,
 ) -> EncodedMessagesRequest:
-    placed = [msgspec.structs.replace(said, place=n) for n, said in enumerate(messages)]
+    placed = [msgspec.structs.replace(said, prompt_index=n) for n, said in enumerate(messages)]
     return encode_request(
         model=model,
         system=system,
         messages=placed,
         parameters=parameters,
         stream=False,
-        mend=repair_for("anthropic", model, provider="anthropic"),
+        repair=repair_for("anthropic", model, provider="anthropic"),
     )
 
 
@@ -709,8 +709,10 @@ def test_a_file_that_cannot_be_read_there_is_an_error(part):
 
 def test_a_message_of_its_own_that_is_rewritten_keeps_the_fields_beside_its_parts():
     raw = b'{"role":"user","content":[{"type":"text","text":"hi","odd":1}],"odd":2}'
-    message = spoken_for(Message(role="user", raw=raw, dialect="anthropic"), "anthropic")
-    encoded = encode(rewritten(message, message.parts))
+    message = build_outgoing_message(
+        Message(role="user", raw=raw, dialect="anthropic"), "anthropic"
+    )
+    encoded = encode(replace_parts(message, message.parts))
     assert json.loads(encoded.body)["messages"] == [json.loads(raw)]
     assert not encoded.notices
 

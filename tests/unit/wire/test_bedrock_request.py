@@ -73,13 +73,13 @@ def result(call_id: str = "c1", *content: Any, is_error: bool = False) -> ToolRe
 def request(
     *messages: OutgoingMessage, model: str = CLAUDE, system: Any = None, parameters: Any = None
 ) -> EncodedRequest:
-    placed = [msgspec.structs.replace(said, place=n) for n, said in enumerate(messages)]
+    placed = [msgspec.structs.replace(said, prompt_index=n) for n, said in enumerate(messages)]
     return encode_request(
         model=model,
         system=system,
         messages=placed,
         parameters=parameters or {},
-        mend=repair_for("bedrock", model, provider="bedrock"),
+        repair=repair_for("bedrock", model, provider="bedrock"),
     )
 
 

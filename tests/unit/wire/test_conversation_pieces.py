@@ -12,7 +12,7 @@ from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.wire.conversation_file.codec import encode_conversation
-from cllm.wire.conversation_file.pieces import FileWriter
+from cllm.wire.conversation_file.writer import FileWriter
 
 
 def bare(one: Turn) -> Turn:
@@ -33,21 +33,21 @@ def in_pieces(whole: StoredConversation, length: int) -> Iterator[bytes]:
             variants=tuple(map(bare, whole.variants)),
         )
     )
-    yield writer.begin()
+    yield writer.start()
     history = [one for one in whole.turns if one.is_history]
     for one in history:
         for messages in parts(one, length):
-            yield writer.say(one, messages)
-    yield writer.describe()
+            yield writer.add_messages(one, messages)
+    yield writer.add_metadata()
     for one in whole.turns:
         yield writer.record("turns", bare(one) if one.is_history else one)
     for one in whole.variants:
         yield writer.record("variants", one)
-    yield writer.prompt_beside()
-    beside = {one.id for one in writer.kept_beside}
+    yield writer.add_prompt_original()
+    add_originals = {one.id for one in writer.turns_with_originals}
     for one in history:
-        for messages in parts(one, length) if one.id in beside else ():
-            yield writer.beside(one, messages)
+        for messages in parts(one, length) if one.id in add_originals else ():
+            yield writer.add_originals(one, messages)
     yield writer.end()
 
 

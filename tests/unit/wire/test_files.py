@@ -4,7 +4,7 @@ import pytest
 
 from cllm.core.message import Document, Image
 from cllm.wire.errors import NotExpressibleError
-from cllm.wire.media import checked, plain_type
+from cllm.wire.media import normalize_base64, normalize_media_type
 
 
 @pytest.mark.parametrize(
@@ -20,20 +20,20 @@ from cllm.wire.media import checked, plain_type
     ],
 )
 def test_a_media_type_has_one_name(said, plain):
-    assert plain_type(said) == plain
+    assert normalize_media_type(said) == plain
 
 
 def test_data_without_breaks_is_the_same_part():
     image = Image(media_type="image/png", data="aGk=")
 
-    assert checked(image, "aGk=") is image
+    assert normalize_base64(image, "aGk=") is image
 
 
 def test_breaks_in_data_are_left_out():
-    assert checked(Document(data="aG\nk="), "aG\nk=").data == "aGk="
+    assert normalize_base64(Document(data="aG\nk="), "aG\nk=").data == "aGk="
 
 
 @pytest.mark.parametrize("data", ["", " ", "?", "abc", "aGk=aGk=", "é"])
 def test_data_that_is_no_base64_is_an_error_that_names_its_kind(data):
     with pytest.raises(NotExpressibleError, match="data of the document"):
-        checked(Document(data=data), data)
+        normalize_base64(Document(data=data), data)

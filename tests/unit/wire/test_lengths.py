@@ -6,7 +6,7 @@ import pytest
 
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
-from cllm.wire.errors import counts_too_many
+from cllm.wire.errors import is_context_overflow
 
 TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
 
@@ -20,7 +20,7 @@ TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
     ],
 )
 def test_counts_that_are_more_than_the_model_holds_are_seen_in_any_words(message):
-    assert counts_too_many(message)
+    assert is_context_overflow(message)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_counts_that_are_more_than_the_model_holds_are_seen_in_any_words(message
     ids=["nothing", "only words", "a limit on the answer", "not more", "no count", "a sum"],
 )
 def test_anything_else_is_not_taken_for_a_prompt_that_is_too_long(message):
-    assert not counts_too_many(message)
+    assert not is_context_overflow(message)
 
 
 def test_only_an_invalid_request_of_anthropics_can_be_too_long():

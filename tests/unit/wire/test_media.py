@@ -4,7 +4,12 @@ import pytest
 
 from cllm.core.message import Document, Image, Message, Text, ToolResult, plain_message
 from cllm.core.prompt import Prompt
-from cllm.wire.media import asked_about, first_media, in_words, media_in
+from cllm.wire.media import (
+    find_first_media,
+    find_media,
+    find_unanswered_media,
+    replace_media_by_text,
+)
 from cllm.wire.messages import OutgoingMessage, no_repair
 from cllm.wire.openai.parts import encode_parts
 
@@ -17,14 +22,14 @@ def prompt(*messages: Message) -> Prompt:
 
 
 def test_a_prompt_of_words_holds_none():
-    assert first_media(prompt(plain_message("user", "an image_url and a file"))) is None
+    assert find_first_media(prompt(plain_message("user", "an image_url and a file"))) is None
 
 
 @pytest.mark.parametrize(("part", "word"), [(IMAGE, "an image"), (PDF, "a file")])
 def test_the_first_one_is_named_with_its_place(part, word):
     message = encode_parts("user", (Text(text="What is this?"), part, IMAGE))
 
-    found = first_media(prompt(plain_message("user", "Hello"), message))
+    found = find_first_media(prompt(plain_message("user", "Hello"), message))
 
     assert found == ("messages[1]", word)
 
@@ -32,7 +37,7 @@ def test_the_first_one_is_named_with_its_place(part, word):
 def test_they_are_found_in_their_order():
     message = encode_parts("user", (PDF, Text(text="and"), IMAGE))
 
-    assert list(media_in(message)) == [PDF, IMAGE]
+    assert list(find_media(message)) == [PDF, IMAGE]
 
 
 def test_they_are_found_in_a_tool_result_of_another_dialect():
@@ -42,7 +47,7 @@ def test_they_are_found_in_a_tool_result_of_another_dialect():
     )
     message = Message(role="user", raw=raw, dialect="anthropic")
 
-    assert list(media_in(message)) == [Image(url="https://x.example/a.png")]
+    assert list(find_media(message)) == [Image(url="https://x.example/a.png")]
 
 
 def test_a_document_that_is_a_text_is_words():
@@ -52,15 +57,15 @@ def test_a_document_that_is_a_text_is_words():
     )
     message = Message(role="user", raw=raw, dialect="anthropic")
 
-    assert list(media_in(message)) == []
+    assert list(find_media(message)) == []
 
 
 def test_only_what_is_shown_now_is_asked_about():
     shown = encode_parts("user", (Text(text="What is this?"), IMAGE))
     answer = plain_message("assistant", "A cat.")
 
-    assert asked_about(prompt(shown)) == ("messages[0]", "an image")
-    assert asked_about(prompt(shown, answer, plain_message("user", "Thanks."))) is None
+    assert find_unanswered_media(prompt(shown)) == ("messages[0]", "an image")
+    assert find_unanswered_media(prompt(shown, answer, plain_message("user", "Thanks."))) is None
 
 
 def test_what_a_tool_shows_is_not_asked_about():
@@ -69,14 +74,16 @@ def test_what_a_tool_shows_is_not_asked_about():
         b'{"type":"image","source":{"type":"url","url":"https://x.example/a.png"}}]}]}'
     )
 
-    assert asked_about(prompt(Message(role="user", raw=raw, dialect="anthropic"))) is None
+    assert find_unanswered_media(prompt(Message(role="user", raw=raw, dialect="anthropic"))) is None
 
 
 def test_a_history_in_words_names_its_media_and_says_so():
-    said = OutgoingMessage(role="user", parts=(Text(text="Look."), IMAGE), place=0)
-    words = OutgoingMessage(role="assistant", parts=(Text(text="I see."),), place=1)
-    result = OutgoingMessage(role="tool", parts=(ToolResult(call_id="1", content=(PDF,)),), place=2)
-    mended = in_words(no_repair)((said, words, result))
+    said = OutgoingMessage(role="user", parts=(Text(text="Look."), IMAGE), prompt_index=0)
+    words = OutgoingMessage(role="assistant", parts=(Text(text="I see."),), prompt_index=1)
+    result = OutgoingMessage(
+        role="tool", parts=(ToolResult(call_id="1", content=(PDF,)),), prompt_index=2
+    )
+    mended = replace_media_by_text(no_repair)((said, words, result))
 
     assert mended.messages[0].parts[1] == Text(text="(an image, which this model cannot see)")
     assert mended.messages[1] is words
@@ -89,4 +96,4 @@ def test_a_history_in_words_names_its_media_and_says_so():
 def test_a_history_of_words_stays_as_it_is():
     words = OutgoingMessage(role="user", parts=(Text(text="Hello"),))
 
-    assert in_words(no_repair)((words,)) == no_repair((words,))
+    assert replace_media_by_text(no_repair)((words,)) == no_repair((words,))

@@ -48,8 +48,8 @@ def test_a_code_says_what_became_of_something_in_one_order_of_words():
 class TestNotes:
     def test_the_same_thing_in_several_places_is_one_notice(self):
         notes = NoticeMerger({"why": ("part_left_out", "It was left out.")})
-        notes.tell("why", "messages[1]")
-        notes.tell("why", "messages[4]")
+        notes.report("why", "messages[1]")
+        notes.report("why", "messages[4]")
         notes.add("part_left_out", "system", "Another was left out.")
         assert notes.notices() == (
             Notice(code="part_left_out", path="messages[1]", message="It was left out. (2 times)"),
@@ -58,13 +58,13 @@ class TestNotes:
 
     def test_the_same_sentence_about_another_thing_is_another_notice(self):
         notes = NoticeMerger({"field": ("field_left_out", "There is no such field.")})
-        notes.tell("field", "a", subject="a")
-        notes.tell("field", "b", subject="b")
+        notes.report("field", "a", subject="a")
+        notes.report("field", "b", subject="b")
         assert [notice.path for notice in notes.notices()] == ["a", "b"]
 
     def test_a_reason_without_a_sentence_is_a_mistake_of_ours(self):
         with pytest.raises(KeyError):
-            NoticeMerger().tell("why", "messages[0]")
+            NoticeMerger().report("why", "messages[0]")
 
     def test_notices_of_others_are_taken_as_they_are(self):
         notes = NoticeMerger()

@@ -8,7 +8,7 @@ import pytest
 from cllm.core.message import Message, Text, ToolCall, plain_message
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, TextDelta, ToolCallDelta
 from cllm.wire.openai.fields import FUNCTION_CALL, beside
-from cllm.wire.openai.functions import FunctionCalls, asks_with_functions
+from cllm.wire.openai.functions import FunctionCalls, uses_functions
 from cllm.wire.openai.response_encoder import OpenAIStreamEncoder, encode_answer, encode_reply
 
 BEGUN = ToolCallDelta(index=0, id="toolu_1", name="find", arguments="")
@@ -20,7 +20,7 @@ def told(*events: ReplyEvent) -> list[dict[str, Any]]:
     """The choices in the chunks of a stream."""
     calls = FunctionCalls()
     encoder = OpenAIStreamEncoder(model="m", id="x", created=7)
-    sent = b"".join(encoder.encode(out) for event in events for out in calls.told(event))
+    sent = b"".join(encoder.encode(out) for event in events for out in calls.convert(event))
     datas = sent.decode().replace("data: ", "").split("\n\n")
     return [json.loads(data)["choices"][0] for data in datas if data.startswith("{")]
 
@@ -69,7 +69,7 @@ def test_only_the_first_call_can_be_told():
 def test_a_call_of_a_function_goes_by_as_it_came():
     came = beside(FUNCTION_CALL, {"name": "find", "arguments": "{}"})
 
-    assert list(FunctionCalls().told(came)) == [came]
+    assert list(FunctionCalls().convert(came)) == [came]
 
 
 def test_an_answer_without_a_call_is_as_for_everybody():
@@ -117,4 +117,4 @@ def test_a_whole_answer_that_was_cut_off_does_not_say_that_it_is_a_call():
     ],
 )
 def test_functions_without_tools_are_what_such_a_client_offers(parameters, asks):
-    assert asks_with_functions(parameters) is asks
+    assert uses_functions(parameters) is asks

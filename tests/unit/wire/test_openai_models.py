@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from openai.types.shared.chat_model import ChatModel
 
 from cllm.core.options import Reasoning, RequestOptions
-from cllm.wire.openai.models import ROWS, fit, knows_developer, reasoner
+from cllm.wire.openai.models import ROWS, find_reasoning_model, fit, supports_developer_role
 from cllm.wire.openai.options import decode_options, encode_options, fit_parameters
 
 OFF = Reasoning(enabled=False)
@@ -40,7 +40,7 @@ def codes(notices) -> list[str]:
     ],
 )
 def test_the_efforts_of_a_model(model, least, most):
-    known = reasoner(model)
+    known = find_reasoning_model(model)
     assert known is not None
     assert (known.efforts[0], known.efforts[-1]) == (least, most)
 
@@ -55,7 +55,7 @@ def test_every_model_that_thinks_is_one_of_a_row():
     names = [str(name) for name in get_args(ChatModel)]
     thinking = [name for name in names if re.match(r"o\d|gpt-[5-9]", name) and "-chat" not in name]
     assert len(thinking) > 20
-    assert all(reasoner(name) is not None for name in thinking)
+    assert all(find_reasoning_model(name) is not None for name in thinking)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_no_row_hides_behind_another():
     "model", ["gpt-4o", "openai/gpt-5", "o3-mini", "chatgpt-4o-latest", "codex-mini", "ft:gpt-4o:a"]
 )
 def test_openai_s_models_know_developers(model):
-    assert knows_developer(model)
+    assert supports_developer_role(model)
 
 
 @pytest.mark.parametrize("model", ["qwen3-32b", "olmo-2", "meta/llama-3.3", "mistral-small", ""])
 def test_models_of_others_know_no_developers(model):
-    assert not knows_developer(model)
+    assert not supports_developer_role(model)

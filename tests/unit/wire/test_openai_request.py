@@ -66,7 +66,7 @@ def result(call_id: str, *content: Any, **fields: Any) -> ToolResult:
 
 def encode(*messages: OutgoingMessage, **fields: Any) -> EncodedRequest:
     given = {"model": "gpt-4o", "system": None, "parameters": {}, "stream": False, **fields}
-    placed = [msgspec.structs.replace(said, place=n) for n, said in enumerate(messages)]
+    placed = [msgspec.structs.replace(said, prompt_index=n) for n, said in enumerate(messages)]
     return encode_request(messages=placed, **given)
 
 

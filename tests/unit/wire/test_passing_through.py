@@ -80,10 +80,10 @@ def read(dialect: str, body: bytes) -> Prompt:
 
 
 def encoded(prompt: Prompt, dialect: Any) -> EncodedRequest:
-    mend = repair_for(dialect, prompt.model, provider="x")
+    repair = repair_for(dialect, prompt.model, provider="x")
     if dialect == "openai":
-        return encode_openai(prompt, mend=mend)
-    return encode_anthropic(prompt, default_max_tokens=9, mend=mend)
+        return encode_openai(prompt, repair=repair)
+    return encode_anthropic(prompt, default_max_tokens=9, repair=repair)
 
 
 @both
@@ -262,12 +262,12 @@ TARGETS: Any = [
     (
         "anthropic",
         "claude-sonnet-4-5",
-        lambda p, m: encode_anthropic(p, default_max_tokens=9, mend=m),
+        lambda p, m: encode_anthropic(p, default_max_tokens=9, repair=m),
     ),
     (
         "bedrock",
         "anthropic.claude-sonnet-4-5-20250929-v1:0",
-        lambda p, m: encode_bedrock(p, mend=m),
+        lambda p, m: encode_bedrock(p, repair=m),
     ),
 ]
 
@@ -337,7 +337,7 @@ RESPONSES: dict[str, Any] = {
 
 def test_a_request_of_the_responses_api_goes_as_it_is_to_that_api():
     body = written(RESPONSES)
-    sent = encode_responses(responses_request.decode_request(body), mend=MEND)
+    sent = encode_responses(responses_request.decode_request(body), repair=MEND)
 
     assert sent.body == body
     assert not sent.names
@@ -345,7 +345,7 @@ def test_a_request_of_the_responses_api_goes_as_it_is_to_that_api():
 
 def test_a_client_that_asks_for_no_storing_is_not_kept_at_the_provider():
     body = written({name: RESPONSES[name] for name in RESPONSES if name != "store"})
-    sent = encode_responses(responses_request.decode_request(body), mend=MEND)
+    sent = encode_responses(responses_request.decode_request(body), repair=MEND)
 
     assert json.loads(sent.body)["store"] is False
 
@@ -415,7 +415,7 @@ def test_a_message_that_has_to_be_rewritten_keeps_its_name_or_says_that_it_does_
         {"role": "user", "content": "Hello?", "name": "bob"},
     ]
     prompt = read("openai", written({"model": "m", "messages": messages}))
-    mend = repair_for("openai", "m", provider="test", profile="strict")
-    sent = encode_openai(prompt, mend=mend, takes_texts_as_they_are=False)
+    repair = repair_for("openai", "m", provider="test", profile="strict")
+    sent = encode_openai(prompt, repair=repair, can_skip_repair=False)
 
     assert [notice.path for notice in sent.notices] == ["messages[1]", "messages[0].name"]

@@ -18,7 +18,7 @@ WORDS = st.text(st.sampled_from('a"\\/u d8😀🐈é\n\ufffd'), max_size=12)
 
 def said(*events: bytes) -> str:
     halves = SurrogateJoiner()
-    whole = (halves.mend(event) or event for event in events)
+    whole = (halves.join(event) or event for event in events)
     return "".join(json.loads(event)["text"] for event in whole)
 
 
@@ -44,10 +44,10 @@ def test_what_is_mended_holds_no_half_any_more(texts):
     halves = SurrogateJoiner()
     for text in texts:
         event = json.dumps({"text": text}).encode()
-        mended = halves.mend(event) or event
+        mended = halves.join(event) or event
 
         json.loads(mended)["text"].encode()
-        assert SurrogateJoiner().mend(mended) is None
+        assert SurrogateJoiner().join(mended) is None
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_a_half_is_joined_only_where_the_other_follows(events, text):
 
 
 def test_data_without_a_half_is_left_to_whoever_could_not_read_it():
-    assert SurrogateJoiner().mend(b'{"text":"\xff') is None
-    assert SurrogateJoiner().mend(rb'{"text":"\ud83d\ude00"') is None
+    assert SurrogateJoiner().join(b'{"text":"\xff') is None
+    assert SurrogateJoiner().join(rb'{"text":"\ud83d\ude00"') is None
 
 
 def in_two(before: bytes, after: bytes) -> tuple[bytes, bytes]:

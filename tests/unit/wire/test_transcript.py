@@ -17,8 +17,8 @@ from cllm.wire.conversation_file.transcript import (
     TextBlock,
     Transcript,
     TranscriptMessage,
-    begin_html,
     encode_markdown,
+    start_html,
     transcript_of,
 )
 
@@ -32,7 +32,7 @@ def conversation(*said: Message, state: TurnState = "complete", **fields) -> Sto
 
 
 def encode_html(transcript: Transcript) -> str:
-    return begin_html(transcript) + HTML_END
+    return start_html(transcript) + HTML_END
 
 
 class _Words(HTMLParser):
@@ -146,7 +146,7 @@ def test_anything_that_can_be_kept_can_be_read(said):
 def test_text_is_never_markup(text):
     speech = TranscriptMessage(speaker="User", blocks=(TextBlock(text), CodeBlock("gives", text)))
     transcript = Transcript(
-        title="x", id="c", model=None, created_at=NOW, updated_at=NOW, speeches=(speech,)
+        title="x", id="c", model=None, created_at=NOW, updated_at=NOW, messages=(speech,)
     )
     page = _Words()
     page.feed(encode_html(transcript))
@@ -159,7 +159,7 @@ def test_text_is_never_markup(text):
 def test_no_backticks_end_a_fence_early(text):
     speech = TranscriptMessage(speaker="Tool", blocks=(CodeBlock("gives", text),))
     transcript = Transcript(
-        title="x", id="c", model=None, created_at=NOW, updated_at=NOW, speeches=(speech,)
+        title="x", id="c", model=None, created_at=NOW, updated_at=NOW, messages=(speech,)
     )
     _, _, fenced = encode_markdown(transcript).partition("*gives*\n\n")
     fence = fenced.partition("\n")[0]

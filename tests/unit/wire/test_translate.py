@@ -12,7 +12,7 @@ from cllm.wire.convert import (
     encode_anthropic,
     encode_bedrock,
     encode_openai,
-    is_ordinary,
+    has_ordered_tool_results,
     parts_of,
 )
 from cllm.wire.errors import NotExpressibleError
@@ -262,4 +262,4 @@ def test_calls_of_one_message_with_equal_ids_are_not_ordinary(
         *(raw("openai", "tool", role="tool", tool_call_id=one, content="x") for one in ids),
     )
 
-    assert is_ordinary(history) is is_expected
+    assert has_ordered_tool_results(history) is is_expected

@@ -200,7 +200,7 @@ class RemoteProvider(ABC, Generic[R]):
             status=status,
             retry_after=parse_retry_after(headers, now=datetime.now(UTC)),
             code=details.code or details.type or None,
-            details=details.given,
+            details=details.data,
         )
 
     def _early_end_error(self, *, is_page: bool) -> Exception:

@@ -22,7 +22,7 @@ from cllm.core.reply import ReplyEvent
 from cllm.providers.http.transport import HttpTransport, Timeouts
 from cllm.providers.local.process import ModelProcess
 from cllm.providers.openai import OpenAIProvider
-from cllm.wire.media import asked_about
+from cllm.wire.media import find_unanswered_media
 from cllm.wire.reasoning import TAKES_REASONING_CONTENT
 
 SLOT_SECONDS = 60
@@ -43,7 +43,7 @@ def adapt_prompt(
     prompt: Prompt, *, provider: str, sees_tools: bool
 ) -> tuple[Prompt, tuple[Notice, ...]]:
     """Remove tools that the model cannot see; UnsendableError for anything but text."""
-    found = asked_about(prompt)
+    found = find_unanswered_media(prompt)
     if found is not None:
         path, what = found
         raise UnsendableError(

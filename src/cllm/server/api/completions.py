@@ -16,7 +16,7 @@ from cllm.server.turns.headers import read_wish
 from cllm.server.turns.prepare import chosen_model
 from cllm.wire.convert import parts_of
 from cllm.wire.errors import FieldError
-from cllm.wire.openai.functions import FunctionCalls, asks_with_functions
+from cllm.wire.openai.functions import FunctionCalls, uses_functions
 from cllm.wire.openai.request import decode_request
 from cllm.wire.openai.response_encoder import OpenAIStreamEncoder, encode_reply
 
@@ -90,7 +90,7 @@ class OpenAIResponseEncoder:
         self._new_id = new_id
         self._clock = clock
         self._parameters = parameters
-        self._functions = FunctionCalls() if asks_with_functions(parameters) else None
+        self._functions = FunctionCalls() if uses_functions(parameters) else None
         self._encoder: OpenAIStreamEncoder | None = None
 
     def encode(self, event: ReplyEvent) -> bytes:
@@ -104,7 +104,7 @@ class OpenAIResponseEncoder:
             )
         if self._functions is None:
             return self._encoder.encode(event)
-        return b"".join(map(self._encoder.encode, self._functions.told(event)))
+        return b"".join(map(self._encoder.encode, self._functions.convert(event)))
 
     def error(self, report: ErrorReport) -> bytes:
         return b"data: " + encode_openai(report) + b"\n\n"

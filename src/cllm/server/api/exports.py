@@ -25,13 +25,13 @@ from cllm.server.http.parameters import ExportQuery, decode, read_query
 from cllm.server.state import ApiRequest
 from cllm.wire.conversation_file import transcript as transcripts
 from cllm.wire.conversation_file.codec import decode_conversation
-from cllm.wire.conversation_file.pieces import FileWriter
 from cllm.wire.conversation_file.transcript import (
     POLICY,
     TranscriptMessage,
-    speeches_of,
+    transcript_messages,
     transcript_of,
 )
+from cllm.wire.conversation_file.writer import FileWriter
 from cllm.wire.errors import FieldError
 
 Form = Literal["json", "markdown", "html"]
@@ -167,19 +167,19 @@ async def _pieces_of(read: PagedConversation, form: Form, *, shown_id: str) -> A
 async def _file(read: PagedConversation) -> AsyncIterator[bytes]:
     conversation = _without_system_messages(read.conversation)
     writer = FileWriter(conversation)
-    yield writer.begin()
+    yield writer.start()
     history = [turn for turn in conversation.turns if turn.is_history]
     async for part in read.parts_of(history):
-        yield await _write(partial(_write_each, conversation, part, writer.say), part)
-    yield writer.describe()
+        yield await _write(partial(_write_each, conversation, part, writer.add_messages), part)
+    yield writer.add_metadata()
     for turn in conversation.turns:
         whole = turn if turn.is_history else await _load_turn(read, turn)
         yield writer.record("turns", whole)
     for turn in conversation.variants:
         yield writer.record("variants", await _load_turn(read, turn))
-    yield writer.prompt_beside()
-    async for part in read.parts_of(writer.kept_beside):
-        yield await _write(partial(_write_each, conversation, part, writer.beside), part)
+    yield writer.add_prompt_original()
+    async for part in read.parts_of(writer.turns_with_originals):
+        yield await _write(partial(_write_each, conversation, part, writer.add_originals), part)
     yield writer.end()
 
 
@@ -235,9 +235,9 @@ async def _transcript(
     head = transcript_of(conversation, shown_id=shown_id)
     number = conversation.first_sequence
     is_page = form == "html"
-    begin = transcripts.begin_html if is_page else transcripts.begin_markdown
+    start = transcripts.start_html if is_page else transcripts.start_markdown
     add = transcripts.add_html if is_page else transcripts.add_markdown
-    yield begin(head).encode()
+    yield start(head).encode()
     async for part in read.parts_of(conversation.turns):
         yield await _write(partial(_write_speeches, part, add, first=number), part)
         number += sum(len(said.messages) for said in part)
@@ -249,6 +249,6 @@ def _write_speeches(
 ) -> bytes:
     shown: list[str] = []
     for said in part:
-        shown += map(add, speeches_of(said.turn, said.messages, first=first))
+        shown += map(add, transcript_messages(said.turn, said.messages, first=first))
         first += len(said.messages)
     return "".join(shown).encode()

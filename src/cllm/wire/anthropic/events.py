@@ -6,7 +6,7 @@ from typing import Any, get_args
 import msgspec
 
 from cllm.core.message import Text
-from cllm.wire.errors import UNREADABLE, ErrorDetails, counts_too_many
+from cllm.wire.errors import UNREADABLE, ErrorDetails, is_context_overflow
 
 Fields = dict[str, Any]
 
@@ -137,8 +137,8 @@ def error_details(error: Any) -> ErrorDetails:
         type=kind,
         code=code if isinstance(code, str) else "",
         status=STATUSES.get(kind),
-        given=details if isinstance(details, dict) else None,
-        too_long=kind == INVALID_REQUEST and counts_too_many(message),
+        data=details if isinstance(details, dict) else None,
+        too_long=kind == INVALID_REQUEST and is_context_overflow(message),
     )
 
 

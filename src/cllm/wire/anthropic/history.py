@@ -28,17 +28,17 @@ from cllm.core.message import (
 from cllm.wire.anthropic.models import Fields, parse_claude_version
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.errors import NotExpressibleError
-from cllm.wire.media import IMAGE_FORMATS, checked, plain_type
+from cllm.wire.media import IMAGE_FORMATS, normalize_base64, normalize_media_type
 from cllm.wire.messages import (
+    EMPTY,
     INVALID_JSON,
-    NOTHING,
     NoticeMerger,
     OutgoingMessage,
-    check_still_asks,
+    check_not_emptied,
     is_json_object,
-    rewritten,
-    telling_fields,
-    wrapped,
+    lost_extra_fields,
+    replace_parts,
+    wrap_arguments,
 )
 
 MAX_CACHE_BREAKPOINTS = 4
@@ -55,7 +55,7 @@ class MessageDraft(msgspec.Struct):
     role: Role
     parts: Sequence[AnyPart]
     raw: bytes | None = None
-    extra: Mapping[str, Any] = NOTHING
+    extra: Mapping[str, Any] = EMPTY
 
     def change(self, parts: Sequence[AnyPart]) -> None:
         """Set other parts; drops the bytes if the parts differ."""
@@ -80,10 +80,10 @@ def arrange_messages(
     moved: list[AnyPart] = []
     begun = False
     for index, spoken in enumerate(messages):
-        path = f"messages[{spoken.place}]"
+        path = f"messages[{spoken.prompt_index}]"
         cleaned = clean_message(spoken, path, notes)
         if index == len(messages) - 1:
-            check_still_asks(spoken, cleaned, "Anthropic")
+            check_not_emptied(spoken, cleaned, "Anthropic")
         if cleaned.role != "system" or _may_stay(messages, index, model):
             said.append(cleaned)
         else:
@@ -110,7 +110,7 @@ def clean_message(spoken: OutgoingMessage, path: str, notes: NoticeMerger) -> Ou
         return spoken
     parts = _clean_parts(spoken.parts, path, notes, foreign=not spoken.is_own(DIALECT))
     same = len(parts) == len(spoken.parts) and all(map(operator.is_, parts, spoken.parts))
-    return spoken if same and not _has_empty_result(spoken) else rewritten(spoken, parts)
+    return spoken if same and not _has_empty_result(spoken) else replace_parts(spoken, parts)
 
 
 def _has_empty_result(spoken: OutgoingMessage) -> bool:
@@ -163,7 +163,7 @@ REDUNDANT: dict[type, tuple[str, ...]] = {ToolCall: ("index",), ToolResult: ("na
 
 def _naturalise(part: AnyPart, path: str, notes: NoticeMerger) -> AnyPart | None:
     if part.extra:
-        names = ", ".join(sorted(telling_fields(part) - set(REDUNDANT.get(type(part), ()))))
+        names = ", ".join(sorted(lost_extra_fields(part) - set(REDUNDANT.get(type(part), ()))))
         if names:
             notes.add(
                 "field_left_out", path, f"Anthropic has no {names} on a {type(part).__name__}"
@@ -181,20 +181,20 @@ def _naturalise_image(part: Image, path: str, notes: NoticeMerger) -> AnyPart | 
         return None
     if part.data is None:
         return part
-    kind = plain_type(part.media_type)
+    kind = normalize_media_type(part.media_type)
     if kind not in IMAGE_FORMATS:
         raise NotExpressibleError(
             f"Anthropic takes no image of type {part.media_type}: "
             f"convert it to one of {', '.join(IMAGE_FORMATS.values())}."
         )
-    part = checked(part, part.data)
+    part = normalize_base64(part, part.data)
     same = kind == part.media_type
     return part if same else msgspec.structs.replace(part, media_type=kind)
 
 
 def _naturalise_document(part: Document, path: str, notes: NoticeMerger) -> AnyPart | None:
     if part.data is not None:
-        return _naturalise_data(checked(part, part.data))
+        return _naturalise_data(normalize_base64(part, part.data))
     if part.text is not None or part.url is not None:
         return part
     found = (
@@ -205,7 +205,7 @@ def _naturalise_document(part: Document, path: str, notes: NoticeMerger) -> AnyP
 
 
 def _naturalise_data(part: Document) -> AnyPart:
-    kind = plain_type(part.media_type)
+    kind = normalize_media_type(part.media_type)
     if kind == PDF:
         return msgspec.structs.replace(part, media_type=kind)
     if not kind.startswith("text/"):
@@ -223,7 +223,7 @@ def _naturalise_call(part: ToolCall, path: str, notes: NoticeMerger) -> AnyPart 
     if not part.arguments or is_json_object(part.arguments):
         return part
     notes.add("arguments_changed", path, f"arguments that are no JSON object, as {INVALID_JSON}")
-    return msgspec.structs.replace(part, arguments=wrapped(part.arguments))
+    return msgspec.structs.replace(part, arguments=wrap_arguments(part.arguments))
 
 
 def _naturalise_result(part: ToolResult, path: str, notes: NoticeMerger) -> AnyPart | None:

@@ -24,7 +24,7 @@ from cllm.wire.anthropic.models import (
 )
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.errors import NotExpressibleError
-from cllm.wire.messages import convert, shortened
+from cllm.wire.messages import convert, shorten
 
 OWN_FIELDS = frozenset(
     (
@@ -210,7 +210,7 @@ def _encode_tool(tool: AnyTool, notices: NoticeSink) -> Fields:
         if name in TOOL_FIELDS:
             fields[name] = value
         else:
-            path = f"tools.{shortened(tool.name)}.{name}"
+            path = f"tools.{shorten(tool.name)}.{name}"
             notices.add("field_left_out", path, f"Anthropic has no {name}")
     if tool.cache is not None:
         ttl = {} if tool.cache.ttl is None else {"ttl": tool.cache.ttl}

@@ -24,7 +24,7 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.errors import UNREADABLE, MalformedError, NotExpressibleError
-from cllm.wire.messages import NOTHING, is_json, unwrapped, wrapped
+from cllm.wire.messages import EMPTY, is_json, unwrap_arguments, wrap_arguments
 
 Block = dict[str, Any]
 ResultPart = Text | Image | Document | Unknown
@@ -150,8 +150,8 @@ def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, 
     except UNREADABLE as error:
         raise MalformedError(f"not a message: {error}") from error
     if isinstance(content, str):
-        return (Text(text=content),) if content else (), NOTHING
-    return tuple([DECODERS[type(block)](block) for block in content or ()]), NOTHING
+        return (Text(text=content),) if content else (), EMPTY
+    return tuple([DECODERS[type(block)](block) for block in content or ()]), EMPTY
 
 
 def _decode_loosely(raw: bytes) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
@@ -299,11 +299,13 @@ def _document_source(source: _Base64 | _PlainText | _Url | _File | _Content) -> 
 
 def _decode_call(block: _ToolUse) -> ToolCall:
     if block.caller is block.toolset_name is block.cache_control is msgspec.UNSET:
-        return ToolCall(id=block.id, name=block.name, arguments=unwrapped(bytes(block.input)))
+        return ToolCall(
+            id=block.id, name=block.name, arguments=unwrap_arguments(bytes(block.input))
+        )
     return ToolCall(
         id=block.id,
         name=block.name,
-        arguments=unwrapped(bytes(block.input)),
+        arguments=unwrap_arguments(bytes(block.input)),
         cache=_mark(block.cache_control),
         extra=_given(caller=block.caller, toolset_name=block.toolset_name),
     )
@@ -379,7 +381,7 @@ def _encode_source(part: Document) -> Block:
 
 def _encode_call(part: ToolCall) -> Block:
     arguments = part.arguments or "{}"
-    given = msgspec.Raw((arguments if is_json(arguments) else wrapped(arguments)).encode())
+    given = msgspec.Raw((arguments if is_json(arguments) else wrap_arguments(arguments)).encode())
     return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
 
 

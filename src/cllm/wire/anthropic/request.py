@@ -41,15 +41,15 @@ from cllm.wire.messages import (
     Aliases,
     AliasRule,
     EncodedRequest,
-    Mend,
     NoticeMerger,
     OutgoingMessage,
-    address,
-    called_names,
+    Repair,
+    alias_tools,
+    apply_aliases,
     field_error,
+    list_called_tools,
     no_repair,
     starts_with_thinking,
-    with_named_tools,
 )
 
 __all__ = [
@@ -78,7 +78,7 @@ def encode_request(
     messages: Sequence[OutgoingMessage],
     parameters: Fields,
     stream: bool,
-    mend: Mend = no_repair,
+    repair: Repair = no_repair,
     system_raw: bytes | None = None,
 ) -> EncodedMessagesRequest:
     """Encode a request body; equal input gives equal bytes.
@@ -88,7 +88,7 @@ def encode_request(
     notes = NoticeMerger()
     aliases = Aliases(names=NAMES, ids=IDS)
     said, moved = arrange_messages(messages, model, notes)
-    mended = mend(tuple(address(said, aliases)))
+    mended = repair(tuple(apply_aliases(said, aliases)))
     turns = [
         MessageDraft(
             role="user" if spoken.role == "tool" else spoken.role,
@@ -101,7 +101,7 @@ def encode_request(
     head = MessageDraft(role="system", parts=tuple(system or ()), raw=system_raw)
     head.change([*system_parts(head.parts, notes), *moved])
     fitted = NoticeSink()
-    fields = dict(with_named_tools(parameters, aliases, "name"))
+    fields = dict(alias_tools(parameters, aliases, "name"))
     fields = fit_parameters(drop_idle_tool_choice(fields, fitted), model, fitted)
     fields = _with_tools(fields, turns, notes)
     fields = _fit_thinking(fields, turns, notes)
@@ -123,7 +123,7 @@ def encode_request(
         notices=(*fitted, *notes.notices(), *mended.notices),
         names=aliases.names,
         ids=aliases.ids,
-        own=asked == _without(parameters, ("betas",))
+        unconverted=asked == _without(parameters, ("betas",))
         and _is_own(messages, turns)
         and head.raw is system_raw,
     )
@@ -165,7 +165,7 @@ def _encode_system(head: MessageDraft) -> str | list[Fields | msgspec.Raw] | msg
 def _with_tools(parameters: Fields, turns: Sequence[MessageDraft], notes: NoticeMerger) -> Fields:
     if parameters.get("tools"):
         return parameters
-    called = called_names(part for turn in turns for part in turn.parts)
+    called = list_called_tools(part for turn in turns for part in turn.parts)
     if not called:
         return parameters
     notes.add("tools_added", "tools", "the tools called in the history, not to be called again")

@@ -50,7 +50,7 @@ from cllm.wire.errors import (
     ReportedError,
     check_utf8,
 )
-from cllm.wire.messages import as_object, delta_of
+from cllm.wire.messages import to_delta, to_json_object
 from cllm.wire.sse import SurrogateJoiner
 
 __all__ = ["AnthropicStreamDecoder", "decode_answer", "decode_error"]
@@ -176,7 +176,7 @@ def _message(content: bytes) -> Message:
 
 def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
     if not isinstance(part, Text):
-        yield delta_of(part, index)
+        yield to_delta(part, index)
         return
     if part.text:
         yield TextDelta(text=part.text, index=index)
@@ -207,7 +207,7 @@ class _Block(msgspec.Struct):
             text = "".join(pieces)
             if name == "input":
                 fields[name] = (
-                    msgspec.Raw(as_object(text).encode()) if text else fields.get(name, {})
+                    msgspec.Raw(to_json_object(text).encode()) if text else fields.get(name, {})
                 )
             else:
                 fields[name] = _as_text(fields.get(name)) + text
@@ -247,7 +247,7 @@ class AnthropicStreamDecoder:
         except msgspec.ValidationError as error:
             return self._decode_loosely(name, data, error)
         except UNREADABLE as error:
-            mended = self._halves.mend(data)
+            mended = self._halves.join(data)
             if mended is None:
                 raise MalformedError(f"not an event of a message: {error}") from error
             return self.decode(name, mended)

@@ -22,7 +22,7 @@ from cllm.core.reply import (
 from cllm.wire.anthropic.events import get_citations
 from cllm.wire.anthropic.parts import DIALECT, decode_parts, encode_block
 from cllm.wire.errors import MalformedError, NotExpressibleError
-from cllm.wire.messages import ObjectScanner, as_object, delta_of
+from cllm.wire.messages import ObjectScanner, to_delta, to_json_object
 
 Fields = dict[str, Any]
 
@@ -69,7 +69,7 @@ def _shown(part: AnyPart) -> AnyPart:
         citations = get_citations(part)
         return Text(text=part.text, extra={"citations": citations} if citations else {})
     if isinstance(part, ToolCall):
-        return ToolCall(id=part.id, name=part.name, arguments=as_object(part.arguments))
+        return ToolCall(id=part.id, name=part.name, arguments=to_json_object(part.arguments))
     return msgspec.structs.replace(part, extra={}) if part.extra else part
 
 
@@ -321,7 +321,7 @@ def _pieces_of_part(event: PartAdded) -> Iterator[ReplyDelta]:
     part = event.part
     if isinstance(part, Unknown) and part.dialect != DIALECT:
         return
-    delta = delta_of(part, event.index)
+    delta = to_delta(part, event.index)
     if not isinstance(part, Text | Refusal) or part.text:
         yield delta
     if isinstance(part, Text) and part.extra.get("citations"):

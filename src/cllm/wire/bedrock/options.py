@@ -25,7 +25,7 @@ from cllm.wire.anthropic.options import default_max_tokens
 from cllm.wire.bedrock.models import BEDROCK_BETAS, BedrockFeatures, find_features
 from cllm.wire.bedrock.parts import Block, encode_cache_point
 from cllm.wire.errors import NotExpressibleError
-from cllm.wire.messages import NoticeMerger, shortened
+from cllm.wire.messages import NoticeMerger, shorten
 
 MATCHED_STOP = "/stop_sequence"
 """Where Claude reports the stop sequence; our encoder requests it."""
@@ -187,7 +187,7 @@ def _encode_tool(tool: Tool, known: BedrockFeatures, notes: NoticeMerger) -> Blo
     spec["inputSchema"] = {"json": {"type": "object", **tool.schema}}
     if tool.strict and known.json_schema:
         spec["strict"] = True
-    path = f"tools.{shortened(tool.name)}"
+    path = f"tools.{shorten(tool.name)}"
     if tool.strict and not known.json_schema:
         notes.add("field_left_out", f"{path}.strict", "this model has no strict tools")
     for name in tool.extra:

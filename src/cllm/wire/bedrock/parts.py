@@ -21,8 +21,8 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.errors import UNREADABLE, MalformedError, NotExpressibleError
-from cllm.wire.media import IMAGE_FORMATS, plain_type
-from cllm.wire.messages import NOTHING, is_json_object
+from cllm.wire.media import IMAGE_FORMATS, normalize_media_type
+from cllm.wire.messages import EMPTY, is_json_object
 
 Block = dict[str, Any]
 Fields = dict[str, msgspec.Raw]
@@ -122,7 +122,7 @@ def decode_parts(message: Message) -> tuple[AnyPart, ...]:
 
 def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
     """Return the parts; Converse messages have no other fields."""
-    return decode_parts(message), NOTHING
+    return decode_parts(message), EMPTY
 
 
 def decode_blocks(blocks: Iterable[msgspec.Raw]) -> tuple[AnyPart, ...]:
@@ -305,7 +305,9 @@ def _encode_image(part: Image) -> Block:
             "Bedrock takes no image by its URL: fetch it and give its data in base64, "
             "or put it into S3 and give the s3:// URL."
         )
-    name = IMAGE_FORMATS.get(plain_type(part.media_type)) or _extension(part.url, IMAGE_TYPES)
+    name = IMAGE_FORMATS.get(normalize_media_type(part.media_type)) or _extension(
+        part.url, IMAGE_TYPES
+    )
     if name is None:
         raise NotExpressibleError(
             f"Bedrock takes no image of type {part.media_type}: "
@@ -316,7 +318,7 @@ def _encode_image(part: Image) -> Block:
 
 
 def _encode_document(part: Document) -> Block:
-    name = DOCUMENT_FORMATS.get(plain_type(part.media_type))
+    name = DOCUMENT_FORMATS.get(normalize_media_type(part.media_type))
     name = name or _extension(part.url or part.name, DOCUMENT_TYPES)
     if part.file_id is not None and part.data is None and part.text is None:
         raise NotExpressibleError(

@@ -28,25 +28,25 @@ from cllm.core.message import (
 from cllm.wire.bedrock.models import BedrockFeatures, find_features
 from cllm.wire.bedrock.options import encode_options
 from cllm.wire.bedrock.parts import TTLS, Block, encode_blocks, encode_cache_point
-from cllm.wire.media import checked, is_base64
+from cllm.wire.media import is_base64, normalize_base64
 from cllm.wire.messages import (
     INVALID_JSON,
     Aliases,
     AliasRule,
     EncodedRequest,
-    Mend,
     NoticeMerger,
     OutgoingMessage,
-    address,
-    called_names,
-    check_still_asks,
+    Repair,
+    alias_field,
+    apply_aliases,
+    check_not_emptied,
     is_json_object,
-    named,
+    list_called_tools,
+    lost_extra_fields,
     no_repair,
-    rewritten,
+    replace_parts,
     starts_with_thinking,
-    telling_fields,
-    wrapped,
+    wrap_arguments,
 )
 
 __all__ = ["encode_options", "encode_request"]
@@ -120,7 +120,7 @@ class PartConverter:
         if not part.extra:
             return part
         shared = SHARED_FIELDS.get(type(part), frozenset())
-        for name in sorted(telling_fields(part)):
+        for name in sorted(lost_extra_fields(part)):
             if name not in shared:
                 self._notes.add("field_left_out", path, f"Bedrock has no field {name} here")
         kept = {name: value for name, value in part.extra.items() if name in shared}
@@ -128,7 +128,7 @@ class PartConverter:
 
     def clean_document(self, part: Document, _path: str) -> Document:
         if part.data is not None:
-            part = checked(part, part.data)
+            part = normalize_base64(part, part.data)
         unique = self._unique_title(_title(part.name))
         return part if unique == part.name else msgspec.structs.replace(part, name=unique)
 
@@ -145,7 +145,7 @@ class PartConverter:
             return part
         problem = f"a call's arguments were no JSON object, and go as {INVALID_JSON}"
         self._notes.add("arguments_changed", path, problem)
-        return msgspec.structs.replace(part, arguments=wrapped(part.arguments))
+        return msgspec.structs.replace(part, arguments=wrap_arguments(part.arguments))
 
     def clean_result(self, part: ToolResult, path: str) -> ToolResult:
         """Fill an empty result; a mark inside moves to the whole result."""
@@ -198,7 +198,7 @@ def _clean_image(_cleaner: PartConverter, part: Image, _path: str) -> Image:
         part = msgspec.structs.replace(
             part, url=None, media_type=found.group(1), data=part.url[found.end() :]
         )
-    return part if part.data is None else checked(part, part.data)
+    return part if part.data is None else normalize_base64(part, part.data)
 
 
 def _title(name: str | None) -> str:
@@ -235,9 +235,9 @@ def clean_history(
     """Yield the messages in Converse's format, without system messages."""
     for number, spoken in enumerate(messages, start=1):
         if spoken.role != "system":
-            cleaned = clean_message(spoken, f"messages[{spoken.place}]", cleaner)
+            cleaned = clean_message(spoken, f"messages[{spoken.prompt_index}]", cleaner)
             if number == len(messages):
-                check_still_asks(spoken, cleaned, "Bedrock")
+                check_not_emptied(spoken, cleaned, "Bedrock")
             yield cleaned
 
 
@@ -253,7 +253,7 @@ def clean_message(spoken: OutgoingMessage, path: str, cleaner: PartConverter) ->
         elif part.cache is not None and parts and _can_be_marked(parts[-1]):
             mark = cleaner.clean_mark(part.cache, path)
             parts[-1] = msgspec.structs.replace(parts[-1], cache=mark)
-    return spoken if same else rewritten(spoken, parts)
+    return spoken if same else replace_parts(spoken, parts)
 
 
 def _can_be_marked(part: AnyPart) -> bool:
@@ -297,7 +297,7 @@ def encode_request(
     system: Sequence[AnyPart] | None,
     messages: Sequence[OutgoingMessage],
     parameters: dict[str, Any],
-    mend: Mend = no_repair,
+    repair: Repair = no_repair,
 ) -> EncodedRequest:
     """Encode a request body; `parameters` are Converse's own."""
     notes = NoticeMerger()
@@ -305,14 +305,14 @@ def encode_request(
     cleaner = PartConverter(known, notes)
     aliases = Aliases(names=NAMES, ids=IDS)
     prompt = _encode_system(system or (), messages, cleaner, notes)
-    mended = mend(tuple(address(tuple(clean_history(messages, cleaner)), aliases)))
+    mended = repair(tuple(apply_aliases(tuple(clean_history(messages, cleaner)), aliases)))
     sent = [encode_message(spoken) for spoken in mended.messages]
-    called = called_names(part for spoken in mended.messages for part in spoken.parts)
+    called = list_called_tools(part for spoken in mended.messages for part in spoken.parts)
     config = _tool_config(parameters.get("toolConfig"), called, cleaner, known, notes)
     tools: list[Block] = []
     if config:
-        tools = [named(tool, aliases, "toolSpec", "name") for tool in config["tools"]]
-        config = named(config, aliases, "toolChoice", "tool", "name")
+        tools = [alias_field(tool, aliases, "toolSpec", "name") for tool in config["tools"]]
+        config = alias_field(config, aliases, "toolChoice", "tool", "name")
     kept = _limit_marks(tools, prompt, sent, notes)
     _order_marks(*kept, sent)
     body: Block = {}
@@ -349,7 +349,7 @@ def _encode_system(
     begun = False
     for spoken in messages:
         if spoken.role == "system":
-            path = f"messages[{spoken.place}]"
+            path = f"messages[{spoken.prompt_index}]"
             blocks += _system_blocks(spoken.parts, path, cleaner, notes)
             if begun:
                 notes.add("system_moved", path, "Bedrock has one place for system messages")

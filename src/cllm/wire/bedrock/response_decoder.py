@@ -30,9 +30,9 @@ from cllm.wire.errors import (
     MalformedError,
     ReportedError,
     check_utf8,
-    counts_too_many,
+    is_context_overflow,
 )
-from cllm.wire.messages import delta_of
+from cllm.wire.messages import to_delta
 
 
 class TokenUsage(msgspec.Struct, rename="camel"):
@@ -244,7 +244,7 @@ def _whole_events(
             part = msgspec.structs.replace(part, name=names[part.name])  # noqa: PLW2901
             if len(parts) == len(blocks):
                 named[index] = encode_blocks(part)[0]
-        events.append(delta_of(part, index))
+        events.append(to_delta(part, index))
     return events, named
 
 
@@ -305,7 +305,7 @@ def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
         message=message,
         type=name,
         status=STATUSES.get(lowered),
-        too_long=lowered == INVALID_REQUEST and counts_too_many(message),
+        too_long=lowered == INVALID_REQUEST and is_context_overflow(message),
     )
 
 

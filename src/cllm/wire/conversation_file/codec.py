@@ -29,9 +29,9 @@ from cllm.wire.conversation_file.messages import (
     OriginalLocation,
     OriginalMessage,
     UnreadableError,
-    digest_of,
-    located,
-    mark_of,
+    digest_hashes,
+    hash_message,
+    locate_originals,
     write_messages,
 )
 from cllm.wire.conversation_file.turn_records import (
@@ -42,13 +42,13 @@ from cllm.wire.conversation_file.turn_records import (
     decode_metadata,
     decode_object,
     decode_turn,
-    encode_about,
+    encode_header,
     encode_metadata,
     encode_turn,
     in_utc,
     restore_path,
     total_tokens,
-    without,
+    without_keys,
 )
 
 _OWN_KEYS = frozenset({"id", "model", "messages", "created_at", "updated_at", "metadata"})
@@ -209,9 +209,9 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
     )
     total = total_tokens(raw_metadata) or 0
     remainder = Remainder(
-        top=without(top, _OWN_KEYS),
-        metadata=without(raw_metadata, {"cllm", "total_tokens"}),
-        cllm=without(raw_cllm, _Cllm.__struct_fields__),
+        top=without_keys(top, _OWN_KEYS),
+        metadata=without_keys(raw_metadata, {"cllm", "total_tokens"}),
+        cllm=without_keys(raw_cllm, _Cllm.__struct_fields__),
         base_tokens=max(0, total - conversation.total_tokens),
     )
     return ConversationFile(conversation=conversation, remainder=remainder)
@@ -235,7 +235,7 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
         raise UnreadableError(f"a message has the role {min(strange)[:40]!r}")
     # Most lists need no hash.
     raws = cache(lambda: _raw_messages(top))
-    mark_at = cache(lambda index: mark_of(raws()[index]))
+    mark_at = cache(lambda index: hash_message(raws()[index]))
     count = len(messages)
     starts = bool(messages) and ROLES[messages[0].role] == "system"
     prompts = 1 if starts and not _is_said(mark_at, count, cllm.turns) else 0
@@ -259,7 +259,7 @@ def _count_merged(
 ) -> int:
     if all(extra.span == 1 for extra in extras):
         return 0
-    found = located(extras, mark_at, count=count)
+    found = locate_originals(extras, mark_at, count=count)
     return sum(extra.span - 1 for extra in found.values())
 
 
@@ -337,7 +337,9 @@ def _is_said(
     claims = [record for record in records if record.inline is None and record.messages > 0]
     if not claims or sum(record.messages for record in claims) != count:
         return False
-    return digest_of([mark_at(index) for index in range(claims[0].messages)]) == claims[0].digest
+    return (
+        digest_hashes([mark_at(index) for index in range(claims[0].messages)]) == claims[0].digest
+    )
 
 
 def _encode_cllm(
@@ -349,7 +351,7 @@ def _encode_cllm(
         "extras": list(written.extras),
         "metadata": displaced,
     }
-    return encode_about(conversation) | {key: value for key, value in lists.items() if value}
+    return encode_header(conversation) | {key: value for key, value in lists.items() if value}
 
 
 def _encode_path(

@@ -22,7 +22,7 @@ ROLES: dict[str, Role] = {
 }
 
 
-SEARCHED = 256
+MAX_HASHES_PER_MESSAGE = 256
 """How often each message of a file may be hashed while records are located.
 
 An unedited file needs one hash per message. Overlapping records could need quadratic time.
@@ -106,13 +106,13 @@ def _role_of(raw: bytes) -> Role:
     return role
 
 
-def mark_of(raw: bytes | msgspec.Raw) -> str:
+def hash_message(raw: bytes | msgspec.Raw) -> str:
     """Return a short hash of a message's meaning, independent of its JSON spelling."""
     said = msgspec.json.encode(msgspec.json.decode(raw), order="sorted")
     return hashlib.sha256(said).hexdigest()[:16]
 
 
-def digest_of(marks: Sequence[str]) -> str:
+def digest_hashes(marks: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
 
 
@@ -125,7 +125,7 @@ def write_messages(originals: Sequence[Message]) -> EncodedMessages:
     for original in originals:
         forms.extend(compact(form.raw) for form in openai_forms(original))
         bounds.append(len(forms))
-    marks = [mark_of(form) for form in forms]
+    marks = [hash_message(form) for form in forms]
     extras = (
         _extra(original, forms[start:end], marks[start:end], at=start)
         for original, (start, end) in zip(originals, pairwise(bounds), strict=True)
@@ -155,7 +155,7 @@ def _extra(
 
 
 def _tie(marks: Sequence[str]) -> str:
-    return marks[0] if len(marks) == 1 else digest_of(marks)
+    return marks[0] if len(marks) == 1 else digest_hashes(marks)
 
 
 class FileMessages:
@@ -166,8 +166,8 @@ class FileMessages:
 
     def __init__(self, raws: Sequence[msgspec.Raw], extras: Sequence[OriginalMessage]) -> None:
         self._forms = [decode_message(raw) for raw in raws]
-        self.marks = [mark_of(form.raw) for form in self._forms]
-        self._extras = located(extras, self.marks.__getitem__, count=len(self.marks))
+        self.marks = [hash_message(form.raw) for form in self._forms]
+        self._extras = locate_originals(extras, self.marks.__getitem__, count=len(self.marks))
         self.inside = {
             position
             for start, extra in self._extras.items()
@@ -190,7 +190,7 @@ class FileMessages:
         return placed
 
 
-def located(
+def locate_originals(
     extras: Iterable[Tied], mark_at: Callable[[int], str], *, count: int
 ) -> dict[int, Tied]:
     """Return the originals whose forms are still in the file, by position.
@@ -227,7 +227,7 @@ class _Ties:
     def __init__(self, mark_at: Callable[[int], str], count: int) -> None:
         self._mark_at = mark_at
         self._count = count
-        self._left = SEARCHED * count
+        self._left = MAX_HASHES_PER_MESSAGE * count
         self._places: dict[int, dict[str, list[int]]] = {}
 
     def at(self, start: int, span: int) -> str | None:

@@ -84,7 +84,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     created_at: datetime
     updated_at: datetime
-    speeches: tuple[TranscriptMessage, ...]
+    messages: tuple[TranscriptMessage, ...]
 
     @property
     def facts(self) -> str:
@@ -100,7 +100,7 @@ def transcript_of(conversation: StoredConversation, *, shown_id: str | None = No
         model=conversation.model,
         created_at=conversation.created_at,
         updated_at=conversation.updated_at,
-        speeches=(*_prompt(conversation), *_said(conversation)),
+        messages=(*_prompt(conversation), *_said(conversation)),
     )
 
 
@@ -118,11 +118,11 @@ def _prompt(conversation: StoredConversation) -> Iterator[TranscriptMessage]:
 def _said(conversation: StoredConversation) -> Iterator[TranscriptMessage]:
     number = conversation.first_sequence
     for turn in conversation.turns:
-        yield from speeches_of(turn, turn.messages, first=number)
+        yield from transcript_messages(turn, turn.messages, first=number)
         number += len(turn.messages)
 
 
-def speeches_of(
+def transcript_messages(
     turn: Turn, messages: Sequence[Message], *, first: int
 ) -> Iterator[TranscriptMessage]:
     """Yield consecutive messages of a turn, numbered from `first`."""
@@ -177,10 +177,10 @@ def _result(result: ToolResult, label: str) -> Iterator[Block]:
             yield from _block(part)
 
 
-def begin_html(transcript: Transcript) -> str:
+def start_html(transcript: Transcript) -> str:
     """Return the page up to where further messages follow."""
     title = escape(transcript.title)
-    said = "".join(map(add_html, transcript.speeches))
+    said = "".join(map(add_html, transcript.messages))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -215,13 +215,13 @@ def _label(label: str) -> str:
 
 
 def encode_markdown(transcript: Transcript) -> str:
-    return begin_markdown(transcript) + MARKDOWN_END
+    return start_markdown(transcript) + MARKDOWN_END
 
 
-def begin_markdown(transcript: Transcript) -> str:
+def start_markdown(transcript: Transcript) -> str:
     """Return the file up to where further messages follow."""
     title = f"# {' '.join(transcript.title.split())}\n\n{transcript.facts}"
-    return title + "".join(map(add_markdown, transcript.speeches))
+    return title + "".join(map(add_markdown, transcript.messages))
 
 
 def add_markdown(speech: TranscriptMessage) -> str:

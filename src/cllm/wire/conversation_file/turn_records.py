@@ -24,13 +24,13 @@ from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
 from cllm.wire.conversation_file.messages import (
-    SEARCHED,
+    MAX_HASHES_PER_MESSAGE,
     FileMessages,
     MessageRange,
     UnreadableError,
     compact,
     decode_message,
-    digest_of,
+    digest_hashes,
 )
 
 
@@ -89,14 +89,14 @@ def encode_turn(turn: Turn, *, marks: Sequence[str] | None) -> dict[str, Any]:
         record["inline"] = [_encode_inline(message) for message in turn.messages]
     else:
         record["messages"] = len(marks)
-        record["digest"] = digest_of(marks)
+        record["digest"] = digest_hashes(marks)
     optional = {
         "model": turn.model,
         "provider": turn.provider,
-        "usage": None if turn.usage is None else lean(turn.usage),
+        "usage": None if turn.usage is None else non_default_fields(turn.usage),
         "cost": turn.cost,
-        "notices": [lean(notice) for notice in turn.notices] or None,
-        "window": None if turn.window is None else lean(turn.window),
+        "notices": [non_default_fields(notice) for notice in turn.notices] or None,
+        "window": None if turn.window is None else non_default_fields(turn.window),
         "started_at": in_utc(turn.started_at),
         "ended_at": None if turn.ended_at is None else in_utc(turn.ended_at),
         "failure": turn.failure,
@@ -212,7 +212,7 @@ class _Claims:
             if record.inline is None and record.messages > 0:
                 self._by_claim.setdefault((record.messages, record.digest), []).append(index)
         self._lengths = sorted({length for length, _ in self._by_claim})
-        self._left = SEARCHED * (len(marks) + len(records))
+        self._left = MAX_HASHES_PER_MESSAGE * (len(marks) + len(records))
 
     def first_fit(self, position: int, following: int) -> int | None:
         if following < len(self.records):
@@ -220,7 +220,7 @@ class _Claims:
             if record.inline is not None:
                 return following
             claimed = self._claimed(position, record.messages)
-            if claimed is not None and digest_of(claimed) == record.digest:
+            if claimed is not None and digest_hashes(claimed) == record.digest:
                 return following
         if self._left <= 0:
             return None
@@ -231,7 +231,7 @@ class _Claims:
         claimed = self._claimed(position, length)
         if claimed is None:
             return None
-        indexes = self._by_claim.get((length, digest_of(claimed)), [])
+        indexes = self._by_claim.get((length, digest_hashes(claimed)), [])
         at = bisect_left(indexes, following)
         return indexes[at] if at < len(indexes) else None
 
@@ -257,11 +257,11 @@ def _groups(placed: Sequence[MessageRange]) -> Iterator[Sequence[MessageRange]]:
 
 def _derived_id(marks: Sequence[str], *, position: int, taken: set[str]) -> str:
     """Return an id from content and position: decoding a file twice gives the same turns."""
-    turn_id = "turn_" + digest_of([str(position), "0", *marks])
+    turn_id = "turn_" + digest_hashes([str(position), "0", *marks])
     salt = 0
     while turn_id in taken:
         salt += 1
-        turn_id = "turn_" + digest_of([turn_id, str(salt)])
+        turn_id = "turn_" + digest_hashes([turn_id, str(salt)])
     return turn_id
 
 
@@ -279,7 +279,7 @@ def _decode_inline(raw: msgspec.Raw) -> Message:
     return Message(role=wrapped.role, raw=compact(wrapped.raw), dialect=wrapped.dialect)
 
 
-def lean(value: msgspec.Struct) -> dict[str, Any]:
+def non_default_fields(value: msgspec.Struct) -> dict[str, Any]:
     """Return the fields of a value that differ from their defaults."""
     pairs = ((field, getattr(value, field.name)) for field in _fields_of(type(value)))
     return {field.name: value for field, value in pairs if value != field.default}
@@ -317,7 +317,7 @@ def decode_object(raw: msgspec.Raw | None, name: str) -> RawObject:
         raise UnreadableError(f"{name} is not an object") from None
 
 
-def without(raw: RawObject, keys: Collection[str]) -> RawObject:
+def without_keys(raw: RawObject, keys: Collection[str]) -> RawObject:
     return {key: value for key, value in raw.items() if key not in keys}
 
 
@@ -384,7 +384,7 @@ def _spelling(value: Any, kept: msgspec.Raw | None) -> msgspec.Raw:
     return msgspec.Raw(encoded)
 
 
-def encode_about(conversation: StoredConversation) -> dict[str, Any]:
+def encode_header(conversation: StoredConversation) -> dict[str, Any]:
     """Return the fields of `metadata.cllm` before the turns."""
     archived_at = conversation.archived_at
     optional = {
@@ -393,7 +393,9 @@ def encode_about(conversation: StoredConversation) -> dict[str, Any]:
         "archived_at": None if archived_at is None else in_utc(archived_at),
         "parent": conversation.parent,
         "pins": list(conversation.pins),
-        "summary": None if conversation.summary is None else lean(conversation.summary),
+        "summary": None
+        if conversation.summary is None
+        else non_default_fields(conversation.summary),
     }
     return {"version": VERSION} | {
         key: value for key, value in optional.items() if value not in (None, [], {})

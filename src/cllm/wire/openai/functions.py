@@ -136,7 +136,7 @@ def _name(tool: Any) -> Any:
 NO_ARGUMENTS = "{}"
 
 
-def asks_with_functions(parameters: dict[str, Any]) -> bool:
+def uses_functions(parameters: dict[str, Any]) -> bool:
     """Whether a request offers functions and no tools."""
     return bool(parameters.get("functions")) and not parameters.get("tools")
 
@@ -149,7 +149,7 @@ class FunctionCalls:
         self._named = False
         self._argued = False
 
-    def told(self, event: ReplyEvent) -> Iterator[ReplyEvent]:
+    def convert(self, event: ReplyEvent) -> Iterator[ReplyEvent]:
         match event:
             case ToolCallDelta():
                 yield from self._piece(event.index, event.name, event.arguments)

@@ -18,7 +18,13 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.messages import AliasRule, NoticeMerger, OutgoingMessage, check_still_asks, rewritten
+from cllm.wire.messages import (
+    AliasRule,
+    NoticeMerger,
+    OutgoingMessage,
+    check_not_emptied,
+    replace_parts,
+)
 from cllm.wire.openai.options import MAX_CALL_ID
 from cllm.wire.openai.parts import message_fields
 from cllm.wire.reasoning import REASONING_FIELDS, TAKES_NONE, ReasoningRule, put_text
@@ -47,7 +53,7 @@ class PartLocation(NamedTuple):
     reasoning: ReasoningRule = TAKES_NONE
 
     def left_out(self, reason: str, index: int, *, subject: str = "") -> None:
-        self.notes.tell(reason, f"{self.path}[{index}]", subject=subject)
+        self.notes.report(reason, f"{self.path}[{index}]", subject=subject)
 
 
 def head(
@@ -69,9 +75,9 @@ def all_at_home(
         if home.role != "user" or home.parts or not message.parts:
             yield home
         elif number < len(messages):
-            notes.tell("message", f"messages[{message.place}]")
+            notes.report("message", f"messages[{message.prompt_index}]")
         else:
-            check_still_asks(message, home, "OpenAI")
+            check_not_emptied(message, home, "OpenAI")
 
 
 def _with_blank(
@@ -82,8 +88,8 @@ def _with_blank(
     needs_blank = message.raw is None and ToolCall in kinds and Thinking not in kinds
     if reasoning.blank is None or not needs_blank:
         return message
-    notes.tell("blank", f"messages[{message.place}]")
-    return rewritten(message, (Thinking(text=reasoning.blank), *message.parts))
+    notes.report("blank", f"messages[{message.prompt_index}]")
+    return replace_parts(message, (Thinking(text=reasoning.blank), *message.parts))
 
 
 def at_home(
@@ -92,19 +98,19 @@ def at_home(
     """Convert a message to parts that OpenAI has; its own stay unchanged."""
     if message.raw is not None:
         return message
-    path = f"messages[{message.place}].content"
+    path = f"messages[{message.prompt_index}].content"
     numbered = list(enumerate(message.parts))
     has_files = message.dialect not in OTHERS
     if message.role == "assistant" or not _has_result(message):
         role: Role = "user" if message.role == "tool" else message.role
         said = _translated(numbered, PartLocation(role, path, notes, has_files, reasoning))
-        return OutgoingMessage(role=role, parts=tuple(said), place=message.place)
+        return OutgoingMessage(role=role, parts=tuple(said), prompt_index=message.prompt_index)
     location = PartLocation("user", path, notes, has_files)
     found = [_translate_result(p, n, location) for n, p in numbered if isinstance(p, ToolResult)]
     media = [part for _, moved in found for part in moved]
     others = [(number, part) for number, part in numbered if not isinstance(part, ToolResult)]
     results = [result for result, _ in found]
-    return rewritten(message, [*results, *media, *_translated(others, location)])
+    return replace_parts(message, [*results, *media, *_translated(others, location)])
 
 
 def encode_history(
@@ -237,7 +243,7 @@ def sendable_fields(
         location.left_out("cache_mark", index)
     for name in part.extra:
         if name not in known:
-            location.notes.tell("field", f"{location.path}[{index}].{name}", subject=name)
+            location.notes.report("field", f"{location.path}[{index}].{name}", subject=name)
     return {name: value for name, value in part.extra.items() if name in known}
 
 

@@ -20,7 +20,7 @@ class ReasoningModel(msgspec.Struct, frozen=True, kw_only=True):
     """A reasoning model.
 
     `default` is its effort without a setting. `sampled`: it accepts sampling parameters while
-    it reasons. `calls_elsewhere`: with reasoning, it calls tools only by the Responses API.
+    it reasons. `needs_responses_api_for_tools`: with reasoning, it calls tools only by that API.
     """
 
     efforts: tuple[str, ...]
@@ -75,20 +75,20 @@ UNSAID: Fields = {**SAMPLING, "n": 1, "store": False, "metadata": {}}
 DEVELOPED = re.compile(r"(ft:)?(gpt-|o\d|chatgpt-|codex|computer-use)")
 
 
-def knows_developer(model: str) -> bool:
+def supports_developer_role(model: str) -> bool:
     """Whether a model knows the developer role; other vendors' models know only system."""
     return DEVELOPED.match(model.rpartition("/")[2].lower()) is not None
 
 
-def reasoner(model: str) -> ReasoningModel | None:
+def find_reasoning_model(model: str) -> ReasoningModel | None:
     """Return the row of a reasoning model, by its name with or without a provider prefix."""
     name = model.rpartition("/")[2].lower()
     return next((row for pattern, row in ROWS if pattern.match(name)), None)
 
 
-def calls_elsewhere(model: str, *, thinks: bool | None) -> bool:
+def needs_responses_api_for_tools(model: str, *, thinks: bool | None) -> bool:
     """Whether Chat Completions refuses tools for this model; `thinks` None if not specified."""
-    known = reasoner(model)
+    known = find_reasoning_model(model)
     if known is None or not known.calls_elsewhere:
         return False
     return known.default != "none" if thinks is None else thinks or "none" not in known.efforts
@@ -101,7 +101,7 @@ def says_nothing(name: str, value: Any) -> bool:
 
 def fit(fields: Fields, model: str) -> tuple[Fields, Changes]:
     """Return the parameters as this model accepts them, and the changes."""
-    known = reasoner(model)
+    known = find_reasoning_model(model)
     if known is None:
         return fields, []
     changes: Changes = []

@@ -292,7 +292,7 @@ def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tupl
     notes = NoticeMerger(SENTENCES)
     limit = LIMIT_OF_REASONERS if COMPLETION_TOKENS.match(model) else LIMIT
     if len(options.stop or ()) > MAX_STOP:
-        notes.tell("stop", f"stop[{MAX_STOP}]")
+        notes.report("stop", f"stop[{MAX_STOP}]")
     said: Fields = {
         limit: options.max_tokens,
         "temperature": options.temperature,
@@ -306,7 +306,7 @@ def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tupl
         **_encode_extra(options, notes),
     }
     if options.top_k is not None:
-        notes.tell("field", "top_k", subject="top_k")
+        notes.report("field", "top_k", subject="top_k")
     given = {name: value for name, value in said.items() if value is not None}
     return _fit(given, model, notes), notes.notices()
 
@@ -320,7 +320,7 @@ def fit_parameters(parameters: Fields, *, model: str) -> tuple[Fields, tuple[Not
 def _fit(parameters: Fields, model: str, notes: NoticeMerger) -> Fields:
     fitted, changes = fit(parameters, model)
     for code, name in changes:
-        notes.tell(code, name, subject=name)
+        notes.report(code, name, subject=name)
     return fitted
 
 
@@ -334,7 +334,7 @@ def _encode_tool_use(options: RequestOptions, notes: NoticeMerger) -> Fields:
         return {"tools": tools, **about}
     for name, value in about.items():
         if value is not None:
-            notes.tell(WITHOUT_TOOLS[name], name, subject=name)
+            notes.report(WITHOUT_TOOLS[name], name, subject=name)
     return {}
 
 
@@ -345,9 +345,9 @@ def _encode_tool(tool: AnyTool, index: int, notes: NoticeMerger) -> Fields:
             raise NotExpressibleError(f"{path}: OpenAI has no tool like '{tool.name}'")
         return tool.raw
     if tool.cache is not None:
-        notes.tell("cache_mark", path)
+        notes.report("cache_mark", path)
     for name in tool.extra:
-        notes.tell("field", f"{path}.{name}", subject=name)
+        notes.report("field", f"{path}.{name}", subject=name)
     function = {
         "name": tool.name,
         "description": tool.description,
@@ -382,17 +382,17 @@ def _encode_effort(reasoning: Reasoning | None, model: str, notes: NoticeMerger)
         return None
     if NO_REASONING.match(model):
         if reasoning.enabled:
-            notes.tell("thinking_disabled", "reasoning")
+            notes.report("thinking_disabled", "reasoning")
         return None
     if not reasoning.enabled:
         return "none"
     if reasoning.effort is None:
-        notes.tell("thinking_changed", "reasoning")
+        notes.report("thinking_changed", "reasoning")
         given = reasoning.budget_tokens
         budget = DEFAULT_BUDGET if given is None else given
         return next((effort for limit, effort in EFFORT_OF_BUDGET if budget <= limit), "high")
     if reasoning.effort not in EFFORT_ORDER:
-        notes.tell("thinking_disabled", "reasoning.effort")
+        notes.report("thinking_disabled", "reasoning.effort")
         return None
     return reasoning.effort
 
@@ -403,5 +403,5 @@ def _encode_extra(options: RequestOptions, notes: NoticeMerger) -> Fields:
         if name in OWN_FIELDS and (name != "service_tier" or value in SERVICE_TIERS):
             said[name] = value
         else:
-            notes.tell("field", name, subject=name)
+            notes.report("field", name, subject=name)
     return said

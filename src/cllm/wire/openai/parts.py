@@ -21,7 +21,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.messages import NOTHING
+from cllm.wire.messages import EMPTY
 from cllm.wire.reasoning import REASONING_FIELDS, block_text, is_thinking, reasoning_text
 
 Block = dict[str, Any]
@@ -44,7 +44,7 @@ def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, 
     """
     fields = message.json()
     if message.role == "tool":
-        return (_decode_result(fields),), NOTHING
+        return (_decode_result(fields),), EMPTY
     beside = {
         name: value
         for name, value in fields.items()

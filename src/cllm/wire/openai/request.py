@@ -12,12 +12,12 @@ from cllm.wire.messages import (
     Aliases,
     AliasRule,
     EncodedRequest,
-    Mend,
     NoticeMerger,
     OutgoingMessage,
-    address,
+    Repair,
+    alias_tools,
+    apply_aliases,
     no_repair,
-    with_named_tools,
 )
 from cllm.wire.openai.history import IDS, all_at_home, encode_history, head
 from cllm.wire.openai.options import SENTENCES, Fields, decode_options, encode_options
@@ -43,7 +43,7 @@ def encode_request(
     messages: Sequence[OutgoingMessage],
     parameters: Fields,
     stream: bool,
-    mend: Mend = no_repair,
+    repair: Repair = no_repair,
     own_names: bool = False,
     system_raw: bytes | None = None,
     reasoning: ReasoningRule = TAKES_NONE,
@@ -58,9 +58,9 @@ def encode_request(
     aliases = Aliases(names=None if own_names else NAMES, ids=IDS, keeps_own=True)
     first = head(system or (), system_raw, notes)
     home = tuple(all_at_home(messages, notes, reasoning))
-    mended = mend((*first, *address(home, aliases)))
+    mended = repair((*first, *apply_aliases(home, aliases)))
     own: Fields = {"model": model, "messages": encode_history(mended.messages, reasoning)}
-    body = own | dict(with_named_tools(parameters, aliases, "function", "name")) | own
+    body = own | dict(alias_tools(parameters, aliases, "function", "name")) | own
     body.pop("stream", None)
     if stream:
         chosen = parameters.get("stream_options")

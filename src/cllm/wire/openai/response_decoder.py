@@ -254,7 +254,7 @@ class OpenAIStreamDecoder:
                 return []
             if isinstance(error, msgspec.ValidationError):
                 self._read = read_odd
-            data = self._halves.mend(data) or data
+            data = self._halves.join(data) or data
             chunk = decode_odd(data)
         if chunk.error is not None:
             raise ReportedError(error_details(chunk.error))

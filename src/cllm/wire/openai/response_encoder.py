@@ -29,7 +29,7 @@ from cllm.core.reply import (
     Usage,
     Verbatim,
 )
-from cllm.wire.messages import delta_of
+from cllm.wire.messages import to_delta
 from cllm.wire.openai.fields import (
     CHOICES,
     FUNCTION_CALL,
@@ -256,7 +256,7 @@ class OpenAIStreamEncoder:
         part = event.part
         if isinstance(part, Unknown):
             return self._beside(part) if part.dialect == "openai" else b""
-        delta = delta_of(part, event.index)
+        delta = to_delta(part, event.index)
         return b"" if isinstance(delta, PartAdded) else self.encode(delta)
 
     def _beside(self, part: Unknown) -> bytes:

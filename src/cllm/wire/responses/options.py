@@ -184,7 +184,7 @@ def _from_chat(chat: Fields, own: Fields, notes: NoticeMerger) -> Fields:
         said["include"] = [*own.get("include", ()), LOGPROBS]
     for limit in (chat[name] for name in LIMITS if name in chat):
         if limit < MIN_OUTPUT_TOKENS:
-            notes.tell("limit", "max_output_tokens")
+            notes.report("limit", "max_output_tokens")
         said["max_output_tokens"] = max(limit, MIN_OUTPUT_TOKENS)
     if "reasoning_effort" in chat:
         said["reasoning"] = {"effort": chat["reasoning_effort"], **own.get("reasoning", {})}
@@ -196,7 +196,7 @@ def _from_chat(chat: Fields, own: Fields, notes: NoticeMerger) -> Fields:
         said["text"] = {**text, "verbosity": chat["verbosity"]}
     for name in chat:
         if name not in SAME and name not in CONVERTED:
-            notes.tell("field", name, subject=name)
+            notes.report("field", name, subject=name)
     return {**own, **said}
 
 

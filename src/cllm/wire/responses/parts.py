@@ -24,7 +24,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.messages import NOTHING
+from cllm.wire.messages import EMPTY
 from cllm.wire.openai.parts import data_url, image_source
 
 Block = dict[str, Any]
@@ -49,7 +49,7 @@ def decode_parts(message: Message) -> tuple[AnyPart, ...]:
 
 def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
     """Return the parts; these messages have no other fields."""
-    return decode_parts(message), NOTHING
+    return decode_parts(message), EMPTY
 
 
 def decode_item(item: Any) -> Iterator[AnyPart]:

@@ -26,13 +26,13 @@ from cllm.wire.messages import (
     Aliases,
     AliasRule,
     EncodedRequest,
-    Mend,
     NoticeMerger,
     OutgoingMessage,
-    address,
+    Repair,
+    alias_tools,
+    apply_aliases,
     no_repair,
-    rewritten,
-    with_named_tools,
+    replace_parts,
 )
 from cllm.wire.openai.history import (
     OTHERS,
@@ -160,7 +160,7 @@ def encode_request(
     messages: Sequence[OutgoingMessage],
     parameters: Fields,
     stream: bool,
-    mend: Mend = no_repair,
+    repair: Repair = no_repair,
     own_names: bool = False,
 ) -> EncodedRequest:
     """Encode a request body; equal input gives equal bytes.
@@ -177,11 +177,11 @@ def encode_request(
     elif said:
         items.extend(encode_items("system", said))
     home = [_at_home(message, notes) for message in messages]
-    mended = mend(tuple(address(home, aliases)))
+    mended = repair(tuple(apply_aliases(home, aliases)))
     for message in mended.messages:
         items.extend(_encode_message(message))
     own["input"] = items
-    body = own | dict(with_named_tools(parameters, aliases, "name")) | own
+    body = own | dict(alias_tools(parameters, aliases, "name")) | own
     _keep_nothing_there(body, model)
     body.pop("stream", None)
     if stream:
@@ -225,9 +225,9 @@ def _encode_message(message: OutgoingMessage) -> Iterator[Item]:
 def _at_home(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
     role: Role = "user" if message.role == "tool" else message.role
     has_files = message.dialect not in OTHERS
-    location = PartLocation(role, f"messages[{message.place}].content", notes, has_files)
+    location = PartLocation(role, f"messages[{message.prompt_index}].content", notes, has_files)
     if message.raw is None:
-        return rewritten(message, _translated(message.parts, location))
+        return replace_parts(message, _translated(message.parts, location))
     items = msgspec.json.decode(message.raw).get("content")
     if role != "assistant" or not isinstance(items, list):
         return message

@@ -29,7 +29,7 @@ from cllm.wire.errors import (
     ReportedError,
     check_utf8,
 )
-from cllm.wire.messages import delta_of
+from cllm.wire.messages import to_delta
 from cllm.wire.openai.fields import UsageDetails, decode_error
 from cllm.wire.responses.parts import (
     BETWEEN_SUMMARIES,
@@ -203,7 +203,7 @@ def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
     if isinstance(part, Thinking) and isinstance(part.extra.get("id"), str):
         yield _named(part.extra["id"], index)
     if not isinstance(part, Text) or part.text:
-        yield delta_of(part, index)
+        yield to_delta(part, index)
     if isinstance(part, Text):
         for annotation in part.extra.get("annotations") or ():
             yield _annotated(annotation, index)
@@ -283,7 +283,7 @@ class ResponsesStreamDecoder:
         try:
             event = _events.decode(data)
         except UNREADABLE as error:
-            mended = self._halves.mend(data)
+            mended = self._halves.join(data)
             return self._pass_over(data, error) if mended is None else self.decode(mended)
         read = self._readers.get(event.type)
         return [] if read is None else list(read(event))

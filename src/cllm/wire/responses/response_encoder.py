@@ -34,7 +34,7 @@ from cllm.core.reply import (
     Usage,
     Verbatim,
 )
-from cllm.wire.messages import delta_of
+from cllm.wire.messages import to_delta
 from cllm.wire.openai.fields import encode_usage as encode_chat_usage
 from cllm.wire.openai.options import Fields
 from cllm.wire.responses.parts import (
@@ -431,7 +431,7 @@ class ResponsesStreamEncoder:
             case Unknown():
                 return self._whole(part)
             case Refusal() | ToolCall():
-                return self._encode(delta_of(part, index))
+                return self._encode(to_delta(part, index))
             case Image() | Document() | ToolResult():
                 return b""
             case _:

@@ -13,7 +13,7 @@ from cllm.wire.conversation_file.codec import encode_time
 from cllm.wire.conversation_file.messages import OriginalMessage, UnreadableError, write_messages
 from cllm.wire.conversation_file.turn_records import (
     Remainder,
-    encode_about,
+    encode_header,
     encode_metadata,
     encode_turn,
 )
@@ -39,8 +39,8 @@ def _readable(write: Callable[P, bytes]) -> Callable[P, bytes]:
 class FileWriter:
     """Writes one file; call its methods in order. The turns of its conversation are empty.
 
-    `say` takes the messages of history turns, `record` each turn and then each variant,
-    `beside` the messages of the turns in `kept_beside`.
+    `add_messages` takes the messages of history turns, `record` each turn and then each variant,
+    `add_originals` the messages of the turns in `turns_with_originals`.
     """
 
     def __init__(self, conversation: StoredConversation) -> None:
@@ -54,7 +54,7 @@ class FileWriter:
         self._metadata, self._displaced = encode_metadata(conversation, Remainder())
 
     @_readable
-    def begin(self) -> bytes:
+    def start(self) -> bytes:
         conversation = self._conversation
         named = {"id": conversation.id, "model": conversation.model}
         head = b'{%b,\n  "messages": [' % _fields(named, _IN_DOCUMENT)
@@ -65,7 +65,7 @@ class FileWriter:
         return head + self._forms(written.forms)
 
     @_readable
-    def say(self, turn: Turn, messages: Sequence[Message]) -> bytes:
+    def add_messages(self, turn: Turn, messages: Sequence[Message]) -> bytes:
         """Append messages of a history turn."""
         self._starts.setdefault(turn.id, self._written)
         written = write_messages(messages)
@@ -82,7 +82,7 @@ class FileWriter:
         return b"".join(pieces)
 
     @_readable
-    def describe(self) -> bytes:
+    def add_metadata(self) -> bytes:
         """Return what is between the messages and the turns."""
         conversation = self._conversation
         times = {
@@ -97,7 +97,7 @@ class FileWriter:
                 b',\n  "metadata": {',
                 _fields(self._metadata, _IN_METADATA),
                 b',\n    "cllm": {',
-                _fields(encode_about(conversation), _IN_CLLM),
+                _fields(encode_header(conversation), _IN_CLLM),
             )
         )
 
@@ -119,16 +119,16 @@ class FileWriter:
         return b"" if self._section is None else _end_of_list(_IN_CLLM, is_empty=False)
 
     @property
-    def kept_beside(self) -> tuple[Turn, ...]:
+    def turns_with_originals(self) -> tuple[Turn, ...]:
         """The turns with messages that differ from their file form."""
         return tuple(turn for turn in self._conversation.turns if turn.id in self._has_extras)
 
     @_readable
-    def prompt_beside(self) -> bytes:
+    def add_prompt_original(self) -> bytes:
         return b"".join(self._in("extras", msgspec.json.encode(extra)) for extra in self._prompt)
 
     @_readable
-    def beside(self, turn: Turn, messages: Sequence[Message]) -> bytes:
+    def add_originals(self, turn: Turn, messages: Sequence[Message]) -> bytes:
         """Append the originals of these messages that differ from their file form."""
         written = write_messages(messages)
         start = self._starts[turn.id]

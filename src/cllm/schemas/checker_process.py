@@ -1,4 +1,4 @@
-"""The process that checks replies against a schema: `python -m cllm.schemas.child`.
+"""The process that checks replies against a schema: `python -m cllm.schemas.checker_process`.
 
 A pattern or a reference can run for ever, so the parent must be able to kill it. The first line of
 standard input is the schema, every further one a reply; each is answered with one line. References
@@ -62,7 +62,7 @@ class SchemaViolation(NamedTuple):
     of_schema: bool = False
 
 
-def find_in_schema(schema: dict[str, Any]) -> SchemaViolation | None:
+def check_schema(schema: dict[str, Any]) -> SchemaViolation | None:
     draft = _draft(schema)
     if draft is None:
         return SchemaViolation("$.$schema", "it names a draft that is not known here")
@@ -70,7 +70,7 @@ def find_in_schema(schema: dict[str, Any]) -> SchemaViolation | None:
         errors = draft(draft.META_SCHEMA, registry=SPECIFICATIONS).iter_errors(schema)
         error = best_match(islice(errors, MOST_ERRORS))
         if error is not None:
-            return SchemaViolation(place_of(error.absolute_path), _schema_problem(error))
+            return SchemaViolation(json_path(error.absolute_path), _schema_problem(error))
         return _find_in_parts(schema, draft.META_SCHEMA["$schema"])
     except (RecursionError, MemoryError):
         return SchemaViolation("$", "it is too large to be checked")
@@ -78,7 +78,7 @@ def find_in_schema(schema: dict[str, Any]) -> SchemaViolation | None:
         return SchemaViolation("$", "a part of it is no schema")
 
 
-def find_in_reply(schema: dict[str, Any], text: str) -> SchemaViolation | None:
+def check_reply(schema: dict[str, Any], text: str) -> SchemaViolation | None:
     draft = _draft(schema) or Draft202012Validator
     try:
         errors = draft(schema, registry=SPECIFICATIONS).iter_errors(decode(text))
@@ -94,11 +94,13 @@ def find_in_reply(schema: dict[str, Any], text: str) -> SchemaViolation | None:
             "$", "it refers to itself without end, or is too large", of_schema=True
         )
     return (
-        None if error is None else SchemaViolation(place_of(error.absolute_path), problem_of(error))
+        None
+        if error is None
+        else SchemaViolation(json_path(error.absolute_path), describe_error(error))
     )
 
 
-def summary(schema: dict[str, Any]) -> dict[str, Any]:
+def outline(schema: dict[str, Any]) -> dict[str, Any]:
     draft = _draft(schema) or Draft202012Validator
     dialect = draft.META_SCHEMA["$schema"]  # such as https://json-schema.org/draft/2020-12/schema
     required = schema.get("required")
@@ -110,7 +112,7 @@ def summary(schema: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def place_of(path: Iterable[str | int]) -> str:
+def json_path(path: Iterable[str | int]) -> str:
     """A path into JSON as it is usually written: `$.items[0].name`."""
     place = "$"
     for step in path:
@@ -121,7 +123,7 @@ def place_of(path: Iterable[str | int]) -> str:
     return place
 
 
-def problem_of(error: ValidationError) -> str:
+def describe_error(error: ValidationError) -> str:
     wanted, found = error.validator_value, error.instance
     match error.validator:
         case None:
@@ -157,7 +159,7 @@ def problem_of(error: ValidationError) -> str:
 def _schema_problem(error: ValidationError) -> str:
     if list(error.absolute_path)[-1:] == ["type"]:
         return f"{_quoted(error.instance)} is not a type that JSON has"
-    return problem_of(error)
+    return describe_error(error)
 
 
 def _find_in_parts(schema: dict[str, Any], dialect: str) -> SchemaViolation | None:
@@ -245,12 +247,12 @@ def _shortened(text: str) -> str:
 def main() -> None:
     _limit()
     schema = json.loads(sys.stdin.buffer.readline())
-    finding = find_in_schema(schema)
-    _answer(finding, summary(schema) if finding is None else None)
+    finding = check_schema(schema)
+    _answer(finding, outline(schema) if finding is None else None)
     if finding is not None:
         return
     for line in sys.stdin.buffer:
-        _answer(find_in_reply(schema, json.loads(line)), None)
+        _answer(check_reply(schema, json.loads(line)), None)
 
 
 def _limit() -> None:

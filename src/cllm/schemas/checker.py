@@ -13,7 +13,7 @@ import msgspec
 
 from cllm.core.errors import CllmError, ReplySchemaError, SchemaError
 from cllm.core.reply import ReplyFinished
-from cllm.schemas.load import Schema
+from cllm.schemas.loader import Schema
 
 LOADING_SECONDS = 10.0
 CHECKING_SECONDS = 5.0
@@ -135,7 +135,7 @@ class SchemaChecker:
 def _start(environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     try:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "cllm.schemas.child"],
+            [sys.executable, "-P", "-m", "cllm.schemas.checker_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -27,35 +27,39 @@ LARGEST_FILE = 256 * 1024 * 1024
 SILENCE_SECONDS = 10.0
 TOTAL_SECONDS = 30.0
 PIECE_BYTES = 65536
-PASSING = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
+RETRYABLE_STATUSES = (
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.TOO_EARLY,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
 HEADERS = {"User-Agent": "cllm", "Accept": "application/schema+json, application/json"}
 
 
-def too_large(source: str, limit: int) -> SchemaError:
+def too_large_error(source: str, limit: int) -> SchemaError:
     return SchemaError(
         f"it is larger than {limit} bytes; CLLM_MAX_SCHEMA_SIZE sets the limit.", source=source
     )
 
 
-def shown(address: str) -> str:
+def redact_url(url: str) -> str:
     """The address without user name, password and query, which can be secret."""
     try:
-        parts = urlsplit(address)
+        parts = urlsplit(url)
         port = "" if parts.port is None else f":{parts.port}"
     except ValueError:
         return "an address that cannot be read"
     return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
 
 
-def fetch(address: str, rules: SchemaRules, *, seconds: float = TOTAL_SECONDS) -> bytes:
+def fetch(url: str, rules: SchemaRules, *, seconds: float = TOTAL_SECONDS) -> bytes:
     """The body of an address. Raises SchemaUnavailableError if a retry can help."""
-    check_address(address, rules)
+    check_url(url, rules)
     errors: list[SchemaError] = []
     answers: list[bytes] = []
 
     def work() -> None:
         try:
-            answers.append(_fetch(address, rules))
+            answers.append(_fetch(url, rules))
         except SchemaError as error:
             errors.append(error)
 
@@ -66,19 +70,19 @@ def fetch(address: str, rules: SchemaRules, *, seconds: float = TOTAL_SECONDS) -
     if errors:
         raise errors[0]
     if not answers:
-        raise _unavailable(address, f"it was not there whole in {seconds:g} s")
+        raise _unavailable(url, f"it was not there whole in {seconds:g} s")
     return answers[0]
 
 
-def check_address(address: str, rules: SchemaRules) -> None:
-    problem = _address_problem(address, rules)
+def check_url(url: str, rules: SchemaRules) -> None:
+    problem = _address_problem(url, rules)
     if problem is not None:
-        raise SchemaError(problem, source=shown(address))
+        raise SchemaError(problem, source=redact_url(url))
 
 
-def _address_problem(address: str, rules: SchemaRules) -> str | None:
+def _address_problem(url: str, rules: SchemaRules) -> str | None:
     try:
-        parts = urlsplit(address)
+        parts = urlsplit(url)
         _ = parts.port
     except ValueError:
         return "that is no address."
@@ -86,24 +90,24 @@ def _address_problem(address: str, rules: SchemaRules) -> str | None:
         return "schemas are fetched over https only; CLLM_ALLOW_HTTP_SCHEMAS=true allows http."
     if parts.username is not None:
         return "leave the name and the password out of the address."
-    if not parts.hostname or not address.isprintable() or " " in address:
+    if not parts.hostname or not url.isprintable() or " " in url:
         return "that is no address."
     return None
 
 
-def _fetch(address: str, rules: SchemaRules) -> bytes:
-    opener = urllib.request.build_opener(_SafeRedirects(rules), *_proxies(urlsplit(address)))
-    request = urllib.request.Request(address, headers=HEADERS)  # noqa: S310 - it was checked
+def _fetch(url: str, rules: SchemaRules) -> bytes:
+    opener = urllib.request.build_opener(_SafeRedirects(rules), *_proxies(urlsplit(url)))
+    request = urllib.request.Request(url, headers=HEADERS)  # noqa: S310 - it was checked
     try:
         with opener.open(request, timeout=SILENCE_SECONDS) as answer:
-            return _read(answer, address, rules.max_bytes)
+            return _read(answer, url, rules.max_bytes)
     except urllib.error.HTTPError as error:
         error.close()
-        raise _refusal(address, error.code) from error
+        raise _refusal(url, error.code) from error
     except urllib.error.URLError as error:
-        raise _failure(address, error.reason) from error
+        raise _failure(url, error.reason) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _failure(address, error) from error
+        raise _failure(url, error) from error
 
 
 def _proxies(parts: SplitResult) -> list[urllib.request.BaseHandler]:
@@ -116,9 +120,9 @@ def _proxies(parts: SplitResult) -> list[urllib.request.BaseHandler]:
     return [urllib.request.ProxyHandler({})] if is_here else []
 
 
-def _read(answer: Any, address: str, limit: int) -> bytes:
+def _read(answer: Any, url: str, limit: int) -> bytes:
     announced = str(answer.headers.get("Content-Length", ""))
-    error = too_large(shown(address), limit)
+    error = too_large_error(redact_url(url), limit)
     if announced.isdecimal() and (len(announced) > len(str(limit)) or int(announced) > limit):
         raise error
     body = bytearray()
@@ -127,7 +131,7 @@ def _read(answer: Any, address: str, limit: int) -> bytes:
         if len(body) > limit:
             raise error
     if announced.isdecimal() and len(body) < int(announced):
-        raise _unavailable(address, "the connection ended too early")
+        raise _unavailable(url, "the connection ended too early")
     return bytes(body)
 
 
@@ -144,43 +148,44 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         was_secure = req.full_url.lower().startswith("https://")
         if was_secure and not newurl.lower().startswith("https://"):
-            raise SchemaError("it redirects out of https.", source=shown(req.full_url))
+            raise SchemaError("it redirects out of https.", source=redact_url(req.full_url))
         problem = _address_problem(newurl, self._rules)
         if problem is not None:
             raise SchemaError(
-                f"it redirects to {shown(newurl)}, but {problem}", source=shown(req.full_url)
+                f"it redirects to {redact_url(newurl)}, but {problem}",
+                source=redact_url(req.full_url),
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _refusal(address: str, status: int) -> SchemaError:
-    if status in PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return _unavailable(address, f"the server answered {status}")
+def _refusal(url: str, status: int) -> SchemaError:
+    if status in RETRYABLE_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _unavailable(url, f"the server answered {status}")
     if status // 100 == HTTPStatus.MULTIPLE_CHOICES // 100:
-        return SchemaError("it redirects without end or to nowhere.", source=shown(address))
-    return SchemaError(f"the server answered {status}; check the address.", source=shown(address))
+        return SchemaError("it redirects without end or to nowhere.", source=redact_url(url))
+    return SchemaError(f"the server answered {status}; check the address.", source=redact_url(url))
 
 
-def _failure(address: str, reason: object) -> SchemaError:
+def _failure(url: str, reason: object) -> SchemaError:
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return SchemaError("the server's certificate was not accepted.", source=shown(address))
+        return SchemaError("the server's certificate was not accepted.", source=redact_url(url))
     if isinstance(reason, TimeoutError):
-        return _unavailable(address, f"nothing came for {SILENCE_SECONDS:g} s")
+        return _unavailable(url, f"nothing came for {SILENCE_SECONDS:g} s")
     said = reason.strerror if isinstance(reason, OSError) and reason.strerror else "no connection"
-    return _unavailable(address, said.lower())
+    return _unavailable(url, said.lower())
 
 
-def _unavailable(address: str, reason: str) -> SchemaUnavailableError:
+def _unavailable(url: str, reason: str) -> SchemaUnavailableError:
     return SchemaUnavailableError(
         f"it cannot be fetched ({reason}); check the network and ask again.",
-        source=shown(address),
+        source=redact_url(url),
     )
 
 
 class CachedSchema(msgspec.Struct, frozen=True, kw_only=True):
     """`fetched_at` is in seconds since 1970."""
 
-    address: str
+    url: str = msgspec.field(name="address")
     fetched_at: float
     text: str
 
@@ -190,15 +195,15 @@ class SchemaCache:
         self.folder = folder
         self._files = CacheFolder(folder=folder, max_files=max_files, max_bytes=LARGEST_FILE)
 
-    def read(self, address: str) -> CachedSchema | None:
+    def read(self, url: str) -> CachedSchema | None:
         try:
-            cached = msgspec.json.decode(self._files.read(address) or b"", type=CachedSchema)
+            cached = msgspec.json.decode(self._files.read(url) or b"", type=CachedSchema)
         except (ValueError, msgspec.DecodeError):
             return None
-        return cached if cached.address == address else None
+        return cached if cached.url == url else None
 
     def write(self, cached: CachedSchema) -> None:
-        self._files.write(cached.address, msgspec.json.encode(cached))
+        self._files.write(cached.url, msgspec.json.encode(cached))
 
     def clear(self) -> int:
         try:
@@ -224,22 +229,22 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
     fetch: Callable[[str, SchemaRules], bytes] = fetch
 
     def read(self, source: SchemaSource) -> Schema:
-        if source.address is not None:
-            return self._from_address(source.address)
+        if source.url is not None:
+            return self._from_address(source.url)
         if source.file is not None:
             path = source.folder / source.file
             return _parsed(_read_file(path, source, self.rules.max_bytes), source.file)
         if isinstance(source.inline, str):
             data = source.inline.encode("utf-8", "replace")
             if len(data) > self.rules.max_bytes:
-                raise too_large(source.name, self.rules.max_bytes)
+                raise too_large_error(source.name, self.rules.max_bytes)
             return _parsed(data, source.name)
         return _made(source.inline, source.name)
 
-    def _from_address(self, address: str) -> Schema:
-        check_address(address, self.rules)
-        name = shown(address)
-        cached = self.cache.read(address)
+    def _from_address(self, url: str) -> Schema:
+        check_url(url, self.rules)
+        name = redact_url(url)
+        cached = self.cache.read(url)
         if cached is not None and len(cached.text.encode()) > self.rules.max_bytes:
             cached = None
         if self.rules.offline and cached is None:
@@ -253,7 +258,7 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
             if self.rules.offline or is_young:
                 return _parsed(cached.text.encode(), name)
         try:
-            data = self.fetch(address, self.rules)
+            data = self.fetch(url, self.rules)
         except SchemaUnavailableError as error:
             if cached is None:
                 raise
@@ -266,7 +271,7 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.structs.replace(schema, notices=(notice,))
         schema = _parsed(data, name)
         self.cache.write(
-            CachedSchema(address=address, fetched_at=self.clock(), text=data.decode("utf-8-sig"))
+            CachedSchema(url=url, fetched_at=self.clock(), text=data.decode("utf-8-sig"))
         )
         return schema
 
@@ -283,7 +288,7 @@ def _read_file(path: Path, source: SchemaSource, limit: int) -> bytes:
     except NotOrdinaryError as error:
         raise SchemaError("it is not an ordinary file.", source=name) from error
     except TooLargeError as error:
-        raise too_large(name, limit) from error
+        raise too_large_error(name, limit) from error
     except (OSError, ValueError) as error:
         reason = os.strerror(getattr(error, "errno", None) or 0).lower()
         said = "that is no path" if isinstance(error, ValueError) else reason
