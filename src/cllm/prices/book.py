@@ -195,7 +195,7 @@ class PriceBook:
         redirected: Collection[str] = (),
     ) -> None:
         self._cache = CacheFolder(folder=folder, max_files=MAX_FILES, max_bytes=MAX_FILE_BYTES)
-        self._given = _read_given(configured or {})
+        self._given = _read_configured(configured or {})
         self._redirected = frozenset(redirected)
         self._record = functools.lru_cache(MAX_RECORDS)(self._find_record)
 
@@ -242,7 +242,7 @@ def installed_version() -> str | None:
     return found[0].name.removeprefix(start).removesuffix(end) if len(found) == 1 else None
 
 
-def _read_given(configured: Mapping[str, object]) -> dict[tuple[str, str], Rates]:
+def _read_configured(configured: Mapping[str, object]) -> dict[tuple[str, str], Rates]:
     rates = {}
     for provider, models in configured.items():
         where = f"providers.{provider}.prices"

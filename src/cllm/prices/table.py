@@ -30,10 +30,10 @@ KINDS = {
     "reasoning": ("output_reasoning_mtok",),
 }
 # Models whose cache writes cost as much as input; the table has no price for them.
-WRITTEN_AS_INPUT = (("aws", "nova"),)
+CACHE_WRITE_AT_INPUT_PRICE = (("aws", "nova"),)
 # Tokens of every answer of such a model that no Usage counts.
 UNCOUNTED = "output_citation_mtok"
-_CALLS = 1000
+_CALLS_PER_UNIT = 1000
 
 
 def look_up(entry: TableEntry) -> ModelRecord:
@@ -42,13 +42,15 @@ def look_up(entry: TableEntry) -> ModelRecord:
         _, model = snapshot.find_provider_model(entry.model, None, entry.provider, None)
     except LookupError:
         return ModelRecord()
-    dated = tuple(_dated(model.prices))
-    if any(entry.provider == who and name in entry.model for who, name in WRITTEN_AS_INPUT):
-        dated = tuple(map(_written_as_input, dated))
+    dated = tuple(_dated_rates(model.prices))
+    if any(
+        entry.provider == who and name in entry.model for who, name in CACHE_WRITE_AT_INPUT_PRICE
+    ):
+        dated = tuple(map(_with_cache_write_price, dated))
     return ModelRecord(dated=dated, context_window=model.context_window or None)
 
 
-def _written_as_input(dated: DatedRates) -> DatedRates:
+def _with_cache_write_price(dated: DatedRates) -> DatedRates:
     rates = dated.rates
     if rates is None or rates.cache_write is not None:
         return dated
@@ -56,7 +58,7 @@ def _written_as_input(dated: DatedRates) -> DatedRates:
     return msgspec.structs.replace(dated, rates=rates)
 
 
-def _dated(prices: ModelPrice | list[ConditionalPrice]) -> Iterator[DatedRates]:
+def _dated_rates(prices: ModelPrice | list[ConditionalPrice]) -> Iterator[DatedRates]:
     if isinstance(prices, ModelPrice):
         yield DatedRates(rates=_rates(prices))
         return
@@ -85,7 +87,7 @@ def _rates(prices: ModelPrice) -> Rates | None:
         return None
     if not any(rates.values()):
         return None
-    return Rates(**rates, per_call=per_call / _CALLS)
+    return Rates(**rates, per_call=per_call / _CALLS_PER_UNIT)
 
 
 def _rate(prices: ModelPrice, names: tuple[str, ...]) -> Rate | None:

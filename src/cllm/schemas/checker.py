@@ -15,12 +15,20 @@ from cllm.core.errors import CllmError, ReplySchemaError, SchemaError
 from cllm.core.reply import ReplyFinished
 from cllm.schemas.loader import Schema
 
-LOADING_SECONDS = 10.0
-CHECKING_SECONDS = 5.0
-PASSED_ON = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")
+SCHEMA_CHECK_SECONDS = 10.0
+REPLY_CHECK_SECONDS = 5.0
+PASSED_VARIABLES = (
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "PATH",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+)
 DEFAULT_NAME = "reply"
-NAME_LENGTH = 64
-NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
+MAX_NAME_LENGTH = 64
+INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
 # What OpenAI's strict mode has words for; with any other keyword it refuses the request.
 STRICT_KEYWORDS = frozenset(
     (
@@ -57,11 +65,11 @@ class SchemaChecker:
         schema: Schema,
         environment: Mapping[str, str],
         *,
-        seconds: float = CHECKING_SECONDS,
+        seconds: float = REPLY_CHECK_SECONDS,
     ) -> None:
         self.schema = schema
         self._seconds = seconds
-        self._child = _start(environment)
+        self._child = _start_process(environment)
         try:
             self.about = self._check_schema()
         except BaseException:
@@ -96,7 +104,7 @@ class SchemaChecker:
         self.close()
 
     def _check_schema(self) -> SchemaOutline:
-        limit = LOADING_SECONDS + self._seconds
+        limit = SCHEMA_CHECK_SECONDS + self._seconds
         answer = self._ask(self.schema.content, limit, "checking it")
         if answer.finding is not None:
             raise self._wrong(answer.finding)
@@ -132,14 +140,14 @@ class SchemaChecker:
             timer.cancel()
 
 
-def _start(environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _start_process(environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     try:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "cllm.schemas.checker_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={name: environment[name] for name in PASSED_ON if name in environment},
+            env={name: environment[name] for name in PASSED_VARIABLES if name in environment},
             start_new_session=True,
         )
     except OSError as error:
@@ -148,7 +156,7 @@ def _start(environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
 
 
 def response_format(schema: dict[str, Any]) -> dict[str, Any]:
-    asked: dict[str, Any] = {"name": _name(schema), "schema": schema}
+    asked: dict[str, Any] = {"name": _schema_name(schema), "schema": schema}
     if _is_type(schema, "object") and fits_strict_mode(schema):
         asked["strict"] = True
     return {"type": "json_schema", "json_schema": asked}
@@ -182,7 +190,7 @@ def _is_type(schema: dict[str, Any], name: str) -> bool:
     return kind == name or (isinstance(kind, list) and name in kind)
 
 
-def _name(schema: dict[str, Any]) -> str:
+def _schema_name(schema: dict[str, Any]) -> str:
     title = schema.get("title")
-    words = NOT_IN_A_NAME.sub("_", title).strip("_") if isinstance(title, str) else ""
-    return words[:NAME_LENGTH] or DEFAULT_NAME
+    words = INVALID_IN_NAME.sub("_", title).strip("_") if isinstance(title, str) else ""
+    return words[:MAX_NAME_LENGTH] or DEFAULT_NAME

@@ -25,10 +25,10 @@ from cllm.schemas.strict_json import NotJsonError, decode
 
 MEMORY_BYTES = 2 * 1024 * 1024 * 1024
 CPU_SECONDS = 60
-MOST_ERRORS = 50
-MOST_NAMES = 8
-LONGEST_PATTERN = 1000
-LONGEST_QUOTE = 60
+MAX_ERRORS = 50
+MAX_NAMES = 8
+MAX_PATTERN_LENGTH = 1000
+MAX_QUOTE_LENGTH = 60
 PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_-]*")
 JSON_TYPES: dict[type, str] = {
     bool: "boolean",
@@ -68,7 +68,7 @@ def check_schema(schema: dict[str, Any]) -> SchemaViolation | None:
         return SchemaViolation("$.$schema", "it names a draft that is not known here")
     try:
         errors = draft(draft.META_SCHEMA, registry=SPECIFICATIONS).iter_errors(schema)
-        error = best_match(islice(errors, MOST_ERRORS))
+        error = best_match(islice(errors, MAX_ERRORS))
         if error is not None:
             return SchemaViolation(json_path(error.absolute_path), _schema_problem(error))
         return _find_in_parts(schema, draft.META_SCHEMA["$schema"])
@@ -82,11 +82,11 @@ def check_reply(schema: dict[str, Any], text: str) -> SchemaViolation | None:
     draft = _draft(schema) or Draft202012Validator
     try:
         errors = draft(schema, registry=SPECIFICATIONS).iter_errors(decode(text))
-        error = best_match(islice(errors, MOST_ERRORS))
+        error = best_match(islice(errors, MAX_ERRORS))
     except NotJsonError as problem:
         return SchemaViolation("$", str(problem))
     except Unresolvable as reference:
-        return _leads_out(str(reference.ref))
+        return _unresolved_reference(str(reference.ref))
     except MALFORMED:
         return SchemaViolation("$", "a reference in it leads to what is no schema", of_schema=True)
     except (RecursionError, MemoryError):
@@ -119,7 +119,7 @@ def json_path(path: Iterable[str | int]) -> str:
         if isinstance(step, int):
             place += f"[{step}]"
         else:
-            place += f".{step}" if PLAIN_KEY.fullmatch(step) else f"[{_quoted(step)}]"
+            place += f".{step}" if PLAIN_KEY.fullmatch(step) else f"[{_quote(step)}]"
     return place
 
 
@@ -131,19 +131,19 @@ def describe_error(error: ValidationError) -> str:
         case "additionalProperties":
             known = error.schema.get("properties", {})
             is_named = wanted is False and not error.schema.get("patternProperties")
-            names = _listed(name for name in found if name not in known)
+            names = _join_names(name for name in found if name not in known)
             problem = f"{names if is_named else 'a property of it'} is not allowed"
         case "anyOf" | "oneOf":
             which = "any" if error.validator == "anyOf" else "exactly one"
-            problem = f"{_quoted(found)} does not fit {which} of the {len(wanted)} forms allowed"
+            problem = f"{_quote(found)} does not fit {which} of the {len(wanted)} forms allowed"
         case "const":
-            problem = f"must be {_quoted(wanted)}, and is {_quoted(found)}"
+            problem = f"must be {_quote(wanted)}, and is {_quote(found)}"
         case "enum":
-            problem = f"must be one of {_shortened(_listed(wanted))}, and is {_quoted(found)}"
+            problem = f"must be one of {_shorten(_join_names(wanted))}, and is {_quote(found)}"
         case "pattern":
-            problem = f"{_quoted(found)} does not match the pattern {_quoted(wanted)}"
+            problem = f"{_quote(found)} does not match the pattern {_quote(wanted)}"
         case "required" if isinstance(wanted, list):
-            problem = f"{_listed(name for name in wanted if name not in found)} is missing"
+            problem = f"{_join_names(name for name in wanted if name not in found)} is missing"
         case "required":
             problem = "it is missing"
         case "type":
@@ -151,14 +151,14 @@ def describe_error(error: ValidationError) -> str:
             name = JSON_TYPES.get(type(found), "something else")
             problem = f"must be {' or '.join(map(str, types))}, and is {name}"
         case keyword:
-            rule = f"{keyword}: {_shortened(_json(wanted))}"
-            problem = f"{_quoted(found)} does not fit `{rule}`"
+            rule = f"{keyword}: {_shorten(_json(wanted))}"
+            problem = f"{_quote(found)} does not fit `{rule}`"
     return problem
 
 
 def _schema_problem(error: ValidationError) -> str:
     if list(error.absolute_path)[-1:] == ["type"]:
-        return f"{_quoted(error.instance)} is not a type that JSON has"
+        return f"{_quote(error.instance)} is not a type that JSON has"
     return describe_error(error)
 
 
@@ -183,7 +183,7 @@ def _find_in_parts(schema: dict[str, Any], dialect: str) -> SchemaViolation | No
             try:
                 target = resolver.lookup(reference)
             except (Unresolvable, UnknownDialect, ValueError, TypeError):
-                return _leads_out(reference)
+                return _unresolved_reference(reference)
             # The target has the draft of the part that refers to it.
             found = part._specification.create_resource(target.contents)  # noqa: SLF001
             waiting.append((found, target.resolver))
@@ -200,21 +200,21 @@ def _pattern_finding(part: dict[str, Any]) -> SchemaViolation | None:
     for pattern in patterns:
         if not isinstance(pattern, str):
             continue
-        if len(pattern) > LONGEST_PATTERN:
-            return SchemaViolation("pattern", f"it is longer than {LONGEST_PATTERN} characters")
+        if len(pattern) > MAX_PATTERN_LENGTH:
+            return SchemaViolation("pattern", f"it is longer than {MAX_PATTERN_LENGTH} characters")
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError):
             return SchemaViolation(
-                "pattern", f"{_quoted(pattern)} is no pattern that can be used here"
+                "pattern", f"{_quote(pattern)} is no pattern that can be used here"
             )
     return None
 
 
-def _leads_out(reference: str) -> SchemaViolation:
+def _unresolved_reference(reference: str) -> SchemaViolation:
     return SchemaViolation(
         "$ref",
-        f"{_quoted(reference)} is not in the schema, and references are never fetched",
+        f"{_quote(reference)} is not in the schema, and references are never fetched",
         of_schema=True,
     )
 
@@ -226,26 +226,26 @@ def _draft(schema: dict[str, Any]) -> Any:
     return validator_for(schema, default=None) if isinstance(named, str) else None
 
 
-def _listed(names: Iterable[Any]) -> str:
-    quoted = [_quoted(name) for name in names]
-    more = [f"{len(quoted) - MOST_NAMES} more"] if len(quoted) > MOST_NAMES else []
-    return ", ".join([*quoted[:MOST_NAMES], *more])
+def _join_names(names: Iterable[Any]) -> str:
+    quoted = [_quote(name) for name in names]
+    more = [f"{len(quoted) - MAX_NAMES} more"] if len(quoted) > MAX_NAMES else []
+    return ", ".join([*quoted[:MAX_NAMES], *more])
 
 
-def _quoted(value: Any) -> str:
-    return f"'{_shortened(value)}'" if isinstance(value, str) else _shortened(_json(value))
+def _quote(value: Any) -> str:
+    return f"'{_shorten(value)}'" if isinstance(value, str) else _shorten(_json(value))
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_QUOTE_LENGTH else f"{text[:MAX_QUOTE_LENGTH]}…"
 
 
 def main() -> None:
-    _limit()
+    _limit_resources()
     schema = json.loads(sys.stdin.buffer.readline())
     finding = check_schema(schema)
     _answer(finding, outline(schema) if finding is None else None)
@@ -255,7 +255,7 @@ def main() -> None:
         _answer(check_reply(schema, json.loads(line)), None)
 
 
-def _limit() -> None:
+def _limit_resources() -> None:
     """Bound memory and time, even after the parent has ended."""
     for kind, most in (
         (resource.RLIMIT_AS, MEMORY_BYTES),

@@ -23,10 +23,10 @@ from cllm.schemas.source import SchemaRules, SchemaSource
 from cllm.schemas.strict_json import NotJsonError, decode, shape_problem
 
 MAX_FILES = 256
-LARGEST_FILE = 256 * 1024 * 1024
-SILENCE_SECONDS = 10.0
+MAX_CACHE_FILE_BYTES = 256 * 1024 * 1024
+READ_TIMEOUT_SECONDS = 10.0
 TOTAL_SECONDS = 30.0
-PIECE_BYTES = 65536
+CHUNK_BYTES = 65536
 RETRYABLE_STATUSES = (
     HTTPStatus.REQUEST_TIMEOUT,
     HTTPStatus.TOO_EARLY,
@@ -70,17 +70,17 @@ def fetch(url: str, rules: SchemaRules, *, seconds: float = TOTAL_SECONDS) -> by
     if errors:
         raise errors[0]
     if not answers:
-        raise _unavailable(url, f"it was not there whole in {seconds:g} s")
+        raise _unavailable_error(url, f"it was not there whole in {seconds:g} s")
     return answers[0]
 
 
 def check_url(url: str, rules: SchemaRules) -> None:
-    problem = _address_problem(url, rules)
+    problem = _url_problem(url, rules)
     if problem is not None:
         raise SchemaError(problem, source=redact_url(url))
 
 
-def _address_problem(url: str, rules: SchemaRules) -> str | None:
+def _url_problem(url: str, rules: SchemaRules) -> str | None:
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -99,15 +99,15 @@ def _fetch(url: str, rules: SchemaRules) -> bytes:
     opener = urllib.request.build_opener(_SafeRedirects(rules), *_proxies(urlsplit(url)))
     request = urllib.request.Request(url, headers=HEADERS)  # noqa: S310 - it was checked
     try:
-        with opener.open(request, timeout=SILENCE_SECONDS) as answer:
+        with opener.open(request, timeout=READ_TIMEOUT_SECONDS) as answer:
             return _read(answer, url, rules.max_bytes)
     except urllib.error.HTTPError as error:
         error.close()
-        raise _refusal(url, error.code) from error
+        raise _status_error(url, error.code) from error
     except urllib.error.URLError as error:
-        raise _failure(url, error.reason) from error
+        raise _connection_error(url, error.reason) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _failure(url, error) from error
+        raise _connection_error(url, error) from error
 
 
 def _proxies(parts: SplitResult) -> list[urllib.request.BaseHandler]:
@@ -126,12 +126,12 @@ def _read(answer: Any, url: str, limit: int) -> bytes:
     if announced.isdecimal() and (len(announced) > len(str(limit)) or int(announced) > limit):
         raise error
     body = bytearray()
-    while piece := answer.read1(PIECE_BYTES):
+    while piece := answer.read1(CHUNK_BYTES):
         body += piece
         if len(body) > limit:
             raise error
     if announced.isdecimal() and len(body) < int(announced):
-        raise _unavailable(url, "the connection ended too early")
+        raise _unavailable_error(url, "the connection ended too early")
     return bytes(body)
 
 
@@ -149,7 +149,7 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         was_secure = req.full_url.lower().startswith("https://")
         if was_secure and not newurl.lower().startswith("https://"):
             raise SchemaError("it redirects out of https.", source=redact_url(req.full_url))
-        problem = _address_problem(newurl, self._rules)
+        problem = _url_problem(newurl, self._rules)
         if problem is not None:
             raise SchemaError(
                 f"it redirects to {redact_url(newurl)}, but {problem}",
@@ -158,24 +158,24 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _refusal(url: str, status: int) -> SchemaError:
+def _status_error(url: str, status: int) -> SchemaError:
     if status in RETRYABLE_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return _unavailable(url, f"the server answered {status}")
+        return _unavailable_error(url, f"the server answered {status}")
     if status // 100 == HTTPStatus.MULTIPLE_CHOICES // 100:
         return SchemaError("it redirects without end or to nowhere.", source=redact_url(url))
     return SchemaError(f"the server answered {status}; check the address.", source=redact_url(url))
 
 
-def _failure(url: str, reason: object) -> SchemaError:
+def _connection_error(url: str, reason: object) -> SchemaError:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return SchemaError("the server's certificate was not accepted.", source=redact_url(url))
     if isinstance(reason, TimeoutError):
-        return _unavailable(url, f"nothing came for {SILENCE_SECONDS:g} s")
+        return _unavailable_error(url, f"nothing came for {READ_TIMEOUT_SECONDS:g} s")
     said = reason.strerror if isinstance(reason, OSError) and reason.strerror else "no connection"
-    return _unavailable(url, said.lower())
+    return _unavailable_error(url, said.lower())
 
 
-def _unavailable(url: str, reason: str) -> SchemaUnavailableError:
+def _unavailable_error(url: str, reason: str) -> SchemaUnavailableError:
     return SchemaUnavailableError(
         f"it cannot be fetched ({reason}); check the network and ask again.",
         source=redact_url(url),
@@ -193,7 +193,9 @@ class CachedSchema(msgspec.Struct, frozen=True, kw_only=True):
 class SchemaCache:
     def __init__(self, folder: Path, *, max_files: int = MAX_FILES) -> None:
         self.folder = folder
-        self._files = CacheFolder(folder=folder, max_files=max_files, max_bytes=LARGEST_FILE)
+        self._files = CacheFolder(
+            folder=folder, max_files=max_files, max_bytes=MAX_CACHE_FILE_BYTES
+        )
 
     def read(self, url: str) -> CachedSchema | None:
         try:
@@ -233,13 +235,13 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
             return self._from_address(source.url)
         if source.file is not None:
             path = source.folder / source.file
-            return _parsed(_read_file(path, source, self.rules.max_bytes), source.file)
+            return _parse_schema(_read_file(path, source, self.rules.max_bytes), source.file)
         if isinstance(source.inline, str):
             data = source.inline.encode("utf-8", "replace")
             if len(data) > self.rules.max_bytes:
                 raise too_large_error(source.name, self.rules.max_bytes)
-            return _parsed(data, source.name)
-        return _made(source.inline, source.name)
+            return _parse_schema(data, source.name)
+        return _build_schema(source.inline, source.name)
 
     def _from_address(self, url: str) -> Schema:
         check_url(url, self.rules)
@@ -256,7 +258,7 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
         if cached is not None:
             is_young = 0 <= self.clock() - cached.fetched_at < self.rules.ttl
             if self.rules.offline or is_young:
-                return _parsed(cached.text.encode(), name)
+                return _parse_schema(cached.text.encode(), name)
         try:
             data = self.fetch(url, self.rules)
         except SchemaUnavailableError as error:
@@ -267,9 +269,9 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
                 path=error.source,
                 message=f"The JSON schema of {error.source} is an older copy: {error.problem}",
             )
-            schema = _parsed(cached.text.encode(), name)
+            schema = _parse_schema(cached.text.encode(), name)
             return msgspec.structs.replace(schema, notices=(notice,))
-        schema = _parsed(data, name)
+        schema = _parse_schema(data, name)
         self.cache.write(
             CachedSchema(url=url, fetched_at=self.clock(), text=data.decode("utf-8-sig"))
         )
@@ -295,16 +297,16 @@ def _read_file(path: Path, source: SchemaSource, limit: int) -> bytes:
         raise SchemaError(f"it cannot be read ({said}).", source=name) from error
 
 
-def _parsed(data: bytes, source: str) -> Schema:
+def _parse_schema(data: bytes, source: str) -> Schema:
     try:
-        return _made(decode(data.decode("utf-8-sig")), source)
+        return _build_schema(decode(data.decode("utf-8-sig")), source)
     except UnicodeDecodeError as error:
         raise SchemaError("it is not UTF-8 text.", source=source) from error
     except NotJsonError as error:
         raise SchemaError(f"{error}.", source=source) from error
 
 
-def _made(content: Any, source: str) -> Schema:
+def _build_schema(content: Any, source: str) -> Schema:
     if not isinstance(content, dict):
         raise SchemaError(
             'it must be a JSON object, such as {"type": "object"}.', source=source, place="$"

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 MAX_DEPTH = 64
 FENCE = "```"
-HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
+LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class NotJsonError(ValueError):
@@ -17,7 +17,7 @@ class NotJsonError(ValueError):
 
 def decode(text: str) -> Any:
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise NotJsonError(_reason(text, error)) from error
     except RecursionError as error:
@@ -40,13 +40,13 @@ def shape_problem(value: Any) -> str | None:
             return f"it is nested more than {MAX_DEPTH} deep"
         if isinstance(item, float) and not math.isfinite(item):
             return "it has a number that JSON has no word for"
-        if isinstance(item, str) and HALF_CHARACTER.search(item):
+        if isinstance(item, str) and LONE_SURROGATE.search(item):
             return "it has half a character, which no text can hold"
-        waiting.extend((inner, depth + 1) for inner in _inside(item))
+        waiting.extend((inner, depth + 1) for inner in _children(item))
     return None
 
 
-def _inside(item: Any) -> Iterator[Any]:
+def _children(item: Any) -> Iterator[Any]:
     if isinstance(item, dict):
         yield from item
         yield from item.values()
@@ -54,7 +54,7 @@ def _inside(item: Any) -> Iterator[Any]:
         yield from item
 
 
-def _refuse(word: str) -> NoReturn:
+def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(word)
 
 

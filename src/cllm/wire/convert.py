@@ -1,6 +1,7 @@
-"""A prompt as a request body: unchanged where possible, otherwise converted through parts.
+"""Encodes a prompt as a request body: unchanged where possible, else converted through parts.
 
-What a target cannot express comes back as notices. The `repair` callback repairs histories.
+Content that the target cannot express is reported as notices. The `repair` callback repairs
+histories.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,11 +37,11 @@ from cllm.wire.messages import (
     replace_parts,
 )
 from cllm.wire.openai.functions import (
-    is_legacy,
-    restricted_to_allowed,
-    with_calls_for_functions,
-    with_ids_of_calls,
-    with_tools_for_functions,
+    add_call_ids,
+    function_calls_to_tool_calls,
+    functions_to_tools,
+    has_function_results,
+    restrict_to_allowed_tools,
 )
 from cllm.wire.openai.models import needs_responses_api_for_tools, supports_developer_role
 from cllm.wire.openai.options import SENTENCES, check_parameters, fit_parameters
@@ -62,7 +63,7 @@ class RequestCodec(Protocol):
     def decode_options(self, parameters: dict[str, Any]) -> RequestOptions: ...
 
     def encode_options(
-        self, options: RequestOptions, *, model: str, **known: Any
+        self, options: RequestOptions, *, model: str, **context: Any
     ) -> tuple[dict[str, Any], tuple[Notice, ...]]: ...
 
     def encode_request(self, **pieces: Any) -> EncodedRequest: ...
@@ -80,7 +81,7 @@ def request_codec(dialect: Dialect) -> RequestCodec:
 
 
 def is_plain_user(message: Message) -> bool:
-    """Whether it is a user message without tool results, which some protocols give that role."""
+    """Whether a user message has no tool results, which some protocols put under that role."""
     if message.role != "user" or message.dialect == "openai":
         return message.role == "user"
     return not any(isinstance(part, ToolResult) for part in parts_of(message))
@@ -96,14 +97,14 @@ def build_outgoing_message(
 ) -> OutgoingMessage:
     """Return a message for a dialect, with its own bytes if it is in that dialect already."""
     dialect = message.dialect
-    parts, beside = _module(dialect, "parts").decode_message(message)
+    parts, extra = _module(dialect, "parts").decode_message(message)
     return OutgoingMessage(
         role=message.role,
         parts=parts,
         raw=message.raw if dialect == target else None,
         prompt_index=prompt_index,
         dialect=dialect,
-        extra=beside,
+        extra=extra,
     )
 
 
@@ -122,38 +123,38 @@ class ConvertedPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AddCacheControl = Callable[[ConvertedPrompt], ConvertedPrompt]
-"""Adds cache marks to parts."""
+"""Adds `cache_control` breakpoints to parts."""
 
 
-def no_cache_control(said: ConvertedPrompt) -> ConvertedPrompt:
-    return said
+def no_cache_control(prompt: ConvertedPrompt) -> ConvertedPrompt:
+    return prompt
 
 
 def convert_prompt(prompt: Prompt, target: Dialect) -> ConvertedPrompt:
-    """Convert the pieces of a prompt for a dialect; its codec makes the body."""
-    kept: Sequence[Message] = prompt.messages
-    if any(message.dialect == "openai" for message in kept):
-        kept = with_ids_of_calls(kept, call_ids)
-        kept = kept if target == "openai" else with_calls_for_functions(kept)
+    """Convert the pieces of a prompt for a dialect; its codec encodes the body."""
+    source: Sequence[Message] = prompt.messages
+    if any(message.dialect == "openai" for message in source):
+        source = add_call_ids(source, call_ids)
+        source = source if target == "openai" else function_calls_to_tool_calls(source)
     messages = tuple(
         build_outgoing_message(message, target, prompt_index=prompt_index)
-        for prompt_index, message in enumerate(kept)
+        for prompt_index, message in enumerate(source)
     )
-    messages, notices = _without_foreign_fields(messages)
-    foreign = prompt.foreign | _sealed_by_openai(prompt, messages, target)
+    messages, notices = _drop_foreign_fields(messages)
+    foreign = prompt.foreign | _encrypted_by_openai(prompt, messages, target)
     if foreign and target != "openai":
-        messages, thoughts = _without_foreign_thinking(messages, foreign)
-        notices = (*notices, *thoughts)
+        messages, dropped = _drop_foreign_thinking(messages, foreign)
+        notices = (*notices, *dropped)
     parameters = prompt.parameters
     if prompt.dialect != target:
         options = _options_for(target, prompt)
         # Only Bedrock requires descriptions of tools that the history calls.
         parts = (part for message in messages for part in message.parts)
         has_tools = target == "bedrock" and any(type(p) in TOOL_PARTS for p in parts)
-        known = {"history_has_tools": True} if has_tools else {}
+        context = {"history_has_tools": True} if has_tools else {}
         codec = request_codec(target)
-        parameters, unsaid = codec.encode_options(options, model=prompt.model, **known)
-        notices = (*notices, *unsaid)
+        parameters, more = codec.encode_options(options, model=prompt.model, **context)
+        notices = (*notices, *more)
     system = prompt.system
     return ConvertedPrompt(
         system=None if system is None else parts_of(system),
@@ -171,61 +172,61 @@ def call_ids(message: Message) -> list[str]:
 def _options_for(target: Dialect, prompt: Prompt) -> RequestOptions:
     parameters = prompt.parameters
     if prompt.dialect == "openai":
-        parameters = with_tools_for_functions(parameters)
+        parameters = functions_to_tools(parameters)
     options = request_codec(prompt.dialect).decode_options(parameters)
     # Only OpenAI's protocols can restrict the choice to some tools.
     keeps_choice = target in OPENAI_DIALECTS or prompt.dialect not in OPENAI_DIALECTS
-    return options if keeps_choice else restricted_to_allowed(options)
+    return options if keeps_choice else restrict_to_allowed_tools(options)
 
 
-def _without_foreign_fields(
+def _drop_foreign_fields(
     messages: tuple[OutgoingMessage, ...],
 ) -> tuple[tuple[OutgoingMessage, ...], tuple[Notice, ...]]:
-    lost = [spoken for spoken in messages if spoken.extra and spoken.raw is None]
-    if not lost:
+    with_fields = [message for message in messages if message.extra and message.raw is None]
+    if not with_fields:
         return messages, ()
-    kept = (
-        msgspec.structs.replace(spoken, extra=EMPTY) if spoken.raw is None else spoken
-        for spoken in messages
+    rest = (
+        msgspec.structs.replace(message, extra=EMPTY) if message.raw is None else message
+        for message in messages
     )
-    return tuple(kept), omitted_field_notices(lost)
+    return tuple(rest), omitted_field_notices(with_fields)
 
 
-def _sealed_by_openai(
+def _encrypted_by_openai(
     prompt: Prompt, messages: tuple[OutgoingMessage, ...], target: Dialect
 ) -> frozenset[int]:
     """Return the indexes of messages with thinking that only OpenAI can read: it has an id."""
     if target == "responses" or all(m.dialect != "responses" for m in prompt.messages):
         return frozenset()
-    thoughts = (Thinking, RedactedThinking)
+    thinking_types = (Thinking, RedactedThinking)
     return frozenset(
-        spoken.prompt_index
-        for spoken in messages
-        if any(isinstance(part, thoughts) and "id" in part.extra for part in spoken.parts)
+        message.prompt_index
+        for message in messages
+        if any(isinstance(part, thinking_types) and "id" in part.extra for part in message.parts)
     )
 
 
-def _without_foreign_thinking(
+def _drop_foreign_thinking(
     messages: tuple[OutgoingMessage, ...], foreign: frozenset[int]
 ) -> tuple[tuple[OutgoingMessage, ...], tuple[Notice, ...]]:
     """Drop thinking of other models: its signature is valid for its own model only."""
-    kept: list[OutgoingMessage] = []
-    places: list[int] = []
-    for spoken in messages:
-        thoughts = (Thinking, RedactedThinking) if spoken.prompt_index in foreign else ()
-        parts = [part for part in spoken.parts if not isinstance(part, thoughts)]
-        same = len(parts) == len(spoken.parts)
-        kept.append(spoken if same else replace_parts(spoken, parts))
-        places += [] if same else [spoken.prompt_index]
-    if not places:
+    result: list[OutgoingMessage] = []
+    indexes: list[int] = []
+    for message in messages:
+        dropped_types = (Thinking, RedactedThinking) if message.prompt_index in foreign else ()
+        parts = [part for part in message.parts if not isinstance(part, dropped_types)]
+        same = len(parts) == len(message.parts)
+        result.append(message if same else replace_parts(message, parts))
+        indexes += [] if same else [message.prompt_index]
+    if not indexes:
         return messages, ()
-    sentence = "Thinking belongs to the model that wrote it; another is not sent it."
+    sentence = "Thinking of another model is not sent: only the model that wrote it can read it."
     notice = Notice(
         code="thinking_left_out",
-        path=f"messages[{places[0]}]",
-        message=sentence + count_suffix(len(places)),
+        path=f"messages[{indexes[0]}]",
+        message=sentence + count_suffix(len(indexes)),
     )
-    return tuple(kept), (notice,)
+    return tuple(result), (notice,)
 
 
 def needs_responses_api(prompt: Prompt) -> bool:
@@ -248,70 +249,68 @@ def encode_openai(
 ) -> EncodedRequest:
     """Encode a chat completion, spliced from the messages' own bytes if all are OpenAI's.
 
-    `can_skip_repair`: do not inspect a history whose calls are answered in order, which
-    all but the strictest servers accept. `reasoning` says which past reasoning the server
-    accepts.
+    `can_skip_repair`: do not repair a history whose calls are answered in order, which all but
+    the strictest servers accept. `reasoning` defines which past reasoning the server accepts.
     """
     if prompt.strict:
         reasoning = msgspec.structs.replace(reasoning, blank=None)
     check_has_content(prompt.messages)
     if prompt.dialect == "openai":
         check_parameters(prompt.parameters)
-    prompt = _for_model(prompt)
-    own = prompt.dialect == "openai" and {m.dialect for m in prompt.all_messages} <= {"openai"}
-    plain = can_skip_repair and own and has_ordered_tool_results(prompt.messages)
-    parameters, unfit = _fitted(prompt)
-    prompt, unsent = _with_fitted_reasoning(prompt, reasoning)
-    notices = (*unsent, *unfit)
-    if plain or (own and is_legacy(prompt.messages)):
+    prompt = _fit_to_model(prompt)
+    dialects = {m.dialect for m in prompt.all_messages}
+    is_openai = prompt.dialect == "openai" and dialects <= {"openai"}
+    skip_repair = can_skip_repair and is_openai and has_ordered_tool_results(prompt.messages)
+    parameters, parameter_notices = _fit_parameters(prompt)
+    prompt, reasoning_notices = _fit_reasoning(prompt, reasoning)
+    notices = (*reasoning_notices, *parameter_notices)
+    if skip_repair or (is_openai and has_function_results(prompt.messages)):
         body = _original_for_openai(prompt) or splice_request(prompt, parameters)
         return EncodedRequest(body=body, notices=notices)
-    said = convert_prompt(prompt, "openai")
+    converted = convert_prompt(prompt, "openai")
     encoded = request_codec("openai").encode_request(
         model=prompt.model,
-        system=said.system,
-        system_raw=said.system_raw,
-        messages=said.messages,
-        parameters=parameters if prompt.dialect == "openai" else said.parameters,
+        system=converted.system,
+        system_raw=converted.system_raw,
+        messages=converted.messages,
+        parameters=parameters if prompt.dialect == "openai" else converted.parameters,
         stream=prompt.stream,
         repair=repair,
-        own_names=prompt.dialect == "openai",
+        keep_names=prompt.dialect == "openai",
         reasoning=reasoning,
     )
-    return _untouched(with_notices(encoded, (*said.notices, *notices)), prompt, "openai")
+    return _pass_through(with_notices(encoded, (*converted.notices, *notices)), prompt, "openai")
 
 
-def _with_fitted_reasoning(
-    prompt: Prompt, rule: ReasoningRule
-) -> tuple[Prompt, tuple[Notice, ...]]:
+def _fit_reasoning(prompt: Prompt, rule: ReasoningRule) -> tuple[Prompt, tuple[Notice, ...]]:
     notes = NoticeMerger(SENTENCES)
     messages = list(prompt.messages)
     for prompt_index, message in enumerate(messages):
         if message.role != "assistant" or message.dialect != "openai":
             continue
-        fitted = fit_reasoning(message.raw, rule, is_foreign=prompt_index in prompt.foreign)
-        if fitted.lost is not None:
-            notes.report("reasoning", f"messages[{prompt_index}].{fitted.lost}")
-        if fitted.filled:
+        adapted = fit_reasoning(message.raw, rule, is_foreign=prompt_index in prompt.foreign)
+        if adapted.lost is not None:
+            notes.report("reasoning", f"messages[{prompt_index}].{adapted.lost}")
+        if adapted.filled:
             notes.report("blank", f"messages[{prompt_index}]")
-        if fitted.raw is not message.raw:
-            messages[prompt_index] = Message(role=message.role, raw=fitted.raw)
+        if adapted.raw is not message.raw:
+            messages[prompt_index] = Message(role=message.role, raw=adapted.raw)
     if all(map(is_, messages, prompt.messages)):
         return prompt, ()
     return msgspec.structs.replace(prompt, messages=tuple(messages)), notes.notices()
 
 
-def _for_model(prompt: Prompt) -> Prompt:
-    messages = tuple(with_ids_of_calls(prompt.messages, call_ids))
+def _fit_to_model(prompt: Prompt) -> Prompt:
+    messages = tuple(add_call_ids(prompt.messages, call_ids))
     system = prompt.system
     if not supports_developer_role(prompt.model):
-        messages = tuple(map(without_developer, messages))
-        system = system and without_developer(system)
+        messages = tuple(map(developer_to_system, messages))
+        system = system and developer_to_system(system)
     same = system is prompt.system and all(map(is_, messages, prompt.messages))
     return prompt if same else msgspec.structs.replace(prompt, messages=messages, system=system)
 
 
-def _fitted(prompt: Prompt) -> tuple[dict[str, Any], tuple[Notice, ...]]:
+def _fit_parameters(prompt: Prompt) -> tuple[dict[str, Any], tuple[Notice, ...]]:
     parameters = prompt.parameters
     if prompt.dialect != "openai":
         return parameters, ()
@@ -334,17 +333,17 @@ def _original_for_openai(prompt: Prompt) -> bytes | None:
 
 def encode_responses(prompt: Prompt, *, repair: Repair = no_repair) -> EncodedRequest:
     """Encode a Responses API body with the whole history."""
-    said = convert_prompt(prompt, "responses")
+    converted = convert_prompt(prompt, "responses")
     encoded = request_codec("responses").encode_request(
         model=prompt.model,
-        system=said.system,
-        messages=said.messages,
-        parameters=said.parameters,
+        system=converted.system,
+        messages=converted.messages,
+        parameters=converted.parameters,
         stream=prompt.stream,
         repair=repair,
-        own_names=prompt.dialect == "responses",
+        keep_names=prompt.dialect == "responses",
     )
-    return _untouched(with_notices(encoded, said.notices), prompt, "responses")
+    return _pass_through(with_notices(encoded, converted.notices), prompt, "responses")
 
 
 def encode_anthropic(
@@ -355,37 +354,37 @@ def encode_anthropic(
     cache_control: AddCacheControl = no_cache_control,
 ) -> EncodedRequest:
     """Encode a Messages API body, which requires a limit on the answer."""
-    said = cache_control(convert_prompt(prompt, "anthropic"))
-    given = said.parameters
-    if "max_tokens" in given and given["max_tokens"] is None:
-        given = {name: value for name, value in given.items() if name != "max_tokens"}
+    converted = cache_control(convert_prompt(prompt, "anthropic"))
+    parameters = converted.parameters
+    if "max_tokens" in parameters and parameters["max_tokens"] is None:
+        parameters = {name: value for name, value in parameters.items() if name != "max_tokens"}
     encoded = request_codec("anthropic").encode_request(
         model=prompt.model,
-        system=said.system,
-        system_raw=said.system_raw,
-        messages=said.messages,
-        parameters={"max_tokens": default_max_tokens, **given},
+        system=converted.system,
+        system_raw=converted.system_raw,
+        messages=converted.messages,
+        parameters={"max_tokens": default_max_tokens, **parameters},
         stream=prompt.stream,
         repair=repair,
     )
-    if "max_tokens" not in given or said.cache_control_added:
+    if "max_tokens" not in parameters or converted.cache_control_added:
         encoded = msgspec.structs.replace(encoded, unconverted=False)
-    return _untouched(with_notices(encoded, said.notices), prompt, "anthropic")
+    return _pass_through(with_notices(encoded, converted.notices), prompt, "anthropic")
 
 
 def encode_bedrock(
     prompt: Prompt, *, repair: Repair = no_repair, cache_control: AddCacheControl = no_cache_control
 ) -> EncodedRequest:
     """Encode a Converse body; the model is named in the URL."""
-    said = cache_control(convert_prompt(prompt, "bedrock"))
+    converted = cache_control(convert_prompt(prompt, "bedrock"))
     encoded = request_codec("bedrock").encode_request(
         model=prompt.model,
-        system=said.system,
-        messages=said.messages,
-        parameters=said.parameters,
+        system=converted.system,
+        messages=converted.messages,
+        parameters=converted.parameters,
         repair=repair,
     )
-    return with_notices(encoded, said.notices)
+    return with_notices(encoded, converted.notices)
 
 
 def with_notices(encoded: EncodedRequest, more: tuple[Notice, ...]) -> EncodedRequest:
@@ -393,19 +392,20 @@ def with_notices(encoded: EncodedRequest, more: tuple[Notice, ...]) -> EncodedRe
     return msgspec.structs.replace(encoded, notices=(*more, *encoded.notices)) if more else encoded
 
 
-def _untouched(encoded: EncodedRequest, prompt: Prompt, target: Dialect) -> EncodedRequest:
+def _pass_through(encoded: EncodedRequest, prompt: Prompt, target: Dialect) -> EncodedRequest:
     original = prompt.original
     if original is None or original.dialect != target or not original.says(prompt):
         return encoded
     if encoded.notices or encoded.names or encoded.ids:
         return encoded
-    if not encoded.unconverted and _meaning(original.body) != _meaning(encoded.body):
+    before, after = original.body, encoded.body
+    if not encoded.unconverted and _significant_fields(before) != _significant_fields(after):
         return encoded
     return msgspec.structs.replace(encoded, body=original.body)
 
 
-def _meaning(body: bytes) -> dict[str, Any]:
-    """Decode a body without the fields whose absence means the same."""
+def _significant_fields(body: bytes) -> dict[str, Any]:
+    """Decode a body without empty fields that mean the same as absent ones."""
     fields: dict[str, Any] = msgspec.json.decode(body)
     return {k: v for k, v in fields.items() if v or k not in ("stream", "system")}
 
@@ -436,7 +436,7 @@ def check_has_content(messages: Sequence[Message]) -> None:
             continue
         if _is_without_content(message):
             path = f"messages[{prompt_index}].content"
-            raise FieldError(path, "a text or a list of parts is needed")
+            raise FieldError(path, "must be a string or a list of parts")
 
 
 def _is_without_content(message: Message) -> bool:
@@ -450,26 +450,26 @@ def _is_without_content(message: Message) -> bool:
 
 def has_ordered_tool_results(messages: Sequence[Message]) -> bool:
     """Whether every call is answered immediately, in order and once."""
-    waiting: list[str] = []
+    pending: list[str] = []
     try:
         for message in messages:
             if message.role == "tool":
-                if not waiting or _answers.decode(message.raw).tool_call_id != waiting.pop():
+                if not pending or _answers.decode(message.raw).tool_call_id != pending.pop():
                     return False
-            elif waiting:
+            elif pending:
                 return False
             elif CALLS in message.raw:
-                waiting = [call.id for call in _callers.decode(message.raw).tool_calls or ()]
-                if message.role != "assistant" or len(set(waiting)) < len(waiting):
+                pending = [call.id for call in _callers.decode(message.raw).tool_calls or ()]
+                if message.role != "assistant" or len(set(pending)) < len(pending):
                     return False
-                waiting.reverse()
+                pending.reverse()
     except msgspec.MsgspecError:
         return False
-    return bool(messages) and not waiting
+    return bool(messages) and not pending
 
 
-def without_developer(message: Message) -> Message:
-    """Return a developer message as a system message; others unchanged."""
+def developer_to_system(message: Message) -> Message:
+    """Convert a developer message to a system message; others are unchanged."""
     if message.role != "system" or message.dialect != "openai" or DEVELOPER not in message.raw:
         return message
     fields = _fields.decode(message.raw)
@@ -482,10 +482,10 @@ def without_developer(message: Message) -> Message:
 def splice_request(prompt: Prompt, parameters: Mapping[str, Any]) -> bytes:
     """Build the request body around the bytes of OpenAI's own messages."""
     raws = b",".join([message.raw for message in prompt.all_messages])
-    own: dict[str, Any] = {"model": prompt.model, "messages": msgspec.Raw(b"[%b]" % raws)}
-    body = {**own, **parameters, **own}
+    fixed: dict[str, Any] = {"model": prompt.model, "messages": msgspec.Raw(b"[%b]" % raws)}
+    body = {**fixed, **parameters, **fixed}
     if prompt.stream:
         options = parameters.get("stream_options")
-        chosen = options if isinstance(options, dict) else {}
-        body |= {"stream": True, "stream_options": {"include_usage": True, **chosen}}
+        sent_options = options if isinstance(options, dict) else {}
+        body |= {"stream": True, "stream_options": {"include_usage": True, **sent_options}}
     return msgspec.json.encode(body)

@@ -35,9 +35,9 @@ class FieldError(MalformedError):
 
 
 class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """What an error body or event contains; empty fields where it has none.
+    """The fields of an error body or event; empty where it has none.
 
-    `status` is the HTTP status of an error of this type. `data` holds its machine-readable
+    `status` is the HTTP status of an error of this type. `data` is its machine-readable
     details.
     """
 
@@ -53,12 +53,12 @@ class ReportedError(MalformedError):
     """The provider sent an error instead of an answer, or in the middle of one."""
 
     def __init__(self, details: ErrorDetails) -> None:
-        super().__init__(details.message or details.type or "an error without a text")
+        super().__init__(details.message or details.type or "an error without a message")
         self.details = details
 
 
 def is_context_overflow(message: str) -> bool:
-    """Whether an error message says that a prompt exceeds the context window.
+    """Whether an error message reports a prompt that exceeds the context window.
 
     A limit on the answer that is too high by itself does not count: a larger window does not
     help.
@@ -67,8 +67,8 @@ def is_context_overflow(message: str) -> bool:
 
 
 def _has_more(pattern: re.Pattern[str], message: str) -> bool:
-    found = pattern.search(message)
-    if found is None:
+    match = pattern.search(message)
+    if match is None:
         return False
-    *counts, most = map(int, found.groups())
-    return sum(counts) > most
+    *counts, limit = map(int, match.groups())
+    return sum(counts) > limit

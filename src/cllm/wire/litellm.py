@@ -15,7 +15,7 @@ from cllm.wire.convert import encode_openai
 from cllm.wire.errors import FieldError, MalformedError
 from cllm.wire.messages import NoticeMerger, Repair, no_repair
 from cllm.wire.openai import response_decoder as openai_decoder
-from cllm.wire.openai.options import KNOWN, OWN_FIELDS, SENTENCES
+from cllm.wire.openai.options import CONVERTED_FIELDS, OWN_FIELDS, SENTENCES
 from cllm.wire.reasoning import DETAILS, SIGNED_BLOCKS, TAKES_REASONING_CONTENT, ReasoningRule
 
 SENT_THINKING = "thinking_blocks"
@@ -23,7 +23,7 @@ SENT_THINKING = "thinking_blocks"
 ADDED_FIELDS = ("provider_specific_fields", SENT_THINKING)
 ADDED_CALL_FIELDS = ("index", "provider_specific_fields")
 # An allow list: other fields could make LiteLLM call another server.
-REQUEST_FIELDS = (OWN_FIELDS | KNOWN | {"messages", "model", "stream", "thinking"}) - {
+REQUEST_FIELDS = (OWN_FIELDS | CONVERTED_FIELDS | {"messages", "model", "stream", "thinking"}) - {
     "metadata",
     "moderation",
     "prompt_cache_options",
@@ -47,11 +47,11 @@ def encode_request(
 ) -> LitellmRequest:
     """Encode a prompt; raises MalformedError for a model name with a URL.
 
-    `reasoning` says which past reasoning the service behind LiteLLM accepts, beside signed
-    thinking.
+    `reasoning` defines which past reasoning the service behind LiteLLM accepts, in addition to
+    signed thinking.
     """
     if "://" in prompt.model:
-        raise FieldError("model", "the name of a model holds no address")
+        raise FieldError("model", "the name of a model contains no URL")
     rule = msgspec.structs.replace(
         reasoning, fields=reasoning.fields | {DETAILS}, signed_blocks=True
     )
@@ -59,34 +59,38 @@ def encode_request(
     body: dict[str, Any] = msgspec.json.decode(encoded.body)
     unknown = sorted(body.keys() - REQUEST_FIELDS)
     fields = {name: value for name, value in body.items() if name in REQUEST_FIELDS}
-    notices = (*encoded.notices, *_restore_thinking(fields["messages"]), *map(_left_out, unknown))
+    notices = (
+        *encoded.notices,
+        *_restore_thinking(fields["messages"]),
+        *map(_omitted_parameter, unknown),
+    )
     return LitellmRequest(fields=fields, notices=notices)
 
 
-def _left_out(name: str) -> Notice:
+def _omitted_parameter(name: str) -> Notice:
     return Notice(
         code="parameter_left_out",
         path=name,
-        message=f"LiteLLM is not sent `{name}`, which is no field of a chat completion; "
-        "what is meant for LiteLLM itself belongs under providers.litellm.",
+        message=f"`{name}` is not sent: it is no field of a chat completion. "
+        "Set parameters of LiteLLM itself under providers.litellm.",
     )
 
 
-def _restore_thinking(encoded: list[dict[str, Any]]) -> tuple[Notice, ...]:
+def _restore_thinking(messages: list[dict[str, Any]]) -> tuple[Notice, ...]:
     notes = NoticeMerger(SENTENCES)
-    for place, fields in enumerate(encoded):
+    for index, fields in enumerate(messages):
         details = fields.pop(DETAILS, None)
         blocks = _blocks(details)
         if blocks:
             fields[SENT_THINKING] = blocks
         elif details:
-            notes.report("reasoning", f"messages[{place}].{DETAILS}")
+            notes.report("reasoning", f"messages[{index}].{DETAILS}")
     return notes.notices()
 
 
 def _blocks(value: Any) -> list[dict[str, Any]]:
-    listed = value if isinstance(value, list) else []
-    return [b for b in listed if isinstance(b, dict) and b.get("type") in SIGNED_BLOCKS]
+    items = value if isinstance(value, list) else []
+    return [b for b in items if isinstance(b, dict) and b.get("type") in SIGNED_BLOCKS]
 
 
 class _Details(msgspec.Struct):
@@ -116,7 +120,7 @@ _chunk_decoder = msgspec.json.Decoder(_Chunk)
 
 
 def decode_answer(body: bytes) -> list[ReplyEvent]:
-    *deltas, finished = _without_added(openai_decoder.decode_answer(body))
+    *deltas, finished = _drop_added_fields(openai_decoder.decode_answer(body))
     if not isinstance(finished, ReplyFinished):
         raise MalformedError("a chat completion without an end")
     fields = finished.message.json()
@@ -125,15 +129,15 @@ def decode_answer(body: bytes) -> list[ReplyEvent]:
         for block in _blocks(fields.get(SENT_THINKING))
     ]
     usage = _checked_usage(finished.usage, msgspec.json.decode(body).get("usage"))
-    message = _kept(fields, blocks)
+    message = _build_message(fields, blocks)
     if blocks:
         deltas = [event for event in deltas if not isinstance(event, ThinkingDelta)]
-        thinking = (_block_event(block, place) for place, block in enumerate(blocks))
+        thinking = (_block_event(block, index) for index, block in enumerate(blocks))
         deltas = [*(event for event in thinking if event is not None), *deltas]
     return [*deltas, msgspec.structs.replace(finished, message=message, usage=usage)]
 
 
-def _without_added(events: list[ReplyEvent]) -> list[ReplyEvent]:
+def _drop_added_fields(events: list[ReplyEvent]) -> list[ReplyEvent]:
     return [
         event
         for event in events
@@ -143,28 +147,28 @@ def _without_added(events: list[ReplyEvent]) -> list[ReplyEvent]:
     ]
 
 
-def _block_event(block: dict[str, Any], place: int) -> ReplyEvent | None:
+def _block_event(block: dict[str, Any], index: int) -> ReplyEvent | None:
     if block["type"] == "redacted_thinking":
-        return PartAdded(part=RedactedThinking(data=str(block.get("data") or "")), index=place)
+        return PartAdded(part=RedactedThinking(data=str(block.get("data") or "")), index=index)
     text, signature = str(block.get("thinking") or ""), block.get("signature") or None
     if not text and signature is None:
         return None
-    return ThinkingDelta(text=text, signature=signature, index=place)
+    return ThinkingDelta(text=text, signature=signature, index=index)
 
 
-def _kept(fields: dict[str, Any], blocks: list[dict[str, Any]]) -> Message:
-    said = {name: value for name, value in fields.items() if name not in ADDED_FIELDS}
-    calls = said.get("tool_calls")
+def _build_message(fields: dict[str, Any], blocks: list[dict[str, Any]]) -> Message:
+    message_fields = {name: value for name, value in fields.items() if name not in ADDED_FIELDS}
+    calls = message_fields.get("tool_calls")
     if isinstance(calls, list):
-        said["tool_calls"] = [
+        message_fields["tool_calls"] = [
             {name: value for name, value in call.items() if name not in ADDED_CALL_FIELDS}
             if isinstance(call, dict)
             else call
             for call in calls
         ]
     if blocks:
-        said[DETAILS] = blocks
-    return Message(role="assistant", raw=msgspec.json.encode(said))
+        message_fields[DETAILS] = blocks
+    return Message(role="assistant", raw=msgspec.json.encode(message_fields))
 
 
 def _checked_usage(usage: Usage | None, reported: Any) -> Usage | None:
@@ -176,9 +180,9 @@ def _checked_usage(usage: Usage | None, reported: Any) -> Usage | None:
     if usage is None or more is None or not more.prompt_tokens:
         return None
     details = more.prompt_tokens_details or _Details()
-    written = details.cache_creation_tokens or details.cache_write_tokens or 0
+    cache_write = details.cache_creation_tokens or details.cache_write_tokens or 0
     return msgspec.structs.replace(
-        usage, input=max(usage.input - written, 0), cache_write=min(written, usage.input)
+        usage, input=max(usage.input - cache_write, 0), cache_write=min(cache_write, usage.input)
     )
 
 
@@ -187,11 +191,11 @@ class LitellmStreamDecoder:
         self._openai = openai_decoder.OpenAIStreamDecoder()
         self._blocks: list[dict[str, Any]] = []
         self._texts: list[list[str]] = []
-        self._places: dict[int, int] = {}
+        self._indexes: dict[int, int] = {}
         self._usage: Any = None
 
     def decode(self, data: bytes) -> list[ReplyEvent]:
-        events = _without_added(self._openai.decode(data))
+        events = _drop_added_fields(self._openai.decode(data))
         if b'"thinking_blocks"' not in data and b'"usage"' not in data:
             return events
         try:
@@ -208,21 +212,21 @@ class LitellmStreamDecoder:
         return [*(event for event in thinking if event is not None), *others]
 
     def _thinking(self, piece: dict[str, Any]) -> ReplyEvent | None:
-        place = self._place(piece)
-        if place == len(self._blocks):
+        index = self._block_index(piece)
+        if index == len(self._blocks):
             self._blocks.append({"type": piece["type"]})
             self._texts.append([])
-        block = self._blocks[place]
+        block = self._blocks[index]
         if piece.get("thinking"):
             block.setdefault("thinking", "")
-            self._texts[place].append(piece["thinking"])
+            self._texts[index].append(piece["thinking"])
         block.update({k: piece[k] for k in ("signature", "data") if piece.get(k)})
-        return _block_event(piece, place)
+        return _block_event(piece, index)
 
-    def _place(self, piece: dict[str, Any]) -> int:
+    def _block_index(self, piece: dict[str, Any]) -> int:
         number = piece.get("index")
         if isinstance(number, int):
-            return self._places.setdefault(number, len(self._blocks))
+            return self._indexes.setdefault(number, len(self._blocks))
         last = self._blocks[-1] if self._blocks else {"signature": "none is open"}
         is_open = piece["type"] == last.get("type") == "thinking" and "signature" not in last
         return len(self._blocks) - 1 if is_open else len(self._blocks)
@@ -236,5 +240,5 @@ class LitellmStreamDecoder:
         for block, pieces in zip(self._blocks, self._texts, strict=True):
             if pieces:
                 block["thinking"] = "".join(pieces)
-        message = _kept(finished.message.json(), self._blocks)
+        message = _build_message(finished.message.json(), self._blocks)
         return msgspec.structs.replace(finished, message=message, usage=usage)

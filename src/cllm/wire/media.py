@@ -37,7 +37,10 @@ def find_first_media(prompt: Prompt) -> tuple[str, str] | None:
 
 
 def find_unanswered_media(prompt: Prompt) -> tuple[str, str] | None:
-    """Return the same for user messages after the last answer, ignoring tool results."""
+    """Return the path and kind of the last image or file that no answer follows.
+
+    Ignores tool results.
+    """
     for prompt_index, message in reversed(list(enumerate(prompt.messages))):
         if message.role == "assistant":
             break
@@ -50,34 +53,34 @@ def find_unanswered_media(prompt: Prompt) -> tuple[str, str] | None:
 def replace_media_by_text(repair: Repair) -> Repair:
     """Wrap `repair` for a model that reads text only: media are replaced by their names."""
 
-    def mended(messages: Sequence[OutgoingMessage]) -> RepairedHistory:
-        told = [_told(spoken) for spoken in messages]
-        places = [
-            new.prompt_index for old, new in zip(messages, told, strict=True) if old is not new
+    def repair_text_only(messages: Sequence[OutgoingMessage]) -> RepairedHistory:
+        replaced = [_replace_in_message(message) for message in messages]
+        indexes = [
+            new.prompt_index for old, new in zip(messages, replaced, strict=True) if old is not new
         ]
-        found = repair(told)
-        if not places:
-            return found
+        repaired = repair(replaced)
+        if not indexes:
+            return repaired
         notice = Notice(
             code="part_left_out",
-            path=f"messages[{places[0]}]",
-            message=f"The model reads text only; images and files of {len(places)} earlier "
-            "messages are only named.",
+            path=f"messages[{indexes[0]}]",
+            message=f"The model reads text only; images and files of {len(indexes)} earlier "
+            "messages are replaced by a note.",
         )
-        return msgspec.structs.replace(found, notices=(notice, *found.notices))
+        return msgspec.structs.replace(repaired, notices=(notice, *repaired.notices))
 
-    return mended
-
-
-def _told(spoken: OutgoingMessage) -> OutgoingMessage:
-    parts = tuple(map(_told_part, spoken.parts))
-    same = all(old is new for old, new in zip(spoken.parts, parts, strict=True))
-    return spoken if same else replace_parts(spoken, parts)
+    return repair_text_only
 
 
-def _told_part(part: AnyPart) -> AnyPart:
+def _replace_in_message(message: OutgoingMessage) -> OutgoingMessage:
+    parts = tuple(map(_replace_part, message.parts))
+    same = all(old is new for old, new in zip(message.parts, parts, strict=True))
+    return message if same else replace_parts(message, parts)
+
+
+def _replace_part(part: AnyPart) -> AnyPart:
     if isinstance(part, ToolResult) and any(map(_is_media, part.content)):
-        return msgspec.structs.replace(part, content=tuple(map(_told_part, part.content)))
+        return msgspec.structs.replace(part, content=tuple(map(_replace_part, part.content)))
     if not _is_media(part):
         return part
     return Text(text=f"({KINDS[type(part)]}, which this model cannot see)", cache=part.cache)

@@ -1,9 +1,9 @@
-"""Types that the codecs share: messages to encode, encoded requests, notices and aliases.
+"""What the codecs share: outgoing messages, encoded requests, notices and tool-name aliases.
 
-A tool name or id that the target refuses gets an alias, computed from it alone, so that equal
-requests are equal bytes. Arguments that are no JSON object, as after a cut answer, are sent under
-the key INVALID_JSON where a protocol requires an object, and unwrapped when read back. A codec
-imports this module and core, and no other codec.
+Tool-name alias: a tool name or call id that the target refuses is replaced by an alias. The alias
+is computed from the name alone, so equal requests are equal bytes. Invalid JSON arguments, as in a
+truncated answer, are wrapped in an object under the key INVALID_JSON where a protocol requires an
+object, and unwrapped when decoded. A codec imports this module and core, and no other codec.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ from cllm.wire.reasoning import TEXT_FIELDS
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 DEFAULT_EXTRA: Mapping[str, Any] = MappingProxyType({"image_url": {"detail": "auto"}})
-# What is lost with a field whose rest is sent in another form.
+# The lost part of a field whose rest is sent in another form.
 LOST_FIELDS: Mapping[str, str] = MappingProxyType({"image_url": "image_url.detail"})
 Shape = TypeVar("Shape")
 Sentences = Mapping[str, tuple[str, str]]
@@ -49,8 +49,8 @@ NO_SENTENCES: Sentences = MappingProxyType({})
 MAX_NAME_LENGTH = 128
 DIGEST_LENGTH = 16
 INVALID_JSON = "INVALID_JSON"
-PREFIX = b'{"INVALID_JSON":'
-BLANKS = " \t\n\r"
+INVALID_JSON_PREFIX = b'{"INVALID_JSON":'
+JSON_WHITESPACE = " \t\n\r"
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError, RecursionError)
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _INSIDE = re.compile(r'["\\]')
@@ -60,8 +60,8 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message to be encoded. `raw` is set if it is in the target's dialect already.
 
     A codec sends `raw` unchanged if it can, and encodes the parts otherwise. `prompt_index` is the
-    index in the prompt, for notices. `dialect` is the source protocol; `extra` holds fields
-    beside the parts, for that protocol only.
+    index in the prompt, for notices. `dialect` is the source protocol; `extra` has the fields
+    that are no parts, for that protocol only.
     """
 
     role: Role
@@ -75,14 +75,14 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
         return self.raw is not None or self.dialect == dialect
 
 
-def replace_parts(spoken: OutgoingMessage, parts: Sequence[AnyPart]) -> OutgoingMessage:
-    """Return the message with other parts, without `raw`."""
+def replace_parts(message: OutgoingMessage, parts: Sequence[AnyPart]) -> OutgoingMessage:
+    """Return the message with these parts and without `raw`."""
     return OutgoingMessage(
-        role=spoken.role,
+        role=message.role,
         parts=tuple(parts),
-        prompt_index=spoken.prompt_index,
-        dialect=spoken.dialect,
-        extra=spoken.extra,
+        prompt_index=message.prompt_index,
+        dialect=message.dialect,
+        extra=message.extra,
     )
 
 
@@ -90,8 +90,8 @@ def check_not_emptied(before: OutgoingMessage, after: OutgoingMessage, target: s
     """Raise NotExpressibleError if the newest user message has nothing left to send."""
     if after.role == "user" and before.parts and not after.parts:
         raise NotExpressibleError(
-            f"messages[{before.prompt_index}]: nothing in it can be said to {target}: "
-            "say it as text, or leave the message out."
+            f"messages[{before.prompt_index}]: nothing in it can be sent to {target}; "
+            "send it as text, or omit the message."
         )
 
 
@@ -105,7 +105,7 @@ def lost_extra_fields(part: AnyPart) -> set[str]:
 
 
 def to_delta(part: AnyPart, index: int) -> ReplyDelta:
-    """Return a whole part as one delta; PartAdded for kinds without a delta of their own."""
+    """Return a whole part as one delta; PartAdded for kinds that have no delta."""
     match part:
         case Text():
             return TextDelta(text=part.text, index=index)
@@ -135,7 +135,7 @@ def field_error(error: Exception, path: str = "") -> FieldError:
 
 
 class RepairedHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """A history that the target accepts, and what was changed for that."""
+    """A history that the target accepts, with notices about the changes."""
 
     messages: tuple[OutgoingMessage, ...]
     notices: tuple[Notice, ...] = ()
@@ -177,19 +177,18 @@ def omitted_field_notices(messages: Iterable[OutgoingMessage]) -> tuple[Notice, 
 
     Reasoning text is excluded: it is also a part, which has its own notice.
     """
-    places: dict[str, list[int]] = {}
-    for spoken in messages:
-        for name in spoken.extra:
+    indexes: dict[str, list[int]] = {}
+    for message in messages:
+        for name in message.extra:
             if name not in TEXT_FIELDS:
-                places.setdefault(name, []).append(spoken.prompt_index)
+                indexes.setdefault(name, []).append(message.prompt_index)
     notices = (
         Notice(
             code="field_left_out",
-            path=f"messages[{where[0]}].{name}",
-            message=f"The field {name} of a message cannot be sent with it."
-            f"{count_suffix(len(where))}",
+            path=f"messages[{found_in[0]}].{name}",
+            message=f"The field {name} of a message is not sent.{count_suffix(len(found_in))}",
         )
-        for name, where in places.items()
+        for name, found_in in indexes.items()
     )
     return tuple(NoticeCollector(notices))
 
@@ -202,15 +201,15 @@ class NoticeMerger:
 
     def __init__(self, sentences: Sentences = NO_SENTENCES) -> None:
         self._sentences = sentences
-        self._told: dict[tuple[str, str, str], tuple[str, int]] = {}
+        self._entries: dict[tuple[str, str, str], tuple[str, int]] = {}
         self._left_out = 0
 
     def add(self, code: str, path: str, message: str, *, subject: str = "") -> None:
         """Add a notice; the same sentence about another `subject` is another notice."""
         key = (code, message, subject)
-        first, count = self._told.get(key, (path, 0))
-        if count or len(self._told) < MAX_NOTICES:
-            self._told[key] = first, count + 1
+        first, count = self._entries.get(key, (path, 0))
+        if count or len(self._entries) < MAX_NOTICES:
+            self._entries[key] = first, count + 1
         else:
             self._left_out += 1
 
@@ -224,15 +223,15 @@ class NoticeMerger:
             self.add(notice.code, notice.path, notice.message)
 
     def notices(self) -> tuple[Notice, ...]:
-        told = (
+        listed = (
             Notice(code=code, path=path, message=message + count_suffix(count))
-            for (code, message, _), (path, count) in self._told.items()
+            for (code, message, _), (path, count) in self._entries.items()
         )
-        return (*told, notices_left_out(self._left_out)) if self._left_out else tuple(told)
+        return (*listed, notices_left_out(self._left_out)) if self._left_out else tuple(listed)
 
 
 def shorten(name: str) -> str:
-    """Return a client's name, shortened for the path of a notice."""
+    """Shorten a client's name for the path of a notice."""
     return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
 
 
@@ -241,54 +240,59 @@ def count_suffix(count: int) -> str:
 
 
 class AliasRule:
-    """Which words a target accepts: 1 to `longest` of these characters, any if None."""
+    """Which tool names or call ids a target accepts, and the alias for others.
+
+    Accepted: 1 to `longest` of the `allowed` characters; of any characters if None.
+    """
 
     def __init__(self, *, allowed: str | None = "a-zA-Z0-9_-", longest: int = 64) -> None:
         self._longest = longest
-        self._taken = None if allowed is None else re.compile(rf"[{allowed}]{{1,{longest}}}")
-        self._other = None if allowed is None else re.compile(rf"[^{allowed}]")
+        self._accepted = None if allowed is None else re.compile(rf"[{allowed}]{{1,{longest}}}")
+        self._refused = None if allowed is None else re.compile(rf"[^{allowed}]")
 
-    def takes(self, word: str) -> bool:
-        if self._taken is None:
+    def accepts(self, word: str) -> bool:
+        if self._accepted is None:
             return len(word) <= self._longest
-        return self._taken.fullmatch(word) is not None
+        return self._accepted.fullmatch(word) is not None
 
     def alias(self, word: str, *, again: int = 0) -> str:
         """Return a readable prefix of the word and a digest of the whole."""
-        readable = word if self._other is None else self._other.sub("_", word)
+        readable = word if self._refused is None else self._refused.sub("_", word)
         whole = f"{word}#{again}" if again else word
         digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
         return f"{readable[: self._longest - DIGEST_LENGTH - 1]}_{digest}"
 
 
 class Aliases:
-    """The aliases of one request.
+    """The tool-name and call-id aliases of one request.
 
-    `names` None leaves names unchanged. `keeps_own` keeps ids in messages of the target's own
+    `names` None leaves names unchanged. `keep_own_ids` keeps ids in messages of the target's own
     protocol.
     """
 
-    def __init__(self, *, names: AliasRule | None, ids: AliasRule, keeps_own: bool = False) -> None:
+    def __init__(
+        self, *, names: AliasRule | None, ids: AliasRule, keep_own_ids: bool = False
+    ) -> None:
         self._name_rule = names
         self._id_rule = ids
-        self._keeps_own = keeps_own
-        self._known: dict[str, str] = {}
+        self._keep_own_ids = keep_own_ids
+        self._sent_names: dict[str, str] = {}
         self.names: dict[str, str] = {}
         self.ids: dict[str, str] = {}
 
     def name(self, name: str) -> str:
-        known = self._known.get(name)
-        if known is None:
-            known = name
-            if self._name_rule is not None and not self._name_rule.takes(name):
-                known = self._name_rule.alias(name)
-                self.names[known] = name
-            self._known[name] = known
-        return known
+        sent = self._sent_names.get(name)
+        if sent is None:
+            sent = name
+            if self._name_rule is not None and not self._name_rule.accepts(name):
+                sent = self._name_rule.alias(name)
+                self.names[sent] = name
+            self._sent_names[name] = sent
+        return sent
 
     def id(self, call_id: str, *, again: int = 0, own: bool = False) -> str:
         """Return the id to send; `again` numbers calls that share one id in a message."""
-        if not again and ((own and self._keeps_own) or self._id_rule.takes(call_id)):
+        if not again and ((own and self._keep_own_ids) or self._id_rule.accepts(call_id)):
             return call_id
         alias = self._id_rule.alias(call_id, again=again)
         self.ids[alias] = call_id
@@ -298,81 +302,84 @@ class Aliases:
 def apply_aliases(
     messages: Sequence[OutgoingMessage], aliases: Aliases
 ) -> Iterator[OutgoingMessage]:
-    """Give calls and results the names and ids to send.
+    """Replace tool names and call ids that the target refuses by aliases.
 
-    Results of calls with the same id are assigned in order. An unchanged message is the same
-    object.
+    Results of calls with the same id are assigned in order. Unchanged messages are yielded
+    themselves.
     """
-    seen: dict[str, int] = {}
-    waiting: dict[str, deque[str]] = {}
-    answered = False
-    for spoken in messages:
-        kinds = list(map(type, spoken.parts))
-        if spoken.role == "assistant":
-            if answered:
-                seen, waiting, answered = {}, {}, False
-            yield _called(spoken, aliases, seen, waiting) if ToolCall in kinds else spoken
+    repeats: dict[str, int] = {}
+    pending: dict[str, deque[str]] = {}
+    is_answered = False
+    for message in messages:
+        kinds = list(map(type, message.parts))
+        if message.role == "assistant":
+            if is_answered:
+                repeats, pending, is_answered = {}, {}, False
+            yield _alias_calls(message, aliases, repeats, pending) if ToolCall in kinds else message
         else:
-            answers = ToolResult in kinds
-            answered = answered or answers or not _says_nothing(spoken.parts)
-            yield _answering(spoken, aliases, waiting) if answers else spoken
+            has_results = ToolResult in kinds
+            is_answered = is_answered or has_results or not _is_blank(message.parts)
+            yield _alias_results(message, aliases, pending) if has_results else message
 
 
-def _says_nothing(parts: Sequence[AnyPart]) -> bool:
+def _is_blank(parts: Sequence[AnyPart]) -> bool:
     return all(isinstance(part, Text) and not part.text.strip() for part in parts)
 
 
-def _called(
-    spoken: OutgoingMessage, aliases: Aliases, seen: dict[str, int], waiting: dict[str, deque[str]]
+def _alias_calls(
+    message: OutgoingMessage,
+    aliases: Aliases,
+    repeats: dict[str, int],
+    pending: dict[str, deque[str]],
 ) -> OutgoingMessage:
-    parts = list(spoken.parts)
-    own = spoken.raw is not None
+    parts = list(message.parts)
+    own = message.raw is not None
     changed = False
-    for index, part in enumerate(spoken.parts):
+    for index, part in enumerate(message.parts):
         if type(part) is ToolCall:
-            again = seen.get(part.id, 0)
-            seen[part.id] = again + 1
+            again = repeats.get(part.id, 0)
+            repeats[part.id] = again + 1
             sent = aliases.id(part.id, again=again, own=own)
             name = aliases.name(part.name)
-            waiting.setdefault(part.id, deque()).append(sent)
+            pending.setdefault(part.id, deque()).append(sent)
             if sent != part.id or name != part.name:
                 changed = True
                 parts[index] = msgspec.structs.replace(part, id=sent, name=name)
-    return replace_parts(spoken, parts) if changed else spoken
+    return replace_parts(message, parts) if changed else message
 
 
-def _answering(
-    spoken: OutgoingMessage, aliases: Aliases, waiting: dict[str, deque[str]]
+def _alias_results(
+    message: OutgoingMessage, aliases: Aliases, pending: dict[str, deque[str]]
 ) -> OutgoingMessage:
-    parts = list(spoken.parts)
-    own = spoken.raw is not None
+    parts = list(message.parts)
+    own = message.raw is not None
     changed = False
-    for index, part in enumerate(spoken.parts):
+    for index, part in enumerate(message.parts):
         if type(part) is ToolResult:
-            queue = waiting.get(part.call_id)
+            queue = pending.get(part.call_id)
             sent = queue.popleft() if queue else aliases.id(part.call_id, own=own)
             if sent != part.call_id:
                 changed = True
                 parts[index] = msgspec.structs.replace(part, call_id=sent)
-    return replace_parts(spoken, parts) if changed else spoken
+    return replace_parts(message, parts) if changed else message
 
 
-def alias_field(holder: Any, aliases: Aliases, *path: str) -> Any:
-    """Return JSON with the alias for the name at this path; the same object if there is none."""
-    if not isinstance(holder, dict):
-        return holder
+def alias_field(value: Any, aliases: Aliases, *path: str) -> Any:
+    """Return JSON with the alias of the tool name at this path; the same object if unchanged."""
+    if not isinstance(value, dict):
+        return value
     field, *rest = path
-    inner = holder.get(field)
-    changed: Any = inner
+    inner = value.get(field)
+    replacement: Any = inner
     if rest:
-        changed = alias_field(inner, aliases, *rest)
+        replacement = alias_field(inner, aliases, *rest)
     elif isinstance(inner, str):
-        changed = aliases.name(inner)
-    return holder if changed is inner or changed == inner else {**holder, field: changed}
+        replacement = aliases.name(inner)
+    return value if replacement is inner or replacement == inner else {**value, field: replacement}
 
 
 def alias_tools(parameters: Mapping[str, Any], aliases: Aliases, *path: str) -> Mapping[str, Any]:
-    """Return parameters with aliases in `tools` and `tool_choice`, whose names are at this path."""
+    """Return parameters with aliases in `tools` and `tool_choice`; names are at this path."""
     fields = dict(parameters)
     if isinstance(tools := fields.get("tools"), list):
         fields["tools"] = [alias_field(tool, aliases, *path) for tool in tools]
@@ -402,7 +409,7 @@ def is_json_object(text: str) -> bool:
 
 
 class ObjectScanner:
-    """Tells whether a growing list of text pieces is one complete JSON object.
+    """Checks whether a growing list of text pieces is one complete JSON object.
 
     Scans each piece once and parses the text at most once, so repeated checks take linear time
     in total.
@@ -427,7 +434,7 @@ class ObjectScanner:
         return self._is_object is True
 
     def _take(self, piece: str) -> None:
-        if not piece.strip(BLANKS):
+        if not piece.strip(JSON_WHITESPACE):
             return
         self._is_blank = False
         if self._is_object is None:
@@ -443,11 +450,11 @@ class ObjectScanner:
                 self._is_escaped = False
                 at += 1
                 continue
-            found = (_INSIDE if self._in_string else _OUTSIDE).search(piece, at)
-            if found is None:
+            token = (_INSIDE if self._in_string else _OUTSIDE).search(piece, at)
+            if token is None:
                 return
-            at = found.end()
-            match found[0]:
+            at = token.end()
+            match token[0]:
                 case '"':
                     self._in_string = not self._in_string
                 case "\\":
@@ -469,11 +476,11 @@ def to_json_object(arguments: str) -> str:
     return arguments if is_json_object(arguments) else wrap_arguments(arguments)
 
 
-def unwrap_arguments(given: bytes) -> str:
-    """Return the arguments as the model wrote them; `given` is an object, perhaps our wrapper."""
-    if given.startswith(PREFIX):
-        fields: Any = msgspec.json.decode(given)
+def unwrap_arguments(encoded: bytes) -> str:
+    """Return the model's arguments from an encoded object, which may be our wrapper."""
+    if encoded.startswith(INVALID_JSON_PREFIX):
+        fields: Any = msgspec.json.decode(encoded)
         text = fields[INVALID_JSON]
         if len(fields) == 1 and isinstance(text, str) and not is_json_object(text):
             return text
-    return given.decode()
+    return encoded.decode()

@@ -1,6 +1,6 @@
 """Reasoning in OpenAI-compatible messages, for which OpenAI's own protocol has no field.
 
-A rule says which past reasoning a server accepts. Knows no provider by name.
+A rule defines which past reasoning a server accepts. No provider is named here.
 """
 
 import re
@@ -11,7 +11,7 @@ import msgspec
 
 REASONING = b'"reasoning'
 THINKING_BLOCK = b'"thinking"'
-# Either of the two: one search instead of two, in every past message of every prompt.
+# One search for both, because it runs on every past message of every prompt.
 REASONING_OR_THINKING = re.compile(rb'"(?:reasoning|thinking")')
 CALLS = b'"tool_calls"'
 CONTENT = "content"
@@ -19,25 +19,25 @@ DETAILS = "reasoning_details"
 TEXT_FIELDS = ("reasoning_content", "reasoning")
 REASONING_FIELDS = (*TEXT_FIELDS, DETAILS)
 # Types of reasoning details that come in pieces, with the field of their text.
-JOINED = {"reasoning.text": "text", "reasoning.summary": "summary"}
-SEALS = ("signature", "data")
+STREAMED_TEXT_FIELDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
+SIGNATURE_FIELDS = ("signature", "data")
 SIGNED_BLOCKS = ("thinking", "redacted_thinking")
 """Types of Claude's own blocks, stored as reasoning details for LiteLLM."""
 
-Place = Literal["reasoning_content", "reasoning", "content"]
+TextField = Literal["reasoning_content", "reasoning", "content"]
 
 
 class ReasoningRule(msgspec.Struct, frozen=True, kw_only=True):
     """Which reasoning of past assistant messages a server accepts.
 
-    `fields` are sent unchanged; `content` stands for thinking blocks in the content. `text` is
+    `fields` are sent unchanged; `content` means thinking blocks in the content. `text` is
     the field for plain reasoning text from elsewhere. `blank` is sent with a tool call to a
     server that refuses one without reasoning. Details that are Claude's blocks are sent only if
     `signed_blocks`.
     """
 
     fields: frozenset[str]
-    text: Place | None
+    text: TextField | None
     blank: str | None = None
     signed_blocks: bool = False
 
@@ -63,7 +63,7 @@ NAMED_RULES: Mapping[str, ReasoningRule] = {
 
 
 class FittedReasoning(NamedTuple):
-    """A message fitted to a rule; `lost` is the field whose reasoning is not sent at all."""
+    """A message after a rule; `lost` is a field whose reasoning is not sent at all."""
 
     raw: bytes
     lost: str | None = None
@@ -73,54 +73,60 @@ class FittedReasoning(NamedTuple):
 def fit_reasoning(raw: bytes, rule: ReasoningRule, *, is_foreign: bool = False) -> FittedReasoning:
     """Fit an assistant message's JSON to the rule; returns the same bytes if nothing changes.
 
-    Sealed reasoning of a foreign message is not sent; details always count as sealed. Only a
-    foreign message is filled with a blank.
+    A foreign message is one of another model. Its encrypted reasoning is not sent; details
+    always count as encrypted. Only foreign messages get a blank.
     """
     may_fill = is_foreign and rule.blank is not None and CALLS in raw
     if not may_fill and REASONING_OR_THINKING.search(raw) is None:
         return FittedReasoning(raw)
     fields: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    found = _find_reasoning(fields)
-    sealed = _find_sealed(found, rule, is_foreign=is_foreign)
-    kept = {k: v for k, v in found.items() if k in rule.fields and k not in sealed}
-    dropped = {k: v for k, v in found.items() if k not in kept}
-    sent = reasoning_text(kept)
-    moved = reasoning_text(dropped) if rule.text is not None and not sent else ""
-    fills = may_fill and not sent and not moved
-    fills = fills and bool(msgspec.json.decode(fields.get("tool_calls", b"null")))
-    if not dropped and not fills:
+    reasoning = _find_reasoning(fields)
+    encrypted = _find_encrypted(reasoning, rule, is_foreign=is_foreign)
+    sent_fields = {k: v for k, v in reasoning.items() if k in rule.fields and k not in encrypted}
+    dropped = {k: v for k, v in reasoning.items() if k not in sent_fields}
+    sent_text = reasoning_text(sent_fields)
+    moved_text = reasoning_text(dropped) if rule.text is not None and not sent_text else ""
+    fill = may_fill and not sent_text and not moved_text
+    fill = fill and bool(msgspec.json.decode(fields.get("tool_calls", b"null")))
+    if not dropped and not fill:
         return FittedReasoning(raw)
-    said = {k: v for k, v in fields.items() if k == CONTENT or k not in dropped}
+    result = {k: v for k, v in fields.items() if k == CONTENT or k not in dropped}
     if CONTENT in dropped:
-        said[CONTENT] = _without_blocks(msgspec.json.decode(fields[CONTENT]))
-    if moved or fills:
-        put_text(said, moved or rule.blank or "", rule)
-    lost = (k for k, v in dropped.items() if _is_lost(k, v, sent or moved))
-    return FittedReasoning(msgspec.json.encode(said), next(lost, None), fills)
+        result[CONTENT] = _without_blocks(msgspec.json.decode(fields[CONTENT]))
+    if moved_text or fill:
+        put_reasoning_text(result, moved_text or rule.blank or "", rule)
+    lost_fields = (k for k, v in dropped.items() if _is_lost(k, v, sent_text or moved_text))
+    return FittedReasoning(msgspec.json.encode(result), next(lost_fields, None), fill)
 
 
 def _find_reasoning(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-    found = {name: msgspec.json.decode(fields[name]) for name in REASONING_FIELDS if name in fields}
+    reasoning = {
+        name: msgspec.json.decode(fields[name]) for name in REASONING_FIELDS if name in fields
+    }
     content = fields.get(CONTENT)
     if content is not None and THINKING_BLOCK in bytes(content):
         blocks = thinking_blocks(msgspec.json.decode(content))
-        found |= {CONTENT: blocks} if blocks else {}
-    return found
+        reasoning |= {CONTENT: blocks} if blocks else {}
+    return reasoning
 
 
-def _find_sealed(found: Mapping[str, Any], rule: ReasoningRule, *, is_foreign: bool) -> set[str]:
-    sealed: set[str] = set()
-    details = found.get(DETAILS)
-    listed = details if isinstance(details, list) else []
-    signed = any(isinstance(item, dict) and item.get("type") in SIGNED_BLOCKS for item in listed)
-    if is_foreign or (signed and not rule.signed_blocks):
-        sealed.add(DETAILS)
-    if is_foreign and any(map(_is_sealed, found.get(CONTENT, ()))):
-        sealed.add(CONTENT)
-    return sealed
+def _find_encrypted(
+    reasoning: Mapping[str, Any], rule: ReasoningRule, *, is_foreign: bool
+) -> set[str]:
+    encrypted: set[str] = set()
+    details = reasoning.get(DETAILS)
+    items = details if isinstance(details, list) else []
+    has_signed_blocks = any(
+        isinstance(item, dict) and item.get("type") in SIGNED_BLOCKS for item in items
+    )
+    if is_foreign or (has_signed_blocks and not rule.signed_blocks):
+        encrypted.add(DETAILS)
+    if is_foreign and any(map(_is_encrypted, reasoning.get(CONTENT, ()))):
+        encrypted.add(CONTENT)
+    return encrypted
 
 
-def put_text(fields: dict[str, Any], text: str, rule: ReasoningRule) -> None:
+def put_reasoning_text(fields: dict[str, Any], text: str, rule: ReasoningRule) -> None:
     """Add plain reasoning text where the server accepts it."""
     if rule.text == CONTENT:
         content = fields.get(CONTENT)
@@ -142,9 +148,9 @@ def reasoning_text(fields: Mapping[str, Any]) -> str:
     items = (
         [item for item in details if isinstance(item, dict)] if isinstance(details, list) else []
     )
-    texts = [item.get(JOINED.get(str(item.get("type")), "text")) for item in items]
-    found = "\n".join(text for text in texts if isinstance(text, str) and text)
-    return found or "\n".join(map(block_text, thinking_blocks(fields.get(CONTENT))))
+    texts = [item.get(STREAMED_TEXT_FIELDS.get(str(item.get("type")), "text")) for item in items]
+    joined = "\n".join(text for text in texts if isinstance(text, str) and text)
+    return joined or "\n".join(map(block_text, thinking_blocks(fields.get(CONTENT))))
 
 
 def thinking_blocks(content: Any) -> list[dict[str, Any]]:
@@ -178,11 +184,11 @@ def _is_lost(name: str, value: Any, sent: str) -> bool:
         return False
     if name in TEXT_FIELDS:
         return bool(value != sent)
-    return not sent or any(map(_is_sealed, value if isinstance(value, list) else [value]))
+    return not sent or any(map(_is_encrypted, value if isinstance(value, list) else [value]))
 
 
-def _is_sealed(item: Any) -> bool:
-    return not isinstance(item, dict) or any(item.get(name) for name in SEALS)
+def _is_encrypted(item: Any) -> bool:
+    return not isinstance(item, dict) or any(item.get(name) for name in SIGNATURE_FIELDS)
 
 
 class StreamedDetails:
@@ -195,42 +201,42 @@ class StreamedDetails:
     def __init__(self) -> None:
         self._items: list[Any] = []
         self._texts: dict[int, list[str]] = {}
-        self._places: dict[tuple[str, int | None], int] = {}
+        self._indexes: dict[tuple[str, int | None], int] = {}
 
     def add(self, pieces: Iterable[Any]) -> None:
         for piece in pieces:
             kind = piece.get("type") if isinstance(piece, dict) else None
-            if not isinstance(kind, str) or kind not in JOINED:
+            if not isinstance(kind, str) or kind not in STREAMED_TEXT_FIELDS:
                 self._items.append(piece)
                 continue
-            index = piece["index"] if isinstance(piece.get("index"), int) else None
-            place = self._find(kind, index, piece.get("id"))
-            if place is None:
-                place = self._places[kind, index] = len(self._items)
+            stream_index = piece["index"] if isinstance(piece.get("index"), int) else None
+            index = self._find(kind, stream_index, piece.get("id"))
+            if index is None:
+                index = self._indexes[kind, stream_index] = len(self._items)
                 self._items.append({})
-            self._merge(place, JOINED[kind], piece)
+            self._merge(index, STREAMED_TEXT_FIELDS[kind], piece)
 
-    def _find(self, kind: str, index: int | None, named: Any) -> int | None:
-        place = self._places.get((kind, index))
-        if place is None or (index is None and place != len(self._items) - 1):
+    def _find(self, kind: str, stream_index: int | None, detail_id: Any) -> int | None:
+        index = self._indexes.get((kind, stream_index))
+        if index is None or (stream_index is None and index != len(self._items) - 1):
             return None
-        known = self._items[place].get("id")
-        return place if known is None or named is None or known == named else None
+        known_id = self._items[index].get("id")
+        return index if known_id is None or detail_id is None or known_id == detail_id else None
 
-    def _merge(self, place: int, field: str, piece: dict[str, Any]) -> None:
-        item = self._items[place]
+    def _merge(self, index: int, field: str, piece: dict[str, Any]) -> None:
+        item = self._items[index]
         for name, value in piece.items():
             if name == field and isinstance(value, str):
-                self._texts.setdefault(place, []).append(value)
+                self._texts.setdefault(index, []).append(value)
                 item.setdefault(name, "")
             elif value is not None or name not in item:
                 item[name] = value
 
     def whole(self) -> list[Any]:
-        joined = {place: "".join(texts) for place, texts in self._texts.items()}
+        joined = {index: "".join(texts) for index, texts in self._texts.items()}
         return [
-            {**item, JOINED[item["type"]]: joined[place]} if place in joined else item
-            for place, item in enumerate(self._items)
+            {**item, STREAMED_TEXT_FIELDS[item["type"]]: joined[index]} if index in joined else item
+            for index, item in enumerate(self._items)
         ]
 
 
@@ -253,10 +259,10 @@ class StreamedThinking:
         """Return the content with these texts; empty if there was no thinking."""
         content: list[dict[str, Any]] = []
         start = 0
-        for place, block in self._blocks:
-            content += _text_block(texts[start:place])
-            content.append({**block, "thinking": _joined(block["thinking"])})
-            start = place
+        for position, block in self._blocks:
+            content += _text_block(texts[start:position])
+            content.append({**block, "thinking": _join_texts(block["thinking"])})
+            start = position
         return content and [*content, *_text_block(texts[start:])]
 
 
@@ -265,7 +271,7 @@ def _text_block(texts: Sequence[str]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}] if text else []
 
 
-def _joined(pieces: Iterable[Any]) -> list[Any]:
+def _join_texts(pieces: Iterable[Any]) -> list[Any]:
     joined: list[Any] = []
     texts: list[str] = []
     for piece in (*pieces, None):
@@ -285,16 +291,16 @@ def without_reasoning(raw: bytes) -> bytes:
     if REASONING not in raw:
         return raw
     fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    kept = {name: value for name, value in fields.items() if name not in REASONING_FIELDS}
-    return raw if len(kept) == len(fields) else msgspec.json.encode(kept)
+    rest = {name: value for name, value in fields.items() if name not in REASONING_FIELDS}
+    return raw if len(rest) == len(fields) else msgspec.json.encode(rest)
 
 
 EFFORT_ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
-def nearest_effort(wanted: str, efforts: tuple[str, ...]) -> str | None:
+def nearest_effort(requested: str, efforts: tuple[str, ...]) -> str | None:
     """Return the closest effort, the higher one of two; None for an unknown effort."""
-    if wanted not in EFFORT_ORDER or not efforts:
+    if requested not in EFFORT_ORDER or not efforts:
         return None
     rank = EFFORT_ORDER.index
-    return min(efforts, key=lambda effort: (abs(rank(effort) - rank(wanted)), -rank(effort)))
+    return min(efforts, key=lambda effort: (abs(rank(effort) - rank(requested)), -rank(effort)))

@@ -1,4 +1,4 @@
-"""Server-sent events: bytes in pieces of any size become events."""
+"""Server-sent events (SSE): decodes bytes in pieces of any size to events."""
 
 import re
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ import msgspec
 from cllm.wire.errors import MalformedError
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
-FIRST = rb"\\u[dD][89aAbB][0-9a-fA-F]{2}"
-SECOND = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-NO_CHARACTER = rb"\ufffd"
+HIGH_SURROGATE = rb"\\u[dD][89aAbB][0-9a-fA-F]{2}"
+LOW_SURROGATE = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+REPLACEMENT_CHARACTER = rb"\ufffd"
 
 
 class SseEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,13 +55,13 @@ class SseDecoder:
         if b"\r" in piece:
             piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = piece.split(b"\n")
-        begun = lines.pop()
+        unfinished = lines.pop()
         if lines and self._pending:
             lines[0] = b"".join((*self._pending, lines[0]))
             self._pending, self._pending_bytes = [], 0
-        if begun:
-            self._pending.append(begun)
-            self._pending_bytes += len(begun)
+        if unfinished:
+            self._pending.append(unfinished)
+            self._pending_bytes += len(unfinished)
         return lines
 
     def _take(self, line: bytes) -> None:
@@ -79,41 +79,42 @@ class SseDecoder:
             raise MalformedError(f"an event of more than {self._max} bytes")
 
 
-# Match every escape, so that an escaped backslash starts none. A quotation mark before a half opens
-# its string, one after it closes it.
+# Matches every escape, so that an escaped backslash starts none. A quotation mark before a
+# surrogate opens its string, one after it closes it.
 _escapes = re.compile(
     rb"%b%b|(?P<last>%b)(?=\")|(?<=[^\\]\")(?P<first>%b)|(?P<alone>%b|%b)|\\."
-    % (FIRST, SECOND, FIRST, SECOND, FIRST, SECOND)
+    % (HIGH_SURROGATE, LOW_SURROGATE, HIGH_SURROGATE, LOW_SURROGATE, HIGH_SURROGATE, LOW_SURROGATE)
 )
 
 
 class SurrogateJoiner:
-    """Joins surrogate halves of a stream: the first waits for the event with the second.
+    """Joins surrogate pairs that a stream splits between two events.
 
-    A lone half becomes U+FFFD; one whose other half never comes is dropped.
+    A lone surrogate becomes U+FFFD. One at the end of an event is held back for the next event,
+    and dropped if no second half comes.
     """
 
     def __init__(self) -> None:
-        self._held = b""
+        self._high = b""
 
     def join(self, data: bytes) -> bytes | None:
-        """Return the data with whole characters only, or None if it has no half."""
-        held, self._held = self._held, b""
-        found = False
+        """Return the data with whole characters only, or None if it has no lone surrogate."""
+        high, self._high = self._high, b""
+        has_half = False
 
         def whole(match: re.Match[bytes]) -> bytes:
-            nonlocal found
+            nonlocal has_half
             kind = match.lastgroup
             if kind is None:
                 return match[0]
-            found = True
+            has_half = True
             if kind == "last":
-                self._held = match[0]
+                self._high = match[0]
                 return b""
-            return held + match[0] if kind == "first" and held else NO_CHARACTER
+            return high + match[0] if kind == "first" and high else REPLACEMENT_CHARACTER
 
-        mended = _escapes.sub(whole, data)
-        if not found:
-            self._held = held
+        joined = _escapes.sub(whole, data)
+        if not has_half:
+            self._high = high
             return None
-        return mended
+        return joined

@@ -272,7 +272,7 @@ class TestWholeAnswer:
 
     def test_the_sdk_reads_it(self, server, sdk):
         asked = {"temperature": 0, "tools": [{"type": "web_search"}], "tool_choice": None}
-        heading = ResponseFields(id="resp_1", model="m", created=7, asked=asked)
+        heading = ResponseFields(id="resp_1", model="m", created=7, parameters=asked)
         body = encode_answer(self.PARTS, stop_reason="tool_calls", usage=USAGE, heading=heading)
         server.answer(*whole(200, body))
 

@@ -51,7 +51,7 @@ from cllm.history.rules import OPENAI
 from cllm.server.api.completions import COMMENT
 from cllm.wire.errors import NotExpressibleError
 from cllm.wire.messages import NoticeMerger, OutgoingMessage
-from cllm.wire.openai.history import at_home
+from cllm.wire.openai.history import convert_message
 from cllm.wire.openai.options import SENTENCES
 from cllm.wire.openai.request import encode_options, encode_request
 from cllm.wire.openai.response_encoder import OpenAIStreamEncoder, encode_answer
@@ -285,7 +285,7 @@ def asks_nothing(messages: Sequence[OutgoingMessage]) -> bool:
     last = messages[-1] if messages else None
     if last is None or last.role != "user" or not last.parts:
         return False
-    return not at_home(last, NoticeMerger(SENTENCES)).parts
+    return not convert_message(last, NoticeMerger(SENTENCES)).parts
 
 
 class TestRequest:
@@ -301,7 +301,7 @@ class TestRequest:
             "stream": stream,
         }
         if asks_nothing(mended.messages):
-            with pytest.raises(NotExpressibleError, match="nothing in it can be said"):
+            with pytest.raises(NotExpressibleError, match="nothing in it can be sent"):
                 encode_request(**pieces)
             return
         body = encode_request(**pieces).body

@@ -216,7 +216,7 @@ def test_words_that_differ_have_aliases_that_differ():
     aliases = {rule.alias(word) for word in words} | {rule.alias("a b", again=1)}
 
     assert len(aliases) == len(words) + 1
-    assert all(rule.takes(alias) for alias in aliases)
+    assert all(rule.accepts(alias) for alias in aliases)
 
 
 def test_a_name_is_changed_where_it_stands_and_nowhere_else():

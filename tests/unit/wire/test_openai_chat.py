@@ -607,8 +607,8 @@ class TestStream:
         [
             ({"message": "Overloaded.", "code": 529, "type": "t"}, "Overloaded.", "529"),
             ("Overloaded.", "Overloaded.", ""),
-            ({}, "an error without a text", ""),
-            (5, "an error without a text", ""),
+            ({}, "an error without a message", ""),
+            (5, "an error without a message", ""),
         ],
     )
     def test_an_error_in_the_stream_is_the_provider_s_own(self, error, message, code):

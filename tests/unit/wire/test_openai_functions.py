@@ -7,7 +7,7 @@ import pytest
 
 from cllm.core.message import Message, Text, ToolCall, plain_message
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, TextDelta, ToolCallDelta
-from cllm.wire.openai.fields import FUNCTION_CALL, beside
+from cllm.wire.openai.fields import FUNCTION_CALL, extra_field
 from cllm.wire.openai.functions import FunctionCalls, uses_functions
 from cllm.wire.openai.response_encoder import OpenAIStreamEncoder, encode_answer, encode_reply
 
@@ -67,7 +67,7 @@ def test_only_the_first_call_can_be_told():
 
 
 def test_a_call_of_a_function_goes_by_as_it_came():
-    came = beside(FUNCTION_CALL, {"name": "find", "arguments": "{}"})
+    came = extra_field(FUNCTION_CALL, {"name": "find", "arguments": "{}"})
 
     assert list(FunctionCalls().convert(came)) == [came]
 

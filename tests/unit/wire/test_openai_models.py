@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from openai.types.shared.chat_model import ChatModel
 
 from cllm.core.options import Reasoning, RequestOptions
-from cllm.wire.openai.models import ROWS, find_reasoning_model, fit, supports_developer_role
+from cllm.wire.openai.models import (
+    REASONING_MODELS,
+    find_reasoning_model,
+    fit_fields,
+    supports_developer_role,
+)
 from cllm.wire.openai.options import decode_options, encode_options, fit_parameters
 
 OFF = Reasoning(enabled=False)
@@ -168,8 +173,8 @@ def test_a_limit_under_both_names_is_the_newer_one():
 )
 def test_fitting_twice_changes_nothing_more(model, fields):
     before = dict(fields)
-    once, _ = fit(fields, model)
-    assert fit(once, model) == (once, [])
+    once, _ = fit_fields(fields, model)
+    assert fit_fields(once, model) == (once, [])
     assert fields == before
 
 
@@ -180,7 +185,7 @@ def test_an_ordinary_openai_request_says_nothing_that_others_would_have_to_be_to
 
 
 def test_no_row_hides_behind_another():
-    patterns = [pattern.pattern for pattern, _ in ROWS]
+    patterns = [pattern.pattern for pattern, _ in REASONING_MODELS]
     assert len(set(patterns)) == len(patterns)
 
 

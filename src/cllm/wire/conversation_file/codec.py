@@ -159,16 +159,20 @@ def _reason(data: bytes, error: Exception) -> str:
         case RecursionError():
             return "it is nested too deeply"
         case UnicodeDecodeError():
-            return f"it is not UTF-8, {_place(data, error.start)}"
+            return f"it is not UTF-8, {_line_and_column(data, error.start)}"
         case msgspec.ValidationError() | UnreadableError():
             return str(error)
         case _:
             text = str(error)
             at = _BYTE.search(text)
-            return text if at is None else f"{text[: at.start()]}, {_place(data, int(at[1]))}"
+            return (
+                text
+                if at is None
+                else f"{text[: at.start()]}, {_line_and_column(data, int(at[1]))}"
+            )
 
 
-def _place(data: bytes, offset: int) -> str:
+def _line_and_column(data: bytes, offset: int) -> str:
     line = data.count(b"\n", 0, offset) + 1
     column = offset - data.rfind(b"\n", 0, offset)
     return f"line {line}, column {column}"
@@ -180,7 +184,7 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
     msgspec.json.decode(data)
     raw_metadata = decode_object(top.get("metadata"), "metadata")
     raw_cllm = decode_object(raw_metadata.get("cllm"), "metadata.cllm")
-    cllm = _typed(raw_metadata, _Cllm)
+    cllm = _decode_cllm(raw_metadata, _Cllm)
     created_at, updated_at = _decode_times(top, modified_at)
     system, said = _decode_messages(top, cllm)
     variants = tuple(decode_turn(record) for record in cllm.variants)
@@ -202,7 +206,7 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
         turns=turns,
         variants=variants,
         pins=tuple(sorted({pin for pin in cllm.pins if 1 <= pin <= count})),
-        summary=None if cllm.summary is None else cllm.summary.up_to(_as_kept(cllm, turns)),
+        summary=None if cllm.summary is None else cllm.summary.up_to(_count_unchanged(cllm, turns)),
         parent=cllm.parent,
         archived_at=None if cllm.archived_at is None else in_utc(cllm.archived_at),
         metadata=metadata,
@@ -217,7 +221,7 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
     return ConversationFile(conversation=conversation, remainder=remainder)
 
 
-def _as_kept(cllm: _Cllm, turns: Sequence[Turn]) -> int:
+def _count_unchanged(cllm: _Cllm, turns: Sequence[Turn]) -> int:
     """Return how many messages at the start of the path are unchanged since they were saved."""
     pairs = zip(cllm.turns, turns, strict=False)
     same = takewhile(lambda pair: pair[0].id == pair[1].id, pairs)
@@ -227,7 +231,7 @@ def _as_kept(cllm: _Cllm, turns: Sequence[Turn]) -> int:
 def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) -> Summary:
     top = _decode_top(data, conversation_id)
     raw_metadata = decode_object(top.get("metadata"), "metadata")
-    cllm = _typed(raw_metadata, _ListedCllm)
+    cllm = _decode_cllm(raw_metadata, _ListedCllm)
     created_at, updated_at = _decode_times(top, modified_at)
     messages = msgspec.json.decode(top["messages"], type=list[MessageHead])
     strange = {message.role for message in messages} - ROLES.keys()
@@ -238,7 +242,7 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
     mark_at = cache(lambda index: hash_message(raws()[index]))
     count = len(messages)
     starts = bool(messages) and ROLES[messages[0].role] == "system"
-    prompts = 1 if starts and not _is_said(mark_at, count, cllm.turns) else 0
+    prompts = 1 if starts and not _is_in_first_turn(mark_at, count, cllm.turns) else 0
     inline = sum(len(turn.inline or ()) for turn in cllm.turns)
     merged = _count_merged(mark_at, count, cllm.extras)
     return Summary(
@@ -273,7 +277,7 @@ def _decode_top(data: bytes, conversation_id: str) -> RawObject:
     return top
 
 
-def _typed(raw: RawObject, kind: type[C]) -> C:
+def _decode_cllm(raw: RawObject, kind: type[C]) -> C:
     """Decode `metadata.cllm`; an invalid record is an error, so that it is not lost."""
     if "cllm" not in raw:
         return kind()
@@ -318,7 +322,7 @@ def _decode_messages(top: RawObject, cllm: _Cllm) -> tuple[Message | None, FileM
     said = FileMessages(_raw_messages(top), cllm.extras)
     first = said.between(0, min(1, len(said.marks)))
     prompts = [each.message for each in first if each.message.role == "system"]
-    if not prompts or _is_said(said.marks.__getitem__, len(said.marks), cllm.turns):
+    if not prompts or _is_in_first_turn(said.marks.__getitem__, len(said.marks), cllm.turns):
         return None, said
     return prompts[0], said
 
@@ -330,7 +334,7 @@ def _raw_messages(top: RawObject) -> list[msgspec.Raw]:
         raise UnreadableError("its messages are not a list") from None
 
 
-def _is_said(
+def _is_in_first_turn(
     mark_at: Callable[[int], str], count: int, records: Sequence[TurnRecord | _ListedTurn]
 ) -> bool:
     """Whether a first system message belongs to the first turn and is not the prompt."""

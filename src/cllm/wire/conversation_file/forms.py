@@ -23,7 +23,7 @@ from cllm.wire.errors import MalformedError
 from cllm.wire.openai.parts import encode_parts
 from cllm.wire.reasoning import without_reasoning
 
-Words = Text | Refusal | Image | Document | ToolCall
+FormPart = Text | Refusal | Image | Document | ToolCall
 
 
 def openai_forms(message: Message) -> tuple[Message, ...]:
@@ -41,9 +41,9 @@ def openai_forms(message: Message) -> tuple[Message, ...]:
         return (plain_message(role, message.text),)
     match message.role:
         case "system":
-            return (encode_parts("system", _said("system", parts)),)
+            return (encode_parts("system", _convert_parts("system", parts)),)
         case "assistant":
-            said = encode_parts("assistant", _said("assistant", parts))
+            said = encode_parts("assistant", _convert_parts("assistant", parts))
             return (said, *(encode_parts("tool", [_result_form(r)]) for r in _results(parts)))
         case "user" | "tool":
             return tuple(_user_forms(parts))
@@ -56,8 +56,8 @@ def _user_forms(parts: Sequence[AnyPart]) -> Iterator[Message]:
     for result in results:
         yield encode_parts("tool", [_result_form(result)])
     inner = [part for result in results for part in result.content]
-    media = [part for part in _said("user", inner) if not isinstance(part, Text)]
-    said = media + _said("user", parts)
+    media = [part for part in _convert_parts("user", inner) if not isinstance(part, Text)]
+    said = media + _convert_parts("user", parts)
     if said or not results:
         yield encode_parts("user", said)
 
@@ -67,13 +67,13 @@ def _results(parts: Sequence[AnyPart]) -> list[ToolResult]:
 
 
 def _result_form(result: ToolResult) -> ToolResult:
-    words = (part for part in _said("tool", result.content) if isinstance(part, Text))
+    words = (part for part in _convert_parts("tool", result.content) if isinstance(part, Text))
     return ToolResult(call_id=result.call_id, content=tuple(words))
 
 
-def _said(role: Role, parts: Sequence[AnyPart]) -> list[AnyPart]:
-    forms = (FORMS[type(part)](part) for part in parts if type(part) in FORMS)
-    return [form for form in forms if form is not None and isinstance(form, ALLOWED[role])]
+def _convert_parts(role: Role, parts: Sequence[AnyPart]) -> list[AnyPart]:
+    forms = (PART_FORMS[type(part)](part) for part in parts if type(part) in PART_FORMS)
+    return [form for form in forms if form is not None and isinstance(form, ALLOWED_PARTS[role])]
 
 
 def _image_form(part: Image) -> Image | None:
@@ -94,14 +94,14 @@ def _document_form(part: Document) -> Document | Text:
     return Text(text=part.url or "")
 
 
-FORMS: dict[type, Callable[[Any], Words | None]] = {
+PART_FORMS: dict[type, Callable[[Any], FormPart | None]] = {
     Document: _document_form,
     Image: _image_form,
     Refusal: lambda part: Refusal(text=part.text),
     Text: lambda part: Text(text=part.text),
     ToolCall: lambda part: ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}"),
 }
-ALLOWED: dict[Role, tuple[type, ...]] = {
+ALLOWED_PARTS: dict[Role, tuple[type, ...]] = {
     "assistant": (Text, Refusal, ToolCall),
     "system": (Text,),
     "tool": (Text,),

@@ -55,7 +55,7 @@ class OriginalLocation(msgspec.Struct, frozen=True, kw_only=True):
     span: int = 1
 
 
-Tied = TypeVar("Tied", OriginalMessage, OriginalLocation)
+OriginalT = TypeVar("OriginalT", OriginalMessage, OriginalLocation)
 
 
 class MessageRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ def write_messages(originals: Sequence[Message]) -> EncodedMessages:
         bounds.append(len(forms))
     marks = [hash_message(form) for form in forms]
     extras = (
-        _extra(original, forms[start:end], marks[start:end], at=start)
+        _original_if_changed(original, forms[start:end], marks[start:end], at=start)
         for original, (start, end) in zip(originals, pairwise(bounds), strict=True)
     )
     return EncodedMessages(
@@ -138,7 +138,7 @@ def write_messages(originals: Sequence[Message]) -> EncodedMessages:
     )
 
 
-def _extra(
+def _original_if_changed(
     original: Message, forms: Sequence[bytes], marks: Sequence[str], *, at: int
 ) -> OriginalMessage | None:
     role, raw = _role_of(forms[0]), compact(original.raw)
@@ -146,7 +146,7 @@ def _extra(
         return None
     return OriginalMessage(
         at=at,
-        digest=_tie(marks),
+        digest=_hash_range(marks),
         dialect=original.dialect,
         raw=msgspec.Raw(raw),
         role=None if role == original.role else original.role,
@@ -154,7 +154,7 @@ def _extra(
     )
 
 
-def _tie(marks: Sequence[str]) -> str:
+def _hash_range(marks: Sequence[str]) -> str:
     return marks[0] if len(marks) == 1 else digest_hashes(marks)
 
 
@@ -191,16 +191,16 @@ class FileMessages:
 
 
 def locate_originals(
-    extras: Iterable[Tied], mark_at: Callable[[int], str], *, count: int
-) -> dict[int, Tied]:
+    extras: Iterable[OriginalT], mark_at: Callable[[int], str], *, count: int
+) -> dict[int, OriginalT]:
     """Return the originals whose forms are still in the file, by position.
 
     Moved forms are found if they are unique in the file.
     """
-    ties = _Ties(mark_at, count)
-    found: dict[int, Tied] = {}
+    ties = _RangeHashes(mark_at, count)
+    found: dict[int, OriginalT] = {}
     taken: set[int] = set()
-    moved: list[Tied] = []
+    moved: list[OriginalT] = []
     for extra in extras:
         if ties.at(extra.at, extra.span) != extra.digest or not _claim(taken, extra.at, extra.span):
             moved.append(extra)
@@ -221,7 +221,7 @@ def _claim(taken: set[int], start: int, span: int) -> bool:
     return True
 
 
-class _Ties:
+class _RangeHashes:
     """Hashes of neighbouring messages, computed on demand, with a limit."""
 
     def __init__(self, mark_at: Callable[[int], str], count: int) -> None:
@@ -235,7 +235,7 @@ class _Ties:
         if start < 0 or span < 1 or start + span > self._count or span > self._left:
             return None
         self._left -= span
-        return _tie([self._mark_at(index) for index in range(start, start + span)])
+        return _hash_range([self._mark_at(index) for index in range(start, start + span)])
 
     def places(self, span: int) -> dict[str, list[int]]:
         """Return hash → positions for ranges of this length; empty if that exceeds the limit."""

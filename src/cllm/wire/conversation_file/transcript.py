@@ -25,7 +25,7 @@ from cllm.core.message import (
 from cllm.wire.convert import parts_of
 from cllm.wire.errors import MalformedError
 
-SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
+ROLE_NAMES = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
 body { margin: 2rem auto; max-width: 48rem; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif;
@@ -40,7 +40,7 @@ blockquote { margin: .5rem 0; padding-left: 1rem; border-left: 3px solid #ccc; c
 """
 HTML_END = "\n</body>\n</html>\n"
 BACKTICKS = re.compile(r"`+")
-SHORTEST_FENCE = 3
+MIN_FENCE_LENGTH = 3
 MARKDOWN_END = "\n"
 
 
@@ -100,22 +100,22 @@ def transcript_of(conversation: StoredConversation, *, shown_id: str | None = No
         model=conversation.model,
         created_at=conversation.created_at,
         updated_at=conversation.updated_at,
-        messages=(*_prompt(conversation), *_said(conversation)),
+        messages=(*_system_prompt(conversation), *_turn_messages(conversation)),
     )
 
 
-def _prompt(conversation: StoredConversation) -> Iterator[TranscriptMessage]:
+def _system_prompt(conversation: StoredConversation) -> Iterator[TranscriptMessage]:
     record = conversation.system_record
     kept = conversation.kept_prompt
     if kept is not None and (record is None or record.policy != "dynamic"):
         source = None if record is None else record.source
         remark = None if record is None or not source else f"{record.policy}, from {source}"
         yield TranscriptMessage(
-            speaker=SPEAKERS["system"], blocks=(TextBlock(kept.text),), remark=remark
+            speaker=ROLE_NAMES["system"], blocks=(TextBlock(kept.text),), remark=remark
         )
 
 
-def _said(conversation: StoredConversation) -> Iterator[TranscriptMessage]:
+def _turn_messages(conversation: StoredConversation) -> Iterator[TranscriptMessage]:
     number = conversation.first_sequence
     for turn in conversation.turns:
         yield from transcript_messages(turn, turn.messages, first=number)
@@ -130,7 +130,7 @@ def transcript_messages(
         if message.role == "system":
             continue
         yield TranscriptMessage(
-            speaker=SPEAKERS[message.role],
+            speaker=ROLE_NAMES[message.role],
             blocks=tuple(_blocks(message)),
             number=number,
             remark=None if turn.state == "complete" else turn.state,
@@ -248,4 +248,4 @@ def _markdown_block(block: Block) -> str:
 def _fence_length(text: str) -> int:
     """Longer than any run of backticks inside."""
     runs = (len(found[0]) for found in BACKTICKS.finditer(text))
-    return max(SHORTEST_FENCE, 1 + max(runs, default=0))
+    return max(MIN_FENCE_LENGTH, 1 + max(runs, default=0))

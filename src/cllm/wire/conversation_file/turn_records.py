@@ -64,7 +64,7 @@ class _Wrapped(msgspec.Struct, kw_only=True):
     raw: msgspec.Raw
 
 
-class _Marked(msgspec.Struct):
+class _WithDialect(msgspec.Struct):
     dialect: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -140,14 +140,14 @@ def restore_path(
     """
     taken = taken | {record.id for record in records}
     marks = said.marks[start:]
-    claims = _Claims(records, marks, {position - start for position in said.inside})
+    claims = _RecordMatcher(records, marks, {position - start for position in said.inside})
     turns: list[Turn] = []
-    for record, first, last in _fits(claims):
+    for record, first, last in _match_records(claims):
         placed = said.between(start + first, start + last)
         if record is None:
-            for group in _groups(placed):
+            for group in _split_into_turns(placed):
                 begin, end = group[0].start - start, group[-1].end - start
-                turn_id = _derived_id(marks[begin:end], position=begin, taken=taken)
+                turn_id = _derive_id(marks[begin:end], position=begin, taken=taken)
                 taken.add(turn_id)
                 messages = tuple(each.message for each in group)
                 turns.append(
@@ -165,7 +165,7 @@ def restore_path(
     return tuple(turns)
 
 
-def _fits(claims: "_Claims") -> Iterator[tuple[TurnRecord | None, int, int]]:
+def _match_records(claims: "_RecordMatcher") -> Iterator[tuple[TurnRecord | None, int, int]]:
     """Yield records with the messages they own, in order; None with unclaimed messages.
 
     Where the next record does not match, the first later one that does is used and those
@@ -195,7 +195,7 @@ def _fits(claims: "_Claims") -> Iterator[tuple[TurnRecord | None, int, int]]:
             yield record, position, position
 
 
-class _Claims:
+class _RecordMatcher:
     """Finds which record matches at which position. None starts or ends `inside` a message.
 
     The number of hashed messages is limited; after that no record matches.
@@ -246,7 +246,7 @@ class _Claims:
         return self.marks[position:end]
 
 
-def _groups(placed: Sequence[MessageRange]) -> Iterator[Sequence[MessageRange]]:
+def _split_into_turns(placed: Sequence[MessageRange]) -> Iterator[Sequence[MessageRange]]:
     first = 0
     for index in range(1, len(placed)):
         if placed[index].plain and not placed[index - 1].plain:
@@ -255,7 +255,7 @@ def _groups(placed: Sequence[MessageRange]) -> Iterator[Sequence[MessageRange]]:
     yield placed[first:]
 
 
-def _derived_id(marks: Sequence[str], *, position: int, taken: set[str]) -> str:
+def _derive_id(marks: Sequence[str], *, position: int, taken: set[str]) -> str:
     """Return an id from content and position: decoding a file twice gives the same turns."""
     turn_id = "turn_" + digest_hashes([str(position), "0", *marks])
     salt = 0
@@ -273,7 +273,7 @@ def _encode_inline(message: Message) -> Any:
 
 
 def _decode_inline(raw: msgspec.Raw) -> Message:
-    if msgspec.json.decode(raw, type=_Marked).dialect is msgspec.UNSET:
+    if msgspec.json.decode(raw, type=_WithDialect).dialect is msgspec.UNSET:
         return decode_message(raw)
     wrapped = msgspec.json.decode(raw, type=_Wrapped)
     return Message(role=wrapped.role, raw=compact(wrapped.raw), dialect=wrapped.dialect)
@@ -330,7 +330,7 @@ def decode_metadata(
     for key, value in raw.items():
         if key == "cllm" or (key == "total_tokens" and total_tokens(raw) is not None):
             continue
-        record = _record(key, value)
+        record = _decode_record(key, value)
         if record is None:
             users[key] = msgspec.json.decode(value)
         else:
@@ -338,7 +338,7 @@ def decode_metadata(
     return users | displaced, records
 
 
-def _record(key: str, raw: bytes | msgspec.Raw) -> Any:
+def _decode_record(key: str, raw: bytes | msgspec.Raw) -> Any:
     """Decode the record under a metadata key; None if it is the user's own value."""
     if key not in _RECORDS:
         return None
@@ -365,19 +365,19 @@ def encode_metadata(
     for key, record in records.items():
         if record is not None:
             kept = rest.metadata.get(key)
-            unchanged = kept is not None and _record(key, kept) == record
+            unchanged = kept is not None and _decode_record(key, kept) == record
             section[key] = kept if unchanged else record
     displaced: dict[str, Any] = {}
     for key, value in conversation.metadata.items():
-        spelling = _spelling(value, rest.metadata.get(key))
-        if key == "cllm" or key in section or _record(key, spelling) is not None:
+        spelling = _keep_spelling(value, rest.metadata.get(key))
+        if key == "cllm" or key in section or _decode_record(key, spelling) is not None:
             displaced[key] = value
         else:
             section[key] = spelling
     return section, displaced
 
 
-def _spelling(value: Any, kept: msgspec.Raw | None) -> msgspec.Raw:
+def _keep_spelling(value: Any, kept: msgspec.Raw | None) -> msgspec.Raw:
     encoded = msgspec.json.encode(value)
     if kept is not None and msgspec.json.encode(msgspec.json.decode(kept)) == encoded:
         return kept

@@ -24,7 +24,7 @@ _STEP = b"  "
 _IN_DOCUMENT, _IN_METADATA, _IN_CLLM = 1, 2, 3
 
 
-def _readable(write: Callable[P, bytes]) -> Callable[P, bytes]:
+def _check_encodable(write: Callable[P, bytes]) -> Callable[P, bytes]:
 
     @wraps(write)
     def checked(*args: P.args, **kwargs: P.kwargs) -> bytes:
@@ -53,7 +53,7 @@ class FileWriter:
         self._has_extras: dict[str, None] = {}
         self._metadata, self._displaced = encode_metadata(conversation, Remainder())
 
-    @_readable
+    @_check_encodable
     def start(self) -> bytes:
         conversation = self._conversation
         named = {"id": conversation.id, "model": conversation.model}
@@ -64,7 +64,7 @@ class FileWriter:
         self._prompt = written.extras
         return head + self._forms(written.forms)
 
-    @_readable
+    @_check_encodable
     def add_messages(self, turn: Turn, messages: Sequence[Message]) -> bytes:
         """Append messages of a history turn."""
         self._starts.setdefault(turn.id, self._written)
@@ -81,7 +81,7 @@ class FileWriter:
             self._written += 1
         return b"".join(pieces)
 
-    @_readable
+    @_check_encodable
     def add_metadata(self) -> bytes:
         """Return what is between the messages and the turns."""
         conversation = self._conversation
@@ -101,7 +101,7 @@ class FileWriter:
             )
         )
 
-    @_readable
+    @_check_encodable
     def record(self, section: str, turn: Turn) -> bytes:
         """Append the record of a turn or variant; one that is not history contains its messages."""
         is_said = section == "turns" and turn.is_history
@@ -123,11 +123,11 @@ class FileWriter:
         """The turns with messages that differ from their file form."""
         return tuple(turn for turn in self._conversation.turns if turn.id in self._has_extras)
 
-    @_readable
+    @_check_encodable
     def add_prompt_original(self) -> bytes:
         return b"".join(self._in("extras", msgspec.json.encode(extra)) for extra in self._prompt)
 
-    @_readable
+    @_check_encodable
     def add_originals(self, turn: Turn, messages: Sequence[Message]) -> bytes:
         """Append the originals of these messages that differ from their file form."""
         written = write_messages(messages)
@@ -136,7 +136,7 @@ class FileWriter:
         placed = (msgspec.structs.replace(each, at=start + each.at) for each in written.extras)
         return b"".join(self._in("extras", msgspec.json.encode(extra)) for extra in placed)
 
-    @_readable
+    @_check_encodable
     def end(self) -> bytes:
         own = b"," + _fields({"metadata": self._displaced}, _IN_CLLM) if self._displaced else b""
         return self._close_section() + own + b"\n    }\n  }\n}\n"
@@ -145,21 +145,21 @@ class FileWriter:
 def _fields(values: Mapping[str, Any], depth: int) -> bytes:
     return b",".join(
         b"\n%b%b: %b"
-        % (_STEP * depth, msgspec.json.encode(name), _indented(msgspec.json.encode(value), depth))
+        % (_STEP * depth, msgspec.json.encode(name), _indent(msgspec.json.encode(value), depth))
         for name, value in values.items()
     )
 
 
 def _element(encoded: bytes, depth: int, *, first: bool) -> bytes:
     inside = depth + 1
-    return b"%b\n%b%b" % (b"" if first else b",", _STEP * inside, _indented(encoded, inside))
+    return b"%b\n%b%b" % (b"" if first else b",", _STEP * inside, _indent(encoded, inside))
 
 
 def _end_of_list(depth: int, *, is_empty: bool) -> bytes:
     return b"]" if is_empty else b"\n%b]" % (_STEP * depth)
 
 
-def _indented(encoded: bytes, depth: int) -> bytes:
+def _indent(encoded: bytes, depth: int) -> bytes:
     msgspec.json.decode(encoded)
     formatted = msgspec.json.format(encoded, indent=len(_STEP))
     return formatted.replace(b"\n", b"\n" + _STEP * depth)

@@ -1,4 +1,4 @@
-"""Usage, errors and other fields of answers beside the message.
+"""Usage, errors and other fields of answers besides the message.
 
 Further choices, log probabilities and unknown fields are streamed as unknown parts under their
 field name, to OpenAI clients only. Only the first choice is saved.
@@ -18,24 +18,24 @@ from cllm.wire.reasoning import DETAILS, StreamedDetails
 
 LOGPROBS, CHOICES = "logprobs", "choices"
 TOOL_CALLS, FUNCTION_CALL = "tool_calls", "function_call"
-SAID_ONCE = frozenset({"id", "type", "index", "role"})
-OF_ANSWER = ("service_tier", "system_fingerprint")
+UNMERGED_FIELDS = frozenset({"id", "type", "index", "role"})
+ANSWER_FIELDS = ("service_tier", "system_fingerprint")
 STATUS = re.compile(r"[45]\d\d")
 TOO_LONG_CODES = ("context_length_exceeded", "exceed_context_size_error")
 
 
-def beside(field: str, value: Any) -> PartAdded:
-    """Return an event for a field that is no part of the message."""
+def extra_field(field: str, value: Any) -> PartAdded:
+    """Return an event for a field that is not part of the message."""
     raw = msgspec.json.encode(value)
     return PartAdded(part=Unknown(dialect="openai", raw=raw, field=field))
 
 
-def more_choices() -> Noticed:
+def extra_choices_notice() -> Noticed:
     return Noticed(
         notice=Notice(
             code="choices_not_kept",
             path="choices[1]",
-            message="The answer has several choices; only the first is kept as the reply.",
+            message="The answer has several choices; only the first is saved as the reply.",
         )
     )
 
@@ -47,11 +47,11 @@ class _Pieces:
         self.pieces = list(pieces)
 
 
-def merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Merge pieces of fields as OpenAI's clients do. Takes ownership of `more`; see `joined`."""
+def merge_fields(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Merge pieces of fields as OpenAI's clients do. Modifies `more`; see `join_pieces`."""
     for name, value in more.items():
         before = into.get(name)
-        if isinstance(value, str) and name not in SAID_ONCE:
+        if isinstance(value, str) and name not in UNMERGED_FIELDS:
             if isinstance(before, _Pieces):
                 before.pieces.append(value)
             else:
@@ -59,31 +59,31 @@ def merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
         elif isinstance(before, list) and isinstance(value, list):
             before += value
         elif isinstance(before, dict) and isinstance(value, dict):
-            merge(before, value)
+            merge_fields(before, value)
         elif value is not None:
             into[name] = value
 
 
-def joined(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _joined(value) for name, value in fields.items()}
+def join_pieces(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _join_value(value) for name, value in fields.items()}
 
 
-def _joined(value: Any) -> Any:
+def _join_value(value: Any) -> Any:
     if isinstance(value, _Pieces):
         return "".join(value.pieces)
-    return joined(value) if isinstance(value, dict) else value
+    return join_pieces(value) if isinstance(value, dict) else value
 
 
 class StreamedFields(msgspec.Struct):
-    """The fields beside the pieces of a streamed message."""
+    """The fields of a streamed answer besides the message's text and calls."""
 
     head: dict[str, Any] = msgspec.field(default_factory=dict)
     logprobs: dict[str, list[Any]] = msgspec.field(default_factory=dict)
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
     details: StreamedDetails = msgspec.field(default_factory=StreamedDetails)
 
-    def add_logprobs(self, given: Any) -> None:
-        for name, tokens in given.items() if isinstance(given, dict) else ():
+    def add_logprobs(self, logprobs: Any) -> None:
+        for name, tokens in logprobs.items() if isinstance(logprobs, dict) else ():
             if isinstance(tokens, list):
                 self.logprobs.setdefault(name, []).extend(tokens)
 
@@ -91,7 +91,7 @@ class StreamedFields(msgspec.Struct):
         if name == DETAILS and isinstance(value, list):
             self.details.add(value)
         else:
-            merge(self.fields, {name: value})
+            merge_fields(self.fields, {name: value})
 
     def whole(self, *, message: bytes, finish_reason: str | None, usage: Any) -> bytes:
         """Return the answer as one body.
@@ -100,30 +100,30 @@ class StreamedFields(msgspec.Struct):
         as much memory again.
         """
         head = {name: value for name, value in self.head.items() if value is not None}
-        around = msgspec.json.encode({**head, "object": "chat.completion"})[:-1]
-        ended = {"logprobs": self.logprobs or None, "finish_reason": finish_reason}
-        rest = msgspec.json.encode(ended)[1:]
+        start = msgspec.json.encode({**head, "object": "chat.completion"})[:-1]
+        end = {"logprobs": self.logprobs or None, "finish_reason": finish_reason}
+        rest = msgspec.json.encode(end)[1:]
         counts = b"" if usage is None else b',"usage":' + msgspec.json.encode(usage)
-        begun = around + b',"choices":[{"index":0,"message":'
-        return b"".join((begun, message, b",", rest, b"]", counts, b"}"))
+        before = start + b',"choices":[{"index":0,"message":'
+        return b"".join((before, message, b",", rest, b"]", counts, b"}"))
 
 
-class _Own(msgspec.Struct):
+class _AnswerFields(msgspec.Struct):
     service_tier: Any = None
     system_fingerprint: Any = None
     usage: Any = None
 
 
-def said_of_answer(finished: ReplyFinished) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return OpenAI's fields of the answer as a whole, and its own usage fields."""
+def get_answer_fields(finished: ReplyFinished) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the answer's OpenAI fields, and its usage fields."""
     if finished.raw is None or finished.message.dialect != "openai":
         return {}, {}
-    own = msgspec.json.decode(finished.raw, type=_Own)
-    said = {name: value for name in OF_ANSWER if (value := getattr(own, name)) is not None}
-    return said, own.usage if isinstance(own.usage, dict) else {}
+    answer = msgspec.json.decode(finished.raw, type=_AnswerFields)
+    fields = {name: value for name in ANSWER_FIELDS if (value := getattr(answer, name)) is not None}
+    return fields, answer.usage if isinstance(answer.usage, dict) else {}
 
 
-def with_message(body: bytes, message: Mapping[str, Any]) -> bytes:
+def replace_message(body: bytes, message: Mapping[str, Any]) -> bytes:
     fields = msgspec.json.decode(body)
     fields[CHOICES][0]["message"] = message
     return msgspec.json.encode(fields)
@@ -159,10 +159,10 @@ def decode_usage(reported: Any) -> Usage | None:
         return None
     prompt = usage.prompt_tokens
     details = usage.prompt_tokens_details or UsageDetails()
-    said = (details.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens)
-    read = min(next((count for count in said if count is not None), 0), prompt)
+    cached_counts = (details.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens)
+    read = min(next((count for count in cached_counts if count is not None), 0), prompt)
     write = min(details.cache_write_tokens or 0, prompt - read)
-    output, reasoning = _answered(usage)
+    output, reasoning = _output_counts(usage)
     return Usage(
         input=prompt - read - write,
         cache_read=read,
@@ -172,7 +172,7 @@ def decode_usage(reported: Any) -> Usage | None:
     )
 
 
-def _answered(usage: _Usage) -> tuple[int, int]:
+def _output_counts(usage: _Usage) -> tuple[int, int]:
     """Return output and reasoning tokens; some servers do not include the latter in the former."""
     completion = usage.completion_tokens or 0
     reasoning = (usage.completion_tokens_details or UsageDetails()).reasoning_tokens or 0

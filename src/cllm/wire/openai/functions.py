@@ -1,6 +1,6 @@
-"""Forms that only OpenAI has, converted for other targets: functions and restricted tool choice.
+"""Converts features that only OpenAI has: legacy functions and `allowed_tools`.
 
-Legacy functions become tools with ids; a choice among some tools becomes those tools alone.
+Legacy functions become tools with ids; `allowed_tools` becomes a list of these tools alone.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from cllm.core.message import Message, ToolCall
 from cllm.core.options import ForeignTool, RequestOptions, Tool, ToolChoice, ToolChoiceKind
 from cllm.core.reply import PartAdded, ReplyEvent, ReplyFinished, ToolCallDelta
 from cllm.wire.errors import FieldError
-from cllm.wire.openai.fields import FUNCTION_CALL, beside
+from cllm.wire.openai.fields import FUNCTION_CALL, extra_field
 
 Fields = dict[str, Any]
 CALL_ID = b'"tool_call_id"'
@@ -22,73 +22,73 @@ FUNCTION_ROLE = b'"function"'
 MODES: dict[str, ToolChoiceKind] = {"auto": "auto", "required": "any"}
 
 
-def with_tools_for_functions(parameters: Fields) -> Fields:
+def functions_to_tools(parameters: Fields) -> Fields:
     """Replace legacy functions in OpenAI parameters by tools."""
     functions = parameters.get("functions")
     choice = parameters.get("function_call")
     if functions is None and choice is None:
         return parameters
-    said = {k: v for k, v in parameters.items() if k not in ("functions", "function_call")}
+    result = {k: v for k, v in parameters.items() if k not in ("functions", "function_call")}
     if functions is not None:
         if not isinstance(functions, list):
-            raise FieldError("functions", "a list of functions is needed")
+            raise FieldError("functions", "must be a list of functions")
         tools = [{"type": "function", "function": function} for function in functions]
-        said["tools"] = [*(said.get("tools") or ()), *tools]
-        # Answers of functions have no ids, so only one call at a time.
-        said.setdefault("parallel_tool_calls", False)
-    if choice is not None and said.get("tool_choice") is None:
-        named = isinstance(choice, dict)
-        said["tool_choice"] = {"type": "function", "function": choice} if named else choice
-    return said
+        result["tools"] = [*(result.get("tools") or ()), *tools]
+        # Function results have no ids, so only one call at a time.
+        result.setdefault("parallel_tool_calls", False)
+    if choice is not None and result.get("tool_choice") is None:
+        is_named = isinstance(choice, dict)
+        result["tool_choice"] = {"type": "function", "function": choice} if is_named else choice
+    return result
 
 
-def with_calls_for_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Replace calls of functions in messages by tool calls with ids."""
-    said: list[Message] = []
+def function_calls_to_tool_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Replace legacy function calls in messages by tool calls with ids."""
+    result: list[Message] = []
     open_call = ""
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message.dialect != "openai":
-            said.append(message)
+            result.append(message)
         elif message.role == "assistant" and FUNCTION_CALL_KEY in message.raw:
-            modern, open_call = _calling(message, f"call_{place}")
-            said.append(modern)
+            modern, open_call = _to_tool_call(message, f"call_{index}")
+            result.append(modern)
         elif open_call and message.role == "tool" and FUNCTION_ROLE in message.raw:
-            said.append(_answering(message, open_call))
+            result.append(_to_tool_result(message, open_call))
             open_call = ""
         else:
-            said.append(message)
-    return tuple(said)
+            result.append(message)
+    return tuple(result)
 
 
-def is_legacy(messages: Sequence[Message]) -> bool:
-    """Whether a message answers a function, in the form without ids."""
+def has_function_results(messages: Sequence[Message]) -> bool:
+    """Whether a message is the result of a legacy function, which has no call id."""
     return any(message.role == "tool" and CALL_ID not in message.raw for message in messages)
 
 
-def with_ids_of_calls(
+def add_call_ids(
     messages: Sequence[Message], calls_of: Callable[[Message], Sequence[str]]
 ) -> Sequence[Message]:
-    """Give answers of functions the ids of the tool calls they answer.
+    """Add to function results the ids of the tool calls they answer.
 
-    A client that only knows functions answers a provider's tool calls like this. `calls_of`
-    returns the ids of the calls in a message.
+    A client that supports functions only sends such results for a provider's tool calls.
+    `calls_of` returns the ids of the calls in a message.
     """
-    if not is_legacy(messages):
+    if not has_function_results(messages):
         return messages
-    said: list[Message] = []
-    waiting: deque[str] = deque()
+    result: list[Message] = []
+    pending: deque[str] = deque()
     for message in messages:
         if message.role == "assistant":
-            waiting = deque(calls_of(message))
-        answers = waiting and message.dialect == "openai" and message.role == "tool"
-        answered = _answering(message, waiting[0]) if answers else message
-        if answered is not message:
-            waiting.popleft()
-        said.append(answered)
-    return said
+            pending = deque(calls_of(message))
+        is_answer = pending and message.dialect == "openai" and message.role == "tool"
+        converted = _to_tool_result(message, pending[0]) if is_answer else message
+        if converted is not message:
+            pending.popleft()
+        result.append(converted)
+    return result
 
 
-def _calling(message: Message, call_id: str) -> tuple[Message, str]:
+def _to_tool_call(message: Message, call_id: str) -> tuple[Message, str]:
     fields: Fields = msgspec.json.decode(message.raw)
     call = fields.pop("function_call", None)
     if not isinstance(call, dict) or fields.get("tool_calls"):
@@ -97,7 +97,7 @@ def _calling(message: Message, call_id: str) -> tuple[Message, str]:
     return Message(role="assistant", raw=msgspec.json.encode(fields)), call_id
 
 
-def _answering(message: Message, call_id: str) -> Message:
+def _to_tool_result(message: Message, call_id: str) -> Message:
     fields: Fields = msgspec.json.decode(message.raw)
     if fields.get("role") != "function":
         return message
@@ -105,7 +105,7 @@ def _answering(message: Message, call_id: str) -> Message:
     return Message(role="tool", raw=msgspec.json.encode(modern))
 
 
-def restricted_to_allowed(options: RequestOptions) -> RequestOptions:
+def restrict_to_allowed_tools(options: RequestOptions) -> RequestOptions:
     """Return the options with only the tools that `allowed_tools` lists."""
     choice = options.extra.get("tool_choice")
     if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
@@ -113,21 +113,21 @@ def restricted_to_allowed(options: RequestOptions) -> RequestOptions:
     allowed = choice.get("allowed_tools")
     tools = allowed.get("tools") if isinstance(allowed, dict) else None
     if not isinstance(allowed, dict) or not isinstance(tools, list):
-        raise FieldError("tool_choice.allowed_tools.tools", "a list of tools is needed")
-    names = {_name(tool) for tool in tools}
-    kept: tuple[Tool | ForeignTool, ...] = tuple(
+        raise FieldError("tool_choice.allowed_tools.tools", "must be a list of tools")
+    names = {_tool_name(tool) for tool in tools}
+    tools_left: tuple[Tool | ForeignTool, ...] = tuple(
         tool for tool in options.tools or () if tool.name in names
     )
     mode = MODES.get(str(allowed.get("mode", "auto")))
     if mode is None:
-        raise FieldError("tool_choice.allowed_tools.mode", "one of auto, required is needed")
+        raise FieldError("tool_choice.allowed_tools.mode", "must be auto or required")
     extra = {name: value for name, value in options.extra.items() if name != "tool_choice"}
     return msgspec.structs.replace(
-        options, tools=kept, tool_choice=ToolChoice(kind=mode), extra=extra
+        options, tools=tools_left, tool_choice=ToolChoice(kind=mode), extra=extra
     )
 
 
-def _name(tool: Any) -> Any:
+def _tool_name(tool: Any) -> Any:
     kind = tool.get("type") if isinstance(tool, dict) else None
     inner = tool.get(kind) if isinstance(kind, str) else None
     return inner.get("name") if isinstance(inner, dict) else kind
@@ -146,8 +146,8 @@ class FunctionCalls:
 
     def __init__(self) -> None:
         self._index: int | None = None
-        self._named = False
-        self._argued = False
+        self._has_name = False
+        self._has_arguments = False
 
     def convert(self, event: ReplyEvent) -> Iterator[ReplyEvent]:
         match event:
@@ -156,7 +156,7 @@ class FunctionCalls:
             case PartAdded(part=ToolCall() as call):
                 yield from self._piece(event.index, call.name, call.arguments)
             case ReplyFinished():
-                if self._index is not None and not self._argued:
+                if self._index is not None and not self._has_arguments:
                     yield from self._piece(self._index, None, NO_ARGUMENTS)
                 yield event
             case _:
@@ -169,10 +169,11 @@ class FunctionCalls:
             return
         fields: dict[str, str] = {}
         # Clients concatenate the pieces of every field, so the name is sent once.
-        if name and not self._named:
+        if name and not self._has_name:
             fields["name"] = name
         if arguments:
             fields["arguments"] = arguments
-        self._named, self._argued = self._named or bool(name), self._argued or bool(arguments)
+        self._has_name = self._has_name or bool(name)
+        self._has_arguments = self._has_arguments or bool(arguments)
         if fields:
-            yield beside(FUNCTION_CALL, fields)
+            yield extra_field(FUNCTION_CALL, fields)

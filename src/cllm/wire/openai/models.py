@@ -1,4 +1,4 @@
-"""Which efforts and parameters OpenAI's models accept; unknown models get the request unchanged.
+"""Efforts and parameters that OpenAI's models accept; unknown models get the request unchanged.
 
 Collected in November 2026 from OpenAI's documentation and error messages.
 """
@@ -19,13 +19,13 @@ Changes = list[tuple[str, str]]
 class ReasoningModel(msgspec.Struct, frozen=True, kw_only=True):
     """A reasoning model.
 
-    `default` is its effort without a setting. `sampled`: it accepts sampling parameters while
-    it reasons. `needs_responses_api_for_tools`: with reasoning, it calls tools only by that API.
+    `default` is its effort without a setting. `accepts_sampling`: also while it reasons.
+    `needs_responses_api_for_tools`: with reasoning, it calls tools only by that API.
     """
 
     efforts: tuple[str, ...]
     default: str = "medium"
-    sampled: bool = False
+    accepts_sampling: bool = False
     parallel_calls: bool = True
     calls_elsewhere: bool = False
 
@@ -35,14 +35,14 @@ def _efforts(least: str, most: str, *, without: str = "minimal") -> tuple[str, .
     return tuple(effort for effort in between if effort != without)
 
 
-def _newest(least: str, most: str, *, default: str = "medium") -> ReasoningModel:
+def _responses_model(least: str, most: str, *, default: str = "medium") -> ReasoningModel:
     return ReasoningModel(efforts=_efforts(least, most), default=default, calls_elsewhere=True)
 
 
 _LOW_TO_HIGH = _efforts("low", "high")
-ROWS: tuple[tuple[re.Pattern[str], ReasoningModel | None], ...] = (
+REASONING_MODELS: tuple[tuple[re.Pattern[str], ReasoningModel | None], ...] = (
     (re.compile(r"gpt-\d[\d.]*-chat"), None),
-    (re.compile(r"gpt-oss"), ReasoningModel(efforts=_LOW_TO_HIGH, sampled=True)),
+    (re.compile(r"gpt-oss"), ReasoningModel(efforts=_LOW_TO_HIGH, accepts_sampling=True)),
     (re.compile(r"o1-(mini|preview)"), ReasoningModel(efforts=(), parallel_calls=False)),
     (re.compile(r"o\d"), ReasoningModel(efforts=_LOW_TO_HIGH, parallel_calls=False)),
     (re.compile(r"gpt-5-pro"), ReasoningModel(efforts=("high",), default="high")),
@@ -51,15 +51,15 @@ ROWS: tuple[tuple[re.Pattern[str], ReasoningModel | None], ...] = (
     (re.compile(r"gpt-5\.\d-pro"), ReasoningModel(efforts=_efforts("medium", "xhigh"))),
     (re.compile(r"gpt-5\.1"), ReasoningModel(efforts=_efforts("none", "high"), default="none")),
     (re.compile(r"gpt-5\.[23]"), ReasoningModel(efforts=_efforts("none", "xhigh"), default="none")),
-    (re.compile(r"gpt-5\.4"), _newest("none", "xhigh", default="none")),
-    (re.compile(r"gpt-5\.5"), _newest("none", "xhigh")),
-    (re.compile(r"gpt-5\."), _newest("none", "max")),
+    (re.compile(r"gpt-5\.4"), _responses_model("none", "xhigh", default="none")),
+    (re.compile(r"gpt-5\.5"), _responses_model("none", "xhigh")),
+    (re.compile(r"gpt-5\."), _responses_model("none", "max")),
     (re.compile(r"gpt-5"), ReasoningModel(efforts=_efforts("minimal", "high", without=""))),
-    (re.compile(r"gpt-6(-astra|\.1)"), _newest("low", "max")),
-    (re.compile(r"gpt-([6-9]|\d\d)"), _newest("none", "max")),
+    (re.compile(r"gpt-6(-astra|\.1)"), _responses_model("low", "max")),
+    (re.compile(r"gpt-([6-9]|\d\d)"), _responses_model("none", "max")),
 )
 
-SAMPLING: Fields = {
+SAMPLING_DEFAULTS: Fields = {
     "temperature": 1,
     "top_p": 1,
     "presence_penalty": 0,
@@ -69,44 +69,44 @@ SAMPLING: Fields = {
     "top_logprobs": 0,
 }
 """Parameters that are refused while a model reasons, with their defaults."""
-UNSAID: Fields = {**SAMPLING, "n": 1, "store": False, "metadata": {}}
+DEFAULTS: Fields = {**SAMPLING_DEFAULTS, "n": 1, "store": False, "metadata": {}}
 
 
-DEVELOPED = re.compile(r"(ft:)?(gpt-|o\d|chatgpt-|codex|computer-use)")
+DEVELOPER_ROLE_MODELS = re.compile(r"(ft:)?(gpt-|o\d|chatgpt-|codex|computer-use)")
 
 
 def supports_developer_role(model: str) -> bool:
-    """Whether a model knows the developer role; other vendors' models know only system."""
-    return DEVELOPED.match(model.rpartition("/")[2].lower()) is not None
+    """Whether a model supports the developer role; other vendors' models support only system."""
+    return DEVELOPER_ROLE_MODELS.match(model.rpartition("/")[2].lower()) is not None
 
 
 def find_reasoning_model(model: str) -> ReasoningModel | None:
     """Return the row of a reasoning model, by its name with or without a provider prefix."""
     name = model.rpartition("/")[2].lower()
-    return next((row for pattern, row in ROWS if pattern.match(name)), None)
+    return next((row for pattern, row in REASONING_MODELS if pattern.match(name)), None)
 
 
 def needs_responses_api_for_tools(model: str, *, thinks: bool | None) -> bool:
     """Whether Chat Completions refuses tools for this model; `thinks` None if not specified."""
-    known = find_reasoning_model(model)
-    if known is None or not known.calls_elsewhere:
+    row = find_reasoning_model(model)
+    if row is None or not row.calls_elsewhere:
         return False
-    return known.default != "none" if thinks is None else thinks or "none" not in known.efforts
+    return row.default != "none" if thinks is None else thinks or "none" not in row.efforts
 
 
-def says_nothing(name: str, value: Any) -> bool:
-    """Whether a field has its default value, or only concerns the transport."""
-    return name == "stream_options" or (name in UNSAID and value == UNSAID[name])
+def is_default(name: str, value: Any) -> bool:
+    """Whether a field has its default value, or concerns only the transport."""
+    return name == "stream_options" or (name in DEFAULTS and value == DEFAULTS[name])
 
 
-def fit(fields: Fields, model: str) -> tuple[Fields, Changes]:
+def fit_fields(fields: Fields, model: str) -> tuple[Fields, Changes]:
     """Return the parameters as this model accepts them, and the changes."""
-    known = find_reasoning_model(model)
-    if known is None:
+    row = find_reasoning_model(model)
+    if row is None:
         return fields, []
     changes: Changes = []
-    fields = _fit_effort(_fit_limit(fields), known, changes)
-    refused = dict(_refused(fields, known))
+    fields = _fit_effort(_fit_limit(fields), row, changes)
+    refused = dict(_find_refused(fields, row))
     for name, default in refused.items():
         if fields[name] != default:
             changes.append(("parameter_left_out", name))
@@ -120,25 +120,27 @@ def _fit_limit(fields: Fields) -> Fields:
     return {name: value for name, value in newer.items() if name != LIMIT}
 
 
-def _fit_effort(fields: Fields, known: ReasoningModel, changes: Changes) -> Fields:
-    wanted = fields.get("reasoning_effort")
-    if not isinstance(wanted, str) or wanted in known.efforts:
+def _fit_effort(fields: Fields, row: ReasoningModel, changes: Changes) -> Fields:
+    requested = fields.get("reasoning_effort")
+    if not isinstance(requested, str) or requested in row.efforts:
         return fields
-    effort = nearest_effort(wanted, known.efforts)
+    effort = nearest_effort(requested, row.efforts)
     if effort is None:
         changes.append(("thinking_disabled", "reasoning_effort"))
         return {name: value for name, value in fields.items() if name != "reasoning_effort"}
-    changes.append(("thinking_kept" if wanted == "none" else "effort_changed", "reasoning_effort"))
+    changes.append(
+        ("thinking_kept" if requested == "none" else "effort_changed", "reasoning_effort")
+    )
     return {**fields, "reasoning_effort": effort}
 
 
-def _refused(fields: Fields, known: ReasoningModel) -> Fields:
+def _find_refused(fields: Fields, row: ReasoningModel) -> Fields:
     refused: Fields = {}
-    effort = fields.get("reasoning_effort") or known.default
-    if not known.sampled and effort != "none":
-        refused |= SAMPLING
-    if not known.sampled:
+    effort = fields.get("reasoning_effort") or row.default
+    if not row.accepts_sampling and effort != "none":
+        refused |= SAMPLING_DEFAULTS
+    if not row.accepts_sampling:
         refused["stop"] = None
-    if not known.parallel_calls:
+    if not row.parallel_calls:
         refused["parallel_tool_calls"] = True
     return {name: default for name, default in refused.items() if fields.get(name) is not None}

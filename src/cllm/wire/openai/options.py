@@ -1,4 +1,4 @@
-"""Parameters of Chat Completions: between JSON and options, with the notices about them."""
+"""Decodes and encodes parameters of Chat Completions, with notices about them."""
 
 import re
 from typing import Any
@@ -19,7 +19,7 @@ from cllm.core.options import (
 )
 from cllm.wire.errors import NotExpressibleError
 from cllm.wire.messages import NoticeMerger, convert
-from cllm.wire.openai.models import LIMIT, LIMIT_OF_REASONERS, fit, says_nothing
+from cllm.wire.openai.models import LIMIT, LIMIT_OF_REASONERS, fit_fields, is_default
 from cllm.wire.reasoning import EFFORT_ORDER
 
 MAX_STOP = 4
@@ -27,72 +27,81 @@ MAX_STOP = 4
 SENTENCES = {
     "blank": (
         "reasoning_filled",
-        "In its thinking mode the provider refuses a tool call without reasoning; blank is sent.",
+        "The provider refuses a tool call without reasoning in thinking mode; a blank is sent.",
     ),
-    "block": ("part_left_out", "A block of a kind that OpenAI does not have was left out."),
-    "cache_mark": ("cache_mark_left_out", "OpenAI has no cache marks; it caches by itself."),
-    "document": ("part_left_out", "OpenAI takes documents as data or by its own file id only."),
+    "block": ("part_left_out", "OpenAI has no block of this type; it is not sent."),
+    "cache_control": (
+        "cache_mark_left_out",
+        "OpenAI has no `cache_control`; it caches automatically.",
+    ),
+    "document": ("part_left_out", "OpenAI accepts documents only as data or by an OpenAI file ID."),
     "document_name": (
         "document_name_left_out",
-        "A document of plain text is sent as text, without its name.",
+        "A plain-text document is sent as text, without its name.",
     ),
     "effort_changed": (
         "effort_changed",
-        "This model does not take that effort; the nearest is asked for.",
+        "This model does not support this effort; the nearest one is sent.",
     ),
     "error_flag": (
         "error_flag_left_out",
-        "A tool message cannot say that a tool failed; only its text is sent.",
+        "OpenAI's tool messages have no error flag; only the text is sent.",
     ),
     "field": ("field_left_out", "OpenAI has no such field."),
     "image": ("part_left_out", "An image needs a URL, or data and a media type."),
     "media_moved": (
         "media_moved",
-        "OpenAI's tool messages hold text only; the rest follows in a user message.",
+        "OpenAI's tool messages contain text only; other parts are sent in a user message.",
     ),
-    "message": ("message_left_out", "Nothing of a message can be said to OpenAI."),
+    "message": ("message_left_out", "No part of this message can be sent to OpenAI."),
     "parallel_without_tools": (
         "parameter_left_out",
-        "OpenAI takes this only together with tools.",
+        "OpenAI accepts this parameter only with tools.",
     ),
     "parameter_left_out": (
         "parameter_left_out",
-        "This model does not take that parameter while it thinks.",
+        "This model does not accept this parameter while it reasons.",
     ),
-    "part": ("part_left_out", "A message of this role cannot hold such a part at OpenAI."),
+    "part": ("part_left_out", "OpenAI accepts no such part in a message of this role."),
     "reasoning": (
         "thinking_left_out",
-        "The provider does not take this past reasoning back; it is not sent.",
+        "The provider does not accept this past reasoning; it is not sent.",
     ),
-    "sealed": (
+    "encrypted": (
         "thinking_left_out",
-        "Sealed thinking can be read only by the provider that wrote it; it is not sent.",
+        "Encrypted thinking can be read only by the provider that wrote it; it is not sent.",
     ),
     "signature": (
         "signature_left_out",
         "A signature is valid only at the provider that wrote it; the thinking is sent as text.",
     ),
-    "stop": ("parameter_changed", f"OpenAI takes at most {MAX_STOP} stop sequences, not more."),
+    "stop": (
+        "parameter_changed",
+        f"OpenAI accepts at most {MAX_STOP} stop sequences; the others are not sent.",
+    ),
     "thinking": (
         "thinking_left_out",
-        "The provider takes no past thinking back; it is not sent.",
+        "The provider does not accept past thinking; it is not sent.",
     ),
     "thinking_changed": (
         "thinking_changed",
-        "OpenAI knows efforts, not budgets; the nearest effort is asked for.",
+        "OpenAI has efforts instead of token budgets; the nearest effort is sent.",
     ),
-    "thinking_disabled": ("thinking_disabled", "This model cannot be asked to think so."),
+    "thinking_disabled": (
+        "thinking_disabled",
+        "This model does not support this reasoning setting.",
+    ),
     "thinking_kept": (
         "thinking_kept",
-        "This model cannot be kept from thinking; the least effort is asked for.",
+        "This model always reasons; the lowest effort is sent.",
     ),
     "tool_choice_without_tools": (
         "tool_choice_left_out",
-        "OpenAI takes this only together with tools.",
+        "OpenAI accepts this parameter only with tools.",
     ),
     "url_document": (
         "part_changed",
-        "OpenAI takes no document by its address; the address is sent as text.",
+        "OpenAI does not accept a document by URL; the URL is sent as text.",
     ),
 }
 
@@ -106,7 +115,7 @@ NO_REASONING = re.compile(r"(?:.*/)?(?:gpt-3|gpt-4|chatgpt-|gpt-5[\d.]*-chat)")
 DEFAULT_BUDGET = 8_192
 EFFORT_OF_BUDGET = ((2_048, "low"), (DEFAULT_BUDGET, "medium"))
 CHOICES: dict[str, ToolChoiceKind] = {"auto": "auto", "none": "none", "required": "any"}
-CHOICE_WORDS = {kind: word for word, kind in CHOICES.items()}
+CHOICE_NAMES = {kind: word for word, kind in CHOICES.items()}
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
 OWN_FIELDS = frozenset(
     {
@@ -136,13 +145,13 @@ OWN_FIELDS = frozenset(
         "web_search_options",
     }
 )
-WITHOUT_TOOLS = {
+NOTICES_WITHOUT_TOOLS = {
     "parallel_tool_calls": "parallel_without_tools",
     "tool_choice": "tool_choice_without_tools",
 }
 
 
-class _Known(msgspec.Struct):
+class _ConvertedFields(msgspec.Struct):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     temperature: float | None = None
@@ -158,7 +167,7 @@ class _Known(msgspec.Struct):
     user: str | None = None
 
 
-class _Taken(msgspec.Struct):
+class _AcceptedTypes(msgspec.Struct):
     """The types that OpenAI accepts; an integer may be written `1e2`."""
 
     max_tokens: float | None = None
@@ -185,48 +194,48 @@ class _JsonSchema(msgspec.Struct):
     strict: bool | None = None
 
 
-KNOWN = frozenset(_Known.__struct_fields__)
-FUNCTION = frozenset(_Function.__struct_fields__)
+CONVERTED_FIELDS = frozenset(_ConvertedFields.__struct_fields__)
+FUNCTION_FIELDS = frozenset(_Function.__struct_fields__)
 
 
 def decode_options(parameters: Fields) -> RequestOptions:
     """Decode request parameters; null counts as absent."""
-    known = convert(parameters, _Known)
+    fields = convert(parameters, _ConvertedFields)
     extra = {
         name: value
         for name, value in parameters.items()
-        if name not in KNOWN and value is not None and not says_nothing(name, value)
+        if name not in CONVERTED_FIELDS and value is not None and not is_default(name, value)
     }
-    choice = _decode_choice(known.tool_choice)
-    if choice is None and known.tool_choice is not None:
-        extra["tool_choice"] = known.tool_choice
-    output = _decode_format(known.response_format)
-    if output is None and (known.response_format or {}).get("type", "text") != "text":
-        extra["response_format"] = known.response_format
-    limit, stop, tools = known.max_completion_tokens, known.stop, None
-    if known.tools is not None:
-        tools = tuple(_decode_tool(tool, f"tools[{n}]") for n, tool in enumerate(known.tools))
+    choice = _decode_choice(fields.tool_choice)
+    if choice is None and fields.tool_choice is not None:
+        extra["tool_choice"] = fields.tool_choice
+    output = _decode_format(fields.response_format)
+    if output is None and (fields.response_format or {}).get("type", "text") != "text":
+        extra["response_format"] = fields.response_format
+    limit, stop, tools = fields.max_completion_tokens, fields.stop, None
+    if fields.tools is not None:
+        tools = tuple(_decode_tool(tool, f"tools[{n}]") for n, tool in enumerate(fields.tools))
     return RequestOptions(
-        max_tokens=known.max_tokens if limit is None else limit,
-        temperature=known.temperature,
-        top_p=known.top_p,
-        top_k=known.top_k,
+        max_tokens=fields.max_tokens if limit is None else limit,
+        temperature=fields.temperature,
+        top_p=fields.top_p,
+        top_k=fields.top_k,
         stop=None if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
         tools=tools,
         tool_choice=choice,
-        parallel_tool_calls=known.parallel_tool_calls,
+        parallel_tool_calls=fields.parallel_tool_calls,
         output=output,
-        reasoning=_decode_effort(known.reasoning_effort),
-        seed=known.seed,
-        user=known.user,
+        reasoning=_decode_effort(fields.reasoning_effort),
+        seed=fields.seed,
+        user=fields.user,
         extra=extra,
     )
 
 
 def check_parameters(parameters: Fields) -> None:
     """Raise FieldError for a parameter of a type that OpenAI refuses."""
-    taken = convert(parameters, _Taken)
-    for index, tool in enumerate(taken.tools or ()):
+    accepted = convert(parameters, _AcceptedTypes)
+    for index, tool in enumerate(accepted.tools or ()):
         if tool.get("type") == "function":
             convert(tool.get("function"), _Function, f"tools[{index}].function")
 
@@ -237,24 +246,24 @@ def _decode_tool(tool: Fields, path: str) -> AnyTool:
         name = inner.get("name") if isinstance(inner, dict) else None
         return ForeignTool(dialect="openai", name=str(name or tool["type"]), raw=tool)
     function = convert(tool.get("function"), _Function, f"{path}.function")
-    extra = {name: value for name, value in tool["function"].items() if name not in FUNCTION}
+    extra = {name: value for name, value in tool["function"].items() if name not in FUNCTION_FIELDS}
     extra |= {name: tool[name] for name in tool if name not in ("type", "function")}
     return Tool(
         name=function.name,
         description=function.description,
         schema=function.parameters or {},
         strict=function.strict,
-        cache=_take_mark(extra),
+        cache=_pop_cache_control(extra),
         extra=extra,
     )
 
 
-def _take_mark(extra: Fields) -> CacheMark | None:
-    mark = extra.get("cache_control")
-    if not isinstance(mark, dict) or not set(mark) <= {"type", "ttl"}:
+def _pop_cache_control(extra: Fields) -> CacheMark | None:
+    value = extra.get("cache_control")
+    if not isinstance(value, dict) or not set(value) <= {"type", "ttl"}:
         return None
     del extra["cache_control"]
-    ttl = mark.get("ttl")
+    ttl = value.get("ttl")
     return CacheMark(ttl=ttl if isinstance(ttl, str) else None)
 
 
@@ -266,17 +275,19 @@ def _decode_choice(choice: str | Fields | None) -> ToolChoice | None:
     return ToolChoice(kind="tool", name=name) if isinstance(name, str) else None
 
 
-def _decode_format(form: Fields | None) -> JsonOutput | None:
-    kind = (form or {}).get("type")
-    if form is None or kind not in ("json_object", "json_schema"):
+def _decode_format(response_format: Fields | None) -> JsonOutput | None:
+    kind = (response_format or {}).get("type")
+    if response_format is None or kind not in ("json_object", "json_schema"):
         return None
     if kind == "json_object":
         return JsonOutput()
-    given = convert(form.get("json_schema"), _JsonSchema, "response_format.json_schema")
-    schema = given.schema or {}
-    if given.description is not None:
-        schema = {"description": given.description, **schema}
-    return JsonOutput(schema=schema, name=given.name, strict=given.strict)
+    json_schema = convert(
+        response_format.get("json_schema"), _JsonSchema, "response_format.json_schema"
+    )
+    schema = json_schema.schema or {}
+    if json_schema.description is not None:
+        schema = {"description": json_schema.description, **schema}
+    return JsonOutput(schema=schema, name=json_schema.name, strict=json_schema.strict)
 
 
 def _decode_effort(effort: str | None) -> Reasoning | None:
@@ -288,12 +299,12 @@ def _decode_effort(effort: str | None) -> Reasoning | None:
 
 
 def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
-    """Encode options for a model, with notices for what it does not accept."""
+    """Encode options for a model, with notices about options that it does not accept."""
     notes = NoticeMerger(SENTENCES)
     limit = LIMIT_OF_REASONERS if COMPLETION_TOKENS.match(model) else LIMIT
     if len(options.stop or ()) > MAX_STOP:
         notes.report("stop", f"stop[{MAX_STOP}]")
-    said: Fields = {
+    fields: Fields = {
         limit: options.max_tokens,
         "temperature": options.temperature,
         "top_p": options.top_p,
@@ -307,8 +318,8 @@ def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tupl
     }
     if options.top_k is not None:
         notes.report("field", "top_k", subject="top_k")
-    given = {name: value for name, value in said.items() if value is not None}
-    return _fit(given, model, notes), notes.notices()
+    present = {name: value for name, value in fields.items() if value is not None}
+    return _fit(present, model, notes), notes.notices()
 
 
 def fit_parameters(parameters: Fields, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
@@ -318,7 +329,7 @@ def fit_parameters(parameters: Fields, *, model: str) -> tuple[Fields, tuple[Not
 
 
 def _fit(parameters: Fields, model: str, notes: NoticeMerger) -> Fields:
-    fitted, changes = fit(parameters, model)
+    fitted, changes = fit_fields(parameters, model)
     for code, name in changes:
         notes.report(code, name, subject=name)
     return fitted
@@ -326,15 +337,15 @@ def _fit(parameters: Fields, model: str, notes: NoticeMerger) -> Fields:
 
 def _encode_tool_use(options: RequestOptions, notes: NoticeMerger) -> Fields:
     tools = [_encode_tool(tool, n, notes) for n, tool in enumerate(options.tools or ())]
-    about = {
+    choice_fields = {
         "tool_choice": _encode_choice(options.tool_choice),
         "parallel_tool_calls": options.parallel_tool_calls,
     }
     if tools:
-        return {"tools": tools, **about}
-    for name, value in about.items():
+        return {"tools": tools, **choice_fields}
+    for name, value in choice_fields.items():
         if value is not None:
-            notes.report(WITHOUT_TOOLS[name], name, subject=name)
+            notes.report(NOTICES_WITHOUT_TOOLS[name], name, subject=name)
     return {}
 
 
@@ -345,7 +356,7 @@ def _encode_tool(tool: AnyTool, index: int, notes: NoticeMerger) -> Fields:
             raise NotExpressibleError(f"{path}: OpenAI has no tool like '{tool.name}'")
         return tool.raw
     if tool.cache is not None:
-        notes.report("cache_mark", path)
+        notes.report("cache_control", path)
     for name in tool.extra:
         notes.report("field", f"{path}.{name}", subject=name)
     function = {
@@ -354,8 +365,8 @@ def _encode_tool(tool: AnyTool, index: int, notes: NoticeMerger) -> Fields:
         "parameters": tool.schema or {"type": "object", "properties": {}},
         "strict": tool.strict,
     }
-    said = {name: value for name, value in function.items() if value is not None}
-    return {"type": "function", "function": said}
+    present = {name: value for name, value in function.items() if value is not None}
+    return {"type": "function", "function": present}
 
 
 def _encode_choice(choice: ToolChoice | None) -> str | Fields | None:
@@ -363,7 +374,7 @@ def _encode_choice(choice: ToolChoice | None) -> str | Fields | None:
         return None
     if choice.kind == "tool":
         return {"type": "function", "function": {"name": choice.name or ""}}
-    return CHOICE_WORDS[choice.kind]
+    return CHOICE_NAMES[choice.kind]
 
 
 def _encode_format(output: JsonOutput | None) -> Fields | None:
@@ -388,8 +399,8 @@ def _encode_effort(reasoning: Reasoning | None, model: str, notes: NoticeMerger)
         return "none"
     if reasoning.effort is None:
         notes.report("thinking_changed", "reasoning")
-        given = reasoning.budget_tokens
-        budget = DEFAULT_BUDGET if given is None else given
+        budget_tokens = reasoning.budget_tokens
+        budget = DEFAULT_BUDGET if budget_tokens is None else budget_tokens
         return next((effort for limit, effort in EFFORT_OF_BUDGET if budget <= limit), "high")
     if reasoning.effort not in EFFORT_ORDER:
         notes.report("thinking_disabled", "reasoning.effort")
@@ -398,10 +409,10 @@ def _encode_effort(reasoning: Reasoning | None, model: str, notes: NoticeMerger)
 
 
 def _encode_extra(options: RequestOptions, notes: NoticeMerger) -> Fields:
-    said = {}
+    fields = {}
     for name, value in options.extra.items():
         if name in OWN_FIELDS and (name != "service_tier" or value in SERVICE_TIERS):
-            said[name] = value
+            fields[name] = value
         else:
             notes.report("field", name, subject=name)
-    return said
+    return fields

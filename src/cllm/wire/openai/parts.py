@@ -30,7 +30,7 @@ ResultPart = Text | Image | Document | Unknown
 DATA_URL = "data:"
 BASE64 = ";base64,"
 TOOL_CALLS = "tool_calls"
-KNOWN = frozenset({"role", "content", "refusal", TOOL_CALLS})
+PART_FIELDS = frozenset({"role", "content", "refusal", TOOL_CALLS})
 
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
@@ -45,12 +45,12 @@ def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, 
     fields = message.json()
     if message.role == "tool":
         return (_decode_result(fields),), EMPTY
-    beside = {
+    extra = {
         name: value
         for name, value in fields.items()
-        if name not in KNOWN and (value or (name in REASONING_FIELDS and value == ""))
+        if name not in PART_FIELDS and (value or (name in REASONING_FIELDS and value == ""))
     }
-    return tuple(_decode_fields(fields)), beside
+    return tuple(_decode_fields(fields)), extra
 
 
 def _decode_fields(fields: Block) -> Iterator[AnyPart]:
@@ -83,12 +83,12 @@ def _decode_block(block: Any) -> AnyPart:
 
 def _decode_text(block: Block) -> AnyPart | None:
     text = block.pop("text", None)
-    return Text(text=text, **_rest(block)) if isinstance(text, str) else None
+    return Text(text=text, **_decode_cache_and_extra(block)) if isinstance(text, str) else None
 
 
 def _decode_refusal(block: Block) -> AnyPart | None:
     text = block.pop("refusal", None)
-    return Refusal(text=text, **_rest(block)) if isinstance(text, str) else None
+    return Refusal(text=text, **_decode_cache_and_extra(block)) if isinstance(text, str) else None
 
 
 def _decode_image(block: Block) -> AnyPart | None:
@@ -100,7 +100,7 @@ def _decode_image(block: Block) -> AnyPart | None:
     url = image["url"]
     if set(image) - {"url"}:
         block["image_url"] = {name: value for name, value in image.items() if name != "url"}
-    return Image(**image_source(url), **_rest(block))
+    return Image(**image_source(url), **_decode_cache_and_extra(block))
 
 
 def image_source(url: str) -> dict[str, Any]:
@@ -126,7 +126,10 @@ def _decode_file(block: Block) -> AnyPart | None:
     if "url" in source:
         return None
     return Document(
-        file_id=file.get("file_id"), name=file.get("filename"), **source, **_rest(block)
+        file_id=file.get("file_id"),
+        name=file.get("filename"),
+        **source,
+        **_decode_cache_and_extra(block),
     )
 
 
@@ -177,17 +180,17 @@ def _unknown(block: Any, *, field: str = "content") -> Unknown:
     return Unknown(dialect="openai", raw=msgspec.json.encode(block), field=field)
 
 
-def _rest(block: Block) -> dict[str, Any]:
+def _decode_cache_and_extra(block: Block) -> dict[str, Any]:
     block.pop("type")
-    mark = block.get("cache_control")
-    if isinstance(mark, dict) and set(mark) <= {"type", "ttl"}:
+    cache_control = block.get("cache_control")
+    if isinstance(cache_control, dict) and set(cache_control) <= {"type", "ttl"}:
         block.pop("cache_control")
-        return {"cache": CacheMark(ttl=mark.get("ttl")), "extra": block}
+        return {"cache": CacheMark(ttl=cache_control.get("ttl")), "extra": block}
     return {"extra": block}
 
 
 def encode_parts(role: Role, parts: Sequence[AnyPart]) -> Message:
-    """Encode a message; a tool result is a message of its own."""
+    """Encode a message; a tool result must be its only part."""
     fields = message_fields(role, parts)
     return Message(role=fields["role"], raw=msgspec.json.encode(fields))
 
@@ -199,8 +202,8 @@ def message_fields(role: Role, parts: Sequence[AnyPart]) -> Block:
         return {"role": "tool", "tool_call_id": result.call_id, "content": content, **result.extra}
     thinking = [part.text for part in parts if isinstance(part, Thinking)]
     calls = [_encode_call(part) for part in parts if _is_call(part)]
-    said = [p for p in parts if not (_is_call(p) or isinstance(p, Thinking | RedactedThinking))]
-    fields: Block = {"role": role, "content": _encode_content(said) or (None if calls else "")}
+    content = [p for p in parts if not (_is_call(p) or isinstance(p, Thinking | RedactedThinking))]
+    fields: Block = {"role": role, "content": _encode_content(content) or (None if calls else "")}
     if thinking:
         fields["reasoning_content"] = "\n".join(thinking)
     if calls:
@@ -220,9 +223,9 @@ def _encode_content(parts: Sequence[AnyPart]) -> str | list[Any] | None:
 def _encode_block(part: AnyPart) -> Any:
     match part:
         case Text():
-            return {"type": "text", "text": part.text, **_tail(part)}
+            return {"type": "text", "text": part.text, **_encode_cache_and_extra(part)}
         case Refusal():
-            return {"type": "refusal", "refusal": part.text, **_tail(part)}
+            return {"type": "refusal", "refusal": part.text, **_encode_cache_and_extra(part)}
         case Image():
             return _encode_image(part)
         case Document():
@@ -230,25 +233,27 @@ def _encode_block(part: AnyPart) -> Any:
         case Unknown():
             return msgspec.Raw(part.raw)
         case ToolCall() | ToolResult() | Thinking() | RedactedThinking():
-            raise ValueError(f"a part of kind {type(part).__name__} is no block of a content list")
+            raise ValueError(
+                f"a part of kind {type(part).__name__} is not a block of a content list"
+            )
         case _:
             assert_never(part)
 
 
 def _encode_image(part: Image) -> Block:
-    tail = _tail(part)
-    image = {"url": data_url(part) or part.url, **tail.pop("image_url", {})}
-    return {"type": "image_url", "image_url": image, **tail}
+    extra = _encode_cache_and_extra(part)
+    image = {"url": data_url(part) or part.url, **extra.pop("image_url", {})}
+    return {"type": "image_url", "image_url": image, **extra}
 
 
 def _encode_document(part: Document) -> Block:
     if part.text is not None:
-        return {"type": "text", "text": part.text, **_tail(part)}
+        return {"type": "text", "text": part.text, **_encode_cache_and_extra(part)}
     file = {"filename": part.name, "file_data": data_url(part), "file_id": part.file_id}
     return {
         "type": "file",
         "file": {name: value for name, value in file.items() if value is not None},
-        **_tail(part),
+        **_encode_cache_and_extra(part),
     }
 
 
@@ -263,7 +268,7 @@ def _encode_call(part: AnyPart) -> Any:
     return {"id": part.id, "type": "function", "function": function, **part.extra}
 
 
-def _tail(part: Part) -> Block:
+def _encode_cache_and_extra(part: Part) -> Block:
     if part.cache is None:
         return dict(part.extra)
     ttl = {} if part.cache.ttl is None else {"ttl": part.cache.ttl}

@@ -1,4 +1,4 @@
-"""Chat Completions requests: decoded from clients, encoded for conversations of other protocols."""
+"""Chat Completions requests: decodes those of clients, encodes prompts of other protocols."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from cllm.wire.messages import (
     apply_aliases,
     no_repair,
 )
-from cllm.wire.openai.history import IDS, all_at_home, encode_history, head
+from cllm.wire.openai.history import IDS, build_system_message, convert_messages, encode_history
 from cllm.wire.openai.options import SENTENCES, Fields, decode_options, encode_options
 from cllm.wire.reasoning import TAKES_NONE, ReasoningRule
 
@@ -44,47 +44,47 @@ def encode_request(
     parameters: Fields,
     stream: bool,
     repair: Repair = no_repair,
-    own_names: bool = False,
+    keep_names: bool = False,
     system_raw: bytes | None = None,
     reasoning: ReasoningRule = TAKES_NONE,
 ) -> EncodedRequest:
     """Encode a request body; equal input gives equal bytes.
 
-    `own_names` keeps tool names unchanged. `system_raw` is the system prompt as an OpenAI
-    message. `reasoning` says which past reasoning the server accepts; OpenAI's own messages are
-    fitted already.
+    `keep_names` sends tool names without aliases. `system_raw` is the system prompt as an OpenAI
+    message. `reasoning` defines which past reasoning the server accepts; for OpenAI messages it
+    was applied before.
     """
     notes = NoticeMerger(SENTENCES)
-    aliases = Aliases(names=None if own_names else NAMES, ids=IDS, keeps_own=True)
-    first = head(system or (), system_raw, notes)
-    home = tuple(all_at_home(messages, notes, reasoning))
-    mended = repair((*first, *apply_aliases(home, aliases)))
-    own: Fields = {"model": model, "messages": encode_history(mended.messages, reasoning)}
-    body = own | dict(alias_tools(parameters, aliases, "function", "name")) | own
+    aliases = Aliases(names=None if keep_names else NAMES, ids=IDS, keep_own_ids=True)
+    first = build_system_message(system or (), system_raw, notes)
+    converted = tuple(convert_messages(messages, notes, reasoning))
+    repaired = repair((*first, *apply_aliases(converted, aliases)))
+    fixed: Fields = {"model": model, "messages": encode_history(repaired.messages, reasoning)}
+    body = fixed | dict(alias_tools(parameters, aliases, "function", "name")) | fixed
     body.pop("stream", None)
     if stream:
-        chosen = parameters.get("stream_options")
-        usage = {"include_usage": True, **(chosen if isinstance(chosen, dict) else {})}
+        options = parameters.get("stream_options")
+        usage = {"include_usage": True, **(options if isinstance(options, dict) else {})}
         body |= {"stream": True, "stream_options": usage}
     else:
         body.pop("stream_options", None)
     return EncodedRequest(
         body=msgspec.json.encode(body),
-        notices=(*notes.notices(), *mended.notices),
+        notices=(*notes.notices(), *repaired.notices),
         names=aliases.names,
         ids=aliases.ids,
     )
 
 
 def decode_request(body: bytes) -> Prompt:
-    """Decode a client's request; every message keeps its bytes."""
+    """Decode a client's request; the bytes of each message are preserved."""
     fields = decode_body(body)
     if not isinstance(fields.get("messages"), list):
-        raise FieldError("messages", "a list of messages is needed")
-    model, stream = check_head(fields)
+        raise FieldError("messages", "must be a list of messages")
+    model, stream = decode_model_and_stream(fields)
     raws = _lists.decode(_bodies.decode(body).messages)
     messages = tuple(
-        Message(role=_checked_role(message, f"messages[{index}]"), raw=bytes(raw))
+        Message(role=_check_message(message, f"messages[{index}]"), raw=bytes(raw))
         for index, (message, raw) in enumerate(zip(fields["messages"], raws, strict=True))
     )
     return prompt_of(
@@ -101,23 +101,23 @@ def decode_request(body: bytes) -> Prompt:
 
 
 def decode_body(body: bytes) -> Fields:
-    """Decode all fields at once, so that none of them fails later."""
+    """Decode all fields, so that invalid JSON fails here and not later."""
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise FieldError("", f"body: not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise FieldError("", "body: a JSON object is needed")
+        raise FieldError("", "body: must be a JSON object")
     return fields
 
 
-def check_head(fields: Fields) -> tuple[str, bool]:
+def decode_model_and_stream(fields: Fields) -> tuple[str, bool]:
     """Return the model, and whether to stream."""
     model, stream = fields.get("model"), fields.get("stream")
     if not isinstance(model, str) or not model.strip():
-        raise FieldError("model", "the name of a model is needed")
+        raise FieldError("model", "must be the name of a model")
     if not isinstance(stream, bool | None):
-        raise FieldError("stream", "true or false is needed")
+        raise FieldError("stream", "must be true or false")
     return model, bool(stream)
 
 
@@ -129,40 +129,40 @@ _bodies = msgspec.json.Decoder(_Body)
 _lists = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def _checked_role(message: Any, path: str) -> Role:
+def _check_message(message: Any, path: str) -> Role:
     if not isinstance(message, dict):
-        raise FieldError(path, "an object is needed")
+        raise FieldError(path, "must be an object")
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        raise FieldError(f"{path}.role", f"one of {', '.join(ROLES)} is needed")
+        raise FieldError(f"{path}.role", f"must be one of {', '.join(ROLES)}")
     content = message.get("content")
     if content is not None and type(content) is not str:
         check_content(content, f"{path}.content")
     if message.get("tool_calls") is not None:
         _check_calls(message["tool_calls"], f"{path}.tool_calls")
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
-        raise FieldError(f"{path}.tool_call_id", "the id of the call it answers is needed")
+        raise FieldError(f"{path}.tool_call_id", "must be the id of the call it answers")
     return ROLES[role]
 
 
 def check_content(content: Any, path: str, *, suffix: str | None = None) -> None:
-    """Check the types of a content; blocks of type `text`, or with the suffix, have a text."""
+    """Check the types in `content`; blocks of type `text`, or with the suffix, need a text."""
     if not isinstance(content, str | list):
-        raise FieldError(path, "a text or a list of parts is needed")
+        raise FieldError(path, "must be a string or a list of parts")
     for index, block in enumerate(content if isinstance(content, list) else ()):
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            raise FieldError(f"{path}[{index}]", "an object with a type is needed")
+            raise FieldError(f"{path}[{index}]", "must be an object with a type")
         kind = block["type"]
         has_text = kind == "text" if suffix is None else kind.endswith(suffix)
         if has_text and not isinstance(block.get("text"), str):
-            raise FieldError(f"{path}[{index}].text", "a text is needed")
+            raise FieldError(f"{path}[{index}].text", "must be a string")
 
 
 def _check_calls(calls: Any, path: str) -> None:
     if not isinstance(calls, list):
-        raise FieldError(path, "a list of calls is needed")
+        raise FieldError(path, "must be a list of calls")
     for index, call in enumerate(calls):
         if not isinstance(call, dict):
-            raise FieldError(f"{path}[{index}]", "an object is needed")
+            raise FieldError(f"{path}[{index}]", "must be an object")
         if not isinstance(call.get("id"), str):
-            raise FieldError(f"{path}[{index}].id", "the id of the call is needed")
+            raise FieldError(f"{path}[{index}].id", "must be the id of the call")

@@ -16,26 +16,26 @@ from cllm.core.reply import (
 )
 from cllm.wire.errors import NO_NAMES, UNREADABLE, MalformedError, ReportedError, check_utf8
 from cllm.wire.openai.fields import (
+    ANSWER_FIELDS,
     CHOICES,
     FUNCTION_CALL,
     LOGPROBS,
-    OF_ANSWER,
     TOOL_CALLS,
     StreamedFields,
-    beside,
     decode_error,
     decode_usage,
     error_details,
-    joined,
-    more_choices,
-    with_message,
+    extra_choices_notice,
+    extra_field,
+    join_pieces,
+    replace_message,
 )
 from cllm.wire.openai.tool_calls import (
-    BuiltCalls,
     CallPiece,
-    mend_calls,
-    odd_piece,
-    whole_calls,
+    ToolCallBuilder,
+    call_events,
+    extended_piece,
+    repair_calls,
 )
 from cllm.wire.reasoning import DETAILS, TEXT_FIELDS, StreamedThinking, is_thinking
 from cllm.wire.sse import SurrogateJoiner
@@ -82,38 +82,44 @@ class Chunk(msgspec.Struct, Generic[D], gc=False):
     error: Any = None
 
 
-BESIDE = ("reasoning_details", "annotations", "audio", FUNCTION_CALL, "provider_specific_fields")
-NAMED = frozenset(ChunkDelta.__struct_fields__)
-SPOKEN = NAMED.difference(BESIDE)
+EXTRA_FIELDS = (
+    "reasoning_details",
+    "annotations",
+    "audio",
+    FUNCTION_CALL,
+    "provider_specific_fields",
+)
+DELTA_FIELDS = frozenset(ChunkDelta.__struct_fields__)
+EVENT_FIELDS = DELTA_FIELDS.difference(EXTRA_FIELDS)
 
 
-def _odd_delta(given: dict[str, Any]) -> ExtendedDelta:
-    named = {name: given[name] for name in given if name in NAMED and name != TOOL_CALLS}
-    delta = msgspec.convert(named, ExtendedDelta)
-    if given.get(TOOL_CALLS):
-        pieces = msgspec.convert(given[TOOL_CALLS], list[dict[str, Any]])
-        delta.tool_calls = [odd_piece(piece) for piece in pieces]
-    delta.rest = {name: given[name] for name in given if name not in NAMED}
+def _extended_delta(fields: dict[str, Any]) -> ExtendedDelta:
+    known = {name: fields[name] for name in fields if name in DELTA_FIELDS and name != TOOL_CALLS}
+    delta = msgspec.convert(known, ExtendedDelta)
+    if fields.get(TOOL_CALLS):
+        pieces = msgspec.convert(fields[TOOL_CALLS], list[dict[str, Any]])
+        delta.tool_calls = [extended_piece(piece) for piece in pieces]
+    delta.rest = {name: fields[name] for name in fields if name not in DELTA_FIELDS}
     return delta
 
 
-decode_usual = msgspec.json.Decoder(Chunk[ChunkDelta]).decode
-_odd_chunks = msgspec.json.Decoder(Chunk[dict[str, Any]])
+decode_known_chunk = msgspec.json.Decoder(Chunk[ChunkDelta]).decode
+_extended_chunk_decoder = msgspec.json.Decoder(Chunk[dict[str, Any]])
 
 
-def read_odd(data: bytes) -> Chunk[ChunkDelta]:
+def decode_extended_chunk(data: bytes) -> Chunk[ChunkDelta]:
     """Decode a chunk whose deltas may have any field."""
-    chunk: Any = _odd_chunks.decode(data)
+    chunk: Any = _extended_chunk_decoder.decode(data)
     for choice in chunk.choices or ():
-        choice.delta = None if choice.delta is None else _odd_delta(choice.delta)
+        choice.delta = None if choice.delta is None else _extended_delta(choice.delta)
     usual: Chunk[ChunkDelta] = chunk
     return usual
 
 
-def decode_odd(data: bytes) -> Chunk[ChunkDelta]:
+def decode_any_chunk(data: bytes) -> Chunk[ChunkDelta]:
     """Decode a chunk with unknown fields; raises MalformedError if it is no chunk."""
     try:
-        return read_odd(data)
+        return decode_extended_chunk(data)
     except UNREADABLE as error:
         raise MalformedError(f"not a chunk of a chat completion: {error}") from error
 
@@ -126,7 +132,7 @@ STOP_REASONS: dict[str, StopReason] = {
     "content_filter": "content_filter",
 }
 DONE = b"[DONE]"
-NOTHING: tuple[Any, ...] = (None, [], {})
+EMPTY_VALUES: tuple[Any, ...] = (None, [], {})
 
 
 class _Head(msgspec.Struct):
@@ -166,7 +172,7 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
     if not answer.choices:
         raise MalformedError("a chat completion without a choice")
     choice = answer.choices[0]
-    changed = mend_calls(choice.message, names) or bool(names)
+    changed = repair_calls(choice.message, names) or bool(names)
     finished = ReplyFinished(
         message=_reply_message(choice.message),
         stop_reason=_stop_reason(
@@ -174,10 +180,10 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
         ),
         usage=decode_usage(answer.usage),
         model=answer.model,
-        raw=with_message(body, choice.message) if changed else body,
+        raw=replace_message(body, choice.message) if changed else body,
     )
-    several = [more_choices()] if len(answer.choices) > 1 else []
-    return [*several, *_whole_deltas(choice.message), finished]
+    notices = [extra_choices_notice()] if len(answer.choices) > 1 else []
+    return [*notices, *_whole_deltas(choice.message), finished]
 
 
 def _whole_deltas(message: dict[str, Any]) -> Iterator[ReplyEvent]:
@@ -188,16 +194,16 @@ def _whole_deltas(message: dict[str, Any]) -> Iterator[ReplyEvent]:
     if isinstance(content, str) and content:
         yield TextDelta(text=content)
     elif isinstance(content, list):
-        yield from _from_blocks(content)
+        yield from _block_deltas(content)
     if isinstance(refusal, str) and refusal:
         yield RefusalDelta(text=refusal)
-    yield from whole_calls(message.get(TOOL_CALLS))
+    yield from call_events(message.get(TOOL_CALLS))
     for name, value in message.items():
-        if name not in SPOKEN and value not in NOTHING:
-            yield beside(name, value)
+        if name not in EVENT_FIELDS and value not in EMPTY_VALUES:
+            yield extra_field(name, value)
 
 
-def _from_blocks(content: list[Any]) -> Iterator[TextDelta | ThinkingDelta]:
+def _block_deltas(content: list[Any]) -> Iterator[TextDelta | ThinkingDelta]:
     for block in content:
         fields = block if isinstance(block, dict) else {}
         if isinstance(fields.get("text"), str):
@@ -209,9 +215,9 @@ def _from_blocks(content: list[Any]) -> Iterator[TextDelta | ThinkingDelta]:
 
 
 def _reply_message(fields: dict[str, Any]) -> Message:
-    said = {name: value for name, value in fields.items() if value not in NOTHING}
-    said.pop("role", None)
-    ordered = {"role": "assistant", "content": said.pop("content", None), **said}
+    rest = {name: value for name, value in fields.items() if value not in EMPTY_VALUES}
+    rest.pop("role", None)
+    ordered = {"role": "assistant", "content": rest.pop("content", None), **rest}
     return Message(role="assistant", raw=msgspec.json.encode(ordered))
 
 
@@ -228,21 +234,21 @@ class OpenAIStreamDecoder:
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
-        self._read: Callable[[bytes], Chunk[ChunkDelta]] = decode_usual
+        self._read: Callable[[bytes], Chunk[ChunkDelta]] = decode_known_chunk
         self._content: list[str] = []
         self._refusal: list[str] = []
         self._reasoning: dict[str, list[str]] = {}
-        self._thoughts = StreamedThinking()
-        self._calls = BuiltCalls(names)
+        self._thinking = StreamedThinking()
+        self._calls = ToolCallBuilder(names)
         self._finish_reason: str | None = None
         self.done = False
         self._usage: Any = None
         self._model: str | None = None
         self._first = self._last = b"{}"
-        self._halves = SurrogateJoiner()
-        self._beside = StreamedFields()
-        self._begun = False
-        self._several = False
+        self._surrogates = SurrogateJoiner()
+        self._extra = StreamedFields()
+        self._started = False
+        self._has_several_choices = False
 
     def decode(self, data: bytes) -> list[ReplyEvent]:
         """Decode the data of one event."""
@@ -253,16 +259,16 @@ class OpenAIStreamDecoder:
                 self.done = True
                 return []
             if isinstance(error, msgspec.ValidationError):
-                self._read = read_odd
-            data = self._halves.join(data) or data
-            chunk = decode_odd(data)
+                self._read = decode_extended_chunk
+            data = self._surrogates.join(data) or data
+            chunk = decode_any_chunk(data)
         if chunk.error is not None:
             raise ReportedError(error_details(chunk.error))
         self._model = chunk.model or self._model
         self._usage = chunk.usage or self._usage
         self._last = data
-        if not self._begun:
-            self._begun, self._first = True, data
+        if not self._started:
+            self._started, self._first = True, data
         events: list[ReplyEvent] = []
         others: list[Any] | None = None
         for number, choice in enumerate(chunk.choices or ()):
@@ -271,18 +277,18 @@ class OpenAIStreamDecoder:
                 if choice.delta is not None:
                     self._add_deltas(choice.delta, events)
                 if choice.logprobs is not None:
-                    self._beside.add_logprobs(choice.logprobs)
-                    events.append(beside(LOGPROBS, choice.logprobs))
+                    self._extra.add_logprobs(choice.logprobs)
+                    events.append(extra_field(LOGPROBS, choice.logprobs))
             else:
                 others = others or msgspec.json.decode(data)[CHOICES]
                 events.extend(self._other_choice(others[number]))
         return events
 
     def _other_choice(self, choice: Any) -> Iterator[ReplyEvent]:
-        if not self._several:
-            self._several = True
-            yield more_choices()
-        yield beside(CHOICES, choice)
+        if not self._has_several_choices:
+            self._has_several_choices = True
+            yield extra_choices_notice()
+        yield extra_field(CHOICES, choice)
 
     def _add_deltas(self, delta: ChunkDelta, events: list[ReplyEvent]) -> None:
         if delta.reasoning_content is not None or delta.reasoning is not None:
@@ -308,7 +314,7 @@ class OpenAIStreamDecoder:
             or delta.function_call
             or delta.provider_specific_fields
         ):
-            events.extend(self._beside_deltas(delta))
+            events.extend(self._extra_deltas(delta))
 
     def _add_reasoning(self, delta: ChunkDelta, events: list[ReplyEvent]) -> None:
         for name in TEXT_FIELDS:
@@ -322,19 +328,19 @@ class OpenAIStreamDecoder:
     def _blocks(self, content: list[Any]) -> Iterator[ReplyEvent]:
         for block in content:
             if is_thinking(block):
-                self._thoughts.add(block, before=len(self._content))
-            for event in _from_blocks([block]):
+                self._thinking.add(block, before=len(self._content))
+            for event in _block_deltas([block]):
                 if isinstance(event, TextDelta):
                     self._content.append(event.text)
                 yield event
 
-    def _beside_deltas(self, delta: ChunkDelta) -> Iterator[ReplyEvent]:
-        said = {name: getattr(delta, name) for name in BESIDE}
-        said |= delta.rest if isinstance(delta, ExtendedDelta) else {}
-        for name, value in said.items():
-            if value not in NOTHING:
-                self._beside.add(name, value)
-                yield beside(name, value)
+    def _extra_deltas(self, delta: ChunkDelta) -> Iterator[ReplyEvent]:
+        fields = {name: getattr(delta, name) for name in EXTRA_FIELDS}
+        fields |= delta.rest if isinstance(delta, ExtendedDelta) else {}
+        for name, value in fields.items():
+            if value not in EMPTY_VALUES:
+                self._extra.add(name, value)
+                yield extra_field(name, value)
 
     def finish(self) -> ReplyFinished | None:
         """Return the last event, or None if the answer is incomplete."""
@@ -344,14 +350,14 @@ class OpenAIStreamDecoder:
         # Free the pieces: the answer may be long.
         for pieces in (self._content, self._refusal, self._reasoning):
             pieces.clear()
-        self._thoughts = StreamedThinking()
-        self._beside.head = self._head()
+        self._thinking = StreamedThinking()
+        self._extra.head = self._head()
         return ReplyFinished(
             message=message,
             stop_reason=_stop_reason(self._finish_reason, calls=bool(self._calls)),
             usage=decode_usage(self._usage),
             model=self._model,
-            raw=self._beside.whole(
+            raw=self._extra.whole(
                 message=message.raw, finish_reason=self._finish_reason, usage=self._usage
             ),
         )
@@ -361,25 +367,25 @@ class OpenAIStreamDecoder:
             first, last = _head_decoder.decode(self._first), _head_decoder.decode(self._last)
         except UNREADABLE as error:
             raise MalformedError(f"not a chunk of a chat completion: {error}") from error
-        said = {name: getattr(last, name) or getattr(first, name) for name in OF_ANSWER}
-        return {"id": first.id, "created": first.created, "model": self._model, **said}
+        fields = {name: getattr(last, name) or getattr(first, name) for name in ANSWER_FIELDS}
+        return {"id": first.id, "created": first.created, "model": self._model, **fields}
 
     def message(self) -> Message:
         """Return the reply so far."""
         calls = self._calls.fields()
         refusal = "".join(self._refusal)
-        content = self._thoughts.whole(self._content) or "".join(self._content)
-        asks = bool(calls) or FUNCTION_CALL in self._beside.fields
+        content = self._thinking.whole(self._content) or "".join(self._content)
+        has_calls = bool(calls) or FUNCTION_CALL in self._extra.fields
         # With a call some servers require even empty reasoning back.
         blank = "" if calls else None
         reasoning = {name: "".join(pieces) or blank for name, pieces in self._reasoning.items()}
         return _reply_message(
             {
-                "content": content or (None if asks or refusal else ""),
+                "content": content or (None if has_calls or refusal else ""),
                 "refusal": refusal or None,
                 **reasoning,
                 "tool_calls": calls,
-                **joined(self._beside.fields),
-                DETAILS: self._beside.details.whole(),
+                **join_pieces(self._extra.fields),
+                DETAILS: self._extra.details.whole(),
             }
         )

@@ -1,4 +1,4 @@
-"""Answers of any provider as Chat Completions, whole or as a stream of chunks.
+"""Encodes answers of any provider as Chat Completions, whole or as a stream of chunks.
 
 `pause` and `unknown` become `length`, never `stop`: the answer is not complete.
 """
@@ -36,7 +36,7 @@ from cllm.wire.openai.fields import (
     LOGPROBS,
     TOOL_CALLS,
     encode_usage,
-    said_of_answer,
+    get_answer_fields,
 )
 
 FINISH_REASONS: dict[StopReason, str] = {
@@ -49,7 +49,7 @@ FINISH_REASONS: dict[StopReason, str] = {
     "pause": "length",
     "unknown": "length",
 }
-WORDS = {TextDelta: "content", ThinkingDelta: "reasoning_content", RefusalDelta: "refusal"}
+DELTA_FIELDS = {TextDelta: "content", ThinkingDelta: "reasoning_content", RefusalDelta: "refusal"}
 NO_ARGUMENTS = "{}"
 DONE = b"data: [DONE]\n\n"
 
@@ -79,11 +79,11 @@ def encode_answer(
     stop_reason: StopReason,
     usage: Usage | None,
     model: str,
-    id: str,  # noqa: A002  the protocol's own word
+    id: str,  # noqa: A002  the protocol's name
     created: int,
     functions: bool = False,
 ) -> bytes:
-    """Encode a whole answer, without blocks that OpenAI has no form for.
+    """Encode a whole answer, without blocks that OpenAI does not have.
 
     `functions`: write the first call as a legacy function call.
     """
@@ -111,13 +111,13 @@ def encode_reply(
     *,
     parts: Sequence[AnyPart],
     model: str | None = None,
-    id: str | None = None,  # noqa: A002  the protocol's own word
+    id: str | None = None,  # noqa: A002  the protocol's name
     created: int | None = None,
     functions: bool = False,
 ) -> bytes:
-    """Encode a reply; `parts` are those of its message.
+    """Encode a reply; `parts` are the parts of its message.
 
-    An answer from an OpenAI provider keeps all its fields except those given here.
+    An answer from an OpenAI provider keeps all its other fields.
     """
     if finished.message.dialect != "openai" or finished.raw is None:
         return encode_answer(
@@ -129,12 +129,12 @@ def encode_reply(
             created=created or 0,
             functions=functions,
         )
-    said = {"id": id, "created": created, "model": model}
-    given = {name: value for name, value in said.items() if value is not None}
-    if not given:
+    values = {"id": id, "created": created, "model": model}
+    changes = {name: value for name, value in values.items() if value is not None}
+    if not changes:
         return finished.raw
-    own = msgspec.json.decode(finished.raw, type=dict[str, msgspec.Raw])
-    return encode({**own, **given})
+    fields = msgspec.json.decode(finished.raw, type=dict[str, msgspec.Raw])
+    return encode({**fields, **changes})
 
 
 def _answer_message(parts: Sequence[AnyPart]) -> dict[str, Any]:
@@ -163,10 +163,10 @@ def _answer_message(parts: Sequence[AnyPart]) -> dict[str, Any]:
 
 
 class _OpenCall(msgspec.Struct):
-    place: int
-    named: bool = False
-    known: bool = False
-    argued: bool = False
+    index: int
+    has_name: bool = False
+    has_id: bool = False
+    has_arguments: bool = False
 
 
 class OpenAIStreamEncoder:
@@ -180,7 +180,7 @@ class OpenAIStreamEncoder:
         self,
         *,
         model: str,
-        id: str,  # noqa: A002  the protocol's own word
+        id: str,  # noqa: A002  the protocol's name
         created: int,
         include_usage: bool = False,
     ) -> None:
@@ -192,7 +192,7 @@ class OpenAIStreamEncoder:
         self._end = end
         self._include_usage = include_usage
         self._calls: dict[int, _OpenCall] = {}
-        self._begun = False
+        self._started = False
         self._refused = False
         self._legacy = False
         self._closed = False
@@ -204,7 +204,7 @@ class OpenAIStreamEncoder:
         match event:
             case TextDelta() | ThinkingDelta() | RefusalDelta() if event.text:
                 self._refused = self._refused or isinstance(event, RefusalDelta)
-                return self._chunk(**{WORDS[type(event)]: event.text})
+                return self._chunk(**{DELTA_FIELDS[type(event)]: event.text})
             case ToolCallDelta():
                 return self._call(event)
             case PartAdded():
@@ -235,69 +235,70 @@ class OpenAIStreamEncoder:
         call = self._calls.get(event.index)
         if call is None:
             call = self._open_call(event.index)
-            call.known, call.named = event.id is not None, event.name is not None
+            call.has_id, call.has_name = event.id is not None, event.name is not None
             function = _Function(name=event.name or "", arguments=event.arguments)
-            piece = _Piece(call.place, event.id or "", "function", function)
+            piece = _Piece(call.index, event.id or "", "function", function)
         else:
-            late_id = None if call.known else event.id
-            late_name = None if call.named else event.name
+            late_id = None if call.has_id else event.id
+            late_name = None if call.has_name else event.name
             if not event.arguments and late_id is None and late_name is None:
                 return b""
-            call.known, call.named = call.known or bool(late_id), call.named or bool(late_name)
-            piece = _Piece(call.place, late_id, None, _Function(late_name, event.arguments))
-        call.argued = call.argued or bool(event.arguments)
+            call.has_id = call.has_id or bool(late_id)
+            call.has_name = call.has_name or bool(late_name)
+            piece = _Piece(call.index, late_id, None, _Function(late_name, event.arguments))
+        call.has_arguments = call.has_arguments or bool(event.arguments)
         return self._chunk(tool_calls=(piece,))
 
     def _open_call(self, index: int) -> _OpenCall:
-        call = self._calls[index] = _OpenCall(place=len(self._calls))
+        call = self._calls[index] = _OpenCall(index=len(self._calls))
         return call
 
     def _part(self, event: PartAdded) -> bytes:
         part = event.part
         if isinstance(part, Unknown):
-            return self._beside(part) if part.dialect == "openai" else b""
+            return self._extra_field(part) if part.dialect == "openai" else b""
         delta = to_delta(part, event.index)
         return b"" if isinstance(delta, PartAdded) else self.encode(delta)
 
-    def _beside(self, part: Unknown) -> bytes:
+    def _extra_field(self, part: Unknown) -> bytes:
         if part.field == CHOICES:
             return self._head + b',"choices":[' + part.raw + b"]" + self._end
         if part.field == LOGPROBS:
             after = b',"logprobs":' + part.raw + b',"finish_reason":null}]'
             return self._before + encode(self._role()) + after + self._end
         self._legacy = self._legacy or part.field == FUNCTION_CALL
-        raw = self._placed(part.raw) if part.field == TOOL_CALLS else part.raw
+        raw = self._with_call_indexes(part.raw) if part.field == TOOL_CALLS else part.raw
         return self._chunk(**{part.field: msgspec.Raw(raw)})
 
-    def _placed(self, raw: bytes) -> bytes:
+    def _with_call_indexes(self, raw: bytes) -> bytes:
         pieces = msgspec.json.decode(raw)
         for piece in pieces:
             call = self._calls.get(piece["index"])
             if call is None:
                 call = self._open_call(piece["index"])
-                call.argued = True
-            piece["index"] = call.place
+                call.has_arguments = True
+            piece["index"] = call.index
         return encode(pieces)
 
     def _role(self) -> dict[str, Any]:
-        begun, self._begun = self._begun, True
-        return {} if begun else {"role": "assistant"}
+        started, self._started = self._started, True
+        return {} if started else {"role": "assistant"}
 
     def _finish(self, event: ReplyFinished) -> bytes:
         self._closed = True
-        out = [b"" if self._begun else self._chunk(content="")]
+        out = [b"" if self._started else self._chunk(content="")]
         for call in self._calls.values():
-            if not call.argued:
-                empty = _Piece(call.place, function=_Function(arguments=NO_ARGUMENTS))
+            if not call.has_arguments:
+                empty = _Piece(call.index, function=_Function(arguments=NO_ARGUMENTS))
                 out.append(self._chunk(tool_calls=(empty,)))
         reason = finish_reason(event.stop_reason, refused=self._refused)
         if event.stop_reason == "tool_calls" and self._legacy and not self._calls:
             reason = FUNCTION_CALL
-        said, own = said_of_answer(event)
-        more = b"," + encode(said)[1:-1] if said else b""
+        answer_fields, usage_fields = get_answer_fields(event)
+        more = b"," + encode(answer_fields)[1:-1] if answer_fields else b""
         out += [self._before, b'{},"logprobs":null,"finish_reason":', encode(reason), b"}]"]
         out += [more, self._end]
         if event.usage is not None and self._include_usage:
-            counts = encode({**encode_usage(event.usage), **own})
+            counts = encode({**encode_usage(event.usage), **usage_fields})
             out += [self._head, b',"choices":[]', more, b',"usage":', counts, b"}\n\n"]
         return b"".join((*out, DONE))

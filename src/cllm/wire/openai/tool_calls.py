@@ -1,4 +1,4 @@
-"""Tool calls in OpenAI answers. Servers omit ids and indexes, or send arguments as an object."""
+"""Tool calls in OpenAI answers; some servers omit ids and indexes, or send argument objects."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import msgspec
 from cllm.core.reply import ReplyEvent, ToolCallDelta
 from cllm.wire.errors import MalformedError
 from cllm.wire.messages import ObjectScanner
-from cllm.wire.openai.fields import TOOL_CALLS, beside, joined, merge
+from cllm.wire.openai.fields import TOOL_CALLS, extra_field, join_pieces, merge_fields
 
 
 class Function(msgspec.Struct):
@@ -17,8 +17,8 @@ class Function(msgspec.Struct):
 
     def text(self) -> str:
         """Return the arguments as text; some servers send an object."""
-        given = self.arguments
-        return msgspec.json.encode(given).decode() if isinstance(given, dict) else given or ""
+        value = self.arguments
+        return msgspec.json.encode(value).decode() if isinstance(value, dict) else value or ""
 
 
 class CallPiece(msgspec.Struct, forbid_unknown_fields=True):
@@ -35,29 +35,29 @@ class ExtendedCallPiece(CallPiece, forbid_unknown_fields=False):
 
 
 NO_FUNCTION = Function()
-NAMED = frozenset(CallPiece.__struct_fields__)
+PIECE_FIELDS = frozenset(CallPiece.__struct_fields__)
 
 
-def odd_piece(fields: Mapping[str, Any]) -> ExtendedCallPiece:
+def extended_piece(fields: Mapping[str, Any]) -> ExtendedCallPiece:
     piece = msgspec.convert(
-        {name: fields[name] for name in fields if name in NAMED}, ExtendedCallPiece
+        {name: fields[name] for name in fields if name in PIECE_FIELDS}, ExtendedCallPiece
     )
-    piece.rest = {name: fields[name] for name in fields if name not in NAMED}
+    piece.rest = {name: fields[name] for name in fields if name not in PIECE_FIELDS}
     return piece
 
 
-def whole_calls(given: Any) -> Iterator[ReplyEvent]:
+def call_events(tool_calls: Any) -> Iterator[ReplyEvent]:
     """Yield each call as one event; non-function calls pass through."""
-    if not given:
+    if not tool_calls:
         return
     try:
-        said = msgspec.convert(given, list[dict[str, Any]])
-        calls = [odd_piece(call) for call in said]
+        objects = msgspec.convert(tool_calls, list[dict[str, Any]])
+        calls = [extended_piece(call) for call in objects]
     except msgspec.ValidationError as error:
         raise MalformedError(f"a tool call that cannot be read: {error}") from error
-    for index, (call, fields) in enumerate(zip(calls, said, strict=True)):
+    for index, (call, fields) in enumerate(zip(calls, objects, strict=True)):
         if call.function is None and call.rest:
-            yield beside(TOOL_CALLS, [{"index": index, **fields}])
+            yield extra_field(TOOL_CALLS, [{"index": index, **fields}])
         else:
             function = call.function or NO_FUNCTION
             yield ToolCallDelta(
@@ -65,18 +65,18 @@ def whole_calls(given: Any) -> Iterator[ReplyEvent]:
             )
 
 
-def mend_calls(message: Mapping[str, Any], names: Mapping[str, str]) -> bool:
+def repair_calls(message: Mapping[str, Any], names: Mapping[str, str]) -> bool:
     """Add missing ids, convert arguments to text, and replace aliases by the client's names.
 
     Returns whether an id or arguments changed.
     """
     calls = message.get("tool_calls")
     changed = False
-    for place, call in enumerate(calls if isinstance(calls, list) else ()):
+    for index, call in enumerate(calls if isinstance(calls, list) else ()):
         if not isinstance(call, dict):
             continue
         if not call.get("id"):
-            call["id"], changed = f"call_{place}", True
+            call["id"], changed = f"call_{index}", True
         function = call.get("function")
         if not isinstance(function, dict):
             continue
@@ -88,18 +88,18 @@ def mend_calls(message: Mapping[str, Any], names: Mapping[str, str]) -> bool:
     return changed
 
 
-class BuiltCalls:
+class ToolCallBuilder:
     """Builds the calls of one streamed message from pieces.
 
-    Some servers give every call the same index. So a piece starts a new call if it has a new id
-    and a name, or if it has a name, or arguments under a new id, while the current arguments
-    are complete.
+    Some servers send the same index for every call. So a piece starts a new call if it has a
+    new id and a name, or if the current arguments are complete and it has a name, or arguments
+    with a new id.
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
-        self._calls: dict[int, _BuiltCall] = {}
-        self._places: dict[int | None, int] = {}
+        self._calls: dict[int, _PartialCall] = {}
+        self._indexes: dict[int | None, int] = {}
         self._by_id: dict[str, int] = {}
         self._highest = -1
         self._last = 0
@@ -110,54 +110,54 @@ class BuiltCalls:
     def add(self, piece: CallPiece, events: list[ReplyEvent]) -> None:
         """Add a piece and append its events."""
         function = piece.function or NO_FUNCTION
-        name, call_id, given = function.name, piece.id, function.arguments
-        place = self._last if piece.index is None else self._places.get(piece.index)
-        if place is None or call_id or name or place not in self._calls:
-            place = self._place_for(piece, function, place)
-        self._last = place
-        call = self._calls.get(place)
+        name, call_id, value = function.name, piece.id, function.arguments
+        index = self._last if piece.index is None else self._indexes.get(piece.index)
+        if index is None or call_id or name or index not in self._calls:
+            index = self._index_for(piece, function, index)
+        self._last = index
+        call = self._calls.get(index)
         if call is None:
-            lent, call_id = not call_id, call_id or f"call_{place}"
-            call = self._calls[place] = _BuiltCall(id=call_id, lent=lent)
-            self._by_id.setdefault(call_id, place)
-            self._highest = max(self._highest, place)
+            is_generated, call_id = not call_id, call_id or f"call_{index}"
+            call = self._calls[index] = _PartialCall(id=call_id, has_generated_id=is_generated)
+            self._by_id.setdefault(call_id, index)
+            self._highest = max(self._highest, index)
         if piece.function is None and type(piece) is ExtendedCallPiece:
-            events.append(_add_odd(call, piece, place))
+            events.append(_add_custom_call(call, piece, index))
             return
         if name is not None:
             name = self._names.get(name, name)
             call.name = call.name or name
-        arguments = given if isinstance(given, str) else function.text()
+        arguments = value if isinstance(value, str) else function.text()
         call.arguments.append(arguments)
-        events.append(ToolCallDelta(index=place, id=call_id, name=name, arguments=arguments))
+        events.append(ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments))
         if type(piece) is ExtendedCallPiece and piece.rest:
-            merge(call.rest, piece.rest)
-            more = {"index": place, "function": {"arguments": ""}, **piece.rest}
-            events.append(beside(TOOL_CALLS, [more]))
+            merge_fields(call.rest, piece.rest)
+            more = {"index": index, "function": {"arguments": ""}, **piece.rest}
+            events.append(extra_field(TOOL_CALLS, [more]))
 
-    def _place_for(self, piece: CallPiece, function: Function, place: int | None) -> int:
-        if piece.id and (place is not None or piece.index is None):
-            found = self._by_id.get(piece.id)
-            if found is not None:
-                return found
-        call = None if place is None else self._calls.get(place)
-        if place is not None and call is not None and not _begins(call, piece, function):
-            return place
-        wanted = len(self._calls) if piece.index is None else piece.index
-        new = wanted if wanted not in self._calls else self._highest + 1
+    def _index_for(self, piece: CallPiece, function: Function, index: int | None) -> int:
+        if piece.id and (index is not None or piece.index is None):
+            match = self._by_id.get(piece.id)
+            if match is not None:
+                return match
+        call = None if index is None else self._calls.get(index)
+        if index is not None and call is not None and not _starts_call(call, piece, function):
+            return index
+        preferred = len(self._calls) if piece.index is None else piece.index
+        new = preferred if preferred not in self._calls else self._highest + 1
         if piece.index is not None:
-            self._places[piece.index] = new
+            self._indexes[piece.index] = new
         return new
 
     def fields(self) -> list[dict[str, Any]]:
         return [call.fields() for _, call in sorted(self._calls.items())]
 
 
-class _BuiltCall(msgspec.Struct):
-    """A call so far; `lent`: its id is ours because the server sent none."""
+class _PartialCall(msgspec.Struct):
+    """A call so far; `has_generated_id`: its id is ours because the server sent none."""
 
     id: str
-    lent: bool = False
+    has_generated_id: bool = False
     name: str | None = None
     type: str | None = None
     arguments: list[str] = msgspec.field(default_factory=list)
@@ -171,7 +171,7 @@ class _BuiltCall(msgspec.Struct):
 
     def fields(self) -> dict[str, Any]:
         head = {"id": self.id, "type": self.type or "function"}
-        rest = joined(self.rest)
+        rest = join_pieces(self.rest)
         if rest and not self.arguments:
             return {**head, **rest}
         arguments = "".join(self.arguments) or "{}"
@@ -179,21 +179,21 @@ class _BuiltCall(msgspec.Struct):
         return {**head, "function": function, **rest}
 
 
-def _begins(call: _BuiltCall, piece: CallPiece, function: Function) -> bool:
+def _starts_call(call: _PartialCall, piece: CallPiece, function: Function) -> bool:
     """Whether a piece with this call's index, but another id, starts a new call."""
     if piece.id and piece.index is None:
         return True
-    named = function.name or (type(piece) is ExtendedCallPiece and "custom" in piece.rest)
-    if piece.id and named and not call.lent and (call.name or call.rest):
+    has_name = function.name or (type(piece) is ExtendedCallPiece and "custom" in piece.rest)
+    if piece.id and has_name and not call.has_generated_id and (call.name or call.rest):
         return True
     more = function.text().strip()
     other = bool(function.name) and function.name != call.name
     return bool(more or other) and bool(piece.id or function.name) and call.has_whole_arguments()
 
 
-def _add_odd(call: _BuiltCall, piece: ExtendedCallPiece, place: int) -> ReplyEvent:
+def _add_custom_call(call: _PartialCall, piece: ExtendedCallPiece, index: int) -> ReplyEvent:
     call.type = call.type or piece.type
-    merge(call.rest, piece.rest)
-    said = {"id": piece.id, "type": piece.type, **piece.rest}
-    told = {name: value for name, value in said.items() if value is not None}
-    return beside(TOOL_CALLS, [{"index": place, **told}])
+    merge_fields(call.rest, piece.rest)
+    fields = {"id": piece.id, "type": piece.type, **piece.rest}
+    present = {name: value for name, value in fields.items() if value is not None}
+    return extra_field(TOOL_CALLS, [{"index": index, **present}])

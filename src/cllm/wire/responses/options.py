@@ -1,6 +1,6 @@
-"""Parameters of the Responses API, converted to and from those of Chat Completions.
+"""Converts parameters of the Responses API to and from those of Chat Completions.
 
-This API is flat where Chat Completions nests, with some other names.
+This API is flat where Chat Completions nests, and some names differ.
 """
 
 from collections.abc import Iterable
@@ -20,19 +20,22 @@ MIN_OUTPUT_TOKENS = 16
 LOGPROBS = "message.output_text.logprobs"
 SENTENCES = {
     **openai_options.SENTENCES,
-    "document": ("part_left_out", "A document needs data, a URL or a file id at OpenAI."),
+    "document": ("part_left_out", "OpenAI accepts documents only as data, by URL or by file ID."),
     "field": ("field_left_out", "OpenAI's Responses API has no such field."),
-    "image": ("part_left_out", "An image needs a URL, a file id, or data and a media type."),
+    "image": ("part_left_out", "An image needs a URL, a file ID, or data and a media type."),
     "limit": (
         "parameter_changed",
-        f"The Responses API takes no limit below {MIN_OUTPUT_TOKENS} tokens.",
+        f"The Responses API requires a limit of at least {MIN_OUTPUT_TOKENS} tokens.",
     ),
-    "thinking": ("thinking_left_out", "Thinking that this model cannot take back was left out."),
+    "thinking": (
+        "thinking_left_out",
+        "This model does not accept this past thinking; it is not sent.",
+    ),
 }
 
 # Types that Chat Completions nests and this API does not.
-NESTED = ("allowed_tools", "custom", "function", "grammar", "json_schema")
-SAME = frozenset(
+NESTED_TYPES = ("allowed_tools", "custom", "function", "grammar", "json_schema")
+SHARED_FIELDS = frozenset(
     {
         "metadata",
         "moderation",
@@ -50,7 +53,7 @@ SAME = frozenset(
     }
 )
 # Fields that only this API has.
-OWN = frozenset(
+RESPONSES_FIELDS = frozenset(
     {
         "access_programs",
         "background",
@@ -68,7 +71,7 @@ OWN = frozenset(
 )
 LIMITS = ("max_completion_tokens", "max_tokens")
 # Fields of Chat Completions that have another form here.
-CONVERTED = frozenset(
+CONVERTED_FIELDS = frozenset(
     {
         *LIMITS,
         "logprobs",
@@ -92,35 +95,39 @@ PATHS = (
 def decode_options(parameters: Fields) -> RequestOptions:
     """Decode request parameters; null counts as absent."""
     try:
-        options = openai_options.decode_options(_as_chat(parameters))
+        options = openai_options.decode_options(_to_chat(parameters))
     except FieldError as error:
-        raise _renamed(error) from error
-    return msgspec.structs.replace(options, tools=_relabelled(options.tools, "openai", DIALECT))
+        raise _rename_path(error) from error
+    return msgspec.structs.replace(
+        options, tools=_replace_dialect(options.tools, "openai", DIALECT)
+    )
 
 
 def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
-    """Encode options for a model, with notices for what it does not accept."""
-    own = {name: value for name, value in options.extra.items() if name in OWN}
-    shared = {name: value for name, value in options.extra.items() if name not in OWN}
-    chat, noticed = openai_options.encode_options(
+    """Encode options for a model, with notices about options that it does not accept."""
+    responses_fields = {
+        name: value for name, value in options.extra.items() if name in RESPONSES_FIELDS
+    }
+    shared = {name: value for name, value in options.extra.items() if name not in RESPONSES_FIELDS}
+    chat, chat_notices = openai_options.encode_options(
         msgspec.structs.replace(
-            options, extra=shared, tools=_relabelled(options.tools, DIALECT, "openai")
+            options, extra=shared, tools=_replace_dialect(options.tools, DIALECT, "openai")
         ),
         model=model,
     )
     notes = NoticeMerger(SENTENCES)
-    return _from_chat(chat, own, notes), (*noticed, *notes.notices())
+    return _from_chat(chat, responses_fields, notes), (*chat_notices, *notes.notices())
 
 
-def _renamed(error: FieldError) -> FieldError:
+def _rename_path(error: FieldError) -> FieldError:
     path = error.path
     problem = str(error).removeprefix(f"{path}: ")
-    for there, here in PATHS:
-        path = path.replace(there, here)
+    for chat_name, name in PATHS:
+        path = path.replace(chat_name, name)
     return FieldError(path, problem)
 
 
-def _relabelled(
+def _replace_dialect(
     tools: Iterable[AnyTool] | None, before: str, after: str
 ) -> tuple[AnyTool, ...] | None:
     if tools is None:
@@ -129,103 +136,109 @@ def _relabelled(
         msgspec.structs.replace(tool, dialect=after)
         if isinstance(tool, ForeignTool)
         and tool.dialect == before
-        and tool.raw.get("type") not in NESTED
+        and tool.raw.get("type") not in NESTED_TYPES
         else tool
         for tool in tools
     )
 
 
-def _as_chat(parameters: Fields) -> Fields:
-    said = {name: value for name, value in parameters.items() if value is not None}
-    text, reasoning = _checked(said, "text"), _checked(said, "reasoning")
-    chat = {name: value for name, value in said.items() if name not in ("text", "reasoning")}
+def _to_chat(parameters: Fields) -> Fields:
+    fields = {name: value for name, value in parameters.items() if value is not None}
+    text, reasoning = _get_object(fields, "text"), _get_object(fields, "reasoning")
+    chat = {name: value for name, value in fields.items() if name not in ("text", "reasoning")}
     moved = {
         "max_completion_tokens": chat.pop("max_output_tokens", None),
         "reasoning_effort": reasoning.pop("effort", None),
-        "response_format": _nested(text.pop("format", None)),
+        "response_format": _nest(text.pop("format", None)),
         "verbosity": text.pop("verbosity", None),
-        "tool_choice": _nested_choice(chat.pop("tool_choice", None)),
+        "tool_choice": _nest_choice(chat.pop("tool_choice", None)),
         "reasoning": reasoning or None,
         "text": text or None,
     }
     if isinstance(chat.get("tools"), list):
-        chat["tools"] = [_nested(tool) for tool in chat["tools"]]
+        chat["tools"] = [_nest(tool) for tool in chat["tools"]]
     return chat | {name: value for name, value in moved.items() if value is not None}
 
 
-def _checked(said: Fields, name: str) -> Fields:
-    value = said.get(name, {})
+def _get_object(fields: Fields, name: str) -> Fields:
+    value = fields.get(name, {})
     if not isinstance(value, dict):
-        raise FieldError(name, "an object is needed")
+        raise FieldError(name, "must be an object")
     return {inner: value[inner] for inner in value if value[inner] is not None}
 
 
-def _nested(value: Any) -> Any:
+def _nest(value: Any) -> Any:
     kind = value.get("type") if isinstance(value, dict) else None
-    if kind not in NESTED:
+    if kind not in NESTED_TYPES:
         return value
     fields = {name: inner for name, inner in value.items() if name != "type" and inner is not None}
     if kind == "custom" and "format" in fields:
-        fields["format"] = _nested(fields["format"])
+        fields["format"] = _nest(fields["format"])
     return {"type": kind, kind: fields}
 
 
-def _nested_choice(choice: Any) -> Any:
-    nested = _nested(choice)
+def _nest_choice(choice: Any) -> Any:
+    nested = _nest(choice)
     allowed = nested.get("allowed_tools") if isinstance(nested, dict) else None
     if isinstance(allowed, dict) and isinstance(allowed.get("tools"), list):
-        allowed["tools"] = [_nested(tool) for tool in allowed["tools"]]
+        allowed["tools"] = [_nest(tool) for tool in allowed["tools"]]
     return nested
 
 
-def _from_chat(chat: Fields, own: Fields, notes: NoticeMerger) -> Fields:
-    said = {name: value for name, value in chat.items() if name in SAME}
+def _from_chat(chat: Fields, responses_fields: Fields, notes: NoticeMerger) -> Fields:
+    result = {name: value for name, value in chat.items() if name in SHARED_FIELDS}
     if chat.get("logprobs"):
-        said["include"] = [*own.get("include", ()), LOGPROBS]
+        result["include"] = [*responses_fields.get("include", ()), LOGPROBS]
     for limit in (chat[name] for name in LIMITS if name in chat):
         if limit < MIN_OUTPUT_TOKENS:
             notes.report("limit", "max_output_tokens")
-        said["max_output_tokens"] = max(limit, MIN_OUTPUT_TOKENS)
+        result["max_output_tokens"] = max(limit, MIN_OUTPUT_TOKENS)
     if "reasoning_effort" in chat:
-        said["reasoning"] = {"effort": chat["reasoning_effort"], **own.get("reasoning", {})}
+        result["reasoning"] = {
+            "effort": chat["reasoning_effort"],
+            **responses_fields.get("reasoning", {}),
+        }
     if "response_format" in chat:
-        said["text"] = {**own.get("text", {}), "format": _flat(chat["response_format"])}
-    said |= _stream_options(chat.get("stream_options")) | _tool_use(chat)
+        result["text"] = {
+            **responses_fields.get("text", {}),
+            "format": _flatten(chat["response_format"]),
+        }
+    result |= _stream_options(chat.get("stream_options")) | _tool_use(chat)
     if "verbosity" in chat:
-        text: Fields = said.get("text") or own.get("text") or {}
-        said["text"] = {**text, "verbosity": chat["verbosity"]}
+        text: Fields = result.get("text") or responses_fields.get("text") or {}
+        result["text"] = {**text, "verbosity": chat["verbosity"]}
     for name in chat:
-        if name not in SAME and name not in CONVERTED:
+        if name not in SHARED_FIELDS and name not in CONVERTED_FIELDS:
             notes.report("field", name, subject=name)
-    return {**own, **said}
+    return {**responses_fields, **result}
 
 
-def _stream_options(given: Any) -> Fields:
+def _stream_options(value: Any) -> Fields:
     """Drop include_usage: this API always sends the usage."""
-    options = given if isinstance(given, dict) else {}
+    options = value if isinstance(value, dict) else {}
     rest = {name: value for name, value in options.items() if name != "include_usage"}
     return {"stream_options": rest} if rest else {}
 
 
 def _tool_use(chat: Fields) -> Fields:
-    said: Fields = {}
+    result: Fields = {}
     if "tool_choice" in chat:
-        choice = said["tool_choice"] = _flat(chat["tool_choice"])
+        choice = result["tool_choice"] = _flatten(chat["tool_choice"])
         if isinstance(choice, dict) and isinstance(choice.get("tools"), list):
-            choice["tools"] = [_flat(tool) for tool in choice["tools"]]
+            choice["tools"] = [_flatten(tool) for tool in choice["tools"]]
     if "tools" in chat:
-        said["tools"] = tools = [_flat(tool) for tool in chat["tools"]]
+        result["tools"] = tools = [_flatten(tool) for tool in chat["tools"]]
         for index, tool in enumerate(tools):
             if tool["type"] == "function" and "strict" not in tool:
-                # Without it a tool is strict here, and is not elsewhere.
+                # Without it a tool is strict in this API, but not in others.
                 tools[index] = {**tool, "strict": False}
-    return said
+    return result
 
 
-def _flat(value: Any) -> Any:
+def _flatten(value: Any) -> Any:
     kind = value.get("type") if isinstance(value, dict) else None
-    inner = value.get(kind) if kind in NESTED else None
+    inner = value.get(kind) if kind in NESTED_TYPES else None
     if not isinstance(inner, dict):
         return value
     flat = {"type": kind, **inner}
-    return {**flat, "format": _flat(flat["format"])} if "format" in flat else flat
+    return {**flat, "format": _flatten(flat["format"])} if "format" in flat else flat

@@ -1,7 +1,7 @@
-"""Responses API messages as typed parts and back.
+"""Decodes Responses API messages to typed parts, and encodes parts.
 
 The items of one answer are one message with the items as its content; so is the output of a tool. A
-user or system message is one item. The id of reasoning is kept: the API requires it back.
+user or system message is one item. The id of reasoning is preserved: the API requires it back.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,10 +34,10 @@ ResultPart = Text | Image | Document | Unknown
 DIALECT: Dialect = "responses"
 ITEMS = "items"
 AUTO = "auto"
-BETWEEN_SUMMARIES = "\n\n"
-# Id prefix of other models' reasoning in our answers to clients of this API.
-LENT_NAME = "rs_cllm"
-ENVELOPE = ("id", "role", "status", "type")
+SUMMARY_SEPARATOR = "\n\n"
+# Prefix of ids that cllm generates for other models' reasoning, in answers to clients of this API.
+GENERATED_ID_PREFIX = "rs_cllm"
+ENVELOPE_FIELDS = ("id", "role", "status", "type")
 
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
@@ -83,13 +83,13 @@ def _decode_content(content: Any) -> Iterator[AnyPart]:
 def _decode_block(block: Any) -> AnyPart:
     kind = block.get("type") if isinstance(block, dict) else None
     decode = BLOCK_DECODERS.get(kind) if isinstance(kind, str) else None
-    part = None if decode is None else decode(_said(block, "type"))
+    part = None if decode is None else decode(_without_fields(block, "type"))
     return _unknown(block) if part is None else part
 
 
 def _decode_text(block: Block) -> Text | None:
     text = block.pop("text", None)
-    # Every text has lists, which are mostly empty.
+    # Every text has lists, most of them empty.
     extra = {name: value for name, value in block.items() if value != []}
     return Text(text=text, extra=extra) if isinstance(text, str) else None
 
@@ -111,15 +111,15 @@ def _decode_image(block: Block) -> Image | None:
 
 
 def _decode_file(block: Block) -> Document | None:
-    given = {name: block.pop(name, None) for name in ("file_data", "file_id", "file_url")}
+    sources = {name: block.pop(name, None) for name in ("file_data", "file_id", "file_url")}
     name = block.pop("filename", None)
-    if not all(isinstance(value, str | None) for value in (*given.values(), name)):
+    if not all(isinstance(value, str | None) for value in (*sources.values(), name)):
         return None
-    data = given["file_data"]
+    data = sources["file_data"]
     source = {} if data is None else image_source(data)
     if "url" in source:
         return None
-    source |= {"file_id": given["file_id"], "url": given["file_url"]}
+    source |= {"file_id": sources["file_id"], "url": sources["file_url"]}
     return Document(name=name, extra=block, **source)
 
 
@@ -136,7 +136,7 @@ def _decode_call(item: Block) -> ToolCall | None:
     name, arguments = item.get("name"), item.get("arguments")
     if not isinstance(name, str) or not isinstance(arguments, str | None):
         return None
-    extra = _said(item, *ENVELOPE, "call_id", "name", "arguments")
+    extra = _without_fields(item, *ENVELOPE_FIELDS, "call_id", "name", "arguments")
     call_id = str(item.get("call_id") or "")
     return ToolCall(id=call_id, name=name, arguments=arguments or "", extra=extra)
 
@@ -147,19 +147,19 @@ def _decode_result(item: Block) -> ToolResult:
         part if isinstance(part, ResultPart) else _unknown(_encode_block(part, "input_text"))
         for part in parts
     )
-    extra = _said(item, *ENVELOPE, "call_id", "output")
+    extra = _without_fields(item, *ENVELOPE_FIELDS, "call_id", "output")
     return ToolResult(call_id=str(item.get("call_id") or ""), content=content, extra=extra)
 
 
 def _decode_reasoning(item: Block) -> Thinking | RedactedThinking:
     """Decode reasoning by its text or summary; redacted if it has neither.
 
-    A summary of one text is not repeated in `extra`; any other is, to be restored.
+    `extra` has the summary only if it is not one text, so that it can be restored.
     """
-    sealed = item.get("encrypted_content")
-    signature = sealed if isinstance(sealed, str) else None
-    lent = is_lent(item)
-    extra = _said(item, "type", "encrypted_content", *(("id",) if lent else ()))
+    encrypted = item.get("encrypted_content")
+    signature = encrypted if isinstance(encrypted, str) else None
+    is_generated = has_generated_id(item)
+    extra = _without_fields(item, "type", "encrypted_content", *(("id",) if is_generated else ()))
     text = reasoning_text(item)
     if extra.get("summary") == _summary(text) and not item.get("content"):
         del extra["summary"]
@@ -169,15 +169,15 @@ def _decode_reasoning(item: Block) -> Thinking | RedactedThinking:
     return Thinking(text=text, signature=signature, extra=extra)
 
 
-def is_lent(item: Block) -> bool:
-    """Whether the reasoning has an id of ours: OpenAI does not accept it back."""
-    return str(item.get("id") or "").startswith(LENT_NAME)
+def has_generated_id(item: Block) -> bool:
+    """Whether cllm generated the id of this reasoning: OpenAI does not accept it back."""
+    return str(item.get("id") or "").startswith(GENERATED_ID_PREFIX)
 
 
 def reasoning_text(item: Block) -> str:
     """Return the readable text of a reasoning item, else its summaries."""
     whole = "".join(_texts(item.get("content")))
-    return whole or BETWEEN_SUMMARIES.join(_texts(item.get("summary")))
+    return whole or SUMMARY_SEPARATOR.join(_texts(item.get("summary")))
 
 
 def _texts(blocks: Any) -> Iterator[str]:
@@ -197,7 +197,7 @@ def _unknown(block: Any, *, field: str = "content") -> Unknown:
     return Unknown(dialect=DIALECT, raw=msgspec.json.encode(block), field=field)
 
 
-def _said(fields: Block, *known: str) -> Block:
+def _without_fields(fields: Block, *known: str) -> Block:
     return {name: fields[name] for name in fields if name not in known and fields[name] is not None}
 
 
@@ -218,27 +218,27 @@ def encode_parts(role: Role, parts: Sequence[AnyPart]) -> Message:
 
 def encode_items(role: Role, parts: Sequence[AnyPart]) -> Iterator[Item]:
     """Yield the items of these parts; adjacent texts and media are one message item."""
-    words: list[AnyPart] = []
+    content: list[AnyPart] = []
     for part in parts:
-        if is_word(part):
-            words.append(part)
+        if is_content_part(part):
+            content.append(part)
             continue
-        if words:
-            yield encode_words(role, words)
-            words = []
+        if content:
+            yield encode_message_item(role, content)
+            content = []
         yield encode_item(part)
-    if words or (role in ("user", "system") and not parts):
-        yield encode_words(role, words)
+    if content or (role in ("user", "system") and not parts):
+        yield encode_message_item(role, content)
 
 
-def is_word(part: AnyPart) -> bool:
+def is_content_part(part: AnyPart) -> bool:
     """Whether a part belongs inside a message item; others are items."""
     if isinstance(part, Unknown):
         return part.field != ITEMS
     return isinstance(part, Text | Refusal | Image | Document)
 
 
-def encode_words(role: Role, parts: Sequence[AnyPart]) -> Block:
+def encode_message_item(role: Role, parts: Sequence[AnyPart]) -> Block:
     content = _encode_content(parts, "output_text" if role == "assistant" else "input_text")
     return {"type": "message", "role": role, "content": content}
 
@@ -270,7 +270,7 @@ def _encode_block(part: AnyPart, text_kind: str) -> Any:
         case Unknown():
             return msgspec.Raw(part.raw)
         case ToolCall() | ToolResult() | Thinking() | RedactedThinking():
-            raise ValueError(f"a part of kind {type(part).__name__} is no block of a message")
+            raise ValueError(f"a part of kind {type(part).__name__} is not a block of a message")
         case _:
             assert_never(part)
 
@@ -279,8 +279,8 @@ def _encode_image(part: Image) -> Block:
     extra = dict(part.extra)
     more = extra.pop("image_url", {})
     url = data_url(part) or part.url
-    place = {} if url is None else {"image_url": url}
-    return {"type": "input_image", "detail": AUTO, **place, **more, **extra}
+    image_url = {} if url is None else {"image_url": url}
+    return {"type": "input_image", "detail": AUTO, **image_url, **more, **extra}
 
 
 def _encode_document(part: Document) -> Block:
@@ -292,8 +292,8 @@ def _encode_document(part: Document) -> Block:
         "file_id": part.file_id,
         "file_url": part.url,
     }
-    said = {name: value for name, value in file.items() if value is not None}
-    return {"type": "input_file", **said, **part.extra}
+    present = {name: value for name, value in file.items() if value is not None}
+    return {"type": "input_file", **present, **part.extra}
 
 
 def encode_item(part: AnyPart) -> Item:
@@ -315,7 +315,7 @@ def encode_item(part: AnyPart) -> Item:
         case Unknown():
             return msgspec.Raw(part.raw)
         case Text() | Refusal() | Image() | Document():
-            raise ValueError(f"a part of kind {type(part).__name__} is no item of its own")
+            raise ValueError(f"a part of kind {type(part).__name__} is not an item")
         case _:
             assert_never(part)
 
@@ -326,10 +326,10 @@ def _encode_result(part: ToolResult) -> Block:
     return {**call, "output": output, **part.extra}
 
 
-def _encode_reasoning(text: str, sealed: str | None, extra: Block) -> Block:
-    named = {"id": extra["id"]} if "id" in extra else {}
-    kept = {} if sealed is None else {"encrypted_content": sealed}
-    return {"type": "reasoning", **named, "summary": _summary(text), **extra, **kept}
+def _encode_reasoning(text: str, encrypted: str | None, extra: Block) -> Block:
+    id_field = {"id": extra["id"]} if "id" in extra else {}
+    encrypted_field = {} if encrypted is None else {"encrypted_content": encrypted}
+    return {"type": "reasoning", **id_field, "summary": _summary(text), **extra, **encrypted_field}
 
 
 def _summary(text: str) -> list[Block]:

@@ -1,4 +1,4 @@
-"""Responses API requests. The whole history is sent; the provider stores nothing unless asked."""
+"""Responses API requests. The whole history is sent; the provider stores it only on request."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
@@ -35,16 +35,23 @@ from cllm.wire.messages import (
     replace_parts,
 )
 from cllm.wire.openai.history import (
-    OTHERS,
+    WITHOUT_OPENAI_FILES,
     PartLocation,
     sendable_document,
     sendable_fields,
     sendable_image,
 )
 from cllm.wire.openai.options import NO_REASONING, Fields
-from cllm.wire.openai.request import check_content, check_head, decode_body
+from cllm.wire.openai.request import check_content, decode_body, decode_model_and_stream
 from cllm.wire.responses.options import SENTENCES, decode_options, encode_options
-from cllm.wire.responses.parts import DIALECT, Item, decode_parts, encode_items, is_lent, item_kind
+from cllm.wire.responses.parts import (
+    DIALECT,
+    Item,
+    decode_parts,
+    encode_items,
+    has_generated_id,
+    item_kind,
+)
 
 __all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]
 
@@ -54,7 +61,7 @@ ROLES: dict[str, Role] = {
     "system": "system",
     "user": "user",
 }
-OUTPUTS = frozenset(
+TOOL_OUTPUTS = frozenset(
     {
         "apply_patch_call_output",
         "computer_call_output",
@@ -65,24 +72,24 @@ OUTPUTS = frozenset(
         "shell_call_output",
     }
 )
-BODY = frozenset({"input", "instructions", "model", "stream"})
+BODY_FIELDS = frozenset({"input", "instructions", "model", "stream"})
 
 
 def decode_request(body: bytes) -> Prompt:
-    """Decode a client's request; every item keeps its bytes."""
+    """Decode a client's request; the bytes of each item are preserved."""
     fields = decode_body(body)
-    model, stream = check_head(fields)
+    model, stream = decode_model_and_stream(fields)
     instructions = fields.get("instructions")
     if not isinstance(instructions, str | None):
-        raise FieldError("instructions", "a text is needed")
+        raise FieldError("instructions", "must be a string")
     return prompt_of(
         Original(
             body=body,
             dialect=DIALECT,
             model=model,
-            system=_plain("system", instructions) if instructions else None,
+            system=_text_message("system", instructions) if instructions else None,
             messages=tuple(_decode_input(body, fields.get("input"))),
-            parameters={name: fields[name] for name in fields if name not in BODY},
+            parameters={name: fields[name] for name in fields if name not in BODY_FIELDS},
             stream=stream,
         )
     )
@@ -95,62 +102,62 @@ class _Input(msgspec.Struct):
 _input_decoder = msgspec.json.Decoder(_Input)
 
 
-def _plain(role: Role, text: str) -> Message:
+def _text_message(role: Role, text: str) -> Message:
     raw = msgspec.json.encode({"role": role, "content": text})
     return Message(role=role, raw=raw, dialect=DIALECT)
 
 
-def _decode_input(body: bytes, said: Any) -> Iterator[Message]:
-    if isinstance(said, str):
-        yield _plain("user", said)
+def _decode_input(body: bytes, value: Any) -> Iterator[Message]:
+    if isinstance(value, str):
+        yield _text_message("user", value)
         return
-    if not isinstance(said, list):
-        raise FieldError("input", "a text or a list of items is needed")
-    roles = [_checked_role(item, f"input[{index}]") for index, item in enumerate(said)]
+    if not isinstance(value, list):
+        raise FieldError("input", "must be a string or a list of items")
+    roles = [_check_item(item, f"input[{index}]") for index, item in enumerate(value)]
     raws = map(bytes, _input_decoder.decode(body).input)
     for role, group in groupby(zip(roles, raws, strict=True), key=lambda pair: pair[0]):
         items = [raw for _, raw in group]
         if role == "assistant":
-            yield _of_items(role, *items)
+            yield _items_message(role, *items)
         elif role == "tool":
-            yield from (_of_items(role, item) for item in items)
+            yield from (_items_message(role, item) for item in items)
         else:
             yield from (Message(role=role, raw=item, dialect=DIALECT) for item in items)
 
 
-def _of_items(role: Role, *items: bytes) -> Message:
+def _items_message(role: Role, *items: bytes) -> Message:
     raw = b'{"role":"%s","content":[%s]}' % (role.encode(), b",".join(items))
     return Message(role=role, raw=raw, dialect=DIALECT)
 
 
-def _checked_role(item: Any, path: str) -> Role:
+def _check_item(item: Any, path: str) -> Role:
     if not isinstance(item, dict):
-        raise FieldError(path, "an object is needed")
+        raise FieldError(path, "must be an object")
     kind = item_kind(item)
     if not kind:
-        raise FieldError(f"{path}.type", "the kind of an item is needed")
+        raise FieldError(f"{path}.type", "must be the type of an item")
     if kind == "message":
         role = item.get("role")
         if not isinstance(role, str) or role not in ROLES:
-            raise FieldError(f"{path}.role", f"one of {', '.join(ROLES)} is needed")
+            raise FieldError(f"{path}.role", f"must be one of {', '.join(ROLES)}")
         check_content(item.get("content"), f"{path}.content", suffix="_text")
         return ROLES[role]
     if kind in ("function_call", "function_call_output") and not isinstance(
         item.get("call_id"), str
     ):
-        raise FieldError(f"{path}.call_id", "the id of the call is needed")
+        raise FieldError(f"{path}.call_id", "must be the id of the call")
     if kind == "function_call_output":
         check_content(item.get("output"), f"{path}.output", suffix="_text")
     if kind == "function_call" and not isinstance(item.get("name"), str):
-        raise FieldError(f"{path}.name", "the name of a tool is needed")
-    return "tool" if kind in OUTPUTS else "assistant"
+        raise FieldError(f"{path}.name", "must be the name of a tool")
+    return "tool" if kind in TOOL_OUTPUTS else "assistant"
 
 
 NAMES = AliasRule(longest=64)
 IDS = AliasRule(allowed=None, longest=64)
-SEALED_REASONING = "reasoning.encrypted_content"
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
 # Fields with the same name in all of OpenAI's blocks.
-SHARED = frozenset({"prompt_cache_breakpoint"})
+SHARED_BLOCK_FIELDS = frozenset({"prompt_cache_breakpoint"})
 
 
 def encode_request(
@@ -161,28 +168,28 @@ def encode_request(
     parameters: Fields,
     stream: bool,
     repair: Repair = no_repair,
-    own_names: bool = False,
+    keep_names: bool = False,
 ) -> EncodedRequest:
     """Encode a request body; equal input gives equal bytes.
 
-    `own_names` keeps tool names unchanged.
+    `keep_names` sends tool names without aliases.
     """
     notes = NoticeMerger(SENTENCES)
-    aliases = Aliases(names=None if own_names else NAMES, ids=IDS)
-    own: Fields = {"model": model}
+    aliases = Aliases(names=None if keep_names else NAMES, ids=IDS)
+    fixed: Fields = {"model": model}
     items: list[Item] = []
-    said = _translated(system or (), PartLocation("system", "system", notes))
-    if len(said) == 1 and isinstance(said[0], Text) and not said[0].extra:
-        own["instructions"] = said[0].text
-    elif said:
-        items.extend(encode_items("system", said))
-    home = [_at_home(message, notes) for message in messages]
-    mended = repair(tuple(apply_aliases(home, aliases)))
-    for message in mended.messages:
+    instructions = _convert_parts(system or (), PartLocation("system", "system", notes))
+    if len(instructions) == 1 and isinstance(instructions[0], Text) and not instructions[0].extra:
+        fixed["instructions"] = instructions[0].text
+    elif instructions:
+        items.extend(encode_items("system", instructions))
+    converted = [_convert_message(message, notes) for message in messages]
+    repaired = repair(tuple(apply_aliases(converted, aliases)))
+    for message in repaired.messages:
         items.extend(_encode_message(message))
-    own["input"] = items
-    body = own | dict(alias_tools(parameters, aliases, "name")) | own
-    _keep_nothing_there(body, model)
+    fixed["input"] = items
+    body = fixed | dict(alias_tools(parameters, aliases, "name")) | fixed
+    _set_storage(body, model)
     body.pop("stream", None)
     if stream:
         body["stream"] = True
@@ -190,18 +197,18 @@ def encode_request(
         body.pop("stream_options", None)
     return EncodedRequest(
         body=msgspec.json.encode(body),
-        notices=(*notes.notices(), *mended.notices),
+        notices=(*notes.notices(), *repaired.notices),
         names=aliases.names,
         ids=aliases.ids,
     )
 
 
-def _keep_nothing_there(body: Fields, model: str) -> None:
+def _set_storage(body: Fields, model: str) -> None:
     if body.setdefault("store", False) is not False or NO_REASONING.match(model):
         return
-    chosen = body.get("include")
-    included = chosen if isinstance(chosen, list) else []
-    body["include"] = [*included, *({SEALED_REASONING} - set(map(str, included)))]
+    include = body.get("include")
+    included = include if isinstance(include, list) else []
+    body["include"] = [*included, *({ENCRYPTED_REASONING} - set(map(str, included)))]
 
 
 class _Items(msgspec.Struct):
@@ -222,16 +229,16 @@ def _encode_message(message: OutgoingMessage) -> Iterator[Item]:
         yield from items
 
 
-def _at_home(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
+def _convert_message(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
     role: Role = "user" if message.role == "tool" else message.role
-    has_files = message.dialect not in OTHERS
+    has_files = message.dialect not in WITHOUT_OPENAI_FILES
     location = PartLocation(role, f"messages[{message.prompt_index}].content", notes, has_files)
     if message.raw is None:
-        return replace_parts(message, _translated(message.parts, location))
+        return replace_parts(message, _convert_parts(message.parts, location))
     items = msgspec.json.decode(message.raw).get("content")
     if role != "assistant" or not isinstance(items, list):
         return message
-    fitted = _fitted_items(items, location)
+    fitted = _fit_items(items, location)
     if fitted == items:
         return message
     raw = msgspec.json.encode({"role": role, "content": fitted})
@@ -239,119 +246,126 @@ def _at_home(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
     return msgspec.structs.replace(message, parts=parts, raw=raw)
 
 
-def _fitted_items(items: list[Any], location: PartLocation) -> list[Any]:
+def _fit_items(items: list[Any], location: PartLocation) -> list[Any]:
     last = max((n for n, item in enumerate(items) if item_kind(item) != "reasoning"), default=-1)
-    lost = {n for n, item in enumerate(items) if not _can_come_back(item, led_on=n < last)}
-    for index in sorted(lost):
-        location.left_out("thinking", index)
-    return [_fitted(item, named=not lost) for n, item in enumerate(items) if n not in lost]
+    dropped = {n for n, item in enumerate(items) if not _can_be_sent(item, is_followed=n < last)}
+    for index in sorted(dropped):
+        location.report("thinking", index)
+    return [
+        _fit_item(item, keep_id=not dropped) for n, item in enumerate(items) if n not in dropped
+    ]
 
 
-def _can_come_back(item: Any, *, led_on: bool) -> bool:
+def _can_be_sent(item: Any, *, is_followed: bool) -> bool:
     """Whether an item can be sent: reasoning needs its content and a following item."""
     if item_kind(item) != "reasoning":
         return True
     return (
-        led_on and not is_lent(item) and bool(item.get("encrypted_content") or item.get("content"))
+        is_followed
+        and not has_generated_id(item)
+        and bool(item.get("encrypted_content") or item.get("content"))
     )
 
 
-def _fitted(item: Any, *, named: bool) -> Any:
+def _fit_item(item: Any, *, keep_id: bool) -> Any:
     if not isinstance(item, dict):
         return item
     kind = item_kind(item)
-    left = {name for name, value in item.items() if value is None}
+    omitted = {name for name, value in item.items() if value is None}
     if kind == "reasoning" and item.get("encrypted_content"):
-        left.add("content")
-    if not named and kind in ("message", "function_call"):
-        left.add("id")
-    return {name: value for name, value in item.items() if name not in left}
+        omitted.add("content")
+    if not keep_id and kind in ("message", "function_call"):
+        omitted.add("id")
+    return {name: value for name, value in item.items() if name not in omitted}
 
 
-def _translated(parts: Sequence[AnyPart], location: PartLocation) -> list[AnyPart]:
-    said: list[AnyPart] = []
+def _convert_parts(parts: Sequence[AnyPart], location: PartLocation) -> list[AnyPart]:
+    result: list[AnyPart] = []
     for index, part in enumerate(parts):
         if not isinstance(part, ALLOWED[location.role]):
-            location.left_out("part", index, subject=type(part).__name__)
+            location.report("part", index, subject=type(part).__name__)
             continue
-        translated = TRANSLATORS[type(part)](part, index, location)
-        if translated is not None:
-            said.append(translated)
-    kept = [part for part in said if not isinstance(part, Text) or part.text]
+        converted = CONVERTERS[type(part)](part, index, location)
+        if converted is not None:
+            result.append(converted)
+    kept = [part for part in result if not isinstance(part, Text) or part.text]
     # The API refuses reasoning that nothing follows.
     while kept and isinstance(kept[-1], Thinking | RedactedThinking):
         kept.pop()
     return kept
 
 
-def _translate_text(part: Text, index: int, location: PartLocation) -> Text:
+def _convert_text(part: Text, index: int, location: PartLocation) -> Text:
     if part.cache is None and not part.extra:
         return part
-    known = frozenset({"annotations", "logprobs"}) if location.role == "assistant" else SHARED
+    is_answer = location.role == "assistant"
+    known = frozenset({"annotations", "logprobs"}) if is_answer else SHARED_BLOCK_FIELDS
     return Text(text=part.text, extra=sendable_fields(part, index, location, known=known))
 
 
-def _translate_refusal(part: Refusal, index: int, location: PartLocation) -> Refusal:
-    sendable_fields(part, index, location, known=SHARED)
+def _convert_refusal(part: Refusal, index: int, location: PartLocation) -> Refusal:
+    sendable_fields(part, index, location, known=SHARED_BLOCK_FIELDS)
     return Refusal(text=part.text)
 
 
-def _translate_image(part: Image, index: int, location: PartLocation) -> Image | None:
+def _convert_image(part: Image, index: int, location: PartLocation) -> Image | None:
     has_data = part.data is not None and part.media_type is not None
     if part.url is None and not has_data and "file_id" not in part.extra:
-        return location.left_out("image", index)
-    extra = sendable_fields(part, index, location, known=SHARED | {"file_id", "image_url"})
+        return location.report("image", index)
+    extra = sendable_fields(
+        part, index, location, known=SHARED_BLOCK_FIELDS | {"file_id", "image_url"}
+    )
     return sendable_image(part, extra)
 
 
-def _translate_document(part: Document, index: int, location: PartLocation) -> AnyPart | None:
+def _convert_document(part: Document, index: int, location: PartLocation) -> AnyPart | None:
     if not any((part.text, part.data, part.file_id and location.has_files, part.url)):
-        return location.left_out("document", index)
-    extra = sendable_fields(part, index, location, known=SHARED | {"detail"})
+        return location.report("document", index)
+    extra = sendable_fields(part, index, location, known=SHARED_BLOCK_FIELDS | {"detail"})
     return sendable_document(part, index, location, extra)
 
 
-def _translate_call(part: ToolCall, index: int, location: PartLocation) -> ToolCall:
+def _convert_call(part: ToolCall, index: int, location: PartLocation) -> ToolCall:
     extra = sendable_fields(part, index, location, known=frozenset({"namespace"}))
     return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}", extra=extra)
 
 
-def _translate_result(part: ToolResult, index: int, location: PartLocation) -> ToolResult:
+def _convert_result(part: ToolResult, index: int, location: PartLocation) -> ToolResult:
     if part.is_error:
-        location.left_out("error_flag", index)
+        location.report("error_flag", index)
     sendable_fields(part, index, location, known=frozenset({"name"}))
     inner = PartLocation(
         "user", f"{location.path}[{index}].content", location.notes, location.has_files
     )
-    content: Any = tuple(_translated(part.content, inner))
+    content: Any = tuple(_convert_parts(part.content, inner))
     return ToolResult(call_id=part.call_id, content=content)
 
 
-Thought = Thinking | RedactedThinking
+AnyThinking = Thinking | RedactedThinking
 
 
-def _translate_thinking(part: Thought, index: int, location: PartLocation) -> Thought | None:
-    sealed = part.data if isinstance(part, RedactedThinking) else part.signature
-    if not sealed or not isinstance(part.extra.get("id"), str):
-        return location.left_out("thinking", index)
+def _convert_thinking(part: AnyThinking, index: int, location: PartLocation) -> AnyThinking | None:
+    encrypted = part.data if isinstance(part, RedactedThinking) else part.signature
+    if not encrypted or not isinstance(part.extra.get("id"), str):
+        return location.report("thinking", index)
     extra = {name: value for name, value in part.extra.items() if name != "content"}
     return msgspec.structs.replace(part, cache=None, extra=extra)
 
 
-def _translate_unknown(part: Unknown, index: int, location: PartLocation) -> Unknown | None:
-    return part if part.dialect == DIALECT else location.left_out("block", index)
+def _convert_unknown(part: Unknown, index: int, location: PartLocation) -> Unknown | None:
+    return part if part.dialect == DIALECT else location.report("block", index)
 
 
-TRANSLATORS: dict[type, Callable[[Any, int, PartLocation], AnyPart | None]] = {
-    Document: _translate_document,
-    Image: _translate_image,
-    RedactedThinking: _translate_thinking,
-    Refusal: _translate_refusal,
-    Text: _translate_text,
-    Thinking: _translate_thinking,
-    ToolCall: _translate_call,
-    ToolResult: _translate_result,
-    Unknown: _translate_unknown,
+CONVERTERS: dict[type, Callable[[Any, int, PartLocation], AnyPart | None]] = {
+    Document: _convert_document,
+    Image: _convert_image,
+    RedactedThinking: _convert_thinking,
+    Refusal: _convert_refusal,
+    Text: _convert_text,
+    Thinking: _convert_thinking,
+    ToolCall: _convert_call,
+    ToolResult: _convert_result,
+    Unknown: _convert_unknown,
 }
 ALLOWED: dict[Role, tuple[type, ...]] = {
     "assistant": (Text, Refusal, ToolCall, Thinking, RedactedThinking, Unknown),

@@ -32,8 +32,8 @@ from cllm.wire.errors import (
 from cllm.wire.messages import to_delta
 from cllm.wire.openai.fields import UsageDetails, decode_error
 from cllm.wire.responses.parts import (
-    BETWEEN_SUMMARIES,
     DIALECT,
+    SUMMARY_SEPARATOR,
     Block,
     decode_item,
     decode_parts,
@@ -49,10 +49,10 @@ class _Usage(msgspec.Struct):
     output_tokens_details: UsageDetails | None = None
 
 
-def decode_usage(given: Any) -> Usage | None:
+def decode_usage(reported: Any) -> Usage | None:
     """Decode token counts; None if they are missing or invalid."""
     try:
-        usage = msgspec.convert(given, _Usage)
+        usage = msgspec.convert(reported, _Usage)
     except msgspec.ValidationError:
         return None
     details = usage.input_tokens_details or UsageDetails()
@@ -88,7 +88,7 @@ def error_details(error: Any) -> ErrorDetails:
 
 
 # Items that require an action of the client.
-CALLS = frozenset(
+CALL_ITEMS = frozenset(
     {
         "apply_patch_call",
         "computer_call",
@@ -97,7 +97,7 @@ CALLS = frozenset(
         "local_shell_call",
     }
 )
-INCOMPLETE: dict[str, StopReason] = {
+INCOMPLETE_REASONS: dict[str, StopReason] = {
     "content_filter": "content_filter",
     "max_output_tokens": "length",
 }
@@ -126,9 +126,9 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
         raise ReportedError(error_details(response.error))
     if response.output is None:
         raise MalformedError("a response without a list of output")
-    items = [_with_own_name(item, names) for item in response.output]
+    items = [_restore_name(item, names) for item in response.output]
     raw = _with_output(body, items) if names else body
-    finished = _finished(response, items, raw)
+    finished = _finish_reply(response, items, raw)
     parts = enumerate(decode_parts(finished.message))
     return [*(event for index, part in parts for event in _part_events(part, index)), finished]
 
@@ -146,7 +146,7 @@ def _with_output(body: bytes, items: Sequence[msgspec.Raw]) -> bytes:
     return msgspec.json.encode({**fields, "output": items})
 
 
-def _finished(response: _Response, items: Sequence[msgspec.Raw], raw: bytes) -> ReplyFinished:
+def _finish_reply(response: _Response, items: Sequence[msgspec.Raw], raw: bytes) -> ReplyFinished:
     if response.status not in ("completed", "incomplete"):
         raise ReportedError(ErrorDetails(message=f"its answer is {response.status or 'open'}"))
     return ReplyFinished(
@@ -164,7 +164,7 @@ def _message(items: Sequence[msgspec.Raw]) -> Message:
     return Message(role="assistant", raw=raw, dialect=DIALECT)
 
 
-def _with_own_name(item: msgspec.Raw, names: Mapping[str, str]) -> msgspec.Raw:
+def _restore_name(item: msgspec.Raw, names: Mapping[str, str]) -> msgspec.Raw:
     if not names:
         return item
     fields = _item_fields(item)
@@ -180,7 +180,7 @@ def _item_fields(raw: msgspec.Raw) -> Block:
     except UNREADABLE as error:
         raise MalformedError(f"not an item of a response: {error}") from error
     if not isinstance(item, dict):
-        raise MalformedError("an item of a response that is no object")
+        raise MalformedError("an item of a response that is not an object")
     return item
 
 
@@ -191,29 +191,29 @@ class _Kind(msgspec.Struct):
 def _stop_reason(response: _Response, items: Sequence[msgspec.Raw]) -> StopReason:
     if response.status == "incomplete":
         reason = (response.incomplete_details or _Details()).reason
-        return INCOMPLETE.get(reason or "", "unknown")
+        return INCOMPLETE_REASONS.get(reason or "", "unknown")
     try:
         kinds = {msgspec.json.decode(item, type=_Kind).type for item in items}
     except UNREADABLE as error:
         raise MalformedError(f"not an item of a response: {error}") from error
-    return "end" if kinds.isdisjoint(CALLS) else "tool_calls"
+    return "end" if kinds.isdisjoint(CALL_ITEMS) else "tool_calls"
 
 
 def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
     if isinstance(part, Thinking) and isinstance(part.extra.get("id"), str):
-        yield _named(part.extra["id"], index)
+        yield _reasoning_id_event(part.extra["id"], index)
     if not isinstance(part, Text) or part.text:
         yield to_delta(part, index)
     if isinstance(part, Text):
         for annotation in part.extra.get("annotations") or ():
-            yield _annotated(annotation, index)
+            yield _annotation_event(annotation, index)
 
 
-def _annotated(annotation: Any, index: int) -> PartAdded:
+def _annotation_event(annotation: Any, index: int) -> PartAdded:
     return PartAdded(part=Text(text="", extra={"annotations": [annotation]}), index=index)
 
 
-def _named(item_id: str, index: int) -> PartAdded:
+def _reasoning_id_event(item_id: str, index: int) -> PartAdded:
     """Return the id of reasoning, which the API requires back, as an empty thinking part."""
     return PartAdded(part=Thinking(text="", extra={"id": item_id}), index=index)
 
@@ -236,9 +236,9 @@ class _Event(msgspec.Struct):
 _events = msgspec.json.Decoder(_Event)
 
 
-class _Open(msgspec.Struct):
-    places: dict[int, int] = msgspec.field(default_factory=dict)
-    said: bool = False
+class _OpenItem(msgspec.Struct):
+    indexes: dict[int, int] = msgspec.field(default_factory=dict)
+    has_output: bool = False
     source: str = ""
     summary: int = 0
 
@@ -251,14 +251,14 @@ class ResponsesStreamDecoder:
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
         self._names = names
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenItem] = {}
         self._items: dict[int, msgspec.Raw] = {}
         self._parts = 0
-        self._halves = SurrogateJoiner()
+        self._surrogates = SurrogateJoiner()
         self._response: _Response | None = None
         self._raw = b""
         self._readers: dict[str, Callable[[_Event], Iterable[ReplyEvent]]] = {
-            "": self._nameless,
+            "": self._untyped,
             "error": self._fail,
             "response.completed": self._finish,
             "response.failed": self._fail,
@@ -267,15 +267,15 @@ class ResponsesStreamDecoder:
             "response.output_item.added": self._item_added,
             "response.output_item.done": self._item_done,
             "response.output_text.annotation.added": self._annotation,
-            "response.output_text.delta": self._words,
+            "response.output_text.delta": self._text,
             "response.reasoning_summary_text.delta": self._thinking,
             "response.reasoning_text.delta": self._thinking,
-            "response.refusal.delta": self._words,
+            "response.refusal.delta": self._text,
         }
 
     @property
     def done(self) -> bool:
-        """Whether the last event came."""
+        """Whether the last event was received."""
         return self._response is not None
 
     def decode(self, data: bytes) -> list[ReplyEvent]:
@@ -283,12 +283,12 @@ class ResponsesStreamDecoder:
         try:
             event = _events.decode(data)
         except UNREADABLE as error:
-            mended = self._halves.join(data)
-            return self._pass_over(data, error) if mended is None else self.decode(mended)
+            joined = self._surrogates.join(data)
+            return self._skip_unknown(data, error) if joined is None else self.decode(joined)
         read = self._readers.get(event.type)
         return [] if read is None else list(read(event))
 
-    def _pass_over(self, data: bytes, problem: Exception) -> list[ReplyEvent]:
+    def _skip_unknown(self, data: bytes, problem: Exception) -> list[ReplyEvent]:
         """Skip an event of an unknown kind whose fields have other types."""
         try:
             kind = msgspec.json.decode(data, type=_Kind).type
@@ -302,82 +302,86 @@ class ResponsesStreamDecoder:
         """Return the last event, or None if the answer is incomplete."""
         if self._response is None:
             return None
-        kept = [item for _, item in sorted(self._items.items())]
-        said = [_with_own_name(item, self._names) for item in self._response.output or ()]
-        if said and not self._names:
-            return _finished(self._response, said, self._raw)
-        return _finished(self._response, said or kept, _with_output(self._raw, said or kept))
+        items = [item for _, item in sorted(self._items.items())]
+        output = [_restore_name(item, self._names) for item in self._response.output or ()]
+        if output and not self._names:
+            return _finish_reply(self._response, output, self._raw)
+        return _finish_reply(
+            self._response, output or items, _with_output(self._raw, output or items)
+        )
 
-    def _item(self, event: _Event) -> _Open:
-        opened = self._open.get(event.output_index)
-        if opened is None:
-            opened = self._open[event.output_index] = _Open()
-        return opened
+    def _item(self, event: _Event) -> _OpenItem:
+        open_item = self._open.get(event.output_index)
+        if open_item is None:
+            open_item = self._open[event.output_index] = _OpenItem()
+        return open_item
 
-    def _place(self, opened: _Open, inner: int = 0) -> int:
-        index = opened.places.get(inner)
+    def _part_index(self, open_item: _OpenItem, inner: int = 0) -> int:
+        index = open_item.indexes.get(inner)
         if index is None:
-            index = opened.places[inner] = self._parts
+            index = open_item.indexes[inner] = self._parts
             self._parts += 1
         return index
 
-    def _words(self, event: _Event) -> Iterable[ReplyEvent]:
-        opened = self._item(event)
-        index = self._place(opened, event.content_index)
+    def _text(self, event: _Event) -> Iterable[ReplyEvent]:
+        open_item = self._item(event)
+        index = self._part_index(open_item, event.content_index)
         if not isinstance(event.delta, str) or not event.delta:
             return ()
-        opened.said = True
+        open_item.has_output = True
         kind = RefusalDelta if event.type == "response.refusal.delta" else TextDelta
         return (kind(text=event.delta, index=index),)
 
     def _annotation(self, event: _Event) -> Iterator[ReplyEvent]:
-        opened = self._item(event)
-        yield _annotated(event.annotation, self._place(opened, event.content_index))
+        open_item = self._item(event)
+        yield _annotation_event(event.annotation, self._part_index(open_item, event.content_index))
 
     def _thinking(self, event: _Event) -> Iterator[ReplyEvent]:
-        opened = self._item(event)
-        opened.source = opened.source or event.type
-        if opened.source != event.type or not isinstance(event.delta, str) or not event.delta:
+        open_item = self._item(event)
+        open_item.source = open_item.source or event.type
+        if open_item.source != event.type or not isinstance(event.delta, str) or not event.delta:
             return
-        between = BETWEEN_SUMMARIES if event.summary_index > opened.summary else ""
-        opened.summary = event.summary_index
-        index = self._place(opened)
-        if not opened.said and isinstance(event.item_id, str):
-            yield _named(event.item_id, index)
-        opened.said = True
+        between = SUMMARY_SEPARATOR if event.summary_index > open_item.summary else ""
+        open_item.summary = event.summary_index
+        index = self._part_index(open_item)
+        if not open_item.has_output and isinstance(event.item_id, str):
+            yield _reasoning_id_event(event.item_id, index)
+        open_item.has_output = True
         yield ThinkingDelta(text=between + event.delta, index=index)
 
     def _arguments(self, event: _Event) -> Iterable[ReplyEvent]:
-        opened = self._item(event)
+        open_item = self._item(event)
         if not isinstance(event.delta, str) or not event.delta:
             return ()
-        opened.said = True
-        return (ToolCallDelta(index=self._place(opened), arguments=event.delta),)
+        open_item.has_output = True
+        return (ToolCallDelta(index=self._part_index(open_item), arguments=event.delta),)
 
     def _item_added(self, event: _Event) -> Iterator[ReplyEvent]:
-        opened = self._item(event)
-        item = _item_fields(_with_own_name(event.item, self._names))
+        open_item = self._item(event)
+        item = _item_fields(_restore_name(event.item, self._names))
         if item_kind(item) != "function_call":
             return
         for part in decode_item(item):
             if isinstance(part, ToolCall):
-                opened.said = bool(part.arguments)
-                yield from _part_events(part, self._place(opened))
+                open_item.has_output = bool(part.arguments)
+                yield from _part_events(part, self._part_index(open_item))
 
     def _item_done(self, event: _Event) -> Iterator[ReplyEvent]:
-        opened = self._item(event)
-        item = _with_own_name(event.item, self._names)
+        open_item = self._item(event)
+        item = _restore_name(event.item, self._names)
         parts = decode_item(_item_fields(item))
         self._items[event.output_index] = item
         for inner, part in enumerate(parts):
-            if not opened.said:
-                yield from self._untold(part, opened, inner)
+            if not open_item.has_output:
+                yield from self._rest_of_part(part, open_item, inner)
             elif isinstance(part, Thinking) and part.signature:
-                yield ThinkingDelta(signature=part.signature, index=self._place(opened))
+                yield ThinkingDelta(signature=part.signature, index=self._part_index(open_item))
 
-    def _untold(self, part: AnyPart, opened: _Open, inner: int) -> Iterator[ReplyEvent]:
-        announced = inner in opened.places
-        index = self._place(opened, inner)
+    def _rest_of_part(
+        self, part: AnyPart, open_item: _OpenItem, inner: int
+    ) -> Iterator[ReplyEvent]:
+        announced = inner in open_item.indexes
+        index = self._part_index(open_item, inner)
         if announced and isinstance(part, ToolCall):
             if part.arguments:
                 yield ToolCallDelta(index=index, arguments=part.arguments)
@@ -390,15 +394,15 @@ class ResponsesStreamDecoder:
         self._response = msgspec.structs.replace(_decode_response(event.response), status=status)
         return ()
 
-    def _nameless(self, event: _Event) -> Iterable[ReplyEvent]:
+    def _untyped(self, event: _Event) -> Iterable[ReplyEvent]:
         if event.error is None:
-            raise MalformedError("not an event of a response: it says no type")
+            raise MalformedError("not an event of a response: it has no type")
         return self._fail(event)
 
     def _fail(self, event: _Event) -> Iterable[ReplyEvent]:
-        given = event.error
+        error = event.error
         if event.type == "response.failed":
-            given = _decode_response(event.response).error
-        if given is None:
-            given = {"code": event.code, "message": event.message}
-        raise ReportedError(error_details(given))
+            error = _decode_response(event.response).error
+        if error is None:
+            error = {"code": event.code, "message": event.message}
+        raise ReportedError(error_details(error))
