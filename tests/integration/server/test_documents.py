@@ -71,7 +71,7 @@ async def test_markdown_is_for_reading(server):
     text = answer.text
     assert text.startswith("# Hello <script>")
     assert "## User 3\n\nRun it" in text
-    assert "*calls run*\n\n````\n" in text
+    assert "*tool call: run*\n\n````\n" in text
     assert "`````\n````\ndone\n`````" in text
     assert "## User 7 (failed)" in text
 

@@ -101,9 +101,9 @@ def test_thinking_calls_results_and_files_are_told():
     text = encode_markdown(transcript_of(conversation(*said)))
 
     assert "*thinking*\n\n> First\n> second" in text
-    assert "*thinking that is sealed*" in text
-    assert "*calls look_up*" in text
-    assert "*gives an error*\n\n```\nbroken\n```" in text
+    assert "*encrypted thinking*" in text
+    assert "*tool call: look_up*" in text
+    assert "*tool error*\n\n```\nbroken\n```" in text
     assert "*image (image/png)*" in text
 
 
@@ -144,7 +144,7 @@ def test_anything_that_can_be_kept_can_be_read(said):
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=40))
 def test_text_is_never_markup(text):
-    speech = TranscriptMessage(speaker="User", blocks=(TextBlock(text), CodeBlock("gives", text)))
+    speech = TranscriptMessage(role_name="User", blocks=(TextBlock(text), CodeBlock("tool result", text)))
     transcript = Transcript(
         title="x", id="c", model=None, created_at=NOW, updated_at=NOW, messages=(speech,)
     )
@@ -157,11 +157,11 @@ def test_text_is_never_markup(text):
 
 @given(st.text(st.sampled_from("`a\n "), max_size=30))
 def test_no_backticks_end_a_fence_early(text):
-    speech = TranscriptMessage(speaker="Tool", blocks=(CodeBlock("gives", text),))
+    speech = TranscriptMessage(role_name="Tool", blocks=(CodeBlock("tool result", text),))
     transcript = Transcript(
         title="x", id="c", model=None, created_at=NOW, updated_at=NOW, messages=(speech,)
     )
-    _, _, fenced = encode_markdown(transcript).partition("*gives*\n\n")
+    _, _, fenced = encode_markdown(transcript).partition("*tool result*\n\n")
     fence = fenced.partition("\n")[0]
 
     assert set(fence) == {"`"}

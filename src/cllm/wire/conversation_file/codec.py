@@ -96,7 +96,7 @@ C = TypeVar("C", _Cllm, _ListedCllm)
 def decode_conversation(
     data: bytes, *, conversation_id: str, path: str, modified_at: datetime
 ) -> ConversationFile:
-    """Decode a file; raises BrokenConversationError if it does not hold this conversation.
+    """Decode a file; raises BrokenConversationError if it does not contain this conversation.
 
     `modified_at` replaces times that the file does not have.
     """
@@ -109,7 +109,7 @@ def decode_conversation(
 def decode_summary(
     data: bytes, *, conversation_id: str, path: str, modified_at: datetime
 ) -> Summary:
-    """Decode what a list shows, without the contents of messages."""
+    """Decode the summary for a list, without the contents of messages."""
     try:
         return _decode_summary(data, conversation_id, modified_at)
     except _UNREADABLE as error:
@@ -119,7 +119,7 @@ def decode_summary(
 def encode_conversation(
     conversation: StoredConversation, remainder: Remainder | None = None
 ) -> bytes:
-    """Encode a file; `remainder` is what came with the conversation when it was read.
+    """Encode a file; `remainder` comes from decoding the previous version of the file.
 
     Raises UsageError for content that could not be decoded again.
     """
@@ -127,24 +127,24 @@ def encode_conversation(
         encoded = _encode(conversation, Remainder() if remainder is None else remainder)
         msgspec.json.decode(encoded)
     except (UnreadableError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise UsageError(f"The conversation cannot be kept as JSON ({error}).") from None
+        raise UsageError(f"The conversation cannot be saved as JSON ({error}).") from None
     return msgspec.json.format(encoded, indent=2) + b"\n"
 
 
 def _encode(conversation: StoredConversation, rest: Remainder) -> bytes:
     head = [] if conversation.system is None else [conversation.system]
     history = (turn.messages for turn in conversation.turns if turn.is_history)
-    written = write_messages([*head, *chain.from_iterable(history)])
+    encoded = write_messages([*head, *chain.from_iterable(history)])
     metadata, displaced = encode_metadata(conversation, rest)
     document = {
         "id": conversation.id,
         "model": conversation.model,
-        "messages": [msgspec.Raw(form) for form in written.forms],
+        "messages": [msgspec.Raw(form) for form in encoded.forms],
         "created_at": encode_time(conversation.created_at),
         "updated_at": encode_time(conversation.updated_at),
         "metadata": {
             **metadata,
-            "cllm": _encode_cllm(conversation, written, displaced) | rest.cllm,
+            "cllm": _encode_cllm(conversation, encoded, displaced) | rest.cllm,
         },
         **rest.top,
     }
@@ -186,11 +186,13 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
     raw_cllm = decode_object(raw_metadata.get("cllm"), "metadata.cllm")
     cllm = _decode_cllm(raw_metadata, _Cllm)
     created_at, updated_at = _decode_times(top, modified_at)
-    system, said = _decode_messages(top, cllm)
+    system, file_messages = _decode_messages(top, cllm)
     variants = tuple(decode_turn(record) for record in cllm.variants)
-    taken = {turn.id for turn in variants}
+    used_ids = {turn.id for turn in variants}
     start = 0 if system is None else 1
-    turns = restore_path(cllm.turns, said, start=start, taken=taken, moment=created_at)
+    turns = restore_path(
+        cllm.turns, file_messages, start=start, used_ids=used_ids, started_at=created_at
+    )
     metadata, records = decode_metadata(raw_metadata, cllm.metadata)
     count = sum(len(turn.messages) for turn in turns)
     conversation = StoredConversation(
@@ -222,7 +224,7 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
 
 
 def _count_unchanged(cllm: _Cllm, turns: Sequence[Turn]) -> int:
-    """Return how many messages at the start of the path are unchanged since they were saved."""
+    """Count the messages at the start of the path that are unchanged since the last save."""
     pairs = zip(cllm.turns, turns, strict=False)
     same = takewhile(lambda pair: pair[0].id == pair[1].id, pairs)
     return sum(len(turn.messages) for _, turn in same)
@@ -237,14 +239,14 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
     strange = {message.role for message in messages} - ROLES.keys()
     if strange:
         raise UnreadableError(f"a message has the role {min(strange)[:40]!r}")
-    # Most lists need no hash.
+    # Computed on demand: most lists need no hash.
     raws = cache(lambda: _raw_messages(top))
-    mark_at = cache(lambda index: hash_message(raws()[index]))
+    hash_at = cache(lambda index: hash_message(raws()[index]))
     count = len(messages)
     starts = bool(messages) and ROLES[messages[0].role] == "system"
-    prompts = 1 if starts and not _is_in_first_turn(mark_at, count, cllm.turns) else 0
+    prompts = 1 if starts and not _is_in_first_turn(hash_at, count, cllm.turns) else 0
     inline = sum(len(turn.inline or ()) for turn in cllm.turns)
-    merged = _count_merged(mark_at, count, cllm.extras)
+    merged = _count_merged(hash_at, count, cllm.extras)
     return Summary(
         id=conversation_id,
         created_at=created_at,
@@ -259,12 +261,12 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
 
 
 def _count_merged(
-    mark_at: Callable[[int], str], count: int, extras: Sequence[OriginalLocation]
+    hash_at: Callable[[int], str], count: int, extras: Sequence[OriginalLocation]
 ) -> int:
     if all(extra.span == 1 for extra in extras):
         return 0
-    found = locate_originals(extras, mark_at, count=count)
-    return sum(extra.span - 1 for extra in found.values())
+    located = locate_originals(extras, hash_at, count=count)
+    return sum(extra.span - 1 for extra in located.values())
 
 
 def _decode_top(data: bytes, conversation_id: str) -> RawObject:
@@ -273,12 +275,12 @@ def _decode_top(data: bytes, conversation_id: str) -> RawObject:
     if "messages" not in top:
         raise UnreadableError("it has no messages")
     if "id" not in top or msgspec.json.decode(top["id"]) != conversation_id:
-        raise UnreadableError("its id is not the name of the file")
+        raise UnreadableError("its id differs from the file name")
     return top
 
 
 def _decode_cllm(raw: RawObject, kind: type[C]) -> C:
-    """Decode `metadata.cllm`; an invalid record is an error, so that it is not lost."""
+    """Decode `metadata.cllm`; an invalid record is an error, so that a save does not lose it."""
     if "cllm" not in raw:
         return kind()
     try:
@@ -293,7 +295,7 @@ def _decode_cllm(raw: RawObject, kind: type[C]) -> C:
 def _decode_model(top: RawObject) -> str | None:
     model = msgspec.json.decode(top["model"]) if "model" in top else None
     if model is not None and not isinstance(model, str):
-        raise UnreadableError("its model is not a text")
+        raise UnreadableError("its model is not a string")
     return model
 
 
@@ -314,17 +316,19 @@ def _decode_time(top: RawObject, key: str) -> datetime | None:
         raise UnreadableError(f"its {key} is not a time") from None
 
 
-def encode_time(moment: datetime) -> str:
-    return in_utc(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
+def encode_time(time: datetime) -> str:
+    return in_utc(time).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _decode_messages(top: RawObject, cllm: _Cllm) -> tuple[Message | None, FileMessages]:
-    said = FileMessages(_raw_messages(top), cllm.extras)
-    first = said.between(0, min(1, len(said.marks)))
+    messages = FileMessages(_raw_messages(top), cllm.extras)
+    first = messages.between(0, min(1, len(messages.hashes)))
     prompts = [each.message for each in first if each.message.role == "system"]
-    if not prompts or _is_in_first_turn(said.marks.__getitem__, len(said.marks), cllm.turns):
-        return None, said
-    return prompts[0], said
+    if not prompts or _is_in_first_turn(
+        messages.hashes.__getitem__, len(messages.hashes), cllm.turns
+    ):
+        return None, messages
+    return prompts[0], messages
 
 
 def _raw_messages(top: RawObject) -> list[msgspec.Raw]:
@@ -335,37 +339,37 @@ def _raw_messages(top: RawObject) -> list[msgspec.Raw]:
 
 
 def _is_in_first_turn(
-    mark_at: Callable[[int], str], count: int, records: Sequence[TurnRecord | _ListedTurn]
+    hash_at: Callable[[int], str], count: int, records: Sequence[TurnRecord | _ListedTurn]
 ) -> bool:
-    """Whether a first system message belongs to the first turn and is not the prompt."""
+    """Whether the first message belongs to the first turn and is not the system prompt."""
     claims = [record for record in records if record.inline is None and record.messages > 0]
     if not claims or sum(record.messages for record in claims) != count:
         return False
     return (
-        digest_hashes([mark_at(index) for index in range(claims[0].messages)]) == claims[0].digest
+        digest_hashes([hash_at(index) for index in range(claims[0].messages)]) == claims[0].digest
     )
 
 
 def _encode_cllm(
-    conversation: StoredConversation, written: EncodedMessages, displaced: dict[str, Any]
+    conversation: StoredConversation, encoded: EncodedMessages, displaced: dict[str, Any]
 ) -> dict[str, Any]:
     lists = {
-        "turns": list(_encode_path(conversation, written)),
-        "variants": [encode_turn(turn, marks=None) for turn in conversation.variants],
-        "extras": list(written.extras),
+        "turns": list(_encode_path(conversation, encoded)),
+        "variants": [encode_turn(turn, hashes=None) for turn in conversation.variants],
+        "extras": list(encoded.extras),
         "metadata": displaced,
     }
     return encode_header(conversation) | {key: value for key, value in lists.items() if value}
 
 
 def _encode_path(
-    conversation: StoredConversation, written: EncodedMessages
+    conversation: StoredConversation, encoded: EncodedMessages
 ) -> Iterator[dict[str, Any]]:
     start = 0 if conversation.system is None else 1
     for turn in conversation.turns:
         if not turn.is_history:
-            yield encode_turn(turn, marks=None)
+            yield encode_turn(turn, hashes=None)
             continue
         end = start + len(turn.messages)
-        yield encode_turn(turn, marks=written.marks[written.bounds[start] : written.bounds[end]])
+        yield encode_turn(turn, hashes=encoded.hashes[encoded.bounds[start] : encoded.bounds[end]])
         start = end

@@ -1,6 +1,6 @@
-"""Messages of any protocol as OpenAI messages, for a conversation file.
+"""Converts messages of any protocol to OpenAI messages, for a conversation file.
 
-The file keeps the original beside this form, which is without thinking and cache marks.
+This form has no thinking and no `cache_control`; the file stores the original separately.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +29,8 @@ FormPart = Text | Refusal | Image | Document | ToolCall
 def openai_forms(message: Message) -> tuple[Message, ...]:
     """Return the messages that represent this one in a file, at least one.
 
-    Several only if it answers tools: OpenAI has one message per result. Fields that other tools
-    added stay.
+    Several only if it has tool results: OpenAI has one message per result. Fields that other
+    programs added are preserved.
     """
     if message.dialect == "openai":
         return (Message(role=message.role, raw=without_reasoning(message.raw)),)
@@ -43,8 +43,8 @@ def openai_forms(message: Message) -> tuple[Message, ...]:
         case "system":
             return (encode_parts("system", _convert_parts("system", parts)),)
         case "assistant":
-            said = encode_parts("assistant", _convert_parts("assistant", parts))
-            return (said, *(encode_parts("tool", [_result_form(r)]) for r in _results(parts)))
+            form = encode_parts("assistant", _convert_parts("assistant", parts))
+            return (form, *(encode_parts("tool", [_result_form(r)]) for r in _results(parts)))
         case "user" | "tool":
             return tuple(_user_forms(parts))
         case _:
@@ -57,9 +57,9 @@ def _user_forms(parts: Sequence[AnyPart]) -> Iterator[Message]:
         yield encode_parts("tool", [_result_form(result)])
     inner = [part for result in results for part in result.content]
     media = [part for part in _convert_parts("user", inner) if not isinstance(part, Text)]
-    said = media + _convert_parts("user", parts)
-    if said or not results:
-        yield encode_parts("user", said)
+    content = media + _convert_parts("user", parts)
+    if content or not results:
+        yield encode_parts("user", content)
 
 
 def _results(parts: Sequence[AnyPart]) -> list[ToolResult]:
@@ -67,8 +67,8 @@ def _results(parts: Sequence[AnyPart]) -> list[ToolResult]:
 
 
 def _result_form(result: ToolResult) -> ToolResult:
-    words = (part for part in _convert_parts("tool", result.content) if isinstance(part, Text))
-    return ToolResult(call_id=result.call_id, content=tuple(words))
+    texts = (part for part in _convert_parts("tool", result.content) if isinstance(part, Text))
+    return ToolResult(call_id=result.call_id, content=tuple(texts))
 
 
 def _convert_parts(role: Role, parts: Sequence[AnyPart]) -> list[AnyPart]:

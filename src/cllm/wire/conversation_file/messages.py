@@ -1,6 +1,6 @@
-"""The messages of a conversation file, and the originals stored beside them.
+"""The messages of a conversation file, and the originals stored with them.
 
-An original replaces the messages made of it while nobody edits these.
+An original replaces the file form made from it, unless that form was edited.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ ROLES: dict[str, Role] = {
 
 
 MAX_HASHES_PER_MESSAGE = 256
-"""How often each message of a file may be hashed while records are located.
+"""The maximum number of hashes per message while records are located.
 
 An unedited file needs one hash per message. Overlapping records could need quadratic time.
 """
 
 
 class UnreadableError(ValueError):
-    """Part of a conversation file is invalid; the text is a short reason."""
+    """Part of a conversation file is invalid; the message is a short reason."""
 
 
 class OriginalMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,7 +48,7 @@ class OriginalMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class OriginalLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an original belongs, without the original."""
+    """The location of an original, without its content."""
 
     at: int
     digest: str
@@ -61,7 +61,7 @@ OriginalT = TypeVar("OriginalT", OriginalMessage, OriginalLocation)
 class MessageRange(msgspec.Struct, frozen=True, kw_only=True):
     """A message, and its range in the file's messages.
 
-    `plain`: a turn may begin with it, as it is user text and no tool result.
+    `plain`: a turn can start with it, as it is user text and not a tool result.
     """
 
     message: Message
@@ -77,7 +77,7 @@ class EncodedMessages(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     forms: tuple[bytes, ...]
-    marks: tuple[str, ...]
+    hashes: tuple[str, ...]
     bounds: tuple[int, ...]
     extras: tuple[OriginalMessage, ...]
 
@@ -91,15 +91,15 @@ def compact(raw: bytes | msgspec.Raw) -> bytes:
 
 
 def decode_message(raw: bytes | msgspec.Raw) -> Message:
-    squeezed = compact(raw)
-    return Message(role=_role_of(squeezed), raw=squeezed)
+    compacted = compact(raw)
+    return Message(role=_role_of(compacted), raw=compacted)
 
 
 def _role_of(raw: bytes) -> Role:
     try:
         name = msgspec.json.decode(raw, type=MessageHead).role
     except msgspec.ValidationError as error:
-        raise UnreadableError(f"a message is not one: {error}") from None
+        raise UnreadableError(f"a message is invalid: {error}") from None
     role = ROLES.get(name)
     if role is None:
         raise UnreadableError(f"a message has the role {name[:40]!r}")
@@ -107,46 +107,46 @@ def _role_of(raw: bytes) -> Role:
 
 
 def hash_message(raw: bytes | msgspec.Raw) -> str:
-    """Return a short hash of a message's meaning, independent of its JSON spelling."""
-    said = msgspec.json.encode(msgspec.json.decode(raw), order="sorted")
-    return hashlib.sha256(said).hexdigest()[:16]
+    """Return a short hash of a message, independent of JSON spacing and key order."""
+    normalized = msgspec.json.encode(msgspec.json.decode(raw), order="sorted")
+    return hashlib.sha256(normalized).hexdigest()[:16]
 
 
-def digest_hashes(marks: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
+def digest_hashes(hashes: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()[:16]
 
 
 def write_messages(originals: Sequence[Message]) -> EncodedMessages:
     """Return the file form of messages, and the originals that differ from it."""
-    from cllm.wire.conversation_file.forms import openai_forms  # noqa: PLC0415 - a list needs none
+    from cllm.wire.conversation_file.forms import openai_forms  # noqa: PLC0415 - lists do not need it
 
     forms: list[bytes] = []
     bounds = [0]
     for original in originals:
         forms.extend(compact(form.raw) for form in openai_forms(original))
         bounds.append(len(forms))
-    marks = [hash_message(form) for form in forms]
+    hashes = [hash_message(form) for form in forms]
     extras = (
-        _original_if_changed(original, forms[start:end], marks[start:end], at=start)
+        _original_if_changed(original, forms[start:end], hashes[start:end], at=start)
         for original, (start, end) in zip(originals, pairwise(bounds), strict=True)
     )
     return EncodedMessages(
         forms=tuple(forms),
-        marks=tuple(marks),
+        hashes=tuple(hashes),
         bounds=tuple(bounds),
         extras=tuple(extra for extra in extras if extra is not None),
     )
 
 
 def _original_if_changed(
-    original: Message, forms: Sequence[bytes], marks: Sequence[str], *, at: int
+    original: Message, forms: Sequence[bytes], hashes: Sequence[str], *, at: int
 ) -> OriginalMessage | None:
     role, raw = _role_of(forms[0]), compact(original.raw)
     if original.dialect == "openai" and raw == forms[0] and role == original.role:
         return None
     return OriginalMessage(
         at=at,
-        digest=_hash_range(marks),
+        digest=_hash_range(hashes),
         dialect=original.dialect,
         raw=msgspec.Raw(raw),
         role=None if role == original.role else original.role,
@@ -154,8 +154,8 @@ def _original_if_changed(
     )
 
 
-def _hash_range(marks: Sequence[str]) -> str:
-    return marks[0] if len(marks) == 1 else digest_hashes(marks)
+def _hash_range(hashes: Sequence[str]) -> str:
+    return hashes[0] if len(hashes) == 1 else digest_hashes(hashes)
 
 
 class FileMessages:
@@ -166,8 +166,8 @@ class FileMessages:
 
     def __init__(self, raws: Sequence[msgspec.Raw], extras: Sequence[OriginalMessage]) -> None:
         self._forms = [decode_message(raw) for raw in raws]
-        self.marks = [hash_message(form.raw) for form in self._forms]
-        self._extras = locate_originals(extras, self.marks.__getitem__, count=len(self.marks))
+        self.hashes = [hash_message(form.raw) for form in self._forms]
+        self._extras = locate_originals(extras, self.hashes.__getitem__, count=len(self.hashes))
         self.inside = {
             position
             for start, extra in self._extras.items()
@@ -175,8 +175,8 @@ class FileMessages:
         }
 
     def between(self, start: int, end: int) -> list[MessageRange]:
-        """Return the messages of a range; an original that exceeds it is ignored."""
-        placed: list[MessageRange] = []
+        """Return the messages of a range; ignores an original that exceeds it."""
+        ranges: list[MessageRange] = []
         while start < end:
             form, extra = self._forms[start], self._extras.get(start)
             message, after = form, start + 1
@@ -185,69 +185,70 @@ class FileMessages:
                 message = Message(role=role, raw=raw, dialect=extra.dialect)
                 after = start + extra.span
             is_plain = form.role == "user"
-            placed.append(MessageRange(message=message, start=start, end=after, plain=is_plain))
+            ranges.append(MessageRange(message=message, start=start, end=after, plain=is_plain))
             start = after
-        return placed
+        return ranges
 
 
 def locate_originals(
-    extras: Iterable[OriginalT], mark_at: Callable[[int], str], *, count: int
+    extras: Iterable[OriginalT], hash_at: Callable[[int], str], *, count: int
 ) -> dict[int, OriginalT]:
     """Return the originals whose forms are still in the file, by position.
 
     Moved forms are found if they are unique in the file.
     """
-    ties = _RangeHashes(mark_at, count)
-    found: dict[int, OriginalT] = {}
-    taken: set[int] = set()
+    hashes = _RangeHashes(hash_at, count)
+    located: dict[int, OriginalT] = {}
+    claimed: set[int] = set()
     moved: list[OriginalT] = []
     for extra in extras:
-        if ties.at(extra.at, extra.span) != extra.digest or not _claim(taken, extra.at, extra.span):
+        at, span = extra.at, extra.span
+        if hashes.at(at, span) != extra.digest or not _claim(claimed, at, span):
             moved.append(extra)
         else:
-            found[extra.at] = extra
+            located[at] = extra
     for extra in moved:
-        places = ties.places(extra.span).get(extra.digest, ())
-        if len(places) == 1 and _claim(taken, places[0], extra.span):
-            found[places[0]] = extra
-    return found
+        positions = hashes.positions(extra.span).get(extra.digest, ())
+        if len(positions) == 1 and _claim(claimed, positions[0], extra.span):
+            located[positions[0]] = extra
+    return located
 
 
-def _claim(taken: set[int], start: int, span: int) -> bool:
-    wanted = range(start, start + span)
-    if not taken.isdisjoint(wanted):
+def _claim(claimed: set[int], start: int, span: int) -> bool:
+    positions = range(start, start + span)
+    if not claimed.isdisjoint(positions):
         return False
-    taken.update(wanted)
+    claimed.update(positions)
     return True
 
 
 class _RangeHashes:
     """Hashes of neighbouring messages, computed on demand, with a limit."""
 
-    def __init__(self, mark_at: Callable[[int], str], count: int) -> None:
-        self._mark_at = mark_at
+    def __init__(self, hash_at: Callable[[int], str], count: int) -> None:
+        self._hash_at = hash_at
         self._count = count
-        self._left = MAX_HASHES_PER_MESSAGE * count
-        self._places: dict[int, dict[str, list[int]]] = {}
+        self._budget = MAX_HASHES_PER_MESSAGE * count
+        self._positions: dict[int, dict[str, list[int]]] = {}
 
     def at(self, start: int, span: int) -> str | None:
         """Return the hash of `span` messages from `start`, or None."""
-        if start < 0 or span < 1 or start + span > self._count or span > self._left:
+        if start < 0 or span < 1 or start + span > self._count or span > self._budget:
             return None
-        self._left -= span
-        return _hash_range([self._mark_at(index) for index in range(start, start + span)])
+        self._budget -= span
+        return _hash_range([self._hash_at(index) for index in range(start, start + span)])
 
-    def places(self, span: int) -> dict[str, list[int]]:
+    def positions(self, span: int) -> dict[str, list[int]]:
         """Return hash → positions for ranges of this length; empty if that exceeds the limit."""
-        found = self._places.get(span)
-        if found is not None:
-            return found
+        positions = self._positions.get(span)
+        if positions is not None:
+            return positions
         starts = range(max(self._count - span + 1, 0))
-        if span * len(starts) > self._left:
+        if span * len(starts) > self._budget:
             return {}
-        found = self._places[span] = {}
+        positions = self._positions[span] = {}
         for start in starts:
-            tie = self.at(start, span)
-            if tie is not None:
-                found.setdefault(tie, []).append(start)
-        return found
+            digest = self.at(start, span)
+            if digest is not None:
+                positions.setdefault(digest, []).append(start)
+        return positions

@@ -1,4 +1,4 @@
-"""Conversations for reading, as Markdown or as an HTML page that loads and runs nothing."""
+"""Exports conversations as Markdown, or as an HTML page without scripts and external resources."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ class TextBlock(msgspec.Struct, frozen=True, tag="prose"):
 
 
 class NoteBlock(msgspec.Struct, frozen=True, tag="aside"):
-    """A description of ours, or the model's thinking."""
+    """A label of cllm, or the model's thinking."""
 
     label: str
     text: str = ""
@@ -66,7 +66,7 @@ Block = TextBlock | NoteBlock | CodeBlock
 class TranscriptMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message; `remark` is the state of an incomplete turn."""
 
-    speaker: str
+    role_name: str
     blocks: tuple[Block, ...]
     number: int | None = None
     remark: str | None = None
@@ -75,7 +75,7 @@ class TranscriptMessage(msgspec.Struct, frozen=True, kw_only=True):
     def heading(self) -> str:
         number = "" if self.number is None else f" {self.number}"
         remark = "" if self.remark is None else f" ({self.remark})"
-        return f"{self.speaker}{number}{remark}"
+        return f"{self.role_name}{number}{remark}"
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def transcript_of(conversation: StoredConversation, *, shown_id: str | None = None) -> Transcript:
-    """Return the default path for reading; `shown_id` is the id that users know."""
+    """Return the default path as a transcript; `shown_id` is the id that users see."""
     return Transcript(
         title=conversation.title or "Conversation",
         id=shown_id or conversation.id,
@@ -106,12 +106,12 @@ def transcript_of(conversation: StoredConversation, *, shown_id: str | None = No
 
 def _system_prompt(conversation: StoredConversation) -> Iterator[TranscriptMessage]:
     record = conversation.system_record
-    kept = conversation.kept_prompt
-    if kept is not None and (record is None or record.policy != "dynamic"):
+    prompt = conversation.kept_prompt
+    if prompt is not None and (record is None or record.policy != "dynamic"):
         source = None if record is None else record.source
         remark = None if record is None or not source else f"{record.policy}, from {source}"
         yield TranscriptMessage(
-            speaker=ROLE_NAMES["system"], blocks=(TextBlock(kept.text),), remark=remark
+            role_name=ROLE_NAMES["system"], blocks=(TextBlock(prompt.text),), remark=remark
         )
 
 
@@ -130,7 +130,7 @@ def transcript_messages(
         if message.role == "system":
             continue
         yield TranscriptMessage(
-            speaker=ROLE_NAMES[message.role],
+            role_name=ROLE_NAMES[message.role],
             blocks=tuple(_blocks(message)),
             number=number,
             remark=None if turn.state == "complete" else turn.state,
@@ -154,17 +154,17 @@ def _block(part: AnyPart) -> Iterator[Block]:
         case Thinking(text=text):
             yield NoteBlock("thinking", text)
         case RedactedThinking():
-            yield NoteBlock("thinking that is sealed")
+            yield NoteBlock("encrypted thinking")
         case ToolCall(name=name, arguments=arguments):
-            yield CodeBlock(f"calls {name}", arguments)
+            yield CodeBlock(f"tool call: {name}", arguments)
         case ToolResult(is_error=is_error):
-            yield from _result(part, "gives an error" if is_error else "gives")
+            yield from _result(part, "tool error" if is_error else "tool result")
         case Image(media_type=kind):
             yield NoteBlock(f"image ({kind})" if kind else "image")
         case Document(name=name, media_type=kind):
             yield NoteBlock(f"document {name or kind or ''}".strip())
         case Unknown():
-            yield NoteBlock("something that has no words here")
+            yield NoteBlock("content that cannot be shown")
         case other:
             assert_never(other)
 
@@ -178,21 +178,21 @@ def _result(result: ToolResult, label: str) -> Iterator[Block]:
 
 
 def start_html(transcript: Transcript) -> str:
-    """Return the page up to where further messages follow."""
+    """Return the page up to its last message; more messages can follow."""
     title = escape(transcript.title)
-    said = "".join(map(add_html, transcript.messages))
+    messages = "".join(map(add_html, transcript.messages))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         f'<h1>{title}</h1>\n<p class="label">{escape(transcript.facts)}</p>'
-        f"{said}"
+        f"{messages}"
     )
 
 
-def add_html(speech: TranscriptMessage) -> str:
-    lines = (f"<h2>{escape(speech.heading)}</h2>", *map(_html_block, speech.blocks))
+def add_html(message: TranscriptMessage) -> str:
+    lines = (f"<h2>{escape(message.heading)}</h2>", *map(_html_block, message.blocks))
     return "".join(f"\n{line}" for line in lines)
 
 
@@ -219,13 +219,13 @@ def encode_markdown(transcript: Transcript) -> str:
 
 
 def start_markdown(transcript: Transcript) -> str:
-    """Return the file up to where further messages follow."""
+    """Return the file up to its last message; more messages can follow."""
     title = f"# {' '.join(transcript.title.split())}\n\n{transcript.facts}"
     return title + "".join(map(add_markdown, transcript.messages))
 
 
-def add_markdown(speech: TranscriptMessage) -> str:
-    sections = (f"## {speech.heading}", *map(_markdown_block, speech.blocks))
+def add_markdown(message: TranscriptMessage) -> str:
+    sections = (f"## {message.heading}", *map(_markdown_block, message.blocks))
     return "".join(f"\n\n{section}" for section in sections)
 
 
@@ -246,6 +246,6 @@ def _markdown_block(block: Block) -> str:
 
 
 def _fence_length(text: str) -> int:
-    """Longer than any run of backticks inside."""
-    runs = (len(found[0]) for found in BACKTICKS.finditer(text))
+    """Return a length greater than every run of backticks in the text."""
+    runs = (len(match[0]) for match in BACKTICKS.finditer(text))
     return max(MIN_FENCE_LENGTH, 1 + max(runs, default=0))

@@ -1,6 +1,6 @@
-"""Turn records of a conversation file, and how they are tied to its messages.
+"""Turn records of a conversation file, and how they are matched with its messages.
 
-A record claims messages by number and hash; messages that someone edited become new turns.
+A record claims messages by count and hash; edited messages become new turns.
 """
 
 from bisect import bisect_left
@@ -35,10 +35,10 @@ from cllm.wire.conversation_file.messages import (
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file stores about one turn.
+    """The record of one turn in a file.
 
-    A history turn owns the next `messages` messages of the file; any other has its own
-    `inline`.
+    A history turn owns the next `messages` messages of the file; any other turn contains its
+    messages in `inline`.
     """
 
     id: str
@@ -68,28 +68,28 @@ class _WithDialect(msgspec.Struct):
     dialect: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-def in_utc(moment: datetime) -> datetime:
+def in_utc(time: datetime) -> datetime:
     """Convert to UTC; a time without an offset is UTC already."""
-    if moment.tzinfo is None:
-        return moment.replace(tzinfo=UTC)
+    if time.tzinfo is None:
+        return time.replace(tzinfo=UTC)
     try:
-        return moment.astimezone(UTC)
+        return time.astimezone(UTC)
     except OverflowError:
-        raise UnreadableError("it has a time beyond the calendar") from None
+        raise UnreadableError("it has a time that is out of range") from None
 
 
-def encode_turn(turn: Turn, *, marks: Sequence[str] | None) -> dict[str, Any]:
-    """Encode a turn: with the `marks` of its messages in the file, or inline."""
+def encode_turn(turn: Turn, *, hashes: Sequence[str] | None) -> dict[str, Any]:
+    """Encode a turn with the `hashes` of its messages in the file; None: with inline messages."""
     record: dict[str, Any] = {"id": turn.id}
     if turn.place != turn.id:
         record["place"] = turn.place
     if turn.state != "complete":
         record["state"] = turn.state
-    if marks is None:
+    if hashes is None:
         record["inline"] = [_encode_inline(message) for message in turn.messages]
     else:
-        record["messages"] = len(marks)
-        record["digest"] = digest_hashes(marks)
+        record["messages"] = len(hashes)
+        record["digest"] = digest_hashes(hashes)
     optional = {
         "model": turn.model,
         "provider": turn.provider,
@@ -127,28 +127,32 @@ def decode_turn(record: TurnRecord, messages: tuple[Message, ...] | None = None)
 
 def restore_path(
     records: Sequence[TurnRecord],
-    said: FileMessages,
+    file_messages: FileMessages,
     *,
     start: int,
-    taken: set[str],
-    moment: datetime,
+    used_ids: set[str],
+    started_at: datetime,
 ) -> tuple[Turn, ...]:
     """Return the turns of the default path: records that still match, and new turns for the rest.
 
-    The file's messages from `start` belong to them. `taken` are turn ids in use elsewhere; new
-    turns start at `moment`.
+    The file's messages from `start` belong to them. `used_ids` are turn ids in use elsewhere; new
+    turns start at `started_at`.
     """
-    taken = taken | {record.id for record in records}
-    marks = said.marks[start:]
-    claims = _RecordMatcher(records, marks, {position - start for position in said.inside})
+    used_ids = used_ids | {record.id for record in records}
+    hashes = file_messages.hashes[start:]
+    matcher = _RecordMatcher(
+        records, hashes, {position - start for position in file_messages.inside}
+    )
     turns: list[Turn] = []
-    for record, first, last in _match_records(claims):
-        placed = said.between(start + first, start + last)
+    for record, first, last in _match_records(matcher):
+        ranges = file_messages.between(start + first, start + last)
         if record is None:
-            for group in _split_into_turns(placed):
-                begin, end = group[0].start - start, group[-1].end - start
-                turn_id = _derive_id(marks[begin:end], position=begin, taken=taken)
-                taken.add(turn_id)
+            for group in _split_into_turns(ranges):
+                group_start, group_end = group[0].start - start, group[-1].end - start
+                turn_id = _derive_id(
+                    hashes[group_start:group_end], position=group_start, used_ids=used_ids
+                )
+                used_ids.add(turn_id)
                 messages = tuple(each.message for each in group)
                 turns.append(
                     Turn(
@@ -156,30 +160,30 @@ def restore_path(
                         place=turn_id,
                         state="complete",
                         messages=messages,
-                        started_at=moment,
+                        started_at=started_at,
                     )
                 )
         else:
-            own = None if record.inline is not None else tuple(each.message for each in placed)
-            turns.append(decode_turn(record, own))
+            in_file = None if record.inline is not None else tuple(each.message for each in ranges)
+            turns.append(decode_turn(record, in_file))
     return tuple(turns)
 
 
-def _match_records(claims: "_RecordMatcher") -> Iterator[tuple[TurnRecord | None, int, int]]:
-    """Yield records with the messages they own, in order; None with unclaimed messages.
+def _match_records(matcher: "_RecordMatcher") -> Iterator[tuple[TurnRecord | None, int, int]]:
+    """Yield records with the range of messages they own, in order; None with unclaimed messages.
 
-    Where the next record does not match, the first later one that does is used and those
-    between are skipped, except records with inline messages.
+    If the next record does not match, the first later record that matches is used. The records
+    between are skipped, except those with inline messages.
     """
-    records, marks = claims.records, claims.marks
-    position = unclaimed = following = 0
+    records, hashes = matcher.records, matcher.hashes
+    position = unmatched = following = 0
     while True:
-        index = claims.first_fit(position, following)
-        if index is None and position < len(marks):
+        index = matcher.first_match(position, following)
+        if index is None and position < len(hashes):
             position += 1
             continue
-        if unclaimed < position:
-            yield None, unclaimed, position
+        if unmatched < position:
+            yield None, unmatched, position
         if index is None:
             break
         for record in records[following:index]:
@@ -188,7 +192,7 @@ def _match_records(claims: "_RecordMatcher") -> Iterator[tuple[TurnRecord | None
         record = records[index]
         end = position + (0 if record.inline is not None else record.messages)
         yield record, position, end
-        position = unclaimed = end
+        position = unmatched = end
         following = index + 1
     for record in records[following:]:
         if record.inline is not None:
@@ -196,70 +200,70 @@ def _match_records(claims: "_RecordMatcher") -> Iterator[tuple[TurnRecord | None
 
 
 class _RecordMatcher:
-    """Finds which record matches at which position. None starts or ends `inside` a message.
+    """Finds the record that matches at a position; none starts or ends `inside` a message.
 
-    The number of hashed messages is limited; after that no record matches.
+    The number of hashed messages is limited. Above the limit no record matches.
     """
 
     def __init__(
-        self, records: Sequence[TurnRecord], marks: Sequence[str], inside: set[int]
+        self, records: Sequence[TurnRecord], hashes: Sequence[str], inside: set[int]
     ) -> None:
         self.records = records
-        self.marks = marks
+        self.hashes = hashes
         self._inside = inside
         self._by_claim: dict[tuple[int, str | None], list[int]] = {}
         for index, record in enumerate(records):
             if record.inline is None and record.messages > 0:
                 self._by_claim.setdefault((record.messages, record.digest), []).append(index)
         self._lengths = sorted({length for length, _ in self._by_claim})
-        self._left = MAX_HASHES_PER_MESSAGE * (len(marks) + len(records))
+        self._budget = MAX_HASHES_PER_MESSAGE * (len(hashes) + len(records))
 
-    def first_fit(self, position: int, following: int) -> int | None:
+    def first_match(self, position: int, following: int) -> int | None:
         if following < len(self.records):
             record = self.records[following]
             if record.inline is not None:
                 return following
-            claimed = self._claimed(position, record.messages)
-            if claimed is not None and digest_hashes(claimed) == record.digest:
+            range_hashes = self._hashes_at(position, record.messages)
+            if range_hashes is not None and digest_hashes(range_hashes) == record.digest:
                 return following
-        if self._left <= 0:
+        if self._budget <= 0:
             return None
-        found = (self._later(position, length, following) for length in self._lengths)
-        return min((index for index in found if index is not None), default=None)
+        matches = (self._find_later(position, length, following) for length in self._lengths)
+        return min((index for index in matches if index is not None), default=None)
 
-    def _later(self, position: int, length: int, following: int) -> int | None:
-        claimed = self._claimed(position, length)
-        if claimed is None:
+    def _find_later(self, position: int, length: int, following: int) -> int | None:
+        range_hashes = self._hashes_at(position, length)
+        if range_hashes is None:
             return None
-        indexes = self._by_claim.get((length, digest_hashes(claimed)), [])
+        indexes = self._by_claim.get((length, digest_hashes(range_hashes)), [])
         at = bisect_left(indexes, following)
         return indexes[at] if at < len(indexes) else None
 
-    def _claimed(self, position: int, length: int) -> Sequence[str] | None:
+    def _hashes_at(self, position: int, length: int) -> Sequence[str] | None:
         end = position + length
-        self._left -= 1
-        if length < 0 or end > len(self.marks) or {position, end} & self._inside:
+        self._budget -= 1
+        if length < 0 or end > len(self.hashes) or {position, end} & self._inside:
             return None
-        if length > self._left:
+        if length > self._budget:
             return None
-        self._left -= length
-        return self.marks[position:end]
+        self._budget -= length
+        return self.hashes[position:end]
 
 
-def _split_into_turns(placed: Sequence[MessageRange]) -> Iterator[Sequence[MessageRange]]:
+def _split_into_turns(ranges: Sequence[MessageRange]) -> Iterator[Sequence[MessageRange]]:
     first = 0
-    for index in range(1, len(placed)):
-        if placed[index].plain and not placed[index - 1].plain:
-            yield placed[first:index]
+    for index in range(1, len(ranges)):
+        if ranges[index].plain and not ranges[index - 1].plain:
+            yield ranges[first:index]
             first = index
-    yield placed[first:]
+    yield ranges[first:]
 
 
-def _derive_id(marks: Sequence[str], *, position: int, taken: set[str]) -> str:
-    """Return an id from content and position: decoding a file twice gives the same turns."""
-    turn_id = "turn_" + digest_hashes([str(position), "0", *marks])
+def _derive_id(hashes: Sequence[str], *, position: int, used_ids: set[str]) -> str:
+    """Derive an id from content and position, so that decoding a file twice gives the same ids."""
+    turn_id = "turn_" + digest_hashes([str(position), "0", *hashes])
     salt = 0
-    while turn_id in taken:
+    while turn_id in used_ids:
         salt += 1
         turn_id = "turn_" + digest_hashes([turn_id, str(salt)])
     return turn_id
@@ -297,9 +301,9 @@ RawObject = dict[str, msgspec.Raw]
 
 
 class Remainder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file contains and a conversation does not; a save writes it back.
+    """The contents of a file that a conversation does not have; a save writes them back.
 
-    `metadata` keeps the original spelling; `base_tokens` are tokens that no turn accounts for.
+    `metadata` has the original JSON spelling; `base_tokens` are tokens that no turn counts.
     """
 
     top: RawObject = msgspec.field(default_factory=dict)
@@ -324,22 +328,22 @@ def without_keys(raw: RawObject, keys: Collection[str]) -> RawObject:
 def decode_metadata(
     raw: RawObject, displaced: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the user's metadata, and the records beside it."""
-    users: dict[str, Any] = {}
+    """Return the user's metadata and cllm's records, which are separate keys."""
+    user_values: dict[str, Any] = {}
     records: dict[str, Any] = {}
     for key, value in raw.items():
         if key == "cllm" or (key == "total_tokens" and total_tokens(raw) is not None):
             continue
         record = _decode_record(key, value)
         if record is None:
-            users[key] = msgspec.json.decode(value)
+            user_values[key] = msgspec.json.decode(value)
         else:
             records[key] = record
-    return users | displaced, records
+    return user_values | displaced, records
 
 
 def _decode_record(key: str, raw: bytes | msgspec.Raw) -> Any:
-    """Decode the record under a metadata key; None if it is the user's own value."""
+    """Decode the record under a metadata key; None if it is a user value."""
     if key not in _RECORDS:
         return None
     try:
@@ -359,14 +363,14 @@ def total_tokens(raw: RawObject) -> int | None:
 def encode_metadata(
     conversation: StoredConversation, rest: Remainder
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the section without `cllm`, and user values whose key is one of ours."""
+    """Return the section without `cllm`, and user values whose key cllm uses."""
     section: dict[str, Any] = {"total_tokens": rest.base_tokens + conversation.total_tokens}
     records = {"system": conversation.system_record, "context": conversation.context_record}
     for key, record in records.items():
         if record is not None:
-            kept = rest.metadata.get(key)
-            unchanged = kept is not None and _decode_record(key, kept) == record
-            section[key] = kept if unchanged else record
+            original = rest.metadata.get(key)
+            unchanged = original is not None and _decode_record(key, original) == record
+            section[key] = original if unchanged else record
     displaced: dict[str, Any] = {}
     for key, value in conversation.metadata.items():
         spelling = _keep_spelling(value, rest.metadata.get(key))
@@ -377,10 +381,10 @@ def encode_metadata(
     return section, displaced
 
 
-def _keep_spelling(value: Any, kept: msgspec.Raw | None) -> msgspec.Raw:
+def _keep_spelling(value: Any, original: msgspec.Raw | None) -> msgspec.Raw:
     encoded = msgspec.json.encode(value)
-    if kept is not None and msgspec.json.encode(msgspec.json.decode(kept)) == encoded:
-        return kept
+    if original is not None and msgspec.json.encode(msgspec.json.decode(original)) == encoded:
+        return original
     return msgspec.Raw(encoded)
 
 

@@ -1,4 +1,4 @@
-"""A conversation file written in pieces, for one that does not fit into memory."""
+"""Writes a conversation file in pieces, for conversations that do not fit into memory."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -31,7 +31,7 @@ def _check_encodable(write: Callable[P, bytes]) -> Callable[P, bytes]:
         try:
             return write(*args, **kwargs)
         except (UnreadableError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise UsageError(f"The conversation cannot be kept as JSON ({error}).") from None
+            raise UsageError(f"The conversation cannot be saved as JSON ({error}).") from None
 
     return checked
 
@@ -40,12 +40,12 @@ class FileWriter:
     """Writes one file; call its methods in order. The turns of its conversation are empty.
 
     `add_messages` takes the messages of history turns, `record` each turn and then each variant,
-    `add_originals` the messages of the turns in `turns_with_originals`.
+    `add_originals` the messages of `turns_with_originals`.
     """
 
     def __init__(self, conversation: StoredConversation) -> None:
         self._conversation = conversation
-        self._marks: dict[str, list[str]] = {}
+        self._hashes: dict[str, list[str]] = {}
         self._starts: dict[str, int] = {}
         self._written = 0
         self._section: str | None = None
@@ -56,23 +56,23 @@ class FileWriter:
     @_check_encodable
     def start(self) -> bytes:
         conversation = self._conversation
-        named = {"id": conversation.id, "model": conversation.model}
-        head = b'{%b,\n  "messages": [' % _fields(named, _IN_DOCUMENT)
+        fields = {"id": conversation.id, "model": conversation.model}
+        head = b'{%b,\n  "messages": [' % _fields(fields, _IN_DOCUMENT)
         if conversation.system is None:
             return head
-        written = write_messages((conversation.system,))
-        self._prompt = written.extras
-        return head + self._forms(written.forms)
+        encoded = write_messages((conversation.system,))
+        self._prompt = encoded.extras
+        return head + self._forms(encoded.forms)
 
     @_check_encodable
     def add_messages(self, turn: Turn, messages: Sequence[Message]) -> bytes:
         """Append messages of a history turn."""
         self._starts.setdefault(turn.id, self._written)
-        written = write_messages(messages)
-        self._marks.setdefault(turn.id, []).extend(written.marks)
-        if written.extras:
+        encoded = write_messages(messages)
+        self._hashes.setdefault(turn.id, []).extend(encoded.hashes)
+        if encoded.extras:
             self._has_extras[turn.id] = None
-        return self._forms(written.forms)
+        return self._forms(encoded.forms)
 
     def _forms(self, forms: Iterable[bytes]) -> bytes:
         pieces = []
@@ -83,7 +83,7 @@ class FileWriter:
 
     @_check_encodable
     def add_metadata(self) -> bytes:
-        """Return what is between the messages and the turns."""
+        """Return the fields between the messages and the turns."""
         conversation = self._conversation
         times = {
             "created_at": encode_time(conversation.created_at),
@@ -104,16 +104,16 @@ class FileWriter:
     @_check_encodable
     def record(self, section: str, turn: Turn) -> bytes:
         """Append the record of a turn or variant; one that is not history contains its messages."""
-        is_said = section == "turns" and turn.is_history
-        marks = self._marks.get(turn.id, []) if is_said else None
-        return self._in(section, msgspec.json.encode(encode_turn(turn, marks=marks)))
+        in_history = section == "turns" and turn.is_history
+        hashes = self._hashes.get(turn.id, []) if in_history else None
+        return self._in(section, msgspec.json.encode(encode_turn(turn, hashes=hashes)))
 
-    def _in(self, section: str, encoded: bytes) -> bytes:
+    def _in(self, section: str, value: bytes) -> bytes:
         if section == self._section:
-            return _element(encoded, _IN_CLLM, first=False)
+            return _element(value, _IN_CLLM, first=False)
         opened = self._close_section() + b',\n%b"%b": [' % (_STEP * _IN_CLLM, section.encode())
         self._section = section
-        return opened + _element(encoded, _IN_CLLM, first=True)
+        return opened + _element(value, _IN_CLLM, first=True)
 
     def _close_section(self) -> bytes:
         return b"" if self._section is None else _end_of_list(_IN_CLLM, is_empty=False)
@@ -130,16 +130,17 @@ class FileWriter:
     @_check_encodable
     def add_originals(self, turn: Turn, messages: Sequence[Message]) -> bytes:
         """Append the originals of these messages that differ from their file form."""
-        written = write_messages(messages)
+        encoded = write_messages(messages)
         start = self._starts[turn.id]
-        self._starts[turn.id] = start + len(written.forms)
-        placed = (msgspec.structs.replace(each, at=start + each.at) for each in written.extras)
-        return b"".join(self._in("extras", msgspec.json.encode(extra)) for extra in placed)
+        self._starts[turn.id] = start + len(encoded.forms)
+        originals = (msgspec.structs.replace(each, at=start + each.at) for each in encoded.extras)
+        return b"".join(self._in("extras", msgspec.json.encode(extra)) for extra in originals)
 
     @_check_encodable
     def end(self) -> bytes:
-        own = b"," + _fields({"metadata": self._displaced}, _IN_CLLM) if self._displaced else b""
-        return self._close_section() + own + b"\n    }\n  }\n}\n"
+        fields = _fields({"metadata": self._displaced}, _IN_CLLM) if self._displaced else b""
+        comma = b"," if fields else b""
+        return self._close_section() + comma + fields + b"\n    }\n  }\n}\n"
 
 
 def _fields(values: Mapping[str, Any], depth: int) -> bytes:
