@@ -108,6 +108,6 @@ def judge(request: Request) -> None:
         if message["role"] != "system"
     ]
     spoken = [
-        build_outgoing_message(message, dialect, place=n) for n, message in enumerate(messages)
+        build_outgoing_message(message, dialect, prompt_index=n) for n, message in enumerate(messages)
     ]
     assert check(spoken, profile_for(dialect, model)) == ()

@@ -281,7 +281,9 @@ class App:
         """Delete the local model's saved state."""
         from cllm.providers.local.slots import SlotFiles
 
-        SlotFiles(folder=self.cache_paths.slots).forget(self.cache_key(conversation, store=store))
+        SlotFiles(folder=self.cache_paths.slots).delete_conversation(
+            self.cache_key(conversation, store=store)
+        )
 
     @property
     def cache_paths(self) -> "CachePaths":

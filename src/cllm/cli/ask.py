@@ -223,7 +223,7 @@ def _list_models(line: CommandLine) -> None:
 
     app = open_app(line)
     for model in list_models(app.cache_paths):
-        later = "" if model.fetched else "  (fetched on first use)"
+        later = "" if model.is_downloaded else "  (fetched on first use)"
         output.print_line(f"{LOCAL}/{model.name}{later}")
     for name, row in sorted(app.settings.providers.items()):
         for listed in row.models:

@@ -71,7 +71,7 @@ def pull(model: str, sha256: str | None) -> None:
 @command.command(name="list", help=LIST_HELP)
 def list_command() -> None:
     for model in list_models(_paths()):
-        state = "fetched" if model.fetched else "not fetched"
+        state = "fetched" if model.is_downloaded else "not fetched"
         output.print_line(f"local/{model.name}  {model.size / MEGABYTE:.0f} MB  {state}")
 
 

@@ -1,4 +1,4 @@
-"""A server of files on loopback that misbehaves as told, and the real model in a real child."""
+"""A file server on loopback that fails on request, and providers of the real model."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ MakeProvider = Callable[..., LocalProvider]
 
 
 class FileServer:
-    """Serves `content` at every path and remembers each request's headers."""
+    """Serves `content` at every path and records the headers of each request."""
 
     def __init__(self) -> None:
         self.content = b"GGUF" + bytes(range(256)) * 4000
@@ -35,7 +35,7 @@ class FileServer:
                 server.answer(self)
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = self._http.server_address[1]
@@ -79,11 +79,11 @@ class FileServer:
         self._write(handler, body)
 
     def _start_of_range(self, handler: BaseHTTPRequestHandler) -> int:
-        wanted = handler.headers.get("Range")
+        requested = handler.headers.get("Range")
         condition = handler.headers.get("If-Range")
-        if self.ignores_ranges or wanted is None or condition not in (None, self.etag):
+        if self.ignores_ranges or requested is None or condition not in (None, self.etag):
             return 0
-        return int(wanted.removeprefix("bytes=").removesuffix("-"))
+        return int(requested.removeprefix("bytes=").removesuffix("-"))
 
     def _write(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         if self.cut_after is not None:
@@ -124,8 +124,8 @@ def paths(tmp_path: Path) -> CachePaths:
 
 @pytest.fixture
 async def make_provider(local_model: Path, paths: CachePaths) -> AsyncIterator[MakeProvider]:
-    """Makes providers of the real model, one thread each, and closes them at the end."""
-    made: list[LocalProvider] = []
+    """Make providers of the real model, one thread each; close them after the test."""
+    providers: list[LocalProvider] = []
 
     def make(path: Path = local_model, **options: Any) -> LocalProvider:
         known = KNOWN_MODELS[DEFAULT_MODEL] if path == local_model else None
@@ -133,9 +133,9 @@ async def make_provider(local_model: Path, paths: CachePaths) -> AsyncIterator[M
         provider = LocalProvider(
             model=model, paths=paths, environ=dict(os.environ), threads=1, **options
         )
-        made.append(provider)
+        providers.append(provider)
         return provider
 
     yield make
-    for provider in made:
+    for provider in providers:
         await provider.close()

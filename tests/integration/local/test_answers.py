@@ -1,4 +1,4 @@
-"""What the real model is sent, what it answers, and what its slot files save."""
+"""Prompts to the real model, its replies, and its slot files."""
 
 import json
 from pathlib import Path
@@ -23,24 +23,24 @@ def prompt(*messages: Message, key: str | None = None, **changes: Any) -> Prompt
     return Prompt(model="smollm2-135m", messages=messages, **options)
 
 
-async def finish(provider: Any, asked: Prompt) -> ReplyFinished:
-    events = [event async for event in provider.ask(asked)]
+async def finish(provider: Any, request: Prompt) -> ReplyFinished:
+    events = [event async for event in provider.ask(request)]
     assert isinstance(events[-1], ReplyFinished)
     return events[-1]
 
 
-async def rendered(provider: Any, *messages: dict[str, Any]) -> str:
-    """What llama.cpp makes of the messages."""
+async def render(provider: Any, *messages: dict[str, Any]) -> str:
+    """Return the prompt that llama.cpp renders from the messages."""
     await provider.prepare()
     child = provider._child
-    answer = await child._http.post(
+    response = await child._http.post(
         f"{child.process.address}/apply-template",
         headers={"Authorization": f"Bearer {child.process.key}", "Connection": "close"},
         body=json.dumps({"messages": messages}).encode(),
         provider="local",
         timeouts=Timeouts(),
     )
-    text: str = json.loads(await answer.read())["prompt"]
+    text: str = json.loads(await response.read())["prompt"]
     return text
 
 
@@ -49,23 +49,23 @@ def slot_files(paths: CachePaths) -> list[Path]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_the_cat_is_called_luna(stream: bool, make_provider: Any):
+async def test_the_model_answers_from_the_history(stream: bool, make_provider: Any):
     provider = make_provider()
-    told = plain_message("user", "My cat is called Luna.")
+    statement = plain_message("user", "My cat is called Luna.")
     options: dict[str, Any] = {"parameters": {}, "stream": stream}
-    first = await finish(provider, prompt(told, **options))
+    first = await finish(provider, prompt(statement, **options))
     question = plain_message("user", "What is my cat called?")
-    second = await finish(provider, prompt(told, first.message, question, **options))
+    second = await finish(provider, prompt(statement, first.message, question, **options))
     assert "Luna" in second.message.text
 
 
 async def test_without_a_system_prompt_none_is_sent(make_provider: Any):
-    text = await rendered(make_provider(), {"role": "user", "content": "Hello"})
+    text = await render(make_provider(), {"role": "user", "content": "Hello"})
     assert text == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 
 
 async def test_a_system_prompt_is_sent_exactly_once(make_provider: Any):
-    text = await rendered(
+    text = await render(
         make_provider(),
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hello"},
@@ -77,7 +77,7 @@ async def test_a_system_prompt_is_sent_exactly_once(make_provider: Any):
 
 
 async def test_content_in_parts_and_content_that_is_null_are_rendered(make_provider: Any):
-    text = await rendered(
+    text = await render(
         make_provider(),
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
         {"role": "assistant", "content": None},
@@ -89,19 +89,19 @@ async def test_content_in_parts_and_content_that_is_null_are_rendered(make_provi
     )
 
 
-async def test_a_caller_s_bound_is_kept(make_provider: Any):
+async def test_the_callers_max_tokens_applies(make_provider: Any):
     reply = await finish(make_provider(), prompt(*HELLO, parameters={"max_tokens": 3}))
     assert reply.usage is not None
     assert (reply.stop_reason, reply.usage.output) == ("length", 3)
 
 
-async def test_a_prompt_that_does_not_fit_is_told_apart(make_provider: Any):
+async def test_a_prompt_that_does_not_fit_raises_prompt_too_long(make_provider: Any):
     long = plain_message("user", "word " * 9000)
     with pytest.raises(PromptTooLongError):
         await finish(make_provider(), prompt(long))
 
 
-async def test_a_model_trained_with_less_context_is_given_less(
+async def test_the_models_own_context_length_is_a_limit(
     make_provider: Any, local_model: Path, tmp_path: Path
 ):
     content = bytearray(local_model.read_bytes())
@@ -123,12 +123,12 @@ async def test_the_next_process_reads_the_history_from_the_slot_file(
     more = plain_message("user", "And now say good night.")
     second = await finish(make_provider(), prompt(*HELLO, first.message, more, key="a"))
     assert second.usage is not None
-    # The last token of an answer has been said but not read.
+    # The last token of a reply is generated but not yet evaluated.
     assert second.usage.cache_read >= first.usage.total - 1
     assert len(slot_files(paths)) == 1
 
 
-async def test_conversations_taking_turns_in_one_child_keep_their_own_slots(make_provider: Any):
+async def test_conversations_that_alternate_in_one_child_have_separate_slots(make_provider: Any):
     provider = make_provider()
     other = plain_message("user", "What is the capital of France, and what of Italy?")
     first = await finish(provider, prompt(*HELLO, key="a"))
@@ -140,24 +140,24 @@ async def test_conversations_taking_turns_in_one_child_keep_their_own_slots(make
     assert second.usage.cache_read >= first.usage.total - 1
 
 
-async def test_without_a_key_nothing_is_kept(make_provider: Any, paths: CachePaths):
+async def test_without_a_cache_key_no_slot_file_is_saved(make_provider: Any, paths: CachePaths):
     await finish(make_provider(), prompt(*HELLO))
     assert slot_files(paths) == []
 
 
-async def test_a_forgotten_conversation_leaves_no_slot_file(make_provider: Any, paths: CachePaths):
+async def test_a_deleted_conversation_leaves_no_slot_file(make_provider: Any, paths: CachePaths):
     await finish(make_provider(), prompt(*HELLO, key="a"))
-    SlotFiles(folder=paths.slots).forget("a")
+    SlotFiles(folder=paths.slots).delete_conversation("a")
     assert slot_files(paths) == []
 
 
-async def test_a_slot_file_that_kills_the_child_costs_nothing_but_time(
+async def test_a_slot_file_that_kills_the_child_does_not_fail_the_turn(
     make_provider: Any, paths: CachePaths
 ):
-    """llama.cpp ends itself over a truncated state, here under a checksum that is right."""
+    """llama.cpp aborts on a truncated state, here with a valid checksum."""
     first = await finish(make_provider(), prompt(*HELLO, key="a"))
-    (sound,) = slot_files(paths)
-    truncated = sound.read_bytes()[: sound.stat().st_size // 2]
+    (file,) = slot_files(paths)
+    truncated = file.read_bytes()[: file.stat().st_size // 2]
     slots = SlotFiles(folder=paths.slots)
     (paths.slots / "half.saving").write_bytes(truncated)
     provider = make_provider()
@@ -169,16 +169,18 @@ async def test_a_slot_file_that_kills_the_child_costs_nothing_but_time(
     assert not damaged.exists()
 
 
-async def test_a_turn_without_room_for_slot_files_is_a_turn(make_provider: Any, paths: CachePaths):
+async def test_a_turn_succeeds_when_slot_files_cannot_be_written(
+    make_provider: Any, paths: CachePaths
+):
     paths.root.mkdir(parents=True)
     paths.slots.write_text("not a folder", encoding="utf-8")
     reply = await finish(make_provider(), prompt(*HELLO, key="a"))
     assert reply.message.text
 
 
-async def test_what_was_called_in_the_history_is_told_in_words(make_provider: Any):
+async def test_tool_calls_in_the_history_are_rendered_as_text(make_provider: Any):
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
-    text = await rendered(
+    text = await render(
         make_provider(),
         {"role": "user", "content": "Look."},
         {"role": "assistant", "content": "I look.", "tool_calls": [call, call]},

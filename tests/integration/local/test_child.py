@@ -1,4 +1,4 @@
-"""The child process: how it starts, what it can be seen to know, and that it always ends."""
+"""The child process: its start, its secrets, and that it always ends."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ LONG = Prompt(
 )
 SHORT = Prompt(model="m", messages=(plain_message("user", "Hello"),), parameters={"max_tokens": 5})
 
-HOLDER = """
+PARENT = """
 import asyncio, os, sys
 from pathlib import Path
 from cllm.providers.local.models import CachePaths, ModelFile
@@ -43,7 +43,7 @@ asyncio.run(main())
 """
 
 
-def processor_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -59,25 +59,25 @@ def is_gone(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return True
-    # An orphan is its new parent's to collect.
+    # The new parent of an orphan collects it.
     return state == "Z"
 
 
 async def test_the_child_shows_neither_its_key_nor_ours(
     make_provider: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-person")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")
     provider = make_provider()
     await provider.prepare()
     key = provider._child.process.key.encode()
-    for seen in ("cmdline", "environ"):
-        content = Path(f"/proc/{provider.pid}/{seen}").read_bytes()
+    for file in ("cmdline", "environ"):
+        content = Path(f"/proc/{provider.pid}/{file}").read_bytes()
         assert content
         assert key not in content
-        assert b"sk-of-the-person" not in content
+        assert b"sk-of-the-user" not in content
 
 
-async def test_without_the_key_nobody_is_answered(make_provider: Any):
+async def test_a_request_without_the_key_is_refused(make_provider: Any):
     provider = make_provider()
     await provider.prepare()
     provider._child._provider._key = "another"
@@ -85,13 +85,13 @@ async def test_without_the_key_nobody_is_answered(make_provider: Any):
         _ = [event async for event in provider.ask(SHORT)]
 
 
-async def test_the_child_is_in_a_session_of_its_own(make_provider: Any):
+async def test_the_child_has_a_separate_session(make_provider: Any):
     provider = make_provider()
     await provider.prepare()
     assert os.getsid(provider.pid) == provider.pid
 
 
-async def test_closing_ends_the_child_and_leaves_no_zombie(make_provider: Any):
+async def test_close_stops_the_child_and_leaves_no_zombie(make_provider: Any):
     provider = make_provider()
     await provider.prepare()
     pid = provider.pid
@@ -100,7 +100,7 @@ async def test_closing_ends_the_child_and_leaves_no_zombie(make_provider: Any):
     assert provider.pid is None
 
 
-async def test_closing_in_the_middle_of_an_answer_ends_the_child(make_provider: Any):
+async def test_close_during_a_reply_stops_the_child(make_provider: Any):
     provider = make_provider()
     async with aclosing(provider.ask(LONG)) as events:
         await anext(events)
@@ -109,25 +109,25 @@ async def test_closing_in_the_middle_of_an_answer_ends_the_child(make_provider: 
     assert not Path(f"/proc/{pid}").exists()
 
 
-async def test_a_cancelled_answer_stops_the_computation(make_provider: Any):
+async def test_a_cancelled_request_stops_the_computation(make_provider: Any):
     provider = make_provider()
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def listen() -> None:
         async for _ in provider.ask(LONG):
-            begun.set()
+            started.set()
 
-    listening = asyncio.create_task(listen())
-    await begun.wait()
-    listening.cancel()
+    task = asyncio.create_task(listen())
+    await started.wait()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await listening
+        await task
     pid = provider.pid
-    used = [processor_seconds(pid)]
+    used = [cpu_seconds(pid)]
 
     def is_idle() -> bool:
         time.sleep(0.3)
-        used.append(processor_seconds(pid))
+        used.append(cpu_seconds(pid))
         return used[-1] - used[-2] < 0.05
 
     await wait_on_loop(is_idle, 10)
@@ -135,14 +135,14 @@ async def test_a_cancelled_answer_stops_the_computation(make_provider: Any):
     assert isinstance(answer[-1], ReplyFinished)
 
 
-async def test_a_child_killed_in_mid_answer_is_one_sentence_and_the_next_turn_works(
+async def test_after_a_child_was_killed_during_a_reply_the_next_turn_works(
     make_provider: Any,
 ):
     provider = make_provider()
     answer = provider.ask(LONG)
     assert isinstance(await anext(answer), TextDelta)
     os.kill(provider.pid, signal.SIGKILL)
-    with pytest.raises(BrokenStreamError, match="process ended before its answer did"):
+    with pytest.raises(BrokenStreamError, match="process ended before its answer was complete"):
         _ = [event async for event in answer]
     events = [event async for event in provider.ask(SHORT)]
     assert isinstance(events[-1], ReplyFinished)
@@ -150,41 +150,41 @@ async def test_a_child_killed_in_mid_answer_is_one_sentence_and_the_next_turn_wo
 
 async def test_the_child_ends_when_its_parent_is_killed(local_model: Path, tmp_path: Path):
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(local_model), str(tmp_path)],
+        [sys.executable, "-c", PARENT, str(local_model), str(tmp_path)],
         stdout=subprocess.PIPE,
         text=True,
-    ) as holder:
-        assert holder.stdout is not None
-        pid = int(holder.stdout.readline())
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
         assert not is_gone(pid)
-        holder.kill()
+        parent.kill()
     await wait_on_loop(lambda: is_gone(pid))
 
 
-async def test_a_start_that_is_cancelled_leaves_no_child(make_provider: Any):
+async def test_a_cancelled_start_leaves_no_child(make_provider: Any):
     provider = make_provider()
-    starting = asyncio.create_task(provider.prepare())
+    task = asyncio.create_task(provider.prepare())
     await wait_on_loop(children)
-    starting.cancel()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await starting
+        await task
     assert children() == []
 
 
-@pytest.mark.parametrize("kept", [200, 2_000_000])
-async def test_a_damaged_model_is_one_sentence(
-    kept: int, make_provider: Any, local_model: Path, tmp_path: Path
+@pytest.mark.parametrize("size", [200, 2_000_000])
+async def test_a_damaged_model_file_is_named_in_the_error(
+    size: int, make_provider: Any, local_model: Path, tmp_path: Path
 ):
     damaged = tmp_path / "damaged.gguf"
     with local_model.open("rb") as file:
-        damaged.write_bytes(file.read(kept))
+        damaged.write_bytes(file.read(size))
     with pytest.raises(LocalModelError, match="did not start") as raised:
         await make_provider(damaged).prepare()
     assert str(damaged) in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-async def test_a_file_that_is_no_model_is_refused_before_anything_starts(
+async def test_a_file_that_is_not_a_model_is_refused_before_the_start(
     make_provider: Any, tmp_path: Path
 ):
     text = tmp_path / "a.gguf"
@@ -195,7 +195,7 @@ async def test_a_file_that_is_no_model_is_refused_before_anything_starts(
     assert provider.pid is None
 
 
-async def test_without_the_package_the_extra_is_named(
+async def test_a_missing_package_names_the_extra(
     make_provider: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)

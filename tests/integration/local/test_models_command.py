@@ -1,4 +1,4 @@
-"""`cllm models`, run as a person would."""
+"""The command `cllm models` in a real process."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 
-class Ran:
+class Result:
     def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
         self.code, self.out, self.err = process.returncode, process.stdout, process.stderr
 
@@ -23,9 +23,9 @@ def models(tmp_path: Path, files: Any) -> Any:
         "HF_ENDPOINT": files.url(""),
     }
 
-    def run(*words: str) -> Ran:
-        command = [sys.executable, "-m", "cllm", "models", *words]
-        return Ran(
+    def run(*arguments: str) -> Result:
+        command = [sys.executable, "-m", "cllm", "models", *arguments]
+        return Result(
             subprocess.run(
                 command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
             )
@@ -49,25 +49,25 @@ def test_a_pulled_model_is_listed_and_can_be_removed(models: Any, files: Any):
     assert "tiny" not in models("list").out
 
 
-def test_a_wrong_hash_is_one_sentence_and_keeps_nothing(models: Any, tmp_path: Path):
-    ran = models("pull", "hf:owner/repo/tiny.gguf", "--sha256", "0" * 64)
-    assert ran.code == 1
-    assert ran.err.splitlines()[-1].startswith("Error: What arrived for tiny.gguf")
+def test_a_wrong_hash_is_one_sentence_and_saves_nothing(models: Any, tmp_path: Path):
+    result = models("pull", "hf:owner/repo/tiny.gguf", "--sha256", "0" * 64)
+    assert result.code == 1
+    assert result.err.splitlines()[-1].startswith("Error: The SHA-256 of tiny.gguf is not")
     assert not list((tmp_path / "caches").rglob("*.gguf"))
 
 
 @pytest.mark.parametrize(
-    "words", [("pull", "nonsense"), ("pull", "hf:a/../b.gguf"), ("remove", "nonsense")]
+    "arguments", [("pull", "nonsense"), ("pull", "hf:a/../b.gguf"), ("remove", "nonsense")]
 )
-def test_what_cannot_be_is_one_sentence(words: tuple[str, ...], models: Any):
-    ran = models(*words)
-    assert ran.code == 1
-    assert ran.err.startswith("Error: ")
-    assert len(ran.err.splitlines()) == 1
+def test_an_invalid_argument_is_one_sentence(arguments: tuple[str, ...], models: Any):
+    result = models(*arguments)
+    assert result.code == 1
+    assert result.err.startswith("Error: ")
+    assert len(result.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", [("--help",), ("pull", "--help"), ("list", "--help")])
-def test_each_command_explains_itself(words: tuple[str, ...], models: Any):
-    ran = models(*words)
-    assert ran.code == 0
-    assert "models" in ran.out
+@pytest.mark.parametrize("arguments", [("--help",), ("pull", "--help"), ("list", "--help")])
+def test_each_command_has_help(arguments: tuple[str, ...], models: Any):
+    result = models(*arguments)
+    assert result.code == 0
+    assert "models" in result.out

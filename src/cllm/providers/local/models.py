@@ -1,4 +1,4 @@
-"""The known local models, the paths of model files, and the events of a fetch."""
+"""The known local models, the paths of model files, and the events of a download."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,14 +25,14 @@ CHATML_TEMPLATE = """\
 {%- endfor -%}
 {%- endif -%}
 {%- endmacro -%}
-{%- macro told(arguments) -%}
+{%- macro to_text(arguments) -%}
 {{- arguments if arguments is string else arguments | tojson -}}
 {%- endmacro -%}
 {%- for message in messages -%}
 {{- '<|im_start|>' + message['role'] + '\\n' + text_of(message['content']) -}}
 {%- for call in message['tool_calls'] or [] -%}
 {{- '' if loop.first and not message['content'] else '\\n' -}}
-{{- call['function']['name'] + '(' + told(call['function']['arguments']) + ')' -}}
+{{- call['function']['name'] + '(' + to_text(call['function']['arguments']) + ')' -}}
 {%- endfor -%}
 {{- '<|im_end|>\\n' -}}
 {%- endfor -%}
@@ -43,7 +43,7 @@ CHATML_TEMPLATE = """\
 
 
 class DownloadStarted(msgspec.Struct, frozen=True, kw_only=True):
-    """`done` bytes exist from an earlier process."""
+    """`done`: the bytes that an earlier process downloaded."""
 
     name: str
     total: int | None
@@ -80,7 +80,7 @@ class CachePaths(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def downloads(self) -> Path:
-        """Incomplete files, which a later run resumes."""
+        """The folder of incomplete files, which a later run resumes."""
         return self.root / "downloads"
 
     @property
@@ -145,7 +145,7 @@ DEFAULT_MODEL = "smollm2-135m"
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The file of a known model need not exist yet."""
+    """A model's file; the file of a known model is downloaded at its first use."""
 
     name: str
     path: Path
@@ -163,25 +163,29 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The defaults of a request."""
+        """The default parameters of a request."""
         return {"temperature": TEMPERATURE} | ({} if self.known is None else self.known.parameters)
 
     def identity(self) -> str:
-        """Differs for another file."""
-        found = self.path.stat()
-        return f"{self.path.name}:{found.st_size}:{found.st_mtime_ns}"
+        """Return a text that changes when the file changes."""
+        status = self.path.stat()
+        return f"{self.path.name}:{status.st_size}:{status.st_mtime_ns}"
 
 
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     size: int
-    fetched: bool
+    is_downloaded: bool
 
 
 def resolve_model_file(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile:
-    """`name` is a known model, a pulled one, or the path of a file."""
+    """Find the file of `name`: a known model, a pulled one, or the path of a file."""
     if "\0" in name or len(name) > MAX_NAME_LENGTH:
-        raise ModelNotFoundError("That is not the name of a local model.", model=f"local/{name}")
+        raise ModelNotFoundError(
+            f"The name of a local model has at most {MAX_NAME_LENGTH} characters and no NUL "
+            "character; check the name.",
+            model=f"local/{name}",
+        )
     if name in KNOWN_MODELS:
         known = KNOWN_MODELS[name]
         return ModelFile(name=name, path=paths.models / known.file_name, known=known)
@@ -197,38 +201,39 @@ def check_is_gguf(path: Path) -> None:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
     except FileNotFoundError as error:
-        raise LocalModelError(f"There is no model file {path}; check the path.") from error
+        raise LocalModelError(f"The model file {path} does not exist; check the path.") from error
     except OSError as error:
         raise LocalModelError(
-            f"The model file {path} cannot be read ({error.strerror}); check the path."
+            f"Cannot read the model file {path} ({error.strerror}); check its permissions."
         ) from error
     if magic != MAGIC:
         raise LocalModelError(f"{path} is not a GGUF model file; choose another file.")
 
 
 def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
-    """The fetched and the known models, sorted by name."""
+    """Return the downloaded and the known models, sorted by name."""
     files = paths.models.glob("*" + SUFFIX) if paths.models.is_dir() else ()
-    here = {
-        file.stem: ListedModel(name=file.stem, size=_size(file), fetched=True) for file in files
+    downloaded = {
+        file.stem: ListedModel(name=file.stem, size=_size(file), is_downloaded=True)
+        for file in files
     }
     known = {
-        name: ListedModel(name=name, size=model.size, fetched=False)
+        name: ListedModel(name=name, size=model.size, is_downloaded=False)
         for name, model in KNOWN_MODELS.items()
     }
-    return tuple(model for _, model in sorted((known | here).items()))
+    return tuple(model for _, model in sorted((known | downloaded).items()))
 
 
 def remove_model(name: str, paths: CachePaths) -> Path:
-    """Delete a fetched model; never a file outside the cache."""
-    pulled = _find_pulled(name, paths)
+    """Delete a downloaded model, never a file outside the cache. Returns its path."""
+    path = _find_pulled(name, paths)
     try:
-        pulled.unlink()
+        path.unlink()
     except OSError as error:
         raise LocalModelError(
-            f"{pulled} cannot be removed ({error.strerror}); check the folder's permissions."
+            f"Cannot remove {path} ({error.strerror}); check the folder's permissions."
         ) from error
-    return pulled
+    return path
 
 
 def _find_pulled(name: str, paths: CachePaths) -> Path:
@@ -236,10 +241,10 @@ def _find_pulled(name: str, paths: CachePaths) -> Path:
     is_file_name = name and "/" not in name and "\\" not in name and not name.startswith(".")
     if is_file_name and path.is_file():
         return path
-    there_are = ", ".join(f"local/{model.name}" for model in list_models(paths))
+    names = ", ".join(f"local/{model.name}" for model in list_models(paths))
     raise ModelNotFoundError(
-        f"There is no local model '{name}'; there are {there_are}, a path to a GGUF file works "
-        "too, and cllm models pull fetches more.",
+        f"The local model '{name}' does not exist; use {names} or the path of a GGUF file, or "
+        "download a model with: cllm models pull",
         model=f"local/{name}",
     )
 

@@ -1,4 +1,4 @@
-"""Starts and ends the child process, which also ends with its standard input."""
+"""Starts and stops the child process, which also ends when its standard input closes."""
 
 import asyncio
 import contextlib
@@ -19,10 +19,10 @@ from cllm.core.errors import LocalModelError
 
 DEFAULT_CONTEXT = 8192
 GRACE_SECONDS = 2.0
-DYING_SECONDS = 0.5
+EXIT_SECONDS = 0.5
 TAIL_BYTES = 4096
 
-# The child runs foreign files, so it gets no API keys: these variables only.
+# The child loads files of unknown origin, so it gets no API keys: these variables only.
 INHERITED_VARIABLES = (
     "PATH",
     "HOME",
@@ -43,7 +43,7 @@ class ModelProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     context: int = DEFAULT_CONTEXT
     threads: int = 1
 
-    def line(self, key: str) -> bytes:
+    def encode_line(self, key: str) -> bytes:
         fields = msgspec.to_builtins(self, enc_hook=str) | {"key": key}
         return json.dumps(fields).encode() + b"\n"
 
@@ -58,11 +58,11 @@ class ModelProcess:
         self._settings = settings
         self._errors = errors
         if process.stdin is None or process.stdout is None:
-            raise ValueError("a child needs pipes for its input and output")
+            raise ValueError("the child process needs pipes for stdin and stdout")
         self._stdin, self._stdout = process.stdin, process.stdout
-        # `wait_until_ready` reports a child that died at once.
+        # `wait_until_ready` reports a child that has died.
         with contextlib.suppress(BrokenPipeError):
-            self._stdin.write(settings.line(self.key))
+            self._stdin.write(settings.encode_line(self.key))
             self._stdin.flush()
 
     @property
@@ -74,31 +74,31 @@ class ModelProcess:
         return self._process.poll() is None
 
     async def has_ended(self) -> bool:
-        """Waits a moment: the sockets close before the process ends."""
+        """Wait up to EXIT_SECONDS, because the sockets close before the process ends."""
         try:
-            await asyncio.to_thread(self._process.wait, DYING_SECONDS)
+            await asyncio.to_thread(self._process.wait, EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             return False
         return True
 
     async def wait_until_ready(self) -> None:
-        """Wait until the child listens; end it on failure."""
-        answering = asyncio.get_running_loop().run_in_executor(None, self._read_answer)
+        """Wait until the child listens; stop it on failure."""
+        reading = asyncio.get_running_loop().run_in_executor(None, self._read_address)
         try:
-            await asyncio.shield(answering)
+            await asyncio.shield(reading)
         except (asyncio.CancelledError, LocalModelError):
-            if not answering.done():
+            if not reading.done():
                 self._process.kill()
-                await asyncio.wait([answering])
-            answering.exception()
+                await asyncio.wait([reading])
+            reading.exception()
             self.stop()
             raise
 
-    def _read_answer(self) -> None:
-        answer = self._stdout.readline()
-        if not answer:
-            raise LocalModelError(self._why_it_ended())
-        self.address = json.loads(answer)["address"]
+    def _read_address(self) -> None:
+        line = self._stdout.readline()
+        if not line:
+            raise LocalModelError(self._describe_exit())
+        self.address = json.loads(line)["address"]
 
     def stop(self) -> None:
         """Close the input; kill the child after GRACE_SECONDS."""
@@ -112,17 +112,17 @@ class ModelProcess:
         self._stdout.close()
         self._errors.close()
 
-    def _why_it_ended(self) -> str:
+    def _describe_exit(self) -> str:
         code = self._process.wait()
-        what = f"The local model {self._settings.name} did not start"
+        failure = f"The local model {self._settings.name} did not start"
         if code == -signal.SIGKILL:
-            return f"{what}: it was killed, perhaps for want of memory; try a smaller model."
+            return f"{failure}: it was killed, perhaps out of memory; use a smaller model."
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - TAIL_BYTES))
-        reason = _reason_in(self._errors.read().decode("utf-8", "replace"))
+        reason = _find_reason(self._errors.read().decode("utf-8", "replace"))
         return (
-            f"{what} ({reason}); the file {self._settings.model} may be damaged or of a kind that "
-            "llama.cpp does not run: fetch it again or choose another."
+            f"{failure} ({reason}); the file {self._settings.model} may be damaged or unsupported "
+            "by llama.cpp: download it again or use another model."
         )
 
 
@@ -140,26 +140,26 @@ def launch(settings: ModelProcessSettings, environ: Mapping[str, str]) -> ModelP
             )
         except OSError as error:
             raise LocalModelError(
-                f"The local model's process cannot be started ({error.strerror}); "
-                "free some memory and disk space and ask again."
+                f"Cannot start the local model's process ({error.strerror}); "
+                "free some memory and disk space and try again."
             ) from error
-        # From here on `ModelProcess.end` closes the file.
+        # From here on `ModelProcess.stop` closes the file.
         on_failure.pop_all()
     return ModelProcess(process, settings=settings, errors=errors)
 
 
 def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    passed = {
+    inherited = {
         name: value
         for name, value in environ.items()
         if name in INHERITED_VARIABLES or name.startswith(INHERITED_PREFIXES)
     }
     # Waiting threads that spin starve a second process on the same cores.
-    return {"GOMP_SPINCOUNT": "2000"} | passed
+    return {"GOMP_SPINCOUNT": "2000"} | inherited
 
 
-def _reason_in(tail: str) -> str:
-    """The first error that llama.cpp printed, or the last line."""
+def _find_reason(tail: str) -> str:
+    """Return the first error that llama.cpp printed, else the last line."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     errors = [line.partition(" E ")[2] for line in lines if " E " in line]
-    return (errors or lines[-1:] or ["it gave no reason"])[0].rstrip(".")
+    return (errors or lines[-1:] or ["no reason reported"])[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""The local model as a provider."""
+"""The provider of local models."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ MakeHttp = Callable[[], "HttpTransport"]
 
 
 class LocalProvider:
-    """Starts the child process at the first use."""
+    """Downloads the model and starts the child process at the first use."""
 
     name = "local"
 
@@ -53,30 +53,30 @@ class LocalProvider:
         self._paths = paths
         self._environ = environ
         self._report = report
-        self._threads = threads or _processors()
+        self._threads = threads or _count_processors()
         self._context = context
         self._slots = slots or SlotFiles(folder=paths.slots)
-        self._make_http = make_http or _pool
+        self._make_http = make_http or _make_pool
         self._child: LlamaServerClient | None = None
-        self._starting = asyncio.Lock()
-        self._asking = asyncio.Lock()
+        self._start_lock = asyncio.Lock()
+        self._slot_lock = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
         return None if self._child is None else self._child.process.pid
 
     async def prepare(self) -> None:
-        """Fetch the model if it is missing, and start the child."""
-        await self._connected()
+        """Download the model if it is missing, and start the child."""
+        await self._connect()
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
-        """One prompt at a time: the child has one slot."""
-        prompt, notices = self._readable(prompt)
+        """Run one prompt at a time: the child has one slot."""
+        prompt, notices = self._adapt(prompt)
         for notice in notices:
             yield Noticed(notice=notice)
         finished: ReplyEvent | None = None
-        async with self._asking:
-            child = await self._restored(prompt.cache_key)
+        async with self._slot_lock:
+            child = await self._restore(prompt.cache_key)
             async with aclosing(child.ask(limit_reply(prompt))) as events:
                 async for event in events:
                     if isinstance(event, ReplyFinished):
@@ -88,8 +88,8 @@ class LocalProvider:
             yield finished
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount:
-        prompt, notices = self._readable(prompt)
-        child = await self._connected()
+        prompt, notices = self._adapt(prompt)
+        child = await self._connect()
         tokens = await child.count(limit_reply(prompt))
         return TokenCount(tokens=tokens, notices=notices)
 
@@ -98,15 +98,15 @@ class LocalProvider:
         if child is not None:
             await child.close()
 
-    def _readable(self, prompt: Prompt) -> tuple[Prompt, tuple[Notice, ...]]:
+    def _adapt(self, prompt: Prompt) -> tuple[Prompt, tuple[Notice, ...]]:
         from cllm.providers.local.client import adapt_prompt  # noqa: PLC0415 - see `_start`
 
         # Our own templates show no tools.
         sees_tools = self._model.template is None
         return adapt_prompt(prompt, provider=self.name, sees_tools=sees_tools)
 
-    async def _connected(self) -> "LlamaServerClient":
-        async with self._starting:
+    async def _connect(self) -> "LlamaServerClient":
+        async with self._start_lock:
             if self._child is not None and not self._child.process.is_running:
                 await self.close()
             if self._child is None:
@@ -116,7 +116,7 @@ class LocalProvider:
     async def _start(self) -> "LlamaServerClient":
         if importlib.util.find_spec("xllamacpp") is None:
             raise MissingExtraError(feature="The local model", extra="local")
-        await self._fetch_if_missing()
+        await self._download_if_missing()
         check_is_gguf(self._model.path)
         with contextlib.suppress(OSError):
             self._slots.create_folder()
@@ -141,7 +141,7 @@ class LocalProvider:
             defaults=self._model.parameters,
         )
 
-    async def _fetch_if_missing(self) -> None:
+    async def _download_if_missing(self) -> None:
         known = self._model.known
         if known is None or self._model.is_complete:
             return
@@ -150,16 +150,16 @@ class LocalProvider:
         fetcher = fetch.Fetcher(paths=self._paths, environ=self._environ, report=self._report)
         await run_in_thread(lambda: fetch.fetch_known_model(known, fetcher), stop=fetcher.stop)
 
-    async def _restored(self, cache_key: str | None) -> "LlamaServerClient":
-        """The child with the conversation's slot file loaded."""
-        child = await self._connected()
+    async def _restore(self, cache_key: str | None) -> "LlamaServerClient":
+        """Return the child, with the conversation's slot file loaded if one exists."""
+        child = await self._connect()
         if cache_key is None or child.slot_key == cache_key:
             return child
         saved = await asyncio.to_thread(self._slots.find, cache_key, child.identity)
         if saved is None or await child.run_slot_action("restore", saved.name):
             return child
         self._slots.delete(saved)
-        return await self._connected()
+        return await self._connect()
 
     async def _save(self, child: "LlamaServerClient", cache_key: str | None) -> None:
         child.slot_key = cache_key
@@ -172,28 +172,28 @@ class LocalProvider:
             self._slots.delete(self._slots.folder / name)
 
 
-def _pool() -> "HttpTransport":
+def _make_pool() -> "HttpTransport":
     from cllm.providers.http.aiohttp_transport import AiohttpTransport  # noqa: PLC0415
 
     return AiohttpTransport()
 
 
 def limit_reply(prompt: Prompt) -> Prompt:
-    """Limit the reply if the caller did not."""
+    """Add a limit for the reply if the prompt has none."""
     if "max_completion_tokens" in prompt.parameters:
         return prompt
     parameters = {"max_tokens": MAX_REPLY_TOKENS, **prompt.parameters}
     return msgspec.structs.replace(prompt, parameters=parameters)
 
 
-def _processors() -> int:
+def _count_processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 async def run_in_thread(work: Callable[[], T], *, stop: threading.Event) -> T:
-    """Run work in a daemon thread, which does not delay the exit."""
+    """Run `work` in a daemon thread, which does not delay the exit; set `stop` on cancellation."""
     result: Future[T] = Future()
     result.set_running_or_notify_cancel()
 

@@ -1,7 +1,7 @@
 """Slot files: the state of the model after the last turn of a conversation.
 
 They only save time, so no failure here fails a turn. A damaged file crashes llama.cpp: a file is
-named `<conversation>.<model>.<checksum>.bin`, never changes, and is checked before use.
+named `<conversation>.<model>.<checksum>.bin`, never changes, and is verified before use.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
         self.folder.chmod(0o700)
 
     def find(self, cache_key: str, model: str) -> Path | None:
-        """The newest valid file; marks it as used."""
+        """Return the newest valid file and update its time of use."""
         for path in sorted(self._files(_stem(cache_key, model)), key=_use_and_size, reverse=True):
             if _checksum(path) == path.name.split(".")[2]:
                 with contextlib.suppress(OSError):
@@ -48,38 +48,38 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
         return secrets.token_hex(8) + UNFINISHED
 
     def commit(self, unfinished: str, cache_key: str, model: str) -> Path | None:
-        """Rename a written file to its final name; None if that fails."""
-        written = self.folder / unfinished
-        checksum = _checksum(written)
+        """Rename a complete file to its final name; None if that fails."""
+        file = self.folder / unfinished
+        checksum = _checksum(file)
         if checksum is None:
             return None
         stem = _stem(cache_key, model)
         path = self.folder / f"{stem}.{checksum}{SUFFIX}"
         try:
-            written.chmod(0o600)
-            written.replace(path)
+            file.chmod(0o600)
+            file.replace(path)
         except OSError:
-            self.delete(written)
+            self.delete(file)
             return None
         for older in self._files(stem):
             if older != path:
                 self.delete(older)
-        self._make_room()
+        self._delete_surplus()
         return path
 
     def delete(self, path: Path) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
 
-    def forget(self, cache_key: str) -> None:
-        """Delete the conversation's files of all models."""
+    def delete_conversation(self, cache_key: str) -> None:
+        """Delete the files of a conversation for all models."""
         for path in self._files(_short_hash(cache_key)):
             self.delete(path)
 
     def _files(self, stem: str = "*") -> list[Path]:
         return list(self.folder.glob(f"{stem}.*{SUFFIX}"))
 
-    def _make_room(self) -> None:
+    def _delete_surplus(self) -> None:
         size = 0
         for count, path in enumerate(
             sorted(self._files(), key=_use_and_size, reverse=True), start=1
@@ -101,7 +101,7 @@ def _short_hash(text: str) -> str:
 
 
 def _use_and_size(path: Path) -> tuple[float, int]:
-    """The time of the last use, and the length; zeros without a file."""
+    """Return the time of the last use and the size; zeros without a file."""
     try:
         status = path.stat()
     except OSError:
@@ -110,12 +110,12 @@ def _use_and_size(path: Path) -> tuple[float, int]:
 
 
 def _checksum(path: Path) -> str | None:
-    """The CRC-32 and length; None if the file cannot be read."""
+    """Return the CRC-32 and the size; None if the file cannot be read."""
     checksum = size = 0
     try:
         # Opening a pipe or a device must not block.
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(opened, "rb", buffering=0) as file:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
             while chunk := file.read(CHUNK_BYTES):

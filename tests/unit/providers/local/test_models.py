@@ -1,4 +1,4 @@
-"""Which local models there are, and where."""
+"""Resolving, listing and removing local models."""
 
 import subprocess
 import sys
@@ -20,30 +20,32 @@ from cllm.providers.local.models import (
 
 @pytest.fixture
 def paths(tmp_path: Path) -> CachePaths:
-    made = CachePaths(root=tmp_path / "cache")
-    made.models.mkdir(parents=True)
-    return made
+    paths = CachePaths(root=tmp_path / "cache")
+    paths.models.mkdir(parents=True)
+    return paths
 
 
-def find(name: str, paths: CachePaths) -> ModelFile:
+def resolve(name: str, paths: CachePaths) -> ModelFile:
     return resolve_model_file(name, paths, cwd=Path("/here"), home=Path("/home/me"))
 
 
-def test_the_cache_is_where_the_environment_says():
-    found = cache_paths({"XDG_CACHE_HOME": "/caches"}, home=Path("/home/me"))
-    assert found.root == Path("/caches/cllm")
+def test_xdg_cache_home_is_the_root_of_the_cache():
+    paths = cache_paths({"XDG_CACHE_HOME": "/caches"}, home=Path("/home/me"))
+    assert paths.root == Path("/caches/cllm")
 
 
 @pytest.mark.parametrize("environ", [{}, {"XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "relative"}])
-def test_without_an_absolute_cache_folder_it_is_in_the_home(environ: dict[str, str]):
+def test_without_an_absolute_xdg_cache_home_the_cache_is_in_the_home_folder(
+    environ: dict[str, str],
+):
     assert cache_paths(environ, home=Path("/home/me")).root == Path("/home/me/.cache/cllm")
 
 
-def test_a_known_model_resolves_before_it_is_fetched(paths: CachePaths):
-    found = find("smollm2-135m", paths)
-    assert found.path == paths.models / "smollm2-135m.gguf"
-    assert found.known is not None
-    assert found.template is not None
+def test_a_known_model_resolves_before_it_is_downloaded(paths: CachePaths):
+    model = resolve("smollm2-135m", paths)
+    assert model.path == paths.models / "smollm2-135m.gguf"
+    assert model.known is not None
+    assert model.template is not None
 
 
 @pytest.mark.parametrize(
@@ -55,30 +57,28 @@ def test_a_known_model_resolves_before_it_is_fetched(paths: CachePaths):
         ("~/a.gguf", "/home/me/a.gguf"),
     ],
 )
-def test_a_path_is_taken_as_it_is_and_keeps_its_own_template(
-    name: str, path: str, paths: CachePaths
-):
-    found = find(name, paths)
-    assert found.path == Path(path)
-    assert found.template is None
+def test_a_path_resolves_to_its_file_with_its_own_template(name: str, path: str, paths: CachePaths):
+    model = resolve(name, paths)
+    assert model.path == Path(path)
+    assert model.template is None
 
 
 @pytest.mark.parametrize("name", ["pulled", "pulled.gguf"])
 def test_a_pulled_model_is_found_by_its_name(name: str, paths: CachePaths):
     (paths.models / "pulled.gguf").write_bytes(b"GGUF")
-    assert find(name, paths).path == paths.models / "pulled.gguf"
+    assert resolve(name, paths).path == paths.models / "pulled.gguf"
 
 
-def test_an_unknown_name_lists_what_there_is_and_how_to_get_more(paths: CachePaths):
+def test_the_error_for_an_unknown_name_lists_the_models_and_the_pull_command(paths: CachePaths):
     (paths.models / "pulled.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelNotFoundError, match="local/pulled, local/smollm2-135m") as raised:
-        find("gpt-9", paths)
+        resolve("gpt-9", paths)
     assert raised.value.model == "local/gpt-9"
     assert "cllm models pull" in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["../outside", "..", ".", "", "sub/x", "..\\x"])
-def test_no_name_leads_out_of_the_cache(name: str, paths: CachePaths):
+def test_no_name_refers_to_a_file_outside_the_cache(name: str, paths: CachePaths):
     outside = paths.root / "outside.gguf"
     outside.write_bytes(b"GGUF")
     with pytest.raises(ModelNotFoundError):
@@ -86,7 +86,7 @@ def test_no_name_leads_out_of_the_cache(name: str, paths: CachePaths):
     assert outside.exists()
 
 
-def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path):
+def test_a_file_that_is_not_gguf_is_refused(tmp_path: Path):
     file = tmp_path / "a.gguf"
     file.write_bytes(b"PK\x03\x04")
     with pytest.raises(LocalModelError, match="is not a GGUF model file"):
@@ -94,26 +94,26 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path):
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path):
-    with pytest.raises(LocalModelError, match="There is no model file"):
+    with pytest.raises(LocalModelError, match="does not exist"):
         check_is_gguf(tmp_path / "a.gguf")
-    with pytest.raises(LocalModelError, match="cannot be read"):
+    with pytest.raises(LocalModelError, match="Cannot read"):
         check_is_gguf(tmp_path)
 
 
-def test_the_list_says_what_has_been_fetched(paths: CachePaths):
+def test_the_list_shows_which_models_are_downloaded(paths: CachePaths):
     (paths.models / "pulled.gguf").write_bytes(b"GGUF")
-    assert [(model.name, model.fetched) for model in list_models(paths)] == [
+    assert [(model.name, model.is_downloaded) for model in list_models(paths)] == [
         ("pulled", True),
         ("smollm2-135m", False),
     ]
 
 
-def test_without_a_cache_the_list_has_the_known_models(tmp_path: Path):
+def test_without_a_cache_the_list_contains_the_known_models(tmp_path: Path):
     listed = list_models(CachePaths(root=tmp_path / "nowhere"))
-    assert [(model.name, model.fetched) for model in listed] == [("smollm2-135m", False)]
+    assert [(model.name, model.is_downloaded) for model in listed] == [("smollm2-135m", False)]
 
 
-def test_a_removed_model_is_gone(paths: CachePaths):
+def test_a_removed_model_no_longer_exists(paths: CachePaths):
     (paths.models / "pulled.gguf").write_bytes(b"GGUF")
     remove_model("pulled", paths)
     assert not list(paths.models.iterdir())
@@ -121,7 +121,7 @@ def test_a_removed_model_is_gone(paths: CachePaths):
         remove_model("pulled", paths)
 
 
-def test_another_file_under_the_same_name_has_another_identity(tmp_path: Path):
+def test_a_changed_file_has_another_identity(tmp_path: Path):
     file = tmp_path / "a.gguf"
     file.write_bytes(b"GGUF1")
     model = ModelFile(name="a", path=file)
@@ -130,8 +130,22 @@ def test_another_file_under_the_same_name_has_another_identity(tmp_path: Path):
     assert model.identity() != before
 
 
-def test_importing_the_table_of_models_loads_nothing_heavy():
-    heavy = "{'asyncio', 'aiohttp', 'urllib.request', 'zipfile', 'subprocess', 'xllamacpp'}"
-    code = f"import sys, cllm.providers.local.models; print(sorted({heavy} & set(sys.modules)))"
+def test_importing_the_models_module_loads_no_slow_module():
+    slow = "{'asyncio', 'aiohttp', 'urllib.request', 'zipfile', 'subprocess', 'xllamacpp'}"
+    code = f"import sys, cllm.providers.local.models; print(sorted({slow} & set(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a" * 4001])
+def test_a_name_that_no_file_can_have_is_refused(name: str, paths: CachePaths):
+    with pytest.raises(ModelNotFoundError, match="at most 4000 characters"):
+        resolve(name, paths)
+
+
+def test_a_known_model_with_another_size_is_incomplete(paths: CachePaths):
+    model = resolve("smollm2-135m", paths)
+    assert not model.is_complete
+    model.path.write_bytes(b"GGUF")
+    assert not model.is_complete
+    assert ModelFile(name="a", path=model.path).is_complete

@@ -1,4 +1,4 @@
-"""What a child is given, and how its end is explained."""
+"""The settings and environment of the child process, and the reason of its exit."""
 
 import sys
 from pathlib import Path
@@ -7,17 +7,12 @@ import msgspec
 import pytest
 
 from cllm.core.errors import LocalModelError
-from cllm.core.message import plain_message
-from cllm.core.prompt import Prompt
 from cllm.providers.local.process import (
     ModelProcessSettings,
     _child_environment,
-    _reason_in,
+    _find_reason,
     launch,
 )
-from cllm.providers.local.provider import limit_reply
-
-PROMPT = Prompt(model="m", messages=(plain_message("user", "Hello"),))
 
 
 def test_a_child_gets_no_keys():
@@ -29,47 +24,30 @@ def test_a_child_gets_no_keys():
     }
 
 
-def test_the_persons_own_spin_count_wins():
+def test_a_spin_count_in_the_environment_is_used():
     assert _child_environment({"GOMP_SPINCOUNT": "5"})["GOMP_SPINCOUNT"] == "5"
 
 
-def test_a_child_that_cannot_be_started_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_failed_start_raises_a_local_model_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
     settings = ModelProcessSettings(name="a", model=tmp_path, slots=tmp_path)
-    with pytest.raises(LocalModelError, match="cannot be started"):
+    with pytest.raises(LocalModelError, match="Cannot start"):
         launch(settings, {})
 
 
 def test_the_settings_are_one_line_with_the_key():
     settings = ModelProcessSettings(name="a\nb", model=Path("/m.gguf"), slots=Path("/slots"))
-    line = settings.line("secret")
+    line = settings.encode_line("secret")
     assert line.count(b"\n") == 1
     read = msgspec.json.decode(line)
     assert (read["name"], read["model"], read["key"]) == ("a\nb", "/m.gguf", "secret")
 
 
-def test_the_first_error_is_the_reason():
+def test_the_reason_is_the_first_error_line():
     tail = "0.1 E gguf: bad version: 0\n0.2 E load failed\nRuntimeError: see above.\n"
-    assert _reason_in(tail) == "gguf: bad version: 0"
+    assert _find_reason(tail) == "gguf: bad version: 0"
 
 
-def test_without_an_error_line_the_last_line_is_the_reason():
-    assert _reason_in("Traceback\nMemoryError: no room.\n\n") == "MemoryError: no room"
-    assert _reason_in("") == "it gave no reason"
-
-
-def test_a_reply_has_a_bound_though_nobody_set_one():
-    assert limit_reply(PROMPT).parameters == {"max_tokens": 512}
-
-
-def test_what_the_caller_set_stays():
-    given = {"temperature": 1, "max_tokens": 5}
-    prompt = msgspec.structs.replace(PROMPT, parameters=given)
-    assert limit_reply(prompt).parameters == given
-
-
-def test_a_bound_under_its_newer_name_is_a_bound():
-    prompt = msgspec.structs.replace(PROMPT, parameters={"max_completion_tokens": 5})
-    assert limit_reply(prompt).parameters == {"max_completion_tokens": 5}
+def test_without_an_error_line_the_reason_is_the_last_line():
+    assert _find_reason("Traceback\nMemoryError: no room.\n\n") == "MemoryError: no room"
+    assert _find_reason("") == "no reason reported"

@@ -1,4 +1,4 @@
-"""What the local model is shown of a prompt."""
+"""The parts of a prompt that are sent to the local model."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.providers.local.client import adapt_prompt
 
-ABOUT_TOOLS: list[dict[str, Any]] = [
+TOOL_PARAMETERS: list[dict[str, Any]] = [
     {"tools": [{"name": "look", "input_schema": {"type": "object"}}]},
     {"tools": [{"type": "function", "function": {"name": "look"}}], "tool_choice": "auto"},
     {"functions": [{"name": "look"}], "function_call": "auto"},
@@ -22,20 +22,20 @@ def prompt(**fields: Any) -> Prompt:
     return Prompt(model="smollm2-135m", **{"messages": (plain_message("user", "Hi."),), **fields})
 
 
-@pytest.mark.parametrize("parameters", ABOUT_TOOLS)
-def test_tools_that_are_not_shown_are_left_out_and_told(parameters: dict[str, Any]):
-    asked = prompt(parameters={"max_tokens": 5, **parameters})
-    shown, notices = adapt_prompt(asked, provider="local", sees_tools=False)
+@pytest.mark.parametrize("parameters", TOOL_PARAMETERS)
+def test_tools_that_the_template_cannot_show_are_removed_with_a_notice(parameters: dict[str, Any]):
+    request = prompt(parameters={"max_tokens": 5, **parameters})
+    adapted, notices = adapt_prompt(request, provider="local", sees_tools=False)
 
-    assert shown.parameters == {"max_tokens": 5}
+    assert adapted.parameters == {"max_tokens": 5}
     assert [notice.code for notice in notices] == ["tools_left_out"]
 
 
-@pytest.mark.parametrize("parameters", ABOUT_TOOLS)
-def test_a_model_with_a_template_for_tools_is_given_them(parameters: dict[str, Any]):
-    asked = prompt(parameters=parameters)
+@pytest.mark.parametrize("parameters", TOOL_PARAMETERS)
+def test_tools_are_sent_to_a_model_with_a_template_for_tools(parameters: dict[str, Any]):
+    request = prompt(parameters=parameters)
 
-    assert adapt_prompt(asked, provider="local", sees_tools=True) == (asked, ())
+    assert adapt_prompt(request, provider="local", sees_tools=True) == (request, ())
 
 
 @pytest.mark.parametrize(
@@ -48,25 +48,25 @@ def test_a_model_with_a_template_for_tools_is_given_them(parameters: dict[str, A
         {"toolConfig": None, "tool_choice": "auto"},
     ],
 )
-def test_no_tools_are_nothing_to_tell(parameters: dict[str, Any]):
-    asked = prompt(parameters={"seed": 1, **parameters}, strict=True)
-    shown, notices = adapt_prompt(asked, provider="local", sees_tools=False)
+def test_empty_tool_parameters_are_removed_without_a_notice(parameters: dict[str, Any]):
+    request = prompt(parameters={"seed": 1, **parameters}, strict=True)
+    adapted, notices = adapt_prompt(request, provider="local", sees_tools=False)
 
-    assert (shown.parameters, notices) == ({"seed": 1}, ())
+    assert (adapted.parameters, notices) == ({"seed": 1}, ())
 
 
-def test_in_strict_mode_tools_are_refused():
-    asked = prompt(parameters=ABOUT_TOOLS[0], strict=True)
+def test_strict_mode_refuses_tools():
+    request = prompt(parameters=TOOL_PARAMETERS[0], strict=True)
 
     with pytest.raises(StrictError, match="tools"):
-        adapt_prompt(asked, provider="local", sees_tools=False)
+        adapt_prompt(request, provider="local", sees_tools=False)
 
 
-def test_an_image_that_is_asked_about_is_refused():
+def test_an_image_in_the_last_user_message_is_refused():
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     content = [{"type": "image", "source": source}]
     raw = msgspec.json.encode({"role": "user", "content": content})
-    asked = prompt(messages=(Message(role="user", raw=raw, dialect="anthropic"),))
+    request = prompt(messages=(Message(role="user", raw=raw, dialect="anthropic"),))
 
     with pytest.raises(UnsendableError, match="text only"):
-        adapt_prompt(asked, provider="local", sees_tools=True)
+        adapt_prompt(request, provider="local", sees_tools=True)
