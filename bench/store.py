@@ -13,8 +13,8 @@ import msgspec
 
 from cllm.core.message import plain_message
 from cllm.core.ports import Lease, NewConversation, Opening, TurnStart
-from cllm.engine import run_without_waiting
-from cllm.history.system_prompt import GivenPrompt, capture
+from cllm.engine import run_without_loop
+from cllm.history.system_prompt import GivenPrompt, build_captured_opening
 from cllm.stores.json.store import JsonFileStore
 from measure import Cost, Targets, counted, interleave, print_table
 
@@ -33,7 +33,7 @@ def take_turn(store: JsonFileStore, ref: str, number: int, opening: Opening) -> 
     start = TurnStart(
         id=f"turn-{number:06}", messages=(plain_message("user", "Hello " * 20),), visible=False
     )
-    lease: Lease = run_without_waiting(
+    lease: Lease = run_without_loop(
         store.begin_turn(ref, start, create=NewConversation(id=ref, model="openai/gpt-test"))
     )
     turn = msgspec.structs.replace(
@@ -42,7 +42,7 @@ def take_turn(store: JsonFileStore, ref: str, number: int, opening: Opening) -> 
         ended_at=now(),
         messages=(*lease.turn.messages, plain_message("assistant", "Hi there " * 20)),
     )
-    run_without_waiting(store.finish_turn(lease, turn, opening=opening))
+    run_without_loop(store.finish_turn(lease, turn, opening=opening))
 
 
 def fill(store: JsonFileStore, ref: str, opening: Opening) -> None:
@@ -58,14 +58,14 @@ def saving(store: JsonFileStore, ref: str, opening: Opening) -> Cost:
             take_turn(store, ref, TURNS + number, opening)
 
     cost = counted(work)
-    run_without_waiting(store.delete_from(ref, 2 * TURNS + 1))
+    run_without_loop(store.delete_from(ref, 2 * TURNS + 1))
     return cost
 
 
 def loading(store: JsonFileStore, ref: str) -> Cost:
     def work() -> None:
         for _ in range(REPEATS):
-            run_without_waiting(store.load(ref))
+            run_without_loop(store.load(ref))
 
     return counted(work)
 
@@ -74,8 +74,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
-    with_prompt = capture(GivenPrompt(text=PROMPT.strip(), source=SOURCE), now=now())
-    without = capture(GivenPrompt(), now=now())
+    with_prompt = build_captured_opening(GivenPrompt(text=PROMPT.strip(), source=SOURCE), now=now())
+    without = build_captured_opening(GivenPrompt(), now=now())
     with tempfile.TemporaryDirectory() as folder:
         store = JsonFileStore(folder, clock=now)
         fill(store, "with-prompt", with_prompt)

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cllm.core.message import Message, Role, plain_message
-from cllm.window.ledger import LedgerItem, TokenLedger
 from cllm.window.plan import plan_window
 from cllm.window.strategies import ByTokens
 from cllm.window.tokens import estimate_tokens
+from cllm.window.turn_index import IndexedMessage, TurnIndex
 from measure import Cost, Targets, counted, interleave, print_table
 from window_cost import Workload, even, in_blocks, last_tokens, least, never, one_pair, uneven
 from window_peer import BUDGET, TEXT
@@ -53,8 +53,8 @@ class Ours:
 
     def __init__(self, turns: int) -> None:
         self.messages: list[Message] = []
-        self.ledger = TokenLedger()
-        self.cut: int | None = None
+        self.turn_index = TurnIndex()
+        self.window_start: int | None = None
         for _ in range(turns):
             self.say("user")
             self.say("assistant")
@@ -64,13 +64,13 @@ class Ours:
     def say(self, role: Role) -> None:
         message = plain_message(role, TEXT)
         self.messages.append(message)
-        self.ledger.append(LedgerItem(role=message.role, tokens=estimate_tokens(message)))
+        self.turn_index.append(IndexedMessage(role=message.role, tokens=estimate_tokens(message)))
 
     def call(self) -> object:
         """One turn's work: the new messages are counted, and what is sent is chosen."""
         self.say("user")
-        view = plan_window(self.ledger, self.strategy, cut=self.cut)
-        self.cut = view.cut
+        view = plan_window(self.turn_index, self.strategy, window_start=self.window_start)
+        self.window_start = view.window_start
         sent = view.of(self.messages)
         self.say("assistant")
         return sent

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from cllm.window.ledger import LedgerItem, TokenLedger
 from cllm.window.plan import plan_window
 from cllm.window.strategies import ByTokens, CachePrices
+from cllm.window.turn_index import IndexedMessage, TurnIndex
 
 Cuts = Sequence[int]
 PRICES = CachePrices(write=1.25, read=0.1)
@@ -34,11 +34,11 @@ class Workload:
         """Of all turns, when the turn at a place sends those from its cut on."""
         sums = list(accumulate(self.turns, initial=0))
         total, before = 0.0, None
-        for place, cut in enumerate(cuts):
+        for place, window_start in enumerate(cuts):
             new = self.turns[place]
-            old = sums[place] - sums[cut]
-            total += self.turn_cost(place, old, new, is_same=cut == before)
-            before = cut
+            old = sums[place] - sums[window_start]
+            total += self.turn_cost(place, old, new, is_same=window_start == before)
+            before = window_start
         return total
 
     def turn_cost(self, place: int, old: int, new: int, *, is_same: bool) -> float:
@@ -76,15 +76,15 @@ def least(workload: Workload) -> float:
     for place, new in enumerate(workload.turns):
         after: dict[int, float] = {}
         cheapest = float("inf")
-        for cut in range(place + 1):
-            old = sums[place] - sums[cut]
-            if cut and old + new < workload.floor:
+        for window_start in range(place + 1):
+            old = sums[place] - sums[window_start]
+            if window_start and old + new < workload.floor:
                 break
             moved = cheapest + workload.turn_cost(place, old, new, is_same=False)
-            stayed = best.get(cut, float("inf"))
+            stayed = best.get(window_start, float("inf"))
             cheapest = min(cheapest, stayed)
             kept = stayed + workload.turn_cost(place, old, new, is_same=True)
-            after[cut] = min(moved, kept)
+            after[window_start] = min(moved, kept)
         best = after
     return min(best.values())
 
@@ -105,10 +105,10 @@ def last_tokens(workload: Workload) -> Cuts:
     sums = list(accumulate(workload.turns, initial=0))
     cuts: list[int] = []
     for place in range(len(workload.turns)):
-        cut = cuts[-1] if cuts else 0
-        while cut < place and sums[place + 1] - sums[cut] > workload.floor:
-            cut += 1
-        cuts.append(cut)
+        window_start = cuts[-1] if cuts else 0
+        while window_start < place and sums[place + 1] - sums[window_start] > workload.floor:
+            window_start += 1
+        cuts.append(window_start)
     return cuts
 
 
@@ -117,13 +117,15 @@ def in_blocks(workload: Workload, strategy: ByTokens | None = None) -> Cuts:
     chosen = strategy or ByTokens(
         max_tokens=1_000_000, floor=workload.floor, prices=workload.prices
     )
-    ledger = TokenLedger()
+    turn_index = TurnIndex()
     cuts: list[int] = []
-    cut: int | None = None
+    window_start: int | None = None
     for new, is_cold in zip(workload.turns, workload.cold, strict=True):
-        ledger.append(LedgerItem(role="user", tokens=new))
+        turn_index.append(IndexedMessage(role="user", tokens=new))
         idle = workload.prices.lifetime + 1 if is_cold else 0.0
-        cut = plan_window(ledger, chosen, cut=cut, idle=idle).cut
-        cuts.append((cut - 1) // 2)
-        ledger.append(LedgerItem(role="assistant", tokens=0))
+        window_start = plan_window(
+            turn_index, chosen, window_start=window_start, idle=idle
+        ).window_start
+        cuts.append((window_start - 1) // 2)
+        turn_index.append(IndexedMessage(role="assistant", tokens=0))
     return cuts

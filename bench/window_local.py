@@ -19,10 +19,10 @@ from cllm.core.reply import ReplyFinished, Usage
 from cllm.providers.local.fetch import Fetcher, fetch_known_model
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
 from cllm.providers.local.provider import LocalProvider
-from cllm.window.ledger import ReportedCount, TokenLedger, count_messages, item_of
 from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, prices_for
-from cllm.window.tokens import weigh
+from cllm.window.tokens import estimate_message
+from cllm.window.turn_index import ReportedCount, TurnIndex, count_messages, make_indexed_message
 from cllm.wire.convert import parts_of
 from measure import Targets
 
@@ -41,21 +41,21 @@ class Talk:
         self.messages: list[Message] = []
         self.replies: dict[int, int] = {}
         self.last: ReportedCount | None = None
-        self.cut: int | None = None
+        self.window_start: int | None = None
         self.evaluated = 0
 
     def prompt(self, said: str) -> tuple[WindowPlan, Prompt]:
         self.messages.append(plain_message("user", said))
-        weighed = [weigh(message) for message in self.messages]
+        estimates = [estimate_message(message) for message in self.messages]
         counted = count_messages(
-            weighed, replies=self.replies, last=self.last, beside=weigh(SYSTEM)
+            estimates, replies=self.replies, last=self.last, overhead=estimate_message(SYSTEM)
         )
-        ledger = TokenLedger(
-            item_of(message.role, parts_of(message), tokens)
+        turn_index = TurnIndex(
+            make_indexed_message(message.role, parts_of(message), tokens)
             for message, tokens in zip(self.messages, counted.messages, strict=True)
         )
-        view = plan_window(ledger, self.strategy, budget=BUDGET, cut=self.cut)
-        self.cut = view.cut
+        view = plan_window(turn_index, self.strategy, budget=BUDGET, window_start=self.window_start)
+        self.window_start = view.window_start
         return view, Prompt(
             model=DEFAULT_MODEL,
             system=SYSTEM,
@@ -67,7 +67,7 @@ class Talk:
         usage = reply.usage or Usage()
         sent = usage.input + usage.cache_read + usage.cache_write
         self.evaluated += sent - usage.cache_read
-        self.last = ReportedCount(spans=view.spans, tokens=sent, beside=weigh(SYSTEM))
+        self.last = ReportedCount(spans=view.spans, tokens=sent, overhead=estimate_message(SYSTEM))
         self.replies[len(self.messages)] = usage.output
         self.messages.append(reply.message)
 

@@ -11,7 +11,7 @@ from tests.request_validation import judge_anthropic, judge_bedrock, judge_compa
 from tests.serving import Answer, Client, Server
 
 from cllm.core.message import Dialect, Message
-from cllm.history.rules import check, profile_for
+from cllm.history.rules import find_problems, profile_for
 from cllm.wire.convert import build_outgoing_message
 
 MESSAGES = "/v1/messages"
@@ -108,6 +108,7 @@ def judge(request: Request) -> None:
         if message["role"] != "system"
     ]
     spoken = [
-        build_outgoing_message(message, dialect, prompt_index=n) for n, message in enumerate(messages)
+        build_outgoing_message(message, dialect, prompt_index=n)
+        for n, message in enumerate(messages)
     ]
-    assert check(spoken, profile_for(dialect, model)) == ()
+    assert find_problems(spoken, profile_for(dialect, model)) == ()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cllm.core.message import AnyPart, Role, Text, Thinking, ToolCall, ToolResult
 from cllm.history.rules import Profile
-from cllm.window.ledger import LedgerItem, TokenLedger, item_of
+from cllm.window.turn_index import IndexedMessage, TurnIndex, make_indexed_message
 from cllm.wire.messages import OutgoingMessage
 
 IDS = ("call_1", "call_2", "call_3")
@@ -24,12 +24,14 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[OutgoingMessage, ...]
     tokens: tuple[int, ...]
 
-    def items(self, count: int | None = None) -> list[LedgerItem]:
+    def items(self, count: int | None = None) -> list[IndexedMessage]:
         pairs = zip(self.messages[:count], self.tokens[:count], strict=True)
-        return [item_of(message.role, message.parts, tokens) for message, tokens in pairs]
+        return [
+            make_indexed_message(message.role, message.parts, tokens) for message, tokens in pairs
+        ]
 
-    def ledger(self, count: int | None = None) -> TokenLedger:
-        return TokenLedger(self.items(count))
+    def turn_index(self, count: int | None = None) -> TurnIndex:
+        return TurnIndex(self.items(count))
 
     def chosen(self, positions: Sequence[int]) -> "Said":
         return Said(
@@ -62,7 +64,7 @@ def _results(draw: Any, profile: Profile, ids: Sequence[str]) -> list[OutgoingMe
     if profile.has_tool_role:
         return [_spoken("tool", result) for result in results]
     beside: tuple[AnyPart, ...] = ()
-    if profile.beside_results != "nothing" and draw(st.integers(0, 4)) == 0:
+    if profile.content_with_results != "nothing" and draw(st.integers(0, 4)) == 0:
         beside = (_text(draw, "and"),)
     return [_spoken("user", *results, *beside)]
 
@@ -89,7 +91,7 @@ def _units(draw: Any, profile: Profile) -> list[OutgoingMessage]:
 
 
 def _run(draw: Any, profile: Profile) -> list[OutgoingMessage]:
-    count = 1 if profile.repeats == "refused" else draw(st.integers(1, 2))
+    count = 1 if profile.repeated_roles == "refused" else draw(st.integers(1, 2))
     return [_spoken("user", _text(draw, "Please")) for _ in range(count)]
 
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from cllm.commands.command_line import CommandEnvironment
     from cllm.commands.tool import CommandSettings, CommandTool, Confirm
     from cllm.commands.tool import Report as Tell
-    from cllm.core.context import CommandOutcome, ContextCommand
     from cllm.engine.prompt_history import ModelContext
     from cllm.engine.request import Price, Route
     from cllm.engine.turn import Engine
+    from cllm.history.context import CommandOutcome, ContextCommand
     from cllm.prices.book import PriceBook
     from cllm.providers.anthropic import AnthropicProvider
     from cllm.providers.local.models import CachePaths, Report
@@ -57,7 +57,7 @@ def new_conversation_id(at: datetime, suffix: str) -> str:
     return f"c-{at:%Y%m%d-%H%M%S}-{suffix[:4]}"
 
 
-def conversation_called(
+def build_new_conversation(
     ref: str, *, model: str | None = None, title: str | None = None
 ) -> NewConversation:
     """A new conversation whose id is `ref` if that is a UUID; else `ref` is its name."""
@@ -93,11 +93,11 @@ class App:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a read, without an event loop if the store never waits."""
-        from cllm.engine import run, run_without_waiting
+        from cllm.engine import run_coroutine, run_without_loop
 
-        return run_without_waiting(work) if never_waits(self.settings.store) else run(work)
+        return run_without_loop(work) if never_waits(self.settings.store) else run_coroutine(work)
 
-    async def other_histories(self) -> dict[str, int]:
+    async def count_other_stores(self) -> dict[str, int]:
         """The other default stores that have conversations, and how many."""
         return {
             url: count
@@ -144,7 +144,7 @@ class App:
             return None
         return self.prices.context_window(provider, model)
 
-    def served(self, model: str) -> "ModelContext":
+    def model_context(self, model: str) -> "ModelContext":
         """What a window needs to know about a model."""
         from cllm.engine.prompt_history import ModelContext
 
@@ -157,7 +157,7 @@ class App:
         )
 
     @property
-    def takes_at_once(self) -> bool:
+    def can_skip_preload(self) -> bool:
         """Whether a turn needs no summary before it starts."""
         return self.settings.window.strategy != "summarise"
 
@@ -172,8 +172,8 @@ class App:
         chosen = self.settings.window
         if chosen.strategy == "turns":
             return ByTurns(max_turns=chosen.max_turns)
-        served = self._opener.resolve(model)
-        prices = prices_for(served.provider, served.name)
+        model_context = self._opener.resolve(model)
+        prices = prices_for(model_context.provider, model_context.name)
         tokens = ByTokens(max_tokens=chosen.max_tokens, prices=prices)
         if chosen.strategy == "summarise":
             return Summarise(tokens=tokens, summary_tokens=chosen.summary_tokens)
@@ -224,13 +224,15 @@ class App:
         """The route with the caller's key, if that is for the model's provider."""
         from cllm.engine.request import Route
 
-        served = self._opener.resolve(model)
-        if served.provider != key.provider:
+        model_context = self._opener.resolve(model)
+        if model_context.provider != key.provider:
             return self.find_route(model)
-        if served.provider not in self._keyless:
-            self._keyless[served.provider] = self._opener.open_without_key(served.provider)
-        provider = self._keyless[served.provider].with_key(key)
-        return Route(provider=provider, model=served.name)
+        if model_context.provider not in self._keyless:
+            self._keyless[model_context.provider] = self._opener.open_without_key(
+                model_context.provider
+            )
+        provider = self._keyless[model_context.provider].with_key(key)
+        return Route(provider=provider, model=model_context.name)
 
     def accepts_caller_key(self, model: str) -> bool:
         return self._opener.accepts_caller_key(self._opener.resolve(model).provider)
@@ -255,11 +257,14 @@ class App:
         from cllm.engine.request import Route
 
         self._refuse_model_of_others(model)
-        served = self._opener.resolve(model)
-        key = (served.provider, served.name if served.provider == LOCAL else "")
+        model_context = self._opener.resolve(model)
+        key = (
+            model_context.provider,
+            model_context.name if model_context.provider == LOCAL else "",
+        )
         if key not in self._providers:
-            self._providers[key] = self._opener.open(served)
-        return Route(provider=self._providers[key], model=served.name)
+            self._providers[key] = self._opener.open(model_context)
+        return Route(provider=self._providers[key], model=model_context.name)
 
     def _refuse_model_of_others(self, model: str) -> None:
         """Refuse a model file that a conversation in the project's folder names."""

@@ -9,27 +9,27 @@ from pathlib import Path
 import msgspec
 
 
-class NotOrdinaryError(OSError):
+class NotRegularFileError(OSError):
     """The path is a pipe, a device or a folder: opening could wait, reading might not end."""
 
 
-class TooLargeError(OSError):
+class FileTooLargeError(OSError):
     """The file is above the limit."""
 
 
-def read_ordinary(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
+def read_regular_file(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
     """Raises NotOrdinaryError, TooLargeError or another OSError."""
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(opened, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise NotOrdinaryError(path)
+            raise NotRegularFileError(path)
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise TooLargeError(path)
+        raise FileTooLargeError(path)
     return data
 
 
-def write_new(path: Path, data: bytes) -> None:
+def write_new_file(path: Path, data: bytes) -> None:
     """Create a file that only its owner can read; FileExistsError if it exists."""
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -51,7 +51,7 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
 
     def read(self, key: str) -> bytes | None:
         try:
-            return read_ordinary(self._path(key), limit=self.max_bytes, flags=os.O_NOFOLLOW)
+            return read_regular_file(self._path(key), limit=self.max_bytes, flags=os.O_NOFOLLOW)
         except OSError:
             return None
 

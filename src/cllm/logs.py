@@ -14,20 +14,20 @@ from typing import Any, TextIO
 import msgspec
 
 from cllm.core.errors import SettingsError
-from cllm.core.secret import without_secrets
+from cllm.core.secret import redact_secrets
 from cllm.terminal import make_visible
 
-ROOT = "cllm"
-EVERYTHING = 5
+ROOT_LOGGER = "cllm"
+TRACE = 5
 SAFE_MODULES = frozenset(("sqlite3", "asyncpg", "sqlalchemy", "aiohttp"))
 """Libraries whose error messages contain no text of a client."""
-LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, EVERYTHING)
+LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, TRACE)
 
 
 def log(name: str, level: int, message: str, **fields: Any) -> None:
     """Cheap if there is no handler."""
-    logger = _logger(f"{ROOT}.{name}")
-    if _logger(ROOT).handlers and logger.isEnabledFor(level):
+    logger = _logger(f"{ROOT_LOGGER}.{name}")
+    if _logger(ROOT_LOGGER).handlers and logger.isEnabledFor(level):
         # Logger.log would look up the caller, which is slow and not shown.
         record = logging.LogRecord(logger.name, level, "", 0, message, None, None)
         record.fields = fields
@@ -47,7 +47,7 @@ def configure(
     secrets: Iterable[str] = (),
 ) -> None:
     """Log to standard error from verbosity 1 on, and to the file, which gets at least INFO."""
-    logger = logging.getLogger(ROOT)
+    logger = logging.getLogger(ROOT_LOGGER)
     logger.propagate = False
     # A log that cannot be written must not print a traceback into an answer.
     logging.raiseExceptions = False
@@ -93,15 +93,15 @@ def _describe(error: BaseException) -> str:
     frames = [
         f"{frame.f_globals['__name__']}:{line}"
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if frame.f_globals.get("__name__", "").partition(".")[0] == ROOT
+        if frame.f_globals.get("__name__", "").partition(".")[0] == ROOT_LOGGER
     ]
     return f"{kind.__name__}{text}" + "".join(f" < {frame}" for frame in reversed(frames))
 
 
-def include(name: str) -> None:
+def include_library(name: str) -> None:
     """Write the warnings of a library to our log."""
     logger = logging.getLogger(name)
-    logger.handlers = list(logging.getLogger(ROOT).handlers)
+    logger.handlers = list(logging.getLogger(ROOT_LOGGER).handlers)
     logger.setLevel(logging.WARNING)
     logger.propagate = False
 
@@ -153,7 +153,7 @@ class _Formatter(logging.Formatter):
 
     def _redact(self, value: Any) -> Any:
         if isinstance(value, str):
-            return without_secrets(value, self._secrets)
+            return redact_secrets(value, self._secrets)
         if isinstance(value, dict):
             return {name: self._redact(item) for name, item in value.items()}
         if isinstance(value, list | tuple):
@@ -165,4 +165,4 @@ def _encode(value: Any) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
-logging.addLevelName(EVERYTHING, "TRACE")
+logging.addLevelName(TRACE, "TRACE")

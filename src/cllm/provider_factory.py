@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError
-from cllm.core.extras import needs_extra
+from cllm.core.extras import require_extra
 from cllm.core.ports import Provider
 from cllm.core.secret import Secret
 from cllm.providers.registry import (
@@ -240,7 +240,7 @@ class ProviderFactory:
         )
 
     def _account(self, given: ProviderSettings) -> "AwsAccount":
-        with needs_extra("bedrock", feature="Bedrock"):
+        with require_extra("bedrock", feature="Bedrock"):
             from cllm.providers.bedrock import (
                 BEARER_VARIABLE,
                 DEFAULT_REGION,

@@ -34,7 +34,7 @@ from tests.fidelity.clients import (
 from cllm.core import errors
 from cllm.core.errors import ProviderError
 from cllm.core.reply import ReplyFinished
-from cllm.engine.retry import RetryRules, ask_patiently
+from cllm.engine.retry import RetryRules, call_with_retry
 from cllm.providers.http.transport import Timeouts
 from cllm.server.api.completions import COMMENT
 from cllm.wire.openai.response_encoder import OpenAIStreamEncoder
@@ -266,7 +266,7 @@ async def no_wait(_seconds: float) -> None:
 async def heard(provider: Any, prompt: Any) -> tuple[list[Any], ProviderError | None]:
     """What a patient asker hears, and the error that it ends with."""
     events: list[Any] = []
-    patient = ask_patiently(
+    patient = call_with_retry(
         lambda: provider.ask(prompt), rules=RetryRules(), sleep=no_wait, jitter=lambda: 0.0
     )
     try:

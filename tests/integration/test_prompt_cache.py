@@ -15,19 +15,19 @@ from tests.fake_provider import ToolCall as Call
 from tests.request_validation import judge_anthropic, judge_bedrock
 from tests.turn_requests import turn_request
 
-from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import StoredConversation
 from cllm.core.message import ToolCall, plain_message
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.engine.request import Route
 from cllm.engine.turn import Engine
+from cllm.history.context import CommandOutcome, ContextCommand
 from cllm.history.system_prompt import GivenPrompt
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import AwsAccount, BedrockProvider
 from cllm.providers.http.aiohttp_transport import AiohttpTransport
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
-from cllm.window.cache_report import cache_report
+from cllm.window.cache_report import build_cache_report
 from cllm.window.strategies import ByTokens, Summarise
 
 CLAUDE = "claude-sonnet-4-5"
@@ -41,7 +41,7 @@ class Box:
     """A tool whose results are long."""
 
     definitions: Any = ({"type": "function", "function": {"name": "look", "parameters": {}}},)
-    most_uses = 1000
+    max_calls = 1000
 
     async def use(self, call: ToolCall) -> str:
         return f"result of {call.arguments}: " + "all is well. " * 20
@@ -159,7 +159,7 @@ async def test_sixty_turns_with_tools_read_all_that_was_sent_before(talk):
     assert all(one.marks == 2 for one in talk.counted)
     assert paid(talk) < (0.27 if "nova" in talk.model else 0.13)
     judge(talk.server)
-    report = cache_report([await talk.kept()], lambda *_: None)
+    report = build_cache_report([await talk.kept()], lambda *_: None)
     assert report.usage.cache_read == sum(one.read for one in talk.counted)
     assert report.missed == report.expired == 0
 
@@ -170,7 +170,7 @@ async def test_the_report_has_what_a_provider_forgot_between_the_calls_of_turns(
     kept, talk.server.cache = talk.counted, PromptCache(minimum=1024)
     await talk.say("Go on", rounds=(2, 2))
 
-    report = cache_report([await talk.kept()], lambda *_: None)
+    report = build_cache_report([await talk.kept()], lambda *_: None)
 
     assert report.missed == kept[-1].total
 

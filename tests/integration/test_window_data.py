@@ -25,19 +25,19 @@ from cllm.core.reply import ReplyFinished
 from cllm.engine.request import Route
 from cllm.engine.turn import Engine
 from cllm.history.repair import repair
-from cllm.history.rules import OPENAI, PROFILES, check
+from cllm.history.rules import OPENAI, PROFILES, find_problems
 from cllm.history.system_prompt import GivenPrompt
 from cllm.stores.memory import MemoryStore
 from cllm.window.plan import plan_window
 from cllm.window.strategies import ByTokens, ByTurns, Strategy, Summarise
-from cllm.window.summary import summary_turn
+from cllm.window.summary import build_summary_messages
 from cllm.window.tokens import (
     GENERAL,
     LARGE,
-    LearnedRatios,
+    TokenRatios,
     TokenWeights,
+    estimate_text,
     estimate_tokens,
-    weigh_text,
     weights_for,
 )
 from cllm.wire.messages import OutgoingMessage
@@ -91,30 +91,32 @@ def test_at_every_call_the_view_is_valid_whole_and_within_its_budget(
     points = trimmed = refused = 0
     for conversation in recorded():
         said = conversation.said
-        ledger = said.ledger(0)
-        cut: int | None = None
+        turn_index = said.turn_index(0)
+        window_start: int | None = None
         items = said.items()
         for end in calls(said):
-            for item in items[len(ledger) : end]:
-                ledger.append(item)
+            for item in items[len(turn_index) : end]:
+                turn_index.append(item)
             points += 1
             kept = needed(said.chosen(range(end)))
             least = sum(said.tokens[n] for n in kept)
             if least > budget:
                 refused += 1
                 with pytest.raises(WindowTooSmallError) as raised:
-                    plan_window(ledger, strategy, budget=budget, cut=cut)
+                    plan_window(turn_index, strategy, budget=budget, window_start=window_start)
                 assert raised.value.needed == least
                 continue
-            for remembered in (cut, None):
-                view = plan_window(ledger, strategy, budget=budget, cut=remembered)
+            for remembered in (window_start, None):
+                view = plan_window(turn_index, strategy, budget=budget, window_start=remembered)
                 sent = view.of(said.messages[:end])
-                assert check([conversation.system, *sent], OPENAI) == ()
+                assert find_problems([conversation.system, *sent], OPENAI) == ()
                 places = [n for start, stop in view.spans for n in range(start, stop)]
                 assert set(kept) <= set(places) <= set(range(end))
                 assert sum(said.tokens[n] for n in places) == view.tokens <= budget
                 trimmed += len(sent) < end
-            cut = plan_window(ledger, strategy, budget=budget, cut=cut).cut
+            window_start = plan_window(
+                turn_index, strategy, budget=budget, window_start=window_start
+            ).window_start
 
     assert points > 1000
     assert trimmed or budget == BUDGETS[-1]
@@ -138,24 +140,24 @@ def test_recorded_tool_results_are_estimated_well(weights: TokenWeights):
     assert len(texts) >= 200
     for before, text in pairwise(texts):
         true = count(text)
-        learned = LearnedRatios().after(weigh_text(before, weights), count(before))
-        assert LearnedRatios().expect(weigh_text(text, weights)) >= 0.75 * true
-        assert learned.expect(weigh_text(text, weights)) >= 0.9 * true
+        learned = TokenRatios().after(estimate_text(before, weights), count(before))
+        assert TokenRatios().expect(estimate_text(text, weights)) >= 0.75 * true
+        assert learned.expect(estimate_text(text, weights)) >= 0.9 * true
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))
 def test_the_views_of_recorded_conversations_can_be_sent_to_every_provider(name: str):
     for conversation in recorded():
         said = conversation.said
-        ledger, cut, items = said.ledger(0), None, said.items()
+        turn_index, window_start, items = said.turn_index(0), None, said.items()
         for end in calls(said):
-            for item in items[len(ledger) : end]:
-                ledger.append(item)
+            for item in items[len(turn_index) : end]:
+                turn_index.append(item)
             try:
-                view = plan_window(ledger, ByTokens(), budget=1000, cut=cut)
+                view = plan_window(turn_index, ByTokens(), budget=1000, window_start=window_start)
             except WindowTooSmallError:
                 continue
-            cut = view.cut
+            window_start = view.window_start
             sent = view.of(said.messages[:end])
             mended = repair(
                 sent,
@@ -249,7 +251,7 @@ class Replay:
         """Valid, with what it must have, within the limit, and its order kept."""
         prompt = self.provider.prompts[-1]
         standing = conversation.summary
-        ahead = () if standing is None else summary_turn(standing.text)
+        ahead = () if standing is None else build_summary_messages(standing.text)
         sent = prompt.messages[len(ahead) :]
         assert prompt.messages[: len(ahead)] == ahead
         assert prompt.system is not None
@@ -260,7 +262,7 @@ class Replay:
         heard = [
             OutgoingMessage(role=one.role, parts=decode_parts(one)) for one in prompt.all_messages
         ]
-        assert check(heard, OPENAI) == ()
+        assert find_problems(heard, OPENAI) == ()
         tokens = sum(estimate_tokens(one, weights_for("scripted")) for one in sent)
         assert tokens + (0 if standing is None else standing.tokens) <= self.limit
         self.counts["trimmed"] += len(sent) < end

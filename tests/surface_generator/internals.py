@@ -50,7 +50,7 @@ def settings_keys() -> Mapping[str, frozenset[str]]:
 
 def settings_defaults(home: Path) -> Mapping[str, Any]:
     """The value of each setting that has a default, with empty settings."""
-    from cllm.core.context import ContextCommand  # noqa: PLC0415
+    from cllm.history.context import ContextCommand  # noqa: PLC0415
     from cllm.providers.http.transport import Timeouts  # noqa: PLC0415
     from cllm.settings.load import CommandLine, Environment, load_settings  # noqa: PLC0415
 

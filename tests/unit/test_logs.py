@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cllm.logs import ROOT, configure, describe_exception, log
+from cllm.logs import ROOT_LOGGER, configure, describe_exception, log
 from cllm.wire.errors import MalformedError
 from cllm.wire.openai.request import decode_request
 
@@ -18,7 +18,7 @@ SECRET = "words of a client"
 @pytest.fixture
 def log_file(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "cllm.log"
-    logger = logging.getLogger(ROOT)
+    logger = logging.getLogger(ROOT_LOGGER)
     for handler in logger.handlers:
         if type(handler) is logging.StreamHandler:
             handler.stream.close()

@@ -13,7 +13,7 @@ from cllm.cli.ask import STANDARD_INPUT
 from cllm.cli.inputs import piped_input
 from cllm.core.errors import UsageError
 from cllm.core.message import AnyPart, Document, Image, Text
-from cllm.files import NotOrdinaryError, TooLargeError, read_ordinary
+from cllm.files import FileTooLargeError, NotRegularFileError, read_regular_file
 
 MEGABYTE = 1024 * 1024
 MAX_FILE = 20 * MEGABYTE
@@ -84,12 +84,12 @@ def _read(name: str) -> bytes:
         data = (
             _read_standard_input()
             if name == STANDARD_INPUT
-            else read_ordinary(name, limit=MAX_FILE)
+            else read_regular_file(name, limit=MAX_FILE)
         )
     except OSError as error:
         reasons = {
-            NotOrdinaryError: "it is not an ordinary file",
-            TooLargeError: f"it is larger than {MAX_FILE // MEGABYTE} MB",
+            NotRegularFileError: "it is not an ordinary file",
+            FileTooLargeError: f"it is larger than {MAX_FILE // MEGABYTE} MB",
         }
         unread = f"it cannot be read ({os.strerror(error.errno or 0).lower()})"
         reason = reasons.get(type(error), unread)
@@ -107,7 +107,7 @@ def _read_standard_input() -> bytes:
         )
     data = piped.read(MAX_FILE + 1)
     if len(data) > MAX_FILE:
-        raise TooLargeError
+        raise FileTooLargeError
     return data
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cllm.app import App, conversation_called, new_conversation_id, new_id, now
+from cllm.app import App, build_new_conversation, new_conversation_id, new_id, now
 from cllm.cli import completion, output
 from cllm.cli.inputs import (
     PATH,
@@ -21,8 +21,8 @@ from cllm.core.conversation import StoredConversation, Summary, SystemRecord
 from cllm.core.errors import BrokenConversationError, StoreError, UsageError
 from cllm.core.message import Document, Image, Message
 from cllm.core.ports import Opening
-from cllm.engine import run
-from cllm.history.system_prompt import GivenPrompt, difference, recapture
+from cllm.engine import run_coroutine
+from cllm.history.system_prompt import GivenPrompt, build_branch_opening, find_prompt_difference
 from cllm.settings.load import CommandLine
 from cllm.stores.edits import is_old
 from cllm.terminal import local_time, one_line
@@ -71,7 +71,7 @@ def list_conversations(line: CommandLine) -> None:
     if not page.items:
         from cllm.repl.status import empty_list_lines
 
-        others = run(app.other_histories())
+        others = run_coroutine(app.count_other_stores())
         for text in empty_list_lines(app.settings.store, others, advice=ADVICE):
             output.note(text)
         output.note('Start one with: cllm "Hello" --conversation ID')
@@ -108,7 +108,7 @@ def show(line: CommandLine, ref: str) -> None:
     for _, turn, message in conversation.numbered_messages():
         state = "" if turn.state == "complete" else f" ({turn.state})"
         _show_message(message.role, "\n".join(_lines_of(message)), state)
-    notice = difference(conversation, app.settings.system)
+    notice = find_prompt_difference(conversation, app.settings.system)
     if notice is not None:
         output.warn(notice)
 
@@ -165,7 +165,7 @@ def delete(line: CommandLine, ref: str) -> None:
       cllm conversations delete cats
     """  # noqa: D301
     app = open_app(line)
-    run(app.store.delete(ref))
+    run_coroutine(app.store.delete(ref))
     app.forget(ref)
     output.print_line(f"Deleted conversation '{ref}'.")
 
@@ -188,11 +188,11 @@ def branch(line: CommandLine, /, ref: str, **options: Any) -> None:
     """  # noqa: D301
     prompt = given_prompt(options["system"], options["system_file"])
     app = open_app(line)
-    created = conversation_called(options["new"] or new_conversation_id(now(), new_id()))
+    created = build_new_conversation(options["new"] or new_conversation_id(now(), new_id()))
     opening = None
     if prompt is not None:
-        opening = recapture(app.run(app.store.load(ref, tail=0)), prompt, now=now())
-    branched = run(app.store.branch(ref, created, at=options["at"], opening=opening))
+        opening = build_branch_opening(app.run(app.store.load(ref, tail=0)), prompt, now=now())
+    branched = run_coroutine(app.store.branch(ref, created, at=options["at"], opening=opening))
     output.print_line(branched.ref)
 
 
@@ -245,7 +245,7 @@ def migrate(line: CommandLine, *, add_system_prompt: bool, dry_run: bool) -> int
         raise UsageError(
             "No system prompt is configured; set `default_system_message` in a Cllmfile.yml first."
         )
-    return run(_migrate(app, prompt, dry_run=dry_run))
+    return run_coroutine(_migrate(app, prompt, dry_run=dry_run))
 
 
 async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:

@@ -10,7 +10,7 @@ import msgspec
 from cllm.cli import output
 from cllm.cli.inputs import here
 from cllm.core.errors import UsageError
-from cllm.files import write_new
+from cllm.files import write_new_file
 from cllm.settings.load import CommandLine, load_settings, server_store
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _database(store: str | None) -> "Database":
 def _announce_deletion(prompts: "list[StoredPrompt]", target: Path | None) -> None:
     if target is not None:
         try:
-            write_new(target, msgspec.json.Encoder().encode_lines(prompts))
+            write_new_file(target, msgspec.json.Encoder().encode_lines(prompts))
         except FileExistsError as error:
             raise UsageError(f"{target} is there already; name a new file.") from error
         output.note(f"Stored system prompts that are deleted: {len(prompts)}, kept in {target}.")

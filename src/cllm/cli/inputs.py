@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import click
 
 from cllm.core.errors import UsageError
-from cllm.files import NotOrdinaryError, TooLargeError, read_ordinary
+from cllm.files import FileTooLargeError, NotRegularFileError, read_regular_file
 from cllm.history.system_prompt import GivenPrompt
 from cllm.settings.load import CommandLine, Environment
 
@@ -80,11 +80,11 @@ def given_prompt(text: str | None, file: Path | None) -> GivenPrompt | None:
     if file is None:
         return None
     try:
-        content = read_ordinary(file, limit=MAX_PROMPT).decode()
+        content = read_regular_file(file, limit=MAX_PROMPT).decode()
     except (OSError, UnicodeDecodeError) as error:
         reasons = {
-            NotOrdinaryError: "not an ordinary file",
-            TooLargeError: f"over {MAX_PROMPT} bytes",
+            NotRegularFileError: "not an ordinary file",
+            FileTooLargeError: f"over {MAX_PROMPT} bytes",
             UnicodeDecodeError: "it is not UTF-8 text",
         }
         reason = reasons.get(type(error)) or getattr(error, "strerror", None)

@@ -11,7 +11,7 @@ import msgspec
 from cllm.cli import output
 from cllm.cli.inputs import WIDE_HELP, cllm_path_option, command_line, here, trust_option
 from cllm.core.errors import UsageError
-from cllm.core.extras import needs_extra
+from cllm.core.extras import require_extra
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -47,7 +47,7 @@ def command(**options: Any) -> None:
     if options["host"] == "":
         raise UsageError("Give --host an address, such as 127.0.0.1.")
     settings = _settings(options)
-    with needs_extra("server", feature="`cllm serve`"):
+    with require_extra("server", feature="`cllm serve`"):
         from cllm.server.http.uvicorn_server import listen
     os.environ[OPTIONS_VARIABLE] = msgspec.json.encode(options, enc_hook=str).decode()
 
@@ -81,7 +81,7 @@ def _settings(options: dict[str, Any]) -> "Settings":
 
 def _log_as(settings: "Settings") -> None:
     """Log as JSON, at least a line per request."""
-    from cllm.logs import configure, include
+    from cllm.logs import configure, include_library
 
     configure(
         verbosity=max(settings.verbosity, 1),
@@ -89,4 +89,4 @@ def _log_as(settings: "Settings") -> None:
         file=settings.log_file,
         secrets=settings.secrets(),
     )
-    include(WEB_SERVER)
+    include_library(WEB_SERVER)

@@ -8,7 +8,7 @@ import msgspec
 from cllm.app import DEFAULT_MODEL
 from cllm.cli import output
 from cllm.cli.trust import trusted_layers
-from cllm.core.secret import without_secrets
+from cllm.core.secret import redact_secrets
 from cllm.settings.layers import CommandLine, Environment, LayeredSettings, folders
 from cllm.settings.load import Settings, type_settings
 from cllm.settings.trust import looks_secret, masked, without_credentials
@@ -31,7 +31,7 @@ def show_config(place: Environment, line: CommandLine) -> None:
     ):
         output.print_line(f"{heading}:")
         for text in lines:
-            output.print_visibly(f"  {without_secrets(text, secrets)}")
+            output.print_visibly(f"  {redact_secrets(text, secrets)}")
 
 
 def _files(layered: LayeredSettings, place: Environment, line: CommandLine) -> Iterator[str]:

@@ -18,7 +18,7 @@ from cllm.core.errors import (
 from cllm.repl.status import counted as number_of
 from cllm.repl.status import report_lines
 from cllm.settings.load import CommandLine
-from cllm.window.cache_report import Amount, CacheReport, cache_report, with_conversation
+from cllm.window.cache_report import Amount, CacheReport, add_conversation, build_cache_report
 
 
 def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
@@ -37,7 +37,7 @@ async def _report(app: App, ref: str | None) -> CacheReport:
     """The report of one conversation, or of all: archived ones were paid for too."""
     price = app.prices.price_turn
     if ref is not None:
-        return cache_report([await app.store.load(ref)], price)
+        return build_cache_report([await app.store.load(ref)], price)
     page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
     for notice in page.notices:
         output.warn(notice)
@@ -46,7 +46,7 @@ async def _report(app: App, ref: str | None) -> CacheReport:
     for summary in counted(page.items, "Reading conversations", total=len(page.items)):
         conversation = await _readable(app, summary)
         if conversation is not None:
-            report = with_conversation(report, conversation, price, seen=seen)
+            report = add_conversation(report, conversation, price, seen=seen)
     return report
 
 

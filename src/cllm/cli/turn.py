@@ -15,7 +15,7 @@ from cllm.app import (
     DEFAULT_MODEL,
     IN_CONTEXT,
     App,
-    conversation_called,
+    build_new_conversation,
     new_conversation_id,
     new_id,
     now,
@@ -42,10 +42,10 @@ from cllm.engine.request import (
     TurnEvent,
     TurnInput,
     TurnPolicy,
+    TurnQueued,
     TurnRequest,
     TurnStarted,
     TurnTarget,
-    TurnWaits,
 )
 from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
 from cllm.settings.load import CommandLine, Environment
@@ -125,7 +125,7 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
         policy=TurnPolicy(
             ref=ref,
             cache_key=app.cache_key(ref) if ref and keep else None,
-            create=conversation_called(ref, model=app.model) if ref and keep else None,
+            create=build_new_conversation(ref, model=app.model) if ref and keep else None,
             read_only=not keep,
             system=options.policy,
             window=None if ref is None else app.window_for,
@@ -199,7 +199,7 @@ class _Screen:
 
     def show(self, event: TurnEvent) -> None:
         match event:
-            case TurnWaits():
+            case TurnQueued():
                 output.note(f"Waiting for another turn in '{event.conversation}' to end.")
             case TurnStarted():
                 self._announce(event)

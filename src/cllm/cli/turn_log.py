@@ -5,9 +5,9 @@ from collections.abc import Callable
 from time import monotonic
 
 from cllm.core.reply import Noticed
-from cllm.engine.request import TurnEnded, TurnEvent, TurnStarted, TurnWaits
+from cllm.engine.request import TurnEnded, TurnEvent, TurnQueued, TurnStarted
 from cllm.engine.tool_rounds import ToolRoundEnded
-from cllm.logs import EVERYTHING, configure, log
+from cllm.logs import TRACE, configure, log
 from cllm.settings.load import Settings
 from cllm.stores.registry import without_password
 
@@ -31,7 +31,7 @@ class _TurnLog:
 
     def hear(self, event: TurnEvent) -> None:
         match event:
-            case TurnWaits():
+            case TurnQueued():
                 log("turn", logging.INFO, "waiting", conversation=event.conversation)
             case TurnStarted():
                 self._began_with(event)
@@ -57,9 +57,7 @@ class _TurnLog:
         )
         log("turn", logging.DEBUG, "parameters", names=sorted(prompt.parameters))
         for number, message in enumerate(prompt.all_messages):
-            log(
-                "prompt", EVERYTHING, "message", number=number, role=message.role, text=message.text
-            )
+            log("prompt", TRACE, "message", number=number, role=message.role, text=message.text)
 
     def _ended_with(self, event: TurnEnded) -> None:
         usage = event.reply.usage if event.turn is None else event.turn.usage
@@ -75,4 +73,4 @@ class _TurnLog:
             cost="unknown" if event.cost is None else event.cost,
             seconds=round(monotonic() - self._began, 3),
         )
-        log("reply", EVERYTHING, "message", text=event.reply.message.text)
+        log("reply", TRACE, "message", text=event.reply.message.text)

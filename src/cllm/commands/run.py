@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from cllm.commands.command_line import CommandEnvironment, Invocation, Pipeline, Plan, shell_plan
-from cllm.core.context import CommandOutcome, ContextCommand, OutcomeState
+from cllm.history.context import CommandOutcome, ContextCommand, OutcomeState
 
 MAX_OUTPUT_BYTES = 256 * 1024
 CHUNK = 64 * 1024

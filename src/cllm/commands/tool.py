@@ -8,9 +8,9 @@ import msgspec
 from cllm.commands.command_line import CommandEnvironment, Plan
 from cllm.commands.permission import READ_SET, CommandRules, judge
 from cllm.commands.programs import READERS
-from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.message import ToolCall
-from cllm.core.secret import without_secrets
+from cllm.core.secret import redact_secrets
+from cllm.history.context import CommandOutcome, ContextCommand
 
 TOOL = "execute_bash_command"
 MAX_SHOWN = 64 * 1024
@@ -54,7 +54,7 @@ class CommandTool:
         report: Report,
         secrets: Iterable[str] = (),
     ) -> None:
-        self.most_uses = settings.most
+        self.max_calls = settings.most
         self.definitions = [_definition(settings)]
         self._settings = settings
         self._run = run
@@ -84,7 +84,7 @@ class CommandTool:
             timeout=self._settings.timeout,
         )
         outcome = await self._run(command, verdict.plan, self._surroundings)
-        return without_secrets(result_text(outcome), self._secrets)
+        return redact_secrets(result_text(outcome), self._secrets)
 
     async def _confirmed(self, requested: _Arguments) -> str | None:
         """The refusal, None if confirmed or not required."""

@@ -15,7 +15,7 @@ from cllm.core.reply import Usage
 
 LOCAL_OWNER = "local"
 CONTEXT_START = re.compile(r"(?:\A|\n\n)--- Context(?: Error)?:")
-CONTEXT_MARK = re.compile(r"--- Context(?: Error)?:")
+CONTEXT_MARKER = re.compile(r"--- Context(?: Error)?:")
 CONTEXT_END = "--- End Context ---"
 
 TurnState = Literal["running", "complete", "incomplete", "failed"]
@@ -151,7 +151,7 @@ class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
-        return ref_of(self.name, self.id)
+        return choose_ref(self.name, self.id)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -191,7 +191,7 @@ class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
         if self.system is None:
             return False
         text = self.system.text
-        return CONTEXT_MARK.search(text) is not None and CONTEXT_END in text
+        return CONTEXT_MARKER.search(text) is not None and CONTEXT_END in text
 
     def numbered_messages(self) -> Iterator[tuple[int, Turn, Message]]:
         number = self.first_sequence
@@ -221,18 +221,18 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ref(self) -> str:
-        return ref_of(self.name, self.id)
+        return choose_ref(self.name, self.id)
 
 
 TITLE_LENGTH = 100
 
 
-def ref_of(name: str | None, conversation_id: str) -> str:
+def choose_ref(name: str | None, conversation_id: str) -> str:
     """Return the name, or the ID if the name is not a valid ID, as in a file."""
     return name if name and is_valid_id(name) else conversation_id
 
 
-def title_from(text: str) -> str | None:
+def make_title(text: str) -> str | None:
     line = " ".join(text.split())
     if not line:
         return None

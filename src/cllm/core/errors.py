@@ -52,7 +52,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.notice import Notice
-from cllm.core.secret import without_secrets
+from cllm.core.secret import redact_secrets
 
 RETRY_SECONDS = 1.0
 CLIENT_ERRORS = range(400, 500)
@@ -335,7 +335,7 @@ class InvalidRequestError(ProviderError):
         return ErrorReport(
             status=status if status and status in CLIENT_ERRORS else self.http_status,
             code=self.code or self.http_code,
-            message=without_secrets(text, [word for word in text.split(" ") if "://" in word]),
+            message=redact_secrets(text, [word for word in text.split(" ") if "://" in word]),
             details=self.details,
         )
 

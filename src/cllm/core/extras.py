@@ -7,7 +7,7 @@ from cllm.core.errors import MissingExtraError
 
 
 @contextmanager
-def needs_extra(extra: str, *, feature: str) -> Iterator[None]:
+def require_extra(extra: str, *, feature: str) -> Iterator[None]:
     """Raise MissingExtraError for a missing package. A missing module of cllm itself is a bug."""
     try:
         yield

@@ -85,7 +85,7 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def prompt_of(original: Original) -> Prompt:
+def prompt_from_original(original: Original) -> Prompt:
     return Prompt(
         model=original.model,
         system=original.system,

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-SHORTEST = 6
+MIN_SECRET_LENGTH = 6
 
 
-def without_secrets(text: str, secrets: Iterable[str]) -> str:
+def redact_secrets(text: str, secrets: Iterable[str]) -> str:
     """Replace these secrets; those under SHORTEST characters stay."""
-    for secret in sorted({one for one in secrets if len(one) >= SHORTEST}, key=len, reverse=True):
+    for secret in sorted(
+        {one for one in secrets if len(one) >= MIN_SECRET_LENGTH}, key=len, reverse=True
+    ):
         text = text.replace(secret, "***")
     return text
 

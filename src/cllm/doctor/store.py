@@ -233,11 +233,11 @@ def _judge(conversation: StoredConversation, rules: Rules) -> RepairResult[Outgo
         for prompt_index, message in enumerate(messages)
         if not (moved and message.role == "system")
     ]
-    places = [*(message.prompt_index for message in spoken), len(messages)]
+    positions = [*(message.prompt_index for message in spoken), len(messages)]
 
     return repair(
         [*spoken, NEXT],
         profile,
         make=lambda role, parts: OutgoingMessage(role=role, parts=parts),
-        places=places,
+        positions=positions,
     )

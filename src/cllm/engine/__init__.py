@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
     import asyncio  # noqa: PLC0415 - a command that never waits does not import it
 
     return asyncio.run(coroutine)
 
 
-def run_without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends, without an event loop."""
     try:
         coroutine.send(None)

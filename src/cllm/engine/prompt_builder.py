@@ -6,65 +6,69 @@ from cllm.core.conversation import StoredConversation, Turn, WindowRecord
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Prompt
-from cllm.engine.prompt_history import ModelContext, PromptHistory, begin_alike
+from cllm.engine.prompt_history import ModelContext, PromptHistory, has_same_start
 from cllm.engine.request import Attempt, TurnRequest
 from cllm.engine.tool_rounds import ToolBox
-from cllm.history.system_prompt import with_context
+from cllm.history.system_prompt import insert_context
 from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, Strategy
-from cllm.window.summary import summary_turn
-from cllm.window.tokens import weigh_text, weights_for
+from cllm.window.summary import build_summary_messages
+from cllm.window.tokens import estimate_text, weights_for
 
 TRIMMED_CODE = "trimmed"
 TRIMMED = "Trimmed old messages to fit context window"
 
 
-def windowed_prompt(
+def build_window_prompt(
     conversation: StoredConversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
-    prompt = whole_prompt(conversation, request, attempt)
+    prompt = build_full_prompt(conversation, request, attempt)
     if request.policy.window is None:
         return prompt
-    return cut_to_window(
+    return trim_to_window(
         prompt,
         conversation,
         request.policy.window(attempt.model),
-        served=attempt.served,
+        model_context=attempt.model_context,
         place=request.policy.place,
         tools=request.target.tools,
     )
 
 
-def whole_prompt(
+def build_full_prompt(
     conversation: StoredConversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
     """Assemble the prompt with all messages, or those before `request.policy.place`."""
     turns = () if conversation is None else conversation.history(before=request.policy.place)
     history = tuple([message for turn in turns for message in turn.messages])
-    new = request.input.messages if request.input.sent is None else request.input.sent
+    new = (
+        request.input.messages
+        if request.input.prompt_messages is None
+        else request.input.prompt_messages
+    )
     context = attempt.context
-    sent = with_context(new, context.now)
+    prompt_messages = insert_context(new, context.now)
     first, left_out, tokens = 1, 0, 0
     if context.now:
-        tokens = weigh_text(context.now, weights_for(attempt.route.provider.name)).tokens
+        tokens = estimate_text(context.now, weights_for(attempt.route.provider.name)).tokens
     continuity: Continuity | None = None
     if conversation is not None:
         first = conversation.first_sequence
         left_out = conversation.message_count - len(history)
-        is_saved = not request.policy.read_only and request.input.sent is None
-        passing = _changed(new, sent) if is_saved else len(new)
+        is_saved = not request.policy.read_only and request.input.prompt_messages is None
+        passing = _changed(new, prompt_messages) if is_saved else len(new)
         continuity = Continuity(fresh=len(new) + _fresh_in_last(turns), passing=passing)
     return Prompt(
         model=attempt.route.model,
         system=attempt.choice.message,
-        messages=history + sent,
+        messages=history + prompt_messages,
         parameters=request.target.parameters,
         dialect=request.target.dialect,
         strict=request.target.strict,
         original=request.input.original,
         stream=request.target.stream,
         cache_key=request.policy.cache_key,
-        foreign=_foreign(turns, len(new), model_of(conversation, request), attempt.model),
+        foreign=_foreign(turns, len(new), resolve_model(conversation, request), attempt.model),
         window=WindowRecord(
             first_sequence=first,
             sent_messages=len(history) + len(new),
@@ -80,7 +84,7 @@ def whole_prompt(
     )
 
 
-def model_of(conversation: StoredConversation | None, request: TurnRequest) -> str:
+def resolve_model(conversation: StoredConversation | None, request: TurnRequest) -> str:
     stored = None if conversation is None else conversation.model
     return stored or request.target.model
 
@@ -98,9 +102,9 @@ def _fresh_in_last(turns: tuple[Turn, ...]) -> int:
     return int(bool(last.messages) and last.messages[-1].role == "assistant")
 
 
-def _changed(new: tuple[Message, ...], sent: tuple[Message, ...]) -> int:
+def _changed(new: tuple[Message, ...], prompt_messages: tuple[Message, ...]) -> int:
     """Count the messages from the first one on that is not saved as it is sent."""
-    pairs = enumerate(zip(new, sent, strict=True))
+    pairs = enumerate(zip(new, prompt_messages, strict=True))
     return next((len(new) - index for index, (one, other) in pairs if one is not other), 0)
 
 
@@ -130,12 +134,12 @@ def _fixed_model_notices(
     return (Notice(code="model_fixed", path="model", message=message),)
 
 
-def cut_to_window(
+def trim_to_window(
     prompt: Prompt,
     conversation: StoredConversation | None,
     strategy: Strategy,
     *,
-    served: ModelContext,
+    model_context: ModelContext,
     place: str | None = None,
     tools: ToolBox | None = None,
 ) -> Prompt:
@@ -143,18 +147,18 @@ def cut_to_window(
 
     Raises WindowTooSmallError if the messages that have to be sent do not fit.
     """
-    log = PromptHistory(prompt, conversation, served=served, place=place, tools=tools)
+    log = PromptHistory(prompt, conversation, model_context=model_context, place=place, tools=tools)
     # A strategy without limits of its own sends everything that the model takes.
     is_unlimited = isinstance(strategy, ByTokens) and (
         strategy.max_tokens is None and strategy.floor is None and strategy.block is None
     )
-    if is_unlimited and log.standing is None and log.cut in (None, 1) and log.fits_whole:
+    if is_unlimited and log.standing is None and log.window_start in (None, 1) and log.fits_whole:
         return prompt
     view = plan_window(
-        log.ledger,
+        log.turn_index,
         strategy,
         budget=log.budget,
-        cut=log.cut,
+        window_start=log.window_start,
         pins=log.pins,
         idle=log.idle,
         summary=log.summary,
@@ -163,12 +167,12 @@ def cut_to_window(
 
 
 def _show(prompt: Prompt, view: WindowPlan, log: PromptHistory) -> Prompt:
-    ahead = () if log.standing is None else summary_turn(log.standing.text)
+    ahead = () if log.standing is None else build_summary_messages(log.standing.text)
     messages = (*ahead, *view.of(prompt.messages))
     positions = [n for start, stop in view.spans for n in range(start, stop)]
     foreign = (index for index, n in enumerate(positions, len(ahead)) if n in prompt.foreign)
     record = WindowRecord(
-        first_sequence=log.sequence(view.cut),
+        first_sequence=log.sequence(view.window_start),
         sent_messages=view.sent_messages,
         left_out_messages=log.before + view.left_out_messages,
         summary_through=None if log.standing is None else log.standing.through,
@@ -176,11 +180,11 @@ def _show(prompt: Prompt, view: WindowPlan, log: PromptHistory) -> Prompt:
     )
     continuity = prompt.continuity
     last = log.turns[-1].window if log.turns else None
-    if continuity is not None and (last is None or not begin_alike(last, record)):
+    if continuity is not None and (last is None or not has_same_start(last, record)):
         continuity = msgspec.structs.replace(continuity, fresh=len(messages))
     notices = prompt.notices
-    if view.newly_left:
-        turns = "1 turn" if view.newly_left == 1 else f"{view.newly_left} turns"
+    if view.dropped_turns:
+        turns = "1 turn" if view.dropped_turns == 1 else f"{view.dropped_turns} turns"
         message = f"{TRIMMED} ({turns} left the window)."
         notices = (*notices, Notice(code=TRIMMED_CODE, path="messages", message=message))
     return msgspec.structs.replace(

@@ -16,31 +16,31 @@ from cllm.core.conversation import StandingSummary, StoredConversation, Turn, Wi
 from cllm.core.message import Message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
-from cllm.engine.tool_rounds import ToolBox, with_tools
-from cllm.window.ledger import (
-    LedgerItem,
-    ReportedCount,
-    TokenCounts,
-    TokenLedger,
-    count_messages,
-    item_of,
-)
-from cllm.window.plan import sent_spans
+from cllm.engine.tool_rounds import ToolBox, add_tools
+from cllm.window.plan import find_sent_spans
 from cllm.window.tokens import (
     HIGHEST_RATIO,
     MARGIN,
-    NOTHING,
+    NO_TOKENS,
     TokenEstimate,
     TokenWeights,
-    weigh,
-    weigh_text,
+    estimate_message,
+    estimate_text,
     weights_for,
+)
+from cllm.window.turn_index import (
+    IndexedMessage,
+    ReportedCount,
+    TokenCounts,
+    TurnIndex,
+    count_messages,
+    make_indexed_message,
 )
 from cllm.wire.convert import parts_of
 
-ROOM_FOR_AN_ANSWER = 4096
-LARGEST_ROOM = 0.25
-LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+DEFAULT_REPLY_TOKENS = 4096
+MAX_REPLY_SHARE = 0.25
+LIMIT_PARAMETERS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 # Tokens. No model has a smaller window, so that nobody looks up the window for a shorter prompt.
 SMALLEST_WINDOW = 1000
 HIGHEST_FACTOR = MARGIN * HIGHEST_RATIO
@@ -64,15 +64,15 @@ class PromptHistory:
         prompt: Prompt,
         conversation: StoredConversation | None,
         *,
-        served: ModelContext,
+        model_context: ModelContext,
         place: str | None = None,
         tools: ToolBox | None = None,
     ) -> None:
-        self._prompt = prompt if tools is None else with_tools(prompt, tools)
+        self._prompt = prompt if tools is None else add_tools(prompt, tools)
         self._conversation = conversation
         self._place = place
-        self._served = served
-        self._weights = weights_for(served.provider)
+        self._served = model_context
+        self._weights = weights_for(model_context.provider)
         self.turns = () if conversation is None else conversation.history(before=place)
         self.standing = None if conversation is None else conversation.summary
 
@@ -123,10 +123,10 @@ class PromptHistory:
         """The last window of this model, unless its summary was undone."""
         turns = (t for t in reversed(self.turns) if t.model in (None, self._served.model))
         window = next((turn.window for turn in turns if turn.window is not None), None)
-        return None if window is None or is_undone(window, self.standing) else window
+        return None if window is None or has_undone_summary(window, self.standing) else window
 
     @property
-    def cut(self) -> int | None:
+    def window_start(self) -> int | None:
         """The plan's number of the remembered cut."""
         if self.remembered is None:
             return None
@@ -140,9 +140,9 @@ class PromptHistory:
         return 0.0 if ended is None else max(0.0, (self._served.now - ended).total_seconds())
 
     @cached_property
-    def ledger(self) -> TokenLedger:
+    def turn_index(self) -> TurnIndex:
         pairs = zip(self._items, self._counted.messages, strict=True)
-        return TokenLedger(msgspec.structs.replace(item, tokens=tokens) for item, tokens in pairs)
+        return TurnIndex(msgspec.structs.replace(item, tokens=tokens) for item, tokens in pairs)
 
     @property
     def fits_whole(self) -> bool:
@@ -156,46 +156,49 @@ class PromptHistory:
 
     def _most_tokens(self) -> int:
         """Return at least the tokens of the prompt: the count of the last prompt and newer text."""
-        beside = _beside(self._prompt, self._weights)
-        report = self._report(beside)
+        overhead = _beside(self._prompt, self._weights)
+        report = self._report(overhead)
         if report is None or len(report.spans) > 1 or report.spans[0][0] > 0:
-            return self._counted.beside + sum(self._counted.messages)
-        newer = [weigh(one, self._weights) for one in self._prompt.messages[report.spans[0][1] :]]
-        estimate = HIGHEST_FACTOR * sum([one.tokens for one in (beside, *newer)])
+            return self._counted.overhead + sum(self._counted.messages)
+        newer = [
+            estimate_message(one, self._weights)
+            for one in self._prompt.messages[report.spans[0][1] :]
+        ]
+        estimate = HIGHEST_FACTOR * sum([one.tokens for one in (overhead, *newer)])
         reply = self.turns[-1].usage
         return report.tokens + ceil(estimate) + (0 if reply is None else reply.output)
 
     @cached_property
     def budget(self) -> int | None:
         """Tokens for the messages; None if there is no limit, or none that matters."""
-        if self._counted.beside + sum(self._counted.messages) < SMALLEST_WINDOW:
+        if self._counted.overhead + sum(self._counted.messages) < SMALLEST_WINDOW:
             return None
         window = self._served.context_window()
         if window is None:
             return None
-        return window - self._room(window) - self._counted.beside
+        return window - self._room(window) - self._counted.overhead
 
     def _room(self, window: int) -> int:
         """Return the tokens of the window that the reply can need."""
-        limits = (self._prompt.parameters.get(name) for name in LIMITS)
-        room = next((limit for limit in limits if isinstance(limit, int)), ROOM_FOR_AN_ANSWER)
-        return min(room, int(window * LARGEST_ROOM))
+        limits = (self._prompt.parameters.get(name) for name in LIMIT_PARAMETERS)
+        room = next((limit for limit in limits if isinstance(limit, int)), DEFAULT_REPLY_TOKENS)
+        return min(room, int(window * MAX_REPLY_SHARE))
 
     @cached_property
-    def _items(self) -> tuple[LedgerItem, ...]:
-        return tuple(map(item_for, self._prompt.messages))
+    def _items(self) -> tuple[IndexedMessage, ...]:
+        return tuple(map(index_message, self._prompt.messages))
 
     @cached_property
     def _counted(self) -> TokenCounts:
-        beside = _beside(self._prompt, self._weights)
+        overhead = _beside(self._prompt, self._weights)
         return count_messages(
-            [weigh(message, self._weights) for message in self._prompt.messages],
+            [estimate_message(message, self._weights) for message in self._prompt.messages],
             replies=_replies(self.turns, self._served.model),
-            last=self._report(beside),
-            beside=beside,
+            last=self._report(overhead),
+            overhead=overhead,
         )
 
-    def _report(self, beside: TokenEstimate) -> ReportedCount | None:
+    def _report(self, overhead: TokenEstimate) -> ReportedCount | None:
         """Return the provider's count of the last prompt, if its content is known."""
         last = self.turns[-1] if self.turns else None
         if last is None or last.window is None or last.model != self._served.model:
@@ -205,34 +208,38 @@ class PromptHistory:
         if tokens is None or not spans:
             return None
         return ReportedCount(
-            spans=spans, tokens=tokens, beside=beside + TokenEstimate(plain=last.window.context)
+            spans=spans, tokens=tokens, overhead=overhead + TokenEstimate(plain=last.window.context)
         )
 
     def _sent_in(self, last: Turn, window: WindowRecord) -> tuple[tuple[int, int], ...]:
         """Return the spans of the last prompt; empty if its record does not match."""
         stop = sum([len(turn.messages) for turn in self.turns]) - 1
         first = window.first_sequence
-        cut = 1 if first <= self.before + 1 else self.number(first)
-        spans = ((0, stop),) if cut == 1 else sent_spans(self._items[:stop], cut, self.pins)
+        window_start = 1 if first <= self.before + 1 else self.number(first)
+        spans = (
+            ((0, stop),)
+            if window_start == 1
+            else find_sent_spans(self._items[:stop], window_start, self.pins)
+        )
         between = len(last.messages) - len(last.asked) - 1
         found = sum(end - start for start, end in spans)
         return spans if found == window.sent_messages + between else ()
 
 
-def begin_alike(one: WindowRecord, other: WindowRecord) -> bool:
+def has_same_start(one: WindowRecord, other: WindowRecord) -> bool:
     return (one.first_sequence, one.summary_through) == (
         other.first_sequence,
         other.summary_through,
     )
 
 
-def is_undone(window: WindowRecord, summary: StandingSummary | None) -> bool:
+def has_undone_summary(window: WindowRecord, summary: StandingSummary | None) -> bool:
     """Whether the summary of a window was undone."""
     through = 0 if summary is None else summary.through
     return window.summary_through is not None and window.summary_through > through
 
 
-def first_needed(conversation: StoredConversation, model: str) -> int:
+def find_first_sequence(conversation: StoredConversation, model: str) -> int:
     """Return the first message that a window for this model can need.
 
     That is all for another model, and all after the last summary if one was undone.
@@ -242,7 +249,7 @@ def first_needed(conversation: StoredConversation, model: str) -> int:
         return conversation.first_sequence
     if last.model not in (None, model):
         return 1
-    if not is_undone(last.window, conversation.summary):
+    if not has_undone_summary(last.window, conversation.summary):
         return _first_turn(conversation)
     through = 0 if conversation.summary is None else conversation.summary.through
     return min((through + 1, *conversation.pins))
@@ -257,22 +264,22 @@ def _first_turn(conversation: StoredConversation) -> int:
         message for turn in conversation.turns if turn.is_history for message in turn.messages
     )
     first = next(history, None)
-    if first is None or item_for(first).is_plain_user:
+    if first is None or index_message(first).is_plain_user:
         return conversation.first_sequence
     loaded = sum(len(turn.messages) for turn in conversation.turns)
     return max(1, conversation.first_sequence - loaded)
 
 
-def item_for(message: Message) -> LedgerItem:
-    return item_of(message.role, parts_of(message))
+def index_message(message: Message) -> IndexedMessage:
+    return make_indexed_message(message.role, parts_of(message))
 
 
 def _beside(prompt: Prompt, weights: TokenWeights) -> TokenEstimate:
-    system = NOTHING if prompt.system is None else weigh(prompt.system, weights)
+    system = NO_TOKENS if prompt.system is None else estimate_message(prompt.system, weights)
     tools = prompt.parameters.get("tools")
     if not tools:
         return system
-    return system + weigh_text(msgspec.json.encode(tools, enc_hook=str).decode(), weights)
+    return system + estimate_text(msgspec.json.encode(tools, enc_hook=str).decode(), weights)
 
 
 def _replies(turns: tuple[Turn, ...], model: str) -> dict[int, int]:

@@ -28,7 +28,7 @@ from cllm.engine.request import Attempt, OnInterrupt
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.window.tokens import estimate_usage, weights_for
 
-SHORTEST_PAUSE = 0.05
+MIN_PAUSE = 0.05
 # A union in isinstance() would be built with every event.
 TEXT_DELTAS = (TextDelta, RefusalDelta)
 
@@ -74,7 +74,7 @@ async def _renew(store: Store, lease: Lease, clock: Clock) -> None:
 
 
 def _pause(expires_at: datetime, clock: Clock) -> float:
-    return max((expires_at - clock()).total_seconds() / 3, SHORTEST_PAUSE)
+    return max((expires_at - clock()).total_seconds() / 3, MIN_PAUSE)
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
@@ -98,9 +98,9 @@ class NullRecorder:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    def send(self, _prompt: Prompt, _attempt: Attempt) -> None: ...
+    def on_prompt(self, _prompt: Prompt, _attempt: Attempt) -> None: ...
 
-    def hear(self, _event: Noticed | ReplyDelta | Verbatim | ToolRoundEnded) -> None: ...
+    def on_event(self, _event: Noticed | ReplyDelta | Verbatim | ToolRoundEnded) -> None: ...
 
     async def complete(self, _reply: ReplyFinished) -> None: ...
 
@@ -125,10 +125,10 @@ class TurnRecorder:
         self._settled = False
         self._renewal = LeaseRenewal(store, lease, clock=clock)
 
-    def send(self, prompt: Prompt, attempt: Attempt) -> None:
+    def on_prompt(self, prompt: Prompt, attempt: Attempt) -> None:
         self._sent = prompt, attempt
 
-    def hear(self, event: Noticed | ReplyDelta | Verbatim | ToolRoundEnded) -> None:
+    def on_event(self, event: Noticed | ReplyDelta | Verbatim | ToolRoundEnded) -> None:
         """Record a piece of the reply, in case the turn is interrupted."""
         if isinstance(event, TEXT_DELTAS):
             self._heard.append(event.text)

@@ -6,7 +6,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from cllm.core.context import ContextCommand
 from cllm.core.conversation import LOCAL_OWNER, Policy, StoredConversation, Turn
 from cllm.core.message import Dialect, Message
 from cllm.core.ports import Lease, NewConversation, Provider, Tail
@@ -14,6 +13,7 @@ from cllm.core.prompt import Original, Prompt
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Usage, Verbatim
 from cllm.engine.prompt_history import ModelContext
 from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
+from cllm.history.context import ContextCommand
 from cllm.history.system_prompt import Context, GivenPrompt, SystemChoice
 from cllm.window.strategies import Strategy
 
@@ -42,18 +42,18 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     choice: SystemChoice
     context: Context
     price: Price
-    served: ModelContext
+    model_context: ModelContext
 
 
 class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
-    """`messages` are saved; `sent` replaces them in the prompt.
+    """`messages` are saved; `prompt_messages` replaces them in the prompt.
 
     `prefix` is put before every system prompt and is never saved. `original` is the client's own
     body.
     """
 
     messages: tuple[Message, ...]
-    sent: tuple[Message, ...] | None = None
+    prompt_messages: tuple[Message, ...] | None = None
     system: GivenPrompt = GivenPrompt()
     prefix: str | None = None
     context: tuple[ContextCommand, ...] = ()
@@ -79,8 +79,8 @@ class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
 class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Which conversation the turn belongs to, what is loaded of it, and what is saved.
 
-    Without `ref` nothing is saved. `found` is the conversation if the caller has loaded it, None if
-    there was none. `at_once`: take the lease without loading first; an archived conversation is not
+    Without `ref` nothing is saved. `preloaded` is the conversation if the caller has loaded it, None if
+    there was none. `skip_preload`: take the lease without loading first; an archived conversation is not
     found then. `read_only` sends the history and saves nothing. `place` answers that turn again,
     which stays as a variant. `window` chooses by the model which messages are sent. `visible` saves
     the turn when it starts, and also if it fails. `wait`: seconds to wait for another turn; None is
@@ -89,8 +89,8 @@ class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     ref: str | None = None
     create: NewConversation | None = None
-    found: StoredConversation | msgspec.UnsetType | None = msgspec.UNSET
-    at_once: bool = False
+    preloaded: StoredConversation | msgspec.UnsetType | None = msgspec.UNSET
+    skip_preload: bool = False
     owner: str = LOCAL_OWNER
     cache_key: str | None = None
     read_only: bool = False
@@ -119,7 +119,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, input=replace(self.input, **changes))
 
 
-class TurnWaits(msgspec.Struct, frozen=True, kw_only=True):
+class TurnQueued(msgspec.Struct, frozen=True, kw_only=True):
     """Another turn is running in the conversation, and this one waits."""
 
     conversation: str
@@ -144,7 +144,7 @@ class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TurnEvent = (
-    TurnWaits
+    TurnQueued
     | TurnStarted
     | Noticed
     | ReplyDelta

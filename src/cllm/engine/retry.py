@@ -17,10 +17,10 @@ from cllm.core.errors import (
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 
-Ask = Callable[[], AsyncGenerator[ReplyEvent, None]]
+CallProvider = Callable[[], AsyncGenerator[ReplyEvent, None]]
 Sleep = Callable[[float], Awaitable[None]]
 
-PASSING_STATUSES = (408, 409)
+TRANSIENT_STATUSES = (408, 409)
 
 
 class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def wait_before(self, attempt: int, error: ProviderError, jitter: float) -> float | None:
         """Return the seconds to wait before this retry; None to give up."""
-        if attempt > self.retries or not is_passing(error):
+        if attempt > self.retries or not is_transient(error):
             return None
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= self.longest_wait else None
@@ -44,12 +44,12 @@ class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
         return backoff * (0.5 + jitter / 2)
 
 
-def is_passing(error: ProviderError) -> bool:
-    return error.can_retry or error.status in PASSING_STATUSES
+def is_transient(error: ProviderError) -> bool:
+    return error.can_retry or error.status in TRANSIENT_STATUSES
 
 
-async def ask_patiently(
-    ask: Ask, *, rules: RetryRules, sleep: Sleep, jitter: Callable[[], float]
+async def call_with_retry(
+    ask: CallProvider, *, rules: RetryRules, sleep: Sleep, jitter: Callable[[], float]
 ) -> AsyncGenerator[ReplyEvent, None]:
     """Yield the events of the first attempt that answers; after its first event no retry.
 
@@ -85,7 +85,7 @@ async def ask_patiently(
             return
 
 
-def may_fall_back(error: CllmError) -> bool:
+def can_fall_back(error: CllmError) -> bool:
     """Whether another model could succeed: not if the request itself is at fault.
 
     Another model can have a larger window, or exist.
@@ -95,7 +95,7 @@ def may_fall_back(error: CllmError) -> bool:
     return isinstance(error, ProviderError | LocalModelError | WindowTooSmallError)
 
 
-def fell_back(model: str, following: str, error: CllmError) -> Noticed:
+def fallback_notice(model: str, following: str, error: CllmError) -> Noticed:
     return Noticed(
         notice=Notice(
             code="fallback",

@@ -18,29 +18,29 @@ from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, StopReason
 from cllm.engine.recorder import total_cost, total_usage
 from cllm.engine.request import Attempt, TurnRequest
 from cllm.engine.summary_plan import (
-    AROUND,
-    LONGEST,
+    MAX_LENGTH_FACTOR,
+    SUMMARY_OVERHEAD,
     SummaryPlan,
+    build_summary_input,
+    build_summary_prompt,
     check_fits,
-    hides_prompt,
-    material_of,
-    no_summary,
+    has_unsaved_prompt,
     plan_for_turn,
-    plan_now,
-    summary_prompt,
+    plan_on_request,
+    summary_failed_notice,
 )
 from cllm.history.system_prompt import GivenPrompt
-from cllm.window.summary import summary_turn
-from cllm.window.tokens import weigh, weights_for
+from cllm.window.summary import build_summary_messages
+from cllm.window.tokens import estimate_message, weights_for
 from cllm.wire.convert import parts_of
 
 SUMMARISED_CODE = "summarised"
-MOST_UNDONE = 50
+MAX_UNDO = 50
 """How many summaries can be undone one after another; older ones are not saved."""
-WHOLE: tuple[StopReason, ...] = ("end", "stop_sequence", "unknown")
+COMPLETE_REASONS: tuple[StopReason, ...] = ("end", "stop_sequence", "unknown")
 """Stop reasons of a reply that can be a summary: not refused, filtered, or a tool call."""
 
-Ask = Callable[[Provider, Prompt], AsyncGenerator[ReplyEvent, None]]
+CallModel = Callable[[Provider, Prompt], AsyncGenerator[ReplyEvent, None]]
 FirstAttempt = Callable[[StoredConversation, TurnRequest, str], Attempt]
 
 
@@ -66,7 +66,7 @@ class Summariser:
     """Requests summaries from the model of a conversation and saves them."""
 
     def __init__(
-        self, *, store: Store, clock: Clock, new_id: NewId, ask: Ask, attempt: FirstAttempt
+        self, *, store: Store, clock: Clock, new_id: NewId, ask: CallModel, attempt: FirstAttempt
     ) -> None:
         self._store = store
         self._clock = clock
@@ -80,7 +80,7 @@ class Summariser:
         """Summarise all but the newest turn; UsageError if there is no other."""
         conversation = await self._load(found, request)
         attempt = self._attempt_for(conversation, request, model)
-        plan = plan_now(material_of(conversation, request, attempt))
+        plan = plan_on_request(build_summary_input(conversation, request, attempt))
         async with aclosing(self._carry_out(plan, conversation, request, attempt)) as events:
             async for event in events:
                 yield event
@@ -91,7 +91,7 @@ class Summariser:
         """Make the summary that a turn needs first; return a notice of it, also if it failed."""
         conversation = await self._load(found, request)
         attempt = self._attempt_for(conversation, request, model)
-        material = material_of(conversation, request, attempt)
+        material = build_summary_input(conversation, request, attempt)
         if not request.target.fallbacks:
             check_fits(material)
         try:
@@ -106,7 +106,7 @@ class Summariser:
                         notice = Notice(code=SUMMARISED_CODE, path="messages", message=message)
                         return Noticed(notice=notice)
         except CllmError as error:
-            return Noticed(notice=no_summary(error))
+            return Noticed(notice=summary_failed_notice(error))
         return None
 
     async def undo(self, ref: str, *, owner: str) -> StandingSummary:
@@ -127,7 +127,7 @@ class Summariser:
         self, conversation: StoredConversation, request: TurnRequest, model: str
     ) -> Attempt:
         """Return the attempt of a turn, without a prompt that is not saved."""
-        if hides_prompt(conversation, request):
+        if has_unsaved_prompt(conversation, request):
             request = request.with_input(system=GivenPrompt())
         return self._attempt(conversation, request, model)
 
@@ -143,7 +143,7 @@ class Summariser:
         for number, chunk in enumerate(plan.chunks, start=1):
             count = sum(stop - start for start, stop in chunk.spans)
             yield SummaryStarted(piece=number, pieces=len(plan.chunks), messages=count)
-            prompt = summary_prompt(plan.material, chunk, so_far)
+            prompt = build_summary_prompt(plan.material, chunk, so_far)
             so_far = await self._answer(prompt, plan, attempt)
             pieces.append(so_far)
         made = msgspec.structs.replace(
@@ -213,16 +213,16 @@ def _with_newest(summary: StandingSummary) -> StandingSummary:
     chain = [summary]
     while (before := chain[-1].before) is not None:
         chain.append(before)
-    if len(chain) <= MOST_UNDONE:
+    if len(chain) <= MAX_UNDO:
         return summary
-    oldest = chain[MOST_UNDONE - 1 :]
+    oldest = chain[MAX_UNDO - 1 :]
     found = msgspec.structs.replace(
         oldest[0],
         usage=total_usage([one.usage for one in oldest if one.usage is not None]),
         cost=total_cost([one.cost for one in oldest]),
         before=None,
     )
-    for one in reversed(chain[: MOST_UNDONE - 1]):
+    for one in reversed(chain[: MAX_UNDO - 1]):
         found = msgspec.structs.replace(one, before=found)
     return found
 
@@ -241,14 +241,14 @@ def _new_messages(
 
 def _summary_of(reply: ReplyFinished, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
     """Return the summary in a reply; BadReplyError if it is none, or incomplete."""
-    most = LONGEST * plan.material.strategy.summary_tokens
+    most = MAX_LENGTH_FACTOR * plan.material.strategy.summary_tokens
     name = attempt.route.provider.name
     text = reply.message.text.strip()
     tokens = _tokens_of(text, reply, name)
     has_call = any(isinstance(part, ToolCall) for part in parts_of(reply.message))
-    if not text or has_call or reply.stop_reason not in (*WHOLE, "length"):
+    if not text or has_call or reply.stop_reason not in (*COMPLETE_REASONS, "length"):
         raise BadReplyError(f"Model '{attempt.model}' answered without a summary.", provider=name)
-    if reply.stop_reason == "length" or tokens > most + AROUND:
+    if reply.stop_reason == "length" or tokens > most + SUMMARY_OVERHEAD:
         raise BadReplyError(
             f"The summary is longer than {most} tokens; allow more with `window.summary_tokens`.",
             provider=name,
@@ -269,6 +269,6 @@ def _tokens_of(text: str, reply: ReplyFinished, provider: str) -> int:
     if usage is not None and usage.output and not usage.estimated:
         parts = parts_of(reply.message)
         if usage.reasoning or not any(isinstance(p, Thinking | RedactedThinking) for p in parts):
-            return usage.output + AROUND
+            return usage.output + SUMMARY_OVERHEAD
     weights = weights_for(provider)
-    return sum(weigh(one, weights).tokens for one in summary_turn(text))
+    return sum(estimate_message(one, weights).tokens for one in build_summary_messages(text))

@@ -12,29 +12,38 @@ from cllm.core.conversation import StandingSummary, StoredConversation
 from cllm.core.errors import CllmError, UsageError, WindowTooSmallError
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Prompt
-from cllm.engine.prompt_builder import whole_prompt
-from cllm.engine.prompt_history import LIMITS, PromptHistory, begin_alike
+from cllm.engine.prompt_builder import build_full_prompt
+from cllm.engine.prompt_history import LIMIT_PARAMETERS, PromptHistory, has_same_start
 from cllm.engine.request import Attempt, TurnRequest
-from cllm.engine.tool_rounds import with_tools
+from cllm.engine.tool_rounds import add_tools
 from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, ByTurns, Strategy, Summarise
-from cllm.window.summary import SummaryChunk, plan_summary, summary_request, summary_turn
+from cllm.window.summary import (
+    SummaryChunk,
+    build_summary_messages,
+    build_summary_request,
+    plan_summary,
+)
 
-FAILED_CODE = "summary_failed"
+SUMMARY_FAILED = "summary_failed"
 """Code of the notice that is saved with a turn before which no summary could be made."""
-KEPT_TURNS = 1
+UNSUMMARISED_TURNS = 1
 """Turns that stay outside a summary that a user requests."""
-AROUND = 24
+SUMMARY_OVERHEAD = 24
 """Tokens around the text of a summary in a prompt."""
-LONGEST = 2
+MAX_LENGTH_FACTOR = 2
 """How many times as long as requested a summary may be."""
-LARGEST_SHARE = 0.25
+MAX_SUMMARY_SHARE = 0.25
 """Of a window, for the summary in it."""
-ROOM_TO_THINK = 1024
+THINKING_TOKENS = 1024
 # A summary is free text, and whole; these parameters would change that.
-NOT_FOR_SUMMARIES = ("response_format", "output_format", "text", "stop", "stop_sequences")
-LIMIT_IN = {"openai": "max_tokens", "anthropic": "max_tokens", "responses": "max_output_tokens"}
-THINKING = ("thinking", "reasoning", "reasoning_effort", "output_config")
+EXCLUDED_PARAMETERS = ("response_format", "output_format", "text", "stop", "stop_sequences")
+LIMIT_PARAMETER = {
+    "openai": "max_tokens",
+    "anthropic": "max_tokens",
+    "responses": "max_output_tokens",
+}
+THINKING_PARAMETERS = ("thinking", "reasoning", "reasoning_effort", "output_config")
 
 
 class SummaryInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +56,7 @@ class SummaryInput(msgspec.Struct, frozen=True, kw_only=True):
 
     def chunks(self, keep_turns: int | None = None) -> tuple[SummaryChunk, ...]:
         return plan_summary(
-            self.log.ledger,
+            self.log.turn_index,
             self.strategy,
             budget=self.log.budget,
             pins=self.log.pins,
@@ -57,10 +66,10 @@ class SummaryInput(msgspec.Struct, frozen=True, kw_only=True):
 
     def view(self, summary: StandingSummary | None) -> WindowPlan:
         return plan_window(
-            self.log.ledger,
+            self.log.turn_index,
             self.strategy,
             budget=self.log.budget,
-            cut=self.log.cut,
+            window_start=self.log.window_start,
             pins=self.log.pins,
             summary=summary,
         )
@@ -78,7 +87,7 @@ class SummaryPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def turns(self) -> int:
         """How many turns are new in this summary."""
-        borders, summary = self.material.log.ledger.turns, self.material.log.summary
+        borders, summary = self.material.log.turn_index.turns, self.material.log.summary
         covered = 0 if summary is None else bisect_right(borders, summary.through - 1)
         return bisect_right(borders, self.chunks[-1].through - 1) - covered
 
@@ -92,7 +101,7 @@ class SummaryPlan(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
-def hides_prompt(conversation: StoredConversation, request: TurnRequest) -> bool:
+def has_unsaved_prompt(conversation: StoredConversation, request: TurnRequest) -> bool:
     """Whether the request has a system prompt that must not be saved, also not in a summary."""
     record = conversation.system_record
     if record is not None:
@@ -100,24 +109,26 @@ def hides_prompt(conversation: StoredConversation, request: TurnRequest) -> bool
     return request.input.system.said is not None and not conversation.has_system_message()
 
 
-def summarises(request: TurnRequest, model: str) -> bool:
+def has_summary_strategy(request: TurnRequest, model: str) -> bool:
     if request.policy.window is None or request.policy.read_only:
         return False
     return isinstance(request.policy.window(model), Summarise)
 
 
-def material_of(
+def build_summary_input(
     conversation: StoredConversation, request: TurnRequest, attempt: Attempt
 ) -> SummaryInput:
-    prompt = whole_prompt(conversation, request, attempt)
+    prompt = build_full_prompt(conversation, request, attempt)
     if request.target.tools is not None:
-        prompt = with_tools(prompt, request.target.tools)
+        prompt = add_tools(prompt, request.target.tools)
     window = request.policy.window
     strategy = Summarise() if window is None else _as_summarise(window(attempt.model))
-    log = PromptHistory(prompt, conversation, served=attempt.served, place=request.policy.place)
+    log = PromptHistory(
+        prompt, conversation, model_context=attempt.model_context, place=request.policy.place
+    )
     limit = strategy.tokens.limit(log.budget)
     if limit is not None:
-        largest = max(1, int(limit * LARGEST_SHARE))
+        largest = max(1, int(limit * MAX_SUMMARY_SHARE))
         strategy = msgspec.structs.replace(
             strategy, summary_tokens=min(strategy.summary_tokens, largest)
         )
@@ -125,7 +136,7 @@ def material_of(
         log=log,
         prompt=prompt,
         strategy=strategy,
-        is_known=not hides_prompt(conversation, request),
+        is_known=not has_unsaved_prompt(conversation, request),
     )
 
 
@@ -152,10 +163,10 @@ def plan_for_turn(material: SummaryInput) -> SummaryPlan | None:
     A failed summary, which costs money, is not tried again until more leaves the window.
     """
     log = material.log
-    if _has_failed(log) and material.view(log.summary).newly_left == 0:
+    if _has_failed(log) and material.view(log.summary).dropped_turns == 0:
         return None
     plan = SummaryPlan(material=material, chunks=material.chunks(), is_for_turn=True)
-    if not plan.chunks or not plan.leaves_room(material.strategy.summary_tokens + AROUND):
+    if not plan.chunks or not plan.leaves_room(material.strategy.summary_tokens + SUMMARY_OVERHEAD):
         return None
     return plan
 
@@ -164,20 +175,20 @@ def _has_failed(log: PromptHistory) -> bool:
     """Whether a summary failed since the window begins where it does."""
     window = log.remembered
     return window is not None and any(
-        notice.code == FAILED_CODE
+        notice.code == SUMMARY_FAILED
         for turn in log.turns
-        if turn.window is not None and begin_alike(turn.window, window)
+        if turn.window is not None and has_same_start(turn.window, window)
         for notice in turn.notices
     )
 
 
-def no_summary(error: CllmError) -> Notice:
+def summary_failed_notice(error: CllmError) -> Notice:
     message = f"No summary was made, and nothing was changed. {error}"
-    return Notice(code=FAILED_CODE, path="messages", message=message)
+    return Notice(code=SUMMARY_FAILED, path="messages", message=message)
 
 
-def plan_now(material: SummaryInput) -> SummaryPlan:
-    chunks = material.chunks(keep_turns=KEPT_TURNS)
+def plan_on_request(material: SummaryInput) -> SummaryPlan:
+    chunks = material.chunks(keep_turns=UNSUMMARISED_TURNS)
     if not chunks:
         raise UsageError(
             "There is nothing to summarise: all but the newest turn is in a summary already, or "
@@ -186,7 +197,7 @@ def plan_now(material: SummaryInput) -> SummaryPlan:
     return SummaryPlan(material=material, chunks=chunks)
 
 
-def summary_prompt(
+def build_summary_prompt(
     material: SummaryInput, chunk: SummaryChunk, so_far: StandingSummary | None
 ) -> Prompt:
     """Return the prompt that requests a piece: the last prompt, up to where the piece ends.
@@ -195,8 +206,8 @@ def summary_prompt(
     """
     prompt = material.prompt
     words = material.strategy.summary_tokens // 2
-    messages = summary_request(chunk, prompt.messages, so_far, words=words)
-    ahead = 0 if so_far is None else len(summary_turn(so_far.text))
+    messages = build_summary_request(chunk, prompt.messages, so_far, words=words)
+    ahead = 0 if so_far is None else len(build_summary_messages(so_far.text))
     positions = [n for start, stop in chunk.spans for n in range(start, stop)]
     foreign = (index for index, n in enumerate(positions, ahead) if n in prompt.foreign)
     is_known = material.is_known and so_far == material.log.standing
@@ -216,15 +227,19 @@ def summary_prompt(
 def _parameters(prompt: Prompt, strategy: Summarise) -> dict[str, Any]:
     """Return the parameters of the last prompt, with room for a summary."""
     kept = {
-        name: value for name, value in prompt.parameters.items() if name not in NOT_FOR_SUMMARIES
+        name: value for name, value in prompt.parameters.items() if name not in EXCLUDED_PARAMETERS
     }
     choice = kept.get("tool_choice")
     kind = choice.get("type") if isinstance(choice, dict) else choice
     if kind not in (None, "auto", "none"):
         del kept["tool_choice"]
-    enough = LONGEST * strategy.summary_tokens + ROOM_TO_THINK
-    limits = [name for name in LIMITS if isinstance(kept.get(name), int)]
+    enough = MAX_LENGTH_FACTOR * strategy.summary_tokens + THINKING_TOKENS
+    limits = [name for name in LIMIT_PARAMETERS if isinstance(kept.get(name), int)]
     if limits:
         return kept | {name: max(kept[name], enough) for name in limits}
-    own = LIMIT_IN.get(prompt.dialect)
-    return kept if own is None or any(name in kept for name in THINKING) else kept | {own: enough}
+    own = LIMIT_PARAMETER.get(prompt.dialect)
+    return (
+        kept
+        if own is None or any(name in kept for name in THINKING_PARAMETERS)
+        else kept | {own: enough}
+    )

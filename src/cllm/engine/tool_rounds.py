@@ -11,7 +11,7 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished
 from cllm.wire.convert import parts_of
 
-AskPrompt = Callable[[Prompt], AsyncGenerator[ReplyEvent, None]]
+CallPrompt = Callable[[Prompt], AsyncGenerator[ReplyEvent, None]]
 LIMIT_REACHED = "Not run: the limit of calls in this turn is reached. Answer with what is known."
 
 
@@ -19,7 +19,7 @@ class ToolBox(Protocol):
     """Tools that cllm runs for the model; `definitions` are in OpenAI's format."""
 
     definitions: list[dict[str, Any]]
-    most_uses: int
+    max_calls: int
 
     async def use(self, call: ToolCall) -> str:
         """Run a tool; a refusal and a failure are results too."""
@@ -37,15 +37,15 @@ class ToolRoundEnded(msgspec.Struct, frozen=True, kw_only=True):
         return (self.reply.message, *self.results)
 
 
-async def ask_in_rounds(
-    ask: AskPrompt, prompt: Prompt, tools: ToolBox
+async def call_with_tools(
+    ask: CallPrompt, prompt: Prompt, tools: ToolBox
 ) -> AsyncGenerator[ReplyEvent | ToolRoundEnded, None]:
     """Yield the events of all rounds."""
     uses = 0
     while True:
         calls: list[ToolCall] = []
-        offers_tools = uses < tools.most_uses
-        async with aclosing(ask(with_tools(prompt, tools) if offers_tools else prompt)) as events:
+        offers_tools = uses < tools.max_calls
+        async with aclosing(ask(add_tools(prompt, tools) if offers_tools else prompt)) as events:
             async for event in events:
                 if offers_tools and isinstance(event, ReplyFinished):
                     reply = event
@@ -63,13 +63,13 @@ async def ask_in_rounds(
         prompt = prompt.going_on(ended.messages)
 
 
-def with_tools(prompt: Prompt, tools: ToolBox) -> Prompt:
+def add_tools(prompt: Prompt, tools: ToolBox) -> Prompt:
     own = prompt.parameters.get("tools")
     offered = [*(own if isinstance(own, list) else []), *tools.definitions]
     return msgspec.structs.replace(prompt, parameters={**prompt.parameters, "tools": offered})
 
 
 async def _result(call: ToolCall, tools: ToolBox, number: int) -> Message:
-    text = LIMIT_REACHED if number >= tools.most_uses else await tools.use(call)
+    text = LIMIT_REACHED if number >= tools.max_calls else await tools.use(call)
     fields = {"role": "tool", "tool_call_id": call.id, "content": text}
     return Message(role="tool", raw=msgspec.json.encode(fields))

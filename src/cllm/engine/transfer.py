@@ -13,18 +13,18 @@ from cllm.core.errors import TurnNotFoundError
 from cllm.core.message import Message
 from cllm.core.ports import Outline, OutlinedStore, Store, TurnPart
 
-MOST_BYTES = 256 * 1024
-MOST_TURNS = 240
+MAX_PAGE_BYTES = 256 * 1024
+MAX_PAGE_TURNS = 240
 
 
 async def copy_into(
     store: Store, conversation: StoredConversation, ref: str, *, owner: str = LOCAL_OWNER
 ) -> None:
     """Add a copy in one step; ConversationExistsError if the ID is taken."""
-    await store.add(copy_of(conversation, ref), owner=owner)
+    await store.add(make_copy(conversation, ref), owner=owner)
 
 
-def copy_of(conversation: StoredConversation, ref: str) -> StoredConversation:
+def make_copy(conversation: StoredConversation, ref: str) -> StoredConversation:
     """Return the conversation under another ID, in a form that every store accepts.
 
     Without variants off the path, and pins and summaries of messages that do not exist.
@@ -68,12 +68,12 @@ def _system_record(conversation: StoredConversation) -> SystemRecord | None:
     return SystemRecord(policy="captured")
 
 
-class MessageRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Consecutive messages of a turn; `ends` if they include its last one."""
+class TurnMessages(msgspec.Struct, frozen=True, kw_only=True):
+    """Consecutive messages of a turn; `is_complete` if they include its last one."""
 
     turn: Turn
     messages: tuple[Message, ...]
-    ends: bool = True
+    is_complete: bool = True
 
 
 class PagedConversation:
@@ -86,16 +86,16 @@ class PagedConversation:
         self._owner = owner
         self._most = most
 
-    async def said_in(self, turns: Sequence[Turn]) -> AsyncIterator[MessageRun]:
-        async for part in self.parts_of(turns):
+    async def iter_messages(self, turns: Sequence[Turn]) -> AsyncIterator[TurnMessages]:
+        async for part in self.iter_pages(turns):
             for said in part:
                 yield said
 
-    async def parts_of(self, turns: Sequence[Turn]) -> AsyncIterator[Sequence[MessageRun]]:
+    async def iter_pages(self, turns: Sequence[Turn]) -> AsyncIterator[Sequence[TurnMessages]]:
         """Yield the messages of these turns, in lists of what is read at once."""
         at, start = 0, 0
         while at < len(turns):
-            wanted = turns[at : at + MOST_TURNS]
+            wanted = turns[at : at + MAX_PAGE_TURNS]
             parts = [TurnPart(turn=turn.id) for turn in wanted]
             parts[0] = TurnPart(turn=wanted[0].id, start=start)
             found = await self._store.messages_from(
@@ -103,15 +103,17 @@ class PagedConversation:
             )
             # Turns without messages can be missing at the end.
             found = found or ((),)
-            part: list[MessageRun] = []
+            part: list[TurnMessages] = []
             for place, (turn, messages) in enumerate(zip(wanted, found, strict=False), 1):
                 # A turn that ran when the outline was made can have more messages by now.
                 left = self._counts[turn.id] - start
-                said = MessageRun(turn=turn, messages=messages[:left], ends=len(messages) >= left)
-                if not said.ends and (place < len(found) or not messages):
+                said = TurnMessages(
+                    turn=turn, messages=messages[:left], is_complete=len(messages) >= left
+                )
+                if not said.is_complete and (place < len(found) or not messages):
                     raise TurnNotFoundError(self.conversation.ref, turn.id)
                 part.append(said)
-                at, start = (at + 1, 0) if said.ends else (at, start + len(said.messages))
+                at, start = (at + 1, 0) if said.is_complete else (at, start + len(said.messages))
             yield part
 
 
@@ -155,7 +157,7 @@ def _bare(turn: Turn) -> Turn:
 
 
 async def open_paged(
-    store: Store, ref: str, *, owner: str = LOCAL_OWNER, most: int = MOST_BYTES
+    store: Store, ref: str, *, owner: str = LOCAL_OWNER, most: int = MAX_PAGE_BYTES
 ) -> PagedConversation:
     parts: OutlinedStore = (
         store if isinstance(store, OutlinedStore) else _Loaded(await store.load(ref, owner=owner))

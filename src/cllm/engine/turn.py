@@ -11,7 +11,6 @@ from functools import partial
 
 import msgspec
 
-from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import LOCAL_OWNER, StandingSummary, StoredConversation
 from cllm.core.errors import (
     BrokenStreamError,
@@ -23,8 +22,8 @@ from cllm.core.errors import (
 from cllm.core.ports import Clock, Lease, NewId, Provider, Store, Tail, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
-from cllm.engine.prompt_builder import model_of, windowed_prompt
-from cllm.engine.prompt_history import ModelContext, first_needed
+from cllm.engine.prompt_builder import build_window_prompt, resolve_model
+from cllm.engine.prompt_history import ModelContext, find_first_sequence
 from cllm.engine.recorder import NullRecorder, TurnRecorder, total_cost
 from cllm.engine.request import (
     Attempt,
@@ -32,28 +31,29 @@ from cllm.engine.request import (
     Route,
     TurnEnded,
     TurnEvent,
+    TurnQueued,
     TurnRequest,
     TurnStarted,
-    TurnWaits,
     unknown_price,
     unknown_window,
 )
-from cllm.engine.retry import RetryRules, Sleep, ask_patiently, fell_back, may_fall_back
+from cllm.engine.retry import RetryRules, Sleep, call_with_retry, can_fall_back, fallback_notice
 from cllm.engine.summaries import Summariser, SummaryEvent
-from cllm.engine.summary_plan import summarises
-from cllm.engine.tool_rounds import ToolRoundEnded, ask_in_rounds
+from cllm.engine.summary_plan import has_summary_strategy
+from cllm.engine.tool_rounds import ToolRoundEnded, call_with_tools
+from cllm.history.context import CommandOutcome, ContextCommand
 from cllm.history.system_prompt import (
     NO_CONTEXT,
     Context,
     SystemChoice,
+    add_prefix,
     choose_system,
     gather_context,
     plan_context,
-    under_prefix,
 )
 
 RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
-Prepared = dict[str, CllmError | None]
+PreparedModels = dict[str, CllmError | None]
 """The models whose providers were prepared in a turn, with the error of those that failed."""
 
 
@@ -91,30 +91,34 @@ class Engine:
         """
         policy = request.policy
         conversation: StoredConversation | None = None
-        if not policy.at_once:
+        if not policy.skip_preload:
             conversation = await self._peek(request, tail=policy.tail if policy.read_only else 0)
-        model = model_of(conversation, request)
+        model = resolve_model(conversation, request)
         prepared = await self._prepare((model, *request.target.fallbacks))
         compacted: Noticed | None = None
-        if conversation is not None and prepared[model] is None and summarises(request, model):
+        if (
+            conversation is not None
+            and prepared[model] is None
+            and has_summary_strategy(request, model)
+        ):
             compacted = await self._compactor().before_turn(conversation, request, model)
         keeper: TurnRecorder | NullRecorder = NullRecorder()
         if policy.ref is not None and not policy.read_only:
             lease = await self._begin_now(request, model)
             if lease is None:
-                yield TurnWaits(conversation=policy.ref)
+                yield TurnQueued(conversation=policy.ref)
                 lease = await self._begin(request, model, wait=policy.wait)
             conversation = lease.conversation
-            if is_gone(conversation, request):
+            if is_unavailable(conversation, request):
                 await self._store.drop_turn(lease)
                 raise ConversationNotFoundError(conversation.id)
-            model = model_of(conversation, request)
+            model = resolve_model(conversation, request)
             keeper = TurnRecorder(
                 self._store, lease, clock=self._clock, on_interrupt=policy.on_interrupt
             )
         async with keeper:
             if compacted is not None:
-                keeper.hear(compacted)
+                keeper.on_event(compacted)
                 yield compacted
             conversation = await self._load_window(conversation, request, model, keeper.lease)
             context = await self._context(conversation, request)
@@ -124,29 +128,29 @@ class Engine:
                 async for event in events:
                     yield event
 
-    async def would_send(self, request: TurnRequest) -> tuple[Route, Prompt]:
+    async def preview_prompt(self, request: TurnRequest) -> tuple[Route, Prompt]:
         """Return the route and the prompt of a turn that is not taken."""
-        if isinstance(request.policy.found, StoredConversation):
-            request = request.with_policy(found=msgspec.UNSET)
+        if isinstance(request.policy.preloaded, StoredConversation):
+            request = request.with_policy(preloaded=msgspec.UNSET)
         conversation = await self._peek(request, tail=request.policy.tail)
-        if conversation is not None and is_gone(conversation, request):
+        if conversation is not None and is_unavailable(conversation, request):
             raise ConversationNotFoundError(conversation.id)
-        model = model_of(conversation, request)
+        model = resolve_model(conversation, request)
         conversation = await self._load_window(conversation, request, model, None)
         attempt = self._first_attempt(conversation, request, model)
-        return attempt.route, windowed_prompt(conversation, request, attempt)
+        return attempt.route, build_window_prompt(conversation, request, attempt)
 
     async def compact(self, request: TurnRequest) -> AsyncGenerator[SummaryEvent, None]:
         """Put all but the newest turn into a summary; the request has no messages.
 
         Raises UsageError if there is nothing to summarise.
         """
-        found = await self._peek(request.with_policy(create=None), tail=0)
-        if found is None:
+        preloaded = await self._peek(request.with_policy(create=None), tail=0)
+        if preloaded is None:
             raise UsageError("Say which conversation is to be summarised.")
-        model = model_of(found, request)
+        model = resolve_model(preloaded, request)
         await self._find_route(model).provider.prepare()
-        async with aclosing(self._compactor().compact(found, request, model)) as events:
+        async with aclosing(self._compactor().compact(preloaded, request, model)) as events:
             async for event in events:
                 yield event
 
@@ -163,14 +167,14 @@ class Engine:
             attempt=self._first_attempt,
         )
 
-    async def _prepare(self, models: tuple[str, ...]) -> Prepared:
+    async def _prepare(self, models: tuple[str, ...]) -> PreparedModels:
         """Prepare the first provider that can be; raise if none can."""
-        prepared: Prepared = {}
+        prepared: PreparedModels = {}
         for model in models:
             try:
                 await self._find_route(model).provider.prepare()
             except CllmError as error:
-                if not may_fall_back(error) or model == models[-1]:
+                if not can_fall_back(error) or model == models[-1]:
                     raise
                 prepared[model] = error
             else:
@@ -184,7 +188,7 @@ class Engine:
         conversation: StoredConversation | None,
         request: TurnRequest,
         keeper: TurnRecorder | NullRecorder,
-        prepared: Prepared,
+        prepared: PreparedModels,
     ) -> AsyncGenerator[TurnEvent, None]:
         """Call the models until one answers, and save the turn."""
         attempt, is_started = first, False
@@ -194,8 +198,8 @@ class Engine:
             costs: list[float | None] = []
             try:
                 await _check_prepared(attempt, prepared)
-                prompt = windowed_prompt(conversation, request, attempt)
-                keeper.send(prompt, attempt)
+                prompt = build_window_prompt(conversation, request, attempt)
+                keeper.on_prompt(prompt, attempt)
                 if not is_started:
                     is_started = True
                     yield TurnStarted(
@@ -217,16 +221,16 @@ class Engine:
                         if isinstance(event, ToolRoundEnded):
                             costs.append(_cost(event.reply, attempt.price))
                         is_answering = is_answering or not isinstance(event, Noticed)
-                        keeper.hear(event)
+                        keeper.on_event(event)
                         yield event
                 raise BrokenStreamError(
                     f"Provider '{provider.name}' ended without an answer.", provider=provider.name
                 )
             except CllmError as error:
-                if is_answering or following is None or not may_fall_back(error):
+                if is_answering or following is None or not can_fall_back(error):
                     raise
-                notice = fell_back(attempt.model, following, error)
-            keeper.hear(notice)
+                notice = fallback_notice(attempt.model, following, error)
+            keeper.on_event(notice)
             yield notice
             attempt = self._attempt(following, first.choice, first.context)
 
@@ -244,7 +248,7 @@ class Engine:
             now=self._clock(),
             context=context,
         )
-        return self._attempt(model, under_prefix(choice, request.input.prefix), context)
+        return self._attempt(model, add_prefix(choice, request.input.prefix), context)
 
     def _attempt(self, model: str, choice: SystemChoice, context: Context) -> Attempt:
         route = self._find_route(model)
@@ -254,7 +258,7 @@ class Engine:
             choice=choice,
             context=context,
             price=self._price(route),
-            served=ModelContext(
+            model_context=ModelContext(
                 model=model,
                 provider=route.provider.name,
                 context_window=partial(self._context_window, route),
@@ -278,10 +282,10 @@ class Engine:
         provider, tools = attempt.route.provider, request.target.tools
         if tools is None:
             return self._ask(provider, prompt)
-        return ask_in_rounds(partial(self._ask, provider), prompt, tools)
+        return call_with_tools(partial(self._ask, provider), prompt, tools)
 
     def _ask(self, provider: Provider, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
-        return ask_patiently(
+        return call_with_retry(
             partial(provider.ask, prompt),
             rules=self._retry,
             sleep=self._sleep,
@@ -293,8 +297,8 @@ class Engine:
         policy = request.policy
         if policy.ref is None:
             return None
-        if not isinstance(policy.found, msgspec.UnsetType):
-            return policy.found
+        if not isinstance(policy.preloaded, msgspec.UnsetType):
+            return policy.preloaded
         try:
             return await self._store.load(policy.ref, owner=policy.owner, tail=tail)
         except ConversationNotFoundError:
@@ -314,7 +318,7 @@ class Engine:
             return conversation
         # The messages of this turn can be stored already, after those that are loaded.
         new = 0 if lease is None else len(lease.turn.messages)
-        while (first := first_needed(conversation, model)) < conversation.first_sequence:
+        while (first := find_first_sequence(conversation, model)) < conversation.first_sequence:
             tail = conversation.message_count + 1 - first + new
             conversation = await self._store.load(
                 conversation.id, owner=request.policy.owner, tail=tail
@@ -352,11 +356,11 @@ class Engine:
         )
 
 
-def is_gone(conversation: StoredConversation, request: TurnRequest) -> bool:
-    return request.policy.at_once and conversation.archived_at is not None
+def is_unavailable(conversation: StoredConversation, request: TurnRequest) -> bool:
+    return request.policy.skip_preload and conversation.archived_at is not None
 
 
-async def _check_prepared(attempt: Attempt, prepared: Prepared) -> None:
+async def _check_prepared(attempt: Attempt, prepared: PreparedModels) -> None:
     """Prepare the provider of an attempt, or raise the error of the first try."""
     if attempt.model not in prepared:
         await attempt.route.provider.prepare()

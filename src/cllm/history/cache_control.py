@@ -10,10 +10,10 @@ from itertools import accumulate
 
 import msgspec
 
-MOST_MARKS = 4
+MAX_BREAKPOINTS = 4
 LOOKBACK = 20
 STEP = 15
-FEWEST = 6
+MIN_BLOCKS = 6
 """Blocks. A prompt of fewer gets no marks in its middle."""
 DEFAULT_MINIMUM = 1024
 MINIMUMS = (
@@ -33,7 +33,7 @@ MINIMUMS = (
 
 class CacheBlock(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
-    takes_mark: bool = True
+    allows_breakpoint: bool = True
 
 
 class CacheBreakpoints(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,56 +45,56 @@ class CacheBreakpoints(msgspec.Struct, frozen=True, kw_only=True):
         return self.system + len(self.blocks)
 
 
-NO_MARKS = CacheBreakpoints()
+NO_BREAKPOINTS = CacheBreakpoints()
 
 
-def minimum_for(model: str) -> int:
+def min_cacheable_tokens(model: str) -> int:
     """Return the tokens under which this model caches nothing."""
     name = model.lower()
     return next((least for part, least in MINIMUMS if part in name), DEFAULT_MINIMUM)
 
 
-def place_marks(
+def place_breakpoints(
     blocks: Sequence[CacheBlock],
     *,
     system_tokens: int,
     minimum: int,
-    persistent: int | None = None,
-    kept: int = 0,
-    client_marked: bool = False,
+    stable_blocks: int | None = None,
+    cached_blocks: int = 0,
+    has_client_breakpoints: bool = False,
 ) -> CacheBreakpoints:
     """Return the marks of a prompt with these blocks.
 
-    The next prompt will begin with the first `persistent` blocks (None: all); the last one began
-    with the first `kept` and had a mark there. `system_tokens` includes the tools.
+    The next prompt will begin with the first `stable_blocks` blocks (None: all); the last one began
+    with the first `cached_blocks` and had a mark there. `system_tokens` includes the tools.
     """
-    if client_marked:
-        return NO_MARKS
+    if has_client_breakpoints:
+        return NO_BREAKPOINTS
     system = 0 < system_tokens >= minimum
-    last = _markable(blocks, (len(blocks) if persistent is None else persistent) - 1)
+    last = _markable(blocks, (len(blocks) if stable_blocks is None else stable_blocks) - 1)
     sums = list(accumulate((block.tokens for block in blocks), initial=system_tokens))
-    wanted = [] if last is None else _wanted(blocks, last, kept)
+    wanted = [] if last is None else _wanted(blocks, last, cached_blocks)
     found = tuple(sorted(n for n in wanted if sums[n + 1] >= minimum))
-    most = MOST_MARKS - system
+    most = MAX_BREAKPOINTS - system
     if len(found) > most:
         # The first and the last ones save most.
         found = (found[0], *found[1 - most :])
     return CacheBreakpoints(system=system, blocks=found)
 
 
-def _wanted(blocks: Sequence[CacheBlock], last: int, kept: int) -> set[int]:
+def _wanted(blocks: Sequence[CacheBlock], last: int, cached_blocks: int) -> set[int]:
     """Return the last block, one a step before it, and one near the cached prefix."""
     wanted = {last}
-    if not kept and last + 1 >= FEWEST:
+    if not cached_blocks and last + 1 >= MIN_BLOCKS:
         thirds = (_markable(blocks, last // 3), _markable(blocks, 2 * last // 3))
         wanted.update(n for n in thirds if n is not None)
-    seen = kept - 1
+    seen = cached_blocks - 1
     if last - seen < LOOKBACK:
         return wanted
     behind = _markable(blocks, last - STEP)
     if behind is not None and behind > seen:
         wanted.add(behind)
-        if kept and behind - seen >= LOOKBACK:
+        if cached_blocks and behind - seen >= LOOKBACK:
             near = _markable(blocks, seen + STEP)
             wanted.add(behind if near is None or near <= seen else near)
     return wanted
@@ -102,4 +102,4 @@ def _wanted(blocks: Sequence[CacheBlock], last: int, kept: int) -> set[int]:
 
 def _markable(blocks: Sequence[CacheBlock], position: int) -> int | None:
     """Return the nearest block at or before a position that takes a mark."""
-    return next((n for n in range(position, -1, -1) if blocks[n].takes_mark), None)
+    return next((n for n in range(position, -1, -1) if blocks[n].allows_breakpoint), None)

@@ -1,6 +1,6 @@
 """Repairs of a history that a provider would refuse, for one request only.
 
-`in_order` recognises in one pass the histories that every provider accepts, which nearly all are
+`accept_ordered_history` recognises in one pass the histories that every provider accepts, which nearly all are
 (decision 19 has the figures). `repair` returns what it cannot repair as problems. A message that
 needs no repair stays the same object.
 """
@@ -32,22 +32,22 @@ from cllm.history.rules import (
     Problem,
     ProblemCode,
     Profile,
-    check,
-    ending_problems,
-    exchange_problems,
-    exchanges,
+    effective_role,
+    find_ending_problems,
+    find_exchange_problems,
+    find_message_problem,
+    find_part_problem,
+    find_problems,
+    has_only_thinking,
     is_blank,
-    joins,
-    only_thinking,
-    part_problem,
-    side,
-    whole_problem,
+    is_merged_pair,
+    split_exchanges,
 )
 
-BEGINNING = "(empty)"
-CONTINUED = "(continued)"
+FIRST_MESSAGE_TEXT = "(empty)"
+CONTINUATION_TEXT = "(continued)"
 DOCUMENT_PLACEHOLDER = "(document attached)"
-INTERRUPTED = "The call was interrupted; there is no result."
+INTERRUPTED_CALL_TEXT = "The call was interrupted; there is no result."
 NOTICES = {
     "blank_text_left_out": "Empty text was left out; the provider refuses it.",
     "document_given_text": "A document without text beside it was given some.",
@@ -101,32 +101,32 @@ def repair(
     profile: Profile,
     *,
     make: Callable[[Role, tuple[AnyPart, ...]], M],
-    places: Sequence[int] | None = None,
+    positions: Sequence[int] | None = None,
 ) -> RepairResult[M]:
     """Return the messages as this provider accepts them.
 
-    `places` are their positions for notices and problems, if some messages are not here.
+    `positions` are their positions for notices and problems, if some messages are not here.
     """
-    ordered = in_order(
+    ordered = accept_ordered_history(
         messages,
-        one_answer=not profile.has_tool_role,
+        merge_results=not profile.has_tool_role,
         make=make,
-        begins_answer=profile.ending != "not_assistant",
+        allow_prefill=profile.ending != "not_assistant",
     )
     if ordered is not None:
         return RepairResult(messages=ordered)
-    before = check(messages, profile)
-    is_merged = profile.repeats != "kept" and any(
-        joins(one, other, profile) for one, other in pairwise(messages)
+    before = find_problems(messages, profile)
+    is_merged = profile.repeated_roles != "kept" and any(
+        is_merged_pair(one, other, profile) for one, other in pairwise(messages)
     )
     if not before and not is_merged:
         return RepairResult(messages=tuple(messages))
     under_way = _Repair(profile, make)
-    positions = tuple(places or range(len(messages)))
+    positions = tuple(positions or range(len(messages)))
     numbered = list(zip(positions, messages, strict=True))
     repaired = _trim_end(_arrange(numbered, under_way), under_way)
     sent = tuple(message for _, message in repaired)
-    left = _renumber(check(sent, profile), [position for position, _ in repaired])
+    left = _renumber(find_problems(sent, profile), [position for position, _ in repaired])
     return RepairResult(
         messages=sent,
         notices=under_way.notices(),
@@ -134,9 +134,11 @@ def repair(
     )
 
 
-def _renumber(problems: Iterable[Problem], places: Sequence[int]) -> tuple[Problem, ...]:
+def _renumber(problems: Iterable[Problem], positions: Sequence[int]) -> tuple[Problem, ...]:
     return tuple(
-        msgspec.structs.replace(problem, position=places[problem.position]) if places else problem
+        msgspec.structs.replace(problem, position=positions[problem.position])
+        if positions
+        else problem
         for problem in problems
     )
 
@@ -168,7 +170,7 @@ def _clean(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tup
     for index, message in enumerate(cleaned):
         position = numbered[index][0]
         is_question = index == len(cleaned) - 1 and message.role == "user"
-        if under_way.profile.takes_blank or is_question or has_content[index]:
+        if under_way.profile.allows_blank_text or is_question or has_content[index]:
             yield position, message
         else:
             under_way.changed("message_left_out", position)
@@ -180,7 +182,7 @@ def _have_content(messages: Sequence[M]) -> list[bool]:
     # Whether the assistant's messages directly after this one have content.
     is_continued = False
     for message in reversed(messages):
-        has_content = not only_thinking(message.parts)
+        has_content = not has_only_thinking(message.parts)
         is_assistant = message.role == "assistant"
         found.append(has_content or (is_assistant and bool(message.parts) and is_continued))
         is_continued = is_assistant and (has_content or is_continued)
@@ -190,7 +192,7 @@ def _have_content(messages: Sequence[M]) -> list[bool]:
 def _clean_parts(position: int, message: M, under_way: _Repair[M]) -> list[AnyPart]:
     kept: list[AnyPart] = []
     for part in message.parts:
-        match part_problem(part, message.role, under_way.profile):
+        match find_part_problem(part, message.role, under_way.profile):
             case "blank_text":
                 under_way.changed("blank_text_left_out", position)
                 if isinstance(part, ToolResult):
@@ -215,8 +217,8 @@ def _keep_mark(left_out: AnyPart, kept: list[AnyPart]) -> None:
 
 
 def _pair(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    for exchange in exchanges(numbered, one_by_one=False):
-        found = list(exchange_problems(exchange))
+    for exchange in split_exchanges(numbered, one_by_one=False):
+        found = list(find_exchange_problems(exchange))
         if any(_has(ToolCall, message) for _, message in exchange.callers[:-1]):
             yield _merge(exchange.callers, under_way)
         else:
@@ -255,7 +257,7 @@ def _repair_followers(
             is_alone = len(message.parts) == 1
             results.append((place, message if is_alone else under_way.make("tool", (result,))))
         else:
-            content = (Text(text=INTERRUPTED),)
+            content = (Text(text=INTERRUPTED_CALL_TEXT),)
             result = ToolResult(call_id=call.id, content=content, is_error=True)
             results.append((position, under_way.make("tool", (result,))))
     if results and not under_way.profile.has_tool_role:
@@ -292,7 +294,9 @@ def _join(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[
     profile = under_way.profile
     group: list[tuple[int, M]] = []
     for position, message in numbered:
-        if group and (profile.repeats == "kept" or not joins(group[-1][1], message, profile)):
+        if group and (
+            profile.repeated_roles == "kept" or not is_merged_pair(group[-1][1], message, profile)
+        ):
             yield _merge(group, under_way)
             group = []
         group.append((position, message))
@@ -308,7 +312,7 @@ def _merge(group: list[tuple[int, M]], under_way: _Repair[M]) -> tuple[int, M]:
         if before.role == after.role != "tool" and not _has(ToolResult, before):
             under_way.changed("messages_merged", place)
     parts = tuple(part for _, message in group for part in message.parts)
-    return position, under_way.make(side(first), parts)
+    return position, under_way.make(effective_role(first), parts)
 
 
 def _split(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
@@ -316,7 +320,7 @@ def _split(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator
     beside = ("document_beside_result", "part_beside_result")
     for position, message in numbered:
         parts = message.parts
-        refused = whole_problem(parts, under_way.profile) in beside
+        refused = find_message_problem(parts, under_way.profile) in beside
         if not refused or message.role == "assistant":
             yield position, message
             continue
@@ -324,14 +328,14 @@ def _split(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator
         results = tuple(part for part in parts if isinstance(part, ToolResult))
         rest = tuple(part for part in parts if not isinstance(part, ToolResult))
         yield position, under_way.make("user", results)
-        yield position, under_way.make("assistant", (Text(text=CONTINUED),))
+        yield position, under_way.make("assistant", (Text(text=CONTINUATION_TEXT),))
         yield position, under_way.make("user", rest)
 
 
 def _accompany(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
     """Add a text to documents without one."""
     for position, message in numbered:
-        if whole_problem(message.parts, under_way.profile) != "document_without_text":
+        if find_message_problem(message.parts, under_way.profile) != "document_without_text":
             yield position, message
             continue
         under_way.changed("document_given_text", position)
@@ -345,7 +349,7 @@ def _begin(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator
     for position, message in numbered:
         if not begun and message.role == "assistant":
             under_way.changed("message_added", position)
-            yield position, under_way.make("user", (Text(text=BEGINNING),))
+            yield position, under_way.make("user", (Text(text=FIRST_MESSAGE_TEXT),))
         begun = begun or message.role != "system"
         yield position, message
 
@@ -353,7 +357,7 @@ def _begin(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator
 def _trim_end(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> list[tuple[int, M]]:
     repaired = list(numbered)
     sent = [message for _, message in repaired]
-    for problem in ending_problems(sent, under_way.profile) if repaired else ():
+    for problem in find_ending_problems(sent, under_way.profile) if repaired else ():
         place, last = repaired[-1]
         *before, end = last.parts
         if problem.code == "blank_prefill_end" and isinstance(end, Text):
@@ -363,16 +367,16 @@ def _trim_end(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> list[
     return repaired
 
 
-def in_order(
+def accept_ordered_history(
     messages: Sequence[M],
     *,
-    one_answer: bool,
+    merge_results: bool,
     make: Callable[[Role, tuple[AnyPart, ...]], M],
-    begins_answer: bool = False,
+    allow_prefill: bool = False,
 ) -> tuple[M, ...] | None:
     """Return the history with its results merged; None if it has to be checked.
 
-    `begins_answer`: the last message may be the assistant's.
+    `allow_prefill`: the last message may be the assistant's.
     """
     sent: list[M] = []
     turn = "user"
@@ -384,17 +388,17 @@ def in_order(
                 return None
             answers.append(message)
             if not waiting:
-                _put(answers, sent, make if one_answer else None)
+                _put(answers, sent, make if merge_results else None)
                 answers = []
                 turn = "assistant"
         elif message.role == turn and _speaks(message, waiting):
             sent.append(message)
             turn = "assistant" if turn == "user" else "user"
-        elif index == 0 and not one_answer and _instructs(message):
+        elif index == 0 and not merge_results and _instructs(message):
             sent.append(message)
         else:
             return None
-    is_complete = turn == "assistant" or (begins_answer and bool(sent) and _is_prefill(sent[-1]))
+    is_complete = turn == "assistant" or (allow_prefill and bool(sent) and _is_prefill(sent[-1]))
     return tuple(sent) if is_complete and not waiting else None
 
 

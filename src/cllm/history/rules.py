@@ -29,41 +29,43 @@ from cllm.core.message import (
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of one provider.
 
-    `repeats`: what happens to consecutive messages of one role. `system`: where a system message
+    `repeated_roles`: what happens to consecutive messages of one role. `system`: where a system message
     may be. `ending`: whether the last message may be the assistant's.
     """
 
     name: str
-    repeats: Literal["kept", "merged", "refused"] = "refused"
+    repeated_roles: Literal["kept", "merged", "refused"] = "refused"
     starts_with_user: bool = True
     system: Literal["anywhere", "first", "after_user", "nowhere"] = "nowhere"
     ending: Literal["anything", "prefill", "not_assistant"] = "not_assistant"
     thinking: Literal["signed", "left_out"] = "signed"
-    takes_blank: bool = False
+    allows_blank_text: bool = False
     has_tool_role: bool = False
     document_needs_text: bool = False
-    beside_results: Literal["anything", "no_document", "nothing"] = "anything"
+    content_with_results: Literal["anything", "no_document", "nothing"] = "anything"
 
 
-ANTHROPIC = Profile(name="anthropic", repeats="merged")
+ANTHROPIC = Profile(name="anthropic", repeated_roles="merged")
 ANTHROPIC_PREFILL = msgspec.structs.replace(ANTHROPIC, name="anthropic-prefill", ending="prefill")
 ANTHROPIC_SYSTEM = msgspec.structs.replace(ANTHROPIC, name="anthropic-system", system="after_user")
 OPENAI = Profile(
     name="openai",
-    repeats="kept",
+    repeated_roles="kept",
     starts_with_user=False,
     system="anywhere",
     ending="anything",
     thinking="left_out",
-    takes_blank=True,
+    allows_blank_text=True,
     has_tool_role=True,
 )
-BEDROCK = Profile(name="bedrock", document_needs_text=True, beside_results="no_document")
+BEDROCK = Profile(name="bedrock", document_needs_text=True, content_with_results="no_document")
 BEDROCK_PREFILL = msgspec.structs.replace(BEDROCK, name="bedrock-prefill", ending="prefill")
 # Llama and Mistral.
-BEDROCK_PLAIN = msgspec.structs.replace(BEDROCK, name="bedrock-plain", beside_results="nothing")
+BEDROCK_PLAIN = msgspec.structs.replace(
+    BEDROCK, name="bedrock-plain", content_with_results="nothing"
+)
 BEDROCK_OTHER = msgspec.structs.replace(
-    BEDROCK_PREFILL, name="bedrock-other", beside_results="anything"
+    BEDROCK_PREFILL, name="bedrock-other", content_with_results="anything"
 )
 STRICT = Profile(name="strict", system="first", thinking="left_out", has_tool_role=True)
 PROFILES = {
@@ -82,7 +84,7 @@ PROFILES = {
 }
 NO_PREFILL_SINCE = (4, 6)
 SYSTEM_TURNS_SINCE = (4, 8)
-NEWEST = (99, 0)
+NEWEST_VERSION = (99, 0)
 _VERSION = re.compile(r"\D*?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _RESULTS_ALONE = re.compile(r"(?:^|[./])(?:meta\.llama|mistral\.)")
 
@@ -107,7 +109,7 @@ def _claude_version(model: str) -> tuple[int, int] | None:
     if not claude:
         return None
     found = _VERSION.match(rest)
-    return (int(found[1]), int(found[2] or 0)) if found else NEWEST
+    return (int(found[1]), int(found[2] or 0)) if found else NEWEST_VERSION
 
 
 class HasParts(Protocol):
@@ -141,7 +143,7 @@ ProblemCode = Literal[
     "system_message",
     "unsigned_thinking",
 ]
-SENTENCES: dict[ProblemCode, str] = {
+PROBLEM_MESSAGES: dict[ProblemCode, str] = {
     "assistant_last": "the last message is the assistant's",
     "blank_prefill_end": "the beginning given to the answer ends in white space",
     "blank_text": "a text is empty or only white space",
@@ -178,21 +180,21 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def message(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""
-        return f"{SENTENCES[self.code]}{detail}"
+        return f"{PROBLEM_MESSAGES[self.code]}{detail}"
 
 
-def check(messages: Sequence[HasParts], profile: Profile) -> tuple[Problem, ...]:
+def find_problems(messages: Sequence[HasParts], profile: Profile) -> tuple[Problem, ...]:
     """Return what this provider would refuse, by position."""
     if not messages:
         return (Problem(code="no_messages", position=0),)
-    one_by_one = profile.repeats == "kept"
+    one_by_one = profile.repeated_roles == "kept"
     found = [
         *_order_problems(messages, profile),
         *(p for n, one in enumerate(messages) for p in _message_problems(n, one, profile)),
         *(
             problem
-            for exchange in exchanges(enumerate(messages), one_by_one=one_by_one)
-            for problem in exchange_problems(exchange)
+            for exchange in split_exchanges(enumerate(messages), one_by_one=one_by_one)
+            for problem in find_exchange_problems(exchange)
         ),
     ]
     return tuple(sorted(found, key=lambda problem: problem.position))
@@ -202,17 +204,17 @@ def _order_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[
     speakers = [n for n, message in enumerate(messages) if message.role != "system"]
     if profile.starts_with_user:
         first = messages[speakers[0]] if speakers else None
-        role = first and (first.role if profile.has_tool_role else side(first))
+        role = first and (first.role if profile.has_tool_role else effective_role(first))
         if role != "user":
             yield Problem(code="starts_without_user", position=speakers[0] if speakers else 0)
     for position, message in enumerate(messages):
         if message.role == "system" and not _takes_system(messages, position, profile):
             yield Problem(code="system_message", position=position)
-    if profile.repeats == "refused":
+    if profile.repeated_roles == "refused":
         for before, after in pairwise(speakers):
-            if joins(messages[before], messages[after], profile):
+            if is_merged_pair(messages[before], messages[after], profile):
                 yield Problem(code="repeated_role", position=after)
-    yield from ending_problems(messages, profile)
+    yield from find_ending_problems(messages, profile)
 
 
 def _takes_system(messages: Sequence[HasParts], position: int, profile: Profile) -> bool:
@@ -223,18 +225,18 @@ def _takes_system(messages: Sequence[HasParts], position: int, profile: Profile)
     return profile.system == "anywhere" or (profile.system == "first" and position == 0)
 
 
-def joins(before: HasParts, after: HasParts, profile: Profile) -> bool:
+def is_merged_pair(before: HasParts, after: HasParts, profile: Profile) -> bool:
     """Whether two neighbours are one message to the provider."""
     if profile.has_tool_role and "tool" in (before.role, after.role):
         return False
-    return side(before) == side(after)
+    return effective_role(before) == effective_role(after)
 
 
-def side(message: HasParts) -> Role:
+def effective_role(message: HasParts) -> Role:
     return "user" if message.role == "tool" else message.role
 
 
-def ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[Problem]:
+def find_ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[Problem]:
     position = len(messages) - 1
     last = messages[position]
     if last.role != "assistant" or profile.ending == "anything":
@@ -250,10 +252,10 @@ def ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[
 
 def _message_problems(position: int, message: HasParts, profile: Profile) -> Iterator[Problem]:
     for index, part in enumerate(message.parts):
-        code = part_problem(part, message.role, profile)
+        code = find_part_problem(part, message.role, profile)
         if code is not None:
             yield Problem(code=code, position=position, part=index)
-    code = whole_problem(message.parts, profile)
+    code = find_message_problem(message.parts, profile)
     if code is not None:
         yield Problem(code=code, position=position)
 
@@ -270,9 +272,9 @@ ROLES: dict[type, tuple[Role, ...]] = {
 """The roles whose messages may have a part; others may be in any message."""
 
 
-def part_problem(part: AnyPart, role: Role, profile: Profile) -> ProblemCode | None:
+def find_part_problem(part: AnyPart, role: Role, profile: Profile) -> ProblemCode | None:
     if isinstance(part, TEXTS):
-        return None if profile.takes_blank or part.text.strip() else "blank_text"
+        return None if profile.allows_blank_text or part.text.strip() else "blank_text"
     roles = ROLES.get(type(part))
     if roles is not None and role not in roles:
         return "misplaced_part"
@@ -280,7 +282,7 @@ def part_problem(part: AnyPart, role: Role, profile: Profile) -> ProblemCode | N
         return "unsigned_thinking"
     if (
         isinstance(part, ToolResult)
-        and not profile.takes_blank
+        and not profile.allows_blank_text
         and any(map(is_blank, part.content))
     ):
         return "blank_text"
@@ -291,20 +293,20 @@ def is_blank(part: AnyPart) -> bool:
     return isinstance(part, Text) and not part.text.strip()
 
 
-def only_thinking(parts: tuple[AnyPart, ...]) -> bool:
+def has_only_thinking(parts: tuple[AnyPart, ...]) -> bool:
     return not parts or (
         isinstance(parts[-1], THINKING) and all(isinstance(part, THINKING) for part in parts)
     )
 
 
-def whole_problem(parts: tuple[AnyPart, ...], profile: Profile) -> ProblemCode | None:
-    if not profile.takes_blank and only_thinking(parts):
+def find_message_problem(parts: tuple[AnyPart, ...], profile: Profile) -> ProblemCode | None:
+    if not profile.allows_blank_text and has_only_thinking(parts):
         return "only_thinking" if parts else "empty_message"
     kinds = {type(part) for part in parts}
     if ToolResult in kinds and len(kinds) > 1:
-        if profile.beside_results == "nothing":
+        if profile.content_with_results == "nothing":
             return "part_beside_result"
-        if profile.beside_results == "no_document" and any(map(is_file, parts)):
+        if profile.content_with_results == "no_document" and any(map(is_file, parts)):
             return "document_beside_result"
     if Document in kinds and Text not in kinds and profile.document_needs_text:
         return "document_without_text"
@@ -334,7 +336,9 @@ class Exchange(Generic[M]):
         ]
 
 
-def exchanges(numbered: Iterable[tuple[int, M]], *, one_by_one: bool) -> Iterator[Exchange[M]]:
+def split_exchanges(
+    numbered: Iterable[tuple[int, M]], *, one_by_one: bool
+) -> Iterator[Exchange[M]]:
     exchange: Exchange[M] = Exchange()
     for position, message in numbered:
         if message.role != "assistant":
@@ -347,7 +351,7 @@ def exchanges(numbered: Iterable[tuple[int, M]], *, one_by_one: bool) -> Iterato
     yield exchange
 
 
-def exchange_problems(exchange: Exchange[M]) -> Iterator[Problem]:
+def find_exchange_problems(exchange: Exchange[M]) -> Iterator[Problem]:
     calls: dict[str, tuple[int, int]] = {}
     for position, index, call in exchange.calls():
         if call.id in calls:

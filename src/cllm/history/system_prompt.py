@@ -8,7 +8,6 @@ from datetime import datetime
 
 import msgspec
 
-from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import (
     CONTEXT_END,
     CONTEXT_START,
@@ -22,6 +21,7 @@ from cllm.core.errors import ContextError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Opening
+from cllm.history.context import CommandOutcome, ContextCommand
 
 NO_OUTPUT = "(no output)"
 
@@ -76,7 +76,7 @@ def gather_context(plan: ContextPlan, outcomes: Sequence[CommandOutcome]) -> Con
     """Return the outcomes, in the order of the plan, as text and record."""
     for outcome in outcomes:
         if not outcome.succeeded and outcome.command.on_failure == "fail":
-            raise ContextError(name=one_line(outcome.command.name), reason=_reason(outcome))
+            raise ContextError(name=to_one_line(outcome.command.name), reason=_reason(outcome))
     captured, now = outcomes[: len(plan.captured)], outcomes[len(plan.captured) :]
     return Context(
         captured=_blocks(captured),
@@ -99,7 +99,7 @@ def _blocks(outcomes: Sequence[CommandOutcome]) -> str:
 
 
 def _block(outcome: CommandOutcome) -> str:
-    name = one_line(outcome.command.name)
+    name = to_one_line(outcome.command.name)
     output = outcome.output.rstrip("\n")
     if outcome.succeeded:
         text = output if output.strip() else NO_OUTPUT
@@ -121,7 +121,7 @@ def _reason(outcome: CommandOutcome) -> str:
 
 
 def _notices(outcome: CommandOutcome) -> list[Notice]:
-    name = one_line(outcome.command.name)
+    name = to_one_line(outcome.command.name)
     if outcome.state == "cut":
         message = f"Context command '{name}' said too much; only the beginning is sent."
         return [Notice(code="context_cut", path="context_commands", message=message)]
@@ -131,11 +131,11 @@ def _notices(outcome: CommandOutcome) -> list[Notice]:
     return [Notice(code="context_failed", path="context_commands", message=message)]
 
 
-def one_line(name: str) -> str:
+def to_one_line(name: str) -> str:
     return " ".join(name.split())
 
 
-def with_context(messages: tuple[Message, ...], context: str) -> tuple[Message, ...]:
+def insert_context(messages: tuple[Message, ...], context: str) -> tuple[Message, ...]:
     """Put the context before the newest user text."""
     positions = [n for n, message in enumerate(messages) if message.role == "user"]
     if not context or not positions:
@@ -213,7 +213,9 @@ def choose_system(
     return SystemChoice(message=given.message)
 
 
-def capture(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT) -> Opening:
+def build_captured_opening(
+    given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT
+) -> Opening:
     """Return what a captured conversation saves of its beginning."""
     prompt = given.message
     parts = [text for text in (given.text if prompt else None, context.captured) if text]
@@ -224,7 +226,9 @@ def capture(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT)
     )
 
 
-def pin(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT) -> Opening:
+def build_pinned_opening(
+    given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT
+) -> Opening:
     """Return what a pinned conversation saves of its beginning."""
     text = None if given.message is None else given.text
     source = "none" if text is None else given.source
@@ -235,25 +239,29 @@ def pin(given: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT) -> 
     )
 
 
-def recapture(conversation: StoredConversation, given: GivenPrompt, *, now: datetime) -> Opening:
+def build_branch_opening(
+    conversation: StoredConversation, given: GivenPrompt, *, now: datetime
+) -> Opening:
     """Return what a branch with another prompt saves: that, and the captured context."""
     kept = conversation.system_record
     if kept is not None and kept.policy == "pinned":
-        return pin(given, now=now)
+        return build_pinned_opening(given, now=now)
     text = "" if conversation.system is None else conversation.system.text
     found = CONTEXT_START.search(text)
     known = Context() if found is None else Context(captured=text[found.start() :].lstrip("\n"))
-    opening = capture(given, now=now, context=known)
+    opening = build_captured_opening(given, now=now, context=known)
     record = conversation.context_record
     return opening if record is None else msgspec.structs.replace(opening, context_record=record)
 
 
 def _open(given: GivenPrompt, *, policy: Policy, now: datetime, context: Context) -> SystemChoice:
     if policy == "captured":
-        opening = capture(given, now=now, context=context)
+        opening = build_captured_opening(given, now=now, context=context)
         return SystemChoice(message=opening.system, opening=opening)
     if policy == "pinned":
-        return SystemChoice(message=given.message, opening=pin(given, now=now, context=context))
+        return SystemChoice(
+            message=given.message, opening=build_pinned_opening(given, now=now, context=context)
+        )
     opening = Opening(
         system=None, system_record=SystemRecord(policy=policy), context_record=context.record(now)
     )
@@ -276,7 +284,7 @@ def _choose_stored(conversation: StoredConversation, given: GivenPrompt) -> Syst
             f"another one, start a branch: cllm conversations branch {name} --system TEXT"
         )
     if given.said is None:
-        notice = difference(conversation, given)
+        notice = find_prompt_difference(conversation, given)
     else:
         notice = Notice(
             code="system_prompt_ignored",
@@ -289,17 +297,17 @@ def _choose_stored(conversation: StoredConversation, given: GivenPrompt) -> Syst
     return SystemChoice(message=stored, notices=() if notice is None else (notice,))
 
 
-def under_prefix(choice: SystemChoice, prefix: str | None) -> SystemChoice:
+def add_prefix(choice: SystemChoice, prefix: str | None) -> SystemChoice:
     """Put an operator's text, which is not saved, before the prompt."""
     if prefix is None or not prefix.strip():
         return choice
     message = plain_message("system", prefix)
     if choice.message is not None:
-        message = with_prefix(choice.message, prefix)
+        message = prefix_message(choice.message, prefix)
     return msgspec.structs.replace(choice, message=message)
 
 
-def with_prefix(message: Message, prefix: str) -> Message:
+def prefix_message(message: Message, prefix: str) -> Message:
     fields = message.json()
     content = fields.get("content")
     if isinstance(content, list):
@@ -309,7 +317,7 @@ def with_prefix(message: Message, prefix: str) -> Message:
     return msgspec.structs.replace(message, raw=msgspec.json.encode(fields))
 
 
-def difference(conversation: StoredConversation, given: GivenPrompt) -> Notice | None:
+def find_prompt_difference(conversation: StoredConversation, given: GivenPrompt) -> Notice | None:
     """Return a notice if the configured prompt is not that of the conversation."""
     name = conversation.name or conversation.id
     record = conversation.system_record

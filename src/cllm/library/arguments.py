@@ -13,7 +13,7 @@ from cllm.core.message import Message, plain_message
 from cllm.window.strategies import Strategy
 
 T = TypeVar("T", bound=str)
-Said = str | Message | Sequence[Message]
+MessageInput = str | Message | Sequence[Message]
 
 
 def check_text(name: str, value: str) -> str:
@@ -31,15 +31,15 @@ def check_optional_text(name: str, value: str | None) -> str | None:
     return None if value is None else check_text(name, value)
 
 
-def check_said(message: str) -> str:
+def check_message_text(message: str) -> str:
     if not isinstance(message, str) or not message.strip():
         raise InvalidTextError("A message must have some text.")
     return check_text("A message", message)
 
 
-def messages_of(said: Said) -> tuple[Message, ...]:
+def to_messages(said: MessageInput) -> tuple[Message, ...]:
     if isinstance(said, str):
-        return (plain_message("user", check_said(said)),)
+        return (plain_message("user", check_message_text(said)),)
     listed: Sequence[object] = said if isinstance(said, Sequence) else (said,)
     return tuple(map(_check_message, listed))
 
@@ -87,7 +87,7 @@ def check_window(window: Strategy | None) -> Strategy | None:
     return window
 
 
-def encode_given(name: str, value: object) -> bytes:
+def encode_argument(name: str, value: object) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError as error:
@@ -131,7 +131,7 @@ class Options(Parameters, total=False):
     conversation: str | bool | None
 
 
-def check_names(
+def check_option_names(
     caller: str, given: Parameters, *, known: frozenset[str] = Options.__optional_keys__
 ) -> None:
     unknown = next((name for name in given if name not in known), None)
@@ -142,16 +142,16 @@ def check_names(
         )
 
 
-def parameters_of(caller: str, given: Parameters) -> dict[str, Any]:
-    check_names(caller, given, known=Parameters.__optional_keys__)
-    return flat(given)
+def check_parameters(caller: str, given: Parameters) -> dict[str, Any]:
+    check_option_names(caller, given, known=Parameters.__optional_keys__)
+    return merge_parameters(given)
 
 
-def flat(given: Parameters) -> dict[str, Any]:
+def merge_parameters(given: Parameters) -> dict[str, Any]:
     others = given.get("parameters") or {}
     if not isinstance(others, Mapping):
         raise TypeError(f"parameters must be a dictionary, not {others!r}.")
     parameters = {**others, **{name: value for name, value in given.items() if name in NAMED}}
     for name, value in parameters.items():
-        encode_given(f"The parameter {name!a}", value)
+        encode_argument(f"The parameter {name!a}", value)
     return parameters

@@ -5,50 +5,50 @@ from typing import Unpack
 from cllm.engine.request import TurnPolicy
 from cllm.history.system_prompt import GivenPrompt
 from cllm.library.arguments import (
+    MessageInput,
     Options,
-    Said,
-    check_names,
+    check_option_names,
     check_optional_text,
-    flat,
-    messages_of,
+    merge_parameters,
+    to_messages,
 )
 from cllm.library.conversation import Conversation
 from cllm.library.loop import background
-from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, session, whole
+from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, read_answer, session
 
 
-def ask(prompt: Said, **options: Unpack[Options]) -> Answer:
+def ask(prompt: MessageInput, **options: Unpack[Options]) -> Answer:
     """Ask once, or in a conversation, with the settings of the current directory."""
-    return background().run(whole(_pieces(prompt, options, stream=False)))
+    return background().run(read_answer(_pieces(prompt, options, stream=False)))
 
 
-def stream(prompt: Said, **options: Unpack[Options]) -> TextStream:
+def stream(prompt: MessageInput, **options: Unpack[Options]) -> TextStream:
     """As `ask`, with the text as it arrives; `.answer` is set at its end."""
     return TextStream(_pieces(prompt, options, stream=True))
 
 
-async def aask(prompt: Said, **options: Unpack[Options]) -> Answer:
+async def aask(prompt: MessageInput, **options: Unpack[Options]) -> Answer:
     """`ask` for asynchronous code."""
-    return await background().elsewhere(whole(_pieces(prompt, options, stream=False)))
+    return await background().run_async(read_answer(_pieces(prompt, options, stream=False)))
 
 
-def astream(prompt: Said, **options: Unpack[Options]) -> AsyncTextStream:
+def astream(prompt: MessageInput, **options: Unpack[Options]) -> AsyncTextStream:
     """`stream` for asynchronous code."""
     return AsyncTextStream(_pieces(prompt, options, stream=True))
 
 
-def _pieces(prompt: Said, options: Options, *, stream: bool) -> Pieces:
-    check_names("stream" if stream else "ask", options)
+def _pieces(prompt: MessageInput, options: Options, *, stream: bool) -> Pieces:
+    check_option_names("stream" if stream else "ask", options)
     model = check_optional_text("model", options.get("model"))
     system = check_optional_text("system", options.get("system"))
-    parameters = flat(options)
+    parameters = merge_parameters(options)
     match options.get("conversation"):
         case None | False | "":
             current = session()
             settings = current.app.settings
             explicit = GivenPrompt(text=system, source="system=", explicit=True)
             request = current.build_request(
-                messages_of(prompt),
+                to_messages(prompt),
                 model=model,
                 system=settings.system if system is None else explicit,
                 context=settings.context,

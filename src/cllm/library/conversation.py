@@ -12,12 +12,12 @@ from cllm.core.ports import Changes, Hits, NewConversation, Store, Tail, UsageSu
 from cllm.engine.request import TurnPolicy, TurnRequest
 from cllm.engine.summaries import SummarySaved
 from cllm.engine.transfer import copy_into
-from cllm.history.system_prompt import GivenPrompt, choose_system, recapture
+from cllm.history.system_prompt import GivenPrompt, build_branch_opening, choose_system
 from cllm.library import arguments, operations
-from cllm.library.arguments import Parameters, Said
+from cllm.library.arguments import MessageInput, Parameters
 from cllm.library.loop import asynchronous, synchronous
-from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, session, whole
-from cllm.library.stores import IN_MEMORY, OpenStore, held_store
+from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, read_answer, session
+from cllm.library.stores import IN_MEMORY, OpenStore, resolve_store
 from cllm.stores.lists import hits_in, page_of_hits, query_terms
 from cllm.window.strategies import Strategy
 from cllm.wire.conversation_file.codec import encode_conversation
@@ -49,11 +49,11 @@ class Conversation:
         self.id = arguments.check_ref(ref)
         self.model = arguments.check_optional_text("model", model)
         self.policy = arguments.check_choice("policy", policy, get_args(Policy))
-        self.parameters = arguments.parameters_of("Conversation", parameters)
+        self.parameters = arguments.check_parameters("Conversation", parameters)
         self.window = arguments.check_window(window)
         self.system = arguments.check_optional_text("system", system)
         self._source = source
-        self._given_store = held_store(store)
+        self._given_store = resolve_store(store)
 
     def __repr__(self) -> str:
         return f"<cllm.Conversation {self.id}>"
@@ -89,21 +89,21 @@ class Conversation:
             return self._app.settings.system
         return GivenPrompt(text=self.system, source=self._source, explicit=True)
 
-    async def _ask(self, said: Said, **parameters: Unpack[Parameters]) -> Answer:
+    async def _ask(self, said: MessageInput, **parameters: Unpack[Parameters]) -> Answer:
         """Send a message and wait for the answer; both are saved."""
-        return await whole(self.pieces(said, parameters, stream=False))
+        return await read_answer(self.pieces(said, parameters, stream=False))
 
-    def stream(self, said: Said, **parameters: Unpack[Parameters]) -> TextStream:
+    def stream(self, said: MessageInput, **parameters: Unpack[Parameters]) -> TextStream:
         """Send a message; the answer's text as it arrives. Leaving early saves the text so far."""
         return TextStream(self.pieces(said, parameters, stream=True))
 
-    def astream(self, said: Said, **parameters: Unpack[Parameters]) -> AsyncTextStream:
+    def astream(self, said: MessageInput, **parameters: Unpack[Parameters]) -> AsyncTextStream:
         """`stream` for asynchronous code."""
         return AsyncTextStream(self.pieces(said, parameters, stream=True))
 
-    def pieces(self, said: Said, parameters: Parameters, *, stream: bool) -> Pieces:
-        checked = arguments.parameters_of("stream" if stream else "ask", parameters)
-        request = self._request(arguments.messages_of(said), checked, stream=stream)
+    def pieces(self, said: MessageInput, parameters: Parameters, *, stream: bool) -> Pieces:
+        checked = arguments.check_parameters("stream" if stream else "ask", parameters)
+        request = self._request(arguments.to_messages(said), checked, stream=stream)
         return session().pieces(request, store=self._store)
 
     def _request(
@@ -134,7 +134,9 @@ class Conversation:
 
     def look_at(self, stored: StoredConversation) -> operations.Seen:
         model = stored.model or self.model or self._app.model
-        return operations.look(stored, self.window_for(model), self._app.served(model))
+        return operations.find_window(
+            stored, self.window_for(model), self._app.model_context(model)
+        )
 
     async def _exists(self) -> bool:
         """Whether it is stored."""
@@ -155,7 +157,7 @@ class Conversation:
 
     async def _delete(self) -> None:
         """Delete it permanently; its branches stay."""
-        await self._let_go()
+        await self._close_open_stream()
         await self._store.delete(self.id)
         if self._cache_key is not None:
             store = self._given_store
@@ -171,13 +173,13 @@ class Conversation:
 
     async def _usage(self) -> UsageSum:
         """Usage and cost of all calls, including variants, failed turns and summaries."""
-        return operations.total(await self._load())
+        return operations.sum_usage(await self._load())
 
     async def _add(self, role: Speaker, text: str, *, window: WindowRecord | None = None) -> None:
         """Save a message without calling a model; `window` is where the window starts."""
         speaker = arguments.check_choice("role", role, get_args(Speaker))
-        message = plain_message(speaker, arguments.check_said(text))
-        await self._let_go()
+        message = plain_message(speaker, arguments.check_message_text(text))
+        await self._close_open_stream()
         await operations.add_message(
             self._store,
             message,
@@ -193,12 +195,12 @@ class Conversation:
         """A new conversation with the messages up to number `at`, or all."""
         new = NewConversation(id=arguments.check_ref(ref))
         through = None if at is None else arguments.check_number("at", at)
-        await self._let_go()
+        await self._close_open_stream()
         opening = None
         if system is not None:
             text = arguments.check_text("system", system)
             prompt = GivenPrompt(text=text, source="system=", explicit=True)
-            opening = recapture(await self._load(), prompt, now=now())
+            opening = build_branch_opening(await self._load(), prompt, now=now())
         made = await self._store.branch(self.id, new, at=through, opening=opening)
         branch = self.another(made.id)
         branch.model = branch.system = None
@@ -219,29 +221,29 @@ class Conversation:
     async def _delete_from(self, sequence: int) -> None:
         """Delete the message of that number and all later ones permanently."""
         number = arguments.check_number("The number of a message", sequence)
-        await self._let_go()
+        await self._close_open_stream()
         await self._store.delete_from(self.id, number)
 
     async def _undo(self) -> tuple[Message, ...]:
         """Delete the last turn permanently; returns its messages."""
-        await self._let_go()
+        await self._close_open_stream()
         stored = await self._load()
         said = tuple(message for _, _, message in stored.numbered_messages())
         if not said:
             raise UsageError(f"Nothing has been said in conversation '{self.id}' yet.")
-        start = operations.ledger_of(said).turns[-1]
+        start = operations.index_messages(said).turns[-1]
         await self._store.delete_from(self.id, stored.first_sequence + start)
         return said[start:]
 
     async def _regenerate(self, **parameters: Unpack[Parameters]) -> Answer:
         """Answer the last turn again; the previous answer stays as a variant."""
-        checked = arguments.parameters_of("regenerate", parameters)
+        checked = arguments.check_parameters("regenerate", parameters)
         turns = (await self._load()).turns
         if not turns:
             raise UsageError(f"Nothing has been said in conversation '{self.id}' yet.")
         request = self._request(turns[-1].asked, checked)
         again = request.with_policy(place=turns[-1].place)
-        return await whole(session().pieces(again, store=self._store))
+        return await read_answer(session().pieces(again, store=self._store))
 
     async def _pin(self, *sequences: int) -> tuple[int, ...]:
         """Include the turns of these messages in every window; returns all pins."""
@@ -255,7 +257,7 @@ class Conversation:
         self, sequences: tuple[int, ...], change: Callable[[set[int], set[int]], set[int]]
     ) -> tuple[int, ...]:
         numbers = {arguments.check_number("The number of a message", one) for one in sequences}
-        await self._let_go()
+        await self._close_open_stream()
         before = (await self._load()).pins
         pins = tuple(sorted(change(set(before), numbers)))
         await self._store.update(self.id, Changes(pins=pins))
@@ -263,7 +265,7 @@ class Conversation:
 
     async def _compact(self) -> StandingSummary:
         """Summarise all but the newest turn, for windows to use; the turns stay stored."""
-        await self._let_go()
+        await self._close_open_stream()
         engine = self._app.engine(self._store)
         async with aclosing(engine.compact(self._request((), {}))) as events:
             async for event in events:
@@ -273,13 +275,13 @@ class Conversation:
 
     async def _undo_compact(self) -> StandingSummary:
         """Return to the previous summary, or to none; returns the removed one."""
-        await self._let_go()
+        await self._close_open_stream()
         return await self._app.engine(self._store).undo_summary(self.id)
 
     async def _retitle(self, title: str | None) -> None:
         """Set the title."""
         changes = Changes(title=arguments.check_optional_text("title", title))
-        await self._let_go()
+        await self._close_open_stream()
         await self._store.update(self.id, changes)
 
     async def _search(self, query: str, *, limit: int = 20) -> Hits:
@@ -301,8 +303,8 @@ class Conversation:
         """Store an exported conversation under this ID, which must be unused."""
         await copy_into(self._store, operations.decode_export(exported), self.id)
 
-    async def _let_go(self) -> None:
-        await session().let_go(self._store, self.id)
+    async def _close_open_stream(self) -> None:
+        await session().close_open_stream(self._store, self.id)
 
     ask, aask = synchronous(_ask), asynchronous(_ask)
     load, aload = synchronous(_load), asynchronous(_load)

@@ -17,8 +17,8 @@ from cllm.core.errors import CllmError, UsageError
 
 T = TypeVar("T")
 # A thread and its current task, or 0. Two steps of the same one never overlap.
-Who = tuple[int, int]
-CALLER: contextvars.ContextVar[Who] = contextvars.ContextVar("cllm_caller")
+CallerId = tuple[int, int]
+CALLER: contextvars.ContextVar[CallerId] = contextvars.ContextVar("cllm_caller")
 P = ParamSpec("P")
 S = TypeVar("S")
 
@@ -42,7 +42,7 @@ class Job(Generic[T]):
 
     def start(self) -> None:
         context = contextvars.copy_context()
-        context.run(CALLER.set, who_calls())
+        context.run(CALLER.set, current_caller())
         self._loop.call_soon_threadsafe(self._start, context=context)
 
     def _start(self) -> None:
@@ -68,7 +68,7 @@ class Job(Generic[T]):
             self.outcome.set_exception(asyncio.CancelledError())
 
 
-def who_calls() -> Who:
+def current_caller() -> CallerId:
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -109,7 +109,7 @@ class BackgroundLoop:
             wait_for_all([job.outcome])
             raise
 
-    async def elsewhere(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run_async(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait on the caller's loop; if cancelled, until the work has ended."""
         if self._is_own_thread:
             return await work
@@ -126,29 +126,29 @@ class BackgroundLoop:
     def iterate(self, events: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         self._iterated.add(events)
         try:
-            while not isinstance(item := self.run(following(events)), _End):
+            while not isinstance(item := self.run(next_item(events)), _End):
                 yield item
         finally:
             self._iterated.discard(events)
             self._close(events)
 
-    async def iterate_elsewhere(self, events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    async def iterate_async(self, events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         self._iterated.add(events)
         try:
-            while not isinstance(item := await self.elsewhere(following(events)), _End):
+            while not isinstance(item := await self.run_async(next_item(events)), _End):
                 yield item
         finally:
             self._iterated.discard(events)
-            await self.elsewhere(closed(events))
+            await self.run_async(close_generator(events))
 
     def _close(self, events: AsyncGenerator[Any, None]) -> None:
         """The garbage collector can call this, in any thread or too late."""
         if self._loop.is_closed():
             return
         if self._is_own_thread:
-            self.begin(closed(events))
+            self.begin(close_generator(events))
         else:
-            self.run(closed(events))
+            self.run(close_generator(events))
 
     @property
     def _is_own_thread(self) -> bool:
@@ -167,7 +167,7 @@ class BackgroundLoop:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         for events in tuple(self._iterated):
-            await closed(events)
+            await close_generator(events)
         await self._loop.shutdown_asyncgens()
         for close in reversed(self._closers):
             with suppress(CllmError, OSError, RuntimeError):
@@ -175,11 +175,11 @@ class BackgroundLoop:
         await self._loop.shutdown_default_executor()
 
 
-async def following(events: AsyncGenerator[T, None]) -> T | _End:
+async def next_item(events: AsyncGenerator[T, None]) -> T | _End:
     return await anext(events, _End())
 
 
-async def closed(events: AsyncGenerator[Any, None]) -> None:
+async def close_generator(events: AsyncGenerator[Any, None]) -> None:
     """Close a generator, unless another task runs it."""
     with suppress(RuntimeError):
         await events.aclose()
@@ -252,7 +252,7 @@ def synchronous(method: Method[S, P, T]) -> Callable[Concatenate[S, P], T]:
 def asynchronous(method: Method[S, P, T]) -> Method[S, P, T]:
     @wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await background().elsewhere(method(self, *args, **kwargs))
+        return await background().run_async(method(self, *args, **kwargs))
 
     call.__name__ = f"a{method.__name__.removeprefix('_')}"
     return call

@@ -10,8 +10,8 @@ from cllm.library import arguments
 from cllm.library.arguments import Parameters
 from cllm.library.conversation import Conversation, Speaker
 from cllm.library.loop import asynchronous, synchronous
-from cllm.library.manager_history import Listed, MemoryHistory, StoredHistory, encode_listed
-from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, session, whole
+from cllm.library.manager_history import MemoryHistory, MessageList, StoredHistory, encode_messages
+from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, read_answer, session
 from cllm.library.stores import IN_MEMORY
 from cllm.window.strategies import Strategy
 
@@ -46,7 +46,7 @@ class ConversationManager:
         self.max_turns = max_turns
         self.system_prompt = system_prompt
         self.model = model
-        self.parameters = arguments.parameters_of("ConversationManager", parameters)
+        self.parameters = arguments.check_parameters("ConversationManager", parameters)
         self._check()
         self._transcript: MemoryHistory | StoredHistory
         if store is None and conversation is None and window is None:
@@ -104,7 +104,7 @@ class ConversationManager:
         self._add("assistant", message)
 
     def _add(self, role: Speaker, message: str) -> None:
-        self._prepared().add(role, arguments.check_said(message))
+        self._prepared().add(role, arguments.check_message_text(message))
 
     def get_messages(self) -> list[dict[str, Any]]:
         return copy.deepcopy(self.messages)
@@ -125,7 +125,7 @@ class ConversationManager:
 
     async def _ask(self, text: str) -> Answer:
         """Send a text and wait for the answer; adds both."""
-        return await whole(self._pieces(text, stream=False))
+        return await read_answer(self._pieces(text, stream=False))
 
     ask, aask = synchronous(_ask), asynchronous(_ask)
 
@@ -138,7 +138,7 @@ class ConversationManager:
         return AsyncTextStream(self._pieces(text, stream=True))
 
     def _pieces(self, text: str, *, stream: bool) -> Pieces:
-        return self._prepared().pieces(arguments.check_said(text), stream=stream)
+        return self._prepared().pieces(arguments.check_message_text(text), stream=stream)
 
     def _prepared(self) -> MemoryHistory | StoredHistory:
         self._check()
@@ -148,10 +148,10 @@ class ConversationManager:
             transcript.held.system = self.system_prompt
         return transcript
 
-    def _ask_of_memory(self, said: Listed, *, stream: bool) -> Pieces:
+    def _ask_of_memory(self, said: MessageList, *, stream: bool) -> Pieces:
         current = session()
         request = current.build_request(
-            encode_listed(said),
+            encode_messages(said),
             model=self.model,
             system=GivenPrompt(text=self.system_prompt, source=SOURCE),
             parameters=self.parameters,

@@ -12,22 +12,22 @@ from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import Message
 from cllm.history.system_prompt import choose_system, prompt_without_context
-from cllm.library.arguments import encode_given
+from cllm.library.arguments import encode_argument
 from cllm.library.conversation import Conversation, Speaker
-from cllm.library.loop import CALLER, Who, background, synchronous
+from cllm.library.loop import CALLER, CallerId, background, synchronous
 from cllm.library.operations import Seen
 from cllm.library.session import Answer, Pieces
 from cllm.window.strategies import ByTurns, Strategy
 from cllm.wire.conversation_file.forms import openai_forms
 
-Listed = Sequence[dict[str, Any]]
-ListedRole = Literal["user", "assistant", "tool"]
-ROLES: tuple[ListedRole, ...] = get_args(ListedRole)
+MessageList = Sequence[dict[str, Any]]
+MessageRole = Literal["user", "assistant", "tool"]
+ROLES: tuple[MessageRole, ...] = get_args(MessageRole)
 
 
-def role_at(messages: Listed, position: int) -> ListedRole:
+def role_at(messages: MessageList, position: int) -> MessageRole:
     message = messages[position]
-    role: ListedRole | None = message.get("role") if isinstance(message, dict) else None
+    role: MessageRole | None = message.get("role") if isinstance(message, dict) else None
     if role in ROLES:
         return role
     raise ValueError(
@@ -36,7 +36,7 @@ def role_at(messages: Listed, position: int) -> ListedRole:
     )
 
 
-def turn_starts(messages: Listed) -> list[int]:
+def turn_starts(messages: MessageList) -> list[int]:
     """The indexes where turns start: the first message, and a user's after an answer."""
     starts: list[int] = []
     is_answered = False
@@ -49,7 +49,7 @@ def turn_starts(messages: Listed) -> list[int]:
     return starts
 
 
-def waits_for_answer(messages: Listed) -> bool:
+def waits_for_answer(messages: MessageList) -> bool:
     for position in reversed(range(len(messages))):
         role = role_at(messages, position)
         if role != "tool":
@@ -57,28 +57,28 @@ def waits_for_answer(messages: Listed) -> bool:
     return bool(messages)
 
 
-def encode_listed(messages: Listed) -> tuple[Message, ...]:
+def encode_messages(messages: MessageList) -> tuple[Message, ...]:
     return tuple(
         Message(
-            role=role_at(messages, position), raw=encode_given(f"messages[{position}]", message)
+            role=role_at(messages, position), raw=encode_argument(f"messages[{position}]", message)
         )
         for position, message in enumerate(messages)
     )
 
 
-class Ask(Protocol):
-    def __call__(self, said: Listed, *, stream: bool) -> Pieces: ...
+class AskModel(Protocol):
+    def __call__(self, said: MessageList, *, stream: bool) -> Pieces: ...
 
 
 class _UnderWay(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     pieces: Pieces
-    reader: Who
+    reader: CallerId
     said: list[str] = msgspec.field(default_factory=list)
 
 
 class MemoryHistory:
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: AskModel) -> None:
         self._ask = ask
         self._most = 1
         self._under_way: _UnderWay | None = None
@@ -113,7 +113,7 @@ class MemoryHistory:
             self._add("assistant", answer)
 
     async def pieces(self, text: str, *, stream: bool) -> Pieces:
-        await self._let_go()
+        await self._close_open_stream()
         asked = [*self.messages, {"role": "user", "content": text}]
         mine = _UnderWay(text=text, pieces=self._ask(asked, stream=stream), reader=CALLER.get())
         self._under_way = mine
@@ -133,7 +133,7 @@ class MemoryHistory:
             if self._under_way is mine:
                 self._under_way = None
 
-    async def _let_go(self) -> None:
+    async def _close_open_stream(self) -> None:
         """End a stream that its reader left open, and add its text."""
         left = self._under_way
         if left is not None and left.reader == CALLER.get():
@@ -147,7 +147,7 @@ class MemoryHistory:
 
     def _end_what_was_left(self) -> None:
         if self._under_way is not None:
-            background().run(self._let_go())
+            background().run(self._close_open_stream())
 
     def replace(self, messages: list[dict[str, Any]]) -> None:
         if not isinstance(messages, list):

@@ -11,13 +11,13 @@ from cllm.core.message import Message
 from cllm.core.ports import NewConversation, Store, TurnStart, UsageSum
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
-from cllm.engine.prompt_builder import cut_to_window
-from cllm.engine.prompt_history import ModelContext, item_for
+from cllm.engine.prompt_builder import trim_to_window
+from cllm.engine.prompt_history import ModelContext, index_message
 from cllm.history.system_prompt import GivenPrompt, choose_system
 from cllm.library.arguments import check_text
 from cllm.stores.lists import calls_of
-from cllm.window.ledger import TokenLedger
 from cllm.window.strategies import Strategy
+from cllm.window.turn_index import TurnIndex
 from cllm.wire.conversation_file.codec import decode_conversation
 
 
@@ -28,7 +28,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     is_answered: bool = False
 
 
-def look(conversation: StoredConversation, strategy: Strategy, served: ModelContext) -> Seen:
+def find_window(
+    conversation: StoredConversation, strategy: Strategy, model_context: ModelContext
+) -> Seen:
     """The next window; everything loaded if the required part does not fit."""
     history = tuple(
         message for turn in conversation.turns if turn.is_history for message in turn.messages
@@ -38,29 +40,29 @@ def look(conversation: StoredConversation, strategy: Strategy, served: ModelCont
         first_sequence=first, sent_messages=len(history), left_out_messages=first - 1
     )
     prompt = Prompt(
-        model=served.model,
+        model=model_context.model,
         system=conversation.kept_prompt,
         messages=history,
         window=record,
     )
     try:
-        cut = cut_to_window(prompt, conversation, strategy, served=served)
+        cut = trim_to_window(prompt, conversation, strategy, model_context=model_context)
     except WindowTooSmallError:
         cut = prompt
-    ledger = ledger_of(cut.messages)
+    turn_index = index_messages(cut.messages)
     return Seen(
         messages=cut.messages,
         record=cut.window or record,
-        turns=max(0, len(ledger.turns) - (not ledger.is_answered)),
-        is_answered=ledger.is_answered,
+        turns=max(0, len(turn_index.turns) - (not turn_index.is_answered)),
+        is_answered=turn_index.is_answered,
     )
 
 
-def ledger_of(messages: tuple[Message, ...]) -> TokenLedger:
-    return TokenLedger(map(item_for, messages))
+def index_messages(messages: tuple[Message, ...]) -> TurnIndex:
+    return TurnIndex(map(index_message, messages))
 
 
-def total(conversation: StoredConversation) -> UsageSum:
+def sum_usage(conversation: StoredConversation) -> UsageSum:
     """Usage of all calls and summaries, including replaced summaries."""
     spent = [(call.usage, call.cost) for call in calls_of(conversation)]
     summary: StandingSummary | None = conversation.summary

@@ -10,7 +10,6 @@ from typing import Any, Self
 import msgspec
 
 from cllm.app import App
-from cllm.core.context import ContextCommand
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.ports import Store
@@ -23,8 +22,9 @@ from cllm.engine.request import (
     TurnStarted,
     TurnTarget,
 )
+from cllm.history.context import ContextCommand
 from cllm.history.system_prompt import GivenPrompt
-from cllm.library.loop import CALLER, OncePerProcess, Who, background, closed
+from cllm.library.loop import CALLER, CallerId, OncePerProcess, background, close_generator
 from cllm.settings.load import CommandLine, Environment, load_settings
 
 
@@ -61,7 +61,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 Pieces = AsyncGenerator[str | Answer, None]
 
 
-async def whole(pieces: Pieces) -> Answer:
+async def read_answer(pieces: Pieces) -> Answer:
     async with aclosing(pieces):
         async for piece in pieces:
             if isinstance(piece, Answer):
@@ -105,7 +105,7 @@ class AsyncTextStream:
     """`TextStream` for asynchronous code: `async for`, `aclose`, `async with`."""
 
     def __init__(self, pieces: Pieces) -> None:
-        self._pieces = background().iterate_elsewhere(pieces)
+        self._pieces = background().iterate_async(pieces)
         self.answer: Answer | None = None
 
     def __aiter__(self) -> AsyncIterator[str]:
@@ -137,7 +137,7 @@ class Session:
     def __init__(self) -> None:
         place = Environment(home=Path.home(), directory=Path.cwd(), environment=dict(os.environ))
         self.app = App(load_settings(place, CommandLine()))
-        self._streams: dict[tuple[int, str], tuple[Who, Pieces]] = {}
+        self._streams: dict[tuple[int, str], tuple[CallerId, Pieces]] = {}
         background().at_stop(self.app.close)
 
     def build_request(
@@ -173,7 +173,7 @@ class Session:
 
     async def _track(self, pieces: Pieces, store: Store, ref: str) -> Pieces:
         """Record the reader of these pieces until their end."""
-        await self.let_go(store, ref)
+        await self.close_open_stream(store, ref)
         key = (id(store), ref)
         own = (CALLER.get(), pieces)
         self._streams[key] = own
@@ -204,11 +204,11 @@ class Session:
                     case _:
                         pass
 
-    async def let_go(self, store: Store, ref: str) -> None:
+    async def close_open_stream(self, store: Store, ref: str) -> None:
         """Close a stream of that conversation that the caller left open and would wait for."""
         reader, pieces = self._streams.get((id(store), ref), (None, None))
         if pieces is not None and reader == CALLER.get():
-            await closed(pieces)
+            await close_generator(pieces)
 
 
 # The loop closes the app, so that nothing is left to end here.

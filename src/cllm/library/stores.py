@@ -23,7 +23,7 @@ def _relayed(
     @wraps(operation)
     async def call(self: "OpenStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
         work: Operation[P, T] = getattr(self.kept, operation.__name__)
-        return await background().elsewhere(work(*args, **kwargs))
+        return await background().run_async(work(*args, **kwargs))
 
     return call
 
@@ -127,7 +127,7 @@ def open_store(url: str) -> OpenStore:
 _shared = cache(OpenStore)
 
 
-def held_store(given: Store | str | None) -> Store | None:
+def resolve_store(given: Store | str | None) -> Store | None:
     """The store, or that of a URL, which is opened once unless it is in memory."""
     if isinstance(given, str):
         return OpenStore(given) if given.startswith(IN_MEMORY) else _shared(given)

@@ -21,10 +21,10 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.core.prompt import Continuity
-from cllm.history.cache_control import CacheBlock, minimum_for, place_marks
+from cllm.history.cache_control import CacheBlock, min_cacheable_tokens, place_breakpoints
 from cllm.history.repair import repair
 from cllm.history.rules import OPENAI, PROFILES, ProblemCode, Profile, profile_for
-from cllm.window.tokens import TOKENS_PER_IMAGE, weigh_text
+from cllm.window.tokens import TOKENS_PER_IMAGE, estimate_text
 from cllm.wire.bedrock.models import find_features
 from cllm.wire.convert import AddCacheControl, ConvertedPrompt, no_cache_control
 from cllm.wire.messages import (
@@ -59,8 +59,8 @@ class HistoryRepair:
         return self._profile is OPENAI
 
     def __call__(self, messages: Sequence[OutgoingMessage]) -> RepairedHistory:
-        places = [message.prompt_index for message in messages]
-        repaired = repair(messages, self._profile, make=_make, places=places)
+        positions = [message.prompt_index for message in messages]
+        repaired = repair(messages, self._profile, make=_make, positions=positions)
         if repaired.problems:
             problem = repaired.problems[0]
             raise UnsendableError(
@@ -100,7 +100,7 @@ MARKED: dict[Dialect, tuple[type[AnyPart], ...]] = {
     "bedrock": (Text, Image, ToolCall, ToolResult),
 }
 MARKABLE = CacheBlock(tokens=0)
-UNMARKABLE = CacheBlock(tokens=0, takes_mark=False)
+UNMARKABLE = CacheBlock(tokens=0, allows_breakpoint=False)
 
 
 def cache_control_for(
@@ -114,7 +114,9 @@ def cache_control_for(
         # Nothing is known about a model that an ARN hides.
         if not known.cache or known.thinking == "as_said":
             return no_cache_control
-    return partial(_mark, continuity=continuity, minimum=minimum_for(model), takes=MARKED[dialect])
+    return partial(
+        _mark, continuity=continuity, minimum=min_cacheable_tokens(model), takes=MARKED[dialect]
+    )
 
 
 def _mark(
@@ -129,12 +131,12 @@ def _mark(
     system = prompt.system or ()
     before = sum(map(_weight, system)) + _weight_of_tools(prompt.parameters)
     blocks = list(_blocks(prompt.messages, before, minimum=minimum, takes=takes))
-    marks = place_marks(
+    marks = place_breakpoints(
         blocks,
         system_tokens=before,
         minimum=minimum,
-        persistent=len(blocks) - _parts_in_last(prompt.messages, continuity.passing),
-        kept=len(blocks) - _parts_in_last(prompt.messages, continuity.fresh),
+        stable_blocks=len(blocks) - _parts_in_last(prompt.messages, continuity.passing),
+        cached_blocks=len(blocks) - _parts_in_last(prompt.messages, continuity.fresh),
     )
     texts = [n for n, part in enumerate(system) if isinstance(part, Text) and not _is_blank(part)]
     system_marks = set(texts[-1:]) if marks.system else set()
@@ -160,13 +162,15 @@ def _blocks(
     total = before
     for spoken in messages:
         for part in spoken.parts:
-            takes_mark = spoken.role != "system" and isinstance(part, takes) and not _is_blank(part)
+            allows_breakpoint = (
+                spoken.role != "system" and isinstance(part, takes) and not _is_blank(part)
+            )
             if total < minimum:
                 tokens = _weight(part)
                 total += tokens
-                yield CacheBlock(tokens=tokens, takes_mark=takes_mark)
+                yield CacheBlock(tokens=tokens, allows_breakpoint=allows_breakpoint)
             else:
-                yield MARKABLE if takes_mark else UNMARKABLE
+                yield MARKABLE if allows_breakpoint else UNMARKABLE
 
 
 def _is_marked(prompt: ConvertedPrompt) -> bool:
@@ -198,20 +202,20 @@ def _parts_in_last(messages: Sequence[OutgoingMessage], count: int) -> int:
 
 
 def _mark_messages(
-    messages: Sequence[OutgoingMessage], places: set[int]
+    messages: Sequence[OutgoingMessage], positions: set[int]
 ) -> Iterator[OutgoingMessage]:
-    """`places` count the parts of all messages."""
+    """`positions` count the parts of all messages."""
     start = 0
     for spoken in messages:
         end = start + len(spoken.parts)
-        here = {place - start for place in places if start <= place < end}
+        here = {place - start for place in positions if start <= place < end}
         yield replace_parts(spoken, _with_marks(spoken.parts, here)) if here else spoken
         start = end
 
 
-def _with_marks(parts: Sequence[AnyPart], places: set[int]) -> tuple[AnyPart, ...]:
+def _with_marks(parts: Sequence[AnyPart], positions: set[int]) -> tuple[AnyPart, ...]:
     return tuple(
-        msgspec.structs.replace(part, cache=CacheMark()) if place in places else part
+        msgspec.structs.replace(part, cache=CacheMark()) if place in positions else part
         for place, part in enumerate(parts)
     )
 
@@ -220,13 +224,13 @@ def _weight(part: AnyPart) -> int:
     """The estimated tokens."""
     match part:
         case Text() | Thinking():
-            return weigh_text(part.text).tokens
+            return estimate_text(part.text).tokens
         case ToolCall():
-            return weigh_text(part.name + part.arguments).tokens
+            return estimate_text(part.name + part.arguments).tokens
         case ToolResult():
             return sum(map(_weight, part.content))
         case Document(text=str(text)):
-            return weigh_text(text).tokens
+            return estimate_text(text).tokens
         case Image() | Document():
             return TOKENS_PER_IMAGE
         case _:
@@ -235,4 +239,4 @@ def _weight(part: AnyPart) -> int:
 
 def _weight_of_tools(parameters: Mapping[str, Any]) -> int:
     tools = parameters.get("tools") or parameters.get("toolConfig")
-    return weigh_text(msgspec.json.encode(tools, enc_hook=str).decode()).tokens if tools else 0
+    return estimate_text(msgspec.json.encode(tools, enc_hook=str).decode()).tokens if tools else 0

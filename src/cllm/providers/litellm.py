@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cllm.core.errors import CllmError, ProviderError, UnreachableError
-from cllm.core.extras import needs_extra
+from cllm.core.extras import require_extra
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent
 from cllm.providers.history import repair_for
@@ -65,7 +65,7 @@ class LitellmModule(msgspec.Struct, frozen=True, kw_only=True):
 def load_library() -> LitellmModule:
     """Import LiteLLM, which takes seconds, and silence it."""
     os.environ.update(ENVIRONMENT)
-    with needs_extra("litellm", feature="LiteLLM"):
+    with require_extra("litellm", feature="LiteLLM"):
         litellm, httpx, openai = map(import_module, ("litellm", "httpx", "openai"))
     import logging  # noqa: PLC0415 - LiteLLM has loaded it
 

@@ -14,7 +14,7 @@ from cllm.engine.prompt_builder import TRIMMED_CODE
 from cllm.engine.request import TurnEvent, TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.engine.tool_rounds import ToolBox
 from cllm.engine.transfer import copy_into
-from cllm.history.system_prompt import GivenPrompt, choose_system, recapture
+from cllm.history.system_prompt import GivenPrompt, build_branch_opening, choose_system
 from cllm.repl.screen import Screen
 from cllm.repl.status import SessionUsage
 from cllm.settings.sections import exec_command
@@ -216,7 +216,7 @@ class Chat:
         """Continue in a branch; return the id of the old conversation."""
         parent, parent_ref = self.stored(), self.ref
         created = NewConversation(id=ref or _automatic_id(), model=model)
-        opening = None if system is None else recapture(parent, system, now=now())
+        opening = None if system is None else build_branch_opening(parent, system, now=now())
         branch = await self.app.store.branch(self.ref, created, at=at, opening=opening)
         attached, executed = self.attached, self.executed
         prompt = system or self.system

@@ -14,7 +14,7 @@ from cllm.core.conversation import Summary, check_id
 from cllm.core.errors import UsageError
 from cllm.core.ports import Changes, Hit
 from cllm.engine.summaries import SummarySaved, SummaryStarted
-from cllm.files import write_new
+from cllm.files import write_new_file
 from cllm.history.system_prompt import GivenPrompt
 from cllm.repl.chat import Chat
 from cllm.repl.screen import wrapped
@@ -36,7 +36,7 @@ from cllm.repl.status import (
 from cllm.repl.turn import take_turn
 from cllm.settings.layers import expanded
 from cllm.terminal import one_line
-from cllm.window.cache_report import cache_report
+from cllm.window.cache_report import build_cache_report
 from cllm.wire.conversation_file.codec import encode_conversation
 
 Action = Callable[[Chat, str], Awaitable[None]]
@@ -123,7 +123,7 @@ async def list_newest(chat: Chat, rest: str) -> None:
     for notice in page.notices:
         chat.screen.warn(notice)
     if not page.items:
-        others = await chat.app.other_histories()
+        others = await chat.app.count_other_stores()
         for line in empty_list_lines(chat.app.settings.store, others, advice=ADVICE):
             chat.screen.note(line)
         if not chat.options.saves:
@@ -313,7 +313,7 @@ async def export(chat: Chat, rest: str) -> None:
     else:
         data = as_markdown(conversation).encode("utf-8", "replace")
     try:
-        write_new(path, data)
+        write_new_file(path, data)
     except FileExistsError as error:
         raise UsageError(f"'{path}' is there already; name another file.") from error
     except (OSError, ValueError) as error:
@@ -402,7 +402,7 @@ def _progress_text(event: SummaryStarted | SummarySaved) -> str:
 @command("stats", "", "Show what this conversation and this chat used and cost.", is_word=True)
 async def stats(chat: Chat, _rest: str) -> None:
     conversations = () if chat.conversation is None else (chat.conversation,)
-    report = cache_report(conversations, chat.app.prices.price_turn)
+    report = build_cache_report(conversations, chat.app.prices.price_turn)
     chat.screen.say(stats_lines(chat.conversation, report, chat.sitting))
 
 

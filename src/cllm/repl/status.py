@@ -12,7 +12,7 @@ from cllm.providers.local.models import list_models
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 from cllm.stores.registry import without_password
 from cllm.terminal import escape, local_time, one_line
-from cllm.window.cache_report import Amount, CacheReport, amount_of
+from cllm.window.cache_report import Amount, CacheReport, to_amount
 
 SMALL = 0.01
 PATHS = ("json", "sqlite")
@@ -29,7 +29,7 @@ class SessionUsage(msgspec.Struct, frozen=True, kw_only=True):
     def plus(self, usage: Usage | None, cost: float | None) -> "SessionUsage":
         return SessionUsage(
             usage=self.usage if usage is None else self.usage + usage,
-            cost=self.cost + amount_of(cost),
+            cost=self.cost + to_amount(cost),
         )
 
 
@@ -45,7 +45,7 @@ def cost_of(conversation: StoredConversation | None) -> Amount:
     amount = Amount()
     for record in paid:
         if record.usage is not None:
-            amount += amount_of(record.cost)
+            amount += to_amount(record.cost)
     return amount
 
 

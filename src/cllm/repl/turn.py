@@ -17,7 +17,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Verbatim,
 )
-from cllm.engine.request import TurnEnded, TurnEvent, TurnRequest, TurnStarted, TurnWaits
+from cllm.engine.request import TurnEnded, TurnEvent, TurnQueued, TurnRequest, TurnStarted
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.repl.chat import Chat
 from cllm.repl.status import price_text
@@ -77,7 +77,7 @@ class _Turn:
 
     def hear(self, event: TurnEvent) -> None:
         match event:
-            case TurnWaits():
+            case TurnQueued():
                 self._screen.note(f"Waiting for another turn in '{event.conversation}' to end.")
             case TurnStarted():
                 for notice in self._chat.new_notices(event.prompt.notices):

@@ -18,7 +18,7 @@ import msgspec
 
 from cllm.core.errors import SchemaError, SchemaUnavailableError, StoreUnavailableError
 from cllm.core.notice import Notice
-from cllm.files import CacheFolder, NotOrdinaryError, TooLargeError, read_ordinary
+from cllm.files import CacheFolder, FileTooLargeError, NotRegularFileError, read_regular_file
 from cllm.schemas.source import SchemaRules, SchemaSource
 from cllm.schemas.strict_json import NotJsonError, decode, shape_problem
 
@@ -286,10 +286,10 @@ def _read_file(path: Path, source: SchemaSource, limit: int) -> bytes:
                 "it is a link that leads out of its Cllmfile's folder; name the file itself.",
                 source=name,
             )
-        return read_ordinary(path, limit=limit)
-    except NotOrdinaryError as error:
+        return read_regular_file(path, limit=limit)
+    except NotRegularFileError as error:
         raise SchemaError("it is not an ordinary file.", source=name) from error
-    except TooLargeError as error:
+    except FileTooLargeError as error:
         raise too_large_error(name, limit) from error
     except (OSError, ValueError) as error:
         reason = os.strerror(getattr(error, "errno", None) or 0).lower()

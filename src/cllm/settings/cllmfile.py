@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.errors import SettingsError
-from cllm.files import NotOrdinaryError, TooLargeError, read_ordinary
+from cllm.files import FileTooLargeError, NotRegularFileError, read_regular_file
 
 FILE_NAME = "Cllmfile.yml"
 MAX_BYTES = 1024 * 1024
@@ -38,12 +38,12 @@ class Cllmfile(msgspec.Struct, frozen=True, kw_only=True):
 def read_cllmfile(path: Path, *, trusted_place: bool) -> Cllmfile | None:
     """The file, or None if there is none."""
     try:
-        data = read_ordinary(path, limit=MAX_BYTES)
+        data = read_regular_file(path, limit=MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except NotOrdinaryError as error:
+    except NotRegularFileError as error:
         raise SettingsError("it is not an ordinary file.", path=str(path)) from error
-    except TooLargeError as error:
+    except FileTooLargeError as error:
         raise SettingsError(f"it is larger than {MAX_BYTES} bytes.", path=str(path)) from error
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()

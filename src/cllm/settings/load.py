@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cllm.commands.tool import CommandSettings
-from cllm.core.context import ContextCommand
 from cllm.core.errors import SettingsError, UsageError
 from cllm.core.notice import Notice
+from cllm.history.context import ContextCommand
 from cllm.history.system_prompt import GivenPrompt
 from cllm.schemas.source import SchemaSource
 from cllm.settings import sections

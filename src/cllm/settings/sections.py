@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from cllm.commands.permission import CommandRules
 from cllm.commands.tool import CommandSettings, OfferedCommand
-from cllm.core.context import DEFAULT_TIMEOUT, ContextCommand, OnFailure
 from cllm.core.errors import SettingsError
 from cllm.core.secret import Secret
+from cllm.history.context import DEFAULT_TIMEOUT, ContextCommand, OnFailure
 from cllm.schemas.source import SchemaSource, is_url
 from cllm.settings.layers import COMMAND_LINE, SCHEMA_KEYS, Environment, LayeredSettings, expanded
 from cllm.settings.trust import leads_out

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from cllm.core.context import ContextCommand
 from cllm.core.errors import UsageError, VariableError
+from cllm.history.context import ContextCommand
 from cllm.settings.layers import COMMAND_LINE, LayeredSettings
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

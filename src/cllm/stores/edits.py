@@ -19,7 +19,7 @@ from cllm.core.conversation import (
     Summary,
     Turn,
     TurnFailure,
-    title_from,
+    make_title,
 )
 from cllm.core.errors import (
     SequenceNotFoundError,
@@ -301,7 +301,7 @@ def _title(conversation: StoredConversation) -> str | None:
         if message.role == "user"
     )
     first = next(said, None)
-    return None if first is None else title_from(first.text)
+    return None if first is None else make_title(first.text)
 
 
 def check_sequence(conversation: StoredConversation, sequence: int) -> None:

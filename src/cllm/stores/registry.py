@@ -6,7 +6,7 @@ The store's module is imported when it is named.
 from collections.abc import Callable
 
 from cllm.core.errors import SettingsError
-from cllm.core.extras import needs_extra
+from cllm.core.extras import require_extra
 from cllm.core.ports import Clock, Store
 
 
@@ -25,7 +25,7 @@ def _open_memory(_location: str, clock: Clock) -> Store:
 
 
 def _open_postgresql(location: str, clock: Clock) -> Store:
-    with needs_extra("postgres", feature="A store in PostgreSQL"):
+    with require_extra("postgres", feature="A store in PostgreSQL"):
         from cllm.stores.postgres.store import PostgresStore  # noqa: PLC0415
 
     return PostgresStore(f"postgresql:{location}", clock=clock)

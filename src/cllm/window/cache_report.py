@@ -2,7 +2,7 @@
 
 Missed tokens were in the prompt before, within the lifetime of the cache, and were not read from
 it. Not missed: what came after the context of one turn, prompts below the provider's minimum, and
-fewer than `GRAIN` tokens in a call.
+fewer than `MIN_MISSED_TOKENS` tokens in a call.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,15 +12,15 @@ import msgspec
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.reply import Usage
-from cllm.history.cache_control import minimum_for
+from cllm.history.cache_control import min_cacheable_tokens
 from cllm.window.strategies import PROVIDERS, prices_for
 from cllm.window.tokens import estimate_tokens, weights_for
 
-GRAIN = 128
+MIN_MISSED_TOKENS = 128
 
-KeptPrice = Callable[[str, str, Usage, datetime], float | None]
+PriceLookup = Callable[[str, str, Usage, datetime], float | None]
 """Returns the dollars for a usage, by provider, model and time; None if unknown."""
-Priced = Callable[[Usage], float | None]
+UsagePrice = Callable[[Usage], float | None]
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def amount_of(dollars: float | None) -> Amount:
+def to_amount(dollars: float | None) -> Amount:
     """Return the amount of one reply; None is an unknown price."""
     return Amount(unknown=1) if dollars is None else Amount(dollars=dollars, known=1)
 
@@ -74,20 +74,22 @@ class _Missed(msgspec.Struct, frozen=True, kw_only=True):
     expired: int = 0
 
 
-NOTHING_MISSED = _Missed()
+NO_MISS = _Missed()
 
 
-def cache_report(conversations: Iterable[StoredConversation], price: KeptPrice) -> CacheReport:
+def build_cache_report(
+    conversations: Iterable[StoredConversation], price: PriceLookup
+) -> CacheReport:
     """Return the report; a turn that a branch shares is counted once."""
     report = CacheReport()
     seen: set[str] = set()
     for conversation in conversations:
-        report = with_conversation(report, conversation, price, seen=seen)
+        report = add_conversation(report, conversation, price, seen=seen)
     return report
 
 
-def with_conversation(
-    report: CacheReport, conversation: StoredConversation, price: KeptPrice, *, seen: set[str]
+def add_conversation(
+    report: CacheReport, conversation: StoredConversation, price: PriceLookup, *, seen: set[str]
 ) -> CacheReport:
     """Add a conversation; `seen` has the turns and summaries of the report."""
     report += CacheReport(conversations=1)
@@ -109,8 +111,8 @@ def with_conversation(
 
 
 def _priced(
-    price: KeptPrice, provider: str | None, model: str | None, at: datetime | None
-) -> Priced:
+    price: PriceLookup, provider: str | None, model: str | None, at: datetime | None
+) -> UsagePrice:
     def priced(usage: Usage) -> float | None:
         if provider is None or model is None or at is None:
             return None
@@ -119,7 +121,7 @@ def _priced(
     return priced
 
 
-def _turn_report(turn: Turn, missed: _Missed, price: KeptPrice) -> CacheReport:
+def _turn_report(turn: Turn, missed: _Missed, price: PriceLookup) -> CacheReport:
     if turn.usage is None:
         return CacheReport(turns=1)
     priced = _priced(price, turn.provider, turn.model, turn.ended_at or turn.started_at)
@@ -130,22 +132,22 @@ def _turn_report(turn: Turn, missed: _Missed, price: KeptPrice) -> CacheReport:
         missed=missed.tokens,
         trimmed=missed.tokens if missed.trimmed else 0,
         expired=missed.expired,
-        lost=amount_of(_lost(missed.tokens, turn.usage, priced)) if has_lost else Amount(),
+        lost=to_amount(_lost(missed.tokens, turn.usage, priced)) if has_lost else Amount(),
     )
 
 
-def _usage_report(usage: Usage | None, cost: float | None, priced: Priced) -> CacheReport:
+def _usage_report(usage: Usage | None, cost: float | None, priced: UsagePrice) -> CacheReport:
     if usage is None:
         return CacheReport()
     return CacheReport(
         usage=usage,
         counted=0 if usage.estimated else usage.prompt,
-        cost=amount_of(cost),
-        saved=amount_of(_saved(usage, priced)) if _is_cached(usage) else Amount(),
+        cost=to_amount(cost),
+        saved=to_amount(_saved(usage, priced)) if _is_cached(usage) else Amount(),
     )
 
 
-def _saved(usage: Usage, priced: Priced) -> float | None:
+def _saved(usage: Usage, priced: UsagePrice) -> float | None:
     return _difference(
         priced(Usage(input=usage.prompt)),
         priced(
@@ -159,7 +161,7 @@ def _saved(usage: Usage, priced: Priced) -> float | None:
     )
 
 
-def _lost(missed: int, usage: Usage, priced: Priced) -> float | None:
+def _lost(missed: int, usage: Usage, priced: UsagePrice) -> float | None:
     """Return how much cheaper reading the missed tokens would have been."""
     written = min(missed, usage.cache_write)
     hour = min(written, usage.cache_write_hour)
@@ -182,10 +184,10 @@ def _judged(conversation: StoredConversation) -> Iterator[tuple[Turn, _Missed]]:
     before: Turn | None = None
     for turn in turns:
         if turn.usage is None or turn.usage.estimated:
-            yield turn, NOTHING_MISSED
+            yield turn, NO_MISS
             continue
         known = turn.provider in PROVIDERS or turn.provider in caching
-        yield turn, _missed(before, turn, turn.usage) if known else NOTHING_MISSED
+        yield turn, _missed(before, turn, turn.usage) if known else NO_MISS
         before = turn
 
 
@@ -199,7 +201,7 @@ def _missed(before: Turn | None, turn: Turn, usage: Usage) -> _Missed:
     lifetime = prices_for(turn.provider or "", turn.model or "").lifetime
     fresh = before is not None and _idle(before, turn) <= lifetime
     expected = again + (shared if fresh else 0)
-    grain = GRAIN * _calls(turn)
+    grain = MIN_MISSED_TOKENS * _calls(turn)
     missed = expected - usage.cache_read
     expired = 0 if fresh else min(shared, again + shared - usage.cache_read)
     return _Missed(
@@ -253,7 +255,7 @@ def _begins_elsewhere(before: Turn, turn: Turn) -> bool:
 
 
 def _least(turn: Turn) -> int:
-    return 0 if turn.provider == "local" else minimum_for(turn.model or "")
+    return 0 if turn.provider == "local" else min_cacheable_tokens(turn.model or "")
 
 
 def _idle(before: Turn, turn: Turn) -> float:

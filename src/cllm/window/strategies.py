@@ -10,7 +10,7 @@ import msgspec
 
 from cllm.core.errors import UsageError
 
-LARGEST_BLOCK = 0.5
+MAX_BLOCK_SHARE = 0.5
 """Of the budget. At least the other half remains after a cut, however cheap reading is."""
 
 
@@ -59,7 +59,7 @@ def best_block(floor: float, *, turn_size: float, prices: CachePrices) -> float:
 def best_floor(limit: float, *, turn_size: float, prices: CachePrices) -> float:
     """Return the floor whose best block just fills the limit."""
     weight = prices.weight(turn_size)
-    lowest = limit * (1 - LARGEST_BLOCK)
+    lowest = limit * (1 - MAX_BLOCK_SHARE)
     if weight == inf:
         return lowest
     root = (sqrt(weight + 4 * limit) - sqrt(weight)) / 2

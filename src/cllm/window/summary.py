@@ -12,9 +12,9 @@ import msgspec
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message, plain_message
-from cllm.window.ledger import Span, TokenLedger
-from cllm.window.plan import PinnedTurns, cut_in_blocks, joined, kept_inside
+from cllm.window.plan import PinnedTurns, find_partial_turn, merge_spans, trim_in_blocks
 from cllm.window.strategies import Summarise
+from cllm.window.turn_index import Span, TurnIndex
 
 INSTRUCTION = (
     "Summarise our conversation up to here, so that you can go on with it when you have only the "
@@ -37,7 +37,7 @@ class SummaryChunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_summary(
-    ledger: TokenLedger,
+    turn_index: TurnIndex,
     strategy: Summarise,
     *,
     budget: int | None = None,
@@ -53,66 +53,76 @@ def plan_summary(
     limit = strategy.tokens.limit(budget)
     if limit is None and keep_turns is not None:
         limit = UNLIMITED
-    if limit is None or not len(ledger):
+    if limit is None or not len(turn_index):
         return ()
-    pinned = PinnedTurns(ledger, pins)
+    pinned = PinnedTurns(turn_index, pins)
     taken = 0 if summary is None else summary.tokens
-    begin = 0 if summary is None else ledger.cut_at(summary.through + 1)
+    begin = 0 if summary is None else turn_index.find_start(summary.through + 1)
     if keep_turns is None:
         room = max(0, limit - taken)
-        cut = cut_in_blocks(ledger, strategy.tokens, limit=room, before=begin, pins=pinned)
-        end = ledger.turn_at(cut)
+        window_start = trim_in_blocks(
+            turn_index, strategy.tokens, limit=room, before=begin, pins=pinned
+        )
+        end = turn_index.turn_start(window_start)
     else:
-        end = ledger.turns[max(0, len(ledger.turns) - keep_turns)]
+        end = turn_index.turns[max(0, len(turn_index.turns) - keep_turns)]
     if end <= begin:
         return ()
     room = limit - strategy.summary_tokens - INSTRUCTION_TOKENS
-    ahead = tuple(pinned.before(ledger.turn_at(begin)))
-    first = room - taken - sum(ledger.tokens(*span) for span in ahead)
-    chunk = _chunk(ledger, begin, end, room=first, most=limit, ahead=ahead)
+    ahead = tuple(pinned.before(turn_index.turn_start(begin)))
+    first = room - taken - sum(turn_index.tokens(*span) for span in ahead)
+    chunk = _chunk(turn_index, begin, end, room=first, most=limit, ahead=ahead)
     chunks = [chunk]
-    while (start := chunk.through + 1 - ledger.first_sequence) < end:
-        chunk = _chunk(ledger, start, end, room=room - strategy.summary_tokens, most=limit)
+    while (start := chunk.through + 1 - turn_index.first_sequence) < end:
+        chunk = _chunk(turn_index, start, end, room=room - strategy.summary_tokens, most=limit)
         chunks.append(chunk)
     return tuple(chunks)
 
 
 def _chunk(
-    ledger: TokenLedger, start: int, end: int, *, room: int, most: int, ahead: tuple[Span, ...] = ()
+    turn_index: TurnIndex,
+    start: int,
+    end: int,
+    *,
+    room: int,
+    most: int,
+    ahead: tuple[Span, ...] = (),
 ) -> SummaryChunk:
     """Return a chunk of as many whole turns as fit, or units of a turn that is too long."""
-    inside = kept_inside(ledger, start)
-    left = room - sum(ledger.tokens(*span) for span in inside)
-    turn_end = ledger.turn_end(start)
-    for borders in (ledger.turns, [*ledger.units(ledger.turn_at(start)), turn_end]):
+    inside = find_partial_turn(turn_index, start)
+    left = room - sum(turn_index.tokens(*span) for span in inside)
+    turn_end = turn_index.turn_end(start)
+    for borders in (turn_index.turns, [*turn_index.units(turn_index.turn_start(start)), turn_end]):
         after = borders[bisect_right(borders, start) : bisect_right(borders, end)]
-        fitting = bisect_right(after, left, key=lambda stop: ledger.tokens(start, stop))
+        fitting = bisect_right(after, left, key=lambda stop: turn_index.tokens(start, stop))
         if fitting:
-            return _chunk_to(ledger, start, after[fitting - 1], (*ahead, *inside))
-    needed = room - left + ledger.tokens(start, after[0])
+            return _chunk_to(turn_index, start, after[fitting - 1], (*ahead, *inside))
+    needed = room - left + turn_index.tokens(start, after[0])
     if needed > most:
         raise WindowTooSmallError(needed=needed, available=max(0, room))
-    return _chunk_to(ledger, start, after[0], inside)
+    return _chunk_to(turn_index, start, after[0], inside)
 
 
-def _chunk_to(ledger: TokenLedger, start: int, stop: int, before: tuple[Span, ...]) -> SummaryChunk:
-    spans = joined((*before, (start, stop)))
-    return SummaryChunk(spans=spans, through=ledger.first_sequence + stop - 1)
+def _chunk_to(
+    turn_index: TurnIndex, start: int, stop: int, before: tuple[Span, ...]
+) -> SummaryChunk:
+    spans = merge_spans((*before, (start, stop)))
+    return SummaryChunk(spans=spans, through=turn_index.first_sequence + stop - 1)
 
 
-def summary_turn(text: str) -> tuple[Message, ...]:
+def build_summary_messages(text: str) -> tuple[Message, ...]:
     """Return the two messages of a summary in a prompt."""
     summary = plain_message("user", f"{INTRODUCTION}\n\n{text}")
     return summary, plain_message("assistant", ACKNOWLEDGED)
 
 
-def summary_request(
+def build_summary_request(
     chunk: SummaryChunk,
     messages: Sequence[Message],
     summary: StandingSummary | None,
     *,
     words: int,
 ) -> tuple[Message, ...]:
-    ahead = () if summary is None else summary_turn(summary.text)
+    ahead = () if summary is None else build_summary_messages(summary.text)
     kept = tuple(message for start, stop in chunk.spans for message in messages[start:stop])
     return (*ahead, *kept, plain_message("user", f"{INSTRUCTION}, in at most {words} words."))

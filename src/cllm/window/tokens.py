@@ -22,9 +22,9 @@ TOKENS_PER_MESSAGE = 4
 TOKENS_PER_IMAGE = 1600
 CHARACTERS_PER_FILE_TOKEN = 16
 """Of the base64 of a file, whose number of pages is unknown."""
-MOST_REMEMBERED = 4096
-LONGEST_REMEMBERED = 2048
-"""Messages in the cache of `weigh`, and bytes of the longest of them (docs/decisions/0020)."""
+MAX_CACHED_MESSAGES = 4096
+MAX_CACHED_BYTES = 2048
+"""Messages in the cache of `estimate_message`, and bytes of the longest of them (docs/decisions/0020)."""
 SHORT_RUN = 6
 """Letters. Most words up to this length are one token; longer runs are weighed by their length."""
 LONG_RUN = 16
@@ -130,7 +130,7 @@ class TokenEstimate(msgspec.Struct, frozen=True, kw_only=True):
         return TokenEstimate(plain=self.plain + other.plain, wide=self.wide + other.wide)
 
 
-NOTHING = TokenEstimate()
+NO_TOKENS = TokenEstimate()
 
 
 def _members(characters: str) -> bytes:
@@ -161,7 +161,7 @@ _PLAIN = {
 _WIDE = {"indic": _all_but(0xE0, 0xE1), "wide": _all_but(*range(0xE3, 0xEF))}
 
 
-def weigh_text(text: str, weights: TokenWeights = GENERAL) -> TokenEstimate:
+def estimate_text(text: str, weights: TokenWeights = GENERAL) -> TokenEstimate:
     """Estimate the tokens of a text in linear time."""
     octets = text.encode(errors="replace")
     plain = weights.byte * len(octets)
@@ -222,9 +222,9 @@ def _repeats(weights: TokenWeights) -> tuple[tuple[bytes, re.Pattern[bytes], flo
     return tuple(found)
 
 
-def weigh(message: Message, weights: TokenWeights = GENERAL) -> TokenEstimate:
+def estimate_message(message: Message, weights: TokenWeights = GENERAL) -> TokenEstimate:
     """Estimate the tokens of a message in any dialect."""
-    if len(message.raw) <= LONGEST_REMEMBERED:
+    if len(message.raw) <= MAX_CACHED_BYTES:
         return _weigh_again(message.raw, weights)
     return _weigh(message.raw, weights)
 
@@ -233,12 +233,12 @@ def _weigh(raw: bytes, weights: TokenWeights) -> TokenEstimate:
     fields = msgspec.json.decode(raw)
     found = TokenEstimate(plain=TOKENS_PER_MESSAGE)
     for text in _texts(fields):
-        found += weigh_text(text, weights)
+        found += estimate_text(text, weights)
     return found + TokenEstimate(plain=_weigh_files(fields))
 
 
 # Every turn weighs its whole history, of which all but the end was weighed before.
-_weigh_again = lru_cache(maxsize=MOST_REMEMBERED)(_weigh)
+_weigh_again = lru_cache(maxsize=MAX_CACHED_MESSAGES)(_weigh)
 
 
 _WITHOUT_TEXT = frozenset(
@@ -292,7 +292,7 @@ def _weigh_file(block: dict[str, Any], name: str, inner: Any) -> float:
 
 
 def estimate_tokens(message: Message, weights: TokenWeights = GENERAL) -> int:
-    return weigh(message, weights).tokens
+    return estimate_message(message, weights).tokens
 
 
 def estimate_usage(prompt: Prompt, reply: Message, weights: TokenWeights = GENERAL) -> Usage:
@@ -315,7 +315,7 @@ class TokenRatio(msgspec.Struct, frozen=True, kw_only=True):
         return MARGIN * min(max(ratio, LOWEST_RATIO), HIGHEST_RATIO)
 
 
-class LearnedRatios(msgspec.Struct, frozen=True, kw_only=True):
+class TokenRatios(msgspec.Struct, frozen=True, kw_only=True):
     """What reports say about the tokenizer of one model."""
 
     plain: TokenRatio = TokenRatio()
@@ -324,7 +324,7 @@ class LearnedRatios(msgspec.Struct, frozen=True, kw_only=True):
     def expect(self, weighed: TokenEstimate) -> int:
         return ceil(weighed.plain * self.plain.factor + weighed.wide * self.wide.factor)
 
-    def after(self, weighed: TokenEstimate, reported: int) -> "LearnedRatios":
+    def after(self, weighed: TokenEstimate, reported: int) -> "TokenRatios":
         """Return what is learned with one more report on text that was weighed as this.
 
         A report is one number: it corrects the kind that most of the text is of.
@@ -335,7 +335,7 @@ class LearnedRatios(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **{kind: ratio})
 
 
-def share_out(total: int, estimates: Sequence[int]) -> tuple[int, ...]:
+def distribute_tokens(total: int, estimates: Sequence[int]) -> tuple[int, ...]:
     """Divide a reported count in proportion to estimates, in whole numbers."""
     whole = sum(estimates)
     if not whole:

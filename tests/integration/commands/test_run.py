@@ -10,7 +10,7 @@ from tests.waits import wait_on_loop, wait_until
 
 from cllm.commands.command_line import CommandEnvironment, Invocation, Pipeline, parse_line
 from cllm.commands.run import MAX_OUTPUT_BYTES, run_commands, run_plan
-from cllm.core.context import ContextCommand
+from cllm.history.context import ContextCommand
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from tests.text_corpus import CORPUS, text_of
 from tests.text_samples import KINDS, samples
 from tests.tokenizers import Count, smollm2
 
-from cllm.window.tokens import LearnedRatios, weigh_text
+from cllm.window.tokens import TokenRatios, estimate_text
 
 SAMPLES = 200
 
@@ -25,14 +25,14 @@ def test_estimates_are_never_a_quarter_too_low_and_after_a_report_never_a_tenth(
     texts = samples(kind, SAMPLES + 1)
     counts = [count(text) for text in texts]
     for (before, text), (reported, true) in zip(pairwise(texts), pairwise(counts), strict=True):
-        learned = LearnedRatios().after(weigh_text(before), reported)
+        learned = TokenRatios().after(estimate_text(before), reported)
 
-        assert LearnedRatios().expect(weigh_text(text)) >= 0.75 * true
-        assert learned.expect(weigh_text(text)) >= 0.9 * true
+        assert TokenRatios().expect(estimate_text(text)) >= 0.75 * true
+        assert learned.expect(estimate_text(text)) >= 0.9 * true
 
 
 @pytest.mark.parametrize("kind", sorted(CORPUS))
 def test_no_kind_of_text_is_estimated_below_half_its_tokens(kind: str, count: Count):
     for length in (100, 1_000, 10_000):
         text = text_of(kind, length)
-        assert weigh_text(text).tokens >= 0.5 * count(text)
+        assert estimate_text(text).tokens >= 0.5 * count(text)

@@ -26,7 +26,7 @@ from tests.torture import scaled
 from cllm.core.errors import InvalidRequestError, UnsendableError
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.prompt import Prompt
-from cllm.history.rules import Profile, check, profile_for
+from cllm.history.rules import Profile, find_problems, profile_for
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import AwsAccount, BedrockProvider
 from cllm.providers.http.provider import HttpProvider
@@ -276,7 +276,7 @@ def taken(prompt: Prompt, target: Dialect) -> bytes | None:
     body = sent(prompt, target)
     assert sent(prompt, target) == body
     judge(body, target, named)
-    assert check(history(body, target), profile) == ()
+    assert find_problems(history(body, target), profile) == ()
     marked(body, target)
     agreed(body, target)
     return body

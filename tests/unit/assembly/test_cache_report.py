@@ -9,7 +9,7 @@ import pytest
 from cllm.core.conversation import StandingSummary, StoredConversation, Turn, WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.reply import Usage
-from cllm.window.cache_report import Amount, CacheReport, cache_report
+from cllm.window.cache_report import Amount, CacheReport, build_cache_report
 
 NOON = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 PRICES = {"input": 4.0, "cache_read": 0.4, "cache_write": 5.0, "output": 8.0}
@@ -62,7 +62,7 @@ def conversation(*turns: Turn, **fields: Any) -> StoredConversation:
 
 
 def report(*turns: Turn, **fields: Any) -> CacheReport:
-    return cache_report([conversation(*turns, **fields)], price)
+    return build_cache_report([conversation(*turns, **fields)], price)
 
 
 WRITTEN = Usage(cache_write=10_000, output=100)
@@ -221,7 +221,7 @@ def test_summaries_are_counted_with_what_they_cost_and_saved():
 def test_variants_were_paid_for_and_read_what_the_first_one_sent():
     again = turn(2, Usage(cache_read=10_000), place="1")
 
-    found = cache_report([conversation(again, variants=(turn(1, WRITTEN),))], price)
+    found = build_cache_report([conversation(again, variants=(turn(1, WRITTEN),))], price)
 
     assert (found.turns, found.missed, found.usage.cache_read) == (2, 0, 10_000)
 
@@ -230,7 +230,7 @@ def test_a_turn_that_a_branch_shares_counts_once_and_is_what_its_next_one_follow
     first = turn(1, WRITTEN)
     branch = conversation(first, turn(2, Usage(cache_write=10_500)))
 
-    found = cache_report([conversation(first), branch], price)
+    found = build_cache_report([conversation(first), branch], price)
 
     assert (found.conversations, found.turns, found.missed) == (2, 2, 10_000)
 

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.conversation import (
     ContextCommandRecord,
     ContextRecord,
@@ -16,7 +15,8 @@ from cllm.core.conversation import (
 )
 from cllm.core.errors import ContextError
 from cllm.core.message import Message, plain_message
-from cllm.history.system_prompt import Context, gather_context, plan_context, with_context
+from cllm.history.context import CommandOutcome, ContextCommand
+from cllm.history.system_prompt import Context, gather_context, insert_context, plan_context
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
@@ -191,14 +191,14 @@ class TestWhereItStands:
     def test_in_front_of_the_newest_user_text(self):
         said = (plain_message("user", "One"), *SAID, plain_message("user", "Two"))
 
-        told = with_context(said, BLOCK)
+        told = insert_context(said, BLOCK)
 
         assert [message.text for message in told[:-1]] == ["One", "Hi", "Hello"]
         assert told[-1].text == f"{BLOCK}\n\nTwo"
         assert said[-1].text == "Two"
 
     def test_messages_before_it_keep_their_bytes(self):
-        told = with_context((*SAID, plain_message("user", "Two")), BLOCK)
+        told = insert_context((*SAID, plain_message("user", "Two")), BLOCK)
 
         assert told[:2] == SAID
 
@@ -207,7 +207,7 @@ class TestWhereItStands:
         content = [{"type": "text", "text": "What is it?"}, image]
         said = Message(role="user", raw=msgspec.json.encode({"role": "user", "content": content}))
 
-        (told,) = with_context((said,), BLOCK)
+        (told,) = insert_context((said,), BLOCK)
 
         assert told.json()["content"] == [{"type": "text", "text": BLOCK}, *content]
 
@@ -217,10 +217,10 @@ class TestWhereItStands:
         raw = msgspec.json.encode({"role": "user", "content": content})
         said = Message(role="user", raw=raw, dialect="anthropic")
 
-        (told,) = with_context((said,), BLOCK)
+        (told,) = insert_context((said,), BLOCK)
 
         assert told.json()["content"] == [result, {"type": "text", "text": BLOCK}, content[1]]
 
     def test_without_context_or_without_a_user_nothing_changes(self):
-        assert with_context(SAID, "") is SAID
-        assert with_context(SAID[1:], BLOCK) == SAID[1:]
+        assert insert_context(SAID, "") is SAID
+        assert insert_context(SAID[1:], BLOCK) == SAID[1:]

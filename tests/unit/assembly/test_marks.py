@@ -4,14 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.history.cache_control import CacheBlock, CacheBreakpoints, minimum_for, place_marks
+from cllm.history.cache_control import (
+    CacheBlock,
+    CacheBreakpoints,
+    min_cacheable_tokens,
+    place_breakpoints,
+)
 
 LARGE = CacheBlock(tokens=2000)
-THOUGHT = CacheBlock(tokens=2000, takes_mark=False)
+THOUGHT = CacheBlock(tokens=2000, allows_breakpoint=False)
 
 
 def placed(blocks: list[CacheBlock], **given_: int | bool | None) -> CacheBreakpoints:
-    return place_marks(blocks, **({"system_tokens": 2000, "minimum": 1024} | given_))  # type: ignore[arg-type]
+    return place_breakpoints(blocks, **({"system_tokens": 2000, "minimum": 1024} | given_))  # type: ignore[arg-type]
 
 
 def test_the_system_prompt_and_the_last_block_are_marked():
@@ -19,11 +24,11 @@ def test_the_system_prompt_and_the_last_block_are_marked():
 
 
 def test_what_is_for_this_turn_only_stands_behind_the_last_mark():
-    assert placed([LARGE] * 3, persistent=2) == CacheBreakpoints(system=True, blocks=(1,))
+    assert placed([LARGE] * 3, stable_blocks=2) == CacheBreakpoints(system=True, blocks=(1,))
 
 
 def test_a_client_that_sets_marks_gets_none_of_ours():
-    assert placed([LARGE] * 30, client_marked=True) == CacheBreakpoints()
+    assert placed([LARGE] * 30, has_client_breakpoints=True) == CacheBreakpoints()
 
 
 def test_nothing_is_marked_below_the_minimum():
@@ -39,7 +44,7 @@ def test_a_prompt_without_a_system_prompt_has_no_mark_there():
 
 
 def test_a_prompt_of_nothing_persistent_has_a_mark_on_its_system_prompt_alone():
-    assert placed([LARGE], persistent=0) == CacheBreakpoints(system=True)
+    assert placed([LARGE], stable_blocks=0) == CacheBreakpoints(system=True)
     assert placed([]) == CacheBreakpoints(system=True)
 
 
@@ -49,52 +54,57 @@ def test_thinking_takes_no_mark_and_the_block_before_it_does():
 
 
 def test_a_turn_of_nineteen_blocks_needs_no_mark_in_between():
-    assert placed([LARGE] * 29, kept=10).blocks == (28,)
+    assert placed([LARGE] * 29, cached_blocks=10).blocks == (28,)
 
 
 def test_a_turn_of_twenty_blocks_or_more_has_a_mark_fifteen_behind():
-    assert placed([LARGE] * 30, kept=10).blocks == (14, 29)
-    assert placed([LARGE] * 31, kept=10).blocks == (15, 30)
-    assert placed([LARGE] * 40, kept=0).blocks == (13, 26, 39)
+    assert placed([LARGE] * 30, cached_blocks=10).blocks == (14, 29)
+    assert placed([LARGE] * 31, cached_blocks=10).blocks == (15, 30)
+    assert placed([LARGE] * 40, cached_blocks=0).blocks == (13, 26, 39)
 
 
 def test_a_prompt_that_begins_anew_has_marks_in_its_middle():
-    assert placed([LARGE] * 12, kept=0).blocks == (3, 7, 11)
-    assert placed([LARGE] * 12, kept=2).blocks == (11,)
-    assert placed([LARGE] * 5, kept=0).blocks == (4,)
-    assert placed([THOUGHT] * 11 + [LARGE], kept=0).blocks == (11,)
+    assert placed([LARGE] * 12, cached_blocks=0).blocks == (3, 7, 11)
+    assert placed([LARGE] * 12, cached_blocks=2).blocks == (11,)
+    assert placed([LARGE] * 5, cached_blocks=0).blocks == (4,)
+    assert placed([THOUGHT] * 11 + [LARGE], cached_blocks=0).blocks == (11,)
 
 
 def test_a_very_long_turn_has_a_mark_from_which_the_old_end_is_seen():
-    assert placed([LARGE] * 200, kept=10).blocks == (24, 184, 199)
+    assert placed([LARGE] * 200, cached_blocks=10).blocks == (24, 184, 199)
 
 
 def test_the_marks_of_the_next_turn_see_the_last_one_of_this():
-    first = placed([LARGE] * 31, kept=10)
-    second = placed([LARGE] * 45, kept=first.blocks[-1] + 1)
+    first = placed([LARGE] * 31, cached_blocks=10)
+    second = placed([LARGE] * 45, cached_blocks=first.blocks[-1] + 1)
 
     assert second.blocks[0] - first.blocks[-1] < 20
 
 
 @given(
     st.lists(
-        st.builds(CacheBlock, tokens=st.integers(0, 500), takes_mark=st.booleans()), max_size=90
+        st.builds(CacheBlock, tokens=st.integers(0, 500), allows_breakpoint=st.booleans()),
+        max_size=90,
     ),
     st.integers(0, 3000),
     st.integers(0, 90),
     st.integers(0, 90),
 )
 def test_marks_are_at_most_four_in_order_on_blocks_that_take_one(blocks, system, first, second):
-    kept, persistent = sorted(min(n, len(blocks)) for n in (first, second))
-    marks = place_marks(
-        blocks, system_tokens=system, minimum=1024, persistent=persistent, kept=kept
+    cached_blocks, stable_blocks = sorted(min(n, len(blocks)) for n in (first, second))
+    marks = place_breakpoints(
+        blocks,
+        system_tokens=system,
+        minimum=1024,
+        stable_blocks=stable_blocks,
+        cached_blocks=cached_blocks,
     )
 
     assert marks.count <= 4
     assert list(marks.blocks) == sorted(set(marks.blocks))
     for place in marks.blocks:
-        assert place < persistent
-        assert blocks[place].takes_mark
+        assert place < stable_blocks
+        assert blocks[place].allows_breakpoint
         assert system + sum(block.tokens for block in blocks[: place + 1]) >= 1024
 
 
@@ -115,4 +125,4 @@ def test_marks_are_at_most_four_in_order_on_blocks_that_take_one(blocks, system,
     ],
 )
 def test_each_model_has_its_minimum(model, minimum):
-    assert minimum_for(model) == minimum
+    assert min_cacheable_tokens(model) == minimum

@@ -21,10 +21,10 @@ from cllm.core.ports import Opening
 from cllm.history.system_prompt import (
     GivenPrompt,
     SystemChoice,
-    capture,
+    build_branch_opening,
+    build_captured_opening,
     choose_system,
     prompt_without_context,
-    recapture,
 )
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -116,7 +116,7 @@ class TestNewConversation:
                 context_record=ContextRecord(executed_at=NOW),
             ),
         )
-        assert choice.opening == capture(given, now=NOW)
+        assert choice.opening == build_captured_opening(given, now=NOW)
 
     def test_a_dynamic_one_sends_its_prompt_and_keeps_nothing_of_it(self):
         choice = choose(conversation(state=None), CONFIGURED, "dynamic")
@@ -296,7 +296,7 @@ class TestPinned:
         assert choose(pinned("Be kind."), again) == SystemChoice(message=system("Be kind."))
 
     def test_a_branch_under_another_prompt_is_pinned_too(self):
-        opening = recapture(pinned("Be kind."), EXPLICIT, now=NOW)
+        opening = build_branch_opening(pinned("Be kind."), EXPLICIT, now=NOW)
 
         assert opening.system is None
         assert opening.system_record == SystemRecord(
@@ -346,7 +346,7 @@ class TestRecapturing:
     def test_a_branch_under_another_prompt_keeps_the_context(self):
         value = conversation(stored=f"Old words.\n\n{BLOCK}\n\n{BLOCK}")
 
-        opening = recapture(value, EXPLICIT, now=NOW)
+        opening = build_branch_opening(value, EXPLICIT, now=NOW)
 
         assert opening.system == system(f"Be loud.\n\n{BLOCK}\n\n{BLOCK}")
 
@@ -354,13 +354,13 @@ class TestRecapturing:
         record = ContextRecord(executed_at=NOW, commands=(RAN,))
         value = msgspec.structs.replace(conversation(stored=BLOCK), context_record=record)
 
-        opening = recapture(value, EXPLICIT, now=NOW + timedelta(days=1))
+        opening = build_branch_opening(value, EXPLICIT, now=NOW + timedelta(days=1))
 
         assert opening.context_record == record
         assert opening.system == system(f"Be loud.\n\n{BLOCK}")
 
     @pytest.mark.parametrize("stored", [None, "Old words."])
     def test_without_context_it_is_the_prompt_alone(self, stored):
-        opening = recapture(conversation(stored=stored), EXPLICIT, now=NOW)
+        opening = build_branch_opening(conversation(stored=stored), EXPLICIT, now=NOW)
 
         assert opening.system == system("Be loud.")

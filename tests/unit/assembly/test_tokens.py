@@ -24,17 +24,17 @@ from cllm.window.tokens import (
     LARGE,
     LOWEST_RATIO,
     MARGIN,
-    NOTHING,
+    NO_TOKENS,
     TOKENS_PER_IMAGE,
     TOKENS_PER_MESSAGE,
-    LearnedRatios,
     TokenEstimate,
+    TokenRatios,
     TokenWeights,
+    distribute_tokens,
+    estimate_message,
+    estimate_text,
     estimate_tokens,
     estimate_usage,
-    share_out,
-    weigh,
-    weigh_text,
     weights_for,
 )
 
@@ -51,11 +51,9 @@ def true_tokens(kind: str, length: int) -> int:
     return o200k()(text_of(kind, length))
 
 
-def shortfalls(
-    texts: list[str], count, weights: TokenWeights, learned: LearnedRatios
-) -> list[float]:
+def shortfalls(texts: list[str], count, weights: TokenWeights, ratios: TokenRatios) -> list[float]:
     """What an estimate lacks of the true count, as a share of it."""
-    return [1 - learned.expect(weigh_text(text, weights)) / count(text) for text in texts]
+    return [1 - ratios.expect(estimate_text(text, weights)) / count(text) for text in texts]
 
 
 class TestAgainstTokenizers:
@@ -64,7 +62,7 @@ class TestAgainstTokenizers:
     def test_before_any_report_an_estimate_is_never_a_quarter_too_low(self, kind, weights):
         texts = samples(kind, SAMPLES)
 
-        assert max(shortfalls(texts, o200k(), weights, LearnedRatios())) <= 0.25
+        assert max(shortfalls(texts, o200k(), weights, TokenRatios())) <= 0.25
 
     @pytest.mark.parametrize("weights", [GENERAL, LARGE], ids=["general", "large"])
     @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -72,13 +70,13 @@ class TestAgainstTokenizers:
         """Each text is estimated after a report of the one before it."""
         count = o200k()
         for reported, text in pairwise(samples(kind, SAMPLES + 1)):
-            learned = LearnedRatios().after(weigh_text(reported, weights), count(reported))
-            assert max(shortfalls([text], count, weights, learned)) <= 0.1
+            ratios = TokenRatios().after(estimate_text(reported, weights), count(reported))
+            assert max(shortfalls([text], count, weights, ratios)) <= 0.1
 
     @pytest.mark.parametrize("kind", sorted(KINDS))
     def test_for_a_large_vocabulary_an_estimate_is_not_far_too_high_either(self, kind):
         texts, count = samples(kind, SAMPLES), o200k()
-        estimated = sum(weigh_text(text, LARGE).tokens for text in texts)
+        estimated = sum(estimate_text(text, LARGE).tokens for text in texts)
 
         assert estimated <= 1.25 * sum(map(count, texts))
 
@@ -96,7 +94,7 @@ class TestAgainstTokenizers:
     def ratios(self, kind: str, weights: TokenWeights) -> list[float]:
         """Estimated to true tokens, for each length."""
         return [
-            weigh_text(text_of(kind, length), weights).tokens / true_tokens(kind, length)
+            estimate_text(text_of(kind, length), weights).tokens / true_tokens(kind, length)
             for length in LENGTHS
         ]
 
@@ -108,7 +106,7 @@ class TestAgainstTokenizers:
 
 
 def total(text: str, weights: TokenWeights) -> float:
-    weighed = weigh_text(text, weights)
+    weighed = estimate_text(text, weights)
     return weighed.plain + weighed.wide
 
 
@@ -149,7 +147,7 @@ class TestAnyText:
             costs = []
             for _ in range(5):
                 begun = time.process_time()
-                weigh_text(sample, weights)
+                estimate_text(sample, weights)
                 costs.append(time.process_time() - begun)
             return min(costs)
 
@@ -167,7 +165,7 @@ class TestMessages:
         assert estimate_tokens(plain_message("user", "")) == TOKENS_PER_MESSAGE
 
     def test_half_a_character_is_no_error(self):
-        assert weigh_text("\ud800").tokens > 0
+        assert estimate_text("\ud800").tokens > 0
 
     def test_tools_thinking_and_results_are_counted_in_every_dialect(self):
         arguments = '{"city": "Paris", "days": 3}'
@@ -222,19 +220,17 @@ class TestMessages:
 
 class TestLearning:
     def test_nothing_learned_leaves_an_estimate_as_it_is(self):
-        assert LearnedRatios().expect(TokenEstimate(plain=10.2, wide=3.3)) == 14
+        assert TokenRatios().expect(TokenEstimate(plain=10.2, wide=3.3)) == 14
 
     def test_a_report_above_the_estimate_is_believed_at_once(self):
-        learned = LearnedRatios().after(TokenEstimate(plain=10), 20)
+        ratios = TokenRatios().after(TokenEstimate(plain=10), 20)
 
-        assert learned.expect(TokenEstimate(plain=100)) == 240
+        assert ratios.expect(TokenEstimate(plain=100)) == 240
 
     def test_a_short_report_below_the_estimate_is_believed_only_a_little(self):
-        short = (
-            LearnedRatios().after(TokenEstimate(plain=100), 50).expect(TokenEstimate(plain=1000))
-        )
+        short = TokenRatios().after(TokenEstimate(plain=100), 50).expect(TokenEstimate(plain=1000))
         long = (
-            LearnedRatios()
+            TokenRatios()
             .after(TokenEstimate(plain=100_000), 50_000)
             .expect(TokenEstimate(plain=1000))
         )
@@ -244,41 +240,41 @@ class TestLearning:
 
     @pytest.mark.parametrize("reported", [1, 1_000_000])
     def test_a_report_about_an_unusual_text_changes_later_estimates_within_bounds(self, reported):
-        learned = LearnedRatios().after(TokenEstimate(plain=50_000), reported)
-        expected = learned.expect(TokenEstimate(plain=1000))
+        ratios = TokenRatios().after(TokenEstimate(plain=50_000), reported)
+        expected = ratios.expect(TokenEstimate(plain=1000))
 
         assert 1000 * MARGIN * LOWEST_RATIO <= expected <= 1000 * MARGIN * HIGHEST_RATIO
 
     def test_what_chinese_teaches_is_not_applied_to_english(self):
-        english = weigh(plain_message("user", "What is the capital of France?"))
-        learned = LearnedRatios().after(TokenEstimate(plain=100, wide=50_000), 20_100)
+        english = estimate_message(plain_message("user", "What is the capital of France?"))
+        ratios = TokenRatios().after(TokenEstimate(plain=100, wide=50_000), 20_100)
 
-        assert learned.expect(english) == LearnedRatios().expect(english)
-        assert learned.expect(TokenEstimate(wide=1000)) < 500
+        assert ratios.expect(english) == TokenRatios().expect(english)
+        assert ratios.expect(TokenEstimate(wide=1000)) < 500
 
     @given(st.integers(0, 10_000), st.lists(st.integers(0, 500), min_size=1, max_size=20))
     def test_shares_are_whole_and_add_up_to_what_was_reported(self, total, estimates):
-        shares = share_out(total, estimates)
+        shares = distribute_tokens(total, estimates)
 
         assert sum(shares) == total
         assert len(shares) == len(estimates)
         assert min(shares) >= 0
 
     def test_nothing_is_nothing(self):
-        assert NOTHING.tokens == 0
-        assert (NOTHING + TokenEstimate(plain=1.5)).tokens == 2
+        assert NO_TOKENS.tokens == 0
+        assert (NO_TOKENS + TokenEstimate(plain=1.5)).tokens == 2
 
 
 @given(text=st.text(max_size=50), repeat=st.sampled_from([1, 100]))
 def test_a_message_is_estimated_the_same_again_and_under_other_weights(text, repeat):
     message = plain_message("user", text * repeat)
     for weights in (GENERAL, LARGE, GENERAL, LARGE):
-        assert weigh(message, weights) == tokens._weigh(message.raw, weights)
+        assert estimate_message(message, weights) == tokens._weigh(message.raw, weights)
 
 
 def test_the_cache_of_estimates_is_bounded_and_has_no_long_message():
     tokens._weigh_again.cache_clear()
-    weigh(plain_message("user", "x" * tokens.LONGEST_REMEMBERED))
+    estimate_message(plain_message("user", "x" * tokens.MAX_CACHED_BYTES))
 
     assert tokens._weigh_again.cache_info().currsize == 0
-    assert tokens._weigh_again.cache_info().maxsize == tokens.MOST_REMEMBERED
+    assert tokens._weigh_again.cache_info().maxsize == tokens.MAX_CACHED_MESSAGES

@@ -24,7 +24,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.history.repair import INTERRUPTED, RepairResult, repair
+from cllm.history.repair import INTERRUPTED_CALL_TEXT, RepairResult, repair
 from cllm.history.rules import (
     ANTHROPIC,
     ANTHROPIC_PREFILL,
@@ -32,12 +32,12 @@ from cllm.history.rules import (
     BEDROCK,
     BEDROCK_PLAIN,
     OPENAI,
+    PROBLEM_MESSAGES,
     PROFILES,
-    SENTENCES,
     STRICT,
     Problem,
     Profile,
-    check,
+    find_problems,
     profile_for,
 )
 from cllm.wire.messages import OutgoingMessage
@@ -45,7 +45,7 @@ from cllm.wire.openai.parts import decode_parts
 
 RECORDED = Path(__file__).resolve().parents[4] / "shared" / "data" / "tau_airline.jsonl"
 ALL = list(PROFILES.values())
-MIXING = [profile for profile in ALL if profile.beside_results != "nothing"]
+MIXING = [profile for profile in ALL if profile.content_with_results != "nothing"]
 HELLO = Text(text="Hello")
 
 
@@ -78,7 +78,7 @@ def system() -> OutgoingMessage:
 
 
 def found(profile: Profile, *messages: OutgoingMessage) -> list[tuple[str, int, int | None]]:
-    return [(p.code, p.position, p.part) for p in check(messages, profile)]
+    return [(p.code, p.position, p.part) for p in find_problems(messages, profile)]
 
 
 def mended(profile: Profile, *messages: OutgoingMessage) -> RepairResult[OutgoingMessage]:
@@ -215,7 +215,7 @@ class TestPairing:
 
         assert ("missing_result", 1, 1) in found(profile, *messages)
         assert [(part.call_id, part.is_error) for part in results] == [("a", False), ("b", True)]
-        assert results[1].content == (Text(text=INTERRUPTED),)
+        assert results[1].content == (Text(text=INTERRUPTED_CALL_TEXT),)
         assert codes(repaired) == ["interrupted_call_answered"]
         assert repaired.problems == ()
         assert len(messages[1].parts) == 2
@@ -542,27 +542,29 @@ class TestProblems:
             (user(), assistant(call("a")), user(), assistant()),
             ANTHROPIC,
             make=make,
-            places=(1, 4, 6, 9),
+            positions=(1, 4, 6, 9),
         )
 
         assert [notice.path for notice in repaired.notices] == ["messages[4]"]
         assert repaired.problems == (Problem(code="assistant_last", position=9),)
 
     def test_a_problem_says_where_and_what(self):
-        problem = check((user(), assistant(call("a")), user()), OPENAI)[0]
+        problem = find_problems((user(), assistant(call("a")), user()), OPENAI)[0]
 
         assert problem.path == "messages[1].content[0]"
         assert problem.message == "a tool call has no result (a)"
         assert Problem(code="no_messages", position=0).path == "messages[0]"
-        assert Problem(code="no_messages", position=0).message == SENTENCES["no_messages"]
+        assert Problem(code="no_messages", position=0).message == PROBLEM_MESSAGES["no_messages"]
 
     def test_problems_come_in_the_order_of_the_messages(self):
-        places = [
+        positions = [
             problem.position
-            for problem in check((assistant(call("a")), user(Text(text="")), system()), ANTHROPIC)
+            for problem in find_problems(
+                (assistant(call("a")), user(Text(text="")), system()), ANTHROPIC
+            )
         ]
 
-        assert places == sorted(places)
+        assert positions == sorted(positions)
 
     def test_any_values_with_a_role_and_parts_can_be_checked(self):
         class Said(msgspec.Struct, frozen=True):
@@ -611,7 +613,7 @@ def test_what_is_left_after_a_repair_is_only_what_cannot_be_mended(history, prof
     repaired = mended(profile, *history)
     left = {problem.code for problem in repaired.problems}
 
-    assert left == {problem.code for problem in check(repaired.messages, profile)}
+    assert left == {problem.code for problem in find_problems(repaired.messages, profile)}
     if "duplicate_call_id" not in left:
         assert left <= NOT_MENDABLE - {"missing_result", "repeated_role", "duplicate_call_id"}
 
@@ -628,7 +630,7 @@ def test_a_repair_of_what_was_repaired_changes_nothing(history, profile):
 
 @given(HISTORIES, st.sampled_from(ALL))
 def test_a_valid_alternating_history_is_passed_on_as_it_is(history, profile):
-    if check(history, profile):
+    if find_problems(history, profile):
         return
     roles = [m.role for m in history]
     repaired = mended(profile, *history)
@@ -660,7 +662,7 @@ def test_every_call_point_of_recorded_conversations_is_valid_for_openai():
         for end, message in enumerate(conversation):
             if message.role == "assistant":
                 points += 1
-                assert check(conversation[:end], OPENAI) == ()
+                assert find_problems(conversation[:end], OPENAI) == ()
 
     assert points > 1000
 

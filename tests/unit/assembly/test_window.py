@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from cllm.core.errors import UsageError, WindowTooSmallError
-from cllm.window.ledger import LedgerItem, TokenLedger
 from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import (
     LOCAL,
@@ -21,30 +20,31 @@ from cllm.window.strategies import (
     best_floor,
     prices_for,
 )
+from cllm.window.turn_index import IndexedMessage, TurnIndex
 
 
-def user(tokens: int = 10) -> LedgerItem:
-    return LedgerItem(role="user", tokens=tokens)
+def user(tokens: int = 10) -> IndexedMessage:
+    return IndexedMessage(role="user", tokens=tokens)
 
 
-def assistant(tokens: int = 10, *calls: str) -> LedgerItem:
-    return LedgerItem(role="assistant", tokens=tokens, calls=calls)
+def assistant(tokens: int = 10, *calls: str) -> IndexedMessage:
+    return IndexedMessage(role="assistant", tokens=tokens, calls=calls)
 
 
-def result(tokens: int = 10, *results: str) -> LedgerItem:
-    return LedgerItem(role="tool", tokens=tokens, results=results or ("a",), says=False)
+def result(tokens: int = 10, *results: str) -> IndexedMessage:
+    return IndexedMessage(role="tool", tokens=tokens, results=results or ("a",), says=False)
 
 
-def talk(turns: int, size: int = 20) -> TokenLedger:
+def talk(turns: int, size: int = 20) -> TurnIndex:
     """So many complete turns of two messages."""
     half = size // 2
-    return TokenLedger(item for _ in range(turns) for item in (user(half), assistant(size - half)))
+    return TurnIndex(item for _ in range(turns) for item in (user(half), assistant(size - half)))
 
 
-def asked(turns: int, size: int = 20) -> TokenLedger:
-    ledger = talk(turns, size)
-    ledger.append(user(size // 2))
-    return ledger
+def asked(turns: int, size: int = 20) -> TurnIndex:
+    turn_index = talk(turns, size)
+    turn_index.append(user(size // 2))
+    return turn_index
 
 
 def sent(view: WindowPlan) -> list[int]:
@@ -55,49 +55,49 @@ class TestByTurns:
     def test_nothing_leaves_at_exactly_the_most(self):
         view = plan_window(talk(10), ByTurns())
 
-        assert view.newly_left == 0
+        assert view.dropped_turns == 0
         assert view.sent_messages == 20
 
     def test_the_oldest_turn_leaves_when_there_is_one_more(self):
         view = plan_window(talk(11), ByTurns())
 
         assert sent(view) == list(range(2, 22))
-        assert (view.newly_left, view.cut) == (1, 3)
+        assert (view.dropped_turns, view.window_start) == (1, 3)
 
     def test_a_turn_under_way_does_not_count_until_it_is_answered(self):
-        assert plan_window(asked(10), ByTurns()).newly_left == 0
+        assert plan_window(asked(10), ByTurns()).dropped_turns == 0
 
     def test_an_open_tool_loop_is_under_way_too(self):
-        ledger = asked(2)
+        turn_index = asked(2)
         for item in (assistant(10, "a", "b"), result(10, "a"), result(10, "b")):
-            ledger.append(item)
-            assert not ledger.is_answered
-        ledger.append(assistant())
+            turn_index.append(item)
+            assert not turn_index.is_answered
+        turn_index.append(assistant())
 
-        assert ledger.is_answered
-        assert plan_window(ledger, ByTurns(max_turns=2)).newly_left == 1
+        assert turn_index.is_answered
+        assert plan_window(turn_index, ByTurns(max_turns=2)).dropped_turns == 1
 
     def test_a_monologue_is_one_turn(self):
-        ledger = TokenLedger([user(), user(), user(), assistant(), assistant(), user()])
+        turn_index = TurnIndex([user(), user(), user(), assistant(), assistant(), user()])
 
-        assert list(ledger.turns) == [0, 5]
-        assert sent(plan_window(ledger, ByTurns(max_turns=1))) == [0, 1, 2, 3, 4, 5]
+        assert list(turn_index.turns) == [0, 5]
+        assert sent(plan_window(turn_index, ByTurns(max_turns=1))) == [0, 1, 2, 3, 4, 5]
 
     def test_what_left_before_is_not_said_to_leave_again(self):
         first = plan_window(talk(12), ByTurns())
-        second = plan_window(talk(13), ByTurns(), cut=first.cut)
+        second = plan_window(talk(13), ByTurns(), window_start=first.window_start)
 
-        assert (first.newly_left, second.newly_left, second.cut) == (2, 1, 7)
+        assert (first.dropped_turns, second.dropped_turns, second.window_start) == (2, 1, 7)
 
     def test_the_model_sets_a_limit_too(self):
         view = plan_window(asked(5), ByTurns(), budget=50)
 
         assert view.tokens == 50
-        assert view.newly_left == 3
+        assert view.dropped_turns == 3
 
     def test_an_empty_conversation_sends_nothing(self):
         for strategy in (ByTurns(), ByTokens(max_tokens=5)):
-            assert plan_window(TokenLedger(), strategy, budget=0).spans == ()
+            assert plan_window(TurnIndex(), strategy, budget=0).spans == ()
 
     @pytest.mark.parametrize("turns", [0, -1])
     def test_less_than_one_turn_is_refused(self, turns):
@@ -107,18 +107,18 @@ class TestByTurns:
 
 class TestByTokens:
     def test_without_a_limit_everything_is_sent(self):
-        assert plan_window(asked(50), ByTokens()).newly_left == 0
+        assert plan_window(asked(50), ByTokens()).dropped_turns == 0
 
     def test_the_cut_stays_until_the_high_mark_and_then_goes_to_the_low_one(self):
         strategy = ByTokens(max_tokens=10_000, floor=100, block=100)
         cuts = []
-        cut = None
-        ledger = TokenLedger()
+        window_start = None
+        turn_index = TurnIndex()
         for _ in range(30):
-            ledger.append(user(20))
-            cut = plan_window(ledger, strategy, cut=cut).cut
-            cuts.append(cut)
-            ledger.append(assistant(0))
+            turn_index.append(user(20))
+            window_start = plan_window(turn_index, strategy, window_start=window_start).window_start
+            cuts.append(window_start)
+            turn_index.append(assistant(0))
         moves = [place for place in range(1, 30) if cuts[place] != cuts[place - 1]]
 
         assert moves[0] == 8
@@ -126,24 +126,24 @@ class TestByTokens:
 
     def test_a_long_new_message_makes_a_cut_cheap(self):
         strategy = ByTokens(max_tokens=100_000, floor=1000, block=1000)
-        ledger = talk(70)
-        assert plan_window(ledger, strategy).newly_left == 0
-        ledger.append(user(1000))
+        turn_index = talk(70)
+        assert plan_window(turn_index, strategy).dropped_turns == 0
+        turn_index.append(user(1000))
 
-        assert plan_window(ledger, strategy).newly_left == 70
+        assert plan_window(turn_index, strategy).dropped_turns == 70
 
     def test_a_cold_cache_is_the_moment_to_cut_to_the_floor(self):
         strategy = ByTokens(max_tokens=10_000, floor=100, block=400)
-        ledger = asked(20)
+        turn_index = asked(20)
 
-        assert plan_window(ledger, strategy, idle=300.0).newly_left == 0
-        cold = plan_window(ledger, strategy, idle=300.1)
+        assert plan_window(turn_index, strategy, idle=300.0).dropped_turns == 0
+        cold = plan_window(turn_index, strategy, idle=300.1)
         assert 100 <= cold.tokens < 120
 
     def test_a_cold_cache_changes_nothing_below_the_floor(self):
         strategy = ByTokens(max_tokens=10_000, floor=1000)
 
-        assert plan_window(asked(20), strategy, idle=1e9).newly_left == 0
+        assert plan_window(asked(20), strategy, idle=1e9).dropped_turns == 0
 
     def test_at_least_the_floor_survives_a_cut_if_it_fits(self):
         strategy = ByTokens(max_tokens=500, floor=300, block=10)
@@ -156,36 +156,36 @@ class TestByTokens:
         assert plan_window(asked(100), ByTokens(max_tokens=100), budget=200).tokens <= 100
 
     def test_only_the_newest_turn_loses_units_and_only_if_it_is_too_long_alone(self):
-        ledger = asked(3)
+        turn_index = asked(3)
         for name in "abcd":
-            ledger.append(assistant(20, name))
-            ledger.append(result(20, name))
-        whole = plan_window(ledger, ByTokens(), budget=170)
-        cut = plan_window(ledger, ByTokens(), budget=169)
+            turn_index.append(assistant(20, name))
+            turn_index.append(result(20, name))
+        whole = plan_window(turn_index, ByTokens(), budget=170)
+        window_start = plan_window(turn_index, ByTokens(), budget=169)
 
         assert sent(whole) == list(range(6, 15))
-        assert sent(cut) == [6, *range(9, 15)]
+        assert sent(window_start) == [6, *range(9, 15)]
 
     def test_a_cut_inside_a_turn_is_remembered_when_the_next_turn_comes(self):
-        ledger = TokenLedger([user(10)])
+        turn_index = TurnIndex([user(10)])
         for name in "abcdefgh":
-            ledger.append(assistant(20, name))
-            ledger.append(result(20, name))
-        first = plan_window(ledger, ByTokens(), budget=300)
-        ledger.append(assistant(10))
-        ledger.append(user(10))
-        second = plan_window(ledger, ByTokens(), budget=300, cut=first.cut)
+            turn_index.append(assistant(20, name))
+            turn_index.append(result(20, name))
+        first = plan_window(turn_index, ByTokens(), budget=300)
+        turn_index.append(assistant(10))
+        turn_index.append(user(10))
+        second = plan_window(turn_index, ByTokens(), budget=300, window_start=first.window_start)
 
         assert sent(first)[0] == 0
         assert sent(second) == [*sent(first), 17, 18]
 
     def test_too_little_room_is_an_error_with_both_numbers_and_ways_out(self):
-        ledger = asked(3)
-        ledger.append(assistant(100, "a"))
-        ledger.append(result(100, "a"))
+        turn_index = asked(3)
+        turn_index.append(assistant(100, "a"))
+        turn_index.append(result(100, "a"))
 
         with pytest.raises(WindowTooSmallError) as raised:
-            plan_window(ledger, ByTokens(), budget=209)
+            plan_window(turn_index, ByTokens(), budget=209)
 
         assert (raised.value.needed, raised.value.available) == (210, 209)
         for word in ("210", "209", "file", "larger context window", "summarise"):
@@ -205,20 +205,23 @@ class TestByTokens:
         assert raised.value.pinned == 40
 
     def test_a_cut_that_is_not_a_border_any_more_goes_to_the_next(self):
-        ledger = TokenLedger([user(), assistant(10, "a"), result(), assistant(), user()])
-        views = [sent(plan_window(ledger, ByTokens(), cut=cut)) for cut in (1, 3, 4, 5, 99)]
+        turn_index = TurnIndex([user(), assistant(10, "a"), result(), assistant(), user()])
+        views = [
+            sent(plan_window(turn_index, ByTokens(), window_start=window_start))
+            for window_start in (1, 3, 4, 5, 99)
+        ]
 
         assert views == [[0, 1, 2, 3, 4], [0, 3, 4], [0, 3, 4], [4], [4]]
 
     def test_sequence_numbers_count_from_the_first_message_that_was_loaded(self):
         items = [user(), assistant(), user(), assistant(), user()]
-        ledger = TokenLedger(items, first_sequence=101)
-        view = plan_window(ledger, ByTokens(), cut=103, pins=[101])
+        turn_index = TurnIndex(items, first_sequence=101)
+        view = plan_window(turn_index, ByTokens(), window_start=103, pins=[101])
 
         assert sent(view) == [0, 1, 2, 3, 4]
-        assert view.cut == 103
-        assert plan_window(ledger, ByTokens(), cut=103).left_out_messages == 102
-        assert sent(plan_window(ledger, ByTokens(), cut=50)) == [0, 1, 2, 3, 4]
+        assert view.window_start == 103
+        assert plan_window(turn_index, ByTokens(), window_start=103).left_out_messages == 102
+        assert sent(plan_window(turn_index, ByTokens(), window_start=50)) == [0, 1, 2, 3, 4]
 
     @pytest.mark.parametrize("name", ["max_tokens", "floor", "block"])
     def test_less_than_one_token_is_refused(self, name):
@@ -241,13 +244,13 @@ class TestPins:
         assert view.spans[0] == (0, 4)
 
     def test_a_pin_in_a_turn_too_long_alone_keeps_it_whole(self):
-        ledger = TokenLedger(
+        turn_index = TurnIndex(
             [user(10), assistant(50, "a"), result(50), assistant(50, "b"), result(50)]
         )
-        assert plan_window(ledger, ByTokens(), budget=120).sent_messages == 3
+        assert plan_window(turn_index, ByTokens(), budget=120).sent_messages == 3
 
         with pytest.raises(WindowTooSmallError):
-            plan_window(ledger, ByTokens(), budget=120, pins=[2])
+            plan_window(turn_index, ByTokens(), budget=120, pins=[2])
 
 
 class TestPrices:
@@ -290,25 +293,25 @@ class TestPrices:
 
 class TestLedger:
     def test_the_size_of_a_turn_is_the_mean_of_those_before_the_newest(self):
-        ledger = TokenLedger([user(10), assistant(30), user(20), assistant(20), user(500)])
+        turn_index = TurnIndex([user(10), assistant(30), user(20), assistant(20), user(500)])
 
-        assert ledger.turn_size == 40
-        assert TokenLedger([user(7)]).turn_size == 7
+        assert turn_index.turn_size == 40
+        assert TurnIndex([user(7)]).turn_size == 7
 
     def test_an_assistant_that_begins_has_a_turn_without_a_user(self):
-        ledger = TokenLedger([assistant(), user(), assistant(), user()])
+        turn_index = TurnIndex([assistant(), user(), assistant(), user()])
 
-        assert list(ledger.turns) == [0, 1, 3]
-        assert ledger.head(0) == (0, 0)
-        assert sent(plan_window(ledger, ByTokens(max_tokens=30))) == [1, 2, 3]
+        assert list(turn_index.turns) == [0, 1, 3]
+        assert turn_index.head(0) == (0, 0)
+        assert sent(plan_window(turn_index, ByTokens(max_tokens=30))) == [1, 2, 3]
 
     def test_a_call_costs_the_same_however_long_the_conversation_is(self):
         def took(turns: int) -> float:
-            ledger = asked(turns)
+            turn_index = asked(turns)
             best = inf
             for _ in range(200):
                 began = time.perf_counter()
-                plan_window(ledger, ByTokens(max_tokens=4000))
+                plan_window(turn_index, ByTokens(max_tokens=4000))
                 best = min(best, time.perf_counter() - began)
             return best
 

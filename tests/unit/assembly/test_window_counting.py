@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.window.ledger import ReportedCount, count_messages
-from cllm.window.tokens import LearnedRatios, TokenEstimate
+from cllm.window.tokens import TokenEstimate, TokenRatios
+from cllm.window.turn_index import ReportedCount, count_messages
 
 LOG = [
     TokenEstimate(plain=100.0),
@@ -16,42 +16,42 @@ SYSTEM = TokenEstimate(plain=200.0)
 
 
 def test_before_any_report_everything_is_estimated_but_the_replies_that_were_counted():
-    counted = count_messages(LOG, replies={1: 70}, beside=SYSTEM)
+    counted = count_messages(LOG, replies={1: 70}, overhead=SYSTEM)
 
     assert counted.messages == (100, 70, 100, 80)
-    assert counted.beside == 200
-    assert counted.learned == LearnedRatios()
+    assert counted.overhead == 200
+    assert counted.ratios == TokenRatios()
 
 
 def test_the_last_report_is_the_truth_for_what_it_covered():
-    last = ReportedCount(spans=((0, 3),), tokens=910, beside=SYSTEM)
-    counted = count_messages(LOG, replies={1: 70}, last=last, beside=SYSTEM)
+    last = ReportedCount(spans=((0, 3),), tokens=910, overhead=SYSTEM)
+    counted = count_messages(LOG, replies={1: 70}, last=last, overhead=SYSTEM)
 
     assert counted.messages[:3] == (210, 70, 210)
-    assert counted.beside == 420
-    assert counted.messages[3] == counted.learned.expect(LOG[3]) > 80
+    assert counted.overhead == 420
+    assert counted.messages[3] == counted.ratios.expect(LOG[3]) > 80
 
 
 def test_other_things_beside_the_messages_are_estimated_with_what_was_learned():
-    last = ReportedCount(spans=((0, 3),), tokens=910, beside=SYSTEM)
-    counted = count_messages(LOG, replies={1: 70}, last=last, beside=TokenEstimate(plain=300.0))
+    last = ReportedCount(spans=((0, 3),), tokens=910, overhead=SYSTEM)
+    counted = count_messages(LOG, replies={1: 70}, last=last, overhead=TokenEstimate(plain=300.0))
 
-    assert counted.beside == counted.learned.expect(TokenEstimate(plain=300.0))
+    assert counted.overhead == counted.ratios.expect(TokenEstimate(plain=300.0))
 
 
 def test_messages_that_the_report_did_not_cover_are_estimated():
-    last = ReportedCount(spans=((2, 3),), tokens=300, beside=SYSTEM)
-    counted = count_messages(LOG, replies={}, last=last, beside=SYSTEM)
+    last = ReportedCount(spans=((2, 3),), tokens=300, overhead=SYSTEM)
+    counted = count_messages(LOG, replies={}, last=last, overhead=SYSTEM)
 
-    assert counted.messages[2] + counted.beside == 300
-    assert counted.messages[0] == counted.learned.expect(LOG[0])
+    assert counted.messages[2] + counted.overhead == 300
+    assert counted.messages[0] == counted.ratios.expect(LOG[0])
 
 
 def test_replies_that_are_more_than_the_report_are_not_believed():
-    last = ReportedCount(spans=((0, 3),), tokens=60, beside=SYSTEM)
-    counted = count_messages(LOG, replies={1: 70}, last=last, beside=SYSTEM)
+    last = ReportedCount(spans=((0, 3),), tokens=60, overhead=SYSTEM)
+    counted = count_messages(LOG, replies={1: 70}, last=last, overhead=SYSTEM)
 
-    assert sum(counted.messages[:3]) + counted.beside == 60
+    assert sum(counted.messages[:3]) + counted.overhead == 60
     assert min(counted.messages) >= 0
 
 
@@ -65,8 +65,8 @@ def test_what_a_report_covered_always_adds_up_to_it(weights, tokens, replied, da
     log = [TokenEstimate(plain=weight) for weight in weights]
     start = data.draw(st.integers(0, len(log) - 1))
     replies = {n: 10 for n in replied if n < len(log)}
-    last = ReportedCount(spans=((start, len(log)),), tokens=tokens, beside=SYSTEM)
-    counted = count_messages(log, replies=replies, last=last, beside=SYSTEM)
+    last = ReportedCount(spans=((start, len(log)),), tokens=tokens, overhead=SYSTEM)
+    counted = count_messages(log, replies=replies, last=last, overhead=SYSTEM)
 
-    assert sum(counted.messages[start:]) + counted.beside == tokens
+    assert sum(counted.messages[start:]) + counted.overhead == tokens
     assert min(counted.messages) >= 0

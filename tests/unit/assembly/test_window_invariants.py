@@ -11,7 +11,7 @@ from tests.window_histories import Said, histories, needed, turns_of, units_of
 
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
-from cllm.history.rules import PROFILES, Profile, check
+from cllm.history.rules import PROFILES, Profile, find_problems
 from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, ByTurns, CachePrices, Strategy, Summarise
 
@@ -57,7 +57,9 @@ class Case:
 
     def plan(self, said: Said, pins: set[int], **more: Any) -> WindowPlan:
         numbers = [position + 1 for position in pins]
-        return plan_window(said.ledger(), self.strategy, budget=self.budget, pins=numbers, **more)
+        return plan_window(
+            said.turn_index(), self.strategy, budget=self.budget, pins=numbers, **more
+        )
 
     def view(self) -> WindowPlan | None:
         """The view, or None where what is needed is over the limit."""
@@ -83,12 +85,12 @@ def every_profile(test: Any) -> Any:
 @given(data=st.data())
 def test_the_view_is_one_that_the_provider_takes(data, profile):
     case = Case(data, profile)
-    assert check(case.said.messages, profile) == ()
+    assert find_problems(case.said.messages, profile) == ()
 
     view = case.view()
 
     if view is not None:
-        assert check(view.of(case.said.messages), profile) == ()
+        assert find_problems(view.of(case.said.messages), profile) == ()
 
 
 @every_profile
@@ -124,7 +126,7 @@ def test_older_turns_are_whole_or_absent_and_units_are_never_parted(data, profil
     for unit in units_of(case.said.messages, newest):
         assert kept >= set(unit) or not kept & set(unit)
     absent = sum(not kept & set(turn) for turn in older)
-    assert view.newly_left == absent
+    assert view.dropped_turns == absent
 
 
 @every_profile
@@ -140,9 +142,12 @@ def test_to_trim_what_was_trimmed_changes_nothing(data, profile):
 
     assert again.spans == ((0, len(kept)),)
     assert case.plan(case.said, case.pins) == view
-    assert case.plan(case.said, case.pins, cut=view.cut).spans == view.spans
+    assert case.plan(case.said, case.pins, window_start=view.window_start).spans == view.spans
     cold = case.plan(case.said, case.pins, idle=1e9)
-    assert case.plan(case.said, case.pins, idle=1e9, cut=cold.cut).spans == cold.spans
+    assert (
+        case.plan(case.said, case.pins, idle=1e9, window_start=cold.window_start).spans
+        == cold.spans
+    )
 
 
 @every_profile
@@ -151,11 +156,11 @@ def test_to_trim_what_was_trimmed_changes_nothing(data, profile):
 def test_a_conversation_that_goes_on_keeps_its_cut_and_its_prefix(data, profile):
     """The view of each call begins with the one before it, unless the cut has moved."""
     case = Case(data, profile)
-    ledger = case.said.ledger(0)
+    turn_index = case.said.turn_index(0)
     pins = [position + 1 for position in case.pins]
-    cut, seen = None, []
+    window_start, seen = None, []
     for end, item in enumerate(case.said.items(), start=1):
-        ledger.append(item)
+        turn_index.append(item)
         said = case.said.chosen(range(end))
         at_call = end == len(case.said.messages) or case.said.messages[end].role == "assistant"
         if not at_call or item.role == "assistant":
@@ -164,14 +169,16 @@ def test_a_conversation_that_goes_on_keeps_its_cut_and_its_prefix(data, profile)
         least = sum(said.tokens[n] for n in needed(said, sorted(known)))
         if least > case.limit:
             return
-        view = plan_window(ledger, case.strategy, budget=case.budget, cut=cut, pins=pins)
+        view = plan_window(
+            turn_index, case.strategy, budget=case.budget, window_start=window_start, pins=pins
+        )
         assert view.tokens <= case.limit
         assert set(needed(said, sorted(known))) <= set(positions(view))
-        assert check(view.of(said.messages), profile) == ()
-        assert cut is None or view.cut >= cut
-        if view.cut == cut:
+        assert find_problems(view.of(said.messages), profile) == ()
+        assert window_start is None or view.window_start >= window_start
+        if view.window_start == window_start:
             assert positions(view)[: len(seen)] == seen
-        cut, seen = view.cut, positions(view)
+        window_start, seen = view.window_start, positions(view)
 
 
 @every_profile
@@ -199,21 +206,24 @@ def test_a_summary_takes_its_place_and_of_what_it_covers_only_pins_are_sent(data
         elif turn[0] <= covered:
             assert not kept & set(turn)
     assert view.tokens <= left
-    assert check(view.of(case.said.messages), profile) == ()
-    assert case.plan(case.said, case.pins, summary=summary, cut=view.cut).spans == view.spans
+    assert find_problems(view.of(case.said.messages), profile) == ()
+    assert (
+        case.plan(case.said, case.pins, summary=summary, window_start=view.window_start).spans
+        == view.spans
+    )
 
 
 @given(data=st.data())
 def test_the_ledger_finds_the_turns_and_units_that_a_walk_finds(data):
     said = data.draw(histories(data.draw(st.sampled_from(ALL))))
-    ledger = said.ledger()
+    turn_index = said.turn_index()
     turns = turns_of(said.messages)
 
-    assert list(ledger.turns) == [turn[0] for turn in turns]
+    assert list(turn_index.turns) == [turn[0] for turn in turns]
     for turn in turns:
         head, *units = units_of(said.messages, turn)
-        assert list(ledger.units(turn[0])) == [unit[0] for unit in units]
-        assert ledger.head(turn[0]) == (turn[0], turn[0] + len(head))
+        assert list(turn_index.units(turn[0])) == [unit[0] for unit in units]
+        assert turn_index.head(turn[0]) == (turn[0], turn[0] + len(head))
         for before, after in pairwise([*turn, turn[-1] + 1]):
-            assert ledger.turn_at(before) == turn[0]
-            assert ledger.tokens(before, after) == said.tokens[before]
+            assert turn_index.turn_start(before) == turn[0]
+            assert turn_index.tokens(before, after) == said.tokens[before]

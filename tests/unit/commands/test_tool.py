@@ -8,8 +8,8 @@ import pytest
 from cllm.commands.command_line import CommandEnvironment
 from cllm.commands.permission import CommandRules
 from cllm.commands.tool import TOOL, CommandSettings, CommandTool, OfferedCommand, result_text
-from cllm.core.context import CommandOutcome, ContextCommand
 from cllm.core.message import ToolCall
+from cllm.history.context import CommandOutcome, ContextCommand
 
 
 class World:

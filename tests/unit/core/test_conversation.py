@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.core.conversation import StoredConversation, Turn, TurnState, title_from
+from cllm.core.conversation import StoredConversation, Turn, TurnState, make_title
 from cllm.core.message import plain_message
 from cllm.core.reply import Usage
 
@@ -127,12 +127,12 @@ def test_a_conversation_cannot_be_changed():
     ],
 )
 def test_a_title_is_one_line_of_at_most_100_characters(text, expected):
-    assert title_from(text) == expected
+    assert make_title(text) == expected
 
 
 @given(st.text(max_size=400))
 def test_every_title_is_short_and_on_one_line(text):
-    title = title_from(text)
+    title = make_title(text)
 
     assert title is None or (0 < len(title) <= 100 and title.splitlines() == [title])
 

@@ -32,7 +32,7 @@ from cllm.engine.retry import RetryRules
 from cllm.engine.summaries import SummarySaved, SummaryStarted
 from cllm.history.system_prompt import GivenPrompt
 from cllm.window.strategies import ByTurns
-from cllm.window.summary import summary_turn
+from cllm.window.summary import build_summary_messages
 
 
 class TestBeforeATurn:
@@ -47,7 +47,7 @@ class TestBeforeATurn:
         last = conversation.turns[-1].window
         assert last.summary_through == summary.through
         assert last.first_sequence == summary.through + 1
-        assert tuple(provider.prompts[-1].messages[:2]) == summary_turn(summary.text)
+        assert tuple(provider.prompts[-1].messages[:2]) == build_summary_messages(summary.text)
         assert conversation.message_count == 16
 
     async def test_every_message_that_is_not_sent_any_more_was_in_a_request(self, talk, store):

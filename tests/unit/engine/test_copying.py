@@ -11,7 +11,7 @@ from cllm.core.conversation import (
     TurnState,
 )
 from cllm.core.message import plain_message
-from cllm.engine.transfer import copy_of
+from cllm.engine.transfer import make_copy
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SAID = (plain_message("user", "Hello"), plain_message("assistant", "Hi"))
@@ -40,7 +40,7 @@ def places(copied: StoredConversation) -> list[tuple[str, str]]:
 
 def test_a_copy_has_its_own_id_and_no_name_and_no_parent():
     parent = Branch(conversation="other", sequence=1)
-    copied = copy_of(conversation(turn("a"), name="notes", parent=parent), "copy")
+    copied = make_copy(conversation(turn("a"), name="notes", parent=parent), "copy")
 
     assert (copied.id, copied.name, copied.parent) == ("copy", None, None)
     assert copied.turns == (turn("a"),)
@@ -53,19 +53,19 @@ def test_a_place_has_the_id_of_one_of_its_turns():
         variants=(turn("b", "b"), turn("d", "gone"), turn("e", "nowhere")),
     )
 
-    assert places(copy_of(source, "copy")) == [("a", "a"), ("c", "b"), ("b", "b"), ("d", "a")]
+    assert places(make_copy(source, "copy")) == [("a", "a"), ("c", "b"), ("b", "b"), ("d", "a")]
 
 
 def test_two_turns_of_the_path_never_share_a_place():
     source = conversation(turn("a", "b"), turn("b", "b"), turn("c", "b"))
 
-    assert places(copy_of(source, "copy")) == [("a", "a"), ("b", "b"), ("c", "c")]
+    assert places(make_copy(source, "copy")) == [("a", "a"), ("b", "b"), ("c", "c")]
 
 
 def test_pins_and_a_summary_of_messages_that_are_not_there_are_left_out():
     earlier = StandingSummary(text="earlier", through=2, tokens=1)
     later = StandingSummary(text="later", through=9, tokens=1, before=earlier)
-    copied = copy_of(conversation(turn("a"), pins=(1, 2, 3), summary=later), "copy")
+    copied = make_copy(conversation(turn("a"), pins=(1, 2, 3), summary=later), "copy")
 
     assert (copied.pins, copied.summary) == ((1, 2), earlier)
 
@@ -73,6 +73,6 @@ def test_pins_and_a_summary_of_messages_that_are_not_there_are_left_out():
 def test_a_prompt_that_was_stored_without_a_record_is_a_captured_one():
     prompt = plain_message("system", "Be brief.")
 
-    copied = copy_of(conversation(turn("a"), system=prompt), "copy")
+    copied = make_copy(conversation(turn("a"), system=prompt), "copy")
     assert copied.system_record == SystemRecord(policy="captured")
-    assert copy_of(conversation(turn("a")), "copy").system_record is None
+    assert make_copy(conversation(turn("a")), "copy").system_record is None

@@ -14,7 +14,7 @@ from cllm.core.ports import Clock, Lease, NewConversation, Opening, Store, TurnS
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, TextDelta
 from cllm.engine.prompt_history import ModelContext
-from cllm.engine.recorder import SHORTEST_PAUSE, TurnRecorder
+from cllm.engine.recorder import MIN_PAUSE, TurnRecorder
 from cllm.engine.request import Attempt, Route, unknown_price
 from cllm.history.system_prompt import NO_CONTEXT, SystemChoice
 from cllm.stores.json.store import JsonFileStore
@@ -30,7 +30,7 @@ ATTEMPT = Attempt(
     choice=SystemChoice(message=None),
     context=NO_CONTEXT,
     price=unknown_price(None),
-    served=ModelContext(
+    model_context=ModelContext(
         model="m",
         provider="scripted",
         context_window=lambda: None,
@@ -83,8 +83,8 @@ async def kept_by(store: Store, clock: Clock, *, visible: bool = True) -> TurnRe
     start = TurnStart(id="t", messages=(HELLO,), visible=visible)
     lease = await store.begin_turn("demo", start, create=NewConversation(id="demo"))
     keeper = TurnRecorder(store, lease, clock=clock)
-    keeper.send(PROMPT, ATTEMPT)
-    keeper.hear(TextDelta(text="Hi"))
+    keeper.on_prompt(PROMPT, ATTEMPT)
+    keeper.on_event(TextDelta(text="Hi"))
     return keeper
 
 
@@ -152,7 +152,7 @@ async def test_a_turn_that_has_ended_is_not_renewed_any_more(loop_clock, renewed
 
     before = store.tries
     assert len(asyncio.all_tasks()) == 1
-    await asyncio.sleep(3 * SHORTEST_PAUSE)
+    await asyncio.sleep(3 * MIN_PAUSE)
     assert store.tries == before == int(renewed)
     assert len(asyncio.all_tasks()) == 1
 

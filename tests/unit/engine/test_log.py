@@ -10,14 +10,14 @@ from cllm.core.conversation import StandingSummary, StoredConversation, Turn, Wi
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
-from cllm.engine.prompt_history import ModelContext, PromptHistory, first_needed
+from cllm.engine.prompt_history import ModelContext, PromptHistory, find_first_sequence
 from cllm.window.tokens import estimate_tokens
 
 THEN = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SAID = plain_message("user", "And now? " * 20)
 
 
-def served(model: str = "m", window: int | None = 8000) -> ModelContext:
+def model_context(model: str = "m", window: int | None = 8000) -> ModelContext:
     return ModelContext(
         model=model,
         provider="scripted",
@@ -70,7 +70,7 @@ def log_of(
     told = [one for one in talked.turns if one.is_history and one.place != place]
     messages = (*(message for one in told for message in one.messages), SAID)
     prompt = Prompt(model="served", messages=messages, **more)
-    return PromptHistory(prompt, talked, served=served(model), place=place)
+    return PromptHistory(prompt, talked, model_context=model_context(model), place=place)
 
 
 class TestWhatIsCounted:
@@ -89,8 +89,8 @@ class TestWhatIsCounted:
 
         log = log_of(conversation(looked))
 
-        assert log.ledger.tokens(0, 5) == 5000
-        assert log.ledger.tokens(6) > 2 * estimate_tokens(SAID)
+        assert log.turn_index.tokens(0, 5) == 5000
+        assert log.turn_index.tokens(6) > 2 * estimate_tokens(SAID)
 
     def test_an_estimate_is_not_taken_for_a_count(self):
         usage = Usage(input=5000, output=5)
@@ -100,8 +100,8 @@ class TestWhatIsCounted:
         guessed = spoken_turn(1, usage=estimate)
         estimated = log_of(conversation(guessed))
 
-        assert counted.ledger.tokens(0, 1) == 5000
-        assert estimated.ledger.tokens(0, 1) == estimate_tokens(guessed.messages[0])
+        assert counted.turn_index.tokens(0, 1) == 5000
+        assert estimated.turn_index.tokens(0, 1) == estimate_tokens(guessed.messages[0])
 
     def test_with_a_system_prompt_both_are_shares_of_the_count(self):
         system = plain_message("system", "word " * 30)
@@ -109,8 +109,8 @@ class TestWhatIsCounted:
 
         log = log_of(conversation(first), system=system)
 
-        assert 500 < log.ledger.tokens(0, 1) < 1500
-        assert log.budget == 8000 - 2000 - (2000 - log.ledger.tokens(0, 1))
+        assert 500 < log.turn_index.tokens(0, 1) < 1500
+        assert log.budget == 8000 - 2000 - (2000 - log.turn_index.tokens(0, 1))
 
     def test_pins_before_the_cut_were_in_the_prompt_and_what_left_was_not(self):
         window = {"first_sequence": 5, "sent_messages": 5}
@@ -121,9 +121,9 @@ class TestWhatIsCounted:
         unpinned = log_of(conversation(*turns, last))
 
         assert log.pins == (2,)
-        assert log.ledger.tokens(0, 2) + log.ledger.tokens(4, 7) == 4000
-        assert log.ledger.tokens(2, 4) > 2 * unpinned.ledger.tokens(2, 4)
-        assert unpinned.ledger.tokens(0, 7) < 1000
+        assert log.turn_index.tokens(0, 2) + log.turn_index.tokens(4, 7) == 4000
+        assert log.turn_index.tokens(2, 4) > 2 * unpinned.turn_index.tokens(2, 4)
+        assert unpinned.turn_index.tokens(0, 7) < 1000
 
     def test_a_summary_that_was_in_it_is_not_taken_for_the_history(self):
         window = {"first_sequence": 3, "sent_messages": 1, "summary_through": 2}
@@ -135,8 +135,8 @@ class TestWhatIsCounted:
         later = log_of(conversation(*talked, summary=newer))
         undone = log_of(conversation(*talked))
 
-        assert log.ledger.tokens(2, 3) == later.ledger.tokens(2, 3) == 1000
-        assert undone.ledger.tokens(2, 3) < 100
+        assert log.turn_index.tokens(2, 3) == later.turn_index.tokens(2, 3) == 1000
+        assert undone.turn_index.tokens(2, 3) < 100
 
     def test_the_context_of_a_turn_is_not_taken_for_the_history(self):
         """A small question under a very long context says little about how long questions are."""
@@ -145,8 +145,8 @@ class TestWhatIsCounted:
 
         log = log_of(conversation(asked))
 
-        assert log.ledger.tokens(2) < 2 * estimate_tokens(SAID)
-        assert log.ledger.tokens(0, 1) < 100
+        assert log.turn_index.tokens(2) < 2 * estimate_tokens(SAID)
+        assert log.turn_index.tokens(0, 1) < 100
 
     @pytest.mark.parametrize(
         "last",
@@ -161,7 +161,7 @@ class TestWhatIsCounted:
     def test_a_count_that_cannot_be_placed_is_not_used(self, last):
         log = log_of(conversation(last))
 
-        assert log.ledger.tokens() < 300
+        assert log.turn_index.tokens() < 300
 
 
 class TestNumbers:
@@ -200,17 +200,17 @@ class TestNumbers:
             spoken_turn(3, window={"first_sequence": 5}, model="n"),
         )
 
-        assert log_of(conversation(*turns)).cut == 3
-        assert log_of(conversation(*turns), model="n").cut == 5
-        assert log_of(conversation(*turns), model="other").cut is None
+        assert log_of(conversation(*turns)).window_start == 3
+        assert log_of(conversation(*turns), model="n").window_start == 5
+        assert log_of(conversation(*turns), model="other").window_start is None
 
     def test_a_cut_that_was_made_with_a_summary_goes_with_it(self):
         window = {"first_sequence": 3, "summary_through": 2}
         turns = (spoken_turn(1), spoken_turn(2, window=window))
         summary = StandingSummary(text="S", through=2, tokens=5)
 
-        assert log_of(conversation(*turns, summary=summary)).cut == 3
-        assert log_of(conversation(*turns)).cut is None
+        assert log_of(conversation(*turns, summary=summary)).window_start == 3
+        assert log_of(conversation(*turns)).window_start is None
 
 
 class TestWhatIsNeeded:
@@ -221,7 +221,7 @@ class TestWhatIsNeeded:
         before = StandingSummary(text="S", through=4, tokens=5)
 
         def needed(model: str = "m", **more: Any) -> int:
-            return first_needed(conversation(last, first_sequence=11, **more), model)
+            return find_first_sequence(conversation(last, first_sequence=11, **more), model)
 
         assert needed(summary=summary) == 11
         assert needed(summary=summary, pins=(11,)) == 11

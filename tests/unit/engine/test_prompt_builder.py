@@ -12,7 +12,7 @@ from cllm.core.conversation import StoredConversation, Turn, TurnState, WindowRe
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Original
-from cllm.engine.prompt_builder import whole_prompt
+from cllm.engine.prompt_builder import build_full_prompt
 from cllm.engine.prompt_history import ModelContext
 from cllm.engine.request import Attempt, Route, unknown_price
 from cllm.history.system_prompt import NO_CONTEXT, Context, SystemChoice
@@ -34,14 +34,14 @@ def conversation(*turns: Turn, **fields: Any) -> StoredConversation:
 def attempt(
     *, model: str = "m", at_provider: str = "m", system: Any = NO_SYSTEM, context: Any = NO_CONTEXT
 ) -> Attempt:
-    served = ModelContext(model=model, provider="test", context_window=lambda: None, now=NOW)
+    model_context = ModelContext(model=model, provider="test", context_window=lambda: None, now=NOW)
     return Attempt(
         route=Route(provider=ScriptedProvider(()), model=at_provider),
         model=model,
         choice=system,
         context=context,
         price=unknown_price(None),
-        served=served,
+        model_context=model_context,
     )
 
 
@@ -54,7 +54,7 @@ def assembled(
     **options: Any,
 ):
     request = turn_request(messages=SAID, model=model, **options)
-    return whole_prompt(value, request, attempt(model=model, system=system, context=context))
+    return build_full_prompt(value, request, attempt(model=model, system=system, context=context))
 
 
 def test_without_a_conversation_only_what_is_said_now_is_sent():

@@ -9,7 +9,7 @@ from tests.virtual_time import loop_clock
 
 from cllm.core.errors import StaleLeaseError
 from cllm.core.ports import Clock, Lease, NewConversation, Store, TurnStart
-from cllm.engine.recorder import SHORTEST_PAUSE, LeaseRenewal
+from cllm.engine.recorder import MIN_PAUSE, LeaseRenewal
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 
@@ -84,7 +84,7 @@ async def test_renewing_ends_with_the_block_also_when_it_fails(loop_clock):
     with pytest.raises(ZeroDivisionError):
         async with renewed(store, lease, loop_clock):
             raise ZeroDivisionError
-    await asyncio.sleep(3 * SHORTEST_PAUSE)
+    await asyncio.sleep(3 * MIN_PAUSE)
     assert store.tries.empty()
     assert len(asyncio.all_tasks()) == 1
 
@@ -95,6 +95,6 @@ async def test_a_lease_that_does_not_expire_needs_no_renewing(loop_clock, tmp_pa
     assert lease.expires_at is None
 
     async with renewed(store, lease, loop_clock):
-        await asyncio.sleep(2 * SHORTEST_PAUSE)
+        await asyncio.sleep(2 * MIN_PAUSE)
         assert len(asyncio.all_tasks()) == 1
     await store.drop_turn(lease)

@@ -10,7 +10,7 @@ from cllm.core.message import plain_message
 from cllm.core.notice import LEFT_OUT, MAX_NOTICES, Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, TextDelta
-from cllm.engine.retry import RetryRules, ask_patiently, is_passing
+from cllm.engine.retry import RetryRules, call_with_retry, is_transient
 
 PROMPT = Prompt(model="m", messages=(plain_message("user", "Hello"),))
 RULES = RetryRules()
@@ -21,7 +21,7 @@ def upstream(**fields: float) -> errors.UpstreamError:
 
 
 async def ask(provider: ScriptedProvider, sleeper, **rules):
-    asked = ask_patiently(
+    asked = call_with_retry(
         lambda: provider.ask(PROMPT), rules=RetryRules(**rules), sleep=sleeper, jitter=lambda: 1.0
     )
     return [event async for event in asked]
@@ -47,7 +47,7 @@ async def ask(provider: ScriptedProvider, sleeper, **rules):
 def test_only_errors_that_pass_are_worth_another_try(kind, status, passing):
     error = kind("No.", provider="p", status=status)
 
-    assert is_passing(error) is passing
+    assert is_transient(error) is passing
     assert (RULES.wait_before(1, error, 1.0) is not None) is passing
 
 

@@ -22,8 +22,8 @@ class Box:
 
     definitions = (DEFINITION,)
 
-    def __init__(self, most_uses: int = 10) -> None:
-        self.most_uses = most_uses
+    def __init__(self, max_calls: int = 10) -> None:
+        self.max_calls = max_calls
         self.used: list[str] = []
 
     async def use(self, call: ToolCall) -> str:
@@ -142,7 +142,7 @@ async def test_the_usage_of_a_turn_is_an_estimate_when_that_of_one_round_is(
 
 async def test_at_the_limit_the_model_is_asked_a_last_time_without_tools(engine, ask, store):
     provider = ScriptedProvider([calling("a"), calling("b"), "I stop here."])
-    box = Box(most_uses=2)
+    box = Box(max_calls=2)
 
     events = await take(engine(store, provider), ask(tools=box))
 
@@ -152,7 +152,7 @@ async def test_at_the_limit_the_model_is_asked_a_last_time_without_tools(engine,
 
 async def test_calls_beyond_the_limit_are_answered_and_not_run(engine, ask, store):
     provider = ScriptedProvider([calling("a", "b", "c"), "I stop here."])
-    box = Box(most_uses=2)
+    box = Box(max_calls=2)
 
     await take(engine(store, provider), ask(tools=box))
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from cllm.engine import run, run_without_waiting
+from cllm.engine import run_coroutine, run_without_loop
 
 
 async def answer() -> int:
@@ -22,14 +22,14 @@ async def fail() -> int:
 
 @pytest.mark.parametrize("coroutine", [answer, wait])
 def test_a_coroutine_is_run_to_its_end(coroutine):
-    assert run(coroutine()) == 42
+    assert run_coroutine(coroutine()) == 42
 
 
 def test_one_that_never_waits_needs_no_event_loop():
-    assert run_without_waiting(answer()) == 42
+    assert run_without_loop(answer()) == 42
 
 
-@pytest.mark.parametrize("runner", [run, run_without_waiting])
+@pytest.mark.parametrize("runner", [run_coroutine, run_without_loop])
 def test_its_error_is_raised(runner):
     with pytest.raises(ZeroDivisionError):
         runner(fail())
@@ -45,5 +45,5 @@ def test_one_that_waits_is_refused_and_ended():
             ended.append(True)
 
     with pytest.raises(RuntimeError, match="use run"):
-        run_without_waiting(waiting())
+        run_without_loop(waiting())
     assert ended == [True]

@@ -22,7 +22,7 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyFinished, StopReason, Usage
 from cllm.engine.request import Route
 from cllm.engine.retry import RetryRules
-from cllm.engine.summaries import MOST_UNDONE
+from cllm.engine.summaries import MAX_UNDO
 from cllm.history.system_prompt import GivenPrompt
 from cllm.window.strategies import ByTokens, Summarise
 
@@ -347,7 +347,7 @@ async def _add_variant(store: Any, place: str, conversation: Any) -> None:
         usage = Usage(input=100, output=5)
         provider = Talker(usage=usage)
         running = engine(store, provider, price=lambda _route: lambda _used: 0.01)
-        for number in range(MOST_UNDONE + 5):
+        for number in range(MAX_UNDO + 5):
             await say(running, ask(f"q{number}"))
             if number:
                 await make(running, nothing_said())
@@ -355,9 +355,9 @@ async def _add_variant(store: Any, place: str, conversation: Any) -> None:
         chain = [(await store.load("demo")).summary]
         while chain[-1].before is not None:
             chain.append(chain[-1].before)
-        assert len(chain) == MOST_UNDONE + 1
-        assert sum(one.usage.input for one in chain) == 100 * (MOST_UNDONE + 4)
-        assert sum(one.cost for one in chain) == pytest.approx(0.01 * (MOST_UNDONE + 4))
+        assert len(chain) == MAX_UNDO + 1
+        assert sum(one.usage.input for one in chain) == 100 * (MAX_UNDO + 4)
+        assert sum(one.cost for one in chain) == pytest.approx(0.01 * (MAX_UNDO + 4))
 
 
 class TestOneUndoneForABiggerTurn:

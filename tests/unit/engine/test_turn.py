@@ -30,7 +30,7 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.engine.request import Route, TurnEnded, TurnEvent, TurnRequest, TurnStarted, TurnWaits
+from cllm.engine.request import Route, TurnEnded, TurnEvent, TurnQueued, TurnRequest, TurnStarted
 from cllm.engine.turn import Engine
 from cllm.history.system_prompt import GivenPrompt
 from cllm.stores.memory import MemoryStore
@@ -253,7 +253,7 @@ class TestAtOnce:
         running = engine(store, provider)
         await take(running, ask("first"))
 
-        *_, ended = await take(running, ask("second", model="b", create=None, at_once=True))
+        *_, ended = await take(running, ask("second", model="b", create=None, skip_preload=True))
 
         assert [m.text for m in provider.prompts[1].messages][::2] == ["first", "second"]
         assert isinstance(ended, TurnEnded)
@@ -262,7 +262,7 @@ class TestAtOnce:
 
     async def test_a_conversation_that_is_not_there_is_an_error(self, engine, ask, store):
         with pytest.raises(ConversationNotFoundError):
-            await take(engine(store, ScriptedProvider()), ask(create=None, at_once=True))
+            await take(engine(store, ScriptedProvider()), ask(create=None, skip_preload=True))
 
     async def test_nothing_is_said_in_one_that_is_archived(self, engine, ask, store):
         provider = ScriptedProvider()
@@ -272,7 +272,7 @@ class TestAtOnce:
         before = await store.load("demo")
 
         with pytest.raises(ConversationNotFoundError):
-            await take(running, ask("second", create=None, at_once=True))
+            await take(running, ask("second", create=None, skip_preload=True))
 
         assert await store.load("demo") == before
         assert len(provider.prompts) == 1
@@ -414,12 +414,12 @@ class TestHolding:
         await slow.reached.wait()
         heard: asyncio.Queue[TurnEvent] = asyncio.Queue()
 
-        async def hear() -> None:
+        async def on_event() -> None:
             async for event in engine(store, quick).run_turn(ask("second")):
                 heard.put_nowait(event)
 
-        second = asyncio.create_task(hear())
-        assert await heard.get() == TurnWaits(conversation="demo")
+        second = asyncio.create_task(on_event())
+        assert await heard.get() == TurnQueued(conversation="demo")
         assert quick.prompts == []
 
         slow.gate.set()

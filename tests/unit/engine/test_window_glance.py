@@ -9,7 +9,7 @@ from cllm.core.conversation import StoredConversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
-from cllm.engine.prompt_builder import cut_to_window
+from cllm.engine.prompt_builder import trim_to_window
 from cllm.engine.prompt_history import ModelContext, PromptHistory
 from cllm.window.strategies import ByTokens
 
@@ -51,21 +51,23 @@ def conversations(draw) -> StoredConversation:
 def test_what_fits_whole_is_sent_whole_by_a_plan_too(conversation, window, seconds):
     said = plain_message("user", "And now?")
     prompt = Prompt(model="m", messages=(*conversation.messages, said))
-    served = ModelContext(
+    model_context = ModelContext(
         model="m",
         provider="openai",
         context_window=lambda: window,
         now=BEGAN + timedelta(seconds=seconds),
     )
-    if PromptHistory(prompt, conversation, served=served).fits_whole:
-        planned = cut_to_window(prompt, conversation, WHOLE_PLAN, served=served)
+    if PromptHistory(prompt, conversation, model_context=model_context).fits_whole:
+        planned = trim_to_window(prompt, conversation, WHOLE_PLAN, model_context=model_context)
         assert planned.messages == prompt.messages
 
 
 def fits(message: Message, window: int) -> bool:
     prompt = Prompt(model="m", messages=(message,))
-    served = ModelContext(model="m", provider="openai", context_window=lambda: window, now=BEGAN)
-    return PromptHistory(prompt, None, served=served).fits_whole
+    model_context = ModelContext(
+        model="m", provider="openai", context_window=lambda: window, now=BEGAN
+    )
+    return PromptHistory(prompt, None, model_context=model_context).fits_whole
 
 
 def test_more_than_half_of_what_a_model_takes_is_planned():
@@ -103,8 +105,10 @@ def fits_after(
         id="demo", created_at=BEGAN, updated_at=BEGAN, turns=turns, pins=pins
     )
     prompt = Prompt(model="m", messages=(*conversation.messages, plain_message("user", text)))
-    served = ModelContext(model="m", provider="openai", context_window=lambda: window, now=BEGAN)
-    return PromptHistory(prompt, conversation, served=served).fits_whole
+    model_context = ModelContext(
+        model="m", provider="openai", context_window=lambda: window, now=BEGAN
+    )
+    return PromptHistory(prompt, conversation, model_context=model_context).fits_whole
 
 
 def test_messages_since_the_last_count_are_counted():

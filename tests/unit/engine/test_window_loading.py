@@ -23,7 +23,7 @@ from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.engine.retry import RetryRules
-from cllm.history.rules import OPENAI, check
+from cllm.history.rules import OPENAI, find_problems
 from cllm.window.strategies import ByTokens, ByTurns
 from cllm.wire.convert import build_outgoing_message
 
@@ -247,7 +247,10 @@ class TestTurnsOfManyCalls:
         assert record.first_sequence > 1
         assert prompt.messages[0].text == "What is the weather everywhere?"
         assert prompt.messages[1].role == "assistant"
-        assert check([build_outgoing_message(m, "openai") for m in prompt.messages], OPENAI) == ()
+        assert (
+            find_problems([build_outgoing_message(m, "openai") for m in prompt.messages], OPENAI)
+            == ()
+        )
 
     async def test_a_pin_brings_its_whole_turn_back(self, rounds, engine, ask, store):
         window = {"window": lambda _: ByTurns(max_turns=1)}

@@ -22,12 +22,12 @@ from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.engine.request import Route, TurnRequest
 from cllm.engine.turn import Engine
-from cllm.history.rules import PROFILES, Profile, check
+from cllm.history.rules import PROFILES, Profile, find_problems
 from cllm.history.system_prompt import GivenPrompt
 from cllm.providers.history import HistoryRepair, cache_control_for
 from cllm.stores.memory import MemoryStore
 from cllm.window.strategies import ByTokens, ByTurns, Strategy, Summarise
-from cllm.window.summary import summary_turn
+from cllm.window.summary import build_summary_messages
 from cllm.window.tokens import estimate_tokens, weights_for
 from cllm.wire.anthropic.parts import encode_block
 from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai, parts_of
@@ -132,7 +132,7 @@ class Case:
         )
         through = data.draw(st.sampled_from([0, *(turn[-1] + 1 for turn in self.older)]))
         text = "What was said until then."
-        taken = sum(estimate_tokens(one, WEIGHTS) for one in summary_turn(text))
+        taken = sum(estimate_tokens(one, WEIGHTS) for one in build_summary_messages(text))
         self.summary = (
             StandingSummary(text=text, through=through, tokens=taken) if through else None
         )
@@ -189,7 +189,7 @@ class Case:
         prompt = self.provider.prompts[-1]
         conversation = await self.store.load("demo")
         standing = conversation.summary
-        ahead = () if standing is None else summary_turn(standing.text)
+        ahead = () if standing is None else build_summary_messages(standing.text)
         assert prompt.messages[: len(ahead)] == ahead
         assert prompt.system is not None
         assert prompt.system.text == SYSTEM
@@ -203,7 +203,7 @@ class Case:
         assert window.sent_messages == len(sent)
         assert window.sent_messages + window.left_out_messages == len(self.messages)
         for mended in self.provider.mended:
-            assert check(mended, profile) == ()
+            assert find_problems(mended, profile) == ()
         if not isinstance(self.strategy, ByTurns):
             taken = 0 if standing is None else standing.tokens
             own = sum(estimate_tokens(one, WEIGHTS) for one in prompt.messages[len(ahead) :])

@@ -21,10 +21,10 @@ from cllm.core.prompt import Prompt
 from cllm.engine.request import Route, TurnRequest
 from cllm.engine.retry import RetryRules
 from cllm.engine.turn import Engine
-from cllm.history.rules import PROFILES, check
+from cllm.history.rules import PROFILES, find_problems
 from cllm.stores.memory import MemoryStore
 from cllm.window.strategies import ByTokens, ByTurns, Strategy, Summarise
-from cllm.window.summary import summary_turn
+from cllm.window.summary import build_summary_messages
 from cllm.window.tokens import estimate_tokens
 from cllm.wire.convert import build_outgoing_message
 
@@ -140,7 +140,7 @@ class Walk:
         summary = conversation.summary
         messages = list(prompt.messages)
         if summary is not None:
-            assert tuple(messages[:2]) == summary_turn(summary.text)
+            assert tuple(messages[:2]) == build_summary_messages(summary.text)
             del messages[:2]
         numbers = {
             message.raw: number
@@ -154,11 +154,13 @@ class Walk:
         assert newest.window.first_sequence <= sent[-1]
         self.check_numbers(sent, conversation, newest.window.first_sequence)
         spoken = [build_outgoing_message(message, "openai") for message in prompt.messages]
-        assert check(spoken, PROFILES["openai"]) == ()
+        assert find_problems(spoken, PROFILES["openai"]) == ()
         if not isinstance(self.strategy, ByTurns):
             assert sum(map(estimate_tokens, prompt.messages)) <= LIMIT
 
-    def check_numbers(self, sent: list[int], conversation: StoredConversation, cut: int) -> None:
+    def check_numbers(
+        self, sent: list[int], conversation: StoredConversation, window_start: int
+    ) -> None:
         """What is pinned is sent, and what a summary tells of is not, unless it is pinned."""
         newest = conversation.turns[-1]
         through = 0 if conversation.summary is None else conversation.summary.through
@@ -169,10 +171,10 @@ class Walk:
         }
         pinned = {number for number in conversation.pins if number in told}
         assert pinned <= set(sent)
-        behind = {number for number in told if number >= cut}
+        behind = {number for number in told if number >= window_start}
         assert behind <= set(sent)
-        assert cut > through
-        loose = [number for number in sent if number < cut and number not in pinned]
+        assert window_start > through
+        loose = [number for number in sent if number < window_start and number not in pinned]
         starts = {_start(conversation, number) for number in pinned}
         assert {_start(conversation, number) for number in loose} <= starts
         raws = {number: message.raw for number, _, message in conversation.numbered_messages()}

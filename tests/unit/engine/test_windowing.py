@@ -169,7 +169,7 @@ async def test_where_the_window_begins_anew_nothing_was_in_the_prompt_before(tal
 
 async def test_tools_that_will_be_sent_along_take_their_room(engine, ask, store):
     class Box:
-        most_uses = 1
+        max_calls = 1
         definitions = ({"type": "function", "function": {"name": "look", "description": LONG}},)
 
         async def use(self, _call):

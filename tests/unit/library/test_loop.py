@@ -37,7 +37,7 @@ def test_an_error_is_the_callers(loop):
 
 
 async def test_another_loop_waits_without_blocking(loop):
-    assert await asyncio.gather(*(loop.elsewhere(value(n)) for n in range(5))) == [0, 1, 2, 3, 4]
+    assert await asyncio.gather(*(loop.run_async(value(n)) for n in range(5))) == [0, 1, 2, 3, 4]
 
 
 async def test_who_is_cancelled_waits_until_the_work_has_cleaned_up(loop):
@@ -51,7 +51,7 @@ async def test_who_is_cancelled_waits_until_the_work_has_cleaned_up(loop):
             await asyncio.sleep(0.05)
             cleaned.append(True)
 
-    task = asyncio.create_task(loop.elsewhere(work()))
+    task = asyncio.create_task(loop.run_async(work()))
     await asyncio.to_thread(began.wait)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

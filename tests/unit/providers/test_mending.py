@@ -28,8 +28,8 @@ from cllm.core.message import (
     plain_message,
 )
 from cllm.core.prompt import Prompt
-from cllm.history.repair import in_order
-from cllm.history.rules import PROFILES, SENTENCES, Profile, check, profile_for
+from cllm.history.repair import accept_ordered_history
+from cllm.history.rules import PROBLEM_MESSAGES, PROFILES, Profile, find_problems, profile_for
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import AwsAccount, BedrockProvider
 from cllm.providers.history import ADVICE, HistoryRepair, repair_for
@@ -198,7 +198,7 @@ def test_a_conversation_that_makes_sense_is_one_that_the_target_takes(
         profile,
     )
 
-    assert check(read(body, target), rules(target, model, profile)) == ()
+    assert find_problems(read(body, target), rules(target, model, profile)) == ()
 
 
 @pytest.mark.parametrize("source", DIALECTS)
@@ -228,7 +228,7 @@ def is_taken_or_refused(prompt: Prompt, target: Any, model: str, profile: str | 
     except UnsendableError as error:
         refused = error
     if refused is None:
-        assert check(read(body, target), rules(target, model, profile)) == ()
+        assert find_problems(read(body, target), rules(target, model, profile)) == ()
         return
     assert str(refused).startswith("Provider 'test' cannot be")
     assert "\n" not in str(refused)
@@ -293,11 +293,11 @@ ORDERLY = st.lists(
 
 
 def ordered(history: list[OutgoingMessage], profile: Profile) -> tuple[OutgoingMessage, ...] | None:
-    return in_order(
+    return accept_ordered_history(
         history,
-        one_answer=not profile.has_tool_role,
+        merge_results=not profile.has_tool_role,
         make=lambda role, parts: OutgoingMessage(role=role, parts=parts),
-        begins_answer=profile.ending != "not_assistant",
+        allow_prefill=profile.ending != "not_assistant",
     )
 
 
@@ -309,7 +309,7 @@ def test_a_history_that_is_not_looked_at_is_one_that_would_have_passed(said, pro
     if sent is None:
         return
 
-    assert check(sent, profile) == ()
+    assert find_problems(sent, profile) == ()
     assert sorted(id(p) for m in sent for p in m.parts) == sorted(
         id(p) for m in history for p in m.parts
     )
@@ -430,7 +430,7 @@ def test_calls_in_the_form_before_tools_go_as_they_came():
 
 
 def test_every_problem_has_a_sentence_and_advice_is_about_problems_there_are():
-    assert set(ADVICE) <= set(SENTENCES)
+    assert set(ADVICE) <= set(PROBLEM_MESSAGES)
 
 
 def test_the_same_call_id_twice_in_one_message_can_be_sent():

@@ -15,7 +15,7 @@ from cllm.repl.status import (
     stats_lines,
     status_line,
 )
-from cllm.window.cache_report import Amount, CacheReport, cache_report
+from cllm.window.cache_report import Amount, CacheReport, build_cache_report
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_summaries_were_paid_for_too():
 
 def test_stats_have_the_conversation_and_the_sitting():
     conversation = conversation_of(turn_of("1", usage=Usage(input=1, cache_write=4), cost=None))
-    report = cache_report([conversation], lambda *_: None)
+    report = build_cache_report([conversation], lambda *_: None)
 
     lines = list(stats_lines(conversation, report, SessionUsage()))
 

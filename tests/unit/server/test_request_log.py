@@ -28,7 +28,7 @@ def log_file(tmp_path):
     file = tmp_path / "server.log"
     logs.configure(as_json=True, file=file)
     yield file
-    logger = logging.getLogger(logs.ROOT)
+    logger = logging.getLogger(logs.ROOT_LOGGER)
     for handler in logger.handlers:
         if type(handler) is logging.StreamHandler:
             handler.stream.close()
@@ -150,7 +150,7 @@ class TestLogThread:
     def test_a_traceback_is_not_written(self, log_file):
         with log_in_thread():
             error = RuntimeError("planted-text")
-            logging.getLogger(logs.ROOT).error("failed: %s", "x", exc_info=error)
+            logging.getLogger(logs.ROOT_LOGGER).error("failed: %s", "x", exc_info=error)
 
         (line,) = lines(log_file)
         assert line["message"] == "failed: x"

@@ -144,7 +144,9 @@ def test_anything_that_can_be_kept_can_be_read(said):
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=40))
 def test_text_is_never_markup(text):
-    speech = TranscriptMessage(role_name="User", blocks=(TextBlock(text), CodeBlock("tool result", text)))
+    speech = TranscriptMessage(
+        role_name="User", blocks=(TextBlock(text), CodeBlock("tool result", text))
+    )
     transcript = Transcript(
         title="x", id="c", model=None, created_at=NOW, updated_at=NOW, messages=(speech,)
     )

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from cllm.core.conversation import StoredConversation, SystemRecord
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.ports import Changes, NewConversation, Opening
-from cllm.history.system_prompt import capture
+from cllm.history.system_prompt import build_captured_opening
 from cllm.server.api.conversation_ref import ConversationRef, place_of, shelf_named, with_notices
 from cllm.server.api.views import (
     DetailView,
@@ -76,7 +76,7 @@ async def create_conversation(request: ApiRequest) -> Response:
     new = NewConversation(id=serving.new_id(), title=body.title, metadata=body.metadata)
     policy = body.system_policy or "dynamic"
     if policy == "captured":
-        opening = capture(serving.app.settings.system, now=serving.clock())
+        opening = build_captured_opening(serving.app.settings.system, now=serving.clock())
     else:
         opening = Opening(system=None, system_record=SystemRecord(policy=policy))
     await serving.store.create(new, owner=owner, opening=opening)

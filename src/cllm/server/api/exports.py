@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from cllm.core.conversation import StoredConversation, SystemRecord, Turn, is_valid_id
 from cllm.core.errors import BrokenConversationError
 from cllm.core.message import Message
-from cllm.engine.transfer import MessageRun, PagedConversation, copy_into, open_paged
+from cllm.engine.transfer import PagedConversation, TurnMessages, copy_into, open_paged
 from cllm.server.api.conversation_ref import place_of
 from cllm.server.api.views import answer, aside, view_detail, view_messages
 from cllm.server.http.limits import read_body
@@ -169,7 +169,7 @@ async def _file(read: PagedConversation) -> AsyncIterator[bytes]:
     writer = FileWriter(conversation)
     yield writer.start()
     history = [turn for turn in conversation.turns if turn.is_history]
-    async for part in read.parts_of(history):
+    async for part in read.iter_pages(history):
         yield await _write(partial(_write_each, conversation, part, writer.add_messages), part)
     yield writer.add_metadata()
     for turn in conversation.turns:
@@ -178,26 +178,26 @@ async def _file(read: PagedConversation) -> AsyncIterator[bytes]:
     for turn in conversation.variants:
         yield writer.record("variants", await _load_turn(read, turn))
     yield writer.add_prompt_original()
-    async for part in read.parts_of(writer.turns_with_originals):
+    async for part in read.iter_pages(writer.turns_with_originals):
         yield await _write(partial(_write_each, conversation, part, writer.add_originals), part)
     yield writer.end()
 
 
 def _write_each(
     conversation: StoredConversation,
-    part: Sequence[MessageRun],
+    part: Sequence[TurnMessages],
     write: Callable[[Turn, Sequence[Message]], bytes],
 ) -> bytes:
     return b"".join(write(said.turn, _exported(conversation, said.messages)) for said in part)
 
 
-async def _write(write: partial[bytes], part: Sequence[MessageRun]) -> bytes:
+async def _write(write: partial[bytes], part: Sequence[TurnMessages]) -> bytes:
     sizes = [len(message.raw) for said in part for message in said.messages]
     return await aside(write, messages=len(sizes), size=sum(sizes))
 
 
 async def _load_turn(read: PagedConversation, turn: Turn) -> Turn:
-    messages = [message async for said in read.said_in((turn,)) for message in said.messages]
+    messages = [message async for said in read.iter_messages((turn,)) for message in said.messages]
     return replace(turn, messages=_exported(read.conversation, messages))
 
 
@@ -238,14 +238,14 @@ async def _transcript(
     start = transcripts.start_html if is_page else transcripts.start_markdown
     add = transcripts.add_html if is_page else transcripts.add_markdown
     yield start(head).encode()
-    async for part in read.parts_of(conversation.turns):
+    async for part in read.iter_pages(conversation.turns):
         yield await _write(partial(_write_speeches, part, add, first=number), part)
         number += sum(len(said.messages) for said in part)
     yield (transcripts.HTML_END if is_page else transcripts.MARKDOWN_END).encode()
 
 
 def _write_speeches(
-    part: Sequence[MessageRun], add: Callable[[TranscriptMessage], str], *, first: int
+    part: Sequence[TurnMessages], add: Callable[[TranscriptMessage], str], *, first: int
 ) -> bytes:
     shown: list[str] = []
     for said in part:

@@ -24,7 +24,7 @@ from cllm.server.turns.headers import (
 )
 from cllm.server.turns.prepare import chosen_model, engine_for, prepare_turn
 from cllm.server.turns.task import encode_notices
-from cllm.window.tokens import estimate_tokens, weigh_text, weights_for
+from cllm.window.tokens import estimate_text, estimate_tokens, weights_for
 from cllm.wire.anthropic.models import parse_betas
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.anthropic.request import decode_request
@@ -126,7 +126,7 @@ async def count(request: ApiRequest) -> Response:
         prompt = _with_thread(prompt, wish, serving)
     record.note_prompt(prompt)
     prepared = await prepare_turn(prompt, wish, request.caller, serving)
-    route, sent = await engine_for(prepared, serving).would_send(prepared.request)
+    route, sent = await engine_for(prepared, serving).preview_prompt(prepared.request)
     record.model = prepared.request.target.model
     counted = await _count(route.provider, replace(sent, stream=False))
     notices = [*prepared.notices, *sent.notices, *counted.notices]
@@ -147,7 +147,7 @@ async def _count(provider: Provider, prompt: Prompt) -> TokenCount:
     weights = weights_for(provider.name)
     tokens = sum(estimate_tokens(message, weights) for message in prompt.all_messages)
     if tools := prompt.parameters.get("tools"):
-        tokens += weigh_text(msgspec.json.encode(tools).decode(), weights).tokens
+        tokens += estimate_text(msgspec.json.encode(tools).decode(), weights).tokens
     notice = Notice(
         code="tokens_estimated",
         path="input_tokens",

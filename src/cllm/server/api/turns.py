@@ -17,7 +17,7 @@ from cllm.server.api.views import NOT_KEPT, answer, find_turn, message_id
 from cllm.server.http.errors import ApiError, encode_openai, report_error
 from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.task import STREAM
-from cllm.window.summary import summary_turn
+from cllm.window.summary import build_summary_messages
 from cllm.window.tokens import estimate_tokens, weights_for
 
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -277,7 +277,7 @@ def _sent(
         if summary is None:
             yield SentView(kind="summary", role="user", content=NOT_KEPT)
         else:
-            for message in summary_turn(summary.text):
+            for message in build_summary_messages(summary.text):
                 yield view("summary", message, message.text)
     for said in chosen:
         yield view(

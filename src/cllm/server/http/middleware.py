@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cllm.core.errors import CllmError
 from cllm.core.ports import NewId
-from cllm.logs import EVERYTHING, describe_exception, log
+from cllm.logs import TRACE, describe_exception, log
 from cllm.server.http.errors import (
     UNEXPECTED,
     Answer,
@@ -184,7 +184,7 @@ class RequestMiddleware:
             record.outcome = UNEXPECTED.code
             record.fault = describe_exception(error)
             text = "".join(traceback.format_exception(error))
-            log("server", EVERYTHING, "unexpected error", traceback=text)
+            log("server", TRACE, "unexpected error", traceback=text)
             if not sender.is_started:
                 await sender.answer(_answer_at(scope["path"], CllmError()))
 

@@ -14,7 +14,7 @@ import msgspec
 
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
-from cllm.logs import ROOT, log
+from cllm.logs import ROOT_LOGGER, log
 
 SCOPE_KEY = "cllm.record"
 NAMED = (
@@ -145,7 +145,7 @@ class _QueueListener(QueueListener):
 @contextmanager
 def log_in_thread() -> Iterator[None]:
     """Within the block a thread writes the log."""
-    logger = logging.getLogger(ROOT)
+    logger = logging.getLogger(ROOT_LOGGER)
     handlers = logger.handlers
     if not handlers:
         yield

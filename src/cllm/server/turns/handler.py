@@ -156,8 +156,10 @@ async def _with_running_turn(
 ) -> ConversationBusyError:
     if busy.turn_id is not None or prepared.store is None:
         return busy
-    found = await prepared.store.load(busy.ref, owner=prepared.request.policy.owner, tail=1)
-    running = (turn.id for turn in (*found.turns, *found.variants) if turn.state == "running")
+    preloaded = await prepared.store.load(busy.ref, owner=prepared.request.policy.owner, tail=1)
+    running = (
+        turn.id for turn in (*preloaded.turns, *preloaded.variants) if turn.state == "running"
+    )
     return ConversationBusyError(busy.ref, turn_id=next(running, None))
 
 
@@ -168,7 +170,7 @@ async def _branched(prepared: PreparedTurn, serving: ServerState) -> PreparedTur
     new = NewConversation(id=serving.new_id())
     branch = await store.branch(ref, new, owner=prepared.request.policy.owner)
     shown = (prepared.shown or "").replace(ref, branch.id)
-    request = prepared.request.with_policy(ref=branch.id, found=branch)
+    request = prepared.request.with_policy(ref=branch.id, preloaded=branch)
     return replace(prepared, shown=shown, request=request)
 
 

@@ -201,8 +201,8 @@ async def try_again(prepared: PreparedTurn) -> PreparedTurn:
     store, policy = prepared.store, prepared.request.policy
     if store is None or policy.ref is None or policy.create is not None or policy.place:
         return prepared
-    found = await store.load(policy.ref, owner=policy.owner, tail=1)
-    last = found.turns[-1] if found.turns else None
+    preloaded = await store.load(policy.ref, owner=policy.owner, tail=1)
+    last = preloaded.turns[-1] if preloaded.turns else None
     if last is None or last.state != "failed" or last.asked != prepared.request.input.messages:
         return prepared
     return replace(prepared, request=prepared.request.with_policy(place=last.place))
@@ -214,14 +214,14 @@ async def _find(prepared: PreparedTurn, before: RequestClaim) -> _Begun | None:
         return None
     ref = shown.removeprefix(FILES)
     try:
-        found = await prepared.store.load(ref, owner=prepared.request.policy.owner)
+        preloaded = await prepared.store.load(ref, owner=prepared.request.policy.owner)
     except ConversationNotFoundError:
         return None
-    if found.archived_at is not None:
+    if preloaded.archived_at is not None:
         return None
-    for turn in (*found.turns, *found.variants):
+    for turn in (*preloaded.turns, *preloaded.variants):
         if turn.id == turn_id:
-            return _Begun(turn=turn, conversation=found)
+            return _Begun(turn=turn, conversation=preloaded)
     return None
 
 
@@ -235,11 +235,11 @@ def _in_place(prepared: PreparedTurn, begun: _Begun, serving: ServerState) -> Pr
     request = prepared.request.with_policy(place=begun.turn.place)
     if request.policy.create is None:
         return replace(prepared, request=request)
-    found = begun.conversation
+    preloaded = begun.conversation
     request = request.with_policy(
-        ref=found.id,
+        ref=preloaded.id,
         create=None,
-        found=found,
-        cache_key=serving.app.cache_key(found.id),
+        preloaded=preloaded,
+        cache_key=serving.app.cache_key(preloaded.id),
     )
-    return replace(prepared, request=request, shown=found.id)
+    return replace(prepared, request=request, shown=preloaded.id)

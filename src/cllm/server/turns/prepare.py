@@ -15,7 +15,7 @@ from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
 from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
 from cllm.engine.turn import Engine
-from cllm.history.system_prompt import GivenPrompt, with_prefix
+from cllm.history.system_prompt import GivenPrompt, prefix_message
 from cllm.providers.registry import (
     BUILTIN_PROVIDERS,
     LOCAL,
@@ -72,12 +72,12 @@ def engine_for(prepared: PreparedTurn, serving: ServerState) -> Engine:
 
 
 class _Split(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a request without a system prompt that comes first (`sent`), and those that
+    """The messages of a request without a system prompt that comes first (`prompt_messages`), and those that
     are no system messages (`saved`). `further` are the indexes of other system messages.
     """
 
     system: Message | None
-    sent: tuple[Message, ...]
+    prompt_messages: tuple[Message, ...]
     saved: tuple[Message, ...]
     further: tuple[int, ...] = ()
     index: int = 0
@@ -145,13 +145,13 @@ def _new(base: TurnRequest, prompt: Prompt, serving: ServerState) -> PreparedTur
     made = replace(
         as_sent,
         messages=split.saved,
-        sent=None if as_sent.messages == split.saved else as_sent.messages,
+        prompt_messages=None if as_sent.messages == split.saved else as_sent.messages,
         original=_original(prompt, split),
     )
     request = replace(base, input=made).with_policy(
         ref=ref,
         create=NewConversation(id=ref),
-        found=None,
+        preloaded=None,
         cache_key=serving.app.cache_key(ref),
         visible=True,
         wait=0,
@@ -162,11 +162,11 @@ def _new(base: TurnRequest, prompt: Prompt, serving: ServerState) -> PreparedTur
 def _as_sent(base: TurnInput, split: _Split) -> TurnInput:
     """Put the operator's prefix before the system prompt."""
     if split.system is None or split.index == 0:
-        return replace(base, system=split.given, messages=split.sent)
-    sent = list(split.sent)
+        return replace(base, system=split.given, messages=split.prompt_messages)
+    prompt_messages = list(split.prompt_messages)
     if base.prefix:
-        sent[split.index] = with_prefix(sent[split.index], base.prefix)
-    return replace(base, system=GivenPrompt(), messages=tuple(sent), prefix=None)
+        prompt_messages[split.index] = prefix_message(prompt_messages[split.index], base.prefix)
+    return replace(base, system=GivenPrompt(), messages=tuple(prompt_messages), prefix=None)
 
 
 async def _continuing(
@@ -185,24 +185,24 @@ async def _continuing(
             param=CONVERSATION,
         )
     split = _split(prompt)
-    found: StoredConversation | None = None
-    at_once = bool(split.saved) and not mode.in_files and serving.app.takes_at_once
-    if not at_once:
-        found = await store.load(mode.ref, owner=base.policy.owner, tail=0)
-        if found.archived_at is not None:
+    preloaded: StoredConversation | None = None
+    skip_preload = bool(split.saved) and not mode.in_files and serving.app.can_skip_preload
+    if not skip_preload:
+        preloaded = await store.load(mode.ref, owner=base.policy.owner, tail=0)
+        if preloaded.archived_at is not None:
             raise ConversationNotFoundError(mode.ref)
-    ref = mode.ref if found is None else found.id
+    ref = mode.ref if preloaded is None else preloaded.id
     request = base.with_policy(
         ref=ref,
-        found=msgspec.UNSET if found is None else found,
-        at_once=at_once,
+        preloaded=msgspec.UNSET if preloaded is None else preloaded,
+        skip_preload=skip_preload,
         cache_key=serving.app.cache_key(ref),
         window=serving.app.window_for,
         visible=True,
         wait=serving.settings.limits.queue_seconds if on_conflict == "queue" else 0,
     ).with_input(messages=split.saved, system=split.given, original=None)
-    if found is not None and not split.saved:
-        last, again = await _regenerated(store, found, base.policy.owner)
+    if preloaded is not None and not split.saved:
+        last, again = await _regenerated(store, preloaded, base.policy.owner)
         request = request.with_input(messages=again).with_policy(place=last.place)
     return PreparedTurn(
         request=request,
@@ -214,14 +214,14 @@ async def _continuing(
 
 
 async def _regenerated(
-    store: Store, found: StoredConversation, owner: str
+    store: Store, preloaded: StoredConversation, owner: str
 ) -> tuple[Turn, tuple[Message, ...]]:
     """Return the last turn with a message of a person.
 
     Results of tools that came later belong to the reply that is replaced.
     """
     for tail in LOOKED_BACK:
-        loaded = await store.load(found.id, owner=owner, tail=tail)
+        loaded = await store.load(preloaded.id, owner=owner, tail=tail)
         for turn in reversed(loaded.turns):
             plain = [index for index, message in enumerate(turn.messages) if is_plain_user(message)]
             if turn.state != "running" and plain:
@@ -233,15 +233,17 @@ def _split(prompt: Prompt) -> _Split:
     messages = prompt.messages
     indexes = [index for index, message in enumerate(messages) if message.role == "system"]
     if prompt.system is None and not indexes:
-        return _Split(system=None, sent=messages, saved=messages)
+        return _Split(system=None, prompt_messages=messages, saved=messages)
     saved = tuple(message for message in messages if message.role != "system")
     if prompt.system is not None:
-        return _Split(system=prompt.system, sent=messages, saved=saved, further=tuple(indexes))
+        return _Split(
+            system=prompt.system, prompt_messages=messages, saved=saved, further=tuple(indexes)
+        )
     first = indexes[0]
     return _Split(
         system=messages[first],
         index=first,
-        sent=messages[1:] if first == 0 else messages,
+        prompt_messages=messages[1:] if first == 0 else messages,
         saved=saved,
         further=tuple(indexes[1:]),
     )
@@ -250,7 +252,7 @@ def _split(prompt: Prompt) -> _Split:
 def _original(prompt: Prompt, split: _Split) -> Original | None:
     if prompt.original is None or split.system is None or split.index != 0:
         return prompt.original
-    return replace(prompt.original, system=split.system, messages=split.sent)
+    return replace(prompt.original, system=split.system, messages=split.prompt_messages)
 
 
 def _ignored(index: int) -> Notice:

@@ -16,7 +16,7 @@ from cllm.core.errors import CllmError, ConversationBusyError, ErrorReport
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
 from cllm.core.reply import Noticed, ReplyDelta, ReplyEvent, ReplyFinished, Verbatim
-from cllm.engine.request import TurnEnded, TurnEvent, TurnStarted, TurnWaits
+from cllm.engine.request import TurnEnded, TurnEvent, TurnQueued, TurnStarted
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.server.http.errors import JSON, UNEXPECTED, ApiError, report_error
 from cllm.server.http.request_log import RequestRecord
@@ -191,7 +191,7 @@ class TurnTask:
                 await self._record_reply(event)
             case TurnEnded():
                 await self._end(event)
-            case TurnWaits() | ToolRoundEnded():
+            case TurnQueued() | ToolRoundEnded():
                 pass
             case _ if self._is_stream:
                 await self._stream(event)

@@ -20,7 +20,7 @@ import asyncpg
 import msgspec
 
 from cllm.core.errors import CllmError, SettingsError, StoreUnavailableError, UsageError
-from cllm.core.extras import needs_extra
+from cllm.core.extras import require_extra
 from cllm.core.ports import Clock
 from cllm.stores.sql import HEAD, VERSION_TABLE
 
@@ -313,7 +313,7 @@ def with_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
 async def _with_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
     import sqlalchemy as sa  # noqa: PLC0415 - only migrations need it
 
-    with needs_extra("postgres", feature="A database in PostgreSQL"):
+    with require_extra("postgres", feature="A database in PostgreSQL"):
         import_module("greenlet")  # for SQLAlchemy's asyncio engine
         from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 

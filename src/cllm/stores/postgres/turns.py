@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import asyncpg
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Turn, check_id, title_from
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Turn, check_id, make_title
 from cllm.core.errors import (
     CllmError,
     ConversationBusyError,
@@ -307,7 +307,7 @@ class PostgresTurns(PostgresBase):
         rows = await self._connections.fetch(sql.FIRST_SAID, (new.owner, new.id), twice=True)
         if not rows:
             return new
-        return msgspec.structs.replace(new, title=title_from(decode_text(*rows[0])))
+        return msgspec.structs.replace(new, title=make_title(decode_text(*rows[0])))
 
     async def _finish_shown(self, lease: Lease, turn: Turn, new: StoredConversation) -> None:
         owner, key = new.owner, new.id

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
-from cllm.core.extras import needs_extra
+from cllm.core.extras import require_extra
 from cllm.stores.sql.rows import UnreadableRowError
 from cllm.stores.sqlite.connection import (
     check_regular,
@@ -48,7 +48,7 @@ class Database:
         try:
             if self._path is not None:
                 return with_sqlite(self._path, work)
-            with needs_extra("postgres", feature="A database in PostgreSQL"):
+            with require_extra("postgres", feature="A database in PostgreSQL"):
                 from cllm.stores.postgres.connection import with_postgres  # noqa: PLC0415
             return with_postgres(self._url, work)
         except sqlite3.Error as error:

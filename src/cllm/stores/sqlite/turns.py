@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from cllm.core.conversation import StoredConversation, Turn, check_id, title_from
+from cllm.core.conversation import StoredConversation, Turn, check_id, make_title
 from cllm.core.errors import (
     ConversationNotFoundError,
     StaleLeaseError,
@@ -330,7 +330,7 @@ def _write(
 
 def _title(db: sqlite3.Connection, key: Row) -> str | None:
     row = db.execute(sql.FIRST_SAID, key).fetchone()
-    return None if row is None else title_from(decode_text(*row))
+    return None if row is None else make_title(decode_text(*row))
 
 
 def drop(db: sqlite3.Connection, lease: Lease, *, now: datetime, recent: RecentTurns) -> None:

@@ -16,7 +16,7 @@ from cllm.core.message import (
     Text,
     ToolResult,
 )
-from cllm.core.prompt import Original, Prompt, prompt_of
+from cllm.core.prompt import Original, Prompt, prompt_from_original
 from cllm.wire.anthropic.history import (
     MAX_CACHE_BREAKPOINTS,
     MessageDraft,
@@ -243,7 +243,7 @@ def decode_request(body: bytes) -> Prompt:
         parameters = {k: msgspec.json.decode(v) for k, v in fields.items() if k not in BODY}
     except UNREADABLE as error:
         raise field_error(error) from error
-    prompt = prompt_of(
+    prompt = prompt_from_original(
         Original(
             body=body,
             dialect=DIALECT,

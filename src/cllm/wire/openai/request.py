@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.message import AnyPart, Message, Role
-from cllm.core.prompt import Original, Prompt, prompt_of
+from cllm.core.prompt import Original, Prompt, prompt_from_original
 from cllm.wire.errors import FieldError
 from cllm.wire.messages import (
     Aliases,
@@ -87,7 +87,7 @@ def decode_request(body: bytes) -> Prompt:
         Message(role=_check_message(message, f"messages[{index}]"), raw=bytes(raw))
         for index, (message, raw) in enumerate(zip(fields["messages"], raws, strict=True))
     )
-    return prompt_of(
+    return prompt_from_original(
         Original(
             body=body,
             dialect="openai",

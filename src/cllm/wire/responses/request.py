@@ -20,7 +20,7 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.core.prompt import Original, Prompt, prompt_of
+from cllm.core.prompt import Original, Prompt, prompt_from_original
 from cllm.wire.errors import FieldError
 from cllm.wire.messages import (
     Aliases,
@@ -82,7 +82,7 @@ def decode_request(body: bytes) -> Prompt:
     instructions = fields.get("instructions")
     if not isinstance(instructions, str | None):
         raise FieldError("instructions", "must be a string")
-    return prompt_of(
+    return prompt_from_original(
         Original(
             body=body,
             dialect=DIALECT,

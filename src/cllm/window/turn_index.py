@@ -12,10 +12,10 @@ from typing import Literal
 import msgspec
 
 from cllm.core.message import AnyPart, Role, ToolCall, ToolResult
-from cllm.window.tokens import NOTHING, LearnedRatios, TokenEstimate, share_out
+from cllm.window.tokens import NO_TOKENS, TokenEstimate, TokenRatios, distribute_tokens
 
 
-class LedgerItem(msgspec.Struct, frozen=True, kw_only=True):
+class IndexedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message; `says`: whether it has more than tool results."""
 
     role: Role
@@ -30,21 +30,21 @@ class LedgerItem(msgspec.Struct, frozen=True, kw_only=True):
         return self.role == "user" and not self.results
 
 
-def item_of(role: Role, parts: Sequence[AnyPart], tokens: int = 0) -> LedgerItem:
+def make_indexed_message(role: Role, parts: Sequence[AnyPart], tokens: int = 0) -> IndexedMessage:
     calls = tuple(part.id for part in parts if isinstance(part, ToolCall))
     results = tuple(part.call_id for part in parts if isinstance(part, ToolResult))
     says = len(results) < len(parts)
-    return LedgerItem(role=role, tokens=tokens, calls=calls, results=results, says=says)
+    return IndexedMessage(role=role, tokens=tokens, calls=calls, results=results, says=says)
 
 
 Span = tuple[int, int]
 Border = Literal["start", "run", "assistant", "answer"]
 
 
-class TokenLedger:
+class TurnIndex:
     """Positions count from 0; `first_sequence` is the sequence number of the message at 0."""
 
-    def __init__(self, items: Iterable[LedgerItem] = (), *, first_sequence: int = 1) -> None:
+    def __init__(self, items: Iterable[IndexedMessage] = (), *, first_sequence: int = 1) -> None:
         self.first_sequence = first_sequence
         self._sums = [0]
         self._turns: list[int] = []
@@ -59,7 +59,7 @@ class TokenLedger:
     def __len__(self) -> int:
         return len(self._sums) - 1
 
-    def append(self, item: LedgerItem) -> None:
+    def append(self, item: IndexedMessage) -> None:
         position = len(self)
         self._sums.append(self._sums[-1] + item.tokens)
         if not self._turns:
@@ -82,7 +82,7 @@ class TokenLedger:
         self._last = "run"
         self._waiting.clear()
 
-    def _begin_unit(self, position: int, item: LedgerItem) -> None:
+    def _begin_unit(self, position: int, item: IndexedMessage) -> None:
         """Begin a unit, unless the assistant continues: most providers merge such messages."""
         if self._last != "assistant":
             self._units.append(position if self._system_since is None else self._system_since)
@@ -90,7 +90,7 @@ class TokenLedger:
         self._waiting.update(item.calls)
         self._last = "assistant"
 
-    def _answer(self, item: LedgerItem) -> None:
+    def _answer(self, item: IndexedMessage) -> None:
         self._waiting.difference_update(item.results)
         says_more = item.says and item.role == "user"
         if says_more and self._spoken[-1:] != self._units[-1:]:
@@ -121,7 +121,7 @@ class TokenLedger:
     def tokens(self, start: int = 0, stop: int | None = None) -> int:
         return self._sums[len(self) if stop is None else stop] - self._sums[start]
 
-    def turn_at(self, position: int) -> int:
+    def turn_start(self, position: int) -> int:
         """Return where the turn of a message begins."""
         return self._turns[bisect_right(self._turns, position) - 1]
 
@@ -142,25 +142,25 @@ class TokenLedger:
             end = min(end, self._units[first])
         return turn, end
 
-    def spoken_before(self, cut: int) -> tuple[int, int] | None:
+    def spoken_before(self, window_start: int) -> tuple[int, int] | None:
         """Return the last unit of the turn before a cut with user text beside results.
 
         None if the unit at the cut has such text.
         """
-        index = bisect_left(self._spoken, cut)
-        if self._spoken[index : index + 1] == [cut] or not index:
+        index = bisect_left(self._spoken, window_start)
+        if self._spoken[index : index + 1] == [window_start] or not index:
             return None
         start = self._spoken[index - 1]
-        if start < self.turn_at(cut):
+        if start < self.turn_start(window_start):
             return None
         return start, self._units[bisect_right(self._units, start)]
 
-    def cut_at(self, sequence: int | None) -> int:
+    def find_start(self, sequence: int | None) -> int:
         """Return the first border of this log at or after a remembered cut."""
         position = 0 if sequence is None else max(0, sequence - self.first_sequence)
         if position >= len(self):
             return self._turns[-1] if self._turns else 0
-        turn, end = self.turn_at(position), self.turn_end(position)
+        turn, end = self.turn_start(position), self.turn_end(position)
         if position == turn:
             return position
         unit = bisect_left(self._units, position)
@@ -176,48 +176,48 @@ class TokenLedger:
 
 
 class ReportedCount(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider's count of a prompt; `beside` is what it had beside the messages."""
+    """A provider's count of a prompt; `overhead` is what it had beside the messages."""
 
     spans: tuple[Span, ...]
     tokens: int
-    beside: TokenEstimate = NOTHING
+    overhead: TokenEstimate = NO_TOKENS
 
 
 class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[int, ...]
-    beside: int
-    learned: LearnedRatios
+    overhead: int
+    ratios: TokenRatios
 
 
 def count_messages(
-    weighed: Sequence[TokenEstimate],
+    estimates: Sequence[TokenEstimate],
     *,
     replies: Mapping[int, int],
     last: ReportedCount | None = None,
-    beside: TokenEstimate = NOTHING,
+    overhead: TokenEstimate = NO_TOKENS,
 ) -> TokenCounts:
     """Return the tokens of the messages, from estimates and counts of the same model."""
     if last is None:
-        tokens = tuple(replies.get(n, one.tokens) for n, one in enumerate(weighed))
-        return TokenCounts(messages=tokens, beside=beside.tokens, learned=LearnedRatios())
-    learned = LearnedRatios().after(_sent(weighed, last), last.tokens)
-    covered, around = _covered(weighed, replies, last)
+        tokens = tuple(replies.get(n, one.tokens) for n, one in enumerate(estimates))
+        return TokenCounts(messages=tokens, overhead=overhead.tokens, ratios=TokenRatios())
+    ratios = TokenRatios().after(_sent(estimates, last), last.tokens)
+    covered, around = _covered(estimates, replies, last)
     messages = tuple(
-        covered[n] if n in covered else replies.get(n, learned.expect(one))
-        for n, one in enumerate(weighed)
+        covered[n] if n in covered else replies.get(n, ratios.expect(one))
+        for n, one in enumerate(estimates)
     )
-    now = around if beside == last.beside else learned.expect(beside)
-    return TokenCounts(messages=messages, beside=now, learned=learned)
+    now = around if overhead == last.overhead else ratios.expect(overhead)
+    return TokenCounts(messages=messages, overhead=now, ratios=ratios)
 
 
-def _sent(weighed: Sequence[TokenEstimate], report: ReportedCount) -> TokenEstimate:
-    spoken = [one for start, stop in report.spans for one in weighed[start:stop]]
-    plain = report.beside.plain + sum(one.plain for one in spoken)
-    return TokenEstimate(plain=plain, wide=report.beside.wide + sum(one.wide for one in spoken))
+def _sent(estimates: Sequence[TokenEstimate], report: ReportedCount) -> TokenEstimate:
+    spoken = [one for start, stop in report.spans for one in estimates[start:stop]]
+    plain = report.overhead.plain + sum(one.plain for one in spoken)
+    return TokenEstimate(plain=plain, wide=report.overhead.wide + sum(one.wide for one in spoken))
 
 
 def _covered(
-    weighed: Sequence[TokenEstimate], replies: Mapping[int, int], report: ReportedCount
+    estimates: Sequence[TokenEstimate], replies: Mapping[int, int], report: ReportedCount
 ) -> tuple[dict[int, int], int]:
     """Divide a report: tokens by position, and of what is beside the messages."""
     positions = [n for start, stop in report.spans for n in range(start, stop)]
@@ -226,6 +226,6 @@ def _covered(
     if rest <= 0:
         known, rest = {}, report.tokens
     unknown = [n for n in positions if n not in known]
-    weights = [report.beside.tokens, *(weighed[n].tokens for n in unknown)]
-    around, *shares = share_out(rest, weights)
+    weights = [report.overhead.tokens, *(estimates[n].tokens for n in unknown)]
+    around, *shares = distribute_tokens(rest, weights)
     return known | dict(zip(unknown, shares, strict=True)), around
