@@ -24,11 +24,11 @@ from cllm.core.conversation import StoredConversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, Store, TurnStart
 from cllm.core.reply import Usage
-from cllm.stores.postgres.reader import CODEC
+from cllm.stores.postgres.reader import POSTGRES_CODEC
+from cllm.stores.search import build_index_terms
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, RowCodec, encode_message
-from cllm.stores.sql.search import indexed_terms
 from cllm.stores.sqlite import statements as sql
-from cllm.stores.sqlite.reader import ROWS
+from cllm.stores.sqlite.reader import SQLITE_CODEC
 
 OWNER = "local"
 TURNS = 5
@@ -78,7 +78,7 @@ class Said(NamedTuple):
 
 def _said(role: Any, text: str) -> Said:
     message = plain_message(role, text)
-    return Said(message, encode_message(message), indexed_terms(message, OWNER), len(text))
+    return Said(message, encode_message(message), build_index_terms(message, OWNER), len(text))
 
 
 def _pool() -> list[tuple[Said, Said]]:
@@ -204,7 +204,7 @@ def fill_sqlite(db: sqlite3.Connection, many: Many, wanted: range) -> int:
     number = 1 + (db.execute("SELECT max(number) FROM messages").fetchone()[0] or 0)
     db.execute("PRAGMA synchronous = OFF")
     for numbers in batches(wanted):
-        rows = many.rows(ROWS, numbers)
+        rows = many.rows(SQLITE_CODEC, numbers)
         db.execute("BEGIN")
         db.executemany(sql.ADD_CONVERSATION, rows.conversations)
         db.executemany(sql.ADD_TURN, rows.turns)
@@ -221,7 +221,7 @@ async def fill_postgres(db: "asyncpg.Connection[Any]", many: Many, wanted: range
     size = 0
     turn_names = ("owner", "conversation", "number", "position", *TURN_COLUMNS)
     for numbers in batches(wanted):
-        rows = many.rows(CODEC, numbers)
+        rows = many.rows(POSTGRES_CODEC, numbers)
         await db.copy_records_to_table(
             "conversations", records=rows.conversations, columns=CONVERSATION_COLUMNS
         )

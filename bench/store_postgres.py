@@ -27,8 +27,8 @@ from cllm.core.conversation import WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.reply import Usage
-from cllm.stores.lists import Term
-from cllm.stores.postgres.lists import tsquery
+from cllm.stores.lists import SearchTerm
+from cllm.stores.postgres.lists import build_tsquery
 from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.sql.migrations.versions.r0005_turns import INDEX
 from measure import Cost, Targets, counted, interleave, print_table
@@ -208,7 +208,7 @@ class Bench:
         assert (await self.store.search(word, limit=20)).items
 
     async def raw_search(self, word: str) -> None:
-        assert await self.raw.fetch(SEARCH, OWNER, tsquery((Term(word),), OWNER))
+        assert await self.raw.fetch(SEARCH, OWNER, build_tsquery((SearchTerm(word),), OWNER))
 
     def fill(self, many: Many, conversations: int, targets: Targets) -> None:
         """As many conversations as are named; the first of them as turns would, index and all.

@@ -25,10 +25,10 @@ from cllm.core.conversation import WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.reply import Usage
+from cllm.stores.search import build_index_terms, owner_term
 from cllm.stores.sql.rows import encode_message
-from cllm.stores.sql.search import indexed_terms, owner_term
 from cllm.stores.sqlite import statements as sql
-from cllm.stores.sqlite.reader import ROWS
+from cllm.stores.sqlite.reader import SQLITE_CODEC
 from cllm.stores.sqlite.store import SqliteStore
 from measure import Cost, Targets, counted, interleave, print_table
 from store_fill import COMMON, OWNER, RARE, Many, fill_sqlite, some_text, take_turns
@@ -46,7 +46,7 @@ def now() -> datetime:
 SAID = [some_text(random.Random(number)) for number in range(100)]  # noqa: S311
 QUESTIONS = [plain_message("user", text) for text in SAID]
 ANSWERS = [plain_message("assistant", text) for text in SAID]
-TERMS = [indexed_terms(question, OWNER) for question in QUESTIONS]
+TERMS = [build_index_terms(question, OWNER) for question in QUESTIONS]
 
 
 class Rig:
@@ -70,7 +70,7 @@ class Rig:
         async def take() -> None:
             for _ in range(times):
                 if anew:
-                    self.store._recent.forget()  # noqa: SLF001
+                    self.store._recent.clear()  # noqa: SLF001
                 await self.turn(ref)
 
         self.loop.run(take())
@@ -106,7 +106,7 @@ class Rig:
         db, key = self.bare, (OWNER, ref)
         question, answer = self.said()
         terms = TERMS[self.count % len(SAID)]
-        at = ROWS.write_time(now())
+        at = SQLITE_CODEC.encode_time(now())
         db.execute("BEGIN IMMEDIATE")
         row = db.execute(sql.FIND, key).fetchone()
         number = db.execute(sql.NEWEST_TURN, key).fetchone()[0] + 1
@@ -118,17 +118,17 @@ class Rig:
         db.execute(sql.PUT_LEASE, (*key, None, values[0], self.count, 0, at))
         said = db.execute(sql.ADD_MESSAGE, (*key, number, 0, total + 1, *encode_message(question)))
         first = said.lastrowid
-        db.execute(sql.CHANGE_COUNT, (total + 1, *key))
+        db.execute(sql.UPDATE_MESSAGE_COUNT, (total + 1, *key))
         db.execute("COMMIT")
         db.execute("BEGIN IMMEDIATE")
         db.execute(sql.DELETE_LEASE, key)
         usage = (None, 1000, 200, 0, 0, 0, 0, 0, 0.001, None, "{}", None, at, at)
         done = (values[0], "complete", "m")
-        db.execute(sql.CHANGE_TURN, (*done, *usage, *key, number))
+        db.execute(sql.UPDATE_TURN, (*done, *usage, *key, number))
         said = db.execute(sql.ADD_MESSAGE, (*key, number, 1, total + 2, *encode_message(answer)))
         db.execute(sql.INDEX, (first, terms))
         db.execute(sql.INDEX, (said.lastrowid, terms))
-        db.execute(sql.END_TURN, (row[3], at, total + 2, *key))
+        db.execute(sql.UPDATE_AFTER_TURN, (row[3], at, total + 2, *key))
         db.execute("COMMIT")
 
     def load(self, ref: str, times: int) -> None:

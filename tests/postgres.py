@@ -22,7 +22,7 @@ import asyncpg
 import pytest
 from tests.postgres_cleanup import PREFIX, clear_abandoned, run_folder, run_id
 
-from cllm.stores.postgres.connection import with_postgres
+from cllm.stores.postgres.connection import run_in_postgres
 from cllm.stores.sql import migrate
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Server:
             if await connection.fetchval(known, HEAD_TEMPLATE) is None:
                 making = f"{HEAD_TEMPLATE}_in_the_making"
                 await connection.execute(f"CREATE DATABASE {making}")
-                await asyncio.to_thread(with_postgres, self.url(making), migrate.prepare)
+                await asyncio.to_thread(run_in_postgres, self.url(making), migrate.prepare)
                 await connection.execute(f"ALTER DATABASE {making} RENAME TO {HEAD_TEMPLATE}")
         finally:
             await connection.close()

@@ -18,7 +18,7 @@ from cllm.provider_factory import ProviderFactory, find_model_cache
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, is_model_file
 from cllm.settings.load import Settings, is_same_store, user_folder, usual_stores
 from cllm.settings.trust import looks_secret
-from cllm.stores.registry import never_waits, open_store
+from cllm.stores.registry import is_synchronous, open_store
 
 if TYPE_CHECKING:
     from cllm.commands.command_line import CommandEnvironment
@@ -95,7 +95,9 @@ class App:
         """Run a read, without an event loop if the store never waits."""
         from cllm.engine import run_coroutine, run_without_loop
 
-        return run_without_loop(work) if never_waits(self.settings.store) else run_coroutine(work)
+        return (
+            run_without_loop(work) if is_synchronous(self.settings.store) else run_coroutine(work)
+        )
 
     async def count_other_stores(self) -> dict[str, int]:
         """The other default stores that have conversations, and how many."""

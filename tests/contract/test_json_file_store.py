@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cllm.core.ports import Store
-from cllm.stores.json.store import JsonFileStore, in_place
+from cllm.stores.json.store import JsonFileStore, run_inline
 from cllm.testing.store_contract import StoreContract, StoreHarness, TickingClock
 
 
@@ -12,7 +12,7 @@ class JsonFileHarness:
     def __init__(self, folder: Path, *, threads: bool) -> None:
         self._folder = folder
         self._clock = TickingClock()
-        self._offload = asyncio.to_thread if threads else in_place
+        self._offload = asyncio.to_thread if threads else run_inline
 
     async def open(self) -> JsonFileStore:
         return JsonFileStore(self._folder, clock=self._clock, offload=self._offload, patience=0.01)

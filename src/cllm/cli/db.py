@@ -92,13 +92,13 @@ def upgrade(store: str | None, save_system_prompts: Path | None) -> None:
     from cllm.stores.sql import migrate
 
     database = _database(store)
-    prompts = database.run(migrate.stored_prompts, create=True)
+    prompts = database.run(migrate.list_stored_prompts, create=True)
     if prompts:
         _announce_deletion(prompts, save_system_prompts)
     database.run(migrate.upgrade)
     if prompts:
-        database.erase_deleted()
-    output.print_line(f"The database is at revision {database.run(migrate.current)}.")
+        database.erase_deleted_rows()
+    output.print_line(f"The database is at revision {database.run(migrate.current_revision)}.")
 
 
 @command.command(name="downgrade", help=DOWNGRADE_HELP)
@@ -117,7 +117,7 @@ def downgrade(revision: str, store: str | None) -> None:
 def current(store: str | None) -> None:
     from cllm.stores.sql import HEAD, migrate
 
-    at = _database(store).run(migrate.current)
+    at = _database(store).run(migrate.current_revision)
     output.print_line(f"The database is at revision {at or 'none'}; the newest is {HEAD}.")
 
 
@@ -126,7 +126,7 @@ def current(store: str | None) -> None:
 def check(store: str | None) -> int:
     from cllm.stores.sql import migrate
 
-    found = _database(store).run(migrate.differences)
+    found = _database(store).run(migrate.find_differences)
     for difference in found:
         output.print_line(difference)
     if found:

@@ -15,7 +15,7 @@ from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
 from cllm.settings.layers import Environment, user_folder
 from cllm.settings.load import CONVERSATIONS, leads_away, local_folder
 from cllm.settings.trust import TrustLedger
-from cllm.stores.durable import make_folder, write_file
+from cllm.stores.durable_files import make_folder, write_file
 
 HELP = """Write a first Cllmfile.yml.
 

@@ -12,7 +12,7 @@ from cllm.core.secret import redact_secrets
 from cllm.settings.layers import CommandLine, Environment, LayeredSettings, folders
 from cllm.settings.load import Settings, type_settings
 from cllm.settings.trust import looks_secret, masked, without_credentials
-from cllm.stores.registry import without_password
+from cllm.stores.registry import redact_password
 
 WIDTH = 100
 
@@ -21,7 +21,7 @@ def show_config(place: Environment, line: CommandLine) -> None:
     layered = trusted_layers(place, line)
     settings = type_settings(layered, place, line)
     secrets = settings.secrets()
-    store = without_password(settings.store)
+    store = redact_password(settings.store)
     for heading, lines in (
         ("Files, lowest first", _files(layered, place, line)),
         ("Paths", (f"history folder: {settings.history_folder}", f"store: {store}")),

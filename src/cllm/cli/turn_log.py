@@ -9,7 +9,7 @@ from cllm.engine.request import TurnEnded, TurnEvent, TurnQueued, TurnStarted
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.logs import TRACE, configure, log
 from cllm.settings.load import Settings
-from cllm.stores.registry import without_password
+from cllm.stores.registry import redact_password
 
 
 def start_logging(settings: Settings) -> Callable[[], Callable[[TurnEvent], None]]:
@@ -20,7 +20,7 @@ def start_logging(settings: Settings) -> Callable[[], Callable[[TurnEvent], None
         file=settings.log_file,
         secrets=settings.secrets(),
     )
-    store = without_password(settings.store)
+    store = redact_password(settings.store)
     log("settings", logging.DEBUG, "settings read", store=store, model=settings.model)
     return lambda: _TurnLog().hear
 

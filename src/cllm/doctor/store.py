@@ -20,8 +20,8 @@ from cllm.history.repair import RepairResult, repair
 from cllm.history.rules import Profile, profile_for
 from cllm.provider_factory import ProviderFactory
 from cllm.providers.history import find_profile
-from cllm.stores.json.folder import LOCKS, SUFFIX
-from cllm.stores.locks import is_held
+from cllm.stores.json.folder import LOCK_FOLDER, SUFFIX
+from cllm.stores.locks import is_locked
 from cllm.wire.convert import build_outgoing_message
 from cllm.wire.errors import MalformedError
 from cllm.wire.messages import OutgoingMessage
@@ -108,7 +108,7 @@ def _left_over(folder: Path, *, fix: bool, now: datetime) -> Iterator[Finding]:
         if entry.name.startswith(".")
         and entry.name.endswith(ending)
         and entry.stat(follow_symlinks=False).st_mtime < oldest
-        and not is_held(folder / LOCKS / f"{entry.name[1:].removesuffix(ending)}.lock")
+        and not is_locked(folder / LOCK_FOLDER / f"{entry.name[1:].removesuffix(ending)}.lock")
     ]
     if not left:
         yield ok(check, "no half-written files lie about.")
@@ -161,7 +161,9 @@ class HistoryCheck:
     def __init__(self, opener: ProviderFactory, *, model: str, store: str) -> None:
         self._opener = opener
         self._model = model
-        self._locks = Path(store.removeprefix(JSON)) / LOCKS if store.startswith(JSON) else None
+        self._locks = (
+            Path(store.removeprefix(JSON)) / LOCK_FOLDER if store.startswith(JSON) else None
+        )
         self._rules_for = cache(self._find_rules)
 
     def check(self, page: Page, summaries: Iterable[Summary], load: Load) -> Iterator[Finding]:
@@ -207,7 +209,7 @@ class HistoryCheck:
         turns = conversation.turns + conversation.variants
         if self._locks is None or all(turn.state != "running" for turn in turns):
             return False
-        return not is_held(self._locks / f"{conversation.id}.lock")
+        return not is_locked(self._locks / f"{conversation.id}.lock")
 
     def _find_rules(self, model: str) -> Rules | str:
         """The rules of a model, or the error that hides them."""

@@ -18,7 +18,7 @@ from cllm.library.arguments import MessageInput, Parameters
 from cllm.library.loop import asynchronous, synchronous
 from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, read_answer, session
 from cllm.library.stores import IN_MEMORY, OpenStore, resolve_store
-from cllm.stores.lists import hits_in, page_of_hits, query_terms
+from cllm.stores.lists import build_hits, find_hits, parse_query
 from cllm.window.strategies import Strategy
 from cllm.wire.conversation_file.codec import encode_conversation
 from cllm.wire.conversation_file.transcript import encode_markdown, transcript_of
@@ -286,10 +286,10 @@ class Conversation:
 
     async def _search(self, query: str, *, limit: int = 20) -> Hits:
         """The messages that contain all words of the query, newest first."""
-        terms = query_terms(arguments.check_text("query", query))
+        terms = parse_query(arguments.check_text("query", query))
         most = arguments.check_number("limit", limit, least=1)
-        found = hits_in(await self._load(), terms)
-        return page_of_hits(found, limit=most, offset=0)
+        found = find_hits(await self._load(), terms)
+        return build_hits(found, limit=most, offset=0)
 
     async def _export(self, form: operations.ExportFormat = "json") -> str:
         """The conversation as a conversation file or as Markdown."""

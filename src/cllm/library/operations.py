@@ -15,7 +15,7 @@ from cllm.engine.prompt_builder import trim_to_window
 from cllm.engine.prompt_history import ModelContext, index_message
 from cllm.history.system_prompt import GivenPrompt, choose_system
 from cllm.library.arguments import check_text
-from cllm.stores.lists import calls_of
+from cllm.stores.lists import list_calls
 from cllm.window.strategies import Strategy
 from cllm.window.turn_index import TurnIndex
 from cllm.wire.conversation_file.codec import decode_conversation
@@ -64,7 +64,7 @@ def index_messages(messages: tuple[Message, ...]) -> TurnIndex:
 
 def sum_usage(conversation: StoredConversation) -> UsageSum:
     """Usage of all calls and summaries, including replaced summaries."""
-    spent = [(call.usage, call.cost) for call in calls_of(conversation)]
+    spent = [(call.usage, call.cost) for call in list_calls(conversation)]
     summary: StandingSummary | None = conversation.summary
     while summary is not None:
         if summary.usage is not None:

@@ -10,7 +10,7 @@ from cllm.core.conversation import StandingSummary, StoredConversation, Summary,
 from cllm.core.reply import Usage
 from cllm.providers.local.models import list_models
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
-from cllm.stores.registry import without_password
+from cllm.stores.registry import redact_password
 from cllm.terminal import escape, local_time, one_line
 from cllm.window.cache_report import Amount, CacheReport, to_amount
 
@@ -148,7 +148,7 @@ def empty_list_lines(store: str, others: Mapping[str, int], *, advice: str) -> I
 
 def location(store: str) -> str:
     scheme, _, path = store.partition(":")
-    return path if scheme in PATHS else without_password(store)
+    return path if scheme in PATHS else redact_password(store)
 
 
 def tail_lines(conversation: StoredConversation) -> Iterator[str]:

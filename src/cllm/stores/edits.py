@@ -28,19 +28,19 @@ from cllm.core.errors import (
 )
 from cllm.core.message import Message
 from cllm.core.ports import Changes, Clock, NewConversation, Opening, Tail, TurnStart
-from cllm.stores.lists import summary_of
+from cllm.stores.lists import build_summary
 
 INTERRUPTED = "interrupted"
 INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted before it ended.")
 
 Change = Callable[[StoredConversation], StoredConversation]
-Reads = int | Literal["head", "whole"]
+ReadScope = int | Literal["head", "whole"]
 """What an edit reads: no turns, everything, or the turns from that message's on without
 messages."""
 replace = msgspec.structs.replace
 
 
-def new_conversation(
+def build_conversation(
     new: NewConversation, *, key: str, owner: str, now: datetime
 ) -> StoredConversation:
     """An empty conversation under the id `key`; a name equal to it is not stored."""
@@ -56,14 +56,18 @@ def new_conversation(
     )
 
 
-def added(conversation: StoredConversation, *, owner: str, now: datetime) -> StoredConversation:
+def prepare_conversation(
+    conversation: StoredConversation, *, owner: str, now: datetime
+) -> StoredConversation:
     """A conversation as a store adds it; UsageError if two of its turns share an id."""
     seen: set[str] = set()
     for turn in (*conversation.turns, *conversation.variants):
         if turn.id in seen:
-            raise taken_turn(conversation.id, turn.id)
+            raise duplicate_turn_error(conversation.id, turn.id)
         seen.add(turn.id)
-    return settled(replace(conversation, owner=owner, created_at=now, updated_at=now), now=now)
+    return mark_interrupted(
+        replace(conversation, owner=owner, created_at=now, updated_at=now), now=now
+    )
 
 
 def with_opening(conversation: StoredConversation, opening: Opening | None) -> StoredConversation:
@@ -86,45 +90,45 @@ def is_old(conversation: StoredConversation) -> bool:
     )
 
 
-def with_captured(conversation: StoredConversation, opening: Opening) -> StoredConversation:
+def with_captured_prompt(conversation: StoredConversation, opening: Opening) -> StoredConversation:
     if not is_old(conversation):
         return conversation
     return replace(conversation, system=opening.system, system_record=opening.system_record)
 
 
-def settled(conversation: StoredConversation, *, now: datetime) -> StoredConversation:
+def mark_interrupted(conversation: StoredConversation, *, now: datetime) -> StoredConversation:
     """Mark running turns as interrupted. For when no turn can be running."""
     return replace(
         conversation,
-        turns=tuple(_settled_turn(turn, now) for turn in conversation.turns),
-        variants=tuple(_settled_turn(turn, now) for turn in conversation.variants),
+        turns=tuple(_mark_turn_interrupted(turn, now) for turn in conversation.turns),
+        variants=tuple(_mark_turn_interrupted(turn, now) for turn in conversation.variants),
     )
 
 
-def _settled_turn(turn: Turn, now: datetime) -> Turn:
+def _mark_turn_interrupted(turn: Turn, now: datetime) -> Turn:
     if turn.state != "running":
         return turn
     return replace(turn, state="failed", ended_at=now, failure=INTERRUPTION)
 
 
-def started_turn(conversation: StoredConversation, start: TurnStart, *, now: datetime) -> Turn:
+def start_turn(conversation: StoredConversation, start: TurnStart, *, now: datetime) -> Turn:
     """The running turn. A variant answers the last message of a person.
 
     Later turns may only have failed or brought tool results.
     """
     if any(turn.id == start.id for turn in conversation.turns + conversation.variants):
-        raise taken_turn(conversation.id, start.id)
+        raise duplicate_turn_error(conversation.id, start.id)
     if start.place is not None:
         places = [turn.place for turn in conversation.turns]
         if start.place not in places:
             raise TurnNotFoundError(conversation.id, start.place)
         after = conversation.turns[places.index(start.place) + 1 :]
-        if any(turn.is_history and asks_anew(turn.messages) for turn in after):
-            raise not_the_last(conversation.id, start.place)
+        if any(turn.is_history and has_user_input(turn.messages) for turn in after):
+            raise not_last_turn_error(conversation.id, start.place)
     return running_turn(start, now=now)
 
 
-def asks_anew(messages: Iterable[Message]) -> bool:
+def has_user_input(messages: Iterable[Message]) -> bool:
     """Whether a person wrote one of the messages; an unreadable user message counts as one."""
     from cllm.wire.convert import is_plain_user  # noqa: PLC0415 - only to answer anew
     from cllm.wire.errors import MalformedError  # noqa: PLC0415 - only to answer anew
@@ -146,48 +150,48 @@ def running_turn(start: TurnStart, *, now: datetime) -> Turn:
     )
 
 
-def taken_turn(conversation_id: str, turn_id: str) -> UsageError:
+def duplicate_turn_error(conversation_id: str, turn_id: str) -> UsageError:
     return UsageError(f"Conversation '{conversation_id}' already has a turn '{turn_id}'.")
 
 
-def not_the_last(conversation_id: str, place: str) -> UsageError:
+def not_last_turn_error(conversation_id: str, place: str) -> UsageError:
     return UsageError(
         f"Turn '{place}' of conversation '{conversation_id}' is not the last one; "
         "branch the conversation there to answer it anew."
     )
 
 
-def not_its_turn(leased: str, turn_id: str) -> UsageError:
+def wrong_turn_error(leased: str, turn_id: str) -> UsageError:
     return UsageError(f"The lease is for turn '{leased}', not for '{turn_id}'.")
 
 
-def with_running(conversation: StoredConversation, turn: Turn) -> StoredConversation:
+def with_running_turn(conversation: StoredConversation, turn: Turn) -> StoredConversation:
     if _is_on_path(conversation, turn.place):
         return replace(conversation, variants=(*conversation.variants, turn))
     return replace(conversation, turns=(*conversation.turns, turn))
 
 
-def with_finished(
+def with_finished_turn(
     conversation: StoredConversation, turn: Turn, *, opening: Opening | None, now: datetime
 ) -> StoredConversation:
-    others = settled(without_turn(conversation, turn.id), now=now)
+    others = mark_interrupted(without_turn(conversation, turn.id), now=now)
     opened = with_opening(others, opening)
     if not _is_on_path(opened, turn.place):
         kept = replace(opened, turns=(*opened.turns, turn))
     elif turn.is_history:
-        kept = _answered_anew(opened, turn)
+        kept = _replace_turn(opened, turn)
     else:
         kept = replace(opened, variants=(*opened.variants, turn))
-    return replace(kept, title=_title(kept), updated_at=now)
+    return replace(kept, title=_build_title(kept), updated_at=now)
 
 
-def with_answer(conversation: StoredConversation, turn_id: str) -> StoredConversation:
+def with_finished_variant(conversation: StoredConversation, turn_id: str) -> StoredConversation:
     """Put a variant that has just been finished in its place."""
     turn = next(each for each in conversation.variants if each.id == turn_id)
-    return _answered_anew(without_turn(conversation, turn_id), turn)
+    return _replace_turn(without_turn(conversation, turn_id), turn)
 
 
-def _answered_anew(conversation: StoredConversation, turn: Turn) -> StoredConversation:
+def _replace_turn(conversation: StoredConversation, turn: Turn) -> StoredConversation:
     """Put the turn in its place; later turns with tool results leave the path."""
     places = [each.place for each in conversation.turns]
     after = conversation.turns[places.index(turn.place) + 1 :]
@@ -197,7 +201,7 @@ def _answered_anew(conversation: StoredConversation, turn: Turn) -> StoredConver
     alone = replace(
         conversation, turns=tuple(each for each in conversation.turns if each.id not in gone)
     )
-    kept = _put_in_place(alone, turn)
+    kept = _put_in_slot(alone, turn)
     return replace(
         kept,
         variants=kept.variants + left,
@@ -214,14 +218,14 @@ def without_turn(conversation: StoredConversation, turn_id: str) -> StoredConver
     )
 
 
-def cut_from(
+def truncate_from(
     conversation: StoredConversation, sequence: int, *, now: datetime
 ) -> StoredConversation:
     check_sequence(conversation, sequence)
-    return replace(_up_to(conversation, sequence - 1), updated_at=now)
+    return replace(_truncate_after(conversation, sequence - 1), updated_at=now)
 
 
-def branch_of(
+def build_branch(
     conversation: StoredConversation,
     fresh: StoredConversation,
     *,
@@ -229,11 +233,11 @@ def branch_of(
     opening: Opening | None,
 ) -> StoredConversation:
     """`fresh` with the messages up to `at`, without a running turn."""
-    said = replace(conversation, turns=_not_running(conversation.turns))
+    said = replace(conversation, turns=_without_running(conversation.turns))
     if at is not None:
         check_sequence(said, at)
     sequence = said.message_count if at is None else at
-    copied = _up_to(said, sequence)
+    copied = _truncate_after(said, sequence)
     head = conversation if opening is None else opening
     return replace(
         fresh,
@@ -243,14 +247,14 @@ def branch_of(
         system_record=head.system_record,
         context_record=head.context_record,
         turns=copied.turns,
-        variants=_not_running(copied.variants),
+        variants=_without_running(copied.variants),
         pins=copied.pins,
         summary=copied.summary,
         parent=Branch(conversation=conversation.id, sequence=sequence),
     )
 
 
-def with_variant(
+def with_chosen_variant(
     conversation: StoredConversation, turn_id: str, *, now: datetime
 ) -> StoredConversation:
     """Put the variant on the path; summaries from there on are removed."""
@@ -264,7 +268,7 @@ def with_variant(
             f"Turn '{turn_id}' of conversation '{conversation.id}' has no answer; "
             "choose another one."
         )
-    chosen_path = _put_in_place(without_turn(conversation, turn_id), chosen)
+    chosen_path = _put_in_slot(without_turn(conversation, turn_id), chosen)
     summary = conversation.summary
     if summary is not None:
         summary = summary.up_to(_messages_before(conversation, chosen.place))
@@ -276,7 +280,7 @@ def _messages_before(conversation: StoredConversation, place: str) -> int:
     return conversation.first_sequence - 1 + sum(len(turn.messages) for turn in before)
 
 
-def _not_running(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+def _without_running(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     return tuple(turn for turn in turns if turn.state != "running")
 
 
@@ -284,13 +288,13 @@ def _is_on_path(conversation: StoredConversation, place: str) -> bool:
     return any(turn.place == place for turn in conversation.turns)
 
 
-def _put_in_place(conversation: StoredConversation, chosen: Turn) -> StoredConversation:
+def _put_in_slot(conversation: StoredConversation, chosen: Turn) -> StoredConversation:
     off_path = tuple(turn for turn in conversation.turns if turn.place == chosen.place)
     turns = tuple(chosen if turn.place == chosen.place else turn for turn in conversation.turns)
     return replace(conversation, turns=turns, variants=conversation.variants + off_path)
 
 
-def _title(conversation: StoredConversation) -> str | None:
+def _build_title(conversation: StoredConversation) -> str | None:
     if conversation.title is not None:
         return conversation.title
     said = (
@@ -309,7 +313,7 @@ def check_sequence(conversation: StoredConversation, sequence: int) -> None:
         raise SequenceNotFoundError(conversation.id, sequence)
 
 
-def _up_to(conversation: StoredConversation, sequence: int) -> StoredConversation:
+def _truncate_after(conversation: StoredConversation, sequence: int) -> StoredConversation:
     """The path up to that message; a turn that is cut is incomplete and has no variants.
 
     The conversation may be loaded in part, from that message's turn on or earlier.
@@ -348,13 +352,13 @@ def with_changes(
         archived_at = archived_at or now
     elif changes.archived is False:
         archived_at = None
-    noted = _with_window_notes(conversation, changes)
-    if _notes_only(changes):
+    noted = _with_window_changes(conversation, changes)
+    if _changes_window_only(changes):
         return noted
     return replace(noted, title=title, metadata=metadata, archived_at=archived_at, updated_at=now)
 
 
-def _with_window_notes(conversation: StoredConversation, changes: Changes) -> StoredConversation:
+def _with_window_changes(conversation: StoredConversation, changes: Changes) -> StoredConversation:
     pins, summary = conversation.pins, conversation.summary
     if not isinstance(changes.pins, msgspec.UnsetType):
         pins = tuple(sorted(set(changes.pins)))
@@ -370,21 +374,21 @@ def _with_window_notes(conversation: StoredConversation, changes: Changes) -> St
 
 
 def _check_follows(standing: StandingSummary | None, given: StandingSummary) -> None:
-    if standing is None or _alone(given.before) == _alone(standing):
+    if standing is None or _without_predecessors(given.before) == _without_predecessors(standing):
         return
     found: StandingSummary | None = standing
-    while found is not None and _alone(found) != _alone(given):
+    while found is not None and _without_predecessors(found) != _without_predecessors(given):
         found = found.before
     if found is None:
         raise UsageError("Another summary was made meanwhile, and stands; this one was not kept.")
 
 
-def _alone(summary: StandingSummary | None) -> StandingSummary | None:
+def _without_predecessors(summary: StandingSummary | None) -> StandingSummary | None:
     """A summary without its predecessors, of which the oldest are dropped."""
     return None if summary is None else replace(summary, before=None)
 
 
-def _notes_only(changes: Changes) -> bool:
+def _changes_window_only(changes: Changes) -> bool:
     """Whether only pins and summary change, which keeps the times."""
     unset = msgspec.UNSET
     spoken = (changes.title, changes.metadata, changes.archived)
@@ -404,7 +408,7 @@ class EditingStore(ABC):
 
     @abstractmethod
     async def _edit(
-        self, ref: str, owner: str, change: Change, *, reads: Reads
+        self, ref: str, owner: str, change: Change, *, reads: ReadScope
     ) -> StoredConversation:
         """Apply a change to a conversation without a running turn and save it atomically.
 
@@ -415,13 +419,13 @@ class EditingStore(ABC):
         def change(conversation: StoredConversation) -> StoredConversation:
             return with_changes(conversation, changes, now=self._clock())
 
-        return summary_of(await self._edit(ref, owner, change, reads="head"))
+        return build_summary(await self._edit(ref, owner, change, reads="head"))
 
     async def capture(
         self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
     ) -> StoredConversation | None:
         def change(conversation: StoredConversation) -> StoredConversation:
-            return with_captured(conversation, opening)
+            return with_captured_prompt(conversation, opening)
 
         if not is_old(await self.load(ref, owner=owner)):
             return None
@@ -430,7 +434,7 @@ class EditingStore(ABC):
 
     async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
         def change(conversation: StoredConversation) -> StoredConversation:
-            return cut_from(conversation, sequence, now=self._clock())
+            return truncate_from(conversation, sequence, now=self._clock())
 
         await self._edit(ref, owner, change, reads=sequence)
 
@@ -438,6 +442,6 @@ class EditingStore(ABC):
         self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
     ) -> StoredConversation:
         def change(conversation: StoredConversation) -> StoredConversation:
-            return with_variant(conversation, turn_id, now=self._clock())
+            return with_chosen_variant(conversation, turn_id, now=self._clock())
 
         return await self._edit(ref, owner, change, reads="whole")

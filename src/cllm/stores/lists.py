@@ -22,8 +22,8 @@ from cllm.core.reply import Usage
 T = TypeVar("T")
 
 _SEPARATOR = "~"
-AROUND = 60
-LONGEST_TERM = 64
+SNIPPET_RADIUS = 60
+MAX_TERM_LENGTH = 64
 _JOINED = (
     "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003ffff"
@@ -34,7 +34,7 @@ _PLAIN_WORDS = _PLAIN + bytes(128)
 UNKNOWN_MODEL = "unknown"
 
 
-def page_of(
+def build_page(
     summaries: Iterable[Summary],
     *,
     archive_filter: ArchiveFilter,
@@ -44,8 +44,8 @@ def page_of(
     notices: tuple[Notice, ...] = (),
 ) -> Page:
     """The page after `cursor`, newest first; notices with the first page only."""
-    check_page(limit, "conversations")
-    wanted = [summary for summary in summaries if passes(summary, archive_filter)]
+    check_page_size(limit, "conversations")
+    wanted = [summary for summary in summaries if matches_filter(summary, archive_filter)]
     wanted.sort(key=lambda summary: summary.id)
     wanted.sort(key=lambda summary: summary.updated_at, reverse=True)
     if cursor is not None:
@@ -65,7 +65,7 @@ def page_of(
     )
 
 
-def passes(summary: Summary | StoredConversation, archive_filter: ArchiveFilter) -> bool:
+def matches_filter(summary: Summary | StoredConversation, archive_filter: ArchiveFilter) -> bool:
     if archive_filter == "all":
         return True
     return (summary.archived_at is not None) == (archive_filter == "archived")
@@ -88,16 +88,16 @@ def decode_cursor(cursor: str) -> tuple[datetime, str]:
         raise refusal from error
 
 
-def check_page(limit: int, what: str) -> None:
+def check_page_size(limit: int, what: str) -> None:
     if limit < 1:
         raise UsageError(f"A page of {limit} {what} cannot be shown; ask for 1 or more.")
 
 
-def tail_of(conversation: StoredConversation, tail: Tail) -> StoredConversation:
+def select_tail(conversation: StoredConversation, tail: Tail) -> StoredConversation:
     if tail is None:
         return conversation
     kept = len(conversation.turns)
-    count = window_length(conversation) if tail == "window" else tail
+    count = count_window_messages(conversation) if tail == "window" else tail
     found = 0
     while kept > 0 and found < count:
         kept -= 1
@@ -110,13 +110,13 @@ def tail_of(conversation: StoredConversation, tail: Tail) -> StoredConversation:
     )
 
 
-def window_length(conversation: StoredConversation) -> int:
+def count_window_messages(conversation: StoredConversation) -> int:
     sent = [turn for turn in conversation.turns if turn.is_history]
     cut = sent[-1].window.first_sequence if sent and sent[-1].window is not None else 1
     return conversation.message_count + 1 - min((cut, *conversation.pins))
 
 
-def summary_of(conversation: StoredConversation) -> Summary:
+def build_summary(conversation: StoredConversation) -> Summary:
     return Summary(
         id=conversation.id,
         created_at=conversation.created_at,
@@ -130,7 +130,7 @@ def summary_of(conversation: StoredConversation) -> Summary:
     )
 
 
-class Term(msgspec.Struct, frozen=True):
+class SearchTerm(msgspec.Struct, frozen=True):
     """A whole term to search for, or the start of one."""
 
     text: str
@@ -142,36 +142,36 @@ class Term(msgspec.Struct, frozen=True):
         return self.text in terms
 
 
-def terms_of(text: str) -> tuple[str, ...]:
+def extract_terms(text: str) -> tuple[str, ...]:
     """The distinct terms of a text in their order."""
     if text.isascii():
         words = text.encode("ascii").translate(_PLAIN_WORDS).decode("ascii").split()
-        return tuple(dict.fromkeys([word[:LONGEST_TERM] for word in words]))
+        return tuple(dict.fromkeys([word[:MAX_TERM_LENGTH] for word in words]))
     found: dict[str, None] = {}
-    for run in _RUN.finditer(_folded(text)):
+    for run in _RUN.finditer(_fold_case(text)):
         if run["joined"] is None:
-            found[run[0][:LONGEST_TERM]] = None
+            found[run[0][:MAX_TERM_LENGTH]] = None
         else:
             found.update(dict.fromkeys(_pairs(run[0], with_last=True)))
     return tuple(found)
 
 
-def query_terms(query: str) -> tuple[Term, ...]:
+def parse_query(query: str) -> tuple[SearchTerm, ...]:
     """The terms of a query; UsageError if there is none."""
-    found: dict[Term, None] = {}
-    for run in _RUN.finditer(_folded(query)):
+    found: dict[SearchTerm, None] = {}
+    for run in _RUN.finditer(_fold_case(query)):
         if run["joined"] is None:
-            found[Term(run[0][:LONGEST_TERM])] = None
+            found[SearchTerm(run[0][:MAX_TERM_LENGTH])] = None
         elif len(run[0]) == 1:
-            found[Term(run[0], prefix=True)] = None
+            found[SearchTerm(run[0], prefix=True)] = None
         else:
-            found.update(dict.fromkeys(map(Term, _pairs(run[0], with_last=False))))
+            found.update(dict.fromkeys(map(SearchTerm, _pairs(run[0], with_last=False))))
     if not found:
         raise UsageError("Say what to look for: the search has no words.")
     return tuple(found)
 
 
-def _folded(text: str) -> str:
+def _fold_case(text: str) -> str:
     return text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
 
 
@@ -183,39 +183,39 @@ def _pairs(run: str, *, with_last: bool) -> Iterator[str]:
         yield run[-1]
 
 
-def hits_in(conversation: StoredConversation, words: Sequence[Term]) -> Iterator[Hit]:
+def find_hits(conversation: StoredConversation, words: Sequence[SearchTerm]) -> Iterator[Hit]:
     for sequence, turn, message in conversation.numbered_messages():
         if not turn.is_history:
             continue
         text = message.text
-        terms = frozenset(terms_of(text))
+        terms = frozenset(extract_terms(text))
         if all(word.is_in(terms) for word in words):
             yield Hit(
                 conversation=conversation.id,
                 title=conversation.title,
                 sequence=sequence,
                 role=message.role,
-                snippet=snippet_of(text, words),
+                snippet=build_snippet(text, words),
                 created_at=turn.started_at,
             )
 
 
-def snippet_of(text: str, words: Sequence[Term]) -> str:
+def build_snippet(text: str, words: Sequence[SearchTerm]) -> str:
     line = " ".join(text.split())
     folded = line.casefold()
     place = min((at for word in words if (at := folded.find(word.text)) >= 0), default=0)
-    start, stop = max(place - AROUND, 0), place + AROUND
+    start, stop = max(place - SNIPPET_RADIUS, 0), place + SNIPPET_RADIUS
     return f"{'…' if start else ''}{line[start:stop]}{'…' if stop < len(line) else ''}"
 
 
-def page_of_hits(hits: Iterable[Hit], *, limit: int, offset: int) -> Hits:
-    check_page(limit, "messages")
+def build_hits(hits: Iterable[Hit], *, limit: int, offset: int) -> Hits:
+    check_page_size(limit, "messages")
     first = max(offset, 0)
     found = sorted(hits, key=lambda hit: (hit.created_at, hit.sequence), reverse=True)
     return Hits(items=tuple(found[first : first + limit]), total=len(found))
 
 
-def calls_of(conversation: StoredConversation) -> Iterator[CallRecord]:
+def list_calls(conversation: StoredConversation) -> Iterator[CallRecord]:
     """The turns with usage, variants and failed ones included."""
     for turn in conversation.turns + conversation.variants:
         if turn.usage is not None and turn.ended_at is not None:
@@ -223,7 +223,7 @@ def calls_of(conversation: StoredConversation) -> Iterator[CallRecord]:
             yield CallRecord(model=model, usage=turn.usage, cost=turn.cost, ended_at=turn.ended_at)
 
 
-def add_up(
+def sum_usage(
     calls: Iterable[CallRecord],
     *,
     since: datetime | None,
@@ -237,11 +237,11 @@ def add_up(
             continue
         key = f"{ended:%Y-%m-%d}" if by == "day" else call.model
         empty = UsageSum(key=key, calls=0, usage=Usage(), cost=0.0)
-        sums[key] = _with(sums.get(key, empty), call)
+        sums[key] = _add_call(sums.get(key, empty), call)
     return tuple(sums[key] for key in sorted(sums))
 
 
-def _with(total: UsageSum, call: CallRecord) -> UsageSum:
+def _add_call(total: UsageSum, call: CallRecord) -> UsageSum:
     return msgspec.structs.replace(
         total,
         calls=total.calls + 1,
@@ -278,7 +278,7 @@ class ScannedLists(ABC):
         offset: int = 0,
     ) -> Page:
         summaries, notices = await self._summaries(owner)
-        return page_of(
+        return build_page(
             summaries,
             archive_filter=archive_filter,
             limit=limit,
@@ -291,7 +291,7 @@ class ScannedLists(ABC):
         self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
     ) -> int:
         summaries, _ = await self._summaries(owner)
-        return sum(passes(summary, archive_filter) for summary in summaries)
+        return sum(matches_filter(summary, archive_filter) for summary in summaries)
 
     async def search(
         self,
@@ -302,12 +302,12 @@ class ScannedLists(ABC):
         limit: int = 20,
         offset: int = 0,
     ) -> Hits:
-        words = query_terms(query)
+        words = parse_query(query)
 
         def find(conversations: Iterable[StoredConversation]) -> Hits:
-            wanted = (found for found in conversations if passes(found, archive_filter))
-            hits = (hit for found in wanted for hit in hits_in(found, words))
-            return page_of_hits(hits, limit=limit, offset=offset)
+            wanted = (found for found in conversations if matches_filter(found, archive_filter))
+            hits = (hit for found in wanted for hit in find_hits(found, words))
+            return build_hits(hits, limit=limit, offset=offset)
 
         hits, notices = await self._scan(owner, find)
         return msgspec.structs.replace(hits, notices=notices)
@@ -321,7 +321,7 @@ class ScannedLists(ABC):
         by: UsageBy = "day",
     ) -> tuple[UsageSum, ...]:
         def add(conversations: Iterable[StoredConversation]) -> tuple[UsageSum, ...]:
-            calls = (call for found in conversations for call in calls_of(found))
-            return add_up(chain(calls, self._calls(owner)), since=since, until=until, by=by)
+            calls = (call for found in conversations for call in list_calls(found))
+            return sum_usage(chain(calls, self._calls(owner)), since=since, until=until, by=by)
 
         return (await self._scan(owner, add))[0]

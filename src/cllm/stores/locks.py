@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 
 T = TypeVar("T")
 _FIRST_PAUSE = 0.002
-_LONGEST_PAUSE = 0.05
+_MAX_PAUSE = 0.05
 
 
 class Lock:
@@ -64,15 +64,15 @@ def try_lock(path: Path) -> Lock | None:
             os.close(fd)
             raise
         try:
-            if _is_still(path, fd):
-                return Lock(fd, path, _count(fd))
+            if _is_same_file(path, fd):
+                return Lock(fd, path, _increment_count(fd))
         except OSError:
             os.close(fd)
             raise
         os.close(fd)
 
 
-def is_held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -86,7 +86,7 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def _is_still(path: Path, fd: int) -> bool:
+def _is_same_file(path: Path, fd: int) -> bool:
     """Whether the path still names the opened file, which its last holder may have deleted."""
     try:
         return os.path.samestat(path.stat(), os.fstat(fd))
@@ -94,25 +94,25 @@ def _is_still(path: Path, fd: int) -> bool:
         return False
 
 
-def _count(fd: int) -> int:
+def _increment_count(fd: int) -> int:
     text = os.pread(fd, 20, 0)
     number = int(text) + 1 if text.isdigit() else 1
     os.pwrite(fd, str(number).encode(), 0)
     return number
 
 
-async def wait_for(attempt: Callable[[], T | None], *, wait: float | None) -> T | None:
+async def poll_sync(attempt: Callable[[], T | None], *, wait: float | None) -> T | None:
     async def at_once() -> T | None:
         return attempt()
 
-    return await wait_until(at_once, wait=wait)
+    return await poll(at_once, wait=wait)
 
 
-async def wait_until(
+async def poll(
     attempt: Callable[[], Awaitable[T | None]],
     *,
     wait: float | None,
-    longest_pause: float = _LONGEST_PAUSE,
+    max_pause: float = _MAX_PAUSE,
 ) -> T | None:
     """Try until there is a result or `wait` seconds have passed (None: without limit).
 
@@ -132,6 +132,6 @@ async def wait_until(
         if left <= 0:
             return None
         await asyncio.sleep(min(pause, left))
-        pause = min(pause * 1.5, longest_pause)
+        pause = min(pause * 1.5, max_pause)
         found = await attempt()
     return found

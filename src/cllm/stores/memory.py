@@ -35,9 +35,9 @@ from cllm.core.ports import (
     TurnStart,
 )
 from cllm.stores import edits
-from cllm.stores.edits import Change, EditingStore, Reads
-from cllm.stores.lists import ScannedLists, summary_of, tail_of
-from cllm.stores.locks import wait_for
+from cllm.stores.edits import Change, EditingStore, ReadScope
+from cllm.stores.lists import ScannedLists, build_summary, select_tail
+from cllm.stores.locks import poll_sync
 
 LEASE_SECONDS = 60.0
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 _Key = tuple[str, str]
 
 
-class _Granted(msgspec.Struct, frozen=True):
+class _GrantedLease(msgspec.Struct, frozen=True):
     fence: int
     turn_id: str
     expires_at: datetime
@@ -56,7 +56,7 @@ class _Request(msgspec.Struct, frozen=True):
     status: int | None = None
 
 
-def _answered(known: _Request, request: RequestKey) -> KeptResponse:
+def _decode_response(known: _Request, request: RequestKey) -> KeptResponse:
     if known.claim.request != request:
         raise RequestConflictError
     if known.status is None:
@@ -71,7 +71,7 @@ class MemoryData:
     def __init__(self) -> None:
         self.conversations: dict[_Key, StoredConversation] = {}
         self.begun: dict[_Key, StoredConversation] = {}
-        self.granted: dict[_Key, _Granted] = {}
+        self.granted: dict[_Key, _GrantedLease] = {}
         self.fence = 0
         self.requests: dict[_Key, _Request] = {}
         self.events: dict[tuple[str, str, str], list[StreamEvent]] = {}
@@ -107,10 +107,10 @@ class MemoryStore(ScannedLists, EditingStore):
         def attempt() -> Lease | None:
             return self._try_begin(ref, start, owner, create)
 
-        lease = await wait_for(attempt, wait=wait)
+        lease = await poll_sync(attempt, wait=wait)
         if lease is None:
             raise ConversationBusyError(ref)
-        seen = tail_of(lease.conversation, tail)
+        seen = select_tail(lease.conversation, tail)
         return msgspec.structs.replace(lease, conversation=seen)
 
     async def renew_lease(self, lease: Lease) -> Lease:
@@ -124,10 +124,10 @@ class MemoryStore(ScannedLists, EditingStore):
     ) -> None:
         key, granted = self._holding(lease)
         if turn.id != granted.turn_id:
-            raise edits.not_its_turn(granted.turn_id, turn.id)
+            raise edits.wrong_turn_error(granted.turn_id, turn.id)
         now = self._clock()
         conversation = self._data.conversations.get(key, lease.conversation)
-        self._data.conversations[key] = edits.with_finished(
+        self._data.conversations[key] = edits.with_finished_turn(
             conversation, turn, opening=opening, now=now
         )
         self._give_back(key)
@@ -154,15 +154,15 @@ class MemoryStore(ScannedLists, EditingStore):
 
     async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
         self._check_free(conversation.id, conversation.name, owner)
-        self._add(edits.added(conversation, owner=owner, now=self._clock()))
+        self._add(edits.prepare_conversation(conversation, owner=owner, now=self._clock()))
 
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
     ) -> StoredConversation:
-        return tail_of(self._data.conversations[self._find(ref, owner)], tail)
+        return select_tail(self._data.conversations[self._find(ref, owner)], tail)
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
-        return summary_of(self._data.conversations[self._find(ref, owner)])
+        return build_summary(self._data.conversations[self._find(ref, owner)])
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         del self._data.conversations[await self._free(ref, owner)]
@@ -177,7 +177,7 @@ class MemoryStore(ScannedLists, EditingStore):
         owner: str = LOCAL_OWNER,
     ) -> StoredConversation:
         source = self._data.conversations[self._find(ref, owner)]
-        branch = edits.branch_of(source, self._new(new, owner), at=at, opening=opening)
+        branch = edits.build_branch(source, self._new(new, owner), at=at, opening=opening)
         return self._add(branch)
 
     async def claim_request(
@@ -187,7 +187,7 @@ class MemoryStore(ScannedLists, EditingStore):
         claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
         known = self._data.requests.get((request.owner, request.key))
         if known is not None and known.claim.until > now:
-            return _answered(known, request)
+            return _decode_response(known, request)
         if known is not None and known.status is None and known.claim.request == request:
             claim = msgspec.structs.replace(known.claim, until=claim.until)
         self._data.requests[request.owner, request.key] = _Request(claim)
@@ -249,7 +249,7 @@ class MemoryStore(ScannedLists, EditingStore):
         return (found for found in self._data.conversations.values() if found.owner == owner)
 
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
-        return map(summary_of, self._owned(owner)), ()
+        return map(build_summary, self._owned(owner)), ()
 
     async def _scan(
         self, owner: str, work: Callable[[Iterable[StoredConversation]], T]
@@ -261,26 +261,26 @@ class MemoryStore(ScannedLists, EditingStore):
 
     def _find(self, ref: str, owner: str) -> _Key:
         check_id(ref)
-        key = _lookup(self._data.conversations, ref, owner)
+        key = _find_key(self._data.conversations, ref, owner)
         if key is None:
             raise ConversationNotFoundError(ref)
         return key
 
     def _new(self, new: NewConversation, owner: str) -> StoredConversation:
         self._check_free(new.id, new.name, owner)
-        return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
+        return edits.build_conversation(new, key=new.id, owner=owner, now=self._clock())
 
     def _check_free(self, conversation_id: str, name: str | None, owner: str) -> None:
         for ref in {conversation_id, name or conversation_id}:
             check_id(ref)
-            if _lookup(self._data.conversations, ref, owner) is not None:
+            if _find_key(self._data.conversations, ref, owner) is not None:
                 raise ConversationExistsError(ref)
 
     def _add(self, conversation: StoredConversation) -> StoredConversation:
         """Store a new conversation, unless a first turn is about to create it."""
         owner = conversation.owner
         for ref in {conversation.id, conversation.name or conversation.id}:
-            begun = _lookup(self._data.begun, ref, owner)
+            begun = _find_key(self._data.begun, ref, owner)
             if begun is not None and self._is_leased(begun):
                 raise ConversationBusyError(ref)
         self._data.conversations[owner, conversation.id] = conversation
@@ -296,16 +296,18 @@ class MemoryStore(ScannedLists, EditingStore):
         """The lease, or None while another one lasts."""
         check_id(ref)
         data = self._data
-        key = _lookup(data.conversations, ref, owner)
+        key = _find_key(data.conversations, ref, owner)
         if key is None and create is not None:
-            key = _lookup(data.begun, ref, owner)
+            key = _find_key(data.begun, ref, owner)
         if key is not None and self._is_leased(key):
             return None
         if key is not None:
             data.begun.pop(key, None)
         if key is not None and key in data.conversations:
             stored = data.conversations[key]
-            return self._grant(edits.settled(stored, now=self._clock()), start, created=False)
+            return self._grant(
+                edits.mark_interrupted(stored, now=self._clock()), start, created=False
+            )
         if create is None:
             raise ConversationNotFoundError(ref)
         return self._grant(self._new(create, owner), start, created=True)
@@ -314,13 +316,13 @@ class MemoryStore(ScannedLists, EditingStore):
         data = self._data
         key = (conversation.owner, conversation.id)
         now = self._clock()
-        turn = edits.started_turn(conversation, start, now=now)
+        turn = edits.start_turn(conversation, start, now=now)
         if start.visible:
-            data.conversations[key] = edits.with_running(conversation, turn)
+            data.conversations[key] = edits.with_running_turn(conversation, turn)
         elif created:
             data.begun[key] = conversation
         data.fence += 1
-        granted = _Granted(data.fence, turn.id, now + self._lease)
+        granted = _GrantedLease(data.fence, turn.id, now + self._lease)
         data.granted[key] = granted
         return Lease(
             conversation=conversation,
@@ -331,7 +333,7 @@ class MemoryStore(ScannedLists, EditingStore):
             expires_at=granted.expires_at,
         )
 
-    def _holding(self, lease: Lease) -> tuple[_Key, _Granted]:
+    def _holding(self, lease: Lease) -> tuple[_Key, _GrantedLease]:
         key = (lease.conversation.owner, lease.conversation.id)
         granted = self._data.granted.get(key)
         if granted is None or granted.fence != lease.fence or not self._is_leased(key):
@@ -347,7 +349,7 @@ class MemoryStore(ScannedLists, EditingStore):
             key = self._find(ref, owner)
             return None if self._is_leased(key) else key
 
-        key = await wait_for(attempt, wait=self._patience)
+        key = await poll_sync(attempt, wait=self._patience)
         if key is None:
             raise ConversationBusyError(ref)
         return key
@@ -358,15 +360,15 @@ class MemoryStore(ScannedLists, EditingStore):
         owner: str,
         change: Change,
         *,
-        reads: Reads,  # noqa: ARG002 - it is all in memory
+        reads: ReadScope,  # noqa: ARG002 - it is all in memory
     ) -> StoredConversation:
         key = await self._free(ref, owner)
-        changed = change(edits.settled(self._data.conversations[key], now=self._clock()))
+        changed = change(edits.mark_interrupted(self._data.conversations[key], now=self._clock()))
         self._data.conversations[key] = changed
         return changed
 
 
-def _lookup(conversations: dict[_Key, StoredConversation], ref: str, owner: str) -> _Key | None:
+def _find_key(conversations: dict[_Key, StoredConversation], ref: str, owner: str) -> _Key | None:
     if (owner, ref) in conversations:
         return owner, ref
     found = (key for key, value in conversations.items() if key[0] == owner and value.name == ref)

@@ -38,7 +38,7 @@ def _open_sqlite(location: str, clock: Clock) -> Store:
     return SqliteStore(path, clock=clock, synchronous=synchronous)
 
 
-NEVER_WAITING = ("json", "memory")
+SYNCHRONOUS_SCHEMES = ("json", "memory")
 SCHEMES: dict[str, Callable[[str, Clock], Store]] = {
     "json": _open_json,
     "memory": _open_memory,
@@ -54,12 +54,12 @@ def open_store(url: str, *, clock: Clock) -> Store:
     if not colon or opener is None:
         known = ", ".join(f"{name}:" for name in SCHEMES)
         raise SettingsError(
-            f"the store '{without_password(url)}' is none of {known}; write for example json:PATH."
+            f"the store '{redact_password(url)}' is none of {known}; write for example json:PATH."
         )
     return opener(location, clock)
 
 
-def without_password(url: str) -> str:
+def redact_password(url: str) -> str:
     """The store's URL with its password hidden."""
     scheme, separator, rest = url.partition("://")
     credentials, at, host = rest.rpartition("@")
@@ -68,6 +68,6 @@ def without_password(url: str) -> str:
     return f"{scheme}://{credentials.partition(':')[0]}:***@{host}"
 
 
-def never_waits(url: str) -> bool:
+def is_synchronous(url: str) -> bool:
     """Whether reads of the store never suspend, so that they need no event loop."""
-    return url.partition(":")[0] in NEVER_WAITING
+    return url.partition(":")[0] in SYNCHRONOUS_SCHEMES

@@ -109,7 +109,7 @@ def test_metadata_that_is_no_object_is_said_and_nothing_is_changed(url, metadata
     fill(url, metadata=metadata)
     with pytest.raises(StoreUnavailableError, match=r"no JSON object.*was not changed"):
         up(url)
-    assert Database(url).run(migrate.current) == "0001"
+    assert Database(url).run(migrate.current_revision) == "0001"
 
 
 def test_a_name_that_metadata_gives_twice_is_given_once(url):
@@ -164,7 +164,7 @@ def test_only_revisions_before_this_one_can_be_gone_down_to(url, to):
     Database(url).run(migrate.upgrade, create=True)
     with pytest.raises(UsageError, match=r"name one of 0001, 0002\."):
         down(url, to)
-    assert Database(url).run(migrate.current) == HEAD
+    assert Database(url).run(migrate.current_revision) == HEAD
 
 
 @pytest.mark.parametrize("revision", ["9999", "0002x", "0000", ""])
@@ -178,14 +178,19 @@ def test_a_revision_that_nobody_knows_is_refused_by_everything(url, revision):
         down(url)
     with pytest.raises(StoreUnavailableError, match="does not know"):
         with_store(url, lambda store: store.list_conversations())
-    assert "does not know" in Database(url).run(migrate.differences)[0]
+    assert "does not know" in Database(url).run(migrate.find_differences)[0]
 
 
 def test_a_database_at_two_revisions_is_refused_by_everything(url):
     Database(url).run(migrate.upgrade, create=True)
     table = sa.table("cllm_revision", sa.column("version_num"))
     Database(url).run(lambda bind: bind.execute(sa.insert(table).values(version_num="0002")))
-    for work in (migrate.current, migrate.upgrade, migrate.differences, migrate.adopt):
+    for work in (
+        migrate.current_revision,
+        migrate.upgrade,
+        migrate.find_differences,
+        migrate.adopt,
+    ):
         with pytest.raises(StoreUnavailableError, match="2 revisions at once"):
             Database(url).run(work)
     with pytest.raises(StoreUnavailableError, match="2 revisions at once"):
@@ -201,12 +206,12 @@ def test_a_database_that_has_half_of_the_older_shape_is_not_adopted(url):
     Database(url).run(half, create=True)
     with pytest.raises(UsageError, match="was not changed"):
         Database(url).run(migrate.adopt)
-    assert Database(url).run(migrate.current) is None
+    assert Database(url).run(migrate.current_revision) is None
 
 
 def test_every_revision_is_known_by_its_number():
-    assert migrate.revisions() == REVISIONS
-    assert migrate.heads() == REVISIONS[-1:]
+    assert migrate.list_revisions() == REVISIONS
+    assert migrate.list_heads() == REVISIONS[-1:]
 
 
 def test_a_check_says_in_words_what_is_different(url):
@@ -218,7 +223,7 @@ def test_a_check_says_in_words_what_is_different(url):
         bind.execute(sa.text("DROP TABLE calls"))
 
     Database(url).run(drift)
-    found = Database(url).run(migrate.differences)
+    found = Database(url).run(migrate.find_differences)
     assert {
         "unknown column: turns.mood",
         "missing index: turns.turns_by_end",
@@ -230,12 +235,12 @@ def test_a_check_says_in_words_what_is_different(url):
 @pytest.mark.parametrize("revision", REVISIONS[:-1])
 def test_every_revision_can_be_brought_up_and_gone_down_to(url, revision):
     Database(url).run(lambda bind: migrate.upgrade(bind, revision), create=True)
-    assert "cllm db upgrade" in Database(url).run(migrate.differences)[0]
+    assert "cllm db upgrade" in Database(url).run(migrate.find_differences)[0]
     up(url)
-    assert Database(url).run(migrate.differences) == []
+    assert Database(url).run(migrate.find_differences) == []
     down(url, revision)
     up(url)
-    assert Database(url).run(migrate.differences) == []
+    assert Database(url).run(migrate.find_differences) == []
 
 
 def test_how_turns_ended_survives_going_down_and_up(url: str):
@@ -292,8 +297,8 @@ def test_upgrades_at_once_are_one_upgrade(url: str):
     fill(url)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(up, [url] * 4))
-    assert Database(url).run(migrate.current) == HEAD
-    assert Database(url).run(migrate.differences) == []
+    assert Database(url).run(migrate.current_revision) == HEAD
+    assert Database(url).run(migrate.find_differences) == []
     assert len(with_store(url, lambda store: store.list_conversations()).items) == 2
 
 
@@ -309,7 +314,7 @@ def test_an_upgrade_whose_connection_is_killed_at_its_end_changes_nothing(url: s
 
     with pytest.raises(StoreUnavailableError):
         Database(url).run(work)
-    assert Database(url).run(migrate.current) == "0001"
+    assert Database(url).run(migrate.current_revision) == "0001"
     assert Database(url).run(older.contents) == before
     up(url)
-    assert Database(url).run(migrate.differences) == []
+    assert Database(url).run(migrate.find_differences) == []

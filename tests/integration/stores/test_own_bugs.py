@@ -31,7 +31,7 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], Operation]] = {
         lambda store: store.begin_turn("demo", start("t2")),
     ),
     "branch": (
-        ("cllm.stores.edits.branch_of",),
+        ("cllm.stores.edits.build_branch",),
         lambda store: store.branch("demo", NewConversation(id="other")),
     ),
     "update": (
@@ -39,7 +39,7 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], Operation]] = {
         lambda store: store.update("demo", Changes(title="Cats")),
     ),
     "search": (
-        ("cllm.stores.sql.search.rank",),
+        ("cllm.stores.search.rank_matches",),
         lambda store: store.search("Hello"),
     ),
     "write a turn": (
@@ -47,7 +47,7 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], Operation]] = {
         lambda store: say(store, "demo", "t2"),
     ),
     "write a turn with search terms": (
-        ("cllm.stores.sql.search.terms_of",),
+        ("cllm.stores.search.extract_terms",),
         lambda store: say(store, "demo", "t2"),
     ),
 }

@@ -11,8 +11,8 @@ from cllm.stores.sql.store import (
     ConversationDiff,
     StoredTurn,
     TurnMove,
-    difference,
-    without_messages,
+    diff_conversations,
+    with_placeholders,
 )
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -50,19 +50,19 @@ def conversation() -> StoredConversation:
 
 
 def test_the_same_turns_differ_in_nothing():
-    assert difference(conversation(), conversation(), STORED) == NOTHING
+    assert diff_conversations(conversation(), conversation(), STORED) == NOTHING
 
 
 def test_deleting_the_last_turn_deletes_one_row():
     old = conversation()
-    new = edits.cut_from(old, 5, now=NOW)
-    assert difference(old, new, STORED) == msgspec.structs.replace(NOTHING, deleted=(4,))
+    new = edits.truncate_from(old, 5, now=NOW)
+    assert diff_conversations(old, new, STORED) == msgspec.structs.replace(NOTHING, deleted=(4,))
 
 
 def test_a_turn_that_loses_its_end_is_changed_and_its_variants_go():
     old = conversation()
-    new = edits.cut_from(old, 4, now=NOW)
-    found = difference(old, new, STORED)
+    new = edits.truncate_from(old, 4, now=NOW)
+    found = diff_conversations(old, new, STORED)
     assert sorted(found.deleted) == [2, 4]
     assert [(number, each.state) for number, each in found.changed] == [(3, "incomplete")]
     assert found.cut == ((3, 1),)
@@ -71,19 +71,19 @@ def test_a_turn_that_loses_its_end_is_changed_and_its_variants_go():
 
 def test_a_chosen_variant_takes_the_position_and_later_messages_are_numbered_again():
     old = conversation()
-    new = edits.with_variant(old, "t2", now=NOW)
-    found = difference(old, new, STORED)
+    new = edits.with_chosen_variant(old, "t2", now=NOW)
+    found = diff_conversations(old, new, STORED)
     assert set(found.moved) == {TurnMove(2, 2, 2), TurnMove(3, None, None), TurnMove(4, 4, 5)}
     assert (found.deleted, found.changed, found.cut) == ((), (), ())
 
 
 def test_the_end_of_a_path_without_its_messages_makes_the_same_difference():
     whole = conversation()
-    loaded = tuple(without_messages(each, len(each.messages)) for each in whole.turns[1:])
+    loaded = tuple(with_placeholders(each, len(each.messages)) for each in whole.turns[1:])
     end = msgspec.structs.replace(whole, turns=loaded, first_sequence=3)
     for sequence in (4, 5, 6):
-        expected = difference(whole, edits.cut_from(whole, sequence, now=NOW), STORED)
-        found = difference(end, edits.cut_from(end, sequence, now=NOW), STORED)
+        expected = diff_conversations(whole, edits.truncate_from(whole, sequence, now=NOW), STORED)
+        found = diff_conversations(end, edits.truncate_from(end, sequence, now=NOW), STORED)
         assert (found.deleted, found.cut, found.moved) == (
             expected.deleted,
             expected.cut,
@@ -96,6 +96,6 @@ def test_a_turn_that_changes_beside_its_state_is_changed():
     changed = msgspec.structs.replace(old.turns[0], model="other")
     new = msgspec.structs.replace(old, turns=(changed, *old.turns[1:]))
 
-    found = difference(old, new, STORED)
+    found = diff_conversations(old, new, STORED)
 
     assert found == msgspec.structs.replace(NOTHING, changed=((1, changed),))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cllm.core.errors import StoreUnavailableError
-from cllm.stores.durable import make_folder, read_file, remove_file, unavailable, write_file
+from cllm.stores.durable_files import file_error, make_folder, read_file, remove_file, write_file
 
 
 def test_a_new_file_is_whole_and_alone(tmp_path: Path):
@@ -26,14 +26,14 @@ def test_a_new_file_is_whole_and_alone(tmp_path: Path):
     ],
 )
 def test_every_failure_says_what_to_do(number: int, advice: str):
-    error = unavailable(OSError(number, os.strerror(number)), Path("f/a.json"), doing="write")
+    error = file_error(OSError(number, os.strerror(number)), Path("f/a.json"), action="write")
     assert str(error).startswith("Cannot write f/a.json: ")
     assert advice in str(error)
     assert error.path == "f/a.json"
 
 
 def test_a_failure_without_a_number_is_told_too():
-    assert "strange" in str(unavailable(OSError("strange"), Path("a"), doing="read"))
+    assert "strange" in str(file_error(OSError("strange"), Path("a"), action="read"))
 
 
 def test_a_folder_that_is_not_there_is_not_made_by_a_write(tmp_path: Path):

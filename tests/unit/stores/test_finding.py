@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from cllm.core.errors import UsageError
 from cllm.core.message import plain_message
-from cllm.stores.lists import Term, query_terms, snippet_of, terms_of
-from cllm.stores.sql.search import indexed_terms, owner_term
+from cllm.stores.lists import SearchTerm, build_snippet, extract_terms, parse_query
+from cllm.stores.search import build_index_terms, owner_term
 
 CJK = st.text(st.sampled_from("猫犬私の名前ルナ露娜고양이"), min_size=1, max_size=12)
 
@@ -24,34 +24,34 @@ CJK = st.text(st.sampled_from("猫犬私の名前ルナ露娜고양이"), min_si
     ],
 )
 def test_text_becomes_terms(text, terms):
-    assert terms_of(text) == terms
+    assert extract_terms(text) == terms
 
 
 def test_a_query_becomes_what_has_to_be_there():
-    assert query_terms("Cat cat") == (Term("cat"),)
-    assert query_terms("猫の名") == (Term("猫の"), Term("の名"))
-    assert query_terms("猫") == (Term("猫", prefix=True),)
+    assert parse_query("Cat cat") == (SearchTerm("cat"),)
+    assert parse_query("猫の名") == (SearchTerm("猫の"), SearchTerm("の名"))
+    assert parse_query("猫") == (SearchTerm("猫", prefix=True),)
     with pytest.raises(UsageError):
-        query_terms(" ?! ")
+        parse_query(" ?! ")
 
 
 @given(st.text(st.characters(max_codepoint=127)))
 def test_plain_text_has_the_terms_that_it_has_among_other_scripts(text):
-    assert terms_of(f"{text} é") == (*terms_of(text), "é")
+    assert extract_terms(f"{text} é") == (*extract_terms(text), "é")
 
 
 @given(CJK, CJK, CJK)
 def test_any_part_of_what_was_written_without_spaces_is_found(before, part, after):
-    terms = terms_of(before + part + after)
-    assert all(term.is_in(terms) for term in query_terms(part))
+    terms = extract_terms(before + part + after)
+    assert all(term.is_in(terms) for term in parse_query(part))
 
 
 @given(st.text())
 def test_every_word_of_a_text_finds_it(text):
-    terms = terms_of(text)
+    terms = extract_terms(text)
     for word in text.split():
         try:
-            wanted = query_terms(word)
+            wanted = parse_query(word)
         except UsageError:
             continue
         assert all(term.is_in(terms) for term in wanted)
@@ -59,12 +59,12 @@ def test_every_word_of_a_text_finds_it(text):
 
 @given(st.text(), st.text(min_size=1))
 def test_no_text_has_the_term_of_an_owner(text, owner):
-    assert owner_term(owner) not in terms_of(text + owner)
+    assert owner_term(owner) not in extract_terms(text + owner)
 
 
 @given(st.text())
 def test_what_is_indexed_is_terms_with_single_spaces_between_them(text):
-    indexed = indexed_terms(plain_message("user", text), "local")
+    indexed = build_index_terms(plain_message("user", text), "local")
     assert indexed.split() == (indexed.split(" ") if indexed else [])
     assert '"' not in indexed
     assert "\0" not in indexed
@@ -72,7 +72,7 @@ def test_what_is_indexed_is_terms_with_single_spaces_between_them(text):
 
 def test_a_snippet_is_one_line_around_the_first_word():
     text = "start " + "filler " * 40 + "the\ncat sleeps " + "filler " * 40
-    snippet = snippet_of(text, query_terms("cat"))
+    snippet = build_snippet(text, parse_query("cat"))
     assert "the cat sleeps" in snippet
     assert snippet.startswith("…")
     assert snippet.endswith("…")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cllm.stores.locks import Lock, is_held, try_lock
+from cllm.stores.locks import Lock, is_locked, try_lock
 
 
 def taken(path: Path) -> Lock:
@@ -25,12 +25,12 @@ def test_a_lock_is_held_once(tmp_path: Path):
 
 def test_looking_whether_a_lock_is_held_makes_nothing_and_takes_nothing(tmp_path: Path):
     path = tmp_path / "a.lock"
-    assert not is_held(path)
+    assert not is_locked(path)
     assert list(tmp_path.iterdir()) == []
     lock = taken(path)
-    assert is_held(path)
+    assert is_locked(path)
     lock.release()
-    assert not is_held(path)
+    assert not is_locked(path)
     taken(path).release()
 
 

@@ -20,8 +20,8 @@ from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
-from cllm.stores.lists import summary_of
-from cllm.stores.postgres.reader import CODEC
+from cllm.stores.lists import build_summary
+from cllm.stores.postgres.reader import POSTGRES_CODEC
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     SUMMARY_COLUMNS,
@@ -31,11 +31,11 @@ from cllm.stores.sql.rows import (
     check_json,
     check_messages,
     check_text,
-    decode_message,
+    decode_unchecked_message,
     encode_message,
-    in_utc,
+    to_utc,
 )
-from cllm.stores.sqlite.reader import ROWS
+from cllm.stores.sqlite.reader import SQLITE_CODEC
 
 MOMENTS = st.datetimes(
     min_value=datetime(1, 1, 3),  # noqa: DTZ001
@@ -44,7 +44,7 @@ MOMENTS = st.datetimes(
 )
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 COUNTS = st.integers(0, 2**53)
-NATIVE = RowCodec(write_time=in_utc, read_time=in_utc)
+NATIVE = RowCodec(encode_time=to_utc, decode_time=to_utc)
 USAGES = st.builds(Usage, input=COUNTS, output=COUNTS, reasoning=COUNTS, estimated=st.booleans())
 SUMMARIES = st.builds(
     StandingSummary, text=TEXT, through=COUNTS, tokens=COUNTS, before=st.none(), usage=USAGES
@@ -93,7 +93,9 @@ CONVERSATIONS = st.builds(
 )
 
 
-@pytest.mark.parametrize("codec", [ROWS, NATIVE, CODEC], ids=["sqlite", "native", "postgres"])
+@pytest.mark.parametrize(
+    "codec", [SQLITE_CODEC, NATIVE, POSTGRES_CODEC], ids=["sqlite", "native", "postgres"]
+)
 class TestRows:
     @given(conversation=CONVERSATIONS)
     def test_a_conversation_comes_back_as_it_was(self, codec, conversation):
@@ -107,7 +109,7 @@ class TestRows:
             zip(CONVERSATION_COLUMNS, codec.encode_conversation(conversation), strict=True)
         )
         row = [named[column] for column in SUMMARY_COLUMNS]
-        assert codec.decode_summary(row) == summary_of(conversation)
+        assert codec.decode_summary(row) == build_summary(conversation)
 
     @given(turn=TURNS)
     def test_a_turn_comes_back_as_it_was(self, codec, turn):
@@ -133,23 +135,23 @@ class TestRows:
 @given(turn=TURNS)
 def test_postgres_keeps_of_a_turn_nothing_that_goes_without_saying(turn):
     own = msgspec.structs.replace(turn, place=turn.id, usage=Usage())
-    row = dict(zip(TURN_COLUMNS, CODEC.encode_turn(own), strict=True))
+    row = dict(zip(TURN_COLUMNS, POSTGRES_CODEC.encode_turn(own), strict=True))
     assert row["place"] is None
     assert [row[column] for column in USAGE_COLUMNS] == [0, *[None] * 6]
     uncounted = msgspec.structs.replace(turn, usage=None)
-    assert set(CODEC.encode_turn(uncounted)[5:12]) == {None}
+    assert set(POSTGRES_CODEC.encode_turn(uncounted)[5:12]) == {None}
 
 
 @given(MOMENTS, MOMENTS)
 def test_times_are_in_the_same_order_as_their_text(one, other):
-    assert (ROWS.write_time(one) < ROWS.write_time(other)) == (one < other)
+    assert (SQLITE_CODEC.encode_time(one) < SQLITE_CODEC.encode_time(other)) == (one < other)
 
 
 @given(TEXT)
 def test_a_message_comes_back_byte_for_byte(text):
     raw = msgspec.json.encode({"role": "user", "content": text, "n": math.pi})
     message = Message(role="user", raw=raw, dialect="anthropic")
-    assert decode_message(*encode_message(message)) == message
+    assert decode_unchecked_message(*encode_message(message)) == message
 
 
 @pytest.mark.parametrize("text", ["a\0", "\0", "x\ud800y"])

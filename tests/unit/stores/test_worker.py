@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.waits import wait_on_loop, wait_until
 
-from cllm.stores.sqlite.connection import MOST_TOGETHER, Outcome, WorkerThread
+from cllm.stores.sqlite.connection import MAX_BATCH, Outcome, WorkerThread
 
 
 def one_by_one(pieces: Sequence[Callable[[], Any]]) -> list[Outcome]:
@@ -107,11 +107,11 @@ async def test_what_waits_at_one_time_is_done_together_but_never_without_end():
     worker = WorkerThread("together", note)
     first = worker.run(0)
     await wait_on_loop(lambda: together)
-    rest = [worker.run(n) for n in range(1, MOST_TOGETHER + 3)]
+    rest = [worker.run(n) for n in range(1, MAX_BATCH + 3)]
     begun.set()
-    assert await asyncio.gather(first, *rest) == list(range(MOST_TOGETHER + 3))
-    last = [MOST_TOGETHER + 1, MOST_TOGETHER + 2]
-    assert together == [[0], list(range(1, MOST_TOGETHER + 1)), last]
+    assert await asyncio.gather(first, *rest) == list(range(MAX_BATCH + 3))
+    last = [MAX_BATCH + 1, MAX_BATCH + 2]
+    assert together == [[0], list(range(1, MAX_BATCH + 1)), last]
     worker.end()
     wait_for_end("together")
 

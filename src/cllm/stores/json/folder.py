@@ -21,12 +21,12 @@ from cllm.core.errors import (
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewConversation, Opening, TurnStart
 from cllm.stores import edits
-from cllm.stores.durable import (
+from cllm.stores.durable_files import (
     NotAFileError,
+    file_error,
     make_folder,
     read_file,
     remove_file,
-    unavailable,
     write_file,
 )
 from cllm.stores.locks import Lock, try_lock
@@ -39,7 +39,7 @@ from cllm.wire.conversation_file.codec import (
 from cllm.wire.conversation_file.turn_records import Remainder
 
 SUFFIX = ".json"
-LOCKS = ".locks"
+LOCK_FOLDER = ".locks"
 
 
 class JsonFolder:
@@ -53,7 +53,7 @@ class JsonFolder:
         return os.path.lexists(self._path(key))
 
     def try_lock(self, key: str) -> Lock | None:
-        folder = self._folder / LOCKS
+        folder = self._folder / LOCK_FOLDER
         path = folder / f"{key}.lock"
         try:
             try:
@@ -62,7 +62,7 @@ class JsonFolder:
                 make_folder(folder)
                 return try_lock(path)
         except OSError as error:
-            raise unavailable(error, path, doing="lock") from error
+            raise file_error(error, path, action="lock") from error
 
     def read(self, key: str) -> ConversationFile:
         data, modified_at = self._bytes(key)
@@ -108,15 +108,15 @@ class JsonFolder:
             now = self._clock()
             created = create is not None and not self.has(key)
             if create is not None and created:
-                fresh = edits.new_conversation(create, key=key, owner=LOCAL_OWNER, now=now)
+                fresh = edits.build_conversation(create, key=key, owner=LOCAL_OWNER, now=now)
                 stored = ConversationFile(conversation=fresh, remainder=Remainder())
             else:
                 self._refuse_link(key)
                 stored = self.read(key)
-            conversation = edits.settled(stored.conversation, now=now)
-            turn = edits.started_turn(conversation, start, now=now)
+            conversation = edits.mark_interrupted(stored.conversation, now=now)
+            turn = edits.start_turn(conversation, start, now=now)
             if start.visible:
-                self._write(edits.with_running(conversation, turn), stored.remainder)
+                self._write(edits.with_running_turn(conversation, turn), stored.remainder)
             lease = Lease(
                 conversation=conversation,
                 turn=turn,
@@ -135,7 +135,7 @@ class JsonFolder:
             except ConversationNotFoundError:
                 # New, or deleted by hand meanwhile: the reply must not be lost.
                 stored = ConversationFile(conversation=lease.conversation, remainder=remainder)
-            kept = edits.with_finished(
+            kept = edits.with_finished_turn(
                 stored.conversation, turn, opening=opening, now=self._clock()
             )
             self._write(kept, stored.remainder)
@@ -147,7 +147,7 @@ class JsonFolder:
                 stored = self.read(key)
                 left = edits.without_turn(stored.conversation, lease.turn.id)
                 if not lease.created or left.turns or left.system is not None:
-                    self._write(edits.settled(left, now=self._clock()), stored.remainder)
+                    self._write(edits.mark_interrupted(left, now=self._clock()), stored.remainder)
                     return
                 remove_file(self._folder, key + SUFFIX)
             if lease.created and not self.has(key):
@@ -164,7 +164,7 @@ class JsonFolder:
     ) -> StoredConversation:
         with lock:
             stored = self.read(key)
-            changed = change(edits.settled(stored.conversation, now=self._clock()))
+            changed = change(edits.mark_interrupted(stored.conversation, now=self._clock()))
             if changed != stored.conversation:
                 self._write(changed, stored.remainder)
             return changed
@@ -185,7 +185,7 @@ class JsonFolder:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise unavailable(error, self._folder, doing="read") from error
+            raise file_error(error, self._folder, action="read") from error
         stems = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
         return sorted(stem for stem in stems if is_valid_id(stem))
 
@@ -198,8 +198,8 @@ class JsonFolder:
         except NotAFileError as error:
             raise BrokenConversationError(str(path), reason=str(error)) from None
         except OSError as error:
-            raise unavailable(error, path, doing="read") from error
-        return data, _moment(modified_at)
+            raise file_error(error, path, action="read") from error
+        return data, _to_datetime(modified_at)
 
     def _refuse_link(self, key: str) -> None:
         path = self._path(key)
@@ -216,7 +216,7 @@ class JsonFolder:
         write_file(self._folder, conversation.id + SUFFIX, data)
 
 
-def _moment(seconds: float) -> datetime:
+def _to_datetime(seconds: float) -> datetime:
     """The datetime of a file's time, at most the last one that exists."""
     try:
         return datetime.fromtimestamp(seconds, tz=UTC)

@@ -29,10 +29,10 @@ from cllm.core.ports import (
     TurnStart,
 )
 from cllm.stores import edits
-from cllm.stores.edits import Change, EditingStore, Reads
+from cllm.stores.edits import Change, EditingStore, ReadScope
 from cllm.stores.json.folder import JsonFolder
-from cllm.stores.lists import ScannedLists, tail_of
-from cllm.stores.locks import Lock, wait_for
+from cllm.stores.lists import ScannedLists, select_tail
+from cllm.stores.locks import Lock, poll_sync
 from cllm.wire.conversation_file.turn_records import Remainder
 
 P = ParamSpec("P")
@@ -45,11 +45,11 @@ class Offload(Protocol):
     ) -> Awaitable[T]: ...
 
 
-async def in_place(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_inline(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     return function(*args, **kwargs)
 
 
-class _Held(msgspec.Struct, frozen=True):
+class _HeldLock(msgspec.Struct, frozen=True):
     lock: Lock
     turn_id: str
     remainder: Remainder
@@ -66,14 +66,14 @@ class JsonFileStore(ScannedLists, EditingStore):
         folder: str | os.PathLike[str],
         *,
         clock: Clock,
-        offload: Offload = in_place,
+        offload: Offload = run_inline,
         patience: float = 5.0,
     ) -> None:
         self._folder = JsonFolder(Path(folder), clock=clock)
         self._clock = clock
         self._offload = offload
         self._patience = patience
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _HeldLock] = {}
 
     async def begin_turn(
         self,
@@ -85,14 +85,14 @@ class JsonFileStore(ScannedLists, EditingStore):
         wait: float | None = 0,
         tail: Tail = None,  # noqa: ARG002 - the file is read whole in any case
     ) -> Lease:
-        key = self._existing(ref, owner) if create is None else _own(ref, owner)
+        key = self._existing(ref, owner) if create is None else _check_owner(ref, owner)
         lock = await self._lock(key, wait)
         try:
             lease, remainder = await self._offload(self._folder.begin, lock, key, start, create)
         except BaseException:
             lock.release()
             raise
-        self._held[key] = _Held(lock, start.id, remainder)
+        self._held[key] = _HeldLock(lock, start.id, remainder)
         return lease
 
     async def renew_lease(self, lease: Lease) -> Lease:
@@ -104,7 +104,7 @@ class JsonFileStore(ScannedLists, EditingStore):
     ) -> None:
         held = self._holding(lease)
         if turn.id != held.turn_id:
-            raise edits.not_its_turn(held.turn_id, turn.id)
+            raise edits.wrong_turn_error(held.turn_id, turn.id)
         del self._held[lease.conversation.id]
         try:
             await self._offload(
@@ -135,17 +135,17 @@ class JsonFileStore(ScannedLists, EditingStore):
     async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
         key = self._free_key(conversation.name or conversation.id, owner)
         named = msgspec.structs.replace(conversation, id=key, name=None)
-        whole = edits.added(named, owner=owner, now=self._clock())
+        whole = edits.prepare_conversation(named, owner=owner, now=self._clock())
         await self._under_lock(key, self._folder.create, whole)
 
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
     ) -> StoredConversation:
-        stored = await self._offload(self._folder.read, _own(ref, owner))
-        return tail_of(stored.conversation, tail)
+        stored = await self._offload(self._folder.read, _check_owner(ref, owner))
+        return select_tail(stored.conversation, tail)
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
-        return await self._offload(self._folder.summary, _own(ref, owner))
+        return await self._offload(self._folder.summary, _check_owner(ref, owner))
 
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
         return await self._offload(self._folder.summaries) if owner == LOCAL_OWNER else ((), ())
@@ -173,9 +173,9 @@ class JsonFileStore(ScannedLists, EditingStore):
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
     ) -> StoredConversation:
-        stored = await self._offload(self._folder.read, _own(ref, owner))
+        stored = await self._offload(self._folder.read, _check_owner(ref, owner))
         fresh = self._new(new, owner)
-        branch = edits.branch_of(stored.conversation, fresh, at=at, opening=opening)
+        branch = edits.build_branch(stored.conversation, fresh, at=at, opening=opening)
         await self._under_lock(branch.id, self._folder.create, branch)
         return branch
 
@@ -187,14 +187,14 @@ class JsonFileStore(ScannedLists, EditingStore):
 
     def _existing(self, ref: str, owner: str) -> str:
         """The id of an existing conversation, so that no lock file is created for another."""
-        key = _own(ref, owner)
+        key = _check_owner(ref, owner)
         if not self._folder.has(key):
             raise ConversationNotFoundError(ref)
         return key
 
     def _new(self, new: NewConversation, owner: str) -> StoredConversation:
         key = self._free_key(new.name or new.id, owner)
-        return edits.new_conversation(new, key=key, owner=LOCAL_OWNER, now=self._clock())
+        return edits.build_conversation(new, key=key, owner=LOCAL_OWNER, now=self._clock())
 
     def _free_key(self, ref: str, owner: str) -> str:
         if owner != LOCAL_OWNER:
@@ -207,14 +207,14 @@ class JsonFileStore(ScannedLists, EditingStore):
             raise ConversationExistsError(key)
         return key
 
-    def _holding(self, lease: Lease) -> _Held:
+    def _holding(self, lease: Lease) -> _HeldLock:
         held = self._held.get(lease.conversation.id)
         if held is None or (held.turn_id, held.lock.number) != (lease.turn.id, lease.fence):
             raise StaleLeaseError(lease.conversation.id)
         return held
 
     async def _lock(self, key: str, wait: float | None) -> Lock:
-        lock = await wait_for(lambda: self._folder.try_lock(key), wait=wait)
+        lock = await poll_sync(lambda: self._folder.try_lock(key), wait=wait)
         if lock is None:
             raise ConversationBusyError(key)
         return lock
@@ -238,13 +238,13 @@ class JsonFileStore(ScannedLists, EditingStore):
         owner: str,
         change: Change,
         *,
-        reads: Reads,  # noqa: ARG002 - a file is read whole
+        reads: ReadScope,  # noqa: ARG002 - a file is read whole
     ) -> StoredConversation:
         key = self._existing(ref, owner)
         return await self._under_lock(key, self._folder.edit, key, change)
 
 
-def _own(ref: str, owner: str) -> str:
+def _check_owner(ref: str, owner: str) -> str:
     check_id(ref)
     if owner != LOCAL_OWNER:
         raise ConversationNotFoundError(ref)

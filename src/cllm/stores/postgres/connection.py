@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 TOO_LARGE = "A number is too large to be kept; use a smaller one."
 TOO_LONG = "This is more than PostgreSQL keeps in one piece; use a shorter text or name."
-NOT_KEPT = (
+INVALID_TEXT = (
     "The text has a NUL character or half of a character in it, which no database keeps; "
     "remove it and try again."
 )
 
-_LOST = (
+_CONNECTION_LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -47,19 +47,24 @@ _LOST = (
 ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 """PostgreSQL has rolled back; the transaction can be repeated."""
 
-NOT_YET = (asyncpg.CannotConnectNowError, ConnectionError, FileNotFoundError)
+NOT_CONNECTED = (asyncpg.CannotConnectNowError, ConnectionError, FileNotFoundError)
 """No connection was made: the server is starting, stopping or absent."""
 
 _UNREADABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
 
-FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+DRIVER_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
 """All errors of the driver; time-outs are OSErrors."""
 
 _UNREACHABLE = (
     "PostgreSQL cannot be reached; check that it runs and that the store's URL is right, "
     "then ask again."
 )
-_SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
+_MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
     (
         asyncpg.InvalidAuthorizationSpecificationError,
         "PostgreSQL refuses the user or the password in the store's URL; correct them.",
@@ -98,25 +103,25 @@ _SENTENCES: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-def is_lost(error: BaseException | None) -> bool:
+def is_connection_lost(error: BaseException | None) -> bool:
     """Whether the connection is gone: what was sent may have been done, or not.
 
     A value that cannot be sent is an InterfaceError and a ValueError.
     """
-    return isinstance(error, _LOST) and not isinstance(error, TimeoutError | ValueError)
+    return isinstance(error, _CONNECTION_LOST) and not isinstance(error, TimeoutError | ValueError)
 
 
-def our_error(error: BaseException) -> CllmError:
+def postgres_error(error: BaseException) -> CllmError:
     if isinstance(error, _UNREADABLE) or isinstance(error.__cause__, UnicodeEncodeError):
-        return UsageError(NOT_KEPT)
+        return UsageError(INVALID_TEXT)
     if isinstance(error.__cause__, OverflowError):
         return UsageError(TOO_LARGE)
     if isinstance(error, asyncpg.ProgramLimitExceededError):
         return UsageError(TOO_LONG)
-    for kind, sentence in _SENTENCES:
+    for kind, sentence in _MESSAGES:
         if isinstance(error, kind):
             return StoreUnavailableError(sentence)
-    if is_lost(error):
+    if is_connection_lost(error):
         return StoreUnavailableError(_UNREACHABLE)
     state = getattr(error, "sqlstate", None) or type(error).__name__
     return StoreUnavailableError(
@@ -130,9 +135,9 @@ Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Work = Callable[[Connection], Awaitable[T]]
 
 PREPARED_STATEMENTS: Final = 200
-_TRIES: Final = 3
+_MAX_ATTEMPTS: Final = 3
 _PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 0.1
+MAX_PAUSE: Final = 0.1
 """Seconds between two attempts at a lease, each of which is a query."""
 
 
@@ -175,17 +180,17 @@ class PostgresPool:
         self._direct: bool | None = None
 
     async def fetch(
-        self, sql: str, arguments: Sequence[Any], *, twice: bool = False
+        self, sql: str, arguments: Sequence[Any], *, idempotent: bool = False
     ) -> list[asyncpg.Record]:
-        """Run one statement. `twice`: send it again after a lost connection."""
+        """Run one statement. `idempotent`: send it again after a lost connection."""
 
         async def work(connection: Connection) -> list[asyncpg.Record]:
             return await connection.fetch(sql, *arguments)
 
-        return await self.run(work, twice=twice)
+        return await self.run(work, idempotent=idempotent)
 
-    async def run(self, work: Work[T], *, twice: bool = False) -> T:
-        return await self._tried(work, lambda error: twice and is_lost(error))
+    async def run(self, work: Work[T], *, idempotent: bool = False) -> T:
+        return await self._tried(work, lambda error: idempotent and is_connection_lost(error))
 
     async def transact(self, work: Work[T], *, frozen: bool = False) -> T:
         """Do the work in one transaction, again if the connection is lost before the commit.
@@ -209,11 +214,11 @@ class PostgresPool:
             await transaction.commit()
             return done
 
-        return await self._tried(within, lambda error: not ending and is_lost(error))
+        return await self._tried(within, lambda error: not ending and is_connection_lost(error))
 
     async def _tried(self, work: Work[T], may_repeat: Callable[[BaseException], bool]) -> T:
-        for attempt in range(_TRIES):
-            is_last = attempt + 1 == _TRIES
+        for attempt in range(_MAX_ATTEMPTS):
+            is_last = attempt + 1 == _MAX_ATTEMPTS
             try:
                 async with self._connection() as connection:
                     return await work(connection)
@@ -221,10 +226,10 @@ class PostgresPool:
                 raise
             except ROLLED_BACK as error:
                 if is_last:
-                    raise our_error(error) from error
-            except FAILURES as error:
+                    raise postgres_error(error) from error
+            except DRIVER_ERRORS as error:
                 if is_last or not may_repeat(error):
-                    raise our_error(error) from error
+                    raise postgres_error(error) from error
         raise AssertionError
 
     async def close(self) -> None:
@@ -251,9 +256,9 @@ class PostgresPool:
         while True:
             try:
                 return await pool.acquire(timeout=self._options.timeout)
-            except NOT_YET as error:
+            except NOT_CONNECTED as error:
                 if self._direct is None or loop.time() > until:
-                    raise our_error(error) from error
+                    raise postgres_error(error) from error
             await asyncio.sleep(_PAUSE)
 
     async def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
@@ -268,7 +273,7 @@ class PostgresPool:
                         command_timeout=self._options.timeout,
                         timeout=self._options.timeout,
                         connect=self._connect,
-                        reset=_nothing_to_reset,
+                        reset=_skip_reset,
                     )
         return self._pool
 
@@ -295,22 +300,22 @@ async def _is_direct(connection: "asyncpg.Connection[Any]") -> bool:
     return bool(await statement.fetchval() == connection.get_server_pid())
 
 
-async def _nothing_to_reset(_connection: "asyncpg.Connection[Any]") -> None: ...
+async def _skip_reset(_connection: "asyncpg.Connection[Any]") -> None: ...
 
 
 MIGRATION_LOCK = 0x636C6C6D
 
 
-def with_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
+def run_in_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
     """Do the work in one transaction that excludes other migrations.
 
     In its own event loop and thread, so that it can be called anywhere.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="cllm-migration") as pool:
-        return pool.submit(lambda: asyncio.run(_with_postgres(url, work))).result()
+        return pool.submit(lambda: asyncio.run(_run_in_postgres(url, work))).result()
 
 
-async def _with_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
+async def _run_in_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
     import sqlalchemy as sa  # noqa: PLC0415 - only migrations need it
 
     with require_extra("postgres", feature="A database in PostgreSQL"):
@@ -332,9 +337,9 @@ async def _with_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
             )
             return await connection.run_sync(work)
     except sa.exc.DBAPIError as error:
-        raise our_error(getattr(error.orig, "__cause__", None) or error) from error
-    except FAILURES as error:
-        raise our_error(error) from error
+        raise postgres_error(getattr(error.orig, "__cause__", None) or error) from error
+    except DRIVER_ERRORS as error:
+        raise postgres_error(error) from error
     finally:
         await engine.dispose()
 
@@ -356,17 +361,17 @@ class PostgresBase:
         return self._connections
 
     async def _prepare(self) -> None:
-        if await self._connections.run(_revision, twice=True) == HEAD:
+        if await self._connections.run(_read_revision, idempotent=True) == HEAD:
             return
         from cllm.stores.sql import migrate  # noqa: PLC0415 - imports SQLAlchemy
 
-        await asyncio.to_thread(with_postgres, self._url, migrate.prepare)
+        await asyncio.to_thread(run_in_postgres, self._url, migrate.prepare)
 
     async def close(self) -> None:
         await self._connections.close()
 
 
-async def _revision(connection: Connection) -> str | None:
+async def _read_revision(connection: Connection) -> str | None:
     try:
         rows = await connection.fetch(f'SELECT version_num FROM "{VERSION_TABLE}"')  # noqa: S608
     except asyncpg.UndefinedTableError:

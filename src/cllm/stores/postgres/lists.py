@@ -11,17 +11,17 @@ from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
 from cllm.stores.lists import (
     UNKNOWN_MODEL,
-    Term,
-    check_page,
+    SearchTerm,
+    check_page_size,
     decode_cursor,
     encode_cursor,
-    query_terms,
+    parse_query,
 )
 from cllm.stores.postgres.connection import PostgresBase
-from cllm.stores.postgres.reader import summaries_of
-from cllm.stores.postgres.statements import MOST, names
+from cllm.stores.postgres.reader import decode_summaries
+from cllm.stores.postgres.statements import MAX_BIGINT, columns
+from cllm.stores.search import NEWEST, SearchMatch, build_ranked_hits
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS, check_text, decode_sum
-from cllm.stores.sql.search import NEWEST, SearchMatch, page_of_found
 
 _ARCHIVED = {
     "active": "AND c.archived_at IS NULL",
@@ -67,16 +67,18 @@ FROM newest CROSS JOIN LATERAL (
         AND ordinal = newest.ordinal OFFSET 0) AS m
 ORDER BY newest.number DESC
 """
-_SUMS = f"""
+_USAGE = f"""
 SELECT {{key}} AS key, count(*), {
     ", ".join(f"COALESCE(sum({column}), 0)" for column in USAGE_COLUMNS[:-1])
 }, COALESCE(max(estimated), 0), sum(cost), count(*) FILTER (WHERE cost IS NULL)
 FROM (
-    SELECT COALESCE(t.model, c.model, $4) AS model, {names(USAGE_COLUMNS, "t.")}, t.cost, t.ended_at
+    SELECT COALESCE(t.model, c.model, $4) AS model, {
+    columns(USAGE_COLUMNS, "t.")
+}, t.cost, t.ended_at
     FROM turns t JOIN conversations c ON c.owner = t.owner AND c.number = t.conversation
     WHERE t.owner = $1 AND t.input_tokens IS NOT NULL AND t.ended_at IS NOT NULL
     UNION ALL
-    SELECT model, {names(USAGE_COLUMNS)}, cost, ended_at FROM calls WHERE owner = $1
+    SELECT model, {columns(USAGE_COLUMNS)}, cost, ended_at FROM calls WHERE owner = $1
 ) AS used
 WHERE ($2::timestamptz IS NULL OR ended_at >= $2) AND ($3::timestamptz IS NULL OR ended_at < $3)
 GROUP BY 1
@@ -94,20 +96,24 @@ class PostgresLists(PostgresBase):
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
-        check_page(limit, "conversations")
+        check_page_size(limit, "conversations")
         pool = await self._ready()
-        given: tuple[Any, ...] = (owner, min(limit, MOST) + 1, min(max(offset, 0), MOST))
+        given: tuple[Any, ...] = (
+            owner,
+            min(limit, MAX_BIGINT) + 1,
+            min(max(offset, 0), MAX_BIGINT),
+        )
         if cursor is not None:
             check_text(cursor)
             given = (*given, *decode_cursor(cursor))
         sql = _LIST.format(
-            columns=names(SUMMARY_COLUMNS, "c."),
+            columns=columns(SUMMARY_COLUMNS, "c."),
             archived=_ARCHIVED[archive_filter],
             after="" if cursor is None else _AFTER,
             limit="$2",
             offset="$3",
         )
-        found = summaries_of(await pool.fetch(sql, given, twice=True))
+        found = decode_summaries(await pool.fetch(sql, given, idempotent=True))
         items = found[:limit]
         return Page(
             items=items, next_cursor=encode_cursor(items[-1]) if len(found) > limit else None
@@ -118,7 +124,7 @@ class PostgresLists(PostgresBase):
     ) -> int:
         pool = await self._ready()
         sql = _COUNT.format(archived=_ARCHIVED[archive_filter])
-        return int((await pool.fetch(sql, (owner,), twice=True))[0][0])
+        return int((await pool.fetch(sql, (owner,), idempotent=True))[0][0])
 
     async def search(
         self,
@@ -129,11 +135,13 @@ class PostgresLists(PostgresBase):
         limit: int = 20,
         offset: int = 0,
     ) -> Hits:
-        words = query_terms(query)
+        words = parse_query(query)
         pool = await self._ready()
         sql = _SEARCH.format(archived=_ARCHIVED[archive_filter], together=_TOGETHER)
-        last = (await pool.fetch(_LAST, (), twice=True))[0][0]
-        rows = await pool.fetch(sql, (owner, tsquery(words, owner), NEWEST + 1, last), twice=True)
+        last = (await pool.fetch(_LAST, (), idempotent=True))[0][0]
+        rows = await pool.fetch(
+            sql, (owner, build_tsquery(words, owner), NEWEST + 1, last), idempotent=True
+        )
         found = [
             SearchMatch(
                 conversation=row[0],
@@ -145,7 +153,7 @@ class PostgresLists(PostgresBase):
             )
             for row in rows
         ]
-        return page_of_found(found, words, limit=limit, offset=offset)
+        return build_ranked_hits(found, words, limit=limit, offset=offset)
 
     async def usage(
         self,
@@ -156,13 +164,13 @@ class PostgresLists(PostgresBase):
         by: UsageBy = "day",
     ) -> tuple[UsageSum, ...]:
         pool = await self._ready()
-        sql = _SUMS.format(key=_KEYS[by])
-        rows = await pool.fetch(sql, (owner, since, until, UNKNOWN_MODEL), twice=True)
+        sql = _USAGE.format(key=_KEYS[by])
+        rows = await pool.fetch(sql, (owner, since, until, UNKNOWN_MODEL), idempotent=True)
         found = [decode_sum(tuple(row)) for row in rows]
         return tuple(sorted(found, key=lambda each: each.key))
 
 
-def tsquery(words: Sequence[Term], owner: str) -> str:
+def build_tsquery(words: Sequence[SearchTerm], owner: str) -> str:
     """The words and the owner's own term as a tsquery."""
     own = hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()[:16]
     # Words have only letters and digits, so nothing needs an escape.

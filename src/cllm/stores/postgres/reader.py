@@ -21,28 +21,28 @@ from cllm.stores.postgres.statements import (
     OF_CONVERSATION,
     RESOLVED,
     TURN_AT,
-    has_id,
-    names,
-    tail_count,
+    columns,
+    tail_parameter,
+    turn_has_id,
 )
+from cllm.stores.search import message_terms
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     SUMMARY_COLUMNS,
     TURN_COLUMNS,
     Row,
     RowCodec,
-    Usable,
+    RowValues,
     check_text,
-    decode_found,
     decode_message,
-    decode_said,
+    decode_unchecked_message,
     decode_usage,
     encode_message,
     encode_usage,
-    in_utc,
+    require_row,
+    to_utc,
 )
-from cllm.stores.sql.search import said_terms
-from cllm.stores.sql.store import without_messages
+from cllm.stores.sql.store import with_placeholders
 
 
 class _PostgresCodec(RowCodec):
@@ -58,14 +58,14 @@ class _PostgresCodec(RowCodec):
         counted, *others = encode_usage(usage)
         return (counted, *(each or None for each in others))
 
-    def decode_tokens(self, row: Usable) -> Usage:
+    def decode_tokens(self, row: RowValues) -> Usage:
         return decode_usage([each or 0 for each in row])
 
 
-CODEC = _PostgresCodec(write_time=in_utc, read_time=in_utc)
+POSTGRES_CODEC = _PostgresCodec(encode_time=to_utc, decode_time=to_utc)
 
 
-def conversation_of(rows: Sequence[asyncpg.Record]) -> StoredConversation | None:
+def decode_conversation(rows: Sequence[asyncpg.Record]) -> StoredConversation | None:
     """The conversation of a load: a row for each turn, or one row without turns."""
     if not rows:
         return None
@@ -74,39 +74,39 @@ def conversation_of(rows: Sequence[asyncpg.Record]) -> StoredConversation | None
     for row in rows:
         if row[TURN_AT] is not None:
             on_path = row[TURN_AT - 1] is not None
-            (turns if on_path else variants).append(_turn_of(row))
+            (turns if on_path else variants).append(_decode_turn(row))
     head = rows[0][: len(CONVERSATION_COLUMNS)]
-    return CODEC.decode_conversation(head, turns=tuple(turns), variants=tuple(variants))
+    return POSTGRES_CODEC.decode_conversation(head, turns=tuple(turns), variants=tuple(variants))
 
 
-def summaries_of(rows: Sequence[asyncpg.Record]) -> tuple[Summary, ...]:
-    return tuple(CODEC.decode_summary(tuple(row)) for row in rows)
+def decode_summaries(rows: Sequence[asyncpg.Record]) -> tuple[Summary, ...]:
+    return tuple(POSTGRES_CODEC.decode_summary(tuple(row)) for row in rows)
 
 
-def _turn_of(row: asyncpg.Record) -> Turn:
+def _decode_turn(row: asyncpg.Record) -> Turn:
     roles, dialects, raws = row[MESSAGES_AT:]
-    messages = () if roles is None else tuple(map(decode_message, roles, dialects, raws))
-    return CODEC.decode_turn(row[TURN_AT:MESSAGES_AT], messages)
+    messages = () if roles is None else tuple(map(decode_unchecked_message, roles, dialects, raws))
+    return POSTGRES_CODEC.decode_turn(row[TURN_AT:MESSAGES_AT], messages)
 
 
-def message_arrays(messages: Sequence[Message]) -> tuple[list[Any], ...]:
+def encode_messages(messages: Sequence[Message]) -> tuple[list[Any], ...]:
     """Roles, dialects, texts and terms as arrays."""
     columns: tuple[list[Any], ...] = ([], [], [], [])
     for message in messages:
-        row = (*encode_message(message), said_terms(message))
+        row = (*encode_message(message), message_terms(message))
         for column, value in zip(columns, row, strict=True):
             column.append(value)
     return columns
 
 
 _CONVERSATION = f"""
-SELECT {names(CONVERSATION_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
+SELECT {columns(CONVERSATION_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
 """
 _SUMMARY = f"""
-SELECT {names(SUMMARY_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
+SELECT {columns(SUMMARY_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
 """
 _TURNS = f"""
-SELECT {names(TURN_COLUMNS, "t.")}, t.position,
+SELECT {columns(TURN_COLUMNS, "t.")}, t.position,
     (SELECT count(*) FROM messages m
         WHERE m.owner = $1 AND m.conversation = t.conversation AND m.turn = t.number)
 FROM turns t WHERE t.owner = $1 AND t.conversation = {NUMBER} AND (t.position >= $3
@@ -131,7 +131,7 @@ SELECT place, role, dialect, raw FROM (
         FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS wanted(id, start, place)
         JOIN conversations c ON c.owner = $1 AND c.id = {RESOLVED}
         JOIN turns t ON t.owner = $1 AND t.conversation = c.number
-            AND {has_id("wanted.id", "t.")}
+            AND {turn_has_id("wanted.id", "t.")}
         JOIN messages m ON m.owner = $1 AND m.conversation = c.number AND m.turn = t.number
     ) AS numbered WHERE at > start
 ) AS said WHERE before < $5 ORDER BY place, ordinal
@@ -140,7 +140,7 @@ _POSITION_AT = len(TURN_COLUMNS)
 _COUNT_AT = _POSITION_AT + 1
 
 
-async def outline_from(
+async def load_outline_from(
     connection: Connection, owner: str, key: str, sequence: int
 ) -> StoredConversation:
     """The path from the turn with that message on, without messages."""
@@ -149,20 +149,20 @@ async def outline_from(
         raise ConversationNotFoundError(key)
     if not 1 <= sequence <= row["message_count"]:
         raise SequenceNotFoundError(row["id"], sequence)
-    position = decode_found(await connection.fetchval(_POSITION, owner, key, sequence))
+    position = require_row(await connection.fetchval(_POSITION, owner, key, sequence))
     rows = await connection.fetch(_TURNS, owner, key, position)
-    return _with_turns(tuple(row), rows, {each[0]: each[_COUNT_AT] for each in rows})
+    return _decode_outline(tuple(row), rows, {each[0]: each[_COUNT_AT] for each in rows})
 
 
-def _with_turns(
+def _decode_outline(
     row: Row, rows: Sequence[asyncpg.Record], counts: dict[str, int]
 ) -> StoredConversation:
     turns: list[Turn] = []
     variants: list[Turn] = []
     for each in rows:
-        turn = without_messages(CODEC.decode_turn(tuple(each), ()), counts[each[0]])
+        turn = with_placeholders(POSTGRES_CODEC.decode_turn(tuple(each), ()), counts[each[0]])
         (variants if each[_POSITION_AT] is None else turns).append(turn)
-    return CODEC.decode_conversation(row, turns=tuple(turns), variants=tuple(variants))
+    return POSTGRES_CODEC.decode_conversation(row, turns=tuple(turns), variants=tuple(variants))
 
 
 class PostgresReader(PostgresBase):
@@ -172,20 +172,20 @@ class PostgresReader(PostgresBase):
         key = (owner, check_id(ref))
         pool = await self._ready()
         if tail is None:
-            rows = await pool.fetch(LOAD, key, twice=True)
+            rows = await pool.fetch(LOAD, key, idempotent=True)
         else:
-            rows = await pool.fetch(LOAD_TAIL, (*key, tail_count(tail)), twice=True)
-        found = conversation_of(rows)
+            rows = await pool.fetch(LOAD_TAIL, (*key, tail_parameter(tail)), idempotent=True)
+        found = decode_conversation(rows)
         if found is None:
             raise ConversationNotFoundError(ref)
         return found
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         key = (owner, check_id(ref))
-        rows = await (await self._ready()).fetch(_SUMMARY, key, twice=True)
+        rows = await (await self._ready()).fetch(_SUMMARY, key, idempotent=True)
         if not rows:
             raise ConversationNotFoundError(ref)
-        return summaries_of(rows)[0]
+        return decode_summaries(rows)[0]
 
     async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
         check_id(ref)
@@ -201,7 +201,7 @@ class PostgresReader(PostgresBase):
         # Its message count is for turns with their messages.
         bare = (*tuple(row)[:-1], 0)
         return Outline(
-            conversation=_with_turns(bare, rows, dict.fromkeys(counts, 0)), counts=counts
+            conversation=_decode_outline(bare, rows, dict.fromkeys(counts, 0)), counts=counts
         )
 
     async def messages_from(
@@ -210,9 +210,11 @@ class PostgresReader(PostgresBase):
         check_id(ref)
         check_text(*(part.turn for part in parts))
         wanted = ([part.turn for part in parts], [part.start for part in parts])
-        rows = await (await self._ready()).fetch(_MESSAGES, (owner, ref, *wanted, most), twice=True)
+        rows = await (await self._ready()).fetch(
+            _MESSAGES, (owner, ref, *wanted, most), idempotent=True
+        )
         last = rows[-1][0] if rows else 0
         found: list[list[Message]] = [[] for _ in range(last)]
         for place, role, dialect, raw in rows:
-            found[place - 1].append(decode_said(role, dialect, raw))
+            found[place - 1].append(decode_message(role, dialect, raw))
         return tuple(map(tuple, found))

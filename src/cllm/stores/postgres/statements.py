@@ -14,30 +14,30 @@ from cllm.core.ports import Tail
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS
 
 # Large columns are in the first row of a load only.
-_ONCE = ("system", "context_record", "metadata", "summary")
+_LARGE_COLUMNS = ("system", "context_record", "metadata", "summary")
 
-MOST = 2**62
+MAX_BIGINT = 2**62
 """More rows than there can be, within a bigint."""
 TURN_AT = len(CONVERSATION_COLUMNS) + 1
 MESSAGES_AT = TURN_AT + len(TURN_COLUMNS)
 """The columns of a load where a turn and its messages start; before the turn: position."""
 
 
-def tail_count(tail: Tail) -> int | None:
+def tail_parameter(tail: Tail) -> int | None:
     """The parameter for a tail: a number of messages, or NULL for the window."""
-    return max(min(tail, MOST), 0) if isinstance(tail, int) else None
+    return max(min(tail, MAX_BIGINT), 0) if isinstance(tail, int) else None
 
 
-def names(columns: tuple[str, ...], table: str = "") -> str:
+def columns(columns: tuple[str, ...], table: str = "") -> str:
     return ", ".join(f'{table}"{column}"' for column in columns)
 
 
-def places(first: int, count: int) -> str:
+def parameters(first: int, count: int) -> str:
     """Parameters from that number on."""
     return ", ".join(f"${number}" for number in range(first, first + count))
 
 
-KEPT_TERMS = """CASE WHEN message_terms($1, 0, s.raw, s.terms)
+STORED_TERMS = """CASE WHEN message_terms($1, 0, s.raw, s.terms)
     IS DISTINCT FROM message_terms($1, 0, s.raw, NULL) THEN s.terms END"""
 """The terms of a message `s`, or NULL if the database computes them from the text."""
 
@@ -51,12 +51,12 @@ NUMBER = "(SELECT number FROM conversations WHERE owner = $1 AND id = $2)"
 OF_CONVERSATION = f"owner = $1 AND conversation = {NUMBER}"
 
 
-def has_id(given: str, table: str = "") -> str:
+def turn_has_id(given: str, table: str = "") -> str:
     """Whether it is the turn with that id, by the index on the id's hash."""
     return f"hashtextextended({table}id, 0) = hashtextextended({given}, 0) AND {table}id = {given}"
 
 
-TAKE = f"""
+TAKE_LEASE = f"""
 WITH found AS MATERIALIZED (SELECT {RESOLVED} AS id),
 begun AS (
     SELECT conversation_id AS id FROM leases
@@ -83,13 +83,13 @@ FROM target LEFT JOIN taken ON true
 """
 """Take a lease: ref, turn id, seconds, id and name to create. No row: not found."""
 
-RENEW = """
+RENEW_LEASE = """
 UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => $4)
 WHERE owner = $1 AND conversation_id = $2 AND fence = $3 AND expires_at > clock_timestamp()
 RETURNING fence
 """
 
-GIVE_BACK = """
+RELEASE_VALID_LEASE = """
 DELETE FROM leases
 WHERE owner = $1 AND conversation_id = $2 AND fence = $3 AND expires_at > clock_timestamp()
 RETURNING fence
@@ -97,7 +97,7 @@ RETURNING fence
 
 _CONVERSATION = f"""
 WITH c AS MATERIALIZED (
-    SELECT {names(CONVERSATION_COLUMNS)}, number FROM conversations
+    SELECT {columns(CONVERSATION_COLUMNS)}, number FROM conversations
     WHERE owner = $1 AND id = {RESOLVED})"""
 
 _WHOLE = """,
@@ -133,7 +133,7 @@ kept AS MATERIALIZED (
         ON v.owner = $1 AND v.conversation = c.number AND v.position IS NULL
     WHERE COALESCE(v.place, v.id) IN (SELECT COALESCE(place, id) FROM path))"""
 
-_BEGUN = f""",
+_START = f""",
 settled AS (
     UPDATE turns SET state = 'failed', ended_at = $5, failure = $6 FROM c
     WHERE turns.owner = $1 AND turns.conversation = c.number AND turns.state = 'running'
@@ -149,7 +149,7 @@ said AS (
     INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
         role, dialect, raw, terms)
     SELECT $1, c.number, begun.number, s.place - 1, c.message_count + s.place,
-        s.role, s.dialect, s.raw, {KEPT_TERMS}
+        s.role, s.dialect, s.raw, {STORED_TERMS}
     FROM c, begun, unnest($7::text[], $8::text[], $9::text[], $10::text[])
         WITH ORDINALITY AS s(role, dialect, raw, terms, place)),
 counted AS (
@@ -162,44 +162,44 @@ _AGGREGATED = """SELECT {turn} array_agg(m.role ORDER BY m.ordinal) AS roles,
     FROM messages m WHERE m.owner = $1 AND"""
 
 # For a tail, turn by turn: otherwise the planner would read the whole table.
-_ALL_SAID = f"""LEFT JOIN (
+_ALL_MESSAGES = f"""LEFT JOIN (
     {_AGGREGATED.format(turn="m.turn,")} m.conversation = (SELECT number FROM c) GROUP BY m.turn
 ) AS said_in ON said_in.turn = kept.number"""
-_SAID_IN_EACH = f"""LEFT JOIN LATERAL (
+_MESSAGES_BY_TURN = f"""LEFT JOIN LATERAL (
     {_AGGREGATED.format(turn="")} m.conversation = kept.conversation AND m.turn = kept.number
 ) AS said_in ON true"""
 
 _COLUMNS = ", ".join(
     f'CASE WHEN row_number() OVER ordered = 1 THEN c."{column}" END AS "{column}"'
-    if column in _ONCE
+    if column in _LARGE_COLUMNS
     else f'c."{column}"'
     for column in CONVERSATION_COLUMNS
 )
 _ROWS = f"""
 SELECT {_COLUMNS},
-    kept.position, {names(TURN_COLUMNS, "kept.")}, said_in.roles, said_in.dialects, said_in.raws
+    kept.position, {columns(TURN_COLUMNS, "kept.")}, said_in.roles, said_in.dialects, said_in.raws
 FROM c LEFT JOIN kept ON true {{said}}
 WINDOW ordered AS (ORDER BY kept.position NULLS LAST, kept.number)
 ORDER BY kept.position NULLS LAST, kept.number
 """
-_ALL_ROWS = _ROWS.format(said=_ALL_SAID)
-_TAIL_ROWS = _ROWS.format(said=_SAID_IN_EACH)
+_ALL_ROWS = _ROWS.format(said=_ALL_MESSAGES)
+_TAIL_ROWS = _ROWS.format(said=_MESSAGES_BY_TURN)
 
 LOAD = _CONVERSATION + _WHOLE + _ALL_ROWS
 """A whole conversation, by id or name."""
 LOAD_TAIL = _CONVERSATION + _TAIL.format(tail="$3") + _TAIL_ROWS
 """The newest messages of that number, or what the window can use if it is NULL."""
-BEGIN = _CONVERSATION + _WHOLE + _BEGUN + _ALL_ROWS
+BEGIN = _CONVERSATION + _WHOLE + _START + _ALL_ROWS
 """Load, and insert a running turn: id, model, now, failure of an interrupted turn."""
-BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$11") + _BEGUN + _TAIL_ROWS
+BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$11") + _START + _TAIL_ROWS
 
-SETTLE = f"""
+MARK_INTERRUPTED = f"""
 UPDATE turns SET state = 'failed', ended_at = $3, failure = $4
 WHERE {OF_CONVERSATION} AND state = 'running' AND id <> $5
 """
 
 _ENDING = tuple(column for column in TURN_COLUMNS if column not in {"id", "place"})
-_AFTER = 5 + len(_ENDING)
+_NEXT = 5 + len(_ENDING)
 
 FINISH = f"""
 WITH mine AS (
@@ -207,28 +207,28 @@ WITH mine AS (
     WHERE owner = $1 AND conversation_id = $2 AND fence = $3 AND expires_at > clock_timestamp()
     RETURNING fence),
 ended AS (
-    UPDATE turns SET ({names(_ENDING)}) = ROW({places(5, len(_ENDING))}) FROM mine
-    WHERE {OF_CONVERSATION} AND {has_id("$4")}
+    UPDATE turns SET ({columns(_ENDING)}) = ROW({parameters(5, len(_ENDING))}) FROM mine
+    WHERE {OF_CONVERSATION} AND {turn_has_id("$4")}
     RETURNING conversation, number),
 said AS (
     INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
         role, dialect, raw, terms)
     SELECT $1, ended.conversation, ended.number,
-        ${_AFTER + 6}::bigint + s.place, ${_AFTER + 7}::bigint + s.place,
-        s.role, s.dialect, s.raw, {KEPT_TERMS}
-    FROM ended, unnest(${_AFTER + 8}::text[], ${_AFTER + 9}::text[], ${_AFTER + 10}::text[],
-        ${_AFTER + 11}::text[]) WITH ORDINALITY AS s(role, dialect, raw, terms, place)),
+        ${_NEXT + 6}::bigint + s.place, ${_NEXT + 7}::bigint + s.place,
+        s.role, s.dialect, s.raw, {STORED_TERMS}
+    FROM ended, unnest(${_NEXT + 8}::text[], ${_NEXT + 9}::text[], ${_NEXT + 10}::text[],
+        ${_NEXT + 11}::text[]) WITH ORDINALITY AS s(role, dialect, raw, terms, place)),
 kept AS (
-    UPDATE conversations SET title = ${_AFTER}, updated_at = ${_AFTER + 1},
-        message_count = ${_AFTER + 2}, system = ${_AFTER + 3}, system_record = ${_AFTER + 4},
-        context_record = ${_AFTER + 5}
+    UPDATE conversations SET title = ${_NEXT}, updated_at = ${_NEXT + 1},
+        message_count = ${_NEXT + 2}, system = ${_NEXT + 3}, system_record = ${_NEXT + 4},
+        context_record = ${_NEXT + 5}
     FROM mine WHERE owner = $1 AND id = $2)
 SELECT fence FROM mine
 """
 """End a turn at the end of the path, with its new messages. No row: the lease is lost."""
 
-FINISHED = f"""
-SELECT 1 FROM turns WHERE {OF_CONVERSATION} AND {has_id("$3")} AND state = $4
+IS_FINISHED = f"""
+SELECT 1 FROM turns WHERE {OF_CONVERSATION} AND {turn_has_id("$3")} AND state = $4
     AND NOT EXISTS (SELECT FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $5)
 """
 
@@ -237,7 +237,7 @@ WITH mine AS (
     DELETE FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $3 {{lasting}}
     RETURNING fence),
 gone AS (
-    DELETE FROM turns USING mine WHERE {OF_CONVERSATION} AND {has_id("$4")}
+    DELETE FROM turns USING mine WHERE {OF_CONVERSATION} AND {turn_has_id("$4")}
         AND state = 'running'
     RETURNING conversation, number, position),
 fewer AS (
@@ -250,7 +250,7 @@ SELECT fence FROM mine
 """
 DROP = _DROP.format(lasting="AND expires_at > clock_timestamp()")
 """Release the lease and delete the turn."""
-DROP_UNTAKEN = _DROP.format(lasting="")
+DROP_UNCONFIRMED = _DROP.format(lasting="")
 """The same after a lost connection: the lease may have expired."""
 
 DROP_CREATED = """
@@ -263,20 +263,22 @@ SELECT fence FROM mine
 """
 """The same for a turn that created its conversation."""
 
-DROP_BEGUN = f"""
+DROP_UNCONFIRMED_CREATED = f"""
 WITH mine AS (
     DELETE FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $3
     RETURNING fence)
 DELETE FROM conversations USING mine WHERE owner = $1 AND id = $2
     AND EXISTS (SELECT FROM turns t WHERE t.owner = $1 AND t.conversation = conversations.number
-        AND {has_id("$4", "t.")} AND t.state = 'running')
+        AND {turn_has_id("$4", "t.")} AND t.state = 'running')
 """
 """The same if it is unknown whether the conversation was created."""
 
-FORGET = "DELETE FROM leases WHERE owner = $1 AND turn_id = $2 AND expires_at > clock_timestamp()"
+RELEASE_LEASE_OF_TURN = (
+    "DELETE FROM leases WHERE owner = $1 AND turn_id = $2 AND expires_at > clock_timestamp()"
+)
 """Release the lease of a turn if it was taken."""
 
-FIRST_SAID = f"""
+TITLE_MESSAGE = f"""
 SELECT m.role, m.dialect, m.raw FROM messages m
 JOIN turns t ON t.owner = m.owner AND t.conversation = m.conversation AND t.number = m.turn
 WHERE m.owner = $1 AND m.conversation = {NUMBER} AND t.position IS NOT NULL

@@ -30,12 +30,17 @@ from cllm.core.ports import (
     RequestKey,
     StreamEvent,
 )
-from cllm.stores.edits import Change, Reads
+from cllm.stores.edits import Change, ReadScope
 from cllm.stores.postgres.connection import Connection, PostgresBase
-from cllm.stores.postgres.edits import delete, edit, insert, while_free
+from cllm.stores.postgres.edits import (
+    delete_conversation,
+    edit_conversation,
+    insert_conversation,
+    run_while_free,
+)
 from cllm.stores.postgres.lists import PostgresLists
-from cllm.stores.postgres.reader import CODEC, PostgresReader
-from cllm.stores.postgres.statements import RESOLVED, has_id, names, places
+from cllm.stores.postgres.reader import POSTGRES_CODEC, PostgresReader
+from cllm.stores.postgres.statements import RESOLVED, columns, parameters, turn_has_id
 from cllm.stores.postgres.turns import PostgresTurns
 from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, decode_response, encode_json
 from cllm.stores.sql.store import SqlStore
@@ -82,7 +87,7 @@ c AS (
     SELECT found.id, conversations.number FROM found
     LEFT JOIN conversations ON conversations.owner = $1 AND conversations.id = found.id)
 SELECT c.id, EXISTS (SELECT FROM turns t
-    WHERE t.owner = $1 AND t.conversation = c.number AND {has_id("$3", "t.")}) AS is_there,
+    WHERE t.owner = $1 AND t.conversation = c.number AND {turn_has_id("$3", "t.")}) AS is_there,
     e.number, e.data
 FROM c LEFT JOIN events e
     ON e.owner = $1 AND e.conversation_id = c.id AND e.turn_id = $3 AND e.number > $4
@@ -94,7 +99,7 @@ WITH kept AS MATERIALIZED (SELECT DISTINCT owner, conversation_id, turn_id FROM 
 old AS (
     SELECT k.owner, k.conversation_id, k.turn_id FROM kept k WHERE NOT EXISTS (
         SELECT FROM conversations c JOIN turns t ON t.owner = c.owner AND t.conversation = c.number
-        WHERE c.owner = k.owner AND c.id = k.conversation_id AND {has_id("k.turn_id", "t.")}
+        WHERE c.owner = k.owner AND c.id = k.conversation_id AND {turn_has_id("k.turn_id", "t.")}
             AND (t.ended_at IS NULL OR t.ended_at >= $1) OFFSET 0))
 DELETE FROM events e USING old
 WHERE e.owner = old.owner AND e.conversation_id = old.conversation_id AND e.turn_id = old.turn_id
@@ -106,7 +111,7 @@ DELETE FROM leases l WHERE creates = 1 AND expires_at <= clock_timestamp() - $1:
         SELECT FROM conversations c WHERE c.owner = l.owner AND c.id = l.conversation_id)
 """
 _CALL = f"""
-INSERT INTO calls (owner, {names(CALL_COLUMNS)}) VALUES ({places(1, 1 + len(CALL_COLUMNS))})
+INSERT INTO calls (owner, {columns(CALL_COLUMNS)}) VALUES ({parameters(1, 1 + len(CALL_COLUMNS))})
 """
 
 
@@ -121,7 +126,7 @@ class PostgresRequests(PostgresBase):
                 until, headers, response = taken[0]
                 known = decode_headers(headers)
                 return RequestClaim(request=request, until=until, headers=known, body=response)
-            found = await pool.fetch(_CLAIMED, key, twice=True)
+            found = await pool.fetch(_CLAIMED, key, idempotent=True)
             if found:
                 return decode_response(tuple(found[0]), request)
 
@@ -143,21 +148,21 @@ class PostgresRequests(PostgresBase):
         return msgspec.structs.replace(claim, until=held[0]["expires_at"])
 
     async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
-        await (await self._ready()).fetch(_FORGET, (owner, header, value), twice=True)
+        await (await self._ready()).fetch(_FORGET, (owner, header, value), idempotent=True)
 
     async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
         pool = await self._ready()
         key = (lease.conversation.owner, lease.conversation.id, lease.turn.id, lease.fence)
         numbers = [event.number for event in events]
         data = [event.data for event in events]
-        if not await pool.fetch(_ADD_EVENTS, (*key, numbers, data), twice=True):
+        if not await pool.fetch(_ADD_EVENTS, (*key, numbers, data), idempotent=True):
             raise StaleLeaseError(lease.conversation.id)
 
     async def events_after(
         self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
     ) -> tuple[StreamEvent, ...]:
         pool = await self._ready()
-        rows = await pool.fetch(_EVENTS, (owner, check_id(ref), turn_id, number), twice=True)
+        rows = await pool.fetch(_EVENTS, (owner, check_id(ref), turn_id, number), idempotent=True)
         if rows[0]["id"] is None:
             raise ConversationNotFoundError(ref)
         if not rows[0]["is_there"]:
@@ -170,14 +175,14 @@ class PostgresRequests(PostgresBase):
 
     async def drop_old_events(self, before: datetime) -> None:
         pool = await self._ready()
-        await pool.fetch(DROP_OLD_EVENTS, (before,), twice=True)
+        await pool.fetch(DROP_OLD_EVENTS, (before,), idempotent=True)
         for statement in (_DROP_OLD_REQUESTS, _DROP_OLD_LEASES):
-            await pool.fetch(statement, (UNANSWERED_KEPT,), twice=True)
+            await pool.fetch(statement, (UNANSWERED_KEPT,), idempotent=True)
 
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
         pool = await self._ready()
         for call in calls:
-            await pool.fetch(_CALL, (owner, *CODEC.encode_call(call)))
+            await pool.fetch(_CALL, (owner, *POSTGRES_CODEC.encode_call(call)))
 
 
 LEASE_SECONDS = 60.0
@@ -198,9 +203,9 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         async def work(connection: Connection, key: str) -> None:
-            await delete(connection, owner, key)
+            await delete_conversation(connection, owner, key)
 
-        await while_free(await self._ready(), ref, owner, work, patience=self._patience)
+        await run_while_free(await self._ready(), ref, owner, work, patience=self._patience)
 
     async def _insert(
         self,
@@ -210,7 +215,7 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
         change: Change = lambda new: new,
     ) -> StoredConversation:
         async def work(connection: Connection) -> StoredConversation:
-            return await insert(connection, new, source=source, change=change)
+            return await insert_conversation(connection, new, source=source, change=change)
 
         pool = await self._ready()
         try:
@@ -219,9 +224,11 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
             raise ConversationExistsError(new.id) from error
 
     async def _edit(
-        self, ref: str, owner: str, change: Change, *, reads: Reads
+        self, ref: str, owner: str, change: Change, *, reads: ReadScope
     ) -> StoredConversation:
         async def work(connection: Connection, key: str) -> StoredConversation:
-            return await edit(connection, owner, key, change, reads=reads, now=self._clock())
+            return await edit_conversation(
+                connection, owner, key, change, reads=reads, now=self._clock()
+            )
 
-        return await while_free(await self._ready(), ref, owner, work, patience=self._patience)
+        return await run_while_free(await self._ready(), ref, owner, work, patience=self._patience)

@@ -26,37 +26,37 @@ from cllm.core.errors import (
 )
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
-from cllm.stores.locks import wait_until
+from cllm.stores.locks import poll
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import (
-    LONGEST_PAUSE,
+    MAX_PAUSE,
     TOO_LONG,
     Connection,
     PostgresBase,
-    is_lost,
+    is_connection_lost,
 )
 from cllm.stores.postgres.edits import (
-    INTERRUPTED,
+    INTERRUPTION_JSON,
+    add_row,
     add_variant,
     append_turn,
-    insert_row,
-    save,
+    save_changes,
     update_row,
 )
-from cllm.stores.postgres.reader import CODEC, conversation_of, message_arrays
+from cllm.stores.postgres.reader import POSTGRES_CODEC, decode_conversation, encode_messages
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, check_start, decode_text
 
-LONGEST_ID = 2000
+MAX_TURN_ID_BYTES = 2000
 """Bytes of a turn's id, limited by the key of its events."""
-_TAKEN = """
+_NAME_EXISTS = """
 SELECT id FROM conversations WHERE owner = $1
     AND (id = ANY($2::text[]) OR name = ANY($2::text[])) LIMIT 1
 """
-_HAS_TURN = f"SELECT 1 FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.has_id('$3')}"
-_SHOWN = "UPDATE leases SET creates = 0 WHERE owner = $1 AND conversation_id = $2"
+_HAS_TURN = f"SELECT 1 FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.turn_has_id('$3')}"
+_CLEAR_CREATES = "UPDATE leases SET creates = 0 WHERE owner = $1 AND conversation_id = $2"
 
 
-class _Taken(msgspec.Struct, frozen=True):
+class _TakenLease(msgspec.Struct, frozen=True):
     conversation: str
     fence: int
     creates: bool
@@ -79,7 +79,7 @@ class PostgresTurns(PostgresBase):
     ) -> Lease:
         check_id(ref)
         check_start(start, create)
-        if len(start.id.encode()) > LONGEST_ID:
+        if len(start.id.encode()) > MAX_TURN_ID_BYTES:
             raise UsageError(TOO_LONG)
         await self._ready()
 
@@ -97,7 +97,7 @@ class PostgresTurns(PostgresBase):
         try:
             return await once()
         except StoreUnavailableError as error:
-            if not is_lost(error.__cause__):
+            if not is_connection_lost(error.__cause__):
                 raise
             try:
                 return await once()
@@ -117,16 +117,16 @@ class PostgresTurns(PostgresBase):
         owner: str,
         create: NewConversation | None,
         wait: float | None,
-    ) -> _Taken:
+    ) -> _TakenLease:
         new = (None, None) if create is None else (create.id, create.name)
         holder: str | None = None
 
-        async def attempt() -> _Taken | None:
+        async def attempt() -> _TakenLease | None:
             nonlocal holder
             asked = self._clock()
             given = (owner, ref, start.id, self._seconds, *new)
             try:
-                rows = await self._connections.fetch(sql.TAKE, given)
+                rows = await self._connections.fetch(sql.TAKE_LEASE, given)
             except BaseException:
                 await self._undo_take(start.id, owner)
                 raise
@@ -135,16 +135,16 @@ class PostgresTurns(PostgresBase):
             key, creates, fence, holder = rows[0]
             if fence is None:
                 return None
-            return _Taken(key, fence, bool(creates), expiry(asked, self._seconds))
+            return _TakenLease(key, fence, bool(creates), lease_expiry(asked, self._seconds))
 
-        taken = await wait_until(attempt, wait=wait, longest_pause=LONGEST_PAUSE)
+        taken = await poll(attempt, wait=wait, max_pause=MAX_PAUSE)
         if taken is None:
             raise ConversationBusyError(ref, turn_id=holder)
         return taken
 
     async def _open(
         self,
-        taken: _Taken,
+        taken: _TakenLease,
         start: TurnStart,
         owner: str,
         create: NewConversation | None,
@@ -162,125 +162,133 @@ class PostgresTurns(PostgresBase):
         return await self._created(taken, start, owner, create, now=now)
 
     async def _begin_shown(
-        self, taken: _Taken, start: TurnStart, owner: str, tail: Tail, now: datetime
+        self, taken: _TakenLease, start: TurnStart, owner: str, tail: Tail, now: datetime
     ) -> StoredConversation | None:
-        said = message_arrays(start.messages)
-        given = (owner, taken.conversation, start.id, start.model, now, INTERRUPTED)
+        said = encode_messages(start.messages)
+        given = (owner, taken.conversation, start.id, start.model, now, INTERRUPTION_JSON)
         statement, more = (
-            (sql.BEGIN, ()) if tail is None else (sql.BEGIN_TAIL, (sql.tail_count(tail),))
+            (sql.BEGIN, ()) if tail is None else (sql.BEGIN_TAIL, (sql.tail_parameter(tail),))
         )
         try:
-            return conversation_of(await self._connections.fetch(statement, (*given, *said, *more)))
+            return decode_conversation(
+                await self._connections.fetch(statement, (*given, *said, *more))
+            )
         except asyncpg.UniqueViolationError as error:
-            raise edits.taken_turn(taken.conversation, start.id) from error
+            raise edits.duplicate_turn_error(taken.conversation, start.id) from error
 
     async def _found(
-        self, taken: _Taken, start: TurnStart, owner: str, tail: Tail
+        self, taken: _TakenLease, start: TurnStart, owner: str, tail: Tail
     ) -> StoredConversation | None:
         if taken.creates:
             return None
         key = (owner, taken.conversation)
         if tail is None or start.place is not None:
-            return conversation_of(await self._connections.fetch(sql.LOAD, key, twice=True))
-        if await self._connections.fetch(_HAS_TURN, (*key, start.id), twice=True):
-            raise edits.taken_turn(taken.conversation, start.id)
+            return decode_conversation(
+                await self._connections.fetch(sql.LOAD, key, idempotent=True)
+            )
+        if await self._connections.fetch(_HAS_TURN, (*key, start.id), idempotent=True):
+            raise edits.duplicate_turn_error(taken.conversation, start.id)
         rows = await self._connections.fetch(
-            sql.LOAD_TAIL, (*key, sql.tail_count(tail)), twice=True
+            sql.LOAD_TAIL, (*key, sql.tail_parameter(tail)), idempotent=True
         )
-        return conversation_of(rows)
+        return decode_conversation(rows)
 
     async def _granted(
-        self, taken: _Taken, found: StoredConversation, start: TurnStart, *, now: datetime
+        self, taken: _TakenLease, found: StoredConversation, start: TurnStart, *, now: datetime
     ) -> Lease:
-        conversation = edits.settled(found, now=now)
-        turn = edits.started_turn(conversation, start, now=now)
+        conversation = edits.mark_interrupted(found, now=now)
+        turn = edits.start_turn(conversation, start, now=now)
         if start.visible and start.place is not None:
 
             async def show(connection: Connection) -> None:
                 await connection.execute(
-                    sql.SETTLE, found.owner, found.id, now, INTERRUPTED, turn.id
+                    sql.MARK_INTERRUPTED, found.owner, found.id, now, INTERRUPTION_JSON, turn.id
                 )
                 await add_variant(connection, conversation, turn)
 
             await self._connections.transact(show)
-        return _lease(taken, conversation, turn, start, created=False)
+        return _build_lease(taken, conversation, turn, start, created=False)
 
     async def _created(
         self,
-        taken: _Taken,
+        taken: _TakenLease,
         start: TurnStart,
         owner: str,
         create: NewConversation,
         *,
         now: datetime,
     ) -> Lease:
-        conversation = edits.new_conversation(create, key=create.id, owner=owner, now=now)
-        turn = edits.started_turn(conversation, start, now=now)
+        conversation = edits.build_conversation(create, key=create.id, owner=owner, now=now)
+        turn = edits.start_turn(conversation, start, now=now)
 
         async def make(connection: Connection) -> None:
             refs = [create.id, create.name or create.id]
-            if await connection.fetchval(_TAKEN, owner, refs) is not None:
+            if await connection.fetchval(_NAME_EXISTS, owner, refs) is not None:
                 raise ConversationExistsError(create.id)
             if start.visible:
-                await insert_row(connection, edits.with_running(conversation, turn))
+                await add_row(connection, edits.with_running_turn(conversation, turn))
                 await append_turn(connection, conversation, turn)
-                await connection.execute(_SHOWN, owner, create.id)
+                await connection.execute(_CLEAR_CREATES, owner, create.id)
 
         try:
             await self._connections.transact(make)
         except asyncpg.UniqueViolationError as error:
             raise ConversationExistsError(create.id) from error
-        return _lease(taken, conversation, turn, start, created=True)
+        return _build_lease(taken, conversation, turn, start, created=True)
 
-    async def _give_up(self, taken: _Taken, start: TurnStart, owner: str, error: CllmError) -> None:
+    async def _give_up(
+        self, taken: _TakenLease, start: TurnStart, owner: str, error: CllmError
+    ) -> None:
         """Release the lease; nothing was written unless the connection was lost."""
         if isinstance(error, StoreUnavailableError):
             await self._drop_taken(taken, start, owner)
             return
         with suppress(StoreUnavailableError):
             await self._connections.fetch(
-                sql.GIVE_BACK, (owner, taken.conversation, taken.fence), twice=True
+                sql.RELEASE_VALID_LEASE, (owner, taken.conversation, taken.fence), idempotent=True
             )
 
-    async def _drop_taken(self, taken: _Taken, start: TurnStart, owner: str) -> None:
+    async def _drop_taken(self, taken: _TakenLease, start: TurnStart, owner: str) -> None:
         """Undo a start that may have been interrupted anywhere."""
-        undo = sql.DROP_BEGUN if taken.creates else sql.DROP_UNTAKEN
+        undo = sql.DROP_UNCONFIRMED_CREATED if taken.creates else sql.DROP_UNCONFIRMED
         with suppress(StoreUnavailableError):
             await self._connections.fetch(
-                undo, (owner, taken.conversation, taken.fence, start.id), twice=True
+                undo, (owner, taken.conversation, taken.fence, start.id), idempotent=True
             )
 
     async def _undo_take(self, turn_id: str, owner: str) -> None:
         with suppress(StoreUnavailableError):
-            await self._connections.fetch(sql.FORGET, (owner, turn_id), twice=True)
+            await self._connections.fetch(
+                sql.RELEASE_LEASE_OF_TURN, (owner, turn_id), idempotent=True
+            )
 
     async def renew_lease(self, lease: Lease) -> Lease:
         asked = self._clock()
         owner, key = lease.conversation.owner, lease.conversation.id
         if not await self._connections.fetch(
-            sql.RENEW, (owner, key, lease.fence, self._seconds), twice=True
+            sql.RENEW_LEASE, (owner, key, lease.fence, self._seconds), idempotent=True
         ):
             raise StaleLeaseError(key)
-        return msgspec.structs.replace(lease, expires_at=expiry(asked, self._seconds))
+        return msgspec.structs.replace(lease, expires_at=lease_expiry(asked, self._seconds))
 
     async def finish_turn(
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
     ) -> None:
         if turn.id != lease.turn.id:
-            raise edits.not_its_turn(lease.turn.id, turn.id)
-        new = edits.with_finished(lease.conversation, turn, opening=opening, now=self._clock())
+            raise edits.wrong_turn_error(lease.turn.id, turn.id)
+        new = edits.with_finished_turn(lease.conversation, turn, opening=opening, now=self._clock())
         if new.title is None:
             new = await self._with_title(new)
-        finish = self._finish_shown if _only_adds(lease, turn) else self._finish_otherwise
+        finish = self._finish_shown if _only_appends(lease, turn) else self._finish_otherwise
         try:
             await finish(lease, turn, new)
         except StoreUnavailableError as error:
-            if not is_lost(error.__cause__):
+            if not is_connection_lost(error.__cause__):
                 raise
             await self._finish_again(lease, turn, lambda: finish(lease, turn, new))
         except (UsageError, ConversationExistsError):
             key = (new.owner, new.id, lease.fence)
-            await self._connections.fetch(sql.GIVE_BACK, key, twice=True)
+            await self._connections.fetch(sql.RELEASE_VALID_LEASE, key, idempotent=True)
             raise
 
     async def drop_turn(self, lease: Lease) -> None:
@@ -288,7 +296,7 @@ class PostgresTurns(PostgresBase):
         try:
             await self._drop(owner, key, lease.fence, lease.turn.id, created=lease.created)
         except StoreUnavailableError as error:
-            if not is_lost(error.__cause__):
+            if not is_connection_lost(error.__cause__):
                 raise
             with suppress(StaleLeaseError):
                 await self._drop(owner, key, lease.fence, lease.turn.id, created=lease.created)
@@ -304,7 +312,9 @@ class PostgresTurns(PostgresBase):
     async def _with_title(self, new: StoredConversation) -> StoredConversation:
         if new.first_sequence == 1:
             return new
-        rows = await self._connections.fetch(sql.FIRST_SAID, (new.owner, new.id), twice=True)
+        rows = await self._connections.fetch(
+            sql.TITLE_MESSAGE, (new.owner, new.id), idempotent=True
+        )
         if not rows:
             return new
         return msgspec.structs.replace(new, title=make_title(decode_text(*rows[0])))
@@ -312,8 +322,8 @@ class PostgresTurns(PostgresBase):
     async def _finish_shown(self, lease: Lease, turn: Turn, new: StoredConversation) -> None:
         owner, key = new.owner, new.id
         shown = len(lease.turn.messages)
-        _, _, *ending = CODEC.encode_turn(turn)
-        row = dict(zip(CONVERSATION_COLUMNS, CODEC.encode_conversation(new), strict=True))
+        _, _, *ending = POSTGRES_CODEC.encode_turn(turn)
+        row = dict(zip(CONVERSATION_COLUMNS, POSTGRES_CODEC.encode_conversation(new), strict=True))
         ended = await self._connections.fetch(
             sql.FINISH,
             (
@@ -322,10 +332,10 @@ class PostgresTurns(PostgresBase):
                 lease.fence,
                 turn.id,
                 *ending,
-                *(row[column] for column in _KEPT),
+                *(row[column] for column in _FINISH_COLUMNS),
                 shown - 1,
                 lease.conversation.message_count + shown,
-                *message_arrays(turn.messages[shown:]),
+                *encode_messages(turn.messages[shown:]),
             ),
         )
         if not ended:
@@ -337,19 +347,21 @@ class PostgresTurns(PostgresBase):
         owner, key = before.owner, before.id
 
         async def keep(connection: Connection) -> None:
-            if not await connection.fetch(sql.GIVE_BACK, owner, key, lease.fence):
+            if not await connection.fetch(sql.RELEASE_VALID_LEASE, owner, key, lease.fence):
                 raise StaleLeaseError(key)
             if lease.visible:
                 await connection.execute(_DELETE_TURN, owner, key, turn.id)
-            await connection.execute(sql.SETTLE, owner, key, new.updated_at, INTERRUPTED, turn.id)
+            await connection.execute(
+                sql.MARK_INTERRUPTED, owner, key, new.updated_at, INTERRUPTION_JSON, turn.id
+            )
             if any(shown.place == turn.place for shown in before.turns):
                 await add_variant(connection, before, turn)
                 variants = (*before.variants, turn)
                 old = msgspec.structs.replace(before, variants=variants)
-                await save(connection, old, new)
+                await save_changes(connection, old, new)
                 return
             if lease.created and not lease.visible:
-                await insert_row(connection, new)
+                await add_row(connection, new)
             else:
                 await update_row(connection, new)
             await append_turn(connection, before, turn)
@@ -359,19 +371,24 @@ class PostgresTurns(PostgresBase):
         except asyncpg.UniqueViolationError as error:
             if error.table_name == "conversations":
                 raise ConversationExistsError(key) from error
-            raise edits.taken_turn(key, turn.id) from error
+            raise edits.duplicate_turn_error(key, turn.id) from error
 
     async def _finish_again(
         self, lease: Lease, turn: Turn, finish: Callable[[], Awaitable[None]]
     ) -> None:
         owner, key = lease.conversation.owner, lease.conversation.id
         found = (owner, key, turn.id, turn.state, lease.fence)
-        if not await self._connections.fetch(sql.FINISHED, found, twice=True):
+        if not await self._connections.fetch(sql.IS_FINISHED, found, idempotent=True):
             await finish()
 
 
-def _lease(
-    taken: _Taken, conversation: StoredConversation, turn: Turn, start: TurnStart, *, created: bool
+def _build_lease(
+    taken: _TakenLease,
+    conversation: StoredConversation,
+    turn: Turn,
+    start: TurnStart,
+    *,
+    created: bool,
 ) -> Lease:
     return Lease(
         conversation=conversation,
@@ -383,16 +400,23 @@ def _lease(
     )
 
 
-def expiry(asked: datetime, seconds: float) -> datetime:
+def lease_expiry(asked: datetime, seconds: float) -> datetime:
     """Counted from before the lease was requested."""
     return asked + timedelta(seconds=seconds)
 
 
-_DELETE_TURN = f"DELETE FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.has_id('$3')}"
-_KEPT = ("title", "updated_at", "message_count", "system", "system_record", "context_record")
+_DELETE_TURN = f"DELETE FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.turn_has_id('$3')}"
+_FINISH_COLUMNS = (
+    "title",
+    "updated_at",
+    "message_count",
+    "system",
+    "system_record",
+    "context_record",
+)
 
 
-def _only_adds(lease: Lease, turn: Turn) -> bool:
+def _only_appends(lease: Lease, turn: Turn) -> bool:
     shown = lease.turn
     return (
         lease.visible

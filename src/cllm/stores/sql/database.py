@@ -15,10 +15,10 @@ from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
 from cllm.core.extras import require_extra
 from cllm.stores.sql.rows import UnreadableRowError
 from cllm.stores.sqlite.connection import (
-    check_regular,
-    erase_deleted,
-    make_private,
-    unavailable,
+    check_regular_file,
+    create_private_file,
+    erase_deleted_rows,
+    sqlite_error,
     with_sqlite,
 )
 from cllm.stores.sqlite.store import parse_location
@@ -44,13 +44,13 @@ class Database:
     def run(self, work: Callable[[sa.Connection], T], *, create: bool = False) -> T:
         """Do the work in one transaction; `create` creates a missing file."""
         if self._path is not None:
-            _check(self._path, create=create)
+            _check_file(self._path, create=create)
         try:
             if self._path is not None:
                 return with_sqlite(self._path, work)
             with require_extra("postgres", feature="A database in PostgreSQL"):
-                from cllm.stores.postgres.connection import with_postgres  # noqa: PLC0415
-            return with_postgres(self._url, work)
+                from cllm.stores.postgres.connection import run_in_postgres  # noqa: PLC0415
+            return run_in_postgres(self._url, work)
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
         except DBAPIError as error:
@@ -63,29 +63,29 @@ class Database:
                 "this again. The database was not changed."
             ) from error
 
-    def erase_deleted(self) -> None:
+    def erase_deleted_rows(self) -> None:
         """Erase deleted rows from an SQLite file; a database server does that by itself."""
         if self._path is None:
             return
         try:
-            erase_deleted(self._path)
+            erase_deleted_rows(self._path)
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: BaseException | None) -> StoreError:
         if self._path is not None and isinstance(error, sqlite3.Error):
-            return unavailable(self._path, error)
+            return sqlite_error(self._path, error)
         return StoreUnavailableError(
             f"The database cannot be used ({type(error).__name__}); check the store URL, and that "
             "the server runs and lets you in."
         )
 
 
-def _check(path: Path, *, create: bool) -> None:
+def _check_file(path: Path, *, create: bool) -> None:
     if create:
-        make_private(path)
+        create_private_file(path)
     elif path.exists():
-        check_regular(path)
+        check_regular_file(path)
     else:
         raise StoreUnavailableError(
             f"There is no file {path}; name another one with --store sqlite:PATH.", path=str(path)

@@ -11,18 +11,18 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from cllm.core.errors import StoreUnavailableError, UsageError
-from cllm.stores.sql import HEAD, REVISIONS, UNRELEASED, VERSION_TABLE
+from cllm.stores.sql import HEAD, REVISIONS, UNRELEASED_REVISIONS, VERSION_TABLE
 from cllm.stores.sql.tables import head
 
-OLDER_CONVERSATIONS = {
+LEGACY_CONVERSATION_COLUMNS = {
     *("id", "user_id", "title", "created_at", "updated_at", "archived_at", "metadata"),
 }
-OLDER_MESSAGES = {
+LEGACY_MESSAGE_COLUMNS = {
     *("id", "conversation_id", "role", "content", "reasoning_events", "metadata", "total_cost"),
     *("created_at", "sequence_number"),
 }
-SYSTEM_MESSAGE = "system_message"
-OWN_OF_ENGINE = ("message_search", "terms", "messages_by_terms", VERSION_TABLE)
+SYSTEM_MESSAGE_COLUMN = "system_message"
+UNMANAGED_PREFIXES = ("message_search", "terms", "messages_by_terms", VERSION_TABLE)
 FIRST, SECOND, *_ = REVISIONS
 _STATES = {"add": "missing", "remove": "unknown", "modify": "different"}
 _TRIGGERS = {
@@ -44,18 +44,18 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     without_user: int
 
 
-def heads() -> tuple[str, ...]:
+def list_heads() -> tuple[str, ...]:
     """The newest revisions: one, unless the migrations have diverged."""
-    return tuple(ScriptDirectory.from_config(_config(None)).get_heads())
+    return tuple(ScriptDirectory.from_config(_build_config(None)).get_heads())
 
 
-def revisions() -> tuple[str, ...]:
-    script = ScriptDirectory.from_config(_config(None))
+def list_revisions() -> tuple[str, ...]:
+    script = ScriptDirectory.from_config(_build_config(None))
     return tuple(reversed([each.revision for each in script.walk_revisions()]))
 
 
-def current(bind: sa.Connection) -> str | None:
-    found = _context(bind).get_current_heads()
+def current_revision(bind: sa.Connection) -> str | None:
+    found = _build_context(bind).get_current_heads()
     if len(found) > 1:
         raise StoreUnavailableError(
             f"The database says that it is at {len(found)} revisions at once; bring back a copy "
@@ -70,16 +70,16 @@ def is_empty(bind: sa.Connection) -> bool:
 
 def prepare(bind: sa.Connection) -> None:
     """Create the tables in an empty database; refuse any other that is not at the head."""
-    at = current(bind)
+    at = current_revision(bind)
     if at == HEAD:
         return
     if at is None and is_empty(bind):
         upgrade(bind)
         return
-    raise StoreUnavailableError(refusal(at))
+    raise StoreUnavailableError(describe_mismatch(at))
 
 
-def refusal(at: str | None) -> str:
+def describe_mismatch(at: str | None) -> str:
     if at is None:
         return (
             "The database has tables that are not cllm's; if they are an older deployment's, "
@@ -90,7 +90,7 @@ def refusal(at: str | None) -> str:
             f"The database is at revision {at} and cllm needs {HEAD}; make a copy of it, "
             "then run: cllm db upgrade --store URL"
         )
-    if at in UNRELEASED:
+    if at in UNRELEASED_REVISIONS:
         return (
             f"The database is at revision {at}, which no release of cllm had; run cllm db upgrade "
             f"with the development version that made it, to bring it to {HEAD}, then use this one."
@@ -103,16 +103,16 @@ def refusal(at: str | None) -> str:
 
 def upgrade(bind: sa.Connection, to: str = "head") -> None:
     """Upgrade the database; an older deployment has to be adopted first."""
-    at = current(bind)
+    at = current_revision(bind)
     if at is None and not is_empty(bind):
-        raise StoreUnavailableError(refusal(at))
-    _check_known(at)
-    command.upgrade(_config(bind), to)
+        raise StoreUnavailableError(describe_mismatch(at))
+    _check_revision(at)
+    command.upgrade(_build_config(bind), to)
 
 
 def downgrade(bind: sa.Connection, to: str) -> None:
-    at = current(bind)
-    _check_known(at)
+    at = current_revision(bind)
+    _check_revision(at)
     older = () if at is None else REVISIONS[: REVISIONS.index(at)]
     if not older:
         raise UsageError(f"The database is at revision {at or 'none'}; there is none before it.")
@@ -121,29 +121,29 @@ def downgrade(bind: sa.Connection, to: str) -> None:
             f"The database is at revision {at}, and '{to}' is none before it; "
             f"name one of {', '.join(older)}."
         )
-    command.downgrade(_config(bind), to)
+    command.downgrade(_build_config(bind), to)
 
 
-def differences(bind: sa.Connection) -> list[str]:
-    at = current(bind)
+def find_differences(bind: sa.Connection) -> list[str]:
+    at = current_revision(bind)
     if at != HEAD:
-        return [refusal(at)]
+        return [describe_mismatch(at)]
     name = bind.dialect.name
     expected = head("sqlite" if name == "sqlite" else "postgresql")
-    found = compare_metadata(_context(bind), expected)
-    return [*map(_told, found), *_triggers(bind)]
+    found = compare_metadata(_build_context(bind), expected)
+    return [*map(_describe_difference, found), *_list_triggers(bind)]
 
 
-def _told(difference: Any) -> str:
+def _describe_difference(difference: Any) -> str:
     if isinstance(difference, list):
-        return "; ".join(map(_told, difference))
+        return "; ".join(map(_describe_difference, difference))
     kind, *about = difference
     verb, _, what = kind.partition("_")
-    names = [name for each in about if (name := _name_of(each)) is not None]
+    names = [name for each in about if (name := _object_name(each)) is not None]
     return f"{_STATES.get(verb, verb)} {what}: {'.'.join(names)}"
 
 
-def _name_of(about: Any) -> str | None:
+def _object_name(about: Any) -> str | None:
     if isinstance(about, str):
         return about
     own = getattr(about, "name", None)
@@ -151,73 +151,74 @@ def _name_of(about: Any) -> str | None:
     return own if table is None else f"{table.name}.{own}"
 
 
-def _triggers(bind: sa.Connection) -> list[str]:
+def _list_triggers(bind: sa.Connection) -> list[str]:
     rows = bind.execute(sa.text(_TRIGGERS[bind.dialect.name])).all()
     return [f"a trigger that is not cllm's: {name} on {table}" for name, table in rows]
 
 
-def stored_prompts(bind: sa.Connection) -> list[StoredPrompt]:
+def list_stored_prompts(bind: sa.Connection) -> list[StoredPrompt]:
     """The system prompts that an upgrade over the second revision deletes."""
-    if current(bind) != FIRST:
+    if current_revision(bind) != FIRST:
         return []
-    table = sa.table("conversations", sa.column("id"), sa.column(SYSTEM_MESSAGE))
+    table = sa.table("conversations", sa.column("id"), sa.column(SYSTEM_MESSAGE_COLUMN))
     rows = bind.execute(sa.select(table).where(table.c.system_message != "")).all()
     return [StoredPrompt(conversation=str(row[0]), system_message=row[1]) for row in rows]
 
 
 def adopt(bind: sa.Connection) -> Adoption:
-    if current(bind) is not None:
+    if current_revision(bind) is not None:
         raise UsageError("The database is cllm's already; bring it up with: cllm db upgrade")
-    columns = {name: _columns(bind, name) for name in ("conversations", "messages")}
+    columns = {name: _list_columns(bind, name) for name in ("conversations", "messages")}
     if not (
-        columns["conversations"] >= OLDER_CONVERSATIONS and columns["messages"] >= OLDER_MESSAGES
+        columns["conversations"] >= LEGACY_CONVERSATION_COLUMNS
+        and columns["messages"] >= LEGACY_MESSAGE_COLUMNS
     ):
         raise UsageError(
             "The database has no tables `conversations` and `messages` as an older deployment "
             "would have them; it was not changed."
         )
-    revision = FIRST if SYSTEM_MESSAGE in columns["conversations"] else SECOND
+    revision = FIRST if SYSTEM_MESSAGE_COLUMN in columns["conversations"] else SECOND
     table = sa.table("conversations", sa.column("user_id"))
     count = sa.select(sa.func.count(), sa.func.count(table.c.user_id)).select_from(table)
     total, owned = bind.execute(count).one()
-    command.stamp(_config(bind), revision)
+    command.stamp(_build_config(bind), revision)
     return Adoption(revision=revision, conversations=total, without_user=total - owned)
 
 
-def _columns(bind: sa.Connection, table: str) -> set[str]:
+def _list_columns(bind: sa.Connection, table: str) -> set[str]:
     inspector = sa.inspect(bind)
     if not inspector.has_table(table):
         return set()
     return {column["name"] for column in inspector.get_columns(table)}
 
 
-def _check_known(at: str | None) -> None:
+def _check_revision(at: str | None) -> None:
     if at is not None and at not in REVISIONS:
-        raise StoreUnavailableError(refusal(at))
+        raise StoreUnavailableError(describe_mismatch(at))
 
 
-def _options(bind: sa.Connection | None) -> dict[str, Any]:
+def _build_options(bind: sa.Connection | None) -> dict[str, Any]:
     return {
         "connection": bind,
         "version_table": VERSION_TABLE,
         "transactional_ddl": False,
-        "include_object": _is_ours,
+        "include_object": _is_managed,
     }
 
 
-def _context(bind: sa.Connection) -> MigrationContext:
-    options = {"version_table": VERSION_TABLE, "include_object": _is_ours}
+def _build_context(bind: sa.Connection) -> MigrationContext:
+    options = {"version_table": VERSION_TABLE, "include_object": _is_managed}
     return MigrationContext.configure(bind, opts=options)
 
 
-def _config(bind: sa.Connection | None) -> Config:
+def _build_config(bind: sa.Connection | None) -> Config:
     config = Config()
     config.set_main_option("script_location", "cllm.stores.sql:migrations")
     config.set_main_option("path_separator", "os")
-    config.attributes["cllm"] = _options(bind)
+    config.attributes["cllm"] = _build_options(bind)
     return config
 
 
-def _is_ours(_object: object, name: str | None, _kind: str, *_: object) -> bool:
+def _is_managed(_object: object, name: str | None, _kind: str, *_: object) -> bool:
     """Whether the comparison includes the object; an engine has some of its own."""
-    return not (name or "").startswith(OWN_OF_ENGINE)
+    return not (name or "").startswith(UNMANAGED_PREFIXES)

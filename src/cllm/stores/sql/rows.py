@@ -47,7 +47,7 @@ from cllm.core.reply import Usage
 P = ParamSpec("P")
 T = TypeVar("T")
 Row = tuple[Any, ...]
-Usable = Sequence[Any]
+RowValues = Sequence[Any]
 
 CONVERSATION_COLUMNS = (
     "owner",
@@ -164,10 +164,10 @@ class RowCodec:
     """Converts with the times of one engine; a subclass can store places and tokens smaller."""
 
     def __init__(
-        self, *, write_time: Callable[[datetime], Any], read_time: Callable[[Any], datetime]
+        self, *, encode_time: Callable[[datetime], Any], decode_time: Callable[[Any], datetime]
     ) -> None:
-        self.write_time = write_time
-        self.read_time = row_decoder(read_time)
+        self.encode_time = encode_time
+        self.decode_time = row_decoder(decode_time)
 
     def encode_conversation(self, conversation: StoredConversation) -> Row:
         parent = conversation.parent
@@ -180,9 +180,9 @@ class RowCodec:
             encode_system(conversation.system),
             encode_json(conversation.system_record),
             encode_json(conversation.context_record),
-            self.write_time(conversation.created_at),
-            self.write_time(conversation.updated_at),
-            self.write_optional(conversation.archived_at),
+            self.encode_time(conversation.created_at),
+            self.encode_time(conversation.updated_at),
+            self.encode_optional_time(conversation.archived_at),
             encode_json(conversation.metadata),
             encode_json(conversation.pins or None),
             encode_json(conversation.summary),
@@ -194,7 +194,7 @@ class RowCodec:
     @row_decoder
     def decode_conversation(
         self,
-        row: Usable,
+        row: RowValues,
         *,
         turns: tuple[Turn, ...] = (),
         variants: tuple[Turn, ...] = (),
@@ -210,9 +210,9 @@ class RowCodec:
             system=_decode_system(row[5]),
             system_record=_optional(_system_record, row[6]),
             context_record=_optional(_context_record, row[7]),
-            created_at=self.read_time(row[8]),
-            updated_at=self.read_time(row[9]),
-            archived_at=self.read_optional(row[10]),
+            created_at=self.decode_time(row[8]),
+            updated_at=self.decode_time(row[9]),
+            archived_at=self.decode_optional_time(row[10]),
             metadata=_metadata.decode(row[11]),
             pins=_optional(_pins, row[12]) or (),
             summary=_optional(_summary, row[13]),
@@ -222,22 +222,22 @@ class RowCodec:
             first_sequence=row[16] - loaded + 1,
         )
 
-    def decode_summary(self, row: Usable) -> Summary:
+    def decode_summary(self, row: RowValues) -> Summary:
         return self.decode_summaries((row,))[0]
 
     @row_decoder
-    def decode_summaries(self, rows: Iterable[Usable]) -> list[Summary]:
-        read_time = self.read_time
+    def decode_summaries(self, rows: Iterable[RowValues]) -> list[Summary]:
+        decode_time = self.decode_time
         return [
             Summary(
                 id=own_id,
-                created_at=read_time(created),
-                updated_at=read_time(updated),
+                created_at=decode_time(created),
+                updated_at=decode_time(updated),
                 message_count=count,
                 model=model,
                 name=name,
                 title=title,
-                archived_at=None if archived is None else read_time(archived),
+                archived_at=None if archived is None else decode_time(archived),
                 metadata={} if metadata == "{}" else _metadata.decode(metadata),
             )
             for own_id, created, updated, count, model, name, title, archived, metadata in rows
@@ -255,12 +255,12 @@ class RowCodec:
             encode_json(turn.notices or None),
             _encode_window(turn.window),
             encode_json(turn.failure),
-            self.write_time(turn.started_at),
-            self.write_optional(turn.ended_at),
+            self.encode_time(turn.started_at),
+            self.encode_optional_time(turn.ended_at),
         )
 
     @row_decoder
-    def decode_turn(self, row: Usable, messages: tuple[Message, ...]) -> Turn:
+    def decode_turn(self, row: RowValues, messages: tuple[Message, ...]) -> Turn:
         return Turn(
             id=row[0],
             place=self.decode_place(row[0], row[1]),
@@ -272,8 +272,8 @@ class RowCodec:
             notices=() if row[13] is None else _notices.decode(row[13]),
             window=None if row[14] is None else _window.decode(row[14]),
             failure=None if row[15] is None else _failure.decode(row[15]),
-            started_at=self.read_time(row[16]),
-            ended_at=None if row[17] is None else self.read_time(row[17]),
+            started_at=self.decode_time(row[16]),
+            ended_at=None if row[17] is None else self.decode_time(row[17]),
             messages=messages,
         )
 
@@ -287,34 +287,34 @@ class RowCodec:
     def encode_tokens(self, usage: Usage | None) -> Row:
         return encode_usage(usage)
 
-    def decode_tokens(self, row: Usable) -> Usage:
+    def decode_tokens(self, row: RowValues) -> Usage:
         return decode_usage(row)
 
     def encode_call(self, call: CallRecord) -> Row:
         usage = encode_usage(call.usage)
-        return (call.model, *usage, call.cost, self.write_time(call.ended_at))
+        return (call.model, *usage, call.cost, self.encode_time(call.ended_at))
 
-    def write_optional(self, moment: datetime | None) -> Any:
-        return None if moment is None else self.write_time(moment)
+    def encode_optional_time(self, moment: datetime | None) -> Any:
+        return None if moment is None else self.encode_time(moment)
 
-    def read_optional(self, stored: Any) -> datetime | None:
-        return None if stored is None else self.read_time(stored)
+    def decode_optional_time(self, stored: Any) -> datetime | None:
+        return None if stored is None else self.decode_time(stored)
 
 
 def encode_message(message: Message) -> Row:
     try:
         return message.role, message.dialect, message.raw.decode()
     except UnicodeDecodeError as error:
-        raise unkeepable() from error
+        raise invalid_text_error() from error
 
 
 @row_decoder
-def decode_message(role: Any, dialect: Any, raw: str) -> Message:
+def decode_unchecked_message(role: Any, dialect: Any, raw: str) -> Message:
     """A message that need not be readable, for example to delete it."""
     return Message(role=role, dialect=dialect, raw=raw.encode())
 
 
-def decode_said(role: Any, dialect: Any, raw: Any) -> Message:
+def decode_message(role: Any, dialect: Any, raw: Any) -> Message:
     """A message whose role, dialect and JSON look right; its user decodes the JSON."""
     is_known = type(raw) is str and role in _ROLES and dialect in _DIALECTS
     if not is_known or not _is_object(raw):
@@ -324,7 +324,7 @@ def decode_said(role: Any, dialect: Any, raw: Any) -> Message:
 
 @row_decoder
 def decode_text(role: Any, dialect: Any, raw: Any) -> str:
-    return decode_message(role, dialect, raw).text
+    return decode_unchecked_message(role, dialect, raw).text
 
 
 def decode_role(stored: Any) -> Any:
@@ -339,7 +339,7 @@ def decode_number(stored: Any) -> int:
     return stored
 
 
-def decode_found(row: T | None) -> T:
+def require_row(row: T | None) -> T:
     """The row; UnreadableRowError if another row names a missing one."""
     if row is None:
         raise UnreadableRowError("missing")
@@ -364,7 +364,7 @@ def encode_usage(usage: Usage | None) -> Row:
     )
 
 
-def decode_usage(row: Usable) -> Usage:
+def decode_usage(row: RowValues) -> Usage:
     if not _NUMBERS.issuperset(map(type, row)):
         raise UnreadableRowError("not a count of tokens")
     read, written, cached, kept, reasoning, kept_hour, estimated = row
@@ -380,7 +380,7 @@ def decode_usage(row: Usable) -> Usage:
 
 
 @row_decoder
-def decode_sum(row: Usable) -> UsageSum:
+def decode_sum(row: RowValues) -> UsageSum:
     return UsageSum(
         key=row[0],
         calls=row[1],
@@ -401,19 +401,19 @@ def _decode_system(stored: str | None) -> Message | None:
     if stored is None:
         return None
     found = _system.decode(stored)
-    return decode_message(found.role, found.dialect, found.raw)
+    return decode_unchecked_message(found.role, found.dialect, found.raw)
 
 
 def encode_json(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
 
 
-class _KeptWindow(WindowRecord, frozen=True, kw_only=True, omit_defaults=True):
+class _CompactWindow(WindowRecord, frozen=True, kw_only=True, omit_defaults=True):
     """A window stored without its defaults, which are most of it."""
 
 
 def _encode_window(window: WindowRecord | None) -> str | None:
-    return encode_json(None if window is None else _KeptWindow(**msgspec.structs.asdict(window)))
+    return encode_json(None if window is None else _CompactWindow(**msgspec.structs.asdict(window)))
 
 
 @row_decoder
@@ -421,7 +421,7 @@ def decode_window(stored: str | None) -> WindowRecord | None:
     return None if stored is None else _window.decode(stored)
 
 
-def decode_response(row: Usable, request: RequestKey) -> KeptResponse:
+def decode_response(row: RowValues, request: RequestKey) -> KeptResponse:
     """The saved response of a request, from its body, status, headers and response."""
     body, status, headers, response = row
     if body != request.body:
@@ -440,14 +440,14 @@ def _optional(decoder: "msgspec.json.Decoder[Any]", stored: str | None) -> Any:
     return None if stored is None else decoder.decode(stored)
 
 
-def in_utc(moment: datetime) -> datetime:
+def to_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
 def check_text(*texts: str | None) -> None:
     for text in texts:
         if text is not None and ("\0" in text or has_surrogates(text)):
-            raise unkeepable()
+            raise invalid_text_error()
 
 
 def check_json(*values: Any) -> None:
@@ -455,27 +455,27 @@ def check_json(*values: Any) -> None:
         try:
             encoded = msgspec.json.encode(value)
         except UnicodeEncodeError as error:
-            raise unkeepable() from error
+            raise invalid_text_error() from error
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(
                 "What is to be kept with the conversation is no plain JSON, or nested too deeply; "
                 "give text, numbers, lists and objects."
             ) from error
         if _NUL_IN_JSON.search(encoded):
-            raise unkeepable()
+            raise invalid_text_error()
 
 
 def check_messages(messages: Sequence[Message]) -> None:
     for message in messages:
         if b"\\u0000" in message.raw and _NUL_IN_JSON.search(message.raw):
-            raise unkeepable()
+            raise invalid_text_error()
 
 
 def has_surrogates(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def unkeepable() -> UsageError:
+def invalid_text_error() -> UsageError:
     return UsageError(
         "The text has a NUL character or half of a character in it, which no database keeps; "
         "remove it and try again."
@@ -503,7 +503,7 @@ def check_start(start: TurnStart, create: NewConversation | None) -> None:
     check_messages(start.messages)
 
 
-def check_whole(conversation: StoredConversation) -> None:
+def check_conversation(conversation: StoredConversation) -> None:
     """Check a conversation with its turns."""
     for ref in {conversation.id, conversation.name or conversation.id}:
         check_id(ref)

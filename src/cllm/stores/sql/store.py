@@ -15,13 +15,13 @@ from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore
 from cllm.stores.sql.rows import (
+    check_conversation,
     check_json,
     check_new,
     check_opening,
     check_text,
-    check_whole,
     has_surrogates,
-    unkeepable,
+    invalid_text_error,
 )
 
 
@@ -48,8 +48,8 @@ class SqlStore(EditingStore):
         return await self._insert(edits.with_opening(self._new(new, owner, opening), opening))
 
     async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
-        check_whole(conversation)
-        await self._insert(edits.added(conversation, owner=owner, now=self._clock()))
+        check_conversation(conversation)
+        await self._insert(edits.prepare_conversation(conversation, owner=owner, now=self._clock()))
 
     async def branch(
         self,
@@ -64,7 +64,7 @@ class SqlStore(EditingStore):
         fresh = self._new(new, owner, opening)
 
         def change(source: StoredConversation) -> StoredConversation:
-            return edits.branch_of(source, fresh, at=at, opening=opening)
+            return edits.build_branch(source, fresh, at=at, opening=opening)
 
         return await self._insert(fresh, source=ref, change=change)
 
@@ -83,16 +83,16 @@ class SqlStore(EditingStore):
         self, ref: str, turn_id: str, *, owner: str = LOCAL_OWNER
     ) -> StoredConversation:
         if has_surrogates(turn_id):
-            raise unkeepable()
+            raise invalid_text_error()
         return await super().choose_variant(ref, turn_id, owner=owner)
 
     def _new(self, new: NewConversation, owner: str, opening: Opening | None) -> StoredConversation:
         check_new(new)
         check_opening(opening)
-        return edits.new_conversation(new, key=new.id, owner=owner, now=self._clock())
+        return edits.build_conversation(new, key=new.id, owner=owner, now=self._clock())
 
 
-UNREAD = Message(role="user", raw=b"{}")
+PLACEHOLDER = Message(role="user", raw=b"{}")
 """Stands for a message that an edit does not read; only their number counts."""
 
 
@@ -118,11 +118,11 @@ class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
     moved: tuple[TurnMove, ...]
 
 
-def without_messages(turn: Turn, count: int) -> Turn:
-    return msgspec.structs.replace(turn, messages=(UNREAD,) * count)
+def with_placeholders(turn: Turn, count: int) -> Turn:
+    return msgspec.structs.replace(turn, messages=(PLACEHOLDER,) * count)
 
 
-def difference(
+def diff_conversations(
     old: StoredConversation, new: StoredConversation, stored: Mapping[str, StoredTurn]
 ) -> ConversationDiff:
     """What changes the turns of `old` into those of `new`; `old` can be loaded in part.
@@ -132,15 +132,15 @@ def difference(
     were = {turn.id: turn for turn in old.turns + old.variants}
     are = {turn.id: turn for turn in new.turns + new.variants}
     positions = {turn.place: stored[turn.id].position for turn in old.turns}
-    before = dict(_moves(old, positions, stored))
-    after = dict(_moves(new, positions, stored))
+    before = dict(_list_moves(old, positions, stored))
+    after = dict(_list_moves(new, positions, stored))
     kept = [(stored[key].number, were[key], turn) for key, turn in are.items()]
     return ConversationDiff(
         deleted=tuple(stored[key].number for key in were if key not in are),
         changed=tuple(
             (number, turn)
             for number, was, turn in kept
-            if without_messages(was, 0) != without_messages(turn, 0)
+            if with_placeholders(was, 0) != with_placeholders(turn, 0)
         ),
         cut=tuple(
             (number, len(turn.messages))
@@ -151,7 +151,7 @@ def difference(
     )
 
 
-def _moves(
+def _list_moves(
     conversation: StoredConversation,
     positions: Mapping[str, int | None],
     stored: Mapping[str, StoredTurn],

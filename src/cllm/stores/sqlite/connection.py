@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from cllm.core.errors import CllmError, StoreError, StoreUnavailableError, UsageError
 from cllm.core.ports import Clock
 from cllm.stores.sql import HEAD, VERSION_TABLE
-from cllm.stores.sql.rows import UnreadableRowError, unkeepable
+from cllm.stores.sql.rows import UnreadableRowError, invalid_text_error
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -37,9 +37,9 @@ _Do = Callable[[Sequence[Any]], Sequence[Outcome]]
 _Waiting = tuple["asyncio.Future[Any]", Any, _Do]
 _Jobs = SimpleQueue[_Waiting | None]
 
-MOST_TOGETHER = 64
+MAX_BATCH = 64
 PRIMARY_CODE = 0xFF
-_SENTENCES = {
+_MESSAGES = {
     sqlite3.SQLITE_FULL: "{path} cannot grow, the disk is full; free some space and ask again.",
     sqlite3.SQLITE_IOERR: "{path} cannot be read or written; check the disk and its free space.",
     sqlite3.SQLITE_READONLY: "{path} cannot be written; check its permissions and its folder's.",
@@ -51,22 +51,22 @@ _SENTENCES = {
     sqlite3.SQLITE_CORRUPT: "{path} is damaged; bring back a copy of it.",
     sqlite3.SQLITE_TOOBIG: "This is more than {path} can hold in one piece; say it in parts.",
 }
-_OTHER = "{path} cannot be used ({reason}); check that it is a database of cllm."
+_DEFAULT_MESSAGE = "{path} cannot be used ({reason}); check that it is a database of cllm."
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 Synchronous = Literal["FULL", "NORMAL"]
 _Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
 BUSY_SECONDS = 30.0
-GATHERING_SECONDS = 0.002
+BATCH_DELAY_SECONDS = 0.002
 STEPS_BETWEEN_CHECKS = 10_000
 """SQLite's instructions between two checks for an abandoned read: about 100 µs."""
 CACHE_KILOBYTES = 8 * 1024
 # Few checkpoints: a page that many turns change is copied once.
 CHECKPOINT_PAGES = 4000
-PRIVATE = 0o600
-PRIVATE_FOLDER = 0o700
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
 _PAUSE = 0.02
-SQLITE_PATIENCE = 60.0
+MIGRATION_LOCK_SECONDS = 60.0
 
 
 class UncancellableFuture(asyncio.Future[Any]):
@@ -116,31 +116,31 @@ class WorkerThread(Generic[Piece]):
     def _start(self) -> _Jobs:
         jobs: _Jobs = SimpleQueue()
         given = (jobs, self._pause)
-        threading.Thread(target=_serve, args=given, name=self._name, daemon=True).start()
+        threading.Thread(target=_run_worker, args=given, name=self._name, daemon=True).start()
         weakref.finalize(self, jobs.put, None).atexit = False
         return jobs
 
 
-def _serve(jobs: _Jobs, pause: Callable[[], object] | None) -> None:
+def _run_worker(jobs: _Jobs, pause: Callable[[], object] | None) -> None:
     """Work until None comes. Holds nothing of a job after it."""
     before = 1
     while (first := jobs.get()) is not None:
         together = [first]
-        is_last = _take_waiting(jobs, together)
+        is_last = _drain_queue(jobs, together)
         if pause is not None and len(together) < before and not is_last:
             pause()
-            is_last = _take_waiting(jobs, together)
+            is_last = _drain_queue(jobs, together)
         before = len(together)
-        _work_off(together)
+        _run_jobs(together)
         del first, together
         if is_last:
             return
 
 
-def _take_waiting(jobs: _Jobs, together: list[_Waiting]) -> bool:
+def _drain_queue(jobs: _Jobs, together: list[_Waiting]) -> bool:
     """Add what is waiting; return whether None was behind it."""
     with contextlib.suppress(Empty):
-        while len(together) < MOST_TOGETHER:
+        while len(together) < MAX_BATCH:
             job = jobs.get_nowait()
             if job is None:
                 return True
@@ -148,7 +148,7 @@ def _take_waiting(jobs: _Jobs, together: list[_Waiting]) -> bool:
     return False
 
 
-def _work_off(jobs: Sequence[_Waiting]) -> None:
+def _run_jobs(jobs: Sequence[_Waiting]) -> None:
     """Do the jobs and set their futures, with one call per event loop."""
     do = jobs[0][2]
     jobs = [job for job in jobs if not job[0].cancelled()]
@@ -158,10 +158,10 @@ def _work_off(jobs: Sequence[_Waiting]) -> None:
         told.setdefault(future.get_loop(), []).append((future, outcome))
     for loop, settled in told.items():
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(_settle, settled)
+            loop.call_soon_threadsafe(_set_futures, settled)
 
 
-def _settle(settled: Sequence[tuple["asyncio.Future[Any]", Outcome]]) -> None:
+def _set_futures(settled: Sequence[tuple["asyncio.Future[Any]", Outcome]]) -> None:
     for future, (result, failure) in settled:
         if future.cancelled():
             continue
@@ -171,9 +171,11 @@ def _settle(settled: Sequence[tuple["asyncio.Future[Any]", Outcome]]) -> None:
             future.set_exception(failure)
 
 
-def unavailable(path: Path, error: sqlite3.Error) -> StoreError:
+def sqlite_error(path: Path, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", None)
-    sentence = _OTHER if code is None else _SENTENCES.get(code & PRIMARY_CODE, _OTHER)
+    sentence = (
+        _DEFAULT_MESSAGE if code is None else _MESSAGES.get(code & PRIMARY_CODE, _DEFAULT_MESSAGE)
+    )
     return StoreUnavailableError(sentence.format(path=path, reason=error), path=str(path))
 
 
@@ -186,7 +188,7 @@ class _Job:
         self.abandoned = False
 
 
-_making = threading.Lock()
+_create_lock = threading.Lock()
 """Held while a file is created, so that nobody in this process opens it before it is closed."""
 
 
@@ -197,21 +199,21 @@ class SqliteFile:
         *,
         synchronous: Synchronous = "FULL",
         busy_seconds: float = BUSY_SECONDS,
-        gathers: bool = False,
+        batches_writes: bool = False,
         on_begin: Callable[[sqlite3.Connection], None] = lambda _: None,
-        on_loss: Callable[[], None] = lambda: None,
+        on_reset: Callable[[], None] = lambda: None,
     ) -> None:
-        """`gathers`: wait a moment for writes if more came together before.
+        """`batches_writes`: wait a moment for writes if more came together before.
 
-        `on_begin` runs in each transaction before its work, `on_loss` when work is rolled back or
+        `on_begin` runs in each transaction before its work, `on_reset` when work is rolled back or
         the file is closed; both in the file's thread.
         """
         self.path = path
         self._on_begin = on_begin
-        self._on_loss = on_loss
+        self._on_loss = on_reset
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
-        pause = partial(time.sleep, GATHERING_SECONDS) if gathers else None
+        pause = partial(time.sleep, BATCH_DELAY_SECONDS) if batches_writes else None
         self._worker: WorkerThread[_Job | None] = WorkerThread(
             "cllm-sqlite", self._run_all, pause=pause
         )
@@ -261,7 +263,7 @@ class SqliteFile:
         def write(connection: sqlite3.Connection) -> list[Outcome]:
             nonlocal begun
             begun = True
-            return [_done_or_refused(work, connection) for work in writes]
+            return [_run_or_refuse(work, connection) for work in writes]
 
         outcomes, failure = self._outcome(_Job("BEGIN IMMEDIATE", write))
         if failure is None:
@@ -286,11 +288,11 @@ class SqliteFile:
             # A bug of ours, not a fault of the file.
             raise
         except sqlite3.Error as error:
-            raise unavailable(self.path, error) from error
+            raise sqlite_error(self.path, error) from error
         except OverflowError as error:
             raise UsageError("A number is too large to be kept; use a smaller one.") from error
         except UnicodeError as error:
-            raise unkeepable() from error
+            raise invalid_text_error() from error
         except UnreadableRowError as error:
             raise UnreadableRowError(error.reason, path=str(self.path)) from error
 
@@ -318,7 +320,7 @@ class SqliteFile:
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
-        make_private(self.path)
+        create_private_file(self.path)
         connection = sqlite3.connect(
             self.path,
             timeout=self._busy_seconds,
@@ -335,7 +337,7 @@ class SqliteFile:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA secure_delete = ON")
             connection.set_progress_handler(self._is_abandoned, STEPS_BETWEEN_CHECKS)
-            if _revision(connection) != HEAD:
+            if _read_revision(connection) != HEAD:
                 self._prepare(connection)
         except BaseException:
             connection.close()
@@ -369,7 +371,7 @@ class SqliteFile:
         The lock is taken first, since importing the migrations takes long.
         """
         connection.execute("BEGIN IMMEDIATE")
-        if _revision(connection) == HEAD:
+        if _read_revision(connection) == HEAD:
             connection.execute("ROLLBACK")
             return
         from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
@@ -377,7 +379,7 @@ class SqliteFile:
         from cllm.stores.sql.migrate import prepare  # noqa: PLC0415
 
         try:
-            with_open_sqlite(connection, prepare)
+            run_on_connection(connection, prepare)
         except DBAPIError as error:
             if isinstance(error.orig, sqlite3.Error):
                 raise error.orig from error
@@ -398,7 +400,7 @@ class SqliteBase:
     _reader: SqliteFile
 
 
-def _done_or_refused(work: Work[Any], connection: sqlite3.Connection) -> Outcome:
+def _run_or_refuse(work: Work[Any], connection: sqlite3.Connection) -> Outcome:
     before = connection.total_changes
     try:
         return work(connection), None
@@ -408,18 +410,18 @@ def _done_or_refused(work: Work[Any], connection: sqlite3.Connection) -> Outcome
         return None, error
 
 
-def make_private(path: Path) -> None:
+def create_private_file(path: Path) -> None:
     try:
-        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        with _making:
+        path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        with _create_lock:
             if not path.exists():
-                os.close(os.open(path, os.O_CREAT | os.O_RDONLY | os.O_NONBLOCK, PRIVATE))
+                os.close(os.open(path, os.O_CREAT | os.O_RDONLY | os.O_NONBLOCK, FILE_MODE))
     except (OSError, ValueError) as error:
-        raise _unopened(path, _reason(error)) from error
-    check_regular(path)
+        raise _open_error(path, _describe_error(error)) from error
+    check_regular_file(path)
 
 
-def check_regular(path: Path) -> None:
+def check_regular_file(path: Path) -> None:
     """StoreUnavailableError if it is not a regular file: opening a pipe would block.
 
     The file is not opened: closing it would release SQLite's locks of this process.
@@ -427,24 +429,24 @@ def check_regular(path: Path) -> None:
     try:
         regular, readable = stat.S_ISREG(path.stat().st_mode), os.access(path, os.R_OK)
     except (OSError, ValueError) as error:
-        raise _unopened(path, _reason(error)) from error
+        raise _open_error(path, _describe_error(error)) from error
     if not readable:
-        raise _unopened(path, os.strerror(errno.EACCES))
+        raise _open_error(path, os.strerror(errno.EACCES))
     if not regular:
-        raise _unopened(path, "not a regular file")
+        raise _open_error(path, "not a regular file")
 
 
-def _reason(error: OSError | ValueError) -> str:
+def _describe_error(error: OSError | ValueError) -> str:
     return os.strerror(getattr(error, "errno", None) or errno.EINVAL)
 
 
-def _unopened(path: Path, reason: str) -> StoreError:
+def _open_error(path: Path, reason: str) -> StoreError:
     return StoreUnavailableError(
         f"{path} cannot be opened ({reason}); name another file in the store URL.", path=str(path)
     )
 
 
-def _revision(connection: sqlite3.Connection) -> str | None:
+def _read_revision(connection: sqlite3.Connection) -> str | None:
     known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
     if connection.execute(known, (VERSION_TABLE,)).fetchone() is None:
         return None
@@ -453,15 +455,15 @@ def _revision(connection: sqlite3.Connection) -> str | None:
 
 
 def with_sqlite(path: Path, work: "Callable[[sa.Connection], T]") -> T:
-    own = sqlite3.connect(path, timeout=SQLITE_PATIENCE, isolation_level=None)
+    own = sqlite3.connect(path, timeout=MIGRATION_LOCK_SECONDS, isolation_level=None)
     try:
         own.execute("PRAGMA secure_delete = ON")
-        return with_open_sqlite(own, work)
+        return run_on_connection(own, work)
     finally:
         own.close()
 
 
-def with_open_sqlite(own: sqlite3.Connection, work: "Callable[[sa.Connection], T]") -> T:
+def run_on_connection(own: sqlite3.Connection, work: "Callable[[sa.Connection], T]") -> T:
     """Do the work on an open connection, in its transaction if it has one."""
     import sqlalchemy as sa  # noqa: PLC0415 - only migrations need it
 
@@ -475,8 +477,8 @@ def with_open_sqlite(own: sqlite3.Connection, work: "Callable[[sa.Connection], T
         return work(bind)
 
 
-def erase_deleted(path: Path) -> None:
-    own = sqlite3.connect(path, timeout=SQLITE_PATIENCE, isolation_level=None)
+def erase_deleted_rows(path: Path) -> None:
+    own = sqlite3.connect(path, timeout=MIGRATION_LOCK_SECONDS, isolation_level=None)
     try:
         own.execute("PRAGMA secure_delete = ON")
         own.execute("VACUUM")

@@ -14,20 +14,27 @@ from cllm.core.errors import (
     SequenceNotFoundError,
 )
 from cllm.core.message import Message
-from cllm.stores.edits import INTERRUPTION, Change, Reads
-from cllm.stores.sql.rows import Row, decode_found, decode_number, encode_json, encode_message
-from cllm.stores.sql.search import indexed_terms
-from cllm.stores.sql.store import StoredTurn, difference
+from cllm.stores.edits import INTERRUPTION, Change, ReadScope
+from cllm.stores.search import build_index_terms
+from cllm.stores.sql.rows import Row, decode_number, encode_json, encode_message, require_row
+from cllm.stores.sql.store import StoredTurn, diff_conversations
 from cllm.stores.sqlite import statements as sql
-from cllm.stores.sqlite.reader import COUNT_AT, ROWS, find, find_key, load, outline_from
+from cllm.stores.sqlite.reader import (
+    MESSAGE_COUNT_AT,
+    SQLITE_CODEC,
+    find_conversation,
+    find_key,
+    load,
+    load_outline_from,
+)
 
 _INTERRUPTION = encode_json(INTERRUPTION)
 
-LONGEST = timedelta(hours=1)
+MAX_LEASE = timedelta(hours=1)
 
 
 def add_conversation(db: sqlite3.Connection, conversation: StoredConversation) -> None:
-    db.execute(sql.ADD_CONVERSATION, ROWS.encode_conversation(conversation))
+    db.execute(sql.ADD_CONVERSATION, SQLITE_CODEC.encode_conversation(conversation))
     key = (conversation.owner, conversation.id)
     sequence = 1
     for number, turn in enumerate(conversation.turns, 1):
@@ -48,10 +55,10 @@ def add_turn(
     sequence: int | None,
 ) -> list[int]:
     """Insert a turn with its messages; return their row numbers. `sequence`: None off the path."""
-    db.execute(sql.ADD_TURN, (*key, number, position, *ROWS.encode_turn(turn)))
+    db.execute(sql.ADD_TURN, (*key, number, position, *SQLITE_CODEC.encode_turn(turn)))
     rows = add_messages(db, key, turn.messages, number=number, sequence=sequence)
     if turn.is_history:
-        index(db, key, rows, turn.messages)
+        index_messages(db, key, rows, turn.messages)
     return rows
 
 
@@ -73,10 +80,10 @@ def add_messages(
     return rows
 
 
-def index(
+def index_messages(
     db: sqlite3.Connection, key: Row, rows: Sequence[int], messages: Sequence[Message]
 ) -> None:
-    texts = [(row, indexed_terms(one, key[0])) for row, one in zip(rows, messages, strict=True)]
+    texts = [(row, build_index_terms(one, key[0])) for row, one in zip(rows, messages, strict=True)]
     db.executemany(sql.INDEX, [text for text in texts if text[1]])
 
 
@@ -91,38 +98,38 @@ def delete_messages(
     """Delete the messages of a turn from index `first` on, readable or not."""
     if state in HISTORY_STATES:
         for row, raw in db.execute(sql.RAW_BYTES, (*key, number, first)).fetchall():
-            terms = indexed_terms(Message(role="user", raw=raw), key[0])
+            terms = build_index_terms(Message(role="user", raw=raw), key[0])
             if terms:
                 db.execute(sql.UNINDEX, (row, terms))
     db.execute(sql.DELETE_MESSAGES, (*key, number, first))
 
 
-def settle(db: sqlite3.Connection, key: Row, newest: Row | None, now: datetime) -> None:
+def mark_interrupted(db: sqlite3.Connection, key: Row, newest: Row | None, now: datetime) -> None:
     """Mark the newest turn as interrupted if it is running. For when no turn can be running."""
     if newest is not None and newest[1] == "running":
-        ended = (ROWS.write_time(now), _INTERRUPTION)
-        db.execute(sql.SETTLE_TURN, (*ended, *key, newest[0]))
+        ended = (SQLITE_CODEC.encode_time(now), _INTERRUPTION)
+        db.execute(sql.MARK_INTERRUPTED, (*ended, *key, newest[0]))
 
 
-def is_held(lease: Row, now: datetime) -> bool:
+def is_lease_valid(lease: Row, now: datetime) -> bool:
     """Whether the lease is valid.
 
     One that lasts longer than any lease was made before the clock was set back.
     """
-    return now < ROWS.read_time(lease[2]) <= now + LONGEST
+    return now < SQLITE_CODEC.decode_time(lease[2]) <= now + MAX_LEASE
 
 
-def check_free(db: sqlite3.Connection, conversation: StoredConversation) -> None:
-    for ref in _refs(conversation):
-        if db.execute(sql.IS_TAKEN, (conversation.owner, ref)).fetchone() is not None:
+def check_name_free(db: sqlite3.Connection, conversation: StoredConversation) -> None:
+    for ref in _list_refs(conversation):
+        if db.execute(sql.NAME_EXISTS, (conversation.owner, ref)).fetchone() is not None:
             raise ConversationExistsError(ref)
 
 
-def _refs(conversation: StoredConversation) -> set[str]:
+def _list_refs(conversation: StoredConversation) -> set[str]:
     return {conversation.id, conversation.name or conversation.id}
 
 
-def insert(
+def insert_conversation(
     db: sqlite3.Connection,
     new: StoredConversation,
     *,
@@ -130,32 +137,32 @@ def insert(
     change: Change,
     now: datetime,
 ) -> StoredConversation:
-    stored = None if source is None else load(db, find(db, source, new.owner))
-    check_free(db, new)
+    stored = None if source is None else load(db, find_conversation(db, source, new.owner))
+    check_name_free(db, new)
     inserted = new if stored is None else change(stored)
-    for ref in _refs(new):
+    for ref in _list_refs(new):
         begun = db.execute(sql.LEASE_CREATING, (new.owner, ref)).fetchone()
-        if begun is not None and is_held(begun, now):
+        if begun is not None and is_lease_valid(begun, now):
             raise ConversationBusyError(ref, turn_id=begun[0])
     add_conversation(db, inserted)
     return inserted
 
 
-def _is_free(db: sqlite3.Connection, key: Row, now: datetime) -> bool:
+def _release_expired_lease(db: sqlite3.Connection, key: Row, now: datetime) -> bool:
     """Whether no turn is running; an expired lease is deleted and its turn settled."""
     held = db.execute(sql.LEASE_OF, key).fetchone()
     if held is not None:
-        if is_held(held, now):
+        if is_lease_valid(held, now):
             return False
         db.execute(sql.DELETE_LEASE, key)
-    settle(db, key, db.execute(sql.NEWEST_TURN, key).fetchone(), now)
+    mark_interrupted(db, key, db.execute(sql.NEWEST_TURN, key).fetchone(), now)
     return True
 
 
-def delete(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> bool | None:
+def delete_conversation(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> bool | None:
     """Delete a conversation, readable or not; None while a turn is running."""
     key = find_key(db, ref, owner)
-    if not _is_free(db, key, now):
+    if not _release_expired_lease(db, key, now):
         return None
     for number, state in db.execute(sql.ALL_TURNS, key).fetchall():
         delete_turn(db, key, number, state)
@@ -164,57 +171,59 @@ def delete(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> bool 
     return True
 
 
-def edit(
-    db: sqlite3.Connection, ref: str, owner: str, change: Change, *, reads: Reads, now: datetime
+def edit_conversation(
+    db: sqlite3.Connection, ref: str, owner: str, change: Change, *, reads: ReadScope, now: datetime
 ) -> StoredConversation | None:
     """Apply a change and save the difference; None while a turn is running."""
-    row = find(db, ref, owner)
-    if not _is_free(db, row[:2], now):
+    row = find_conversation(db, ref, owner)
+    if not _release_expired_lease(db, row[:2], now):
         return None
     if reads == "head":
-        old = ROWS.decode_conversation(row)
+        old = SQLITE_CODEC.decode_conversation(row)
     elif reads == "whole":
         old = load(db, row)
-    elif not 1 <= reads <= row[COUNT_AT]:
+    elif not 1 <= reads <= row[MESSAGE_COUNT_AT]:
         raise SequenceNotFoundError(row[1], reads)
     else:
-        at = decode_found(db.execute(sql.AT_SEQUENCE, (*row[:2], reads)).fetchone())
-        old = outline_from(db, row, decode_number(at[2]))
+        at = require_row(db.execute(sql.AT_SEQUENCE, (*row[:2], reads)).fetchone())
+        old = load_outline_from(db, row, decode_number(at[2]))
     new = change(old)
     if new != old:
-        save(db, old, new)
+        save_changes(db, old, new)
     return new
 
 
 def edit_from(
     db: sqlite3.Connection, conversation: StoredConversation, position: int, change: Change
 ) -> StoredConversation:
-    old = outline_from(db, find(db, conversation.id, conversation.owner), position)
+    old = load_outline_from(
+        db, find_conversation(db, conversation.id, conversation.owner), position
+    )
     new = change(old)
-    save(db, old, new)
+    save_changes(db, old, new)
     return new
 
 
-def save(db: sqlite3.Connection, old: StoredConversation, new: StoredConversation) -> None:
+def save_changes(db: sqlite3.Connection, old: StoredConversation, new: StoredConversation) -> None:
     """Change the stored conversation from `old`, which may be loaded in part, to `new`."""
     key = (new.owner, new.id)
-    owner, own_id, *rest = ROWS.encode_conversation(new)
-    db.execute(sql.CHANGE_CONVERSATION, (*rest, owner, own_id))
+    owner, own_id, *rest = SQLITE_CODEC.encode_conversation(new)
+    db.execute(sql.UPDATE_CONVERSATION, (*rest, owner, own_id))
     if not old.turns and not old.variants:
         return
     rows = db.execute(sql.ALL_NUMBERS, key).fetchall()
     states = {number: state for _, number, _, state in rows}
-    found = difference(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
+    found = diff_conversations(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
     for number in found.deleted:
         delete_turn(db, key, number, states[number])
     for number, first in found.cut:
         delete_messages(db, key, number, states[number], first=first)
     for number, turn in found.changed:
-        db.execute(sql.CHANGE_TURN, (*ROWS.encode_turn(turn)[1:], *key, number))
+        db.execute(sql.UPDATE_TURN, (*SQLITE_CODEC.encode_turn(turn)[1:], *key, number))
     # All off the path first: positions are unique at any moment.
     for move in found.moved:
-        db.execute(sql.CHANGE_POSITION, (None, *key, move.number))
+        db.execute(sql.UPDATE_POSITION, (None, *key, move.number))
     for move in found.moved:
         first_sequence = None if move.before is None else move.before + 1
-        db.execute(sql.CHANGE_POSITION, (move.position, *key, move.number))
-        db.execute(sql.NUMBER_TURN, (first_sequence, *key, move.number))
+        db.execute(sql.UPDATE_POSITION, (move.position, *key, move.number))
+        db.execute(sql.NUMBER_MESSAGES, (first_sequence, *key, move.number))

@@ -14,7 +14,8 @@ import msgspec
 from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.notice import Notice
 from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
-from cllm.stores.lists import Term, check_page, decode_cursor, encode_cursor, query_terms
+from cllm.stores.lists import SearchTerm, check_page_size, decode_cursor, encode_cursor, parse_query
+from cllm.stores.search import SearchMatch, build_ranked_hits, owner_term
 from cllm.stores.sql.rows import (
     SUMMARY_COLUMNS,
     Row,
@@ -23,17 +24,22 @@ from cllm.stores.sql.rows import (
     decode_role,
     decode_sum,
 )
-from cllm.stores.sql.search import SearchMatch, owner_term, page_of_found
 from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite.connection import SqliteBase
-from cllm.stores.sqlite.reader import PLAIN, ROWS, fetched, text_of, with_marks
+from cllm.stores.sqlite.reader import (
+    REPLACEABLE_COLUMNS,
+    SQLITE_CODEC,
+    decode_lossy,
+    fetch_rows,
+    with_replacements,
+)
 
-MOST = 2**62
-MANY = 1000
+MAX_BIGINT = 2**62
+NEXT_PAGE_ROWS = 1000
 _TYPES: dict[str, tuple[type, ...]] = {
     "id": (str,),
     "message_count": (int,),
-    **dict.fromkeys(PLAIN, (str, NoneType)),
+    **dict.fromkeys(REPLACEABLE_COLUMNS, (str, NoneType)),
 }
 _NAME_AT = SUMMARY_COLUMNS.index("name")
 _LISTED = tuple(
@@ -55,21 +61,21 @@ class SqliteLists(SqliteBase):
 
         A page with only such rows would have no cursor, so it continues to the first readable row.
         """
-        check_page(limit, "conversations")
-        most, start = min(limit, MOST), min(max(offset, 0), MOST)
+        check_page_size(limit, "conversations")
+        most, start = min(limit, MAX_BIGINT), min(max(offset, 0), MAX_BIGINT)
 
         def read(db: sqlite3.Connection) -> Page:
             size, left_out = most, start
             items: list[Summary] = []
             notices: list[Notice] = []
             while True:
-                rows = _rows_of_page(db, owner, archive_filter, cursor, (size + 1, left_out))
-                used = _take(rows[:size], most, items, notices)
+                rows = _fetch_page(db, owner, archive_filter, cursor, (size + 1, left_out))
+                used = _decode_page(rows[:size], most, items, notices)
                 more = len(rows) > used
                 if items or not more:
                     break
                 left_out += used
-                size = max(size, MANY)
+                size = max(size, NEXT_PAGE_ROWS)
             next_cursor = encode_cursor(items[-1]) if more else None
             return Page(items=tuple(items), notices=tuple(notices), next_cursor=next_cursor)
 
@@ -78,7 +84,9 @@ class SqliteLists(SqliteBase):
     async def count_conversations(
         self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
     ) -> int:
-        rows = await self._reader.read(lambda db: fetched(db, sql.COUNT[archive_filter], (owner,)))
+        rows = await self._reader.read(
+            lambda db: fetch_rows(db, sql.COUNT[archive_filter], (owner,))
+        )
         found: int = rows[0][0]
         return found
 
@@ -91,17 +99,17 @@ class SqliteLists(SqliteBase):
         limit: int = 20,
         offset: int = 0,
     ) -> Hits:
-        words = query_terms(query)
+        words = parse_query(query)
 
         def read(db: sqlite3.Connection) -> Hits:
-            rows = fetched(db, sql.SEARCH[archive_filter], (_match(words, owner), owner))
+            rows = fetch_rows(db, sql.SEARCH[archive_filter], (_build_match(words, owner), owner))
             found: list[SearchMatch] = []
             notices: list[Notice] = []
             rows.reverse()
             while rows:
                 # Removed one by one, so that long texts are in memory once.
-                _add_found(rows.pop(), found, notices)
-            hits = page_of_found(found, words, limit=limit, offset=offset)
+                _decode_match(rows.pop(), found, notices)
+            hits = build_ranked_hits(found, words, limit=limit, offset=offset)
             return msgspec.structs.replace(hits, notices=tuple(dict.fromkeys(notices)))
 
         return await self._reader.read(read)
@@ -115,22 +123,25 @@ class SqliteLists(SqliteBase):
         by: UsageBy = "day",
     ) -> tuple[UsageSum, ...]:
         def read(db: sqlite3.Connection) -> tuple[UsageSum, ...]:
-            times = (ROWS.write_optional(since), ROWS.write_optional(until))
-            rows = fetched(db, sql.USAGE[by], (owner, *times))
-            return tuple(decode_sum((text_of(row[0]), *row[1:])) for row in rows)
+            times = (
+                SQLITE_CODEC.encode_optional_time(since),
+                SQLITE_CODEC.encode_optional_time(until),
+            )
+            rows = fetch_rows(db, sql.USAGE[by], (owner, *times))
+            return tuple(decode_sum((decode_lossy(row[0]), *row[1:])) for row in rows)
 
         return await self._reader.read(read)
 
 
-def check_listed(row: Row) -> None:
+def check_summary_row(row: Row) -> None:
     """UnreadableRowError for a row of SUMMARY_COLUMNS with values of other types."""
     for at, kinds in _LISTED:
         if type(row[at]) not in kinds:
             raise UnreadableRowError(SUMMARY_COLUMNS[at])
 
 
-def are_listed(rows: Sequence[Row]) -> bool:
-    """Whether `check_listed` accepts all rows, by column, which is faster."""
+def are_summary_rows(rows: Sequence[Row]) -> bool:
+    """Whether `check_summary_row` accepts all rows, by column, which is faster."""
     columns = tuple(zip(*rows, strict=True))
     for at, kinds in _LISTED:
         if columns and not kinds.issuperset(map(type, columns[at])):
@@ -138,12 +149,12 @@ def are_listed(rows: Sequence[Row]) -> bool:
     return True
 
 
-def listed_ref(row: Row) -> str:
+def summary_ref(row: Row) -> str:
     name = row[_NAME_AT]
-    return name if isinstance(name, str) else str(text_of(row[0]))
+    return name if isinstance(name, str) else str(decode_lossy(row[0]))
 
 
-def skipped(ref: str) -> Notice:
+def skipped_conversation_notice(ref: str) -> Notice:
     return Notice(
         code="conversation_skipped",
         path=ref,
@@ -152,7 +163,7 @@ def skipped(ref: str) -> Notice:
     )
 
 
-def damaged(ref: str) -> Notice:
+def damaged_conversation_notice(ref: str) -> Notice:
     return Notice(
         code="conversation_damaged",
         path=ref,
@@ -161,7 +172,7 @@ def damaged(ref: str) -> Notice:
     )
 
 
-def message_skipped(ref: str) -> Notice:
+def skipped_message_notice(ref: str) -> Notice:
     return Notice(
         code="message_skipped",
         path=ref,
@@ -170,7 +181,7 @@ def message_skipped(ref: str) -> Notice:
     )
 
 
-def _rows_of_page(
+def _fetch_page(
     db: sqlite3.Connection,
     owner: str,
     archive_filter: ArchiveFilter,
@@ -178,56 +189,58 @@ def _rows_of_page(
     span: tuple[int, int],
 ) -> list[Row]:
     if cursor is None:
-        return fetched(db, sql.LIST[archive_filter], (owner, *span))
+        return fetch_rows(db, sql.LIST[archive_filter], (owner, *span))
     updated_at, last_id = decode_cursor(cursor)
-    after = (owner, ROWS.write_time(updated_at), last_id, *span)
-    return fetched(db, sql.LIST_AFTER[archive_filter], after)
+    after = (owner, SQLITE_CODEC.encode_time(updated_at), last_id, *span)
+    return fetch_rows(db, sql.LIST_AFTER[archive_filter], after)
 
 
-def _take(rows: Sequence[Row], most: int, items: list[Summary], notices: list[Notice]) -> int:
-    if len(rows) <= most - len(items) and are_listed(rows):
+def _decode_page(
+    rows: Sequence[Row], most: int, items: list[Summary], notices: list[Notice]
+) -> int:
+    if len(rows) <= most - len(items) and are_summary_rows(rows):
         with suppress(UnreadableRowError):
-            items += ROWS.decode_summaries(rows)
+            items += SQLITE_CODEC.decode_summaries(rows)
             return len(rows)
     for used, row in enumerate(rows):
         if len(items) == most:
             return used
-        _add_listed(row, items, notices)
+        _decode_or_skip(row, items, notices)
     return len(rows)
 
 
-def _add_listed(row: Row, items: list[Summary], notices: list[Notice]) -> None:
-    shown = with_marks(row, SUMMARY_COLUMNS)
+def _decode_or_skip(row: Row, items: list[Summary], notices: list[Notice]) -> None:
+    shown = with_replacements(row, SUMMARY_COLUMNS)
     try:
-        check_listed(shown)
-        items.append(ROWS.decode_summary(shown))
+        check_summary_row(shown)
+        items.append(SQLITE_CODEC.decode_summary(shown))
     except UnreadableRowError:
-        notices.append(skipped(listed_ref(row)))
+        notices.append(skipped_conversation_notice(summary_ref(row)))
     else:
         if shown is not row:
-            notices.append(damaged(listed_ref(row)))
+            notices.append(damaged_conversation_notice(summary_ref(row)))
 
 
-def _add_found(row: Row, found: list[SearchMatch], notices: list[Notice]) -> None:
+def _decode_match(row: Row, found: list[SearchMatch], notices: list[Notice]) -> None:
     conversation, title, sequence, role, raw, started_at = row
     try:
         each = SearchMatch(
-            conversation=text_of(conversation),
-            title=None if title is None else text_of(title),
+            conversation=decode_lossy(conversation),
+            title=None if title is None else decode_lossy(title),
             sequence=decode_number(sequence),
             role=decode_role(role),
-            raw=text_of(raw),
-            created_at=ROWS.read_time(started_at),
+            raw=decode_lossy(raw),
+            created_at=SQLITE_CODEC.decode_time(started_at),
         )
     except UnreadableRowError:
-        notices.append(message_skipped(text_of(conversation)))
+        notices.append(skipped_message_notice(decode_lossy(conversation)))
         return
     found.append(each)
     if isinstance(conversation, bytes) or isinstance(title, bytes):
-        notices.append(damaged(each.conversation))
+        notices.append(damaged_conversation_notice(each.conversation))
 
 
-def _match(words: Sequence[Term], owner: str) -> str:
+def _build_match(words: Sequence[SearchTerm], owner: str) -> str:
     """The query for FTS5. Terms contain no quotation marks."""
     terms = (f'"{word.text}"{"*" if word.prefix else ""}' for word in words)
     return " AND ".join((*terms, f'"{owner_term(owner)}"'))

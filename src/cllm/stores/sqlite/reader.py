@@ -28,31 +28,31 @@ from cllm.stores.sql.rows import (
     Row,
     RowCodec,
     UnreadableRowError,
-    decode_found,
+    decode_message,
     decode_number,
-    decode_said,
     decode_window,
-    in_utc,
+    require_row,
+    to_utc,
 )
-from cllm.stores.sql.store import without_messages
+from cllm.stores.sql.store import with_placeholders
 from cllm.stores.sqlite import statements as sql
 
-PLAIN = ("name", "title", "model")
+REPLACEABLE_COLUMNS = ("name", "title", "model")
 """Columns in which replacement characters do no harm."""
 
 
-def not_text() -> UnreadableRowError:
+def not_utf8_error() -> UnreadableRowError:
     return UnreadableRowError("not UTF-8")
 
 
-def fetched(db: sqlite3.Connection, statement: str, given: Sequence[Any]) -> list[Row]:
+def fetch_rows(db: sqlite3.Connection, statement: str, given: Sequence[Any]) -> list[Row]:
     """All rows; a text that is not UTF-8 comes as bytes."""
     try:
         return db.execute(statement, given).fetchall()
     except sqlite3.OperationalError as error:
-        if not _is_about_text(error):
+        if not _is_decoding_error(error):
             raise
-    db.text_factory = _text_or_bytes
+    db.text_factory = _decode_or_bytes
     try:
         return db.execute(statement, given).fetchall()
     finally:
@@ -60,34 +60,34 @@ def fetched(db: sqlite3.Connection, statement: str, given: Sequence[Any]) -> lis
 
 
 @contextmanager
-def text_checked() -> Iterator[None]:
+def check_utf8() -> Iterator[None]:
     """Raise UnreadableRowError where a text is not UTF-8."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        if _is_about_text(error):
-            raise not_text() from error
+        if _is_decoding_error(error):
+            raise not_utf8_error() from error
         raise
 
 
-def _is_about_text(error: sqlite3.OperationalError) -> bool:
+def _is_decoding_error(error: sqlite3.OperationalError) -> bool:
     """Whether Python failed to decode a text; SQLite's own errors have a code."""
     return getattr(error, "sqlite_errorcode", None) is None
 
 
-def _text_or_bytes(stored: bytes) -> str | bytes:
+def _decode_or_bytes(stored: bytes) -> str | bytes:
     try:
         return stored.decode()
     except UnicodeDecodeError:
         return stored
 
 
-def text_of(stored: str | bytes) -> str:
+def decode_lossy(stored: str | bytes) -> str:
     """The text, with replacement characters for bytes that are not UTF-8."""
     return stored.decode(errors="replace") if isinstance(stored, bytes) else stored
 
 
-def with_marks(row: Row, columns: Sequence[str]) -> Row:
+def with_replacements(row: Row, columns: Sequence[str]) -> Row:
     """The row with replacement characters in plain texts, or the same row without need.
 
     A name becomes None: with such a character it would be another name.
@@ -95,41 +95,43 @@ def with_marks(row: Row, columns: Sequence[str]) -> Row:
     if bytes not in map(type, row):
         return row
     return tuple(
-        _marked(stored, column) if column in PLAIN and isinstance(stored, bytes) else stored
+        _replace_bytes(stored, column)
+        if column in REPLACEABLE_COLUMNS and isinstance(stored, bytes)
+        else stored
         for stored, column in zip(row, columns, strict=True)
     )
 
 
-def _marked(stored: bytes, column: str) -> str | None:
-    return None if column == "name" else text_of(stored)
+def _replace_bytes(stored: bytes, column: str) -> str | None:
+    return None if column == "name" else decode_lossy(stored)
 
 
-COUNT_AT = 16
+MESSAGE_COUNT_AT = 16
 PINS_AT = 12
 NUMBER_AT = len(TURN_COLUMNS)
 FIRST_POSITION = 1
 _UTC = "+00:00"
 
 
-def _write_time(moment: datetime) -> str:
-    return in_utc(moment).isoformat(sep=" ", timespec="microseconds").removesuffix(_UTC)
+def _encode_time(moment: datetime) -> str:
+    return to_utc(moment).isoformat(sep=" ", timespec="microseconds").removesuffix(_UTC)
 
 
-def _read_time(stored: str) -> datetime:
+def _decode_time(stored: str) -> datetime:
     return datetime.fromisoformat(stored + _UTC)
 
 
-ROWS = RowCodec(write_time=_write_time, read_time=_read_time)
+SQLITE_CODEC = RowCodec(encode_time=_encode_time, decode_time=_decode_time)
 
 
-def find(db: sqlite3.Connection, ref: str, owner: str) -> Row:
-    rows = fetched(db, sql.FIND, (owner, check_id(ref)))
+def find_conversation(db: sqlite3.Connection, ref: str, owner: str) -> Row:
+    rows = fetch_rows(db, sql.FIND, (owner, check_id(ref)))
     if not rows:
         raise ConversationNotFoundError(ref)
-    row = with_marks(rows[0], CONVERSATION_COLUMNS)
+    row = with_replacements(rows[0], CONVERSATION_COLUMNS)
     if bytes in map(type, row):
-        raise not_text()
-    decode_number(row[COUNT_AT])
+        raise not_utf8_error()
+    decode_number(row[MESSAGE_COUNT_AT])
     return row
 
 
@@ -142,69 +144,69 @@ def find_key(db: sqlite3.Connection, ref: str, owner: str) -> Row:
 
 
 def load(db: sqlite3.Connection, row: Row, tail: Tail = None) -> StoredConversation:
-    with text_checked():
+    with check_utf8():
         return _load(db, row, tail)
 
 
 def _load(db: sqlite3.Connection, row: Row, tail: Tail) -> StoredConversation:
     key = row[:2]
-    position = _start_of(db, row, tail)
+    position = _find_start(db, row, tail)
     if position is None:
-        return ROWS.decode_conversation(row)
+        return SQLITE_CODEC.decode_conversation(row)
     path = db.execute(sql.PATH, (*key, position)).fetchall()
     beside = db.execute(sql.VARIANTS, (*key, position)).fetchall()
-    said = _by_turn(db.execute(sql.MESSAGES_SINCE, (*key, position)))
-    turns = tuple(_turn(each, said) for each in path)
-    variants = tuple(_turn(each, said) for each in beside)
+    said = _group_by_turn(db.execute(sql.MESSAGES_SINCE, (*key, position)))
+    turns = tuple(_decode_turn(each, said) for each in path)
+    variants = tuple(_decode_turn(each, said) for each in beside)
     if position != FIRST_POSITION and variants:
         places = {turn.place for turn in turns}
         variants = tuple(turn for turn in variants if turn.place in places)
-    return ROWS.decode_conversation(row, turns=turns, variants=variants)
+    return SQLITE_CODEC.decode_conversation(row, turns=turns, variants=variants)
 
 
-def _start_of(db: sqlite3.Connection, row: Row, tail: Tail) -> int | None:
+def _find_start(db: sqlite3.Connection, row: Row, tail: Tail) -> int | None:
     """The position where loading starts; None to load no turn."""
     if tail is None:
         return FIRST_POSITION
-    key, total = row[:2], row[COUNT_AT]
-    count = _window_length(db, row) if tail == "window" else tail
+    key, total = row[:2], row[MESSAGE_COUNT_AT]
+    count = _count_window_messages(db, row) if tail == "window" else tail
     if count <= 0:
         return None
     if count >= total:
         return FIRST_POSITION
-    at = decode_found(db.execute(sql.AT_SEQUENCE, (*key, total - count + 1)).fetchone())
+    at = require_row(db.execute(sql.AT_SEQUENCE, (*key, total - count + 1)).fetchone())
     return decode_number(at[2])
 
 
-def _window_length(db: sqlite3.Connection, row: Row) -> int:
+def _count_window_messages(db: sqlite3.Connection, row: Row) -> int:
     last = db.execute(sql.LAST_WINDOW, row[:2]).fetchone()
     window = None if last is None else decode_window(last[0])
     cut = 1 if window is None else window.first_sequence
-    length: int = row[COUNT_AT] + 1 - min((cut, *pins_of(row)))
+    length: int = row[MESSAGE_COUNT_AT] + 1 - min((cut, *decode_pins(row)))
     return length
 
 
-def pins_of(row: Row) -> tuple[int, ...]:
-    return () if row[PINS_AT] is None else ROWS.decode_conversation(row).pins
+def decode_pins(row: Row) -> tuple[int, ...]:
+    return () if row[PINS_AT] is None else SQLITE_CODEC.decode_conversation(row).pins
 
 
-def _turn(row: Row, said: dict[int, list[Message]]) -> Turn:
-    return ROWS.decode_turn(row, tuple(said.get(row[NUMBER_AT], ())))
+def _decode_turn(row: Row, said: dict[int, list[Message]]) -> Turn:
+    return SQLITE_CODEC.decode_turn(row, tuple(said.get(row[NUMBER_AT], ())))
 
 
-def _by_turn(rows: sqlite3.Cursor) -> dict[int, list[Message]]:
+def _group_by_turn(rows: sqlite3.Cursor) -> dict[int, list[Message]]:
     said: dict[int, list[Message]] = {}
     with closing(rows):
         for turn, role, dialect, raw in rows:
-            said.setdefault(turn, []).append(decode_said(role, dialect, raw))
+            said.setdefault(turn, []).append(decode_message(role, dialect, raw))
     return said
 
 
-def summary(db: sqlite3.Connection, ref: str, owner: str) -> Summary:
-    rows = fetched(db, sql.FIND_SUMMARY, (owner, check_id(ref)))
+def load_summary(db: sqlite3.Connection, ref: str, owner: str) -> Summary:
+    rows = fetch_rows(db, sql.FIND_SUMMARY, (owner, check_id(ref)))
     if not rows:
         raise ConversationNotFoundError(ref)
-    return ROWS.decode_summary(with_marks(rows[0], SUMMARY_COLUMNS))
+    return SQLITE_CODEC.decode_summary(with_replacements(rows[0], SUMMARY_COLUMNS))
 
 
 _NO_TURN = 0
@@ -217,39 +219,40 @@ class _Run(msgspec.Struct, kw_only=True):
     start: int = 0
 
 
-def outline(db: sqlite3.Connection, ref: str, owner: str) -> Outline:
-    row = find(db, ref, owner)
-    path, beside, counts = _outline(db, row[:2], FIRST_POSITION)
+def load_outline(db: sqlite3.Connection, ref: str, owner: str) -> Outline:
+    row = find_conversation(db, ref, owner)
+    path, beside, counts = _load_outline(db, row[:2], FIRST_POSITION)
     # Its message count is for turns with their messages.
     bare = (*row[:-1], 0)
     return Outline(
-        conversation=ROWS.decode_conversation(bare, turns=path, variants=beside), counts=counts
+        conversation=SQLITE_CODEC.decode_conversation(bare, turns=path, variants=beside),
+        counts=counts,
     )
 
 
-def outline_from(db: sqlite3.Connection, row: Row, position: int) -> StoredConversation:
-    path, beside, counts = _outline(db, row[:2], position)
-    return ROWS.decode_conversation(
+def load_outline_from(db: sqlite3.Connection, row: Row, position: int) -> StoredConversation:
+    path, beside, counts = _load_outline(db, row[:2], position)
+    return SQLITE_CODEC.decode_conversation(
         row,
-        turns=tuple(without_messages(turn, counts[turn.id]) for turn in path),
-        variants=tuple(without_messages(turn, counts[turn.id]) for turn in beside),
+        turns=tuple(with_placeholders(turn, counts[turn.id]) for turn in path),
+        variants=tuple(with_placeholders(turn, counts[turn.id]) for turn in beside),
     )
 
 
-def _outline(
+def _load_outline(
     db: sqlite3.Connection, key: Row, position: int
 ) -> tuple[tuple[Turn, ...], tuple[Turn, ...], dict[str, int]]:
     """The turns from there on, those off the path, and their numbers of messages."""
-    with text_checked():
+    with check_utf8():
         path = db.execute(sql.PATH, (*key, position)).fetchall()
         beside = db.execute(sql.VARIANTS_FROM, (*key, position)).fetchall()
         counted: dict[int, int] = dict(db.execute(sql.MESSAGE_COUNTS, (*key, position)).fetchall())
     counts = {each[0]: counted.get(each[NUMBER_AT], 0) for each in (*path, *beside)}
-    return _turns(path), _turns(beside), counts
+    return _decode_turns(path), _decode_turns(beside), counts
 
 
-def _turns(rows: Sequence[Row]) -> tuple[Turn, ...]:
-    return tuple(ROWS.decode_turn(row, ()) for row in rows)
+def _decode_turns(rows: Sequence[Row]) -> tuple[Turn, ...]:
+    return tuple(SQLITE_CODEC.decode_turn(row, ()) for row in rows)
 
 
 def messages_from(
@@ -260,15 +263,15 @@ def messages_from(
     except ConversationNotFoundError:
         return ()
     found: list[tuple[Message, ...]] = []
-    with text_checked():
-        for run in _runs(db, key, parts):
+    with check_utf8():
+        for run in _split_runs(db, key, parts):
             most = _read_run(db, key, run, most, found)
             if most <= 0:
                 break
     return tuple(found)
 
 
-def _runs(db: sqlite3.Connection, key: Row, parts: Sequence[TurnPart]) -> list[_Run]:
+def _split_runs(db: sqlite3.Connection, key: Row, parts: Sequence[TurnPart]) -> list[_Run]:
     """The parts in runs that one statement can read, since it reads in the order of numbers."""
     wanted = msgspec.json.encode([part.turn for part in parts]).decode()
     numbers: dict[str, Any] = dict(db.execute(sql.NUMBERS_OF, (*key, wanted)).fetchall())
@@ -288,9 +291,9 @@ def _read_run(
 ) -> int:
     """Add the messages of a run until they have `most` bytes; return the bytes left."""
     said: dict[int, list[Message]] = {number: [] for number in run.numbers}
-    with closing(_rows_of(db, key, run)) as rows:
+    with closing(_fetch_run(db, key, run)) as rows:
         for turn, role, dialect, raw in rows:
-            message = decode_said(role, dialect, raw)
+            message = decode_message(role, dialect, raw)
             said[turn].append(message)
             most -= len(message.raw)
             if most <= 0:
@@ -300,7 +303,7 @@ def _read_run(
     return most
 
 
-def _rows_of(db: sqlite3.Connection, key: Row, run: _Run) -> sqlite3.Cursor:
+def _fetch_run(db: sqlite3.Connection, key: Row, run: _Run) -> sqlite3.Cursor:
     if run.start:
         return db.execute(sql.MESSAGES_FROM, (*key, run.numbers[0], run.start))
     return db.execute(sql.MESSAGES_OF, (*key, msgspec.json.encode(run.numbers).decode()))

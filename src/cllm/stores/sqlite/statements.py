@@ -6,6 +6,7 @@ Every condition on conversations starts with the owner. A test prepares every st
 # ruff: noqa: S608 - only column names are put into the text
 
 from cllm.core.ports import ArchiveFilter, UsageBy
+from cllm.stores.search import NEWEST
 from cllm.stores.sql.rows import (
     CALL_COLUMNS,
     CONVERSATION_COLUMNS,
@@ -13,7 +14,6 @@ from cllm.stores.sql.rows import (
     TURN_COLUMNS,
     USAGE_COLUMNS,
 )
-from cllm.stores.sql.search import NEWEST
 
 
 def _marks(count: int) -> str:
@@ -42,32 +42,32 @@ FIND = f"""SELECT {_names(*CONVERSATION_COLUMNS)} FROM conversations
 FIND_KEY = f"SELECT owner, id FROM conversations WHERE owner = ?1 AND id = {_RESOLVED}"
 FIND_SUMMARY = f"""SELECT {_names(*SUMMARY_COLUMNS)} FROM conversations
     WHERE owner = ?1 AND id = {_RESOLVED}"""
-STANDING = f"""SELECT {_names(*CONVERSATION_COLUMNS, table="c.")},
+FIND_WITH_LEASE = f"""SELECT {_names(*CONVERSATION_COLUMNS, table="c.")},
     l.turn_id, l.fence, l.expires_at, t.number, t.state FROM conversations c
     LEFT JOIN leases l ON l.owner = c.owner AND l.conversation_id = c.id
     LEFT JOIN turns t ON t.owner = c.owner AND t.conversation_id = c.id AND t.number =
         (SELECT max(number) FROM turns WHERE owner = c.owner AND conversation_id = c.id)
     WHERE c.owner = ?1 AND c.id = {_RESOLVED}"""
-IS_TAKEN = "SELECT 1 FROM conversations WHERE owner = ?1 AND (id = ?2 OR name = ?2)"
+NAME_EXISTS = "SELECT 1 FROM conversations WHERE owner = ?1 AND (id = ?2 OR name = ?2)"
 ADD_CONVERSATION = f"""INSERT INTO conversations ({_names(*CONVERSATION_COLUMNS)})
     VALUES ({_marks(len(CONVERSATION_COLUMNS))})"""
-CHANGE_CONVERSATION = f"""UPDATE conversations SET {_set(*CONVERSATION_COLUMNS[2:])}
+UPDATE_CONVERSATION = f"""UPDATE conversations SET {_set(*CONVERSATION_COLUMNS[2:])}
     WHERE owner = ? AND id = ?"""
-CHANGE_COUNT = "UPDATE conversations SET message_count = ? WHERE owner = ? AND id = ?"
-END_TURN = f"""UPDATE conversations SET {_set("title", "updated_at", "message_count")}
+UPDATE_MESSAGE_COUNT = "UPDATE conversations SET message_count = ? WHERE owner = ? AND id = ?"
+UPDATE_AFTER_TURN = f"""UPDATE conversations SET {_set("title", "updated_at", "message_count")}
     WHERE owner = ? AND id = ?"""
-OPEN = f"""UPDATE conversations SET {_set("system", "system_record", "context_record")}
+UPDATE_OPENING = f"""UPDATE conversations SET {_set("system", "system_record", "context_record")}
     WHERE owner = ? AND id = ?"""
 DELETE_CONVERSATION = "DELETE FROM conversations WHERE owner = ? AND id = ?"
 
 NEWEST_TURN = f"SELECT number, state FROM turns {_OF_CONVERSATION} ORDER BY number DESC LIMIT 1"
-SETTLE_TURN = f"""UPDATE turns SET state = 'failed', ended_at = ?, failure = ?
+MARK_INTERRUPTED = f"""UPDATE turns SET state = 'failed', ended_at = ?, failure = ?
     {_OF_CONVERSATION} AND number = ?"""
 TURN_BY_ID = f"SELECT number, position, place, state FROM turns {_OF_CONVERSATION} AND id = ?"
-TURN_IN_PLACE = f"""SELECT number, position, state FROM turns
+TURN_IN_SLOT = f"""SELECT number, position, state FROM turns
     {_OF_CONVERSATION} AND position IS NOT NULL AND place = ?"""
 HISTORY_AFTER = f"SELECT 1 FROM turns {_OF_CONVERSATION} AND position > ? AND {_HISTORY} LIMIT 1"
-SAID_AFTER = f"""SELECT m.role, m.dialect, m.raw FROM messages m JOIN turns t ON {_JOINED}
+USER_MESSAGES_AFTER = f"""SELECT m.role, m.dialect, m.raw FROM messages m JOIN turns t ON {_JOINED}
     WHERE t.owner = ? AND t.conversation_id = ? AND t.position > ?
     AND t.{_HISTORY} AND m.role = 'user'"""
 LAST_WINDOW = f"""SELECT "window" FROM turns {_OF_CONVERSATION} AND position IS NOT NULL
@@ -80,8 +80,8 @@ VARIANTS_FROM = f"""SELECT {_TURN} FROM turns {_OF_THIS} AND position IS NULL
     AND place NOT IN (SELECT place FROM turns {_OF_THIS} AND position < ?3) ORDER BY number"""
 ADD_TURN = f"""INSERT INTO turns (owner, conversation_id, number, position, {_names(*TURN_COLUMNS)})
     VALUES ({_marks(4 + len(TURN_COLUMNS))})"""
-CHANGE_TURN = f"UPDATE turns SET {_set(*TURN_COLUMNS[1:])} {_OF_CONVERSATION} AND number = ?"
-CHANGE_POSITION = f"UPDATE turns SET position = ? {_OF_CONVERSATION} AND number = ?"
+UPDATE_TURN = f"UPDATE turns SET {_set(*TURN_COLUMNS[1:])} {_OF_CONVERSATION} AND number = ?"
+UPDATE_POSITION = f"UPDATE turns SET position = ? {_OF_CONVERSATION} AND number = ?"
 DELETE_TURN = f"DELETE FROM turns {_OF_CONVERSATION} AND number = ?"
 HAS_TURNS = f"SELECT 1 FROM turns {_OF_CONVERSATION} AND position IS NOT NULL LIMIT 1"
 ALL_TURNS = f"SELECT number, state FROM turns {_OF_CONVERSATION}"
@@ -93,12 +93,12 @@ AT_SEQUENCE = f"""SELECT m.turn, m.ordinal, t.position, t.state
     FROM messages m CROSS JOIN turns t ON {_JOINED}
     WHERE m.owner = ? AND m.conversation_id = ? AND m.sequence_number = ?
     ORDER BY m.turn DESC LIMIT 1"""
-_SAID = f"turn, role, dialect, raw FROM messages {_OF_CONVERSATION}"
+_MESSAGES = f"turn, role, dialect, raw FROM messages {_OF_CONVERSATION}"
 # A turn's number is at least its position, so these are all messages from there on.
-MESSAGES_SINCE = f"SELECT {_SAID} AND turn >= ? ORDER BY turn, ordinal"
-MESSAGES_OF = f"""SELECT {_SAID} AND turn IN (SELECT value FROM json_each(?))
+MESSAGES_SINCE = f"SELECT {_MESSAGES} AND turn >= ? ORDER BY turn, ordinal"
+MESSAGES_OF = f"""SELECT {_MESSAGES} AND turn IN (SELECT value FROM json_each(?))
     ORDER BY turn, ordinal"""
-MESSAGES_FROM = f"SELECT {_SAID} AND turn = ? ORDER BY ordinal LIMIT -1 OFFSET ?"
+MESSAGES_FROM = f"SELECT {_MESSAGES} AND turn = ? ORDER BY ordinal LIMIT -1 OFFSET ?"
 MESSAGE_COUNTS = f"""SELECT turn, count(*) FROM messages {_OF_CONVERSATION}
     AND turn >= ? GROUP BY turn"""
 RAW_BYTES = f"""SELECT number, CAST(raw AS BLOB) FROM messages {_OF_CONVERSATION}
@@ -109,8 +109,10 @@ ADD_MESSAGE = f"""INSERT INTO messages
     (owner, conversation_id, turn, ordinal, sequence_number, role, dialect, raw)
     VALUES ({_marks(8)})"""
 DELETE_MESSAGES = f"DELETE FROM messages {_OF_CONVERSATION} AND turn = ? AND ordinal >= ?"
-NUMBER_TURN = f"UPDATE messages SET sequence_number = ? + ordinal {_OF_CONVERSATION} AND turn = ?"
-FIRST_SAID = f"""SELECT m.role, m.dialect, m.raw FROM turns t CROSS JOIN messages m ON {_JOINED}
+NUMBER_MESSAGES = (
+    f"UPDATE messages SET sequence_number = ? + ordinal {_OF_CONVERSATION} AND turn = ?"
+)
+TITLE_MESSAGE = f"""SELECT m.role, m.dialect, m.raw FROM turns t CROSS JOIN messages m ON {_JOINED}
     WHERE t.owner = ? AND t.conversation_id = ? AND t.position IS NOT NULL
     AND m.role = 'user' AND t.{_HISTORY} ORDER BY t.position, m.ordinal LIMIT 1"""
 
@@ -122,14 +124,14 @@ LEASE_CREATING = """SELECT turn_id, fence, expires_at, conversation_id FROM leas
     WHERE owner = ?1 AND creates = 1 AND (conversation_id = ?2 OR name = ?2)"""
 PUT_LEASE = f"""INSERT OR REPLACE INTO leases
     (owner, conversation_id, name, turn_id, fence, creates, expires_at) VALUES ({_marks(7)})"""
-_HELD = f"{_OF_CONVERSATION} AND fence = ? AND expires_at > ?"
-RENEW_LEASE = f"UPDATE leases SET expires_at = ? {_HELD}"
-HOLDS_LEASE = f"SELECT 1 FROM leases {_HELD}"
-GIVE_BACK = f"DELETE FROM leases {_HELD}"
-RELEASE = f"DELETE FROM leases {_OF_CONVERSATION} AND fence = ?"
+_VALID_LEASE = f"{_OF_CONVERSATION} AND fence = ? AND expires_at > ?"
+RENEW_LEASE = f"UPDATE leases SET expires_at = ? {_VALID_LEASE}"
+HAS_VALID_LEASE = f"SELECT 1 FROM leases {_VALID_LEASE}"
+RELEASE_VALID_LEASE = f"DELETE FROM leases {_VALID_LEASE}"
+RELEASE_LEASE = f"DELETE FROM leases {_OF_CONVERSATION} AND fence = ?"
 DELETE_LEASE = f"DELETE FROM leases {_OF_CONVERSATION}"
 
-_SHOWN: dict[ArchiveFilter, str] = {
+_ARCHIVED: dict[ArchiveFilter, str] = {
     "active": "AND archived_at IS NULL",
     "archived": "AND archived_at IS NOT NULL",
     "all": "",
@@ -137,16 +139,16 @@ _SHOWN: dict[ArchiveFilter, str] = {
 _LIST = f"SELECT {_names(*SUMMARY_COLUMNS)} FROM conversations WHERE owner = ?1"
 LIST = {
     shown: f"{_LIST} {condition} ORDER BY updated_at DESC, id LIMIT ?2 OFFSET ?3"
-    for shown, condition in _SHOWN.items()
+    for shown, condition in _ARCHIVED.items()
 }
 LIST_AFTER = {
     shown: f"""{_LIST} {condition} AND updated_at <= ?2 AND (updated_at < ?2 OR id > ?3)
     ORDER BY updated_at DESC, id LIMIT ?4 OFFSET ?5"""
-    for shown, condition in _SHOWN.items()
+    for shown, condition in _ARCHIVED.items()
 }
 COUNT = {
     shown: f"SELECT count(*) FROM conversations WHERE owner = ? {condition}"
-    for shown, condition in _SHOWN.items()
+    for shown, condition in _ARCHIVED.items()
 }
 SEARCH = {
     shown: f"""SELECT m.conversation_id, c.title, m.sequence_number, m.role, CAST(m.raw AS BLOB),
@@ -155,7 +157,7 @@ SEARCH = {
     CROSS JOIN turns t ON {_JOINED}
     WHERE message_search MATCH ? AND m.owner = ? AND m.sequence_number IS NOT NULL
     {condition} ORDER BY s.rowid DESC LIMIT {NEWEST + 1}"""
-    for shown, condition in _SHOWN.items()
+    for shown, condition in _ARCHIVED.items()
 }
 
 _WHEN = "{0}ended_at >= coalesce(?2, '') AND {0}ended_at < coalesce(?3, '9999-12-31')"
@@ -187,7 +189,7 @@ REQUEST = """SELECT expires_at, body, status, headers, response FROM requests
     WHERE owner = ? AND key = ?"""
 CLAIM_REQUEST = f"""INSERT OR REPLACE INTO requests
     (owner, key, body, expires_at, headers, response) VALUES ({_marks(6)})"""
-HOLD_REQUEST = f"""UPDATE requests SET {_set("expires_at", "status", "headers", "response")}
+EXTEND_CLAIM = f"""UPDATE requests SET {_set("expires_at", "status", "headers", "response")}
     WHERE owner = ? AND key = ? AND expires_at = ? AND status IS NULL"""
 FORGET_RESPONSES = """DELETE FROM requests WHERE owner = ? AND headers IS NOT NULL
     AND EXISTS (SELECT 1 FROM json_each(headers) WHERE key = ? AND value = ?)"""

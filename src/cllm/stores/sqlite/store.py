@@ -41,9 +41,8 @@ from cllm.core.ports import (
     TurnStart,
 )
 from cllm.stores import edits
-from cllm.stores.edits import Change, Reads
-from cllm.stores.locks import wait_until
-from cllm.stores.sql.recent_turns import RecentTurns
+from cllm.stores.edits import Change, ReadScope
+from cllm.stores.locks import poll
 from cllm.stores.sql.rows import (
     check_start,
     check_text,
@@ -58,8 +57,9 @@ from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite import turns as turning
 from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteBase, SqliteFile, Synchronous
 from cllm.stores.sqlite.lists import SqliteLists
-from cllm.stores.sqlite.reader import ROWS, find
-from cllm.stores.sqlite.turns import check_held
+from cllm.stores.sqlite.reader import SQLITE_CODEC, find_conversation
+from cllm.stores.sqlite.turn_cache import TurnCache
+from cllm.stores.sqlite.turns import check_lease
 
 T = TypeVar("T")
 LEASE_SECONDS = 60.0
@@ -78,14 +78,17 @@ class SqliteRequests(SqliteBase):
         def write(db: sqlite3.Connection) -> RequestClaim | KeptResponse:
             now = self._clock()
             known = db.execute(sql.REQUEST, (request.owner, request.key)).fetchone()
-            if known is not None and ROWS.read_time(known[0]) > now:
+            if known is not None and SQLITE_CODEC.decode_time(known[0]) > now:
                 return decode_response(known[1:], request)
             claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
             if known is not None and known[1] == request.body and known[2] is None:
                 headers = decode_headers(known[3])
                 claim = msgspec.structs.replace(claim, headers=headers, body=known[4])
             key = (request.owner, request.key, request.body)
-            db.execute(sql.CLAIM_REQUEST, (*key, ROWS.write_time(claim.until), *_content(claim)))
+            db.execute(
+                sql.CLAIM_REQUEST,
+                (*key, SQLITE_CODEC.encode_time(claim.until), *_claim_values(claim)),
+            )
             return claim
 
         return await self._file.write(write)
@@ -100,12 +103,12 @@ class SqliteRequests(SqliteBase):
         self, claim: RequestClaim, seconds: float, status: int | None = None
     ) -> RequestClaim:
         """Extend a claim, which its expiry identifies: a later claim has a later one."""
-        held = (claim.request.owner, claim.request.key, ROWS.write_time(claim.until))
+        held = (claim.request.owner, claim.request.key, SQLITE_CODEC.encode_time(claim.until))
 
         def write(db: sqlite3.Connection) -> RequestClaim:
             until = self._clock() + timedelta(seconds=seconds)
-            changed = (ROWS.write_time(until), status, *_content(claim))
-            if db.execute(sql.HOLD_REQUEST, (*changed, *held)).rowcount == 0:
+            changed = (SQLITE_CODEC.encode_time(until), status, *_claim_values(claim))
+            if db.execute(sql.EXTEND_CLAIM, (*changed, *held)).rowcount == 0:
                 raise RequestInFlightError
             return msgspec.structs.replace(claim, until=until)
 
@@ -121,7 +124,7 @@ class SqliteRequests(SqliteBase):
         key = (lease.conversation.owner, lease.conversation.id, lease.turn.id)
 
         def write(db: sqlite3.Connection) -> None:
-            check_held(db, lease, now=self._clock())
+            check_lease(db, lease, now=self._clock())
             db.executemany(sql.ADD_EVENT, [(*key, event.number, event.data) for event in events])
 
         await self._file.write(write)
@@ -130,7 +133,7 @@ class SqliteRequests(SqliteBase):
         self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
     ) -> tuple[StreamEvent, ...]:
         def read(db: sqlite3.Connection) -> tuple[StreamEvent, ...]:
-            key = find(db, ref, owner)[:2]
+            key = find_conversation(db, ref, owner)[:2]
             if db.execute(sql.TURN_BY_ID, (*key, turn_id)).fetchone() is None:
                 raise TurnNotFoundError(key[1], turn_id)
             rows = db.execute(sql.EVENTS_AFTER, (*key, turn_id, number)).fetchall()
@@ -143,9 +146,9 @@ class SqliteRequests(SqliteBase):
 
         def write(db: sqlite3.Connection) -> None:
             now = self._clock()
-            unanswered = ROWS.write_time(now - UNANSWERED_KEPT)
-            db.execute(sql.DROP_OLD_EVENTS, (ROWS.write_time(before),))
-            db.execute(sql.DROP_OLD_REQUESTS, (ROWS.write_time(now), unanswered))
+            unanswered = SQLITE_CODEC.encode_time(now - UNANSWERED_KEPT)
+            db.execute(sql.DROP_OLD_EVENTS, (SQLITE_CODEC.encode_time(before),))
+            db.execute(sql.DROP_OLD_REQUESTS, (SQLITE_CODEC.encode_time(now), unanswered))
             db.execute(sql.DROP_OLD_LEASES, (unanswered,))
 
         await self._file.write(write)
@@ -155,12 +158,14 @@ class SqliteRequests(SqliteBase):
             check_text(call.model)
 
         def write(db: sqlite3.Connection) -> None:
-            db.executemany(sql.ADD_CALL, [(owner, *ROWS.encode_call(call)) for call in calls])
+            db.executemany(
+                sql.ADD_CALL, [(owner, *SQLITE_CODEC.encode_call(call)) for call in calls]
+            )
 
         await self._file.write(write)
 
 
-def _content(claim: RequestClaim) -> tuple[str | None, bytes | None]:
+def _claim_values(claim: RequestClaim) -> tuple[str | None, bytes | None]:
     return encode_json(claim.headers), claim.body
 
 
@@ -177,14 +182,14 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         patience: float = PATIENCE,
         busy_seconds: float = BUSY_SECONDS,
     ) -> None:
-        self._recent = RecentTurns()
+        self._recent = TurnCache()
         self._file = SqliteFile(
             Path(path),
             synchronous=synchronous,
             busy_seconds=busy_seconds,
-            gathers=True,
-            on_begin=self._recent.look,
-            on_loss=self._recent.forget,
+            batches_writes=True,
+            on_begin=self._recent.check_version,
+            on_reset=self._recent.clear,
         )
         self._reader = SqliteFile(Path(path), synchronous=synchronous, busy_seconds=busy_seconds)
         self._clock = clock
@@ -204,7 +209,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         check_start(start, create)
 
         def attempt(db: sqlite3.Connection) -> Lease | None:
-            return turning.begin(
+            return turning.begin_turn(
                 db,
                 ref,
                 start,
@@ -219,13 +224,15 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         try:
             return await self._until(attempt, ref, wait=wait, undo=self._undo_begin)
         except ConversationBusyError as error:
-            holder = await self._file.read(lambda db: turning.holder(db, ref, owner, create))
+            holder = await self._file.read(
+                lambda db: turning.find_lease_holder(db, ref, owner, create)
+            )
             raise ConversationBusyError(ref, turn_id=holder) from error
 
     def _undo_begin(self, lease: Lease | None) -> Callable[[sqlite3.Connection], object]:
         def undo(db: sqlite3.Connection) -> None:
             if lease is not None:
-                turning.drop(db, lease, now=self._clock(), recent=self._recent)
+                turning.drop_turn(db, lease, now=self._clock(), recent=self._recent)
 
         return undo
 
@@ -233,7 +240,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         def renew(db: sqlite3.Connection) -> datetime:
             now = self._clock()
             until = now + self._lease
-            turning.renew(db, lease, now=now, until=until)
+            turning.renew_lease(db, lease, now=now, until=until)
             return until
 
         return msgspec.structs.replace(lease, expires_at=await self._file.write(renew))
@@ -242,35 +249,37 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
     ) -> None:
         def finish(db: sqlite3.Connection) -> None:
-            turning.finish(db, lease, turn, opening=opening, now=self._clock(), recent=self._recent)
+            turning.finish_turn(
+                db, lease, turn, opening=opening, now=self._clock(), recent=self._recent
+            )
 
         if turn.id != lease.turn.id:
-            raise edits.not_its_turn(lease.turn.id, turn.id)
+            raise edits.wrong_turn_error(lease.turn.id, turn.id)
         try:
             await self._file.write(finish)
         except UsageError:
-            await self._file.write(lambda db: turning.release(db, lease))
+            await self._file.write(lambda db: turning.release_lease(db, lease))
             raise
         except asyncio.CancelledError:
             # The result is unknown here: release the lease in case the turn was refused.
             with contextlib.suppress(StoreError):
-                await self._file.write(lambda db: turning.release(db, lease))
+                await self._file.write(lambda db: turning.release_lease(db, lease))
             raise
 
     async def drop_turn(self, lease: Lease) -> None:
         await self._file.write(
-            lambda db: turning.drop(db, lease, now=self._clock(), recent=self._recent)
+            lambda db: turning.drop_turn(db, lease, now=self._clock(), recent=self._recent)
         )
 
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
     ) -> StoredConversation:
         return await self._reader.read(
-            lambda db: reader.load(db, reader.find(db, ref, owner), tail)
+            lambda db: reader.load(db, reader.find_conversation(db, ref, owner), tail)
         )
 
     async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
-        return await self._reader.read(lambda db: reader.outline(db, ref, owner))
+        return await self._reader.read(lambda db: reader.load_outline(db, ref, owner))
 
     async def messages_from(
         self, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str = LOCAL_OWNER
@@ -280,10 +289,12 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         )
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
-        return await self._reader.read(lambda db: reader.summary(db, ref, owner))
+        return await self._reader.read(lambda db: reader.load_summary(db, ref, owner))
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
-        await self._change(lambda db: changing.delete(db, ref, owner, self._clock()), ref)
+        await self._change(
+            lambda db: changing.delete_conversation(db, ref, owner, self._clock()), ref
+        )
 
     async def close(self) -> None:
         await self._reader.close()
@@ -297,20 +308,25 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         change: Change = lambda new: new,
     ) -> StoredConversation:
         return await self._file.write(
-            lambda db: changing.insert(db, new, source=source, change=change, now=self._clock())
+            lambda db: changing.insert_conversation(
+                db, new, source=source, change=change, now=self._clock()
+            )
         )
 
     async def _edit(
-        self, ref: str, owner: str, change: Change, *, reads: Reads
+        self, ref: str, owner: str, change: Change, *, reads: ReadScope
     ) -> StoredConversation:
         return await self._change(
-            lambda db: changing.edit(db, ref, owner, change, reads=reads, now=self._clock()), ref
+            lambda db: changing.edit_conversation(
+                db, ref, owner, change, reads=reads, now=self._clock()
+            ),
+            ref,
         )
 
     async def _change(self, attempt: Callable[[sqlite3.Connection], T | None], ref: str) -> T:
 
         def forget_and_attempt(db: sqlite3.Connection) -> T | None:
-            self._recent.forget()
+            self._recent.clear()
             return attempt(db)
 
         return await self._until(forget_and_attempt, ref, wait=self._patience)
@@ -323,7 +339,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         wait: float | None,
         undo: Callable[[T | None], Callable[[sqlite3.Connection], object]] | None = None,
     ) -> T:
-        found = await wait_until(lambda: self._file.write(attempt, undo=undo), wait=wait)
+        found = await poll(lambda: self._file.write(attempt, undo=undo), wait=wait)
         if found is None:
             raise ConversationBusyError(ref)
         return found

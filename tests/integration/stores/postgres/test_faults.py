@@ -177,7 +177,7 @@ async def test_a_turn_begun_on_a_lost_connection_is_undone_even_after_its_lease_
     connection = await asyncpg.connect(postgres_server.url(database))
     key = (lease.conversation.owner, "demo", lease.fence, "t2")
     assert await connection.fetch(postgres_statements.DROP, *key) == []
-    assert len(await connection.fetch(postgres_statements.DROP_UNTAKEN, *key)) == 1
+    assert len(await connection.fetch(postgres_statements.DROP_UNCONFIRMED, *key)) == 1
     await connection.close()
     assert (await store.load("demo")).message_count == 2
     await say(store, "demo", "t2")

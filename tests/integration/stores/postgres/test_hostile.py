@@ -9,7 +9,7 @@ from cllm.core.message import Message
 from cllm.core.ports import NewConversation
 from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.sql.database import Database
-from cllm.stores.sql.migrate import differences
+from cllm.stores.sql.migrate import find_differences
 from cllm.testing.store_contract import answered, say, start
 
 DAMAGE = (
@@ -74,7 +74,7 @@ async def test_triggers_that_somebody_put_into_the_database_are_seen_by_the_chec
 ):
     for statement in SPYING:
         await postgres_server.execute(statement, database=database)
-    found = Database(postgres_server.url(database)).run(differences)
+    found = Database(postgres_server.url(database)).run(find_differences)
     assert "a trigger that is not cllm's: spy on messages" in found
 
 

@@ -14,10 +14,10 @@ from cllm.core.conversation import StoredConversation
 from cllm.core.errors import StoreUnavailableError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation
-from cllm.stores.postgres.connection import with_postgres
-from cllm.stores.postgres.statements import has_id
+from cllm.stores.postgres.connection import run_in_postgres
+from cllm.stores.postgres.statements import turn_has_id
 from cllm.stores.postgres.store import PostgresStore
-from cllm.stores.sql import UNRELEASED, migrate
+from cllm.stores.sql import UNRELEASED_REVISIONS, migrate
 from cllm.testing.store_contract import answered, failed, say, say_again, start, texts
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Database:
         self._name = name
 
     async def do(self, work: Callable[[sa.Connection], T]) -> T:
-        return await asyncio.to_thread(with_postgres, self.url, work)
+        return await asyncio.to_thread(run_in_postgres, self.url, work)
 
     async def execute(self, sql: str) -> list[Any]:
         return await self._server.execute(sql, database=self._name)
@@ -167,7 +167,7 @@ async def test_what_was_filled_with_its_terms_is_whole_and_found(older: Database
     await older.downgrade("0002")
     await older.upgrade()
     assert sorted(await older.execute(ROWS)) == sorted(rows)
-    assert await older.do(migrate.differences) == []
+    assert await older.do(migrate.find_differences) == []
     store = older.store()
     assert [(await store.load(ref)).messages for ref in said] == [each.messages for each in before]
     for ref, word in (("en", "words"), ("de", "größe"), ("ja", "京で"), ("kept", "fine")):
@@ -198,17 +198,17 @@ async def test_of_a_turn_is_kept_what_does_not_go_without_saying(older: Database
 async def test_a_turn_is_found_by_its_id_without_a_walk(older: Database):
     await older.fill("head", LONG)
     known = "SELECT number FROM turns WHERE owner = 'local' AND conversation = 1 AND "
-    plan = await older.execute("EXPLAIN " + known + has_id("'t1000'"))
+    plan = await older.execute("EXPLAIN " + known + turn_has_id("'t1000'"))
     assert "turns_by_id" in plan[0][0]
-    assert [row[0] for row in await older.execute(known + has_id("'t1000'"))] == [1000]
+    assert [row[0] for row in await older.execute(known + turn_has_id("'t1000'"))] == [1000]
 
 
 async def test_a_check_sees_that_ids_are_told_apart_otherwise(older: Database):
     await older.upgrade()
     await older.execute("DROP INDEX turns_by_id")
-    assert "missing index: turns.turns_by_id" in await older.do(migrate.differences)
+    assert "missing index: turns.turns_by_id" in await older.do(migrate.find_differences)
     await older.execute("CREATE UNIQUE INDEX turns_by_id ON turns (owner, conversation, place)")
-    assert await older.do(migrate.differences) != []
+    assert await older.do(migrate.find_differences) != []
 
 
 async def test_the_downgrade_restores_the_column_with_its_default_and_no_prompt(older: Database):
@@ -222,9 +222,9 @@ async def test_the_downgrade_restores_the_column_with_its_default_and_no_prompt(
 
 async def test_the_tables_are_those_that_the_migrations_lead_to(older: Database):
     await older.upgrade()
-    assert await older.do(migrate.differences) == []
+    assert await older.do(migrate.find_differences) == []
     await older.execute("ALTER TABLE turns DROP COLUMN provider")
-    assert await older.do(migrate.differences) != []
+    assert await older.do(migrate.find_differences) != []
 
 
 async def test_a_deployment_with_its_own_revision_table_is_adopted(older: Database):
@@ -255,7 +255,7 @@ async def test_a_filled_older_database_is_refused_and_left_alone(older: Database
     assert await older.older_rows() == before
 
 
-@pytest.mark.parametrize("revision", UNRELEASED)
+@pytest.mark.parametrize("revision", UNRELEASED_REVISIONS)
 async def test_a_database_at_a_revision_that_no_release_had_is_refused(
     older: Database, revision: str
 ):

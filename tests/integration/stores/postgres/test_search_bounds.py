@@ -4,9 +4,9 @@ import pytest
 from tests.postgres import Server
 
 from cllm.core.ports import ArchiveFilter, Changes
+from cllm.stores import search
 from cllm.stores.postgres import lists as postgres_lists
 from cllm.stores.postgres.store import PostgresStore
-from cllm.stores.sql import search
 from cllm.testing.store_contract import say
 
 TOGETHER = 2**postgres_lists._TOGETHER

@@ -10,10 +10,10 @@ from tests.postgres import Server
 
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation
-from cllm.stores.lists import terms_of
-from cllm.stores.postgres.statements import KEPT_TERMS
+from cllm.stores.lists import extract_terms
+from cllm.stores.postgres.statements import STORED_TERMS
 from cllm.stores.postgres.store import PostgresStore
-from cllm.stores.sql.search import INDEXED, said_terms
+from cllm.stores.search import MAX_INDEXED_CHARACTERS, message_terms
 from cllm.testing.store_contract import answered, say, start
 
 TOLD = {
@@ -41,7 +41,7 @@ NOT_TOLD = {
     "a long text": " ".join(f"word{number}" for number in range(5000)),
 }
 FOUND_AS = f"""
-SELECT tsvector_to_array(message_terms($1, 0, s.raw, {KEPT_TERMS}))
+SELECT tsvector_to_array(message_terms($1, 0, s.raw, {STORED_TERMS}))
 FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS s(raw, terms, place) ORDER BY place
 """  # noqa: S608
 DERIVED = "SELECT tsvector_to_array(message_terms($1, 0, raw, NULL)) FROM unnest($2::text[]) raw"
@@ -65,15 +65,15 @@ async def kept(store: PostgresStore, postgres_server: Server, database: str) -> 
 async def test_the_words_of_a_text_are_not_kept_beside_it(store: PostgresStore, kept, text: str):
     await say(store, "demo", "t1", text)
     assert (await kept())[0] is None
-    for term in terms_of(text):
+    for term in extract_terms(text):
         assert (await store.search(term)).total >= 1, term
 
 
 @pytest.mark.parametrize("text", NOT_TOLD.values(), ids=NOT_TOLD)
 async def test_words_that_the_text_does_not_tell_are_kept(store: PostgresStore, kept, text: str):
     await say(store, "demo", "t1", text)
-    assert (await kept())[0] == " ".join(terms_of(text))
-    for term in terms_of(text)[:20]:
+    assert (await kept())[0] == " ".join(extract_terms(text))
+    for term in extract_terms(text)[:20]:
         assert (await store.search(term)).total >= 1, term
 
 
@@ -91,9 +91,9 @@ async def test_only_what_was_said_is_found_whatever_else_the_json_has(store: Pos
     reply = Message(role="assistant", raw=raw)
     messages = (*lease.turn.messages, reply)
     await store.finish_turn(lease, msgspec.structs.replace(answered(lease), messages=messages))
-    for term in (*terms_of(reply.text), "secret"):
+    for term in (*extract_terms(reply.text), "secret"):
         found = await store.search(term)
-        assert found.total == (term in terms_of(reply.text)), term
+        assert found.total == (term in extract_terms(reply.text)), term
 
 
 def _texts(count: int) -> list[str]:
@@ -117,12 +117,12 @@ async def test_a_message_is_indexed_by_its_terms_whatever_it_says(
         FOUND_AS,
         "o",
         [message.raw.decode() for message in messages],
-        list(map(said_terms, messages)),
+        list(map(message_terms, messages)),
     )
     await connection.close()
     for message, (terms,) in zip(messages, rows, strict=True):
         own = {term[2:] for term in terms or () if not term.startswith("0._")}
-        assert own == set(terms_of(message.text)), message.text
+        assert own == set(extract_terms(message.text)), message.text
 
 
 async def test_no_text_keeps_the_database_from_indexing(
@@ -146,6 +146,6 @@ async def test_no_text_keeps_the_database_from_indexing(
 
 async def test_as_many_words_as_fit_are_indexed_and_the_rest_is_no_error(store: PostgresStore):
     signs = [chr(0x20000 + number) for number in range(300)]
-    text = "".join(first + second for first in signs for second in signs)[:INDEXED]
+    text = "".join(first + second for first in signs for second in signs)[:MAX_INDEXED_CHARACTERS]
     await say(store, "demo", "t1", text)
     assert (await store.search(text[:2])).total >= 1

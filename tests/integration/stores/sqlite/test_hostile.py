@@ -17,7 +17,7 @@ from cllm.core.errors import (
 )
 from cllm.core.ports import NewConversation
 from cllm.stores.sql.database import Database
-from cllm.stores.sql.migrate import current, differences
+from cllm.stores.sql.migrate import current_revision, find_differences
 from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import answered, say, start
 from cllm.testing.store_harness import TickingClock
@@ -91,7 +91,7 @@ async def test_the_lease_is_given_back_even_when_the_turn_cannot_be_kept(databas
     await store.close()
 
 
-@pytest.mark.parametrize("work", [current, differences])
+@pytest.mark.parametrize("work", [current_revision, find_differences])
 async def test_a_pipe_is_no_file_and_nobody_waits_for_it(database, work):
     os.mkfifo(database)
     store = opened(database)
@@ -134,7 +134,7 @@ async def test_triggers_that_somebody_put_into_the_file_are_seen_by_the_check(da
     await say(store, "demo", "t1")
     await store.close()
     execute(database, *SPYING)
-    found = Database(f"sqlite:{database}").run(differences)
+    found = Database(f"sqlite:{database}").run(find_differences)
     assert any("trigger" in difference and "spy" in difference for difference in found)
 
 

@@ -62,9 +62,9 @@ def check_whole(path: Path, conversations: int) -> str | None:
     assert own.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert own.execute("SELECT count(*) FROM conversations").fetchone() == (conversations,)
     own.close()
-    at = with_sqlite(path, migrate.current)
+    at = with_sqlite(path, migrate.current_revision)
     with_sqlite(path, migrate.upgrade)
-    assert with_sqlite(path, migrate.differences) == []
+    assert with_sqlite(path, migrate.find_differences) == []
     return at
 
 

@@ -12,7 +12,7 @@ from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation
 from cllm.stores.sqlite.edits import add_conversation
-from cllm.stores.sqlite.reader import find, load
+from cllm.stores.sqlite.reader import find_conversation, load
 from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import answered, say, say_again, start, texts
 
@@ -72,7 +72,7 @@ def steps_to_load(db: sqlite3.Connection, ref: str) -> int:
         return 0
 
     db.set_progress_handler(step, 1)
-    loaded = load(db, find(db, ref, "local"), 40)
+    loaded = load(db, find_conversation(db, ref, "local"), 40)
     db.set_progress_handler(None, 0)
     assert sum(len(turn.messages) for turn in loaded.turns) == 40
     return steps

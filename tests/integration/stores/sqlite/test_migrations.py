@@ -17,7 +17,7 @@ from cllm.core.ports import NewConversation
 from cllm.stores.sql import HEAD, migrate
 from cllm.stores.sql.database import Database
 from cllm.stores.sqlite import statements
-from cllm.stores.sqlite.connection import erase_deleted, with_sqlite
+from cllm.stores.sqlite.connection import erase_deleted_rows, with_sqlite
 from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import answered, say, start
 
@@ -51,12 +51,12 @@ def dump(path: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 def test_there_is_one_head_and_the_stores_know_it():
-    assert migrate.heads() == (HEAD,)
+    assert migrate.list_heads() == (HEAD,)
 
 
 def test_the_migrations_lead_to_the_tables(database):
     with_sqlite(database, migrate.upgrade)
-    assert with_sqlite(database, migrate.differences) == []
+    assert with_sqlite(database, migrate.find_differences) == []
 
 
 def test_a_table_that_has_drifted_is_seen(database):
@@ -64,7 +64,7 @@ def test_a_table_that_has_drifted_is_seen(database):
     own = sqlite3.connect(database)
     own.execute("ALTER TABLE turns ADD COLUMN mood TEXT")
     own.close()
-    assert "mood" in str(with_sqlite(database, migrate.differences))
+    assert "mood" in str(with_sqlite(database, migrate.find_differences))
 
 
 def test_every_statement_fits_the_newest_revision(database):
@@ -193,10 +193,10 @@ def test_removed_system_prompts_leave_no_trace_in_the_file(database):
     fill(database)
     assert older.PROMPT.encode() in database.read_bytes()
     with_sqlite(database, migrate.upgrade)
-    erase_deleted(database)
+    erase_deleted_rows(database)
     for path in database.parent.glob("cllm.db*"):
         assert older.PROMPT.encode() not in path.read_bytes()
-    assert with_sqlite(database, migrate.differences) == []
+    assert with_sqlite(database, migrate.find_differences) == []
 
 
 async def test_a_filled_older_database_is_refused_and_left_as_it_is(database):
@@ -205,7 +205,7 @@ async def test_a_filled_older_database_is_refused_and_left_as_it_is(database):
     with pytest.raises(StoreUnavailableError, match="cllm db upgrade"):
         await store.list_conversations()
     await store.close()
-    assert with_sqlite(database, migrate.current) == "0001"
+    assert with_sqlite(database, migrate.current_revision) == "0001"
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_revision_that_fails_leaves_everything_as_it_was(database):
     before = with_sqlite(database, _shape)
     with pytest.raises(StoreUnavailableError, match="was not changed"):
         Database(f"sqlite:{database}").run(migrate.upgrade)
-    assert with_sqlite(database, migrate.current) == "0001"
+    assert with_sqlite(database, migrate.current_revision) == "0001"
     assert with_sqlite(database, _shape) == before
 
 

@@ -15,11 +15,11 @@ from cllm.core.conversation import WindowRecord
 from cllm.core.errors import ConversationNotFoundError, StaleLeaseError, StoreUnavailableError
 from cllm.core.ports import Changes, NewConversation
 from cllm.stores.edits import INTERRUPTION
-from cllm.stores.sql.recent_turns import MOST_ROWS, MOST_RUNNING, RecentTurns
 from cllm.stores.sqlite import turns as sqlite_turns
 from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteFile
 from cllm.stores.sqlite.reader import load
 from cllm.stores.sqlite.store import SqliteStore
+from cllm.stores.sqlite.turn_cache import MAX_ROWS, MAX_RUNNING, TurnCache
 from cllm.testing.store_harness import answered, start
 
 
@@ -200,7 +200,7 @@ async def test_a_turn_that_was_not_kept_is_not_remembered(database):
 
 async def test_whoever_remembers_hears_that_a_write_was_not_kept(database):
     heard: list[str] = []
-    file = SqliteFile(database, on_loss=lambda: heard.append("rolled back"))
+    file = SqliteFile(database, on_reset=lambda: heard.append("rolled back"))
 
     def break_a_promise_at_the_commit(db: sqlite3.Connection) -> None:
         db.execute("PRAGMA defer_foreign_keys = ON")
@@ -307,13 +307,13 @@ async def test_a_locked_file_is_waited_for_once_by_all_who_wait(database):
 
 async def test_what_is_remembered_is_never_more_than_it_may_be(database):
     store = opened(database)
-    recent = RecentTurns(most_bytes=20_000)
+    recent = TurnCache(max_bytes=20_000)
     for number in range(30):
         ref = f"c{number}"
         await say(store, ref, f"t{number}", text="x" * 1000)
         loaded = await store.load(ref)
         before = msgspec.structs.replace(loaded, turns=())
-        recent.bring(before, loaded.turns[0], message_count=loaded.message_count)
+        recent.put(before, loaded.turns[0], message_count=loaded.message_count)
         assert recent._bytes <= 20_000
         assert recent._bytes == sum(known.size for known in recent._known.values())
     assert 1 < len(recent._known) < 10
@@ -354,12 +354,12 @@ async def test_a_turn_ends_where_it_was_written_also_after_everything_was_forgot
 
 
 def test_of_turns_that_never_end_only_so_many_are_remembered():
-    recent = RecentTurns()
-    for number in range(MOST_RUNNING + 1):
-        recent.note(("o", "c"), f"t{number}", (number, [number]))
-    recent.note(("o", "c"), "long", (1, range(MOST_ROWS + 1)))
-    assert recent.take_place(("o", "c"), "t0") is None
-    assert recent.take_place(("o", "c"), "long") is None
-    assert recent.take_place(("o", "c"), "t1") == (1, [1])
-    recent.forget()
-    assert recent.take_place(("o", "c"), "t2") is None
+    recent = TurnCache()
+    for number in range(MAX_RUNNING + 1):
+        recent.put_running(("o", "c"), f"t{number}", (number, [number]))
+    recent.put_running(("o", "c"), "long", (1, range(MAX_ROWS + 1)))
+    assert recent.pop_running(("o", "c"), "t0") is None
+    assert recent.pop_running(("o", "c"), "long") is None
+    assert recent.pop_running(("o", "c"), "t1") == (1, [1])
+    recent.clear()
+    assert recent.pop_running(("o", "c"), "t2") is None

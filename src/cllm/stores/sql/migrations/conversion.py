@@ -16,27 +16,27 @@ import sqlalchemy as sa
 
 from cllm.core.message import Message
 from cllm.stores.edits import INTERRUPTION
-from cllm.stores.sql.migrations import older
-from cllm.stores.sql.migrations.older import (
+from cllm.stores.search import build_index_terms, message_terms
+from cllm.stores.sql.migrations import legacy
+from cllm.stores.sql.migrations.legacy import (
     LOCAL,
     NAMESPACE,
     LegacyConversation,
     LegacyMessage,
     LegacyTurn,
     Row,
-    as_uuid,
-    conversation_kept,
-    id_from,
-    id_text,
-    in_utc,
-    json_text,
-    message_kept,
-    naive,
+    build_id,
+    decode_id,
+    encode_json,
+    parse_uuid,
     read_rows,
-    with_kept,
+    split_conversation_record,
+    split_message_record,
+    to_naive_utc,
+    to_utc,
+    with_record,
 )
 from cllm.stores.sql.rows import row_decoder
-from cllm.stores.sql.search import indexed_terms, said_terms
 
 _PLAIN = ("user", "assistant", "system", "tool")
 _COLUMNS = (
@@ -49,37 +49,39 @@ _TERMS = """CASE WHEN message_terms(:owner, 0, :raw, :terms)
     IS DISTINCT FROM message_terms(:owner, 0, :raw, NULL) THEN :terms END"""
 
 
-def bring_up(bind: sa.Connection) -> None:
+def upgrade_rows(bind: sa.Connection) -> None:
     """Fill our tables from the older ones, which have been renamed."""
-    table = older.older_conversations(bind)
-    said = older.older_messages(bind)
+    table = legacy.legacy_conversations(bind)
+    said = legacy.legacy_messages(bind)
     ids = list(bind.execute(sa.select(table.c.id).order_by(table.c.created_at)).scalars())
-    filling = _Filling(bind)
-    for batch in older.in_batches(ids):
+    filling = _TableWriter(bind)
+    for batch in legacy.split_batches(ids):
         found = read_rows(bind, sa.select(table).where(table.c.id.in_(batch)))
         order = (said.c.conversation_id, said.c.sequence_number)
         query = sa.select(said).where(said.c.conversation_id.in_(batch)).order_by(*order)
         messages: dict[str, list[Row]] = {}
         for row in read_rows(bind, query):
-            messages.setdefault(id_text(row["conversation_id"]), []).append(row)
+            messages.setdefault(decode_id(row["conversation_id"]), []).append(row)
         for row in found:
-            filling.add(row, messages.get(id_text(row["id"]), []))
+            filling.add(row, messages.get(decode_id(row["id"]), []))
     filling.end()
 
 
-class _Filling:
+class _TableWriter:
     def __init__(self, bind: sa.Connection) -> None:
         self._bind = bind
         self._is_sqlite = bind.dialect.name == "sqlite"
-        self._link, self._linked = older.LINK[bind.dialect.name]
+        self._link, self._linked = legacy.LINK[bind.dialect.name]
         self._numbers = {"conversations": 0, "messages": 0}
         times = ("created_at", "updated_at", "archived_at")
         columns = ("owner", "id", "name", "title", "model", "system", "system_record", "metadata")
-        self._conversations = older.newer(
+        self._conversations = legacy.current_table(
             "conversations", times, *columns, "message_count", *self._own_number
         )
         turn = ("number", "id", "place", "position", "state", "cost", "failure")
-        self._turns = older.newer("turns", ("started_at", "ended_at"), "owner", self._link, *turn)
+        self._turns = legacy.current_table(
+            "turns", ("started_at", "ended_at"), "owner", self._link, *turn
+        )
         names = (*_COLUMNS, self._link)
         values = ", ".join(f":{name}" for name in names)
         terms = ("", "") if self._is_sqlite else (", terms", f", {_TERMS}")
@@ -113,7 +115,11 @@ class _Filling:
     def _add_messages(self, rows: Sequence[dict[str, Any]], *, is_history: bool) -> None:
         for row in rows:
             message = Message(role=row["role"], raw=row["raw"].encode())
-            terms = indexed_terms(message, row["owner"]) if self._is_sqlite else said_terms(message)
+            terms = (
+                build_index_terms(message, row["owner"])
+                if self._is_sqlite
+                else message_terms(message)
+            )
             row["terms"] = terms if is_history else ""
         self._bind.execute(self._add_message, rows)
         indexed = [row for row in rows if row["terms"]]
@@ -140,26 +146,26 @@ class _Filling:
 
 @row_decoder
 def _conversation(row: Row, message_count: int) -> dict[str, Any]:
-    metadata, kept = conversation_kept(row["metadata"], uuid.UUID(str(row["id"])))
-    owner = LOCAL if row["user_id"] is None else id_text(row["user_id"])
+    metadata, kept = split_conversation_record(row["metadata"], uuid.UUID(str(row["id"])))
+    owner = LOCAL if row["user_id"] is None else decode_id(row["user_id"])
     return {
         "owner": kept.owner or owner,
-        "id": kept.id or id_text(row["id"]),
+        "id": kept.id or decode_id(row["id"]),
         "name": kept.name,
         "model": kept.model,
         "system": kept.system,
-        "system_record": kept.system_record or older.DYNAMIC,
+        "system_record": kept.system_record or legacy.DYNAMIC,
         "title": row["title"],
-        "created_at": in_utc(row["created_at"]),
-        "updated_at": in_utc(row["updated_at"]),
-        "archived_at": None if row["archived_at"] is None else in_utc(row["archived_at"]),
-        "metadata": json_text(metadata),
+        "created_at": to_utc(row["created_at"]),
+        "updated_at": to_utc(row["updated_at"]),
+        "archived_at": None if row["archived_at"] is None else to_utc(row["archived_at"]),
+        "metadata": encode_json(metadata),
         "message_count": message_count,
     }
 
 
 def _read(row: Row) -> Row:
-    metadata, kept = message_kept(row["metadata"])
+    metadata, kept = split_message_record(row["metadata"])
     return {**row, "metadata": metadata, "kept": kept}
 
 
@@ -180,13 +186,13 @@ def _is_next(group: Sequence[Row], row: Row) -> bool:
         return True
     if kept is not None:
         return len(group) >= kept.messages
-    return older.begins_turn(row["role"], group[-1]["role"])
+    return legacy.starts_turn(row["role"], group[-1]["role"])
 
 
 @row_decoder
 def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
     costs = [row["total_cost"] for row in group if row["total_cost"] is not None]
-    turn_id = id_text(group[0]["id"])
+    turn_id = decode_id(group[0]["id"])
     kept: LegacyTurn | None = group[0]["kept"].turn
     if kept is None or kept.messages != len(group):
         kept = None
@@ -194,11 +200,11 @@ def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
         "number": number,
         "position": number,
         "id": turn_id,
-        "state": older.state_after(group[-1]["role"]) if kept is None else kept.state,
+        "state": legacy.guess_state(group[-1]["role"]) if kept is None else kept.state,
         "failure": None if kept is None else kept.failure,
         "cost": float(sum(costs)) if costs else None,
-        "started_at": in_utc(group[0]["created_at"]),
-        "ended_at": in_utc(group[-1]["created_at"]),
+        "started_at": to_utc(group[0]["created_at"]),
+        "ended_at": to_utc(group[-1]["created_at"]),
     }
 
 
@@ -206,23 +212,23 @@ def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
 def _message(row: Row) -> dict[str, Any]:
     kept: LegacyMessage = row["kept"]
     imported = {
-        "id": id_text(row["id"]),
+        "id": decode_id(row["id"]),
         "metadata": row["metadata"],
         "reasoning_events": row["reasoning_events"],
         "total_cost": None if row["total_cost"] is None else str(row["total_cost"]),
-        "created_at": in_utc(row["created_at"]),
+        "created_at": to_utc(row["created_at"]),
     }
     return {
-        "role": kept.role or older.our_role(row["role"]),
+        "role": kept.role or legacy.convert_role(row["role"]),
         "dialect": kept.dialect,
-        "raw": kept.raw or older.plain_raw(row["role"], row["content"]),
-        "imported": json_text(imported),
+        "raw": kept.raw or legacy.build_raw(row["role"], row["content"]),
+        "imported": encode_json(imported),
     }
 
 
-def take_down(bind: sa.Connection) -> None:
+def downgrade_rows(bind: sa.Connection) -> None:
     """Fill the older tables from ours, which have been renamed."""
-    link, linked = older.LINK[bind.dialect.name]
+    link, linked = legacy.LINK[bind.dialect.name]
     number = () if linked == "id" else (linked,)
     conversations = _newer(
         "conversations",
@@ -249,18 +255,18 @@ def take_down(bind: sa.Connection) -> None:
 
 
 def _newer(name: str, times: Sequence[str], *columns: str) -> sa.TableClause:
-    return older.newer(name, times, *columns, prefix="newer_")
+    return legacy.current_table(name, times, *columns, prefix="newer_")
 
 
 def _add_older(
     bind: sa.Connection, row: Row, said: Sequence[Row], taken: set[uuid.UUID]
 ) -> uuid.UUID:
     key, conversation = _older_conversation(bind, row, taken)
-    bind.execute(sa.insert(older.older_conversations(bind, prefix="")), [conversation])
+    bind.execute(sa.insert(legacy.legacy_conversations(bind, prefix="")), [conversation])
     turns = _turns_kept(said)
     rows = [_older_message(bind, key, row, turns.get(place)) for place, row in enumerate(said)]
     if rows:
-        bind.execute(sa.insert(older.older_messages(bind, prefix="")), rows)
+        bind.execute(sa.insert(legacy.legacy_messages(bind, prefix="")), rows)
     return key
 
 
@@ -268,24 +274,24 @@ def _add_older(
 def _older_conversation(
     bind: sa.Connection, row: Row, taken: set[uuid.UUID]
 ) -> tuple[uuid.UUID, dict[str, Any]]:
-    key = as_uuid(row["id"])
-    user = None if row["owner"] == LOCAL else as_uuid(row["owner"])
-    record = None if row["system_record"] == older.DYNAMIC else row["system_record"]
+    key = parse_uuid(row["id"])
+    user = None if row["owner"] == LOCAL else parse_uuid(row["owner"])
+    record = None if row["system_record"] == legacy.DYNAMIC else row["system_record"]
     kept = LegacyConversation(
         name=row["name"], model=row["model"], system=row["system"], system_record=record
     )
     if key is None or key in taken or (user is None and row["owner"] != LOCAL):
-        key = id_from(row["owner"], row["id"])
+        key = build_id(row["owner"], row["id"])
         kept = msgspec.structs.replace(kept, owner=row["owner"], id=row["id"])
     metadata = msgspec.json.decode(row["metadata"], type=dict[str, Any])
     return key, {
-        "id": older.write_uuid(bind, key),
-        "user_id": None if user is None else older.write_uuid(bind, user),
+        "id": legacy.encode_uuid(bind, key),
+        "user_id": None if user is None else legacy.encode_uuid(bind, user),
         "title": row["title"],
-        "created_at": naive(row["created_at"]),
-        "updated_at": naive(row["updated_at"]),
-        "archived_at": None if row["archived_at"] is None else naive(row["archived_at"]),
-        "metadata": with_kept(metadata, kept),
+        "created_at": to_naive_utc(row["created_at"]),
+        "updated_at": to_naive_utc(row["updated_at"]),
+        "archived_at": None if row["archived_at"] is None else to_naive_utc(row["archived_at"]),
+        "metadata": with_record(metadata, kept),
     }
 
 
@@ -303,11 +309,11 @@ def _turns_kept(said: Sequence[Row]) -> dict[int, LegacyTurn]:
     guessed = [
         at
         for at, role in enumerate(roles)
-        if older.begins_turn(role, roles[at - 1] if at else None)
+        if legacy.starts_turn(role, roles[at - 1] if at else None)
     ]
     ends = [*begun, len(said)][1:]
     is_told = begun == guessed and all(
-        said[first]["state"] == older.state_after(roles[end - 1])
+        said[first]["state"] == legacy.guess_state(roles[end - 1])
         for first, end in zip(begun, ends, strict=True)
     )
     if is_told:
@@ -319,7 +325,7 @@ def _turns_kept(said: Sequence[Row]) -> dict[int, LegacyTurn]:
 
 def _kept_turn(row: Row, messages: int) -> LegacyTurn:
     if row["state"] == "running":
-        return LegacyTurn(messages=messages, state="failed", failure=json_text(INTERRUPTION))
+        return LegacyTurn(messages=messages, state="failed", failure=encode_json(INTERRUPTION))
     return LegacyTurn(messages=messages, state=row["state"], failure=row["failure"])
 
 
@@ -333,7 +339,7 @@ def _older_message(
     content = said.get("content")
     if not isinstance(content, str):
         content = Message(role=row["role"], raw=row["raw"].encode()).text or None
-    own = older.plain_raw(role, content)
+    own = legacy.build_raw(role, content)
     kept = LegacyMessage(turn=turn)
     if own != row["raw"] or row["dialect"] != "openai" or role not in _PLAIN:
         kept = LegacyMessage(raw=row["raw"], dialect=row["dialect"], role=row["role"], turn=turn)
@@ -343,13 +349,13 @@ def _older_message(
     number = row["sequence_number"]
     own_id = imported.get("id") or str(uuid.uuid5(NAMESPACE, f"{conversation}/{number}"))
     return {
-        "id": older.write_uuid(bind, uuid.UUID(own_id)),
-        "conversation_id": older.write_uuid(bind, conversation),
+        "id": legacy.encode_uuid(bind, uuid.UUID(own_id)),
+        "conversation_id": legacy.encode_uuid(bind, conversation),
         "role": role,
         "content": content,
         "reasoning_events": imported.get("reasoning_events"),
-        "metadata": with_kept(imported.get("metadata") or {}, kept),
+        "metadata": with_record(imported.get("metadata") or {}, kept),
         "total_cost": None if cost is None else Decimal(cost),
-        "created_at": naive(moment),
+        "created_at": to_naive_utc(moment),
         "sequence_number": number,
     }

@@ -14,8 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from cllm.stores.sql.migrations import older
-from cllm.stores.sql.migrations.conversion import bring_up, take_down
+from cllm.stores.sql.migrations import legacy
+from cllm.stores.sql.migrations.conversion import downgrade_rows, upgrade_rows
 from cllm.stores.sql.migrations.versions import r0001_older_shape, r0002_no_system_message
 
 revision = "0005"
@@ -130,7 +130,7 @@ def upgrade() -> None:
     _create_messages()
     _create_records()
     _execute(SEARCH if _is_sqlite() else TERMS)
-    bring_up(bind)
+    upgrade_rows(bind)
     if not _is_sqlite():
         _execute("CREATE SEQUENCE fences", *POSTGRES_INDEXES)
     for table in ("older_messages", "older_conversations"):
@@ -142,12 +142,12 @@ def downgrade() -> None:
         _execute("DROP TABLE message_search")
     else:
         _execute("DROP SEQUENCE fences", "DROP INDEX messages_by_terms", DROP_TERMS)
-    for table in older.OURS:
+    for table in legacy.CURRENT_TABLES:
         op.rename_table(table, f"newer_{table}")
     r0001_older_shape.upgrade()
     r0002_no_system_message.upgrade()
-    take_down(op.get_bind())
-    for table in older.OURS:
+    downgrade_rows(op.get_bind())
+    for table in legacy.CURRENT_TABLES:
         op.drop_table(f"newer_{table}")
 
 

@@ -17,7 +17,7 @@ from cllm.core.conversation import SystemRecord, TurnFailure, is_valid_id
 from cllm.core.message import Dialect, Role
 from cllm.stores.sql.rows import StoredMessage, UnreadableRowError, row_decoder
 
-OURS = ("calls", "events", "requests", "leases", "messages", "turns", "conversations")
+CURRENT_TABLES = ("calls", "events", "requests", "leases", "messages", "turns", "conversations")
 LINK = {"sqlite": ("conversation_id", "id"), "postgresql": ("conversation", "number")}
 """The column of turns and messages that names their conversation, and the column it names."""
 KEY = "cllm"
@@ -31,8 +31,8 @@ DYNAMIC = '{"policy":"dynamic"}'
 Row = Mapping[str, Any]
 
 
-def older_conversations(bind: sa.Connection, *, prefix: str = "older_") -> sa.TableClause:
-    kind = _uuid_kind(bind)
+def legacy_conversations(bind: sa.Connection, *, prefix: str = "older_") -> sa.TableClause:
+    kind = _uuid_type(bind)
     return sa.table(
         f"{prefix}conversations",
         sa.column("id", kind),
@@ -45,8 +45,8 @@ def older_conversations(bind: sa.Connection, *, prefix: str = "older_") -> sa.Ta
     )
 
 
-def older_messages(bind: sa.Connection, *, prefix: str = "older_") -> sa.TableClause:
-    kind = _uuid_kind(bind)
+def legacy_messages(bind: sa.Connection, *, prefix: str = "older_") -> sa.TableClause:
+    kind = _uuid_type(bind)
     return sa.table(
         f"{prefix}messages",
         sa.column("id", kind),
@@ -61,7 +61,9 @@ def older_messages(bind: sa.Connection, *, prefix: str = "older_") -> sa.TableCl
     )
 
 
-def newer(name: str, times: Sequence[str], *columns: str, prefix: str = "") -> sa.TableClause:
+def current_table(
+    name: str, times: Sequence[str], *columns: str, prefix: str = ""
+) -> sa.TableClause:
     zoned = sa.DateTime(timezone=True)
     return sa.table(
         f"{prefix}{name}",
@@ -70,16 +72,16 @@ def newer(name: str, times: Sequence[str], *columns: str, prefix: str = "") -> s
     )
 
 
-def _uuid_kind(bind: sa.Connection) -> sa.types.TypeEngine[Any]:
+def _uuid_type(bind: sa.Connection) -> sa.types.TypeEngine[Any]:
     """SQLite stores them as text in any notation."""
     return sa.String() if bind.dialect.name == "sqlite" else sa.Uuid()
 
 
-def write_uuid(bind: sa.Connection, value: uuid.UUID) -> Any:
+def encode_uuid(bind: sa.Connection, value: uuid.UUID) -> Any:
     return value.hex if bind.dialect.name == "sqlite" else value
 
 
-def as_uuid(text: str) -> uuid.UUID | None:
+def parse_uuid(text: str) -> uuid.UUID | None:
     """The UUID, if the text is its canonical notation."""
     try:
         found = uuid.UUID(text)
@@ -89,7 +91,7 @@ def as_uuid(text: str) -> uuid.UUID | None:
 
 
 @row_decoder
-def id_text(value: Any) -> str:
+def decode_id(value: Any) -> str:
     return str(uuid.UUID(str(value)))
 
 
@@ -101,35 +103,35 @@ def read_rows(bind: sa.Connection, query: sa.Select[Any]) -> list[Row]:
         raise UnreadableRowError(str(error)) from error
 
 
-def in_utc(moment: datetime) -> datetime:
+def to_utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def naive(moment: datetime) -> datetime:
-    return in_utc(moment).replace(tzinfo=None)
+def to_naive_utc(moment: datetime) -> datetime:
+    return to_utc(moment).replace(tzinfo=None)
 
 
-def our_role(role: str) -> str:
+def convert_role(role: str) -> str:
     return "tool" if role in TOOL_ROLES else ROLES.get(role, "user")
 
 
-def begins_turn(role: str, before: str | None) -> bool:
+def starts_turn(role: str, before: str | None) -> bool:
     return before is None or (role == "user" and before != "user")
 
 
-def state_after(role: str) -> str:
+def guess_state(role: str) -> str:
     return "incomplete" if role == "user" else "complete"
 
 
-def json_text(value: Any) -> str:
+def encode_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def plain_raw(role: str, content: str | None) -> str:
-    return json_text({"role": role, "content": content})
+def build_raw(role: str, content: str | None) -> str:
+    return encode_json({"role": role, "content": content})
 
 
-def in_batches(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def split_batches(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for first in range(0, len(ids), BATCH):
         yield ids[first : first + BATCH]
 
@@ -162,12 +164,14 @@ class LegacyMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     theirs: Any = msgspec.UNSET
 
 
-def id_from(owner: str, conversation: str) -> uuid.UUID:
+def build_id(owner: str, conversation: str) -> uuid.UUID:
     """The older id of a conversation whose own does not fit there."""
     return uuid.uuid5(NAMESPACE, f"{owner}/{conversation}")
 
 
-def with_kept(metadata: dict[str, Any], kept: LegacyConversation | LegacyMessage) -> dict[str, Any]:
+def with_record(
+    metadata: dict[str, Any], kept: LegacyConversation | LegacyMessage
+) -> dict[str, Any]:
     if KEY in metadata:
         kept = msgspec.structs.replace(kept, theirs=metadata[KEY])
     said = {
@@ -178,25 +182,25 @@ def with_kept(metadata: dict[str, Any], kept: LegacyConversation | LegacyMessage
     return metadata if kept == type(kept)() else metadata | {KEY: said}
 
 
-def conversation_kept(
+def split_conversation_record(
     metadata: Any, row_id: uuid.UUID
 ) -> tuple[dict[str, Any], LegacyConversation]:
-    whole = _object(metadata)
-    kept = _decoded(whole, LegacyConversation)
-    if kept is None or not _is_ours(kept, row_id):
+    whole = _check_object(metadata)
+    kept = _decode_record(whole, LegacyConversation)
+    if kept is None or not _is_valid_conversation(kept, row_id):
         return whole, LegacyConversation()
-    return _without(whole, kept.theirs), kept
+    return _without_record(whole, kept.theirs), kept
 
 
-def message_kept(metadata: Any) -> tuple[dict[str, Any], LegacyMessage]:
-    whole = _object(metadata)
-    kept = _decoded(whole, LegacyMessage)
-    if kept is None or not _is_whole(kept):
+def split_message_record(metadata: Any) -> tuple[dict[str, Any], LegacyMessage]:
+    whole = _check_object(metadata)
+    kept = _decode_record(whole, LegacyMessage)
+    if kept is None or not _is_valid_message(kept):
         return whole, LegacyMessage()
-    return _without(whole, kept.theirs), kept
+    return _without_record(whole, kept.theirs), kept
 
 
-def _object(metadata: Any) -> dict[str, Any]:
+def _check_object(metadata: Any) -> dict[str, Any]:
     if metadata is None:
         return {}
     if not isinstance(metadata, dict):
@@ -204,34 +208,34 @@ def _object(metadata: Any) -> dict[str, Any]:
     return metadata
 
 
-def _decoded(metadata: dict[str, Any], kind: type[Any]) -> Any:
+def _decode_record(metadata: dict[str, Any], kind: type[Any]) -> Any:
     try:
         return msgspec.convert(metadata[KEY], kind) if KEY in metadata else None
     except msgspec.ValidationError:
         return None
 
 
-def _without(metadata: dict[str, Any], theirs: Any) -> dict[str, Any]:
+def _without_record(metadata: dict[str, Any], theirs: Any) -> dict[str, Any]:
     rest = {name: value for name, value in metadata.items() if name != KEY}
     return rest if theirs is msgspec.UNSET else rest | {KEY: theirs}
 
 
-def _is_ours(kept: LegacyConversation, row_id: uuid.UUID) -> bool:
+def _is_valid_conversation(kept: LegacyConversation, row_id: uuid.UUID) -> bool:
     if (kept.owner is None) != (kept.id is None):
         return False
-    if kept.owner is not None and kept.id is not None and id_from(kept.owner, kept.id) != row_id:
+    if kept.owner is not None and kept.id is not None and build_id(kept.owner, kept.id) != row_id:
         return False
     if not all(is_valid_id(ref) for ref in (kept.id, kept.name) if ref is not None):
         return False
-    return _decodes(kept.system, StoredMessage) and _decodes(kept.system_record, SystemRecord)
+    return _can_decode(kept.system, StoredMessage) and _can_decode(kept.system_record, SystemRecord)
 
 
-def _is_whole(kept: LegacyMessage) -> bool:
+def _is_valid_message(kept: LegacyMessage) -> bool:
     failure = None if kept.turn is None else kept.turn.failure
-    return _decodes(kept.raw, dict[str, Any]) and _decodes(failure, TurnFailure)
+    return _can_decode(kept.raw, dict[str, Any]) and _can_decode(failure, TurnFailure)
 
 
-def _decodes(text: str | None, kind: Any) -> bool:
+def _can_decode(text: str | None, kind: Any) -> bool:
     try:
         return text is None or msgspec.json.decode(text, type=kind) is not None
     except msgspec.MsgspecError:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cllm.core.errors import StoreUnavailableError
 
-LARGEST_FILE = 1 << 30
+MAX_FILE_BYTES = 1 << 30
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space and ask again",
@@ -31,10 +31,10 @@ class NotAFileError(OSError):
     """The path is not a regular file of a readable size."""
 
 
-def unavailable(error: OSError, path: Path, *, doing: str) -> StoreUnavailableError:
+def file_error(error: OSError, path: Path, *, action: str) -> StoreUnavailableError:
     default = f"{error.strerror or error}; look at the folder, or choose another one with "
     advice = _ADVICE.get(error.errno or 0, default + "--conversations-path")
-    return StoreUnavailableError(f"Cannot {doing} {path}: {advice}.", path=str(path))
+    return StoreUnavailableError(f"Cannot {action} {path}: {advice}.", path=str(path))
 
 
 def read_file(path: Path) -> tuple[bytes, float]:
@@ -44,7 +44,7 @@ def read_file(path: Path) -> tuple[bytes, float]:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise NotAFileError("it is not a regular file")
-        if status.st_size > LARGEST_FILE:
+        if status.st_size > MAX_FILE_BYTES:
             raise NotAFileError("it is larger than 1 GiB")
         pieces = []
         while piece := os.read(fd, max(status.st_size + 1, 65536)):
@@ -71,9 +71,9 @@ def write_file(folder: Path, name: str, data: bytes) -> None:
             with suppress(OSError):
                 temporary.unlink()
             raise
-        flush_folder(folder)
+        fsync_folder(folder)
     except OSError as error:
-        raise unavailable(error, path, doing="write") from error
+        raise file_error(error, path, action="write") from error
 
 
 def remove_file(folder: Path, name: str) -> None:
@@ -83,16 +83,16 @@ def remove_file(folder: Path, name: str) -> None:
         with suppress(FileNotFoundError):
             temporary_path(folder, name).unlink()
         path.unlink()
-        flush_folder(folder)
+        fsync_folder(folder)
     except OSError as error:
-        raise unavailable(error, path, doing="delete") from error
+        raise file_error(error, path, action="delete") from error
 
 
 def make_folder(path: Path) -> None:
     try:
         _make_folder(path.absolute())
     except OSError as error:
-        raise unavailable(error, path, doing="make the folder") from error
+        raise file_error(error, path, action="make the folder") from error
 
 
 def _make_folder(path: Path) -> None:
@@ -102,7 +102,7 @@ def _make_folder(path: Path) -> None:
         path.mkdir(0o700)
         # A folder that may not be read cannot be flushed.
         with suppress(PermissionError):
-            flush_folder(path.parent)
+            fsync_folder(path.parent)
 
 
 def temporary_path(folder: Path, name: str) -> Path:
@@ -110,7 +110,7 @@ def temporary_path(folder: Path, name: str) -> Path:
     return folder / f".{name}.tmp"
 
 
-def flush_folder(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

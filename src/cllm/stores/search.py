@@ -12,10 +12,10 @@ import msgspec
 
 from cllm.core.message import Message, Role
 from cllm.core.ports import Hit, Hits
-from cllm.stores.lists import Term, check_page, snippet_of, terms_of
+from cllm.stores.lists import SearchTerm, build_snippet, check_page_size, extract_terms
 
 NEWEST = 1000
-INDEXED = 100_000
+MAX_INDEXED_CHARACTERS = 100_000
 _SMOOTHING = 200
 
 
@@ -33,20 +33,20 @@ def owner_term(owner: str) -> str:
     return "_" + hashlib.blake2b(owner.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
-def said_terms(message: Message) -> str:
+def message_terms(message: Message) -> str:
     """The terms of a message; of a very long text those of its start.
 
     Indexing the rest would delay other writes, and PostgreSQL takes at most 1 MB of terms.
     """
-    return " ".join(terms_of(_readable_text(message)[:INDEXED]))
+    return " ".join(extract_terms(_readable_text(message)[:MAX_INDEXED_CHARACTERS]))
 
 
-def indexed_terms(message: Message, owner: str) -> str:
-    terms = said_terms(message)
+def build_index_terms(message: Message, owner: str) -> str:
+    terms = message_terms(message)
     return f"{owner_term(owner)} {terms}" if terms else ""
 
 
-def rank(found: Sequence[SearchMatch], words: Sequence[Term]) -> list[SearchMatch]:
+def rank_matches(found: Sequence[SearchMatch], words: Sequence[SearchTerm]) -> list[SearchMatch]:
     """Sort by frequency of the words in relation to the length, then newest first.
 
     `found` is sorted newest first.
@@ -60,27 +60,29 @@ def rank(found: Sequence[SearchMatch], words: Sequence[Term]) -> list[SearchMatc
     return sorted(found[:NEWEST], key=weight)
 
 
-def page_of_found(
-    found: Sequence[SearchMatch], words: Sequence[Term], *, limit: int, offset: int
+def build_ranked_hits(
+    found: Sequence[SearchMatch], words: Sequence[SearchTerm], *, limit: int, offset: int
 ) -> Hits:
     """A page of the ranked messages; `found` may have one more than are ranked."""
-    check_page(limit, "messages")
+    check_page_size(limit, "messages")
     first = max(offset, 0)
-    page = rank(found, words)[first : first + limit]
+    page = rank_matches(found, words)[first : first + limit]
     return Hits(
-        items=tuple(_hit(each, words) for each in page),
+        items=tuple(_build_hit(each, words) for each in page),
         total=min(len(found), NEWEST),
         more=len(found) > NEWEST,
     )
 
 
-def _hit(found: SearchMatch, words: Sequence[Term]) -> Hit:
+def _build_hit(found: SearchMatch, words: Sequence[SearchTerm]) -> Hit:
     return Hit(
         conversation=found.conversation,
         title=found.title,
         sequence=found.sequence,
         role=found.role,
-        snippet=snippet_of(_readable_text(Message(role=found.role, raw=found.raw.encode())), words),
+        snippet=build_snippet(
+            _readable_text(Message(role=found.role, raw=found.raw.encode())), words
+        ),
         created_at=found.created_at,
     )
 

@@ -14,16 +14,16 @@ import msgspec
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.ports import Tail
 
-MOST_BYTES = 8 * 2**20
-LARGEST_SHARE = 8
+MAX_BYTES = 8 * 2**20
+MAX_SHARE = 8
 """A conversation may use this fraction; a longer one would replace many."""
-_BESIDE = 512
+_MESSAGE_OVERHEAD = 512
 """The memory of a message beside its bytes."""
-MOST_RUNNING = 10_000
-MOST_ROWS = 16
+MAX_RUNNING = 10_000
+MAX_ROWS = 16
 """Turns that never end hold no more rows than this."""
 _Key = tuple[str, str]
-Place = tuple[int, Sequence[int]]
+TurnRows = tuple[int, Sequence[int]]
 """The number of a turn, and those of its messages' rows."""
 
 
@@ -35,32 +35,32 @@ class CachedTurns(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-class RecentTurns:
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
+class TurnCache:
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._most_bytes = max_bytes
         self._bytes = 0
         self._version = 0
         self._known: OrderedDict[_Key, CachedTurns] = OrderedDict()
-        self._running: OrderedDict[tuple[_Key, str], Place] = OrderedDict()
+        self._running: OrderedDict[tuple[_Key, str], TurnRows] = OrderedDict()
 
-    def look(self, db: sqlite3.Connection) -> None:
+    def check_version(self, db: sqlite3.Connection) -> None:
         """Forget everything if another connection wrote. Every transaction starts with this."""
         version = db.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
-            self.forget()
+            self.clear()
             self._version = version
 
-    def take(self, key: _Key) -> CachedTurns | None:
+    def pop(self, key: _Key) -> CachedTurns | None:
         found = self._known.pop(key, None)
         if found is not None:
             self._bytes -= found.size
         return found
 
-    def bring(self, conversation: StoredConversation, turn: Turn, *, message_count: int) -> None:
-        self.take(key := (conversation.owner, conversation.id))
+    def put(self, conversation: StoredConversation, turn: Turn, *, message_count: int) -> None:
+        self.pop(key := (conversation.owner, conversation.id))
         turns = (*conversation.turns, turn)
-        size = _size(turns) + _size(conversation.variants)
-        if size > self._most_bytes // LARGEST_SHARE:
+        size = _estimate_size(turns) + _estimate_size(conversation.variants)
+        if size > self._most_bytes // MAX_SHARE:
             return
         self._known[key] = CachedTurns(
             turns=turns,
@@ -73,37 +73,37 @@ class RecentTurns:
         while self._bytes > self._most_bytes:
             self._bytes -= self._known.popitem(last=False)[1].size
 
-    def note(self, key: _Key, turn_id: str, place: Place) -> None:
+    def put_running(self, key: _Key, turn_id: str, place: TurnRows) -> None:
         """Remember the rows of a running turn, if they are few."""
-        if len(place[1]) > MOST_ROWS:
+        if len(place[1]) > MAX_ROWS:
             return
         self._running[key, turn_id] = place
-        if len(self._running) > MOST_RUNNING:
+        if len(self._running) > MAX_RUNNING:
             self._running.popitem(last=False)
 
-    def take_place(self, key: _Key, turn_id: str) -> Place | None:
+    def pop_running(self, key: _Key, turn_id: str) -> TurnRows | None:
         return self._running.pop((key, turn_id), None)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forget everything. Also when the file is closed: a new connection counts anew."""
         self._known.clear()
         self._running.clear()
         self._bytes = 0
 
 
-def tail_of(known: CachedTurns, pins: Sequence[int], tail: Tail) -> CachedTurns | None:
+def select_cached_tail(known: CachedTurns, pins: Sequence[int], tail: Tail) -> CachedTurns | None:
     """What a store would load; None where the entry has less."""
-    first = _window_start(known, pins) if tail == "window" else _start(known, tail)
+    first = _find_window_start(known, pins) if tail == "window" else _find_start(known, tail)
     if first is None or not known.first_sequence <= first <= known.message_count:
         return None
-    return _from(known, first)
+    return _drop_before(known, first)
 
 
-def _start(known: CachedTurns, tail: int | None) -> int:
+def _find_start(known: CachedTurns, tail: int | None) -> int:
     return 1 if tail is None else max(known.message_count - tail + 1, 1)
 
 
-def _window_start(known: CachedTurns, pins: Sequence[int]) -> int | None:
+def _find_window_start(known: CachedTurns, pins: Sequence[int]) -> int | None:
     last = next((turn for turn in reversed(known.turns) if turn.is_history), None)
     if last is None:
         return None
@@ -111,7 +111,7 @@ def _window_start(known: CachedTurns, pins: Sequence[int]) -> int | None:
     return min((cut, *pins))
 
 
-def _from(known: CachedTurns, first: int) -> CachedTurns:
+def _drop_before(known: CachedTurns, first: int) -> CachedTurns:
     sequence, before = known.first_sequence, 0
     while sequence + len(known.turns[before].messages) <= first:
         sequence += len(known.turns[before].messages)
@@ -128,6 +128,6 @@ def _from(known: CachedTurns, first: int) -> CachedTurns:
     )
 
 
-def _size(turns: Sequence[Turn]) -> int:
+def _estimate_size(turns: Sequence[Turn]) -> int:
     sizes = [len(message.raw) for turn in turns for message in turn.messages]
-    return sum(sizes) + _BESIDE * len(sizes)
+    return sum(sizes) + _MESSAGE_OVERHEAD * len(sizes)
