@@ -27,9 +27,9 @@ from cllm.core.conversation import WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.reply import Usage
-from cllm.stores.lists import SearchTerm
 from cllm.stores.postgres.lists import build_tsquery
 from cllm.stores.postgres.store import PostgresStore
+from cllm.stores.search import SearchTerm
 from cllm.stores.sql.migrations.versions.r0005_turns import INDEX
 from measure import Cost, Targets, counted, interleave, print_table
 from store_fill import COMMON, MESSAGES, OWNER, RARE, Many, fill_postgres, take_turns

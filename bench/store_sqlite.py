@@ -70,7 +70,7 @@ class Rig:
         async def take() -> None:
             for _ in range(times):
                 if anew:
-                    self.store._recent.clear()  # noqa: SLF001
+                    self.store._cache.clear()  # noqa: SLF001
                 await self.turn(ref)
 
         self.loop.run(take())

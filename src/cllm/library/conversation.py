@@ -18,7 +18,7 @@ from cllm.library.arguments import MessageInput, Parameters
 from cllm.library.loop import asynchronous, synchronous
 from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, read_answer, session
 from cllm.library.stores import IN_MEMORY, OpenStore, resolve_store
-from cllm.stores.lists import build_hits, find_hits, parse_query
+from cllm.stores.search import build_hits, find_hits, parse_query
 from cllm.window.strategies import Strategy
 from cllm.wire.conversation_file.codec import encode_conversation
 from cllm.wire.conversation_file.transcript import encode_markdown, transcript_of

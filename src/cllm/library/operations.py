@@ -15,7 +15,7 @@ from cllm.engine.prompt_builder import trim_to_window
 from cllm.engine.prompt_history import ModelContext, index_message
 from cllm.history.system_prompt import GivenPrompt, choose_system
 from cllm.library.arguments import check_text
-from cllm.stores.lists import list_calls
+from cllm.stores.usage import list_calls
 from cllm.window.strategies import Strategy
 from cllm.window.turn_index import TurnIndex
 from cllm.wire.conversation_file.codec import decode_conversation

@@ -28,7 +28,7 @@ from cllm.core.errors import (
 )
 from cllm.core.message import Message
 from cllm.core.ports import Changes, Clock, NewConversation, Opening, Tail, TurnStart
-from cllm.stores.lists import build_summary
+from cllm.stores.views import build_summary
 
 INTERRUPTED = "interrupted"
 INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted before it ended.")

@@ -7,14 +7,9 @@ the number of times that the lock was taken.
 import fcntl
 import os
 import threading
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Self, TypeVar
-
-T = TypeVar("T")
-_FIRST_PAUSE = 0.002
-_MAX_PAUSE = 0.05
+from typing import Self
 
 
 class Lock:
@@ -99,39 +94,3 @@ def _increment_count(fd: int) -> int:
     number = int(text) + 1 if text.isdigit() else 1
     os.pwrite(fd, str(number).encode(), 0)
     return number
-
-
-async def poll_sync(attempt: Callable[[], T | None], *, wait: float | None) -> T | None:
-    async def at_once() -> T | None:
-        return attempt()
-
-    return await poll(at_once, wait=wait)
-
-
-async def poll(
-    attempt: Callable[[], Awaitable[T | None]],
-    *,
-    wait: float | None,
-    max_pause: float = _MAX_PAUSE,
-) -> T | None:
-    """Try until there is a result or `wait` seconds have passed (None: without limit).
-
-    With `wait=0` no event loop is needed.
-    """
-    found = await attempt()
-    if found is not None or wait == 0:
-        return found
-    # Most callers never wait and must not pay for this import.
-    import asyncio  # noqa: PLC0415
-
-    loop = asyncio.get_running_loop()
-    deadline = None if wait is None else loop.time() + wait
-    pause = _FIRST_PAUSE
-    while found is None:
-        left = pause if deadline is None else deadline - loop.time()
-        if left <= 0:
-            return None
-        await asyncio.sleep(min(pause, left))
-        pause = min(pause * 1.5, max_pause)
-        found = await attempt()
-    return found

@@ -36,10 +36,9 @@ from cllm.core.ports import (
 )
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore, ReadScope
-from cllm.stores.lists import ScannedLists, build_summary, select_tail
-from cllm.stores.locks import poll_sync
-
-LEASE_SECONDS = 60.0
+from cllm.stores.leases import LEASE_SECONDS, is_lease_valid, lease_expiry, poll_sync
+from cllm.stores.lists import ScannedLists
+from cllm.stores.views import build_summary, select_tail
 
 T = TypeVar("T")
 _Key = tuple[str, str]
@@ -91,7 +90,7 @@ class MemoryStore(ScannedLists, EditingStore):
     ) -> None:
         self._data = MemoryData() if data is None else data
         self._clock = clock
-        self._lease = timedelta(seconds=lease_seconds)
+        self._lease_seconds = lease_seconds
         self._patience = patience
 
     async def begin_turn(
@@ -115,7 +114,8 @@ class MemoryStore(ScannedLists, EditingStore):
 
     async def renew_lease(self, lease: Lease) -> Lease:
         key, granted = self._holding(lease)
-        renewed = msgspec.structs.replace(granted, expires_at=self._clock() + self._lease)
+        expires_at = lease_expiry(self._clock(), self._lease_seconds)
+        renewed = msgspec.structs.replace(granted, expires_at=expires_at)
         self._data.granted[key] = renewed
         return msgspec.structs.replace(lease, expires_at=renewed.expires_at)
 
@@ -288,7 +288,7 @@ class MemoryStore(ScannedLists, EditingStore):
 
     def _is_leased(self, key: _Key) -> bool:
         granted = self._data.granted.get(key)
-        return granted is not None and granted.expires_at > self._clock()
+        return granted is not None and is_lease_valid(granted.expires_at, self._clock())
 
     def _try_begin(
         self, ref: str, start: TurnStart, owner: str, create: NewConversation | None
@@ -322,7 +322,7 @@ class MemoryStore(ScannedLists, EditingStore):
         elif created:
             data.begun[key] = conversation
         data.fence += 1
-        granted = _GrantedLease(data.fence, turn.id, now + self._lease)
+        granted = _GrantedLease(data.fence, turn.id, lease_expiry(now, self._lease_seconds))
         data.granted[key] = granted
         return Lease(
             conversation=conversation,

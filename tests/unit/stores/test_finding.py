@@ -4,8 +4,14 @@ from hypothesis import strategies as st
 
 from cllm.core.errors import UsageError
 from cllm.core.message import plain_message
-from cllm.stores.lists import SearchTerm, build_snippet, extract_terms, parse_query
-from cllm.stores.search import build_index_terms, owner_term
+from cllm.stores.search import (
+    SearchTerm,
+    build_index_terms,
+    build_snippet,
+    extract_terms,
+    owner_term,
+    parse_query,
+)
 
 CJK = st.text(st.sampled_from("猫犬私の名前ルナ露娜고양이"), min_size=1, max_size=12)
 

@@ -20,7 +20,6 @@ from cllm.core.errors import UsageError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
-from cllm.stores.lists import build_summary
 from cllm.stores.postgres.reader import POSTGRES_CODEC
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
@@ -28,14 +27,13 @@ from cllm.stores.sql.rows import (
     TURN_COLUMNS,
     USAGE_COLUMNS,
     RowCodec,
-    check_json,
-    check_messages,
-    check_text,
     decode_unchecked_message,
     encode_message,
     to_utc,
 )
+from cllm.stores.sql.validation import check_json, check_messages, check_text
 from cllm.stores.sqlite.reader import SQLITE_CODEC
+from cllm.stores.views import build_summary
 
 MOMENTS = st.datetimes(
     min_value=datetime(1, 1, 3),  # noqa: DTZ001

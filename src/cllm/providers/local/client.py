@@ -42,7 +42,7 @@ def adapt_prompt(
     prompt: Prompt, *, provider: str, sees_tools: bool
 ) -> tuple[Prompt, tuple[Notice, ...]]:
     """Remove tools that the template cannot show; UnsendableError for anything but text."""
-    media = asked_about(prompt)
+    media = find_unanswered_media(prompt)
     if media is not None:
         path, description = media
         raise UnsendableError(

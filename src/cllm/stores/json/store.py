@@ -31,8 +31,10 @@ from cllm.core.ports import (
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore, ReadScope
 from cllm.stores.json.folder import JsonFolder
-from cllm.stores.lists import ScannedLists, select_tail
-from cllm.stores.locks import Lock, poll_sync
+from cllm.stores.leases import poll_sync
+from cllm.stores.lists import ScannedLists
+from cllm.stores.locks import Lock
+from cllm.stores.views import select_tail
 from cllm.wire.conversation_file.turn_records import Remainder
 
 P = ParamSpec("P")

@@ -16,7 +16,7 @@ from cllm.core.errors import (
     ConversationNotFoundError,
 )
 from cllm.stores.edits import INTERRUPTION, Change, ReadScope
-from cllm.stores.locks import poll
+from cllm.stores.leases import LEASE_SECONDS, poll
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import MAX_PAUSE, Connection, PostgresPool
 from cllm.stores.postgres.reader import (
@@ -38,7 +38,7 @@ from cllm.stores.sql.store import StoredTurn, TurnMove, diff_conversations
 T = TypeVar("T")
 
 INTERRUPTION_JSON = encode_json(INTERRUPTION)
-_LEASE_SECONDS = 60.0
+
 _EDIT_TURN_ID = "-"
 """The turn id in the lease of an edit."""
 _RELEASE_LEASE = "DELETE FROM leases WHERE owner = $1 AND conversation_id = $2"
@@ -251,7 +251,7 @@ async def run_while_free(
     check_id(ref)
 
     async def within(connection: Connection) -> tuple[T] | None:
-        lease: tuple[Any, ...] = (owner, ref, _EDIT_TURN_ID, _LEASE_SECONDS, None, None)
+        lease: tuple[Any, ...] = (owner, ref, _EDIT_TURN_ID, LEASE_SECONDS, None, None)
         taken = await connection.fetchrow(sql.TAKE_LEASE, *lease)
         if taken is None:
             raise ConversationNotFoundError(ref)

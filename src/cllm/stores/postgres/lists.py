@@ -9,19 +9,14 @@ from typing import Any
 
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
-from cllm.stores.lists import (
-    UNKNOWN_MODEL,
-    SearchTerm,
-    check_page_size,
-    decode_cursor,
-    encode_cursor,
-    parse_query,
-)
+from cllm.stores.pagination import check_page_size, decode_cursor, encode_cursor
 from cllm.stores.postgres.connection import PostgresBase
 from cllm.stores.postgres.reader import decode_summaries
 from cllm.stores.postgres.statements import MAX_BIGINT, columns
-from cllm.stores.search import NEWEST, SearchMatch, build_ranked_hits
-from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS, check_text, decode_sum
+from cllm.stores.search import NEWEST, SearchMatch, SearchTerm, build_ranked_hits, parse_query
+from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS, decode_sum
+from cllm.stores.sql.validation import check_text
+from cllm.stores.usage import UNKNOWN_MODEL
 
 _ARCHIVED = {
     "active": "AND c.archived_at IS NULL",

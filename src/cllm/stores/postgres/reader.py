@@ -33,7 +33,6 @@ from cllm.stores.sql.rows import (
     Row,
     RowCodec,
     RowValues,
-    check_text,
     decode_message,
     decode_unchecked_message,
     decode_usage,
@@ -43,6 +42,7 @@ from cllm.stores.sql.rows import (
     to_utc,
 )
 from cllm.stores.sql.store import with_placeholders
+from cllm.stores.sql.validation import check_text
 
 
 class _PostgresCodec(RowCodec):

@@ -31,6 +31,7 @@ from cllm.core.ports import (
     StreamEvent,
 )
 from cllm.stores.edits import Change, ReadScope
+from cllm.stores.leases import LEASE_SECONDS
 from cllm.stores.postgres.connection import Connection, PostgresBase
 from cllm.stores.postgres.edits import (
     delete_conversation,
@@ -185,9 +186,6 @@ class PostgresRequests(PostgresBase):
             await pool.fetch(_CALL, (owner, *POSTGRES_CODEC.encode_call(call)))
 
 
-LEASE_SECONDS = 60.0
-
-
 class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresRequests, SqlStore):
     def __init__(
         self,
@@ -198,7 +196,7 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
         patience: float = 5.0,
     ) -> None:
         super().__init__(url, clock=clock)
-        self._seconds = lease_seconds
+        self._lease_seconds = lease_seconds
         self._patience = patience
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:

@@ -8,7 +8,7 @@ lost connection a start is undone and repeated; an end is looked up first.
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import asyncpg
 import msgspec
@@ -26,7 +26,7 @@ from cllm.core.errors import (
 )
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
-from cllm.stores.locks import poll
+from cllm.stores.leases import lease_expiry, poll
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import (
     MAX_PAUSE,
@@ -44,7 +44,8 @@ from cllm.stores.postgres.edits import (
     update_row,
 )
 from cllm.stores.postgres.reader import POSTGRES_CODEC, decode_conversation, encode_messages
-from cllm.stores.sql.rows import CONVERSATION_COLUMNS, check_start, decode_text
+from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text
+from cllm.stores.sql.validation import check_start
 
 MAX_TURN_ID_BYTES = 2000
 """Bytes of a turn's id, limited by the key of its events."""
@@ -64,8 +65,7 @@ class _TakenLease(msgspec.Struct, frozen=True):
 
 
 class PostgresTurns(PostgresBase):
-    _seconds: float
-    """How long a lease lasts."""
+    _lease_seconds: float
 
     async def begin_turn(
         self,
@@ -124,7 +124,7 @@ class PostgresTurns(PostgresBase):
         async def attempt() -> _TakenLease | None:
             nonlocal holder
             asked = self._clock()
-            given = (owner, ref, start.id, self._seconds, *new)
+            given = (owner, ref, start.id, self._lease_seconds, *new)
             try:
                 rows = await self._connections.fetch(sql.TAKE_LEASE, given)
             except BaseException:
@@ -135,7 +135,7 @@ class PostgresTurns(PostgresBase):
             key, creates, fence, holder = rows[0]
             if fence is None:
                 return None
-            return _TakenLease(key, fence, bool(creates), lease_expiry(asked, self._seconds))
+            return _TakenLease(key, fence, bool(creates), lease_expiry(asked, self._lease_seconds))
 
         taken = await poll(attempt, wait=wait, max_pause=MAX_PAUSE)
         if taken is None:
@@ -266,10 +266,10 @@ class PostgresTurns(PostgresBase):
         asked = self._clock()
         owner, key = lease.conversation.owner, lease.conversation.id
         if not await self._connections.fetch(
-            sql.RENEW_LEASE, (owner, key, lease.fence, self._seconds), idempotent=True
+            sql.RENEW_LEASE, (owner, key, lease.fence, self._lease_seconds), idempotent=True
         ):
             raise StaleLeaseError(key)
-        return msgspec.structs.replace(lease, expires_at=lease_expiry(asked, self._seconds))
+        return msgspec.structs.replace(lease, expires_at=lease_expiry(asked, self._lease_seconds))
 
     async def finish_turn(
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
@@ -398,11 +398,6 @@ def _build_lease(
         visible=start.visible,
         expires_at=taken.expires_at,
     )
-
-
-def lease_expiry(asked: datetime, seconds: float) -> datetime:
-    """Counted from before the lease was requested."""
-    return asked + timedelta(seconds=seconds)
 
 
 _DELETE_TURN = f"DELETE FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.turn_has_id('$3')}"

@@ -1,8 +1,7 @@
-"""Converts rows to values and back, for both engines, and checks values before they are stored.
+"""Converts rows to values and back, for both engines. Runs no SQL.
 
 A row is a tuple in the order of the columns here. Decoding a row that cllm did not write raises
-UnreadableRowError; no other code takes an exception for a damaged row. No database takes NUL or
-half a character. Runs no SQL.
+UnreadableRowError; no other code treats an exception as a damaged row.
 """
 
 import re
@@ -23,26 +22,22 @@ from cllm.core.conversation import (
     Turn,
     TurnFailure,
     WindowRecord,
-    check_id,
 )
 from cllm.core.errors import (
     RequestConflictError,
     RequestInFlightError,
     StoreUnavailableError,
-    UsageError,
 )
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
 from cllm.core.ports import (
     CallRecord,
     KeptResponse,
-    NewConversation,
-    Opening,
     RequestKey,
-    TurnStart,
     UsageSum,
 )
 from cllm.core.reply import Usage
+from cllm.stores.sql.validation import invalid_text_error
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -442,76 +437,3 @@ def _optional(decoder: "msgspec.json.Decoder[Any]", stored: str | None) -> Any:
 
 def to_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
-
-
-def check_text(*texts: str | None) -> None:
-    for text in texts:
-        if text is not None and ("\0" in text or has_surrogates(text)):
-            raise invalid_text_error()
-
-
-def check_json(*values: Any) -> None:
-    for value in values:
-        try:
-            encoded = msgspec.json.encode(value)
-        except UnicodeEncodeError as error:
-            raise invalid_text_error() from error
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(
-                "What is to be kept with the conversation is no plain JSON, or nested too deeply; "
-                "give text, numbers, lists and objects."
-            ) from error
-        if _NUL_IN_JSON.search(encoded):
-            raise invalid_text_error()
-
-
-def check_messages(messages: Sequence[Message]) -> None:
-    for message in messages:
-        if b"\\u0000" in message.raw and _NUL_IN_JSON.search(message.raw):
-            raise invalid_text_error()
-
-
-def has_surrogates(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def invalid_text_error() -> UsageError:
-    return UsageError(
-        "The text has a NUL character or half of a character in it, which no database keeps; "
-        "remove it and try again."
-    )
-
-
-def check_opening(opening: Opening | None) -> None:
-    if opening is not None:
-        check_messages(() if opening.system is None else (opening.system,))
-        check_json(opening.system_record, opening.context_record)
-
-
-def check_new(new: NewConversation) -> None:
-    """Check the id and name as well."""
-    for ref in {new.id, new.name or new.id}:
-        check_id(ref)
-    check_text(new.title, new.model)
-    check_json(new.metadata)
-
-
-def check_start(start: TurnStart, create: NewConversation | None) -> None:
-    if create is not None:
-        check_new(create)
-    check_text(start.id, start.place, start.model)
-    check_messages(start.messages)
-
-
-def check_conversation(conversation: StoredConversation) -> None:
-    """Check a conversation with its turns."""
-    for ref in {conversation.id, conversation.name or conversation.id}:
-        check_id(ref)
-    system = conversation.system
-    check_text(conversation.title, conversation.model)
-    check_json(conversation.metadata, conversation.summary)
-    check_json(conversation.system_record, conversation.context_record)
-    check_messages(() if system is None else (system,))
-    for turn in (*conversation.turns, *conversation.variants):
-        check_text(turn.id, turn.place, turn.model, turn.provider)
-        check_messages(turn.messages)

@@ -14,7 +14,7 @@ from cllm.core.message import Message
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore
-from cllm.stores.sql.rows import (
+from cllm.stores.sql.validation import (
     check_conversation,
     check_json,
     check_new,

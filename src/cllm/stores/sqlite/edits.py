@@ -1,11 +1,11 @@
-"""Writes conversations to SQLite: rows, edits without a running turn, deletion.
+"""Writes conversations to SQLite: new rows, edits and deletion while no turn is running.
 
 Runs in the file's thread, inside the caller's transaction.
 """
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from cllm.core.conversation import HISTORY_STATES, StoredConversation, Turn
 from cllm.core.errors import (
@@ -15,6 +15,7 @@ from cllm.core.errors import (
 )
 from cllm.core.message import Message
 from cllm.stores.edits import INTERRUPTION, Change, ReadScope
+from cllm.stores.leases import is_lease_valid
 from cllm.stores.search import build_index_terms
 from cllm.stores.sql.rows import Row, decode_number, encode_json, encode_message, require_row
 from cllm.stores.sql.store import StoredTurn, diff_conversations
@@ -28,9 +29,7 @@ from cllm.stores.sqlite.reader import (
     load_outline_from,
 )
 
-_INTERRUPTION = encode_json(INTERRUPTION)
-
-MAX_LEASE = timedelta(hours=1)
+INTERRUPTION_JSON = encode_json(INTERRUPTION)
 
 
 def add_conversation(db: sqlite3.Connection, conversation: StoredConversation) -> None:
@@ -75,8 +74,8 @@ def add_messages(
     rows: list[int] = []
     for ordinal, message in enumerate(messages[first:], first):
         at = None if sequence is None else sequence + ordinal
-        added = db.execute(sql.ADD_MESSAGE, (*key, number, ordinal, at, *encode_message(message)))
-        rows.append(added.lastrowid or 0)
+        values = (*key, number, ordinal, at, *encode_message(message))
+        rows.append(db.execute(sql.ADD_MESSAGE, values).lastrowid or 0)
     return rows
 
 
@@ -95,7 +94,7 @@ def delete_turn(db: sqlite3.Connection, key: Row, number: int, state: str) -> No
 def delete_messages(
     db: sqlite3.Connection, key: Row, number: int, state: str, *, first: int = 0
 ) -> None:
-    """Delete the messages of a turn from index `first` on, readable or not."""
+    """Delete the messages of a turn from index `first` on, damaged ones included."""
     if state in HISTORY_STATES:
         for row, raw in db.execute(sql.RAW_BYTES, (*key, number, first)).fetchall():
             terms = build_index_terms(Message(role="user", raw=raw), key[0])
@@ -105,18 +104,14 @@ def delete_messages(
 
 
 def mark_interrupted(db: sqlite3.Connection, key: Row, newest: Row | None, now: datetime) -> None:
-    """Mark the newest turn as interrupted if it is running. For when no turn can be running."""
+    """Mark the newest turn as interrupted if its state is running. Call it without a lease."""
     if newest is not None and newest[1] == "running":
-        ended = (SQLITE_CODEC.encode_time(now), _INTERRUPTION)
-        db.execute(sql.MARK_INTERRUPTED, (*ended, *key, newest[0]))
+        values = (SQLITE_CODEC.encode_time(now), INTERRUPTION_JSON)
+        db.execute(sql.MARK_INTERRUPTED, (*values, *key, newest[0]))
 
 
-def is_lease_valid(lease: Row, now: datetime) -> bool:
-    """Whether the lease is valid.
-
-    One that lasts longer than any lease was made before the clock was set back.
-    """
-    return now < SQLITE_CODEC.decode_time(lease[2]) <= now + MAX_LEASE
+def is_held(lease: Row, now: datetime) -> bool:
+    return is_lease_valid(SQLITE_CODEC.decode_time(lease[2]), now)
 
 
 def check_name_free(db: sqlite3.Connection, conversation: StoredConversation) -> None:
@@ -141,18 +136,18 @@ def insert_conversation(
     check_name_free(db, new)
     inserted = new if stored is None else change(stored)
     for ref in _list_refs(new):
-        begun = db.execute(sql.LEASE_CREATING, (new.owner, ref)).fetchone()
-        if begun is not None and is_lease_valid(begun, now):
-            raise ConversationBusyError(ref, turn_id=begun[0])
+        lease = db.execute(sql.LEASE_CREATING, (new.owner, ref)).fetchone()
+        if lease is not None and is_held(lease, now):
+            raise ConversationBusyError(ref, turn_id=lease[0])
     add_conversation(db, inserted)
     return inserted
 
 
 def _release_expired_lease(db: sqlite3.Connection, key: Row, now: datetime) -> bool:
-    """Whether no turn is running; an expired lease is deleted and its turn settled."""
-    held = db.execute(sql.LEASE_OF, key).fetchone()
-    if held is not None:
-        if is_lease_valid(held, now):
+    """Delete an expired lease and mark its turn; return False while the lease is valid."""
+    lease = db.execute(sql.LEASE_OF, key).fetchone()
+    if lease is not None:
+        if is_held(lease, now):
             return False
         db.execute(sql.DELETE_LEASE, key)
     mark_interrupted(db, key, db.execute(sql.NEWEST_TURN, key).fetchone(), now)
@@ -160,7 +155,7 @@ def _release_expired_lease(db: sqlite3.Connection, key: Row, now: datetime) -> b
 
 
 def delete_conversation(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> bool | None:
-    """Delete a conversation, readable or not; None while a turn is running."""
+    """Delete a conversation, damaged or not; return None while a turn is running."""
     key = find_key(db, ref, owner)
     if not _release_expired_lease(db, key, now):
         return None
@@ -174,7 +169,7 @@ def delete_conversation(db: sqlite3.Connection, ref: str, owner: str, now: datet
 def edit_conversation(
     db: sqlite3.Connection, ref: str, owner: str, change: Change, *, reads: ReadScope, now: datetime
 ) -> StoredConversation | None:
-    """Apply a change and save the difference; None while a turn is running."""
+    """Apply a change and save the difference; return None while a turn is running."""
     row = find_conversation(db, ref, owner)
     if not _release_expired_lease(db, row[:2], now):
         return None
@@ -205,7 +200,7 @@ def edit_from(
 
 
 def save_changes(db: sqlite3.Connection, old: StoredConversation, new: StoredConversation) -> None:
-    """Change the stored conversation from `old`, which may be loaded in part, to `new`."""
+    """Update the stored conversation from `old`, which may be loaded in part, to `new`."""
     key = (new.owner, new.id)
     owner, own_id, *rest = SQLITE_CODEC.encode_conversation(new)
     db.execute(sql.UPDATE_CONVERSATION, (*rest, owner, own_id))
@@ -213,17 +208,17 @@ def save_changes(db: sqlite3.Connection, old: StoredConversation, new: StoredCon
         return
     rows = db.execute(sql.ALL_NUMBERS, key).fetchall()
     states = {number: state for _, number, _, state in rows}
-    found = diff_conversations(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
-    for number in found.deleted:
+    diff = diff_conversations(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
+    for number in diff.deleted:
         delete_turn(db, key, number, states[number])
-    for number, first in found.cut:
+    for number, first in diff.cut:
         delete_messages(db, key, number, states[number], first=first)
-    for number, turn in found.changed:
+    for number, turn in diff.changed:
         db.execute(sql.UPDATE_TURN, (*SQLITE_CODEC.encode_turn(turn)[1:], *key, number))
-    # All off the path first: positions are unique at any moment.
-    for move in found.moved:
+    # Clear all positions first: the index on positions is unique after every statement.
+    for move in diff.moved:
         db.execute(sql.UPDATE_POSITION, (None, *key, move.number))
-    for move in found.moved:
+    for move in diff.moved:
         first_sequence = None if move.before is None else move.before + 1
         db.execute(sql.UPDATE_POSITION, (move.position, *key, move.number))
         db.execute(sql.NUMBER_MESSAGES, (first_sequence, *key, move.number))

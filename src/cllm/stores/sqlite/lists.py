@@ -14,8 +14,8 @@ import msgspec
 from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.notice import Notice
 from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
-from cllm.stores.lists import SearchTerm, check_page_size, decode_cursor, encode_cursor, parse_query
-from cllm.stores.search import SearchMatch, build_ranked_hits, owner_term
+from cllm.stores.pagination import check_page_size, decode_cursor, encode_cursor
+from cllm.stores.search import SearchMatch, SearchTerm, build_ranked_hits, owner_term, parse_query
 from cllm.stores.sql.rows import (
     SUMMARY_COLUMNS,
     Row,

@@ -42,19 +42,13 @@ from cllm.core.ports import (
 )
 from cllm.stores import edits
 from cllm.stores.edits import Change, ReadScope
-from cllm.stores.locks import poll
-from cllm.stores.sql.rows import (
-    check_start,
-    check_text,
-    decode_headers,
-    decode_response,
-    encode_json,
-)
+from cllm.stores.leases import LEASE_SECONDS, lease_expiry, poll
+from cllm.stores.sql.rows import decode_headers, decode_response, encode_json
 from cllm.stores.sql.store import SqlStore
-from cllm.stores.sqlite import edits as changing
-from cllm.stores.sqlite import reader
+from cllm.stores.sql.validation import check_start, check_text
+from cllm.stores.sqlite import edits as sqlite_edits
+from cllm.stores.sqlite import reader, turns
 from cllm.stores.sqlite import statements as sql
-from cllm.stores.sqlite import turns as turning
 from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteBase, SqliteFile, Synchronous
 from cllm.stores.sqlite.lists import SqliteLists
 from cllm.stores.sqlite.reader import SQLITE_CODEC, find_conversation
@@ -62,7 +56,7 @@ from cllm.stores.sqlite.turn_cache import TurnCache
 from cllm.stores.sqlite.turns import check_lease
 
 T = TypeVar("T")
-LEASE_SECONDS = 60.0
+
 PATIENCE = 5.0
 _SYNCHRONOUS: dict[str, Synchronous] = {
     "": "FULL",
@@ -182,18 +176,18 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         patience: float = PATIENCE,
         busy_seconds: float = BUSY_SECONDS,
     ) -> None:
-        self._recent = TurnCache()
+        self._cache = TurnCache()
         self._file = SqliteFile(
             Path(path),
             synchronous=synchronous,
             busy_seconds=busy_seconds,
             batches_writes=True,
-            on_begin=self._recent.check_version,
-            on_reset=self._recent.clear,
+            on_begin=self._cache.check_version,
+            on_reset=self._cache.clear,
         )
         self._reader = SqliteFile(Path(path), synchronous=synchronous, busy_seconds=busy_seconds)
         self._clock = clock
-        self._lease = timedelta(seconds=lease_seconds)
+        self._lease_seconds = lease_seconds
         self._patience = patience
 
     async def begin_turn(
@@ -209,7 +203,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         check_start(start, create)
 
         def attempt(db: sqlite3.Connection) -> Lease | None:
-            return turning.begin_turn(
+            return turns.begin_turn(
                 db,
                 ref,
                 start,
@@ -217,31 +211,31 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
                 create=create,
                 tail=tail,
                 now=self._clock(),
-                lasting=self._lease,
-                recent=self._recent,
+                lease_seconds=self._lease_seconds,
+                cache=self._cache,
             )
 
         try:
             return await self._until(attempt, ref, wait=wait, undo=self._undo_begin)
         except ConversationBusyError as error:
             holder = await self._file.read(
-                lambda db: turning.find_lease_holder(db, ref, owner, create)
+                lambda db: turns.find_lease_holder(db, ref, owner, create)
             )
             raise ConversationBusyError(ref, turn_id=holder) from error
 
     def _undo_begin(self, lease: Lease | None) -> Callable[[sqlite3.Connection], object]:
         def undo(db: sqlite3.Connection) -> None:
             if lease is not None:
-                turning.drop_turn(db, lease, now=self._clock(), recent=self._recent)
+                turns.drop_turn(db, lease, now=self._clock(), cache=self._cache)
 
         return undo
 
     async def renew_lease(self, lease: Lease) -> Lease:
         def renew(db: sqlite3.Connection) -> datetime:
             now = self._clock()
-            until = now + self._lease
-            turning.renew_lease(db, lease, now=now, until=until)
-            return until
+            expires_at = lease_expiry(now, self._lease_seconds)
+            turns.renew_lease(db, lease, now=now, expires_at=expires_at)
+            return expires_at
 
         return msgspec.structs.replace(lease, expires_at=await self._file.write(renew))
 
@@ -249,8 +243,8 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
     ) -> None:
         def finish(db: sqlite3.Connection) -> None:
-            turning.finish_turn(
-                db, lease, turn, opening=opening, now=self._clock(), recent=self._recent
+            turns.finish_turn(
+                db, lease, turn, opening=opening, now=self._clock(), cache=self._cache
             )
 
         if turn.id != lease.turn.id:
@@ -258,17 +252,17 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         try:
             await self._file.write(finish)
         except UsageError:
-            await self._file.write(lambda db: turning.release_lease(db, lease))
+            await self._file.write(lambda db: turns.release_lease(db, lease))
             raise
         except asyncio.CancelledError:
             # The result is unknown here: release the lease in case the turn was refused.
             with contextlib.suppress(StoreError):
-                await self._file.write(lambda db: turning.release_lease(db, lease))
+                await self._file.write(lambda db: turns.release_lease(db, lease))
             raise
 
     async def drop_turn(self, lease: Lease) -> None:
         await self._file.write(
-            lambda db: turning.drop_turn(db, lease, now=self._clock(), recent=self._recent)
+            lambda db: turns.drop_turn(db, lease, now=self._clock(), cache=self._cache)
         )
 
     async def load(
@@ -293,7 +287,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         await self._change(
-            lambda db: changing.delete_conversation(db, ref, owner, self._clock()), ref
+            lambda db: sqlite_edits.delete_conversation(db, ref, owner, self._clock()), ref
         )
 
     async def close(self) -> None:
@@ -308,7 +302,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         change: Change = lambda new: new,
     ) -> StoredConversation:
         return await self._file.write(
-            lambda db: changing.insert_conversation(
+            lambda db: sqlite_edits.insert_conversation(
                 db, new, source=source, change=change, now=self._clock()
             )
         )
@@ -317,7 +311,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         self, ref: str, owner: str, change: Change, *, reads: ReadScope
     ) -> StoredConversation:
         return await self._change(
-            lambda db: changing.edit_conversation(
+            lambda db: sqlite_edits.edit_conversation(
                 db, ref, owner, change, reads=reads, now=self._clock()
             ),
             ref,
@@ -326,7 +320,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
     async def _change(self, attempt: Callable[[sqlite3.Connection], T | None], ref: str) -> T:
 
         def forget_and_attempt(db: sqlite3.Connection) -> T | None:
-            self._recent.clear()
+            self._cache.clear()
             return attempt(db)
 
         return await self._until(forget_and_attempt, ref, wait=self._patience)

@@ -1,8 +1,8 @@
-"""The turns that this process saved last, so that the next turn does not read them again.
+"""A cache of the turns that this process saved last, so that the next turn does not read them.
 
 An entry is valid until another connection writes to the file (`PRAGMA data_version`) or this store
-writes something other than turns. A turn that starts takes the entry and one that ends puts it
-back, so a lost turn leaves nothing stale.
+writes something other than turns. Starting a turn removes the entry and finishing it adds one, so
+that a lost turn leaves no stale entry.
 """
 
 import sqlite3
@@ -16,15 +16,15 @@ from cllm.core.ports import Tail
 
 MAX_BYTES = 8 * 2**20
 MAX_SHARE = 8
-"""A conversation may use this fraction; a longer one would replace many."""
+"""One conversation may use 1/MAX_SHARE of the cache; a longer one would evict many others."""
 _MESSAGE_OVERHEAD = 512
-"""The memory of a message beside its bytes."""
+"""Bytes of memory per message, without its JSON."""
 MAX_RUNNING = 10_000
 MAX_ROWS = 16
-"""Turns that never end hold no more rows than this."""
+"""A running turn with more message rows is not cached, since it may never end."""
 _Key = tuple[str, str]
 TurnRows = tuple[int, Sequence[int]]
-"""The number of a turn, and those of its messages' rows."""
+"""The number of a turn, and the row numbers of its messages."""
 
 
 class CachedTurns(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,32 +37,32 @@ class CachedTurns(msgspec.Struct, frozen=True, kw_only=True):
 
 class TurnCache:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._most_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._version = 0
-        self._known: OrderedDict[_Key, CachedTurns] = OrderedDict()
+        self._entries: OrderedDict[_Key, CachedTurns] = OrderedDict()
         self._running: OrderedDict[tuple[_Key, str], TurnRows] = OrderedDict()
 
     def check_version(self, db: sqlite3.Connection) -> None:
-        """Forget everything if another connection wrote. Every transaction starts with this."""
+        """Clear the cache if another connection wrote. Every transaction starts with this."""
         version = db.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version:
             self.clear()
             self._version = version
 
     def pop(self, key: _Key) -> CachedTurns | None:
-        found = self._known.pop(key, None)
-        if found is not None:
-            self._bytes -= found.size
-        return found
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._bytes -= entry.size
+        return entry
 
     def put(self, conversation: StoredConversation, turn: Turn, *, message_count: int) -> None:
         self.pop(key := (conversation.owner, conversation.id))
         turns = (*conversation.turns, turn)
         size = _estimate_size(turns) + _estimate_size(conversation.variants)
-        if size > self._most_bytes // MAX_SHARE:
+        if size > self._max_bytes // MAX_SHARE:
             return
-        self._known[key] = CachedTurns(
+        self._entries[key] = CachedTurns(
             turns=turns,
             variants=conversation.variants,
             first_sequence=conversation.first_sequence,
@@ -70,14 +70,14 @@ class TurnCache:
             size=size,
         )
         self._bytes += size
-        while self._bytes > self._most_bytes:
-            self._bytes -= self._known.popitem(last=False)[1].size
+        while self._bytes > self._max_bytes:
+            self._bytes -= self._entries.popitem(last=False)[1].size
 
-    def put_running(self, key: _Key, turn_id: str, place: TurnRows) -> None:
-        """Remember the rows of a running turn, if they are few."""
-        if len(place[1]) > MAX_ROWS:
+    def put_running(self, key: _Key, turn_id: str, rows: TurnRows) -> None:
+        """Cache the row numbers of a running turn, if they are few."""
+        if len(rows[1]) > MAX_ROWS:
             return
-        self._running[key, turn_id] = place
+        self._running[key, turn_id] = rows
         if len(self._running) > MAX_RUNNING:
             self._running.popitem(last=False)
 
@@ -85,45 +85,45 @@ class TurnCache:
         return self._running.pop((key, turn_id), None)
 
     def clear(self) -> None:
-        """Forget everything. Also when the file is closed: a new connection counts anew."""
-        self._known.clear()
+        """Remove every entry. Also called on close: a new connection has other version numbers."""
+        self._entries.clear()
         self._running.clear()
         self._bytes = 0
 
 
-def select_cached_tail(known: CachedTurns, pins: Sequence[int], tail: Tail) -> CachedTurns | None:
-    """What a store would load; None where the entry has less."""
-    first = _find_window_start(known, pins) if tail == "window" else _find_start(known, tail)
-    if first is None or not known.first_sequence <= first <= known.message_count:
+def select_cached_tail(cached: CachedTurns, pins: Sequence[int], tail: Tail) -> CachedTurns | None:
+    """The part of the entry that the store would load; None if the entry has less."""
+    first = _find_window_start(cached, pins) if tail == "window" else _find_start(cached, tail)
+    if first is None or not cached.first_sequence <= first <= cached.message_count:
         return None
-    return _drop_before(known, first)
+    return _drop_before(cached, first)
 
 
-def _find_start(known: CachedTurns, tail: int | None) -> int:
-    return 1 if tail is None else max(known.message_count - tail + 1, 1)
+def _find_start(cached: CachedTurns, tail: int | None) -> int:
+    return 1 if tail is None else max(cached.message_count - tail + 1, 1)
 
 
-def _find_window_start(known: CachedTurns, pins: Sequence[int]) -> int | None:
-    last = next((turn for turn in reversed(known.turns) if turn.is_history), None)
+def _find_window_start(cached: CachedTurns, pins: Sequence[int]) -> int | None:
+    last = next((turn for turn in reversed(cached.turns) if turn.is_history), None)
     if last is None:
         return None
     cut = 1 if last.window is None else last.window.first_sequence
     return min((cut, *pins))
 
 
-def _drop_before(known: CachedTurns, first: int) -> CachedTurns:
-    sequence, before = known.first_sequence, 0
-    while sequence + len(known.turns[before].messages) <= first:
-        sequence += len(known.turns[before].messages)
+def _drop_before(cached: CachedTurns, first: int) -> CachedTurns:
+    sequence, before = cached.first_sequence, 0
+    while sequence + len(cached.turns[before].messages) <= first:
+        sequence += len(cached.turns[before].messages)
         before += 1
     if before == 0:
-        return known
-    turns = known.turns[before:]
+        return cached
+    turns = cached.turns[before:]
     places = {turn.place for turn in turns}
     return msgspec.structs.replace(
-        known,
+        cached,
         turns=turns,
-        variants=tuple(turn for turn in known.variants if turn.place in places),
+        variants=tuple(turn for turn in cached.variants if turn.place in places),
         first_sequence=sequence,
     )
 

@@ -1,11 +1,11 @@
-"""A turn in SQLite: started with a lease, renewed, finished or dropped.
+"""Turns in SQLite: start one with a lease, renew the lease, finish or drop the turn.
 
 Runs in the file's thread; each function is one transaction.
 """
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -17,6 +17,7 @@ from cllm.core.errors import (
 )
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
+from cllm.stores.leases import lease_expiry, next_fence
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     Row,
@@ -37,20 +38,18 @@ from cllm.stores.sqlite.edits import (
     delete_turn,
     edit_from,
     index_messages,
-    is_lease_valid,
+    is_held,
     mark_interrupted,
 )
 from cllm.stores.sqlite.reader import MESSAGE_COUNT_AT, SQLITE_CODEC, decode_pins, load
 from cllm.stores.sqlite.turn_cache import TurnCache, TurnRows, select_cached_tail
 
-_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-_MICROSECOND = timedelta(microseconds=1)
 LEASE_AT = len(CONVERSATION_COLUMNS)
 NEWEST_AT = LEASE_AT + 3
 
 
 class _FoundConversation(msgspec.Struct, frozen=True):
-    """A conversation's row, its lease and its newest turn, or None."""
+    """A conversation's row, its lease and its newest turn."""
 
     row: Row
     lease: Row | None
@@ -66,18 +65,17 @@ def begin_turn(
     create: NewConversation | None,
     tail: Tail,
     now: datetime,
-    lasting: timedelta,
-    recent: TurnCache,
+    lease_seconds: float,
+    cache: TurnCache,
 ) -> Lease | None:
-    """The lease, or None while another one is valid."""
+    """Return the lease, or None while another one is valid."""
     found = _find_with_lease(db, check_id(ref), owner)
-    row = None if found is None else found.row
-    held = _find_creating_lease(db, ref, owner, create) if found is None else found.lease
-    if held is not None and is_lease_valid(held, now):
+    previous = _find_creating_lease(db, ref, owner, create) if found is None else found.lease
+    if previous is not None and is_held(previous, now):
         return None
     if found is not None:
         number = _next_number(db, found, start, now)
-        conversation = _load_cached(db, found.row, tail, recent)
+        conversation = _load_cached(db, found.row, tail, cache)
         if not start.visible:
             conversation = edits.mark_interrupted(conversation, now=now)
     elif create is None:
@@ -91,34 +89,34 @@ def begin_turn(
     turn = edits.running_turn(start, now=now)
     key = (owner, conversation.id)
     if start.visible:
-        recent.put_running(
-            key, turn.id, (number, _insert_running_turn(db, conversation, turn, number))
-        )
+        rows = _insert_running_turn(db, conversation, turn, number)
+        cache.put_running(key, turn.id, (number, rows))
     lease = Lease(
         conversation=conversation,
         turn=turn,
-        fence=_next_fence(held, now),
-        created=row is None,
+        fence=next_fence(now, None if previous is None else decode_number(previous[1])),
+        created=found is None,
         visible=start.visible,
-        expires_at=now + lasting,
+        expires_at=lease_expiry(now, lease_seconds),
     )
-    _write_lease(db, key, lease, creates=row is None and not start.visible)
+    _write_lease(db, key, lease, creates=lease.created and not start.visible)
     return lease
 
 
 def find_lease_holder(
     db: sqlite3.Connection, ref: str, owner: str, create: NewConversation | None
 ) -> str | None:
+    """The id of the turn that has the lease."""
     found = _find_with_lease(db, ref, owner)
-    held = _find_creating_lease(db, ref, owner, create) if found is None else found.lease
-    return None if held is None else held[0]
+    lease = _find_creating_lease(db, ref, owner, create) if found is None else found.lease
+    return None if lease is None else lease[0]
 
 
 def _find_with_lease(db: sqlite3.Connection, ref: str, owner: str) -> _FoundConversation | None:
-    found = db.execute(sql.FIND_WITH_LEASE, (owner, ref)).fetchone()
-    if found is None:
+    joined = db.execute(sql.FIND_WITH_LEASE, (owner, ref)).fetchone()
+    if joined is None:
         return None
-    row, lease, newest = found[:LEASE_AT], found[LEASE_AT:NEWEST_AT], found[NEWEST_AT:]
+    row, lease, newest = joined[:LEASE_AT], joined[LEASE_AT:NEWEST_AT], joined[NEWEST_AT:]
     decode_number(row[MESSAGE_COUNT_AT])
     return _FoundConversation(
         row=row,
@@ -134,9 +132,9 @@ def _find_creating_lease(
     if create is None:
         return None
     for name in dict.fromkeys((ref, create.id, create.name or create.id)):
-        found: Row | None = db.execute(sql.LEASE_CREATING, (owner, name)).fetchone()
-        if found is not None:
-            return found
+        lease: Row | None = db.execute(sql.LEASE_CREATING, (owner, name)).fetchone()
+        if lease is not None:
+            return lease
     return None
 
 
@@ -146,29 +144,29 @@ def _next_number(
     key, newest = found.row[:2], found.newest
     if start.visible:
         mark_interrupted(db, key, newest, now)
-    # For a visible turn the database checks this.
+    # A visible turn is inserted now, and the unique index rejects a duplicate.
     if not start.visible and db.execute(sql.TURN_BY_ID, (*key, start.id)).fetchone() is not None:
         raise edits.duplicate_turn_error(key[1], start.id)
     if start.place is not None:
-        there = db.execute(sql.TURN_IN_SLOT, (*key, start.place)).fetchone()
-        if there is None:
+        original = db.execute(sql.TURN_IN_SLOT, (*key, start.place)).fetchone()
+        if original is None:
             raise TurnNotFoundError(key[1], start.place)
-        after = db.execute(sql.USER_MESSAGES_AFTER, (*key, there[1])).fetchall()
-        if edits.has_user_input(decode_message(*said) for said in after):
+        later = db.execute(sql.USER_MESSAGES_AFTER, (*key, original[1])).fetchall()
+        if edits.has_user_input(decode_message(*message) for message in later):
             raise edits.not_last_turn_error(key[1], start.place)
     return 1 if newest is None else decode_number(newest[0]) + 1
 
 
 def _load_cached(
-    db: sqlite3.Connection, row: Row, tail: Tail, recent: TurnCache
+    db: sqlite3.Connection, row: Row, tail: Tail, cache: TurnCache
 ) -> StoredConversation:
-    known = recent.pop(row[:2])
-    if known is None or known.message_count != row[MESSAGE_COUNT_AT]:
+    cached = cache.pop(row[:2])
+    if cached is None or cached.message_count != row[MESSAGE_COUNT_AT]:
         return load(db, row, tail)
-    wanted = select_cached_tail(known, decode_pins(row), tail)
-    if wanted is None:
+    selected = select_cached_tail(cached, decode_pins(row), tail)
+    if selected is None:
         return load(db, row, tail)
-    return SQLITE_CODEC.decode_conversation(row, turns=wanted.turns, variants=wanted.variants)
+    return SQLITE_CODEC.decode_conversation(row, turns=selected.turns, variants=selected.variants)
 
 
 def _insert_running_turn(
@@ -186,51 +184,43 @@ def _insert_running_turn(
     return rows
 
 
-def _next_fence(held: Row | None, now: datetime) -> int:
-    """A number that grows with time, also if the clock is set back."""
-    moment = (now - _EPOCH) // _MICROSECOND
-    return moment if held is None else max(moment, decode_number(held[1]) + 1)
-
-
 def _write_lease(db: sqlite3.Connection, key: Row, lease: Lease, *, creates: bool) -> None:
     name = lease.conversation.name if creates else None
-    expires = SQLITE_CODEC.encode_optional_time(lease.expires_at)
-    held = (name, lease.turn.id, lease.fence, int(creates), expires)
-    db.execute(sql.PUT_LEASE, (*key, *held))
+    expires_at = SQLITE_CODEC.encode_optional_time(lease.expires_at)
+    values = (name, lease.turn.id, lease.fence, int(creates), expires_at)
+    db.execute(sql.PUT_LEASE, (*key, *values))
 
 
-def renew_lease(db: sqlite3.Connection, lease: Lease, *, now: datetime, until: datetime) -> None:
-    times = (SQLITE_CODEC.encode_time(until), *_lease_key(lease), SQLITE_CODEC.encode_time(now))
-    if db.execute(sql.RENEW_LEASE, times).rowcount == 0:
+def renew_lease(
+    db: sqlite3.Connection, lease: Lease, *, now: datetime, expires_at: datetime
+) -> None:
+    values = (SQLITE_CODEC.encode_time(expires_at), *_valid_lease_key(lease, now))
+    if db.execute(sql.RENEW_LEASE, values).rowcount == 0:
         raise StaleLeaseError(lease.conversation.id)
 
 
 def check_lease(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
-    """StaleLeaseError if the lease is lost."""
-    found = db.execute(
-        sql.HAS_VALID_LEASE, (*_lease_key(lease), SQLITE_CODEC.encode_time(now))
-    ).fetchone()
-    if found is None:
+    """Raise StaleLeaseError if the lease is lost."""
+    if db.execute(sql.HAS_VALID_LEASE, _valid_lease_key(lease, now)).fetchone() is None:
         raise StaleLeaseError(lease.conversation.id)
 
 
 def release_lease(db: sqlite3.Connection, lease: Lease) -> None:
-    """Release the lease and leave the turn, which counts as interrupted."""
+    """Release the lease without ending the turn, which counts as interrupted."""
     db.execute(sql.RELEASE_LEASE, _lease_key(lease))
 
 
 def _release_valid_lease(db: sqlite3.Connection, lease: Lease, now: datetime) -> None:
-    if (
-        db.execute(
-            sql.RELEASE_VALID_LEASE, (*_lease_key(lease), SQLITE_CODEC.encode_time(now))
-        ).rowcount
-        == 0
-    ):
+    if db.execute(sql.RELEASE_VALID_LEASE, _valid_lease_key(lease, now)).rowcount == 0:
         raise StaleLeaseError(lease.conversation.id)
 
 
 def _lease_key(lease: Lease) -> Row:
     return lease.conversation.owner, lease.conversation.id, lease.fence
+
+
+def _valid_lease_key(lease: Lease, now: datetime) -> Row:
+    return *_lease_key(lease), SQLITE_CODEC.encode_time(now)
 
 
 def finish_turn(
@@ -240,11 +230,11 @@ def finish_turn(
     *,
     opening: Opening | None,
     now: datetime,
-    recent: TurnCache,
+    cache: TurnCache,
 ) -> None:
-    """Save the turn as it ended and release the lease.
+    """Save the finished turn and release the lease.
 
-    Nobody else changed the conversation while the lease was valid.
+    No other process changed the conversation while the lease was valid.
     """
     _release_valid_lease(db, lease, now)
     conversation = lease.conversation
@@ -253,13 +243,13 @@ def finish_turn(
         add_conversation(db, conversation)
     if opening is not None:
         _write_opening(db, conversation, opening)
-    shown = recent.pop_running(key, turn.id) if lease.visible else None
-    count = _save_turn(db, key, lease, turn, now=now, shown=shown)
+    rows = cache.pop_running(key, turn.id) if lease.visible else None
+    count = _save_turn(db, key, lease, turn, now=now, rows=rows)
     title = _build_title(db, key) if conversation.title is None else conversation.title
     db.execute(sql.UPDATE_AFTER_TURN, (title, SQLITE_CODEC.encode_time(now), count, *key))
-    # A hidden turn may have settled an interrupted turn that is not in its conversation.
+    # A hidden turn may have marked a turn as interrupted that is not in its conversation.
     if turn.place == turn.id and lease.visible:
-        recent.put(conversation, turn, message_count=count)
+        cache.put(conversation, turn, message_count=count)
 
 
 def _write_opening(
@@ -269,12 +259,12 @@ def _write_opening(
     if conversation.system is not None:
         return
     if db.execute(sql.HISTORY_AFTER, (*key, 0)).fetchone() is None:
-        said = (
+        values = (
             encode_system(opening.system),
             encode_json(opening.system_record),
             encode_json(opening.context_record),
         )
-        db.execute(sql.UPDATE_OPENING, (*said, *key))
+        db.execute(sql.UPDATE_OPENING, (*values, *key))
 
 
 def _save_turn(
@@ -284,26 +274,26 @@ def _save_turn(
     turn: Turn,
     *,
     now: datetime,
-    shown: TurnRows | None,
+    rows: TurnRows | None,
 ) -> int:
-    """Write the turn to its place; return the number of messages on the path."""
+    """Write the turn to its slot; return the number of messages on the path."""
     before = lease.conversation.message_count
-    there = None
+    original = None
     if turn.place != turn.id:
-        there = db.execute(sql.TURN_IN_SLOT, (*key, turn.place)).fetchone()
-    number, said = _find_turn_rows(db, key, lease, now) if shown is None else shown
-    if there is not None:
-        _write_turn(db, key, lease, turn, said, number=number, position=None, sequence=None)
+        original = db.execute(sql.TURN_IN_SLOT, (*key, turn.place)).fetchone()
+    number, messages = _find_turn_rows(db, key, lease, now) if rows is None else rows
+    if original is not None:
+        _write_turn(db, key, lease, turn, messages, number=number, position=None, sequence=None)
         if not turn.is_history:
             return before
-        answered = edit_from(
+        edited = edit_from(
             db,
             lease.conversation,
-            there[1],
-            lambda found: edits.with_finished_variant(found, turn.id),
+            original[1],
+            lambda conversation: edits.with_finished_variant(conversation, turn.id),
         )
-        return answered.message_count
-    _write_turn(db, key, lease, turn, said, number=number, position=number, sequence=before + 1)
+        return edited.message_count
+    _write_turn(db, key, lease, turn, messages, number=number, position=number, sequence=before + 1)
     return before + len(turn.messages)
 
 
@@ -325,7 +315,7 @@ def _write_turn(
     key: Row,
     lease: Lease,
     turn: Turn,
-    shown: Sequence[int],
+    message_rows: Sequence[int],
     *,
     number: int,
     position: int | None,
@@ -335,13 +325,13 @@ def _write_turn(
         add_turn(db, key, turn, number=number, position=position, sequence=sequence)
         return
     db.execute(sql.UPDATE_TURN, (*SQLITE_CODEC.encode_turn(turn)[1:], *key, number))
-    said = lease.turn.messages
-    kept = len(said) if turn.messages[: len(said)] == said else 0
-    if not kept:
+    stored = lease.turn.messages
+    first = len(stored) if turn.messages[: len(stored)] == stored else 0
+    if not first:
         delete_messages(db, key, number, "running")
-    added = add_messages(db, key, turn.messages, number=number, sequence=sequence, first=kept)
+    new_rows = add_messages(db, key, turn.messages, number=number, sequence=sequence, first=first)
     if turn.is_history:
-        index_messages(db, key, [*shown[:kept], *added], turn.messages)
+        index_messages(db, key, [*message_rows[:first], *new_rows], turn.messages)
 
 
 def _build_title(db: sqlite3.Connection, key: Row) -> str | None:
@@ -349,14 +339,14 @@ def _build_title(db: sqlite3.Connection, key: Row) -> str | None:
     return None if row is None else make_title(decode_text(*row))
 
 
-def drop_turn(db: sqlite3.Connection, lease: Lease, *, now: datetime, recent: TurnCache) -> None:
+def drop_turn(db: sqlite3.Connection, lease: Lease, *, now: datetime, cache: TurnCache) -> None:
     _release_valid_lease(db, lease, now)
     if not lease.visible:
         return
     key = (lease.conversation.owner, lease.conversation.id)
-    recent.pop_running(key, lease.turn.id)
-    shown = require_row(db.execute(sql.TURN_BY_ID, (*key, lease.turn.id)).fetchone())
-    number, position, _, state = shown
+    cache.pop_running(key, lease.turn.id)
+    turn = require_row(db.execute(sql.TURN_BY_ID, (*key, lease.turn.id)).fetchone())
+    number, position, _, state = turn
     delete_turn(db, key, number, state)
     row = require_row(db.execute(sql.FIND, key).fetchone())
     is_bare = row[5] is None and db.execute(sql.HAS_TURNS, key).fetchone() is None

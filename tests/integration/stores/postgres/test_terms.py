@@ -10,10 +10,9 @@ from tests.postgres import Server
 
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation
-from cllm.stores.lists import extract_terms
 from cllm.stores.postgres.statements import STORED_TERMS
 from cllm.stores.postgres.store import PostgresStore
-from cllm.stores.search import MAX_INDEXED_CHARACTERS, message_terms
+from cllm.stores.search import MAX_INDEXED_CHARACTERS, extract_terms, message_terms
 from cllm.testing.store_contract import answered, say, start
 
 TOLD = {

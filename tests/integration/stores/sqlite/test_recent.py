@@ -315,9 +315,9 @@ async def test_what_is_remembered_is_never_more_than_it_may_be(database):
         before = msgspec.structs.replace(loaded, turns=())
         recent.put(before, loaded.turns[0], message_count=loaded.message_count)
         assert recent._bytes <= 20_000
-        assert recent._bytes == sum(known.size for known in recent._known.values())
-    assert 1 < len(recent._known) < 10
-    assert list(recent._known)[-1][1] == "c29"
+        assert recent._bytes == sum(entry.size for entry in recent._entries.values())
+    assert 1 < len(recent._entries) < 10
+    assert list(recent._entries)[-1][1] == "c29"
     await store.close()
 
 

@@ -1,0 +1,73 @@
+"""Leases: how long one lasts, whether it has expired, fencing numbers, waiting for one.
+
+A lease lets one process change a conversation until it expires. Its holder renews it; a crash frees
+it. Every lease has a higher fencing number than the one before, so that a process whose lease
+expired cannot write. In PostgreSQL the database's clock decides (`postgres/statements.py`).
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+T = TypeVar("T")
+LEASE_SECONDS = 60.0
+MAX_LEASE = timedelta(hours=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FIRST_PAUSE = 0.002
+_MAX_PAUSE = 0.05
+
+
+def lease_expiry(now: datetime, seconds: float) -> datetime:
+    """When a lease expires that is requested at `now`."""
+    return now + timedelta(seconds=seconds)
+
+
+def is_lease_valid(expires_at: datetime, now: datetime) -> bool:
+    """Whether a lease has not expired.
+
+    An expiry more than MAX_LEASE ahead was written before the clock was set back.
+    """
+    return now < expires_at <= now + MAX_LEASE
+
+
+def next_fence(now: datetime, last: int | None) -> int:
+    """A fencing number that grows with time, also if the clock is set back."""
+    fence = (now - _EPOCH) // _MICROSECOND
+    return fence if last is None else max(fence, last + 1)
+
+
+async def poll_sync(attempt: Callable[[], T | None], *, wait: float | None) -> T | None:
+    async def at_once() -> T | None:
+        return attempt()
+
+    return await poll(at_once, wait=wait)
+
+
+async def poll(
+    attempt: Callable[[], Awaitable[T | None]],
+    *,
+    wait: float | None,
+    max_pause: float = _MAX_PAUSE,
+) -> T | None:
+    """Try until there is a result or `wait` seconds have passed (None: without limit).
+
+    With `wait=0` no event loop is needed.
+    """
+    found = await attempt()
+    if found is not None or wait == 0:
+        return found
+    # Most callers never wait and must not pay for this import.
+    import asyncio  # noqa: PLC0415
+
+    loop = asyncio.get_running_loop()
+    deadline = None if wait is None else loop.time() + wait
+    pause = _FIRST_PAUSE
+    while found is None:
+        left = pause if deadline is None else deadline - loop.time()
+        if left <= 0:
+            return None
+        await asyncio.sleep(min(pause, left))
+        pause = min(pause * 1.5, max_pause)
+        found = await attempt()
+    return found

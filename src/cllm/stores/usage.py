@@ -1,0 +1,48 @@
+"""Sums of token usage and cost by day or by model."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+import msgspec
+
+from cllm.core.conversation import StoredConversation
+from cllm.core.ports import CallRecord, UsageBy, UsageSum
+from cllm.core.reply import Usage
+
+UNKNOWN_MODEL = "unknown"
+
+
+def list_calls(conversation: StoredConversation) -> Iterator[CallRecord]:
+    """The turns with usage, variants and failed ones included."""
+    for turn in conversation.turns + conversation.variants:
+        if turn.usage is not None and turn.ended_at is not None:
+            model = turn.model or conversation.model or UNKNOWN_MODEL
+            yield CallRecord(model=model, usage=turn.usage, cost=turn.cost, ended_at=turn.ended_at)
+
+
+def sum_usage(
+    calls: Iterable[CallRecord],
+    *,
+    since: datetime | None,
+    until: datetime | None,
+    by: UsageBy,
+) -> tuple[UsageSum, ...]:
+    sums: dict[str, UsageSum] = {}
+    for call in calls:
+        ended = call.ended_at.astimezone(UTC)
+        if (since is not None and ended < since) or (until is not None and ended >= until):
+            continue
+        key = f"{ended:%Y-%m-%d}" if by == "day" else call.model
+        empty = UsageSum(key=key, calls=0, usage=Usage(), cost=0.0)
+        sums[key] = _add_call(sums.get(key, empty), call)
+    return tuple(sums[key] for key in sorted(sums))
+
+
+def _add_call(total: UsageSum, call: CallRecord) -> UsageSum:
+    return msgspec.structs.replace(
+        total,
+        calls=total.calls + 1,
+        usage=total.usage + call.usage,
+        cost=total.cost + (call.cost or 0.0),
+        unpriced=total.unpriced + (call.cost is None),
+    )
