@@ -22,6 +22,7 @@ from cllm.core.reply import ReplyEvent
 from cllm.providers.http.transport import HttpTransport, Timeouts
 from cllm.providers.local.process import ModelProcess
 from cllm.providers.openai import OpenAIProvider
+from cllm.wire.media import find_unanswered_media
 from cllm.wire.reasoning import TAKES_REASONING_CONTENT
 
 SLOT_SECONDS = 60
