@@ -16,7 +16,7 @@ from cllm.core.conversation import LOCAL_OWNER, StoredConversation, SystemRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, Opening, TurnStart
 from cllm.core.reply import Usage
-from cllm.server.http.app import build
+from cllm.server.http.app import build_app
 from cllm.server.state import ServerState, open_server_state
 from cllm.settings.load import CommandLine, Environment, load_settings
 
@@ -39,7 +39,7 @@ def openai_messages(*raws: dict[str, Any]) -> tuple[Message, ...]:
 class Served:
     """A server and a client of it, with ways to put something into its store."""
 
-    serving: ServerState
+    state: ServerState
     client: httpx.AsyncClient
 
     async def __call__(self, method: str, path: str, **options: Any) -> httpx.Response:
@@ -53,8 +53,8 @@ class Served:
 
     async def begin(self, conversation: str | None = None, *, owner: str = LOCAL_OWNER) -> str:
         """An empty dynamic conversation."""
-        new = NewConversation(id=conversation or self.serving.new_id())
-        await self.serving.store.create(new, owner=owner, opening=DYNAMIC)
+        new = NewConversation(id=conversation or self.state.new_id())
+        await self.state.store.create(new, owner=owner, opening=DYNAMIC)
         return new.id
 
     async def say(
@@ -76,8 +76,8 @@ class Served:
         place: str | None = None,
         **fields: Any,
     ) -> Turn:
-        store = self.serving.store
-        start = TurnStart(id=self.serving.new_id(), messages=messages[:1], place=place)
+        store = self.state.store
+        start = TurnStart(id=self.state.new_id(), messages=messages[:1], place=place)
         lease = await store.begin_turn(conversation, start, owner=owner)
         known = {
             "state": "complete",
@@ -85,7 +85,7 @@ class Served:
             "provider": "openai",
             "usage": Usage(input=10, output=5),
             "cost": 0.25,
-            "ended_at": self.serving.clock(),
+            "ended_at": self.state.clock(),
         }
         turn = Turn(
             id=lease.turn.id,
@@ -98,7 +98,7 @@ class Served:
         return turn
 
     async def stored(self, conversation: str, *, owner: str = LOCAL_OWNER) -> StoredConversation:
-        return await self.serving.store.load(conversation, owner=owner)
+        return await self.state.store.load(conversation, owner=owner)
 
 
 @asynccontextmanager
@@ -112,11 +112,11 @@ async def served(
     environment = {"OPENAI_API_KEY": "sk-openai-test", "KEY_OF_ALICE": KEYS["alice"]}
     place = Environment(home=home, directory=folder, environment=environment)
     loaded = load_settings(place, CommandLine(values={"store": store}))
-    serving = open_server_state(loaded)
-    app = build(serving)
+    state = open_server_state(loaded)
+    app = build_app(state)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=True)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url=ADDRESS, **options) as client,
     ):
-        yield Served(serving=serving, client=client)
+        yield Served(state=state, client=client)

@@ -24,13 +24,13 @@ from tests.fake_provider import PROTOCOLS, FakeProvider, OpenAIChat, Reply, Requ
 from tests.serving import Server
 from tests.torture import TORTURE, scaled
 
-from cllm.server.openapi.description import describe
+from cllm.server.openapi.description import build_description
 
 logger = logging.getLogger(__name__)
 
 MODEL = "openai/gpt-test"
 HELLO = ("user", "Hello.")
-DESCRIPTION = describe()
+DESCRIPTION = build_description()
 SCHEMA = schemathesis.openapi.from_dict(DESCRIPTION)
 OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)]
 FITTING = scaled(12, 330)

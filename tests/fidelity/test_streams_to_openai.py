@@ -36,7 +36,7 @@ from cllm.core.errors import ProviderError
 from cllm.core.reply import ReplyFinished
 from cllm.engine.retry import RetryRules, call_with_retry
 from cllm.providers.http.transport import Timeouts
-from cllm.server.api.completions import COMMENT
+from cllm.server.api.completions import KEEP_ALIVE
 from cllm.wire.openai.response_encoder import OpenAIStreamEncoder
 
 KINDS = ["openai", "anthropic", "bedrock"]
@@ -223,7 +223,7 @@ async def test_after_an_error_nothing_is_encoded(ask):
 async def test_comments_between_all_chunks_are_passed_over(ask):
     asked = await ask("openai", answer=openai_stream({"content": "A"}, {"content": "B"}))
     made = encoder()
-    sent = COMMENT + b"".join(made.encode(e) + COMMENT for e in asked.events)
+    sent = KEEP_ALIVE + b"".join(made.encode(e) + KEEP_ALIVE for e in asked.events)
     said = [chunk.choices[0].delta.content for chunk in read_chunks(sent) if chunk.choices]
     assert "".join(filter(None, said)) == "AB"
 

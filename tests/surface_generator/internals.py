@@ -108,16 +108,18 @@ def provider_prefixes() -> Mapping[str, str]:
 
 def error_statuses() -> Mapping[str, int]:
     """The status of every error code of the server."""
-    from cllm.server.http.errors import STATUS_OF  # noqa: PLC0415
+    from cllm.server.http.errors import STATUS_BY_CODE  # noqa: PLC0415
 
-    return STATUS_OF
+    return STATUS_BY_CODE
 
 
 def error_response(error: CllmError, protocol: str) -> tuple[int, Mapping[str, str], bytes]:
     """The response of the server to an error: status, headers and body."""
-    from cllm.server.http.errors import to_anthropic, to_openai  # noqa: PLC0415
+    from cllm.server.http.errors import anthropic_error_response, openai_error_response  # noqa: PLC0415
 
-    return to_anthropic(error) if protocol == "anthropic" else to_openai(error)
+    return (
+        anthropic_error_response(error) if protocol == "anthropic" else openai_error_response(error)
+    )
 
 
 def notice() -> Any:

@@ -59,7 +59,7 @@ def command(**options: Any) -> None:
 
 def worker_app() -> "ASGIApp":
     """The application of a worker process, with the options of the first process."""
-    from cllm.server.http.app import build
+    from cllm.server.http.app import build_app
     from cllm.server.state import open_server_state
 
     output.prepare_streams()
@@ -68,7 +68,7 @@ def worker_app() -> "ASGIApp":
     options["cllm_path"] = None if path is None else Path(path)
     settings = _settings(options)
     _log_as(settings)
-    return build(open_server_state(settings))
+    return build_app(open_server_state(settings))
 
 
 def _settings(options: dict[str, Any]) -> "Settings":

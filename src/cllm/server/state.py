@@ -52,16 +52,16 @@ class ApiRequest(Request):
     caller: Caller
     error_headers: Mapping[str, str]
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, serving: ServerState) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, state: ServerState) -> None:
         super().__init__(scope, receive, send)
-        self.server = serving
+        self.server = state
         self.record: RequestRecord = scope[SCOPE_KEY]
         self.error_headers = {}
 
 
 def open_server_state(settings: Settings) -> ServerState:
     """Open a server; the caller closes its app."""
-    check_reach(settings.server)
+    check_public_access(settings.server)
     _check_default_provider(settings)
     app = App(replace(settings, store=server_store(settings)))
     store: ServerStore = app.store  # type: ignore[assignment]
@@ -79,7 +79,7 @@ def open_server_state(settings: Settings) -> ServerState:
     )
 
 
-def check_reach(server: ServerSettings) -> None:
+def check_public_access(server: ServerSettings) -> None:
     """Raise UsageError for a server without keys that other machines can reach."""
     if not server.keys and not _is_loopback(server.host):
         raise UsageError(

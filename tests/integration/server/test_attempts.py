@@ -89,7 +89,7 @@ async def test_an_attempt_for_which_no_turn_began_leaves_the_one_before_to_the_n
     provider.fail(500, "Broken.")
     failed = await ask(server, attempt(0))
     with monkeypatch.context() as stopping:
-        stopping.setattr(server.serving.turns, "_stopping", True)
+        stopping.setattr(server.state.turns, "_stopping", True)
         refused = await ask(server, attempt(1))
 
     answered = await ask(server, attempt(2))
@@ -111,7 +111,7 @@ async def test_who_stops_waiting_for_a_turn_does_not_give_its_key_back(
 
     meanwhile = await ask(server, KEY, stream=stream)
     gate.open()
-    await wait_on_loop(lambda: not len(server.serving.turns))
+    await wait_on_loop(lambda: not len(server.state.turns))
     answered = await ask(server, KEY, stream=stream)
 
     assert waiting.cancelled()
@@ -129,10 +129,10 @@ async def test_the_key_is_free_when_a_turn_that_nobody_waits_for_finds_no_place(
     await asyncio.to_thread(gate.wait_reached)
     queued = {**KEY, "X-On-Conflict": "queue"}
     waiting = asyncio.create_task(ask(server, queued, begun))
-    await wait_on_loop(lambda: len(server.serving.turns) == 2)
+    await wait_on_loop(lambda: len(server.state.turns) == 2)
     waiting.cancel()
     await asyncio.wait((waiting,))
-    await wait_on_loop(lambda: len(server.serving.turns) == 1)
+    await wait_on_loop(lambda: len(server.state.turns) == 1)
 
     gate.open()
     await running

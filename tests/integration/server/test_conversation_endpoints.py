@@ -540,7 +540,7 @@ class TestSearching:
 
 class TestFiles:
     async def test_the_folder_of_files_is_a_store_of_its_own(self, server):
-        files = server.serving.files
+        files = server.state.files
         assert files is not None
         await files.create(
             NewConversation(id="demo", title="From the terminal"),
@@ -563,7 +563,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("path", [f"{LIST}?store=files", f"{LIST}/search?q=hello&store=files"])
     async def test_a_file_that_cannot_be_read_is_told_by_its_id(self, server, tmp_path, path):
-        files = server.serving.files
+        files = server.state.files
         await files.create(NewConversation(id="bad"))
         (stored,) = tmp_path.rglob("bad.json")
         stored.write_text("{broken", encoding="utf-8")

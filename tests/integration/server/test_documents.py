@@ -96,10 +96,10 @@ async def test_another_format_is_refused(server):
 
 
 async def test_a_captured_conversation_keeps_its_prompt_on_the_way(server):
-    new = NewConversation(id=server.serving.new_id())
+    new = NewConversation(id=server.state.new_id())
     record = SystemRecord(policy="captured", source="settings")
     opening = Opening(system=plain_message("system", "Be brief."), system_record=record)
-    await server.serving.store.create(new, opening=opening)
+    await server.state.store.create(new, opening=opening)
     await server.say(new.id, "Hello", "Hi")
 
     for form in ("json", "markdown", "html"):

@@ -30,7 +30,7 @@ ASKED = {
 
 
 @asynccontextmanager
-async def serving(
+async def state(
     folder: Path, store_url: str, provider: FakeProvider, **server: Any
 ) -> AsyncIterator[Served]:
     settings = {
@@ -55,7 +55,7 @@ class Looks:
 
     def __init__(self, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        store = server.serving.store
+        store = server.state.store
         events_after = store.events_after
 
         async def counted(*given: Any, **named: Any) -> tuple[StreamEvent, ...]:
@@ -69,7 +69,7 @@ async def running_turn(server: Served) -> tuple[str, str]:
     """The conversation and the turn that has begun in it."""
     async with asyncio.timeout(WAIT):
         while True:
-            for listed in (await server.serving.store.list_conversations()).items:
+            for listed in (await server.state.store.list_conversations()).items:
                 turns = (await server.stored(listed.id)).turns
                 if turns:
                     return listed.id, turns[-1].id
@@ -91,8 +91,8 @@ def now() -> datetime:
 
 async def begin(server: Served, conversation: str, *, store: Store | None = None) -> Lease:
     """A turn as another process begins it."""
-    start = TurnStart(id=server.serving.new_id(), messages=(plain_message("user", "Hello"),))
-    return await (store or server.serving.store).begin_turn(conversation, start)
+    start = TurnStart(id=server.state.new_id(), messages=(plain_message("user", "Hello"),))
+    return await (store or server.state.store).begin_turn(conversation, start)
 
 
 def data_of(stream: bytes) -> list[bytes]:
@@ -103,7 +103,7 @@ async def test_a_turn_of_this_process_wakes_who_follows_it(
     tmp_path: Path, store_url: str, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ):
     gate = provider.say_held("First ", "second.", at=1)
-    async with serving(tmp_path, store_url, provider) as server:
+    async with state(tmp_path, store_url, provider) as server:
         looks = Looks(server, monkeypatch)
         asked = asyncio.create_task(server("POST", "/v1/chat/completions", json=ASKED, headers=NEW))
         conversation, turn = await running_turn(server)
@@ -115,7 +115,7 @@ async def test_a_turn_of_this_process_wakes_who_follows_it(
         whole = await asked
         async with asyncio.timeout(WAIT / 2):
             followed = await asyncio.gather(*followers)
-        assert not server.serving.turns.change_of(("local", conversation, turn))
+        assert not server.state.turns.next_change(("local", conversation, turn))
     assert held <= 3 * 4
     for one in followed:
         assert data_of(one.content) == data_of(whole.content) != []
@@ -125,7 +125,7 @@ async def test_a_follower_of_a_turn_of_this_process_has_signs_of_life(
     tmp_path: Path, store_url: str, provider: FakeProvider
 ):
     gate = provider.say_held("First ", "second.", at=1)
-    async with serving(tmp_path, store_url, provider, silence_seconds=0.2) as server:
+    async with state(tmp_path, store_url, provider, silence_seconds=0.2) as server:
         asked = asyncio.create_task(server("POST", "/v1/chat/completions", json=ASKED, headers=NEW))
         conversation, turn = await running_turn(server)
         follower = asyncio.create_task(server("GET", f"{LIST}/{conversation}/turns/{turn}/events"))
@@ -140,12 +140,12 @@ async def test_a_turn_of_this_process_that_breaks_off_ends_its_followers(
     tmp_path: Path, store_url: str, provider: FakeProvider
 ):
     provider.say_held("First ", "second.", at=1)
-    async with serving(tmp_path, store_url, provider) as server:
+    async with state(tmp_path, store_url, provider) as server:
         asked = asyncio.create_task(server("POST", "/v1/chat/completions", json=ASKED, headers=NEW))
         conversation, turn = await running_turn(server)
         follower = asyncio.create_task(server("GET", f"{LIST}/{conversation}/turns/{turn}/events"))
         await asyncio.sleep(0.5)
-        await server.serving.turns.stop(within=0)
+        await server.state.turns.stop(within=0)
         async with asyncio.timeout(WAIT / 2):
             followed = await follower
             await asked
@@ -155,7 +155,7 @@ async def test_a_turn_of_this_process_that_breaks_off_ends_its_followers(
 async def test_a_turn_of_another_process_is_looked_at_less_and_less_often(
     tmp_path: Path, store_url: str, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ):
-    async with serving(tmp_path, store_url, provider) as server:
+    async with state(tmp_path, store_url, provider) as server:
         looks = Looks(server, monkeypatch)
         conversation = await server.begin()
         lease = await begin(server, conversation)
@@ -163,11 +163,9 @@ async def test_a_turn_of_another_process_is_looked_at_less_and_less_often(
         follower = asyncio.create_task(server("GET", path))
         await asyncio.sleep(2)
         silent = looks.count
-        store = server.serving.store
+        store = server.state.store
         await store.add_events(lease, [StreamEvent(number=1, data=b"id: 1\ndata: {}\n\n")])
-        ended = msgspec.structs.replace(
-            lease.turn, state="complete", ended_at=server.serving.clock()
-        )
+        ended = msgspec.structs.replace(lease.turn, state="complete", ended_at=server.state.clock())
         await store.finish_turn(lease, ended)
         async with asyncio.timeout(WAIT / 2):
             followed = await follower
@@ -179,7 +177,7 @@ async def test_a_turn_of_another_process_is_looked_at_less_and_less_often(
 async def test_a_turn_whose_process_is_gone_is_not_followed_for_long(
     tmp_path: Path, store_url: str, provider: FakeProvider
 ):
-    async with serving(tmp_path, store_url, provider, silence_seconds=0.2) as server:
+    async with state(tmp_path, store_url, provider, silence_seconds=0.2) as server:
         conversation = await server.begin()
         gone = store_of_another(store_url)
         lease = await begin(server, conversation, store=gone)
@@ -198,17 +196,15 @@ async def test_a_turn_whose_process_is_gone_is_not_followed_for_long(
 async def test_a_silent_turn_of_another_process_is_left_in_peace(
     tmp_path: Path, store_url: str, provider: FakeProvider
 ):
-    async with serving(tmp_path, store_url, provider, silence_seconds=0.2) as server:
+    async with state(tmp_path, store_url, provider, silence_seconds=0.2) as server:
         conversation = await server.begin()
         lease = await begin(server, conversation)
         path = f"{LIST}/{conversation}/turns/{lease.turn.id}/events"
         follower = asyncio.create_task(server("GET", path))
         await asyncio.sleep(HELD)
         assert not follower.done()
-        ended = msgspec.structs.replace(
-            lease.turn, state="complete", ended_at=server.serving.clock()
-        )
-        await server.serving.store.finish_turn(lease, ended)
+        ended = msgspec.structs.replace(lease.turn, state="complete", ended_at=server.state.clock())
+        await server.state.store.finish_turn(lease, ended)
         async with asyncio.timeout(WAIT / 2):
             followed = await follower
     assert followed.content.count(b": still running") >= 3

@@ -9,7 +9,7 @@ import pytest
 from tests.cpu_growth import MODELS, PAIRS, Scaled, scaled_server
 
 from cllm.core.notice import LEFT_OUT, MAX_NOTICES
-from cllm.server.turns.task import LONGEST_NOTICES
+from cllm.server.turns.task import MAX_NOTICES_LENGTH
 
 KEYS = 3000
 HELLO = {"role": "user", "content": "Hello"}
@@ -39,7 +39,7 @@ async def test_as_many_are_kept_as_there_may_be_and_the_others_are_counted(
 
         assert answer.status_code == 200, answer.text
         header = answer.headers["X-CLLM-Notice"]
-        assert len(header) < 2 * LONGEST_NOTICES
+        assert len(header) < 2 * MAX_NOTICES_LENGTH
         *shown, last = json.loads(header)
         conversation = await canned.server.stored(answer.headers["X-Conversation-ID"])
         *kept, rest = conversation.turns[0].notices

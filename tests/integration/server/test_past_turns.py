@@ -59,7 +59,7 @@ class TestPrompts:
         conversation = await server.begin()
         await server.say(conversation, "One", "1")
         await server.say(conversation, "Two", "2")
-        await server.serving.store.update(conversation, Changes(pins=(1,)))
+        await server.state.store.update(conversation, Changes(pins=(1,)))
         turn = await server.say(conversation, "Three", "3", window=window(5, 3))
 
         shown = await prompt_of(server, conversation, turn)
@@ -75,8 +75,8 @@ class TestPrompts:
         assert not (await prompt_of(server, conversation, turn))["exact"]
 
     async def test_a_prompt_that_the_policy_keeps_is_shown(self, server):
-        store = server.serving.store
-        new = NewConversation(id=server.serving.new_id())
+        store = server.state.store
+        new = NewConversation(id=server.state.new_id())
         record = SystemRecord(policy="captured", source="settings")
         opening = Opening(system=plain_message("system", "Be brief."), system_record=record)
         await store.create(new, opening=opening)
@@ -98,8 +98,8 @@ class TestPrompts:
 
 class TestStreams:
     async def begin(self, server, conversation: str):
-        start = TurnStart(id=server.serving.new_id(), messages=(plain_message("user", "Hello"),))
-        return await server.serving.store.begin_turn(conversation, start)
+        start = TurnStart(id=server.state.new_id(), messages=(plain_message("user", "Hello"),))
+        return await server.state.store.begin_turn(conversation, start)
 
     def event(self, number: int) -> StreamEvent:
         return StreamEvent(number=number, data=b"id: %d\ndata: {%d}\n\n" % (number, number))
@@ -111,14 +111,14 @@ class TestStreams:
             state="complete",
             messages=(plain_message("user", "Hello"), plain_message("assistant", "Hi")),
             started_at=lease.turn.started_at,
-            ended_at=server.serving.clock(),
+            ended_at=server.state.clock(),
         )
-        await server.serving.store.finish_turn(lease, turn)
+        await server.state.store.finish_turn(lease, turn)
 
     async def test_a_turn_that_ended_is_replayed_from_the_last_event_on(self, server):
         conversation = await server.begin()
         lease = await self.begin(server, conversation)
-        await server.serving.store.add_events(lease, [self.event(n) for n in (1, 2, 3)])
+        await server.state.store.add_events(lease, [self.event(n) for n in (1, 2, 3)])
         await self.finish(server, lease)
         path = f"{LIST}/{conversation}/turns/{lease.turn.id}/events"
 
@@ -134,7 +134,7 @@ class TestStreams:
     async def test_a_turn_that_runs_is_followed_to_its_end_each_event_once(self, server):
         conversation = await server.begin()
         lease = await self.begin(server, conversation)
-        store = server.serving.store
+        store = server.state.store
         await store.add_events(lease, [self.event(1), self.event(2)])
 
         async def go_on() -> None:
@@ -187,7 +187,7 @@ class TestStreams:
         """Follow a turn that ends and is deleted at once; what the follower received."""
         conversation = await server.begin()
         lease = await self.begin(server, conversation)
-        store = server.serving.store
+        store = server.state.store
         await store.add_events(lease, [self.event(1)])
 
         async def vanish() -> None:

@@ -12,7 +12,7 @@ from cllm.core.prompt import Prompt
 from cllm.server.api.messages import AnthropicResponseEncoder
 from cllm.server.http.request_log import RequestRecord
 from cllm.server.state import Caller
-from cllm.server.turns.headers import PLAIN
+from cllm.server.turns.headers import NO_HEADERS
 from cllm.server.turns.idempotency import Claim
 from cllm.server.turns.prepare import prepare_turn
 from cllm.server.turns.task import TurnTask
@@ -23,7 +23,7 @@ MODEL = "anthropic/claude-sonnet-4-5"
 class FailingClaim(Claim):
     """One whose store is broken in a way that nobody thought of."""
 
-    async def drop(self) -> None:
+    async def release(self) -> None:
         raise OSError("the store is gone")
 
 
@@ -34,11 +34,11 @@ async def test_a_client_is_told_the_end_though_letting_go_failed(tmp_path: Path)
     )
     prompt = Prompt(model=MODEL, messages=(plain_message("user", "Hello."),), stream=True)
     async with served(tmp_path, settings) as server:
-        serving = server.serving
+        state = server.state
         turn = TurnTask(
-            await prepare_turn(prompt, PLAIN, Caller(), serving),
-            AnthropicResponseEncoder(model=MODEL, new_id=serving.new_id),
-            serving=serving,
+            await prepare_turn(prompt, NO_HEADERS, Caller(), state),
+            AnthropicResponseEncoder(model=MODEL, new_id=state.new_id),
+            state=state,
             claim=FailingClaim(),
             record=RequestRecord(request="1", method="POST", started=0),
         )

@@ -9,8 +9,8 @@ from starlette.types import Message
 from tests.fake_provider import FakeProvider
 from tests.served import served
 
-from cllm.server.http.app import build
-from cllm.server.turns.task import MOST_WAITING
+from cllm.server.http.app import build_app
+from cllm.server.turns.task import MAX_UNREAD_STATELESS
 
 PIECE = "x" * 20_000
 PIECES = 200
@@ -58,7 +58,7 @@ async def test_a_stateless_turn_waits_for_a_client_that_reads_slowly(tmp_path: P
         provider.say(*[PIECE] * PIECES)
         settings = f"providers: {{openai: {{api_base: '{provider.url}'}}}}"
         async with served(tmp_path, settings) as server:
-            await build(server.serving)(scope, receive, send)
+            await build_app(server.state)(scope, receive, send)
 
     assert b"".join(bodies).count(PIECE.encode()) == PIECES
-    assert max(map(len, bodies)) < MOST_WAITING + EVENT_BYTES
+    assert max(map(len, bodies)) < MAX_UNREAD_STATELESS + EVENT_BYTES

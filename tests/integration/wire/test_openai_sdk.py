@@ -48,7 +48,7 @@ from cllm.core.reply import (
 )
 from cllm.history.repair import repair
 from cllm.history.rules import OPENAI
-from cllm.server.api.completions import COMMENT
+from cllm.server.api.completions import KEEP_ALIVE
 from cllm.wire.errors import NotExpressibleError
 from cllm.wire.messages import NoticeMerger, OutgoingMessage
 from cllm.wire.openai.history import convert_message
@@ -94,7 +94,7 @@ def read(stream: bytes) -> list[ChatCompletionChunk]:
 def assembled(*events: ReplyEvent) -> ChatCompletion:
     """The answer that the SDK's stream helper puts together from our chunks."""
     made = encoder()
-    body = COMMENT + b"".join(made.encode(event) for event in events)
+    body = KEEP_ALIVE + b"".join(made.encode(event) for event in events)
     with (
         client(body, "text/event-stream") as sdk,
         sdk.chat.completions.stream(

@@ -8,7 +8,7 @@ import pytest
 from tests.served import KEYED, KEYS, served
 
 from cllm.core.errors import SettingsError
-from cllm.server.http.auth import read_keyring
+from cllm.server.http.auth import load_api_keys
 from cllm.server.http.middleware import read_host_rules
 from cllm.server.http.routes import ROUTES
 from cllm.settings.sections import KeySettings, ServerSettings
@@ -106,7 +106,7 @@ class TestKeys:
 
     def test_a_hash_stands_for_its_key(self):
         digest = hashlib.sha256(KEYS["bob"].encode()).hexdigest()
-        keyring = read_keyring([KeySettings(name="b", owner="bob", hash=digest.upper())])
+        keyring = load_api_keys([KeySettings(name="b", owner="bob", hash=digest.upper())])
 
         caller = keyring.find(KEYS["bob"])
         assert caller is not None
@@ -125,7 +125,7 @@ class TestKeys:
     )
     def test_a_key_that_nobody_could_use_is_an_error_of_the_settings(self, settings):
         with pytest.raises(SettingsError, match=r"server\.keys: key 'n'"):
-            read_keyring([settings])
+            load_api_keys([settings])
 
 
 class TestHosts:

@@ -9,7 +9,7 @@ from tests.virtual_time import loop_clock
 
 from cllm.core.errors import RequestInFlightError, StoreUnavailableError
 from cllm.core.ports import Clock, KeptResponse, RequestClaim
-from cllm.server.turns.idempotency import CLAIM_SECONDS, IdempotencyClaim, claim
+from cllm.server.turns.idempotency import CLAIM_SECONDS, IdempotencyClaim, claim_idempotency_key
 from cllm.stores.memory import MemoryStore
 
 __all__ = ["loop_clock"]
@@ -23,7 +23,7 @@ def store(loop_clock: Clock) -> MemoryStore:
 
 
 async def ask(store: MemoryStore) -> IdempotencyClaim | KeptResponse:
-    return await claim(
+    return await claim_idempotency_key(
         store, owner="ann", key="once", asked=(b"body",), lifetime=10 * CLAIM_SECONDS
     )
 
@@ -41,21 +41,21 @@ async def test_a_claim_lasts_for_as_long_as_somebody_answers(store: MemoryStore)
 
     with pytest.raises(RequestInFlightError):
         await ask(store)
-    await held.keep(HEAD, b"said")
+    await held.save_response(HEAD, b"said")
     assert await ask(store) == KeptResponse(status=200, headers=HEAD, body=b"said")
 
 
 async def test_a_claim_that_is_given_back_says_what_was_begun(store: MemoryStore):
     held = await begin(store)
-    assert held.before is None
-    await held.note(HEAD)
-    await held.drop()
+    assert held.earlier is None
+    await held.save_progress(HEAD)
+    await held.release()
 
     again = await begin(store)
 
-    assert again.before is not None
-    assert again.before.headers == HEAD
-    await again.drop()
+    assert again.earlier is not None
+    assert again.earlier.headers == HEAD
+    await again.release()
 
 
 async def test_who_lost_a_claim_takes_nothing_from_who_has_it(store: MemoryStore):
@@ -64,12 +64,12 @@ async def test_who_lost_a_claim_takes_nothing_from_who_has_it(store: MemoryStore
     store._data.requests.clear()
     held = await begin(store)
 
-    await lost.keep(HEAD, b"too late")
-    await lost.drop()
+    await lost.save_response(HEAD, b"too late")
+    await lost.release()
 
     with pytest.raises(RequestInFlightError):
         await ask(store)
-    await held.drop()
+    await held.release()
 
 
 class Away(MemoryStore):
@@ -86,12 +86,12 @@ async def test_a_store_that_is_away_takes_nothing_from_an_answer(loop_clock: Clo
     away = Away(clock=loop_clock)
     held = await begin(away)
 
-    await held.note(HEAD)
-    await held.keep(HEAD, b"said")
-    await held.drop()
+    await held.save_progress(HEAD)
+    await held.save_response(HEAD, b"said")
+    await held.release()
 
     await asyncio.sleep(CLAIM_SECONDS)
-    await (await begin(away)).drop()
+    await (await begin(away)).release()
 
 
 class Slow(MemoryStore):
@@ -136,14 +136,14 @@ async def test_a_key_is_free_at_once_when_its_turn_is_broken_off_while_the_claim
 ):
     store = Slow(loop_clock)
     held = await begin(store)
-    await cancelled_while_it_writes(store, held.note(HEAD))
+    await cancelled_while_it_writes(store, held.save_progress(HEAD))
 
-    await held.drop()
+    await held.release()
 
     again = await begin(store)
-    assert again.before is not None
-    assert again.before.headers == HEAD
-    await again.drop()
+    assert again.earlier is not None
+    assert again.earlier.headers == HEAD
+    await again.release()
 
 
 async def test_who_is_cancelled_while_a_key_is_given_back_has_given_it_back(
@@ -152,17 +152,17 @@ async def test_who_is_cancelled_while_a_key_is_given_back_has_given_it_back(
     store = Slow(loop_clock)
     held = await begin(store)
 
-    await cancelled_while_it_writes(store, held.drop())
-    await held.drop()
+    await cancelled_while_it_writes(store, held.release())
+    await held.release()
 
-    await (await begin(store)).drop()
+    await (await begin(store)).release()
 
 
 async def test_an_answer_is_kept_though_its_turn_is_broken_off_meanwhile(loop_clock: Clock):
     store = Slow(loop_clock)
     held = await begin(store)
 
-    await cancelled_while_it_writes(store, held.keep(HEAD, b"said"))
-    await held.drop()
+    await cancelled_while_it_writes(store, held.save_response(HEAD, b"said"))
+    await held.release()
 
     assert await ask(store) == KeptResponse(status=200, headers=HEAD, body=b"said")

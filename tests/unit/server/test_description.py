@@ -8,13 +8,13 @@ import jsonschema
 import pytest
 from tests.served import served
 
-from cllm.server.http.errors import STATUS_OF
+from cllm.server.http.errors import STATUS_BY_CODE
 from cllm.server.http.routes import ROUTES
-from cllm.server.openapi.description import describe
+from cllm.server.openapi.description import build_description
 from cllm.server.openapi.operations import OPERATIONS
-from cllm.server.turns.prepare import LONGEST_NAME
+from cllm.server.turns.prepare import MAX_MODEL_LENGTH
 
-DESCRIBED = describe()
+DESCRIBED = build_description()
 LIST = "/v1/conversations"
 
 
@@ -36,7 +36,7 @@ def test_every_route_is_described(row):
     described = DESCRIBED["paths"][path][row.method.lower()]
 
     assert described["operationId"] == operation.name
-    assert all(code in STATUS_OF for code in operation.codes)
+    assert all(code in STATUS_BY_CODE for code in operation.codes)
     if row.method in ("POST", "PATCH"):
         assert "requestBody" in described
 
@@ -71,7 +71,7 @@ def test_a_model_can_have_the_longest_name():
     schemas = DESCRIBED["components"]["schemas"]
 
     for name in ("ChatRequest", "MessagesRequest", "EmbeddingRequest"):
-        assert schemas[name]["properties"]["model"]["maxLength"] == LONGEST_NAME
+        assert schemas[name]["properties"]["model"]["maxLength"] == MAX_MODEL_LENGTH
 
 
 def validator(path: str, method: str, status: int) -> jsonschema.Draft202012Validator:
@@ -108,7 +108,7 @@ async def test_answers_are_as_they_are_described(tmp_path):
             ("/v1/models", "get", 200, await server.get("/v1/models")),
             ("/health", "get", 200, await server.get("/health")),
             ("/ready", "get", 200, await server.get("/ready")),
-            (one, "get", 404, (await server("GET", f"{LIST}/{server.serving.new_id()}")).json()),
+            (one, "get", 404, (await server("GET", f"{LIST}/{server.state.new_id()}")).json()),
             (LIST, "get", 422, (await server("GET", f"{LIST}?limit=0")).json()),
         ]
 

@@ -8,12 +8,12 @@ import pytest
 from cllm.core import errors as core
 from cllm.core.notice import Notice
 from cllm.server.http.errors import (
-    STATUS_OF,
+    STATUS_BY_CODE,
     STATUSES,
     ApiError,
+    anthropic_error_response,
+    openai_error_response,
     report_error,
-    to_anthropic,
-    to_openai,
 )
 from cllm.wire.errors import FieldError, MalformedError
 
@@ -65,14 +65,14 @@ SILENT = [
 def test_every_error_is_an_answer_in_both_envelopes(kind):
     error = example(kind)
 
-    status, headers, body = to_openai(error)
+    status, headers, body = openai_error_response(error)
     said = json.loads(body)
     assert 400 <= status < 600
     assert headers["Content-Type"] == "application/json"
     assert said["error"].keys() >= {"message", "type", "code", "param"}
-    assert STATUS_OF[said["error"]["code"]] == status or kind is core.InvalidRequestError
+    assert STATUS_BY_CODE[said["error"]["code"]] == status or kind is core.InvalidRequestError
 
-    status, _, body = to_anthropic(error)
+    status, _, body = anthropic_error_response(error)
     said = json.loads(body)
     assert status != 422
     assert said["type"] == "error"
@@ -83,7 +83,12 @@ def test_every_error_is_an_answer_in_both_envelopes(kind):
 
 @pytest.mark.parametrize("kind", SILENT, ids=lambda kind: kind.__name__)
 def test_no_answer_tells_a_path_an_address_or_a_key_of_ours(kind):
-    told = "".join(map(str, (to_openai(example(kind))[2], to_anthropic(example(kind))[2])))
+    told = "".join(
+        map(
+            str,
+            (openai_error_response(example(kind))[2], anthropic_error_response(example(kind))[2]),
+        )
+    )
     turn = getattr(example(kind), "turn_id", None)
 
     for secret in (PATH, "10.1.2.3", KEY):
@@ -93,8 +98,8 @@ def test_no_answer_tells_a_path_an_address_or_a_key_of_ours(kind):
 def test_an_address_that_our_words_put_around_a_refusal_is_not_told():
     error = core.InvalidRequestError(f"at {ADDRESS} there is no model x", provider="openai")
 
-    assert "10.1.2.3" not in to_openai(error)[2].decode()
-    assert "there is no model x" in to_openai(error)[2].decode()
+    assert "10.1.2.3" not in openai_error_response(error)[2].decode()
+    assert "there is no model x" in openai_error_response(error)[2].decode()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +122,7 @@ def test_an_address_that_our_words_put_around_a_refusal_is_not_told():
     ],
 )
 def test_the_codes_are_those_of_the_reference(error, status, code):
-    answered, _, body = to_openai(error)
+    answered, _, body = openai_error_response(error)
 
     assert (answered, json.loads(body)["error"]["code"]) == (status, code)
 
@@ -137,13 +142,13 @@ def test_the_codes_are_those_of_the_reference(error, status, code):
     ],
 )
 def test_the_types_are_those_that_anthropics_clients_know(error, status, kind):
-    answered, _, body = to_anthropic(error)
+    answered, _, body = anthropic_error_response(error)
 
     assert (answered, json.loads(body)["error"]["type"]) == (status, kind)
 
 
 def test_a_busy_conversation_names_the_turn_that_runs_and_when_to_come_back():
-    status, headers, body = to_openai(core.ConversationBusyError("x", turn_id="t1"))
+    status, headers, body = openai_error_response(core.ConversationBusyError("x", turn_id="t1"))
 
     assert status == 409
     assert headers["Retry-After"] == "1"
@@ -152,13 +157,15 @@ def test_a_busy_conversation_names_the_turn_that_runs_and_when_to_come_back():
 
 
 def test_the_wait_that_a_provider_asks_for_is_passed_on_in_whole_seconds():
-    _, headers, _ = to_anthropic(core.RateLimitedError("x", provider="p", retry_after=2.1))
+    _, headers, _ = anthropic_error_response(
+        core.RateLimitedError("x", provider="p", retry_after=2.1)
+    )
 
     assert headers["Retry-After"] == "3"
 
 
 def test_the_path_of_a_wrong_field_is_told():
-    _, _, body = to_openai(FieldError("messages[2].content", "a text is needed"))
+    _, _, body = openai_error_response(FieldError("messages[2].content", "a text is needed"))
 
     assert json.loads(body)["error"]["param"] == "messages[2].content"
 

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 
 from cllm.core.ports import NewConversation, TurnStart
-from cllm.server.turns.event_log import MOST_WAITING, DelayedWriter, EventLog
+from cllm.server.turns.event_log import MAX_UNSAVED_BYTES, DelayedWriter, EventLog
 from cllm.stores.memory import MemoryStore
 
 
@@ -62,7 +62,7 @@ async def test_too_many_bytes_are_saved_before_more_are_taken():
     await log.make_room()
     assert await store.events_after("c1", "t1", 0) == ()
 
-    log.add(b"x" * MOST_WAITING)
+    log.add(b"x" * MAX_UNSAVED_BYTES)
     await log.make_room()
 
     assert [event.number for event in await store.events_after("c1", "t1", 0)] == [1, 2]

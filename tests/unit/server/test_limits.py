@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.server.http.errors import ApiError
-from cllm.server.http.limits import SHORT, BodyAllowance, BodyQuota, check_counts, check_depth
+from cllm.server.http.limits import (
+    SHORT_BODY_BYTES,
+    BodyAllowance,
+    BodyQuota,
+    check_counts,
+    check_depth,
+)
 from cllm.settings.sections import Limits
 from cllm.wire.errors import FieldError
 
@@ -20,7 +26,7 @@ VALUES = st.recursive(
 )
 
 
-LIMITS = Limits(body_bytes=4 * SHORT, bodies_bytes=16 * SHORT)
+LIMITS = Limits(body_bytes=4 * SHORT_BODY_BYTES, bodies_bytes=16 * SHORT_BODY_BYTES)
 MEGABYTE = 2**20
 PIECES = st.integers(1, 9)
 
@@ -117,10 +123,10 @@ def test_long_bodies_have_three_quarters_of_the_room():
     room = BodyQuota(LIMITS)
     with ExitStack() as reading:
         for _ in range(3):
-            reading.enter_context(BodyAllowance(room)).grow(4 * SHORT)
+            reading.enter_context(BodyAllowance(room)).grow(4 * SHORT_BODY_BYTES)
         late = reading.enter_context(BodyAllowance(room))
         with pytest.raises(ApiError) as caught:
-            late.grow(SHORT + 1)
+            late.grow(SHORT_BODY_BYTES + 1)
     assert (caught.value.code, caught.value.status) == ("too_many_bodies", 503)
     assert caught.value.retry_after is not None
     assert (room.short, room.long) == (0, 0)
@@ -130,33 +136,35 @@ def test_a_short_body_finds_room_beside_long_ones():
     room = BodyQuota(LIMITS)
     with ExitStack() as reading:
         for _ in range(3):
-            reading.enter_context(BodyAllowance(room)).grow(4 * SHORT)
+            reading.enter_context(BodyAllowance(room)).grow(4 * SHORT_BODY_BYTES)
         for _ in range(4):
-            reading.enter_context(BodyAllowance(room)).grow(SHORT)
+            reading.enter_context(BodyAllowance(room)).grow(SHORT_BODY_BYTES)
         with pytest.raises(ApiError):
             reading.enter_context(BodyAllowance(room)).grow(1)
 
 
 def test_a_body_alone_can_be_as_long_as_one_may_be():
-    small = Limits(body_bytes=8 * SHORT, bodies_bytes=1)
+    small = Limits(body_bytes=8 * SHORT_BODY_BYTES, bodies_bytes=1)
     room = BodyQuota(small)
-    room.check(expected=8 * SHORT)
+    room.check(expected=8 * SHORT_BODY_BYTES)
     with BodyAllowance(room) as share:
-        share.grow(8 * SHORT)
+        share.grow(8 * SHORT_BODY_BYTES)
         with pytest.raises(ApiError):
-            room.check(expected=SHORT + 1)
+            room.check(expected=SHORT_BODY_BYTES + 1)
 
 
 def test_a_body_that_is_refused_makes_room():
     room = BodyQuota(LIMITS)
     with BodyAllowance(room) as first:
-        first.grow(10 * SHORT)
+        first.grow(10 * SHORT_BODY_BYTES)
         with pytest.raises(ApiError), BodyAllowance(room) as second:
-            second.grow(3 * SHORT)
-        first.grow(12 * SHORT)
+            second.grow(3 * SHORT_BODY_BYTES)
+        first.grow(12 * SHORT_BODY_BYTES)
 
 
-@given(st.lists(st.lists(st.integers(0, 5 * SHORT), max_size=5).map(sorted), max_size=10))
+@given(
+    st.lists(st.lists(st.integers(0, 5 * SHORT_BODY_BYTES), max_size=5).map(sorted), max_size=10)
+)
 def test_the_room_never_holds_more_than_it_may_and_gives_all_back(bodies: list[list[int]]):
     room = BodyQuota(LIMITS)
     with ExitStack() as reading:

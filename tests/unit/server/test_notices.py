@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cllm.core.notice import Notice
-from cllm.server.turns.task import LONGEST_NOTICES, LONGEST_WORDS, encode_notices
+from cllm.server.turns.task import MAX_NOTICES_LENGTH, MAX_TEXT_LENGTH, encode_notices
 
 
 def notice(path: str) -> Notice:
@@ -25,13 +25,13 @@ def test_there_are_as_many_as_fit_and_a_word_about_the_others():
 
     assert told[-1]["code"] == "more_notices"
     assert told[-1]["message"] == f"There are {1001 - len(told)} notices more."
-    assert len(json.dumps(told)) < 2 * LONGEST_NOTICES
+    assert len(json.dumps(told)) < 2 * MAX_NOTICES_LENGTH
 
 
 def test_one_about_a_field_with_a_name_without_end_is_short_too():
     header = encode_notices([notice("x" * 1_000_000)])
 
-    assert len(header) < LONGEST_NOTICES
+    assert len(header) < MAX_NOTICES_LENGTH
     (told,) = json.loads(header)
     assert told["path"].endswith("...")
 
@@ -41,12 +41,12 @@ def test_letters_are_counted_as_the_header_has_them(letter: str):
     header = encode_notices([notice(letter * 500)])
 
     (told,) = json.loads(header)
-    assert len(header) < 2 * LONGEST_WORDS + 100
-    assert len(json.dumps(told["path"])) > LONGEST_WORDS - 12
+    assert len(header) < 2 * MAX_TEXT_LENGTH + 100
+    assert len(json.dumps(told["path"])) > MAX_TEXT_LENGTH - 12
     assert set(told["path"].removesuffix("...")) == {letter}
 
 
 def test_words_that_just_fit_are_said_whole():
-    (told,) = json.loads(encode_notices([notice("ä" * (LONGEST_WORDS // 6))]))
+    (told,) = json.loads(encode_notices([notice("ä" * (MAX_TEXT_LENGTH // 6))]))
 
-    assert told["path"] == "ä" * (LONGEST_WORDS // 6)
+    assert told["path"] == "ä" * (MAX_TEXT_LENGTH // 6)

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from cllm.core.reply import Usage
-from cllm.server.http.errors import STATUS_OF
+from cllm.server.http.errors import STATUS_BY_CODE
 from cllm.server.http.metrics import Metrics
-from cllm.server.http.request_log import RequestRecord, fields_of
+from cllm.server.http.request_log import RequestRecord, log_fields
 from cllm.server.http.routes import ROUTES
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -24,15 +24,15 @@ def test_every_route_has_its_line(row):
     assert f"`{row.method} {path}`" in SERVER
 
 
-@pytest.mark.parametrize("code", sorted(STATUS_OF))
+@pytest.mark.parametrize("code", sorted(STATUS_BY_CODE))
 def test_every_code_has_its_line_with_its_status(code):
-    assert f"| {STATUS_OF[code]} | `{code}` |" in ERRORS
+    assert f"| {STATUS_BY_CODE[code]} | `{code}` |" in ERRORS
 
 
 def test_no_code_is_described_that_there_is_not():
     described = set(re.findall(r"^\| \d+ \| `(\w+)`", ERRORS, re.MULTILINE))
 
-    assert described == set(STATUS_OF)
+    assert described == set(STATUS_BY_CODE)
 
 
 def test_every_field_of_the_log_has_its_line():
@@ -41,12 +41,12 @@ def test_every_field_of_the_log_has_its_line():
         if getattr(record, name) is None:
             setattr(record, name, 1)
 
-    for field in fields_of(record):
+    for field in log_fields(record):
         assert f"`{field}`" in SERVER, field
 
 
 def test_every_metric_has_its_word():
-    names = re.findall(r"# TYPE (\w+)", Metrics().exposed())
+    names = re.findall(r"# TYPE (\w+)", Metrics().render())
 
     assert len(names) == 5
     for name in names:

@@ -11,7 +11,7 @@ from tests.served import KEYED, KEYS, served
 
 from cllm import logs
 from cllm.core.reply import Usage
-from cllm.server.http.metrics import MOST_MODELS, Metrics
+from cllm.server.http.metrics import MAX_MODELS, Metrics
 from cllm.server.http.request_log import RequestRecord, log_in_thread
 
 PLANTED = ("planted-text", "planted-title", "planted-query", "planted-id", "planted-path")
@@ -97,7 +97,7 @@ async def test_a_mistake_of_ours_is_an_answer_without_its_words_and_a_line_with_
         async def fail(*_args, **_options):
             raise RuntimeError("planted-text at /home/somebody")
 
-        monkeypatch.setattr(server.serving.store, "list_conversations", fail)
+        monkeypatch.setattr(server.state.store, "list_conversations", fail)
         answer = await server("GET", "/v1/conversations")
 
     assert answer.status_code == 500
@@ -198,7 +198,7 @@ class TestMetrics:
             record.seconds = seconds
             metrics.observe(record)
 
-        text = metrics.exposed()
+        text = metrics.render()
         assert 'cllm_request_seconds_bucket{route="/x",le="0.005"} 1' in text
         assert 'cllm_request_seconds_bucket{route="/x",le="0.25"} 2' in text
         assert 'cllm_request_seconds_bucket{route="/x",le="+Inf"} 3' in text
@@ -211,17 +211,17 @@ class TestMetrics:
             record.usage, record.cost = Usage(input=3, output=2, cache_read=7), cost
             metrics.observe(record)
 
-        text = metrics.exposed()
+        text = metrics.render()
         assert r'cllm_tokens_total{model="m\"1",kind="cache_read"} 14' in text
         assert r'cllm_cost_dollars_total{model="m\"1"} 0.5' in text
 
     def test_a_provider_that_answers_to_any_name_does_not_make_a_series_for_each(self):
         metrics = Metrics()
-        for number in range(2 * MOST_MODELS):
+        for number in range(2 * MAX_MODELS):
             record = RequestRecord(request="r", method="POST", started=0.0)
             record.model, record.usage = f"openai/{number}", Usage(input=1, output=1)
             metrics.observe(record)
 
-        models = {line for line in metrics.exposed().splitlines() if 'kind="input"' in line}
-        assert len(models) == MOST_MODELS + 1
-        assert f'cllm_tokens_total{{model="others",kind="input"}} {MOST_MODELS}' in models
+        models = {line for line in metrics.render().splitlines() if 'kind="input"' in line}
+        assert len(models) == MAX_MODELS + 1
+        assert f'cllm_tokens_total{{model="others",kind="input"}} {MAX_MODELS}' in models

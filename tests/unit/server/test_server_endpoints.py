@@ -24,7 +24,7 @@ class TestUsage:
                     cost=cost,
                     ended_at=DAY + timedelta(days=days),
                 )
-                await server.serving.store.count_call(call)
+                await server.state.store.count_call(call)
             yield server
 
     async def test_days_and_models_add_up(self, server):
@@ -105,7 +105,7 @@ class TestReadiness:
             raise StoreUnavailableError("no connection to 10.1.2.3")
 
         async with served(tmp_path) as server:
-            monkeypatch.setattr(server.serving.store, "list_conversations", gone)
+            monkeypatch.setattr(server.state.store, "list_conversations", gone)
             alive, ready = await server("GET", "/health"), await server("GET", "/ready")
 
         assert alive.status_code == 200
@@ -119,5 +119,5 @@ class TestReadiness:
 
         monkeypatch.setattr("cllm.server.api.server.STORE_SECONDS", 0.05)
         async with served(tmp_path) as server:
-            monkeypatch.setattr(server.serving.store, "list_conversations", hang)
+            monkeypatch.setattr(server.state.store, "list_conversations", hang)
             assert (await server("GET", "/ready")).status_code == 503

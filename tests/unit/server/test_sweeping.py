@@ -7,7 +7,7 @@ from tests.virtual_time import loop_clock
 
 from cllm.core.message import plain_message
 from cllm.core.ports import Clock, NewConversation, RequestClaim, RequestKey, StreamEvent, TurnStart
-from cllm.server.turns.registry import swept
+from cllm.server.turns.registry import delete_expired_events
 from cllm.stores.memory import MemoryStore
 
 __all__ = ["loop_clock"]
@@ -22,7 +22,7 @@ async def test_events_are_kept_for_a_while_and_no_longer(loop_clock: Clock):
     await store.add_events(lease, [StreamEvent(number=1, data=b"data: 1\n\n")])
     await store.finish_turn(lease, replace(lease.turn, state="complete", ended_at=loop_clock()))
 
-    async with swept(store, clock=loop_clock, keep_seconds=HOUR):
+    async with delete_expired_events(store, clock=loop_clock, keep_seconds=HOUR):
         await asyncio.sleep(0.9 * HOUR)
         kept = await store.events_after("c1", "t1", 0)
         await asyncio.sleep(1.2 * HOUR)
@@ -43,7 +43,7 @@ async def test_requests_are_not_held_in_memory_for_ever(loop_clock: Clock):
     left = []
 
     for hours in (0, 1, 24):
-        async with swept(store, clock=loop_clock, keep_seconds=60):
+        async with delete_expired_events(store, clock=loop_clock, keep_seconds=60):
             await asyncio.sleep(hours * HOUR + 120)
         left.append([key for _, key in store._data.requests])
 

@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.responses import PlainTextResponse
 
-from cllm.server.http.metrics import Metrics, find_tracing, tracing_with
+from cllm.server.http.metrics import Metrics, find_span_starter, make_span_starter
 from cllm.server.http.middleware import HostRules, RequestMiddleware
 from cllm.server.http.request_log import SCOPE_KEY
 
@@ -35,7 +35,7 @@ async def call(provider, path: str) -> None:
         rules=HostRules(names=None),
         metrics=Metrics(),
         new_id=lambda: "r1",
-        begin_span=tracing_with(provider),
+        start_span=make_span_starter(provider),
     )
     transport = httpx.ASGITransport(app=edge)
     headers = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
@@ -67,4 +67,4 @@ async def test_a_failure_is_one_in_its_span(spans):
 
 
 def test_where_nobody_would_get_them_there_are_no_spans():
-    assert find_tracing() is None
+    assert find_span_starter() is None

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cllm.core.ports import Lease, NewConversation, TurnStart
-from cllm.server.turns.registry import TurnRegistry, key_of
+from cllm.server.turns.registry import TurnRegistry, turn_key
 from cllm.stores.memory import MemoryStore
 
 LONGEST = 5
@@ -21,7 +21,7 @@ async def lease() -> Lease:
 
 async def follow(turns: TurnRegistry, lease: Lease) -> asyncio.Task[bool]:
     """A follower that waits."""
-    change = turns.change_of(key_of(lease))
+    change = turns.next_change(turn_key(lease))
     assert change is not None
     waiting = asyncio.create_task(change.wait())
     await asyncio.sleep(0)
@@ -31,20 +31,20 @@ async def follow(turns: TurnRegistry, lease: Lease) -> asyncio.Task[bool]:
 
 async def test_the_end_of_a_turn_wakes_all_who_follow_it(lease: Lease):
     turns = TurnRegistry()
-    turns.began(lease)
+    turns.add(lease)
     waiting = [await follow(turns, lease) for _ in range(2)]
 
     turns.ended(lease)
 
     async with asyncio.timeout(LONGEST):
         await asyncio.gather(*waiting)
-    assert turns.change_of(key_of(lease)) is None
+    assert turns.next_change(turn_key(lease)) is None
 
 
 async def test_who_was_woken_for_more_is_woken_for_the_end_as_well(lease: Lease):
     turns = TurnRegistry()
-    turns.began(lease)
-    for change in (turns.went_on, turns.went_on, turns.ended):
+    turns.add(lease)
+    for change in (turns.notify, turns.notify, turns.ended):
         waiting = await follow(turns, lease)
         change(lease)
         async with asyncio.timeout(LONGEST):
@@ -53,9 +53,9 @@ async def test_who_was_woken_for_more_is_woken_for_the_end_as_well(lease: Lease)
 
 async def test_a_turn_that_nobody_follows_ends_all_the_same(lease: Lease):
     turns = TurnRegistry()
-    turns.began(lease)
+    turns.add(lease)
 
-    turns.went_on(lease)
+    turns.notify(lease)
     turns.ended(lease)
 
-    assert turns.change_of(key_of(lease)) is None
+    assert turns.next_change(turn_key(lease)) is None

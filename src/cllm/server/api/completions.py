@@ -8,12 +8,12 @@ from starlette.responses import Response
 from cllm.core.errors import ErrorReport
 from cllm.core.ports import Clock, NewId
 from cllm.core.reply import ReplyEvent, ReplyFinished
-from cllm.server.http.errors import JSON, ApiError, encode_openai
+from cllm.server.http.errors import JSON, ApiError, encode_openai_error
 from cllm.server.http.limits import check_counts, read_body
 from cllm.server.state import ApiRequest
-from cllm.server.turns.handler import reply_to
-from cllm.server.turns.headers import read_wish
-from cllm.server.turns.prepare import chosen_model
+from cllm.server.turns.handler import handle_turn
+from cllm.server.turns.headers import read_turn_headers
+from cllm.server.turns.prepare import select_model
 from cllm.wire.convert import parts_of
 from cllm.wire.errors import FieldError
 from cllm.wire.openai.functions import FunctionCalls, uses_functions
@@ -21,7 +21,7 @@ from cllm.wire.openai.request import decode_request
 from cllm.wire.openai.response_encoder import OpenAIStreamEncoder, encode_reply
 
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-COMMENT = b": keep-alive\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
 
 
 @runtime_checkable
@@ -41,16 +41,16 @@ async def complete(request: ApiRequest) -> Response:
         clock=request.server.clock,
         parameters=prompt.parameters,
     )
-    return await reply_to(request, prompt, body, encoder)
+    return await handle_turn(request, prompt, body, encoder)
 
 
 async def embed(request: ApiRequest) -> Response:
     """POST /v1/embeddings: the response of the model's provider."""
-    serving = request.server
-    body = await read_body(request, serving.bodies)
-    fields, name = _decode(body)
-    model = chosen_model(name, read_wish(request.headers).provider, serving)
-    route = serving.app.find_route(model)
+    state = request.server
+    body = await read_body(request, state.bodies)
+    fields, name = _decode_embedding_request(body)
+    model = select_model(name, read_turn_headers(request.headers).provider, state)
+    route = state.app.find_route(model)
     request.record.model = model
     if not isinstance(route.provider, Embedder):
         raise ApiError(
@@ -65,7 +65,7 @@ async def embed(request: ApiRequest) -> Response:
     return Response(await route.provider.embed(body), media_type=JSON)
 
 
-def _decode(body: bytes) -> tuple[dict[str, Any], str]:
+def _decode_embedding_request(body: bytes) -> tuple[dict[str, Any], str]:
     try:
         fields = _decoder.decode(body)
         model = msgspec.json.decode(fields["model"], type=str) if "model" in fields else ""
@@ -81,7 +81,7 @@ def _decode(body: bytes) -> tuple[dict[str, Any], str]:
 class OpenAIResponseEncoder:
     """Chat completions."""
 
-    keep_alive = COMMENT
+    keep_alive = KEEP_ALIVE
 
     def __init__(
         self, *, model: str, new_id: NewId, clock: Clock, parameters: dict[str, Any]
@@ -107,7 +107,7 @@ class OpenAIResponseEncoder:
         return b"".join(map(self._encoder.encode, self._functions.convert(event)))
 
     def error(self, report: ErrorReport) -> bytes:
-        return b"data: " + encode_openai(report) + b"\n\n"
+        return b"data: " + encode_openai_error(report) + b"\n\n"
 
     def whole(self, reply: ReplyFinished) -> bytes:
         if reply.message.dialect == "openai" and reply.raw is not None:

@@ -15,7 +15,7 @@ from cllm.core.notice import Notice
 from cllm.core.ports import Store
 from cllm.server.http.errors import ApiError
 from cllm.server.state import ApiRequest
-from cllm.server.turns.headers import FILES, NOTICE, UUID
+from cllm.server.turns.headers import FILES_PREFIX, NOTICE, UUID
 from cllm.server.turns.task import encode_notices
 
 
@@ -38,31 +38,31 @@ class ConversationRef(StoreRef, frozen=True, kw_only=True):
         return f"{self.prefix}{self.id}"
 
 
-def shelf_named(name: str | None, request: ApiRequest) -> StoreRef:
-    serving = request.server
+def find_store(name: str | None, request: ApiRequest) -> StoreRef:
+    state = request.server
     if name is None:
-        return StoreRef(store=serving.store, owner=request.caller.owner)
-    if serving.files is None:
+        return StoreRef(store=state.store, owner=request.caller.owner)
+    if state.files is None:
         raise ApiError("validation_error", "This server has no store of that name.", param="store")
-    return StoreRef(store=serving.files, owner=LOCAL_OWNER, prefix=FILES)
+    return StoreRef(store=state.files, owner=LOCAL_OWNER, prefix=FILES_PREFIX)
 
 
-async def place_of(request: ApiRequest) -> ConversationRef:
+async def find_conversation(request: ApiRequest) -> ConversationRef:
     """Return the conversation of the path; raise InvalidIdError for an invalid ID."""
-    ref, serving, owner = (
+    ref, state, owner = (
         request.path_params["conversation_id"],
         request.server,
         request.caller.owner,
     )
-    if ref.startswith(FILES):
-        if serving.files is None:
+    if ref.startswith(FILES_PREFIX):
+        if state.files is None:
             raise ConversationNotFoundError(ref)
-        id_ = check_id(ref.removeprefix(FILES))
-        place = ConversationRef(store=serving.files, owner=LOCAL_OWNER, prefix=FILES, id=id_)
+        id_ = check_id(ref.removeprefix(FILES_PREFIX))
+        place = ConversationRef(store=state.files, owner=LOCAL_OWNER, prefix=FILES_PREFIX, id=id_)
     elif UUID.fullmatch(ref) is not None:
-        place = ConversationRef(store=serving.store, owner=owner, id=ref.lower())
+        place = ConversationRef(store=state.store, owner=owner, id=ref.lower())
     else:
-        place = ConversationRef(store=serving.store, owner=owner, id=check_id(ref))
+        place = ConversationRef(store=state.store, owner=owner, id=check_id(ref))
         try:
             await place.store.summary(ref, owner=owner)
         except ConversationNotFoundError:
@@ -71,16 +71,16 @@ async def place_of(request: ApiRequest) -> ConversationRef:
     return place
 
 
-def with_notices(response: Response, notices: Sequence[Notice], shelf: StoreRef) -> Response:
+def add_notices(response: Response, notices: Sequence[Notice], store_ref: StoreRef) -> Response:
     if notices:
-        shown = [_with_shown_id(notice) for notice in notices] if shelf.prefix else notices
+        shown = [_hide_path(notice) for notice in notices] if store_ref.prefix else notices
         response.headers[NOTICE] = encode_notices(shown)
     return response
 
 
-def _with_shown_id(notice: Notice) -> Notice:
+def _hide_path(notice: Notice) -> Notice:
     """Replace the path of a conversation file by its ID."""
-    shown = f"{FILES}{PurePath(notice.path).stem}"
+    shown = f"{FILES_PREFIX}{PurePath(notice.path).stem}"
     return Notice(
         code=notice.code,
         path=shown,

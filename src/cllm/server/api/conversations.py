@@ -10,15 +10,20 @@ from cllm.core.conversation import StoredConversation, SystemRecord
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.history.system_prompt import build_captured_opening
-from cllm.server.api.conversation_ref import ConversationRef, place_of, shelf_named, with_notices
+from cllm.server.api.conversation_ref import (
+    ConversationRef,
+    add_notices,
+    find_conversation,
+    find_store,
+)
 from cllm.server.api.views import (
     DetailView,
     ListView,
     MessageView,
     ParentView,
     SearchView,
-    answer,
-    aside,
+    json_response,
+    run_in_thread_if_large,
     view_detail,
     view_hit,
     view_messages,
@@ -48,56 +53,58 @@ UNCHANGED = ChangeBody()
 async def list_conversations(request: ApiRequest) -> Response:
     """GET /v1/conversations."""
     query = read_query(request, ListQuery)
-    shelf = shelf_named(query.store, request)
-    page = await shelf.store.list_conversations(
-        owner=shelf.owner,
+    store_ref = find_store(query.store, request)
+    page = await store_ref.store.list_conversations(
+        owner=store_ref.owner,
         archive_filter=query.archive_filter,
         limit=query.limit,
         cursor=query.cursor,
         offset=query.offset,
     )
-    total = await shelf.store.count_conversations(
-        owner=shelf.owner, archive_filter=query.archive_filter
+    total = await store_ref.store.count_conversations(
+        owner=store_ref.owner, archive_filter=query.archive_filter
     )
     shown = ListView(
-        conversations=tuple(view_summary(item, shelf.prefix) for item in page.items),
+        conversations=tuple(view_summary(item, store_ref.prefix) for item in page.items),
         total=total,
         limit=query.limit,
         offset=query.offset,
         next_cursor=page.next_cursor,
     )
-    return with_notices(answer(shown), page.notices, shelf)
+    return add_notices(json_response(shown), page.notices, store_ref)
 
 
 async def create_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations."""
-    serving, owner = request.server, request.caller.owner
+    state, owner = request.server, request.caller.owner
     body = await read_json(request, NewBody, empty=NewBody())
-    new = NewConversation(id=serving.new_id(), title=body.title, metadata=body.metadata)
+    new = NewConversation(id=state.new_id(), title=body.title, metadata=body.metadata)
     policy = body.system_policy or "dynamic"
     if policy == "captured":
-        opening = build_captured_opening(serving.app.settings.system, now=serving.clock())
+        opening = build_captured_opening(state.app.settings.system, now=state.clock())
     else:
         opening = Opening(system=None, system_record=SystemRecord(policy=policy))
-    await serving.store.create(new, owner=owner, opening=opening)
+    await state.store.create(new, owner=owner, opening=opening)
     request.record.conversation = new.id
-    return answer(view_summary(await serving.store.summary(new.id, owner=owner)), 201)
+    return json_response(view_summary(await state.store.summary(new.id, owner=owner)), 201)
 
 
 async def get_conversation(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}."""
     query = read_query(request, DetailQuery)
-    place = await place_of(request)
+    place = await find_conversation(request)
     conversation = await _load_after(place, query.after)
     count = conversation.message_count - query.after
-    messages, next_after = await aside(partial(_page, conversation, query), messages=count)
-    detail = await _detail(
+    messages, next_after = await run_in_thread_if_large(
+        partial(_select_messages, conversation, query), messages=count
+    )
+    detail = await _build_detail(
         place, conversation, messages, variants=query.variants, next_after=next_after
     )
-    return await aside(partial(answer, detail), messages=len(messages))
+    return await run_in_thread_if_large(partial(json_response, detail), messages=len(messages))
 
 
-def _page(
+def _select_messages(
     conversation: StoredConversation, query: DetailQuery
 ) -> tuple[list[MessageView], int | None]:
     """Return the messages, and the last number if there are more."""
@@ -119,7 +126,7 @@ async def _load_after(place: ConversationRef, after: int) -> StoredConversation:
     return await place.store.load(place.id, owner=place.owner, tail=tail)
 
 
-async def _detail(
+async def _build_detail(
     place: ConversationRef,
     conversation: StoredConversation,
     messages: list[MessageView],
@@ -146,20 +153,20 @@ async def _detail(
 
 async def change_conversation(request: ApiRequest) -> Response:
     """PATCH /v1/conversations/{conversation_id}."""
-    place = await place_of(request)
+    place = await find_conversation(request)
     body = await read_json(request, ChangeBody)
     if body == UNCHANGED:
         summary = await place.store.summary(place.id, owner=place.owner)
     else:
         changes = Changes(title=body.title, metadata=body.metadata, archived=body.archived)
         summary = await place.store.update(place.id, changes, owner=place.owner)
-    return answer(view_summary(summary, place.prefix))
+    return json_response(view_summary(summary, place.prefix))
 
 
 async def delete_conversation(request: ApiRequest) -> Response:
     """DELETE /v1/conversations/{conversation_id}."""
     query = read_query(request, DeleteQuery)
-    place = await place_of(request)
+    place = await find_conversation(request)
     if query.permanent:
         await place.store.delete(place.id, owner=place.owner)
         request.server.app.forget(place.id)
@@ -171,17 +178,17 @@ async def delete_conversation(request: ApiRequest) -> Response:
 
 async def branch_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations/{conversation_id}/branch."""
-    place = await place_of(request)
+    place = await find_conversation(request)
     body = await read_json(request, BranchBody)
     at = check_sequence(body.branch_at_sequence, "branch_at_sequence")
     new = NewConversation(id=request.server.new_id())
     branch = await place.store.branch(place.id, new, at=at, owner=place.owner)
-    return answer(await _detail(place, branch, list(view_messages(branch))), 201)
+    return json_response(await _build_detail(place, branch, list(view_messages(branch))), 201)
 
 
 async def delete_messages(request: ApiRequest) -> Response:
     """DELETE /v1/conversations/{conversation_id}/messages/{message}: and all later ones."""
-    place = await place_of(request)
+    place = await find_conversation(request)
     sequence = read_sequence(request.path_params["message"])
     await place.store.delete_from(place.id, sequence, owner=place.owner)
     await _forget_responses(place, request)
@@ -196,7 +203,7 @@ async def _forget_responses(place: ConversationRef, request: ApiRequest) -> None
 
 async def get_message(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/messages/{message}: by ID or number."""
-    place = await place_of(request)
+    place = await find_conversation(request)
     wanted = request.path_params["message"]
     conversation = await place.store.load(place.id, owner=place.owner)
     messages = list(view_messages(conversation))
@@ -204,31 +211,31 @@ async def get_message(request: ApiRequest) -> Response:
         number = read_sequence(wanted)
         for message in messages:
             if message.sequence_number == number:
-                return answer(message)
+                return json_response(message)
         raise SequenceNotFoundError(place.id, number)
     off_path = (message for turn in view_variants(conversation) for message in turn.messages)
     for message in (*messages, *off_path):
         if message.id == wanted:
-            return answer(message)
+            return json_response(message)
     raise ApiError("message_not_found", "The conversation has no such message.", param="message")
 
 
 async def search(request: ApiRequest) -> Response:
     """GET /v1/conversations/search."""
     query = read_query(request, SearchQuery)
-    shelf = shelf_named(query.store, request)
-    found = await shelf.store.search(
+    store_ref = find_store(query.store, request)
+    found = await store_ref.store.search(
         query.q,
-        owner=shelf.owner,
+        owner=store_ref.owner,
         archive_filter=query.archive_filter,
         limit=query.limit,
         offset=query.offset,
     )
     shown = SearchView(
-        results=tuple(view_hit(hit, shelf.prefix) for hit in found.items),
+        results=tuple(view_hit(hit, store_ref.prefix) for hit in found.items),
         total=found.total,
         more=found.more,
         limit=query.limit,
         offset=query.offset,
     )
-    return with_notices(answer(shown), found.notices, shelf)
+    return add_notices(json_response(shown), found.notices, store_ref)

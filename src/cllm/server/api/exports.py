@@ -18,8 +18,8 @@ from cllm.core.conversation import StoredConversation, SystemRecord, Turn, is_va
 from cllm.core.errors import BrokenConversationError
 from cllm.core.message import Message
 from cllm.engine.transfer import PagedConversation, TurnMessages, copy_into, open_paged
-from cllm.server.api.conversation_ref import place_of
-from cllm.server.api.views import answer, aside, view_detail, view_messages
+from cllm.server.api.conversation_ref import find_conversation
+from cllm.server.api.views import json_response, run_in_thread_if_large, view_detail, view_messages
 from cllm.server.http.limits import read_body
 from cllm.server.http.parameters import ExportQuery, decode, read_query
 from cllm.server.state import ApiRequest
@@ -34,36 +34,39 @@ from cllm.wire.conversation_file.transcript import (
 from cllm.wire.conversation_file.writer import FileWriter
 from cllm.wire.errors import FieldError
 
-Form = Literal["json", "markdown", "html"]
-UNCHUNKED = ("1.0", "0.9")
+ExportFormat = Literal["json", "markdown", "html"]
+WITHOUT_CHUNKS = ("1.0", "0.9")
 """Versions of HTTP without chunked responses."""
-PIECE = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 DYNAMIC = SystemRecord(policy="dynamic")
-ENDINGS = {"json": "json", "markdown": "md", "html": "html"}
-TYPES = {
+FILE_EXTENSIONS = {"json": "json", "markdown": "md", "html": "html"}
+MEDIA_TYPES = {
     "json": "application/json",
     "markdown": "text/markdown; charset=utf-8",
     "html": "text/html; charset=utf-8",
 }
-SAFETY = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": f"{POLICY}; sandbox"}
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": f"{POLICY}; sandbox",
+}
 
 
 async def export(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/export."""
     query = read_query(request, ExportQuery)
-    place = await place_of(request)
+    place = await find_conversation(request)
     read = await open_paged(place.store, place.id, owner=place.owner)
-    name = f"{place.id}.{ENDINGS[query.format]}"
-    pieces = _pieces_of(read, query.format, shown_id=place.shown)
-    return await _respond(
+    name = f"{place.id}.{FILE_EXTENSIONS[query.format]}"
+    pieces = _chunk_document(read, query.format, shown_id=place.shown)
+    return await _build_response(
         request,
         pieces,
-        headers={**SAFETY, "Content-Disposition": f'attachment; filename="{name}"'},
-        media_type=TYPES[query.format],
+        headers={**SECURITY_HEADERS, "Content-Disposition": f'attachment; filename="{name}"'},
+        media_type=MEDIA_TYPES[query.format],
     )
 
 
-async def _respond(
+async def _build_response(
     request: ApiRequest, pieces: AsyncIterator[bytes], *, headers: dict[str, str], media_type: str
 ) -> Response:
     """Return one piece whole, so that its errors have a status; stream more.
@@ -73,7 +76,7 @@ async def _respond(
     if request.method == "HEAD":
         size = sum([len(piece) async for piece in pieces])
         return Response(headers={**headers, "Content-Length": str(size)}, media_type=media_type)
-    if request.scope["http_version"] in UNCHUNKED:
+    if request.scope["http_version"] in WITHOUT_CHUNKS:
         whole = b"".join([piece async for piece in pieces])
         return Response(whole, headers=headers, media_type=media_type)
     first = await anext(pieces)
@@ -93,20 +96,20 @@ async def _chain(first: Sequence[bytes], pieces: AsyncIterator[bytes]) -> AsyncI
 
 async def import_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations/import."""
-    serving, owner = request.server, request.caller.owner
-    body = await read_body(request, serving.bodies)
-    read = partial(_read, body, new_id=serving.new_id(), now=serving.clock())
-    conversation = await aside(read, size=len(body))
-    await copy_into(serving.store, conversation, conversation.id, owner=owner)
+    state, owner = request.server, request.caller.owner
+    body = await read_body(request, state.bodies)
+    read = partial(_decode_file, body, new_id=state.new_id(), now=state.clock())
+    conversation = await run_in_thread_if_large(read, size=len(body))
+    await copy_into(state.store, conversation, conversation.id, owner=owner)
     request.record.conversation = conversation.id
-    saved = await serving.store.load(conversation.id, owner=owner)
-    return await aside(
-        lambda: answer(view_detail(saved, list(view_messages(saved))), 201),
+    saved = await state.store.load(conversation.id, owner=owner)
+    return await run_in_thread_if_large(
+        lambda: json_response(view_detail(saved, list(view_messages(saved))), 201),
         messages=saved.message_count,
     )
 
 
-def _read(body: bytes, *, new_id: str, now: datetime) -> StoredConversation:
+def _decode_file(body: bytes, *, new_id: str, now: datetime) -> StoredConversation:
     fields = decode(body, dict[str, msgspec.Raw])
     named = msgspec.json.encode({**fields, "id": new_id})
     try:
@@ -117,7 +120,7 @@ def _read(body: bytes, *, new_id: str, now: datetime) -> StoredConversation:
     _check_messages(conversation)
     if conversation.system_record is None:
         conversation = replace(conversation, system=None, system_record=DYNAMIC)
-    return _with_turn_names(_without_system_messages(conversation))
+    return _replace_invalid_turn_ids(_remove_system_messages(conversation))
 
 
 def _check_messages(conversation: StoredConversation) -> None:
@@ -130,7 +133,7 @@ def _check_messages(conversation: StoredConversation) -> None:
                 raise FieldError("messages", "a content is a text or a list of parts")
 
 
-def _with_turn_names(conversation: StoredConversation) -> StoredConversation:
+def _replace_invalid_turn_ids(conversation: StoredConversation) -> StoredConversation:
     """Replace IDs of turns that are not valid in a path."""
     names: dict[str, str] = {}
 
@@ -147,15 +150,19 @@ def _with_turn_names(conversation: StoredConversation) -> StoredConversation:
     )
 
 
-async def _pieces_of(read: PagedConversation, form: Form, *, shown_id: str) -> AsyncIterator[bytes]:
+async def _chunk_document(
+    read: PagedConversation, form: ExportFormat, *, shown_id: str
+) -> AsyncIterator[bytes]:
     """Yield the document in pieces of at least PIECE bytes."""
-    pieces = _file(read) if form == "json" else _transcript(read, form, shown_id=shown_id)
+    pieces = (
+        _write_file(read) if form == "json" else _write_transcript(read, form, shown_id=shown_id)
+    )
     waiting: list[bytes] = []
     size = 0
     async for piece in pieces:
         waiting.append(piece)
         size += len(piece)
-        if size >= PIECE:
+        if size >= CHUNK_BYTES:
             yield b"".join(waiting)
             waiting, size = [], 0
             # Let other tasks run: sending to a fast client does not.
@@ -164,13 +171,15 @@ async def _pieces_of(read: PagedConversation, form: Form, *, shown_id: str) -> A
         yield b"".join(waiting)
 
 
-async def _file(read: PagedConversation) -> AsyncIterator[bytes]:
-    conversation = _without_system_messages(read.conversation)
+async def _write_file(read: PagedConversation) -> AsyncIterator[bytes]:
+    conversation = _remove_system_messages(read.conversation)
     writer = FileWriter(conversation)
     yield writer.start()
     history = [turn for turn in conversation.turns if turn.is_history]
     async for part in read.iter_pages(history):
-        yield await _write(partial(_write_each, conversation, part, writer.add_messages), part)
+        yield await _write_in_thread(
+            partial(_write_messages, conversation, part, writer.add_messages), part
+        )
     yield writer.add_metadata()
     for turn in conversation.turns:
         whole = turn if turn.is_history else await _load_turn(read, turn)
@@ -179,34 +188,38 @@ async def _file(read: PagedConversation) -> AsyncIterator[bytes]:
         yield writer.record("variants", await _load_turn(read, turn))
     yield writer.add_prompt_original()
     async for part in read.iter_pages(writer.turns_with_originals):
-        yield await _write(partial(_write_each, conversation, part, writer.add_originals), part)
+        yield await _write_in_thread(
+            partial(_write_messages, conversation, part, writer.add_originals), part
+        )
     yield writer.end()
 
 
-def _write_each(
+def _write_messages(
     conversation: StoredConversation,
     part: Sequence[TurnMessages],
     write: Callable[[Turn, Sequence[Message]], bytes],
 ) -> bytes:
-    return b"".join(write(said.turn, _exported(conversation, said.messages)) for said in part)
+    return b"".join(
+        write(said.turn, _exported_messages(conversation, said.messages)) for said in part
+    )
 
 
-async def _write(write: partial[bytes], part: Sequence[TurnMessages]) -> bytes:
+async def _write_in_thread(write: partial[bytes], part: Sequence[TurnMessages]) -> bytes:
     sizes = [len(message.raw) for said in part for message in said.messages]
-    return await aside(write, messages=len(sizes), size=sum(sizes))
+    return await run_in_thread_if_large(write, messages=len(sizes), size=sum(sizes))
 
 
 async def _load_turn(read: PagedConversation, turn: Turn) -> Turn:
     messages = [message async for said in read.iter_messages((turn,)) for message in said.messages]
-    return replace(turn, messages=_exported(read.conversation, messages))
+    return replace(turn, messages=_exported_messages(read.conversation, messages))
 
 
-def _without_system_messages(conversation: StoredConversation) -> StoredConversation:
+def _remove_system_messages(conversation: StoredConversation) -> StoredConversation:
     if not _is_dynamic(conversation):
         return conversation
 
     def strip(turn: Turn) -> Turn:
-        return replace(turn, messages=_exported(conversation, turn.messages))
+        return replace(turn, messages=_exported_messages(conversation, turn.messages))
 
     return replace(
         conversation,
@@ -217,7 +230,9 @@ def _without_system_messages(conversation: StoredConversation) -> StoredConversa
     )
 
 
-def _exported(conversation: StoredConversation, messages: Sequence[Message]) -> tuple[Message, ...]:
+def _exported_messages(
+    conversation: StoredConversation, messages: Sequence[Message]
+) -> tuple[Message, ...]:
     """Return the messages; of a dynamic conversation without system messages."""
     is_dynamic = _is_dynamic(conversation)
     return tuple(one for one in messages if not is_dynamic or one.role != "system")
@@ -228,7 +243,7 @@ def _is_dynamic(conversation: StoredConversation) -> bool:
     return record is not None and record.policy == "dynamic"
 
 
-async def _transcript(
+async def _write_transcript(
     read: PagedConversation, form: Literal["markdown", "html"], *, shown_id: str
 ) -> AsyncIterator[bytes]:
     conversation = read.conversation
@@ -239,12 +254,14 @@ async def _transcript(
     add = transcripts.add_html if is_page else transcripts.add_markdown
     yield start(head).encode()
     async for part in read.iter_pages(conversation.turns):
-        yield await _write(partial(_write_speeches, part, add, first=number), part)
+        yield await _write_in_thread(
+            partial(_write_transcript_messages, part, add, first=number), part
+        )
         number += sum(len(said.messages) for said in part)
     yield (transcripts.HTML_END if is_page else transcripts.MARKDOWN_END).encode()
 
 
-def _write_speeches(
+def _write_transcript_messages(
     part: Sequence[TurnMessages], add: Callable[[TranscriptMessage], str], *, first: int
 ) -> bytes:
     shown: list[str] = []

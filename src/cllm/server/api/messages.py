@@ -10,19 +10,19 @@ from cllm.core.notice import Notice
 from cllm.core.ports import NewId, Provider, TokenCount, TokenCounter
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
-from cllm.server.http.errors import JSON, ApiError, encode_anthropic
+from cllm.server.http.errors import JSON, ApiError, encode_anthropic_error
 from cllm.server.http.limits import check_counts, read_body
 from cllm.server.state import ApiRequest, ServerState
-from cllm.server.turns.handler import reply_to
+from cllm.server.turns.handler import handle_turn
 from cllm.server.turns.headers import (
     CONVERSATION,
     NOTICE,
     STATELESS,
     ContinueConversation,
     RequestHeaders,
-    read_wish,
+    read_turn_headers,
 )
-from cllm.server.turns.prepare import chosen_model, engine_for, prepare_turn
+from cllm.server.turns.prepare import prepare_turn, select_engine, select_model
 from cllm.server.turns.task import encode_notices
 from cllm.window.tokens import estimate_text, estimate_tokens, weights_for
 from cllm.wire.anthropic.models import parse_betas
@@ -33,9 +33,9 @@ from cllm.wire.convert import parts_of
 
 BETAS = "anthropic-beta"
 VERSION = "anthropic-version"
-SPOKEN_VERSION = "2023-06-01"
+SUPPORTED_VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 1024
-LIMITED = Notice(
+MAX_TOKENS_SET = Notice(
     code="max_tokens_set",
     path="max_tokens",
     message=f"The request has no max_tokens; the answer is limited to {DEFAULT_MAX_TOKENS}.",
@@ -43,10 +43,10 @@ LIMITED = Notice(
 OTHER_VERSION = Notice(
     code="version_not_spoken",
     path=VERSION,
-    message=f"This server speaks version {SPOKEN_VERSION}, whatever the header says.",
+    message=f"This server speaks version {SUPPORTED_VERSION}, whatever the header says.",
 )
-NO_THREADS = "thread_unsupported_request"
-THREAD_LEFT_OUT = Notice(
+UNSUPPORTED_THREAD = "thread_unsupported_request"
+THREAD_REMOVED = Notice(
     code="thread_left_out",
     path="thread",
     message="The conversation is kept here, and all of its history is sent; no thread is needed.",
@@ -56,11 +56,11 @@ THREAD_LEFT_OUT = Notice(
 async def create(request: ApiRequest) -> Response:
     """POST /v1/messages."""
     body, prompt = await _read_prompt(request)
-    prompt = _with_limit(prompt)
+    prompt = _set_max_tokens(prompt)
     if prompt.parameters.get("thread") is not None:
-        prompt = _with_thread(prompt, read_wish(request.headers), request.server)
+        prompt = _check_thread(prompt, read_turn_headers(request.headers), request.server)
     encoder = AnthropicResponseEncoder(model=prompt.model, new_id=request.server.new_id)
-    return await reply_to(request, prompt, body, encoder)
+    return await handle_turn(request, prompt, body, encoder)
 
 
 async def _read_prompt(request: ApiRequest) -> tuple[bytes, Prompt]:
@@ -68,12 +68,12 @@ async def _read_prompt(request: ApiRequest) -> tuple[bytes, Prompt]:
     body = await read_body(request, room)
     prompt = decode_request(body)
     check_counts(body, len(prompt.messages), room.limits)
-    return body, _with_headers(prompt, request.headers)
+    return body, _apply_headers(prompt, request.headers)
 
 
-def _with_headers(prompt: Prompt, headers: Headers) -> Prompt:
+def _apply_headers(prompt: Prompt, headers: Headers) -> Prompt:
     """Add the beta flags, and a notice of another version."""
-    if headers.get(VERSION, SPOKEN_VERSION) != SPOKEN_VERSION:
+    if headers.get(VERSION, SUPPORTED_VERSION) != SUPPORTED_VERSION:
         prompt = replace(prompt, notices=(*prompt.notices, OTHER_VERSION))
     own, named = prompt.parameters.get("betas"), headers.getlist(BETAS)
     if own is None and not named:
@@ -89,55 +89,55 @@ def _with_headers(prompt: Prompt, headers: Headers) -> Prompt:
     return replace(prompt, parameters=parameters, original=original)
 
 
-def _with_limit(prompt: Prompt) -> Prompt:
+def _set_max_tokens(prompt: Prompt) -> Prompt:
     """Add max_tokens, which only Anthropic requires."""
     if prompt.parameters.get("max_tokens") is not None:
         return prompt
     parameters = {**prompt.parameters, "max_tokens": DEFAULT_MAX_TOKENS}
-    notices = (*prompt.notices, LIMITED)
+    notices = (*prompt.notices, MAX_TOKENS_SET)
     return replace(prompt, parameters=parameters, original=None, notices=notices)
 
 
-def _with_thread(prompt: Prompt, wish: RequestHeaders, serving: ServerState) -> Prompt:
+def _check_thread(prompt: Prompt, turn_headers: RequestHeaders, state: ServerState) -> Prompt:
     """Keep the thread for Anthropic only; other providers are refused.
 
     On this error clients send the whole history. A conversation of ours needs no thread.
     """
-    if wish.mode != STATELESS:
+    if turn_headers.mode != STATELESS:
         parameters = {k: v for k, v in prompt.parameters.items() if k != "thread"}
-        notices = (*prompt.notices, THREAD_LEFT_OUT)
+        notices = (*prompt.notices, THREAD_REMOVED)
         return replace(prompt, parameters=parameters, original=None, notices=notices)
-    model = chosen_model(prompt.model, wish.provider, serving)
-    if serving.app.settings.fallbacks or not serving.app.accepts_caller_key(model):
+    model = select_model(prompt.model, turn_headers.provider, state)
+    if state.app.settings.fallbacks or not state.app.accepts_caller_key(model):
         raise ApiError(
-            NO_THREADS,
+            UNSUPPORTED_THREAD,
             "Only Anthropic keeps threads; send the whole history without `thread`.",
             param="thread",
-            details={"error_code": NO_THREADS, "unsupported": ["thread"]},
+            details={"error_code": UNSUPPORTED_THREAD, "unsupported": ["thread"]},
         )
     return prompt
 
 
 async def count(request: ApiRequest) -> Response:
     """POST /v1/messages/count_tokens."""
-    serving, record, wish = request.server, request.record, read_wish(request.headers)
+    state, record, turn_headers = request.server, request.record, read_turn_headers(request.headers)
     _, prompt = await _read_prompt(request)
-    if wish.mode != STATELESS and prompt.parameters.get("thread") is not None:
-        prompt = _with_thread(prompt, wish, serving)
-    record.note_prompt(prompt)
-    prepared = await prepare_turn(prompt, wish, request.caller, serving)
-    route, sent = await engine_for(prepared, serving).preview_prompt(prepared.request)
+    if turn_headers.mode != STATELESS and prompt.parameters.get("thread") is not None:
+        prompt = _check_thread(prompt, turn_headers, state)
+    record.record_prompt(prompt)
+    prepared = await prepare_turn(prompt, turn_headers, request.caller, state)
+    route, sent = await select_engine(prepared, state).preview_prompt(prepared.request)
     record.model = prepared.request.target.model
-    counted = await _count(route.provider, replace(sent, stream=False))
+    counted = await _count_tokens(route.provider, replace(sent, stream=False))
     notices = [*prepared.notices, *sent.notices, *counted.notices]
     headers = {NOTICE: encode_notices(notices)} if notices else {}
-    if isinstance(wish.mode, ContinueConversation) and prepared.shown is not None:
-        headers[CONVERSATION] = record.conversation = prepared.shown
+    if isinstance(turn_headers.mode, ContinueConversation) and prepared.public_id is not None:
+        headers[CONVERSATION] = record.conversation = prepared.public_id
     body = counted.raw or msgspec.json.encode({"input_tokens": counted.tokens})
     return Response(body, headers=headers, media_type=JSON)
 
 
-async def _count(provider: Provider, prompt: Prompt) -> TokenCount:
+async def _count_tokens(provider: Provider, prompt: Prompt) -> TokenCount:
     """Return the provider's count, or an estimate."""
     if isinstance(provider, TokenCounter):
         await provider.prepare()
@@ -182,7 +182,7 @@ class AnthropicResponseEncoder:
         return self._encoder.encode(event)
 
     def error(self, report: ErrorReport) -> bytes:
-        return b"event: error\ndata: %b\n\n" % encode_anthropic(report)
+        return b"event: error\ndata: %b\n\n" % encode_anthropic_error(report)
 
     def whole(self, reply: ReplyFinished) -> bytes:
         is_native = reply.message.dialect == DIALECT

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from cllm.core.errors import ModelNotFoundError, StoreUnavailableError
 from cllm.providers.local.models import list_models
 from cllm.providers.registry import LOCAL, is_model_file
-from cllm.server.api.views import answer, view_sums
-from cllm.server.http.parameters import UsageQuery, read_moment, read_query
+from cllm.server.api.views import json_response, view_usage_sums
+from cllm.server.http.parameters import UsageQuery, read_query, read_timestamp
 from cllm.server.state import ApiRequest, ServerState
 
 STORE_SECONDS = 5
@@ -36,30 +36,30 @@ class ModelListView(msgspec.Struct, frozen=True, kw_only=True):
 
 async def models(request: ApiRequest) -> Response:
     """GET /v1/models."""
-    return answer(ModelListView(data=tuple(_list_models(request.server))))
+    return json_response(ModelListView(data=tuple(_view_models(request.server))))
 
 
 async def model(request: ApiRequest) -> Response:
     """GET /v1/models/{model}."""
     wanted = request.path_params["model"]
-    known = _list_models(request.server)
+    known = _view_models(request.server)
     for view in known:
         if view.id == wanted:
-            return answer(view)
+            return json_response(view)
     names = ", ".join(view.id for view in known)
     raise ModelNotFoundError(
         f"This server does not list that model; it lists: {names}", model=wanted
     )
 
 
-def _list_models(serving: ServerState) -> list[ModelView]:
-    owners = dict(_named_models(serving))
+def _view_models(state: ServerState) -> list[ModelView]:
+    owners = dict(_iterate_models(state))
     return [ModelView(id=name, owned_by=owner) for name, owner in owners.items()]
 
 
-def _named_models(serving: ServerState) -> Iterator[tuple[str, str]]:
+def _iterate_models(state: ServerState) -> Iterator[tuple[str, str]]:
     """Yield models and their owners, the default first."""
-    app, routes = serving.app, serving.settings.routes
+    app, routes = state.app, state.settings.routes
     for name in (app.model, *app.settings.fallbacks, *routes):
         # The path of a model file is private.
         if not is_model_file(name):
@@ -78,16 +78,16 @@ async def usage(request: ApiRequest) -> Response:
     await request.server.calls.flush()
     sums = await request.server.store.usage(
         owner=request.caller.owner,
-        since=read_moment(query.since, field="from"),
-        until=read_moment(query.until, field="to", end=True),
+        since=read_timestamp(query.since, field="from"),
+        until=read_timestamp(query.until, field="to", end=True),
         by=query.by,
     )
-    return answer(view_sums(sums, by=query.by))
+    return json_response(view_usage_sums(sums, by=query.by))
 
 
 async def health(_request: Request) -> Response:
     """GET /health."""
-    return answer({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
 async def ready(request: ApiRequest) -> Response:
@@ -97,4 +97,4 @@ async def ready(request: ApiRequest) -> Response:
             await request.server.store.list_conversations(owner=request.caller.owner, limit=1)
     except TimeoutError as error:
         raise StoreUnavailableError("The store does not answer.") from error
-    return answer({"status": "ready"})
+    return json_response({"status": "ready"})

@@ -20,7 +20,7 @@ from cllm.server.http.errors import JSON
 from cllm.wire.convert import parts_of
 from cllm.wire.errors import MalformedError
 
-NOT_KEPT = "not kept"
+NOT_STORED = "not kept"
 # From this size on a thread does the work.
 MANY_MESSAGES = 500
 MANY_BYTES = 500_000
@@ -177,11 +177,11 @@ class UsageListView(msgspec.Struct, frozen=True, kw_only=True):
     total: UsageSumView
 
 
-def answer(value: Any, status: int = 200) -> Response:
+def json_response(value: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type=JSON)
 
 
-async def aside(work: Callable[[], T], *, messages: int = 0, size: int = 0) -> T:
+async def run_in_thread_if_large(work: Callable[[], T], *, messages: int = 0, size: int = 0) -> T:
     """Run the work, in a thread if it is long."""
     if messages < MANY_MESSAGES and size < MANY_BYTES:
         return work()
@@ -223,24 +223,24 @@ def view_system(conversation: StoredConversation) -> SystemView:
 
 
 def view_messages(conversation: StoredConversation) -> Iterator[MessageView]:
-    for turn, number in _numbered_turns(conversation):
-        yield from _messages_of(turn, first=number)
+    for turn, number in _number_turns(conversation):
+        yield from _view_turn_messages(turn, first=number)
 
 
 def view_variants(conversation: StoredConversation) -> Iterator[TurnView]:
-    starts = {turn.place: number for turn, number in _numbered_turns(conversation)}
+    starts = {turn.place: number for turn, number in _number_turns(conversation)}
     for turn in conversation.variants:
         yield _view_turn(turn, first=starts.get(turn.place), on_default_path=False)
 
 
 def find_turn(conversation: StoredConversation, turn_id: str) -> TurnView | None:
-    for turn, number in _numbered_turns(conversation):
+    for turn, number in _number_turns(conversation):
         if turn.id == turn_id:
             return _view_turn(turn, first=number, on_default_path=True)
     return next((view for view in view_variants(conversation) if view.id == turn_id), None)
 
 
-def _numbered_turns(conversation: StoredConversation) -> Iterator[tuple[Turn, int]]:
+def _number_turns(conversation: StoredConversation) -> Iterator[tuple[Turn, int]]:
     """Yield turns with the number of their first message."""
     number = conversation.first_sequence
     for turn in conversation.turns:
@@ -261,7 +261,7 @@ def _view_turn(turn: Turn, *, first: int | None, on_default_path: bool) -> TurnV
         notices=msgspec.convert(turn.notices, tuple[NoticeView, ...], from_attributes=True),
         failure=msgspec.convert(turn.failure, FailureView | None, from_attributes=True),
         on_default_path=on_default_path,
-        messages=tuple(_messages_of(turn, first=first)),
+        messages=tuple(_view_turn_messages(turn, first=first)),
     )
 
 
@@ -281,11 +281,11 @@ def _token_fields(usage: Usage) -> dict[str, Any]:
     }
 
 
-def message_id(turn: Turn, ordinal: int) -> str:
+def make_message_id(turn: Turn, ordinal: int) -> str:
     return f"{turn.id}-{ordinal}"
 
 
-def _messages_of(turn: Turn, *, first: int | None) -> Iterator[MessageView]:
+def _view_turn_messages(turn: Turn, *, first: int | None) -> Iterator[MessageView]:
     replies = [index for index, one in enumerate(turn.messages) if one.role == "assistant"]
     for ordinal, message in enumerate(turn.messages):
         if message.role == "system":
@@ -293,7 +293,7 @@ def _messages_of(turn: Turn, *, first: int | None) -> Iterator[MessageView]:
         is_last = bool(replies) and ordinal == replies[-1]
         is_reply = message.role in ("assistant", "tool")
         yield MessageView(
-            id=message_id(turn, ordinal),
+            id=make_message_id(turn, ordinal),
             role=message.role,
             sequence_number=None if first is None else first + ordinal,
             model=turn.model if message.role == "assistant" else None,
@@ -317,7 +317,7 @@ def view_hit(hit: Hit, prefix: str = "") -> HitView:
     )
 
 
-def view_sums(sums: Sequence[UsageSum], *, by: str) -> UsageListView:
+def view_usage_sums(sums: Sequence[UsageSum], *, by: str) -> UsageListView:
     total = UsageSum(
         key="total",
         calls=sum(one.calls for one in sums),
@@ -325,10 +325,12 @@ def view_sums(sums: Sequence[UsageSum], *, by: str) -> UsageListView:
         cost=sum(one.cost for one in sums),
         unpriced=sum(one.unpriced for one in sums),
     )
-    return UsageListView(by=by, usage=tuple(map(_view_sum, sums)), total=_view_sum(total))
+    return UsageListView(
+        by=by, usage=tuple(map(_view_usage_sum, sums)), total=_view_usage_sum(total)
+    )
 
 
-def _view_sum(one: UsageSum) -> UsageSumView:
+def _view_usage_sum(one: UsageSum) -> UsageSumView:
     return UsageSumView(
         key=one.key,
         calls=one.calls,

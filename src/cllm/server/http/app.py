@@ -10,69 +10,69 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cllm.core.errors import CllmError
-from cllm.server.http.auth import LOCAL_CALLER, ApiKeys, find_caller, read_keyring
-from cllm.server.http.errors import report_error, to_anthropic, to_openai
-from cllm.server.http.metrics import Metrics, find_tracing
+from cllm.server.http.auth import LOCAL_CALLER, ApiKeys, authenticate, load_api_keys
+from cllm.server.http.errors import anthropic_error_response, openai_error_response, report_error
+from cllm.server.http.metrics import Metrics, find_span_starter
 from cllm.server.http.middleware import RequestMiddleware, read_host_rules
 from cllm.server.http.request_log import log_in_thread
 from cllm.server.http.routes import ROUTES, HttpRoute
 from cllm.server.state import ApiRequest, ServerState
-from cllm.server.turns.registry import swept
+from cllm.server.turns.registry import delete_expired_events
 from cllm.wire.errors import MalformedError
 
-ENCODERS = {"openai": to_openai, "anthropic": to_anthropic}
+ERROR_ENCODERS = {"openai": openai_error_response, "anthropic": anthropic_error_response}
 
 
 class Endpoint:
     """A route as an ASGI application."""
 
-    def __init__(self, row: HttpRoute, serving: ServerState, keyring: ApiKeys) -> None:
+    def __init__(self, row: HttpRoute, state: ServerState, api_keys: ApiKeys) -> None:
         module, _, name = row.endpoint.partition(":")
         self._function = getattr(import_module(f"cllm.server.{module}"), name)
         self._row = row
-        self._serving = serving
-        self._keyring = keyring
-        self._needs_key = row.access != "anyone" and bool(keyring.keys)
+        self._state = state
+        self._api_keys = api_keys
+        self._needs_key = row.access != "anyone" and bool(api_keys.keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = ApiRequest(scope, receive, send, self._serving)
+        request = ApiRequest(scope, receive, send, self._state)
         row, record = self._row, request.record
         record.route = row.path
         try:
-            caller = find_caller(request, self._keyring) if self._needs_key else LOCAL_CALLER
+            caller = authenticate(request, self._api_keys) if self._needs_key else LOCAL_CALLER
             request.caller = caller
             record.owner, record.key = caller.owner, caller.key
             response: Response = await self._function(request)
         except (CllmError, MalformedError) as error:
             record.outcome = report_error(error).code
-            status, headers, body = ENCODERS[row.protocol](error)
+            status, headers, body = ERROR_ENCODERS[row.protocol](error)
             response = Response(body, status, {**headers, **request.error_headers})
         await response(scope, receive, send)
 
 
-def build(serving: ServerState) -> Starlette:
+def build_app(state: ServerState) -> Starlette:
     """Return the application, which closes the server when it ends."""
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        sweeping = swept(
-            serving.store, clock=serving.clock, keep_seconds=serving.settings.events_seconds
+        sweeping = delete_expired_events(
+            state.store, clock=state.clock, keep_seconds=state.settings.events_seconds
         )
         with log_in_thread():
             async with sweeping:
                 yield
-            await serving.turns.stop(within=serving.settings.limits.stop_seconds)
-            await serving.calls.flush()
-            await serving.app.close()
+            await state.turns.stop(within=state.settings.limits.stop_seconds)
+            await state.calls.flush()
+            await state.app.close()
 
-    keyring = read_keyring(serving.settings.keys)
+    api_keys = load_api_keys(state.settings.keys)
     routes = [
-        Route(row.path, Endpoint(row, serving, keyring), methods=[row.method]) for row in ROUTES
+        Route(row.path, Endpoint(row, state, api_keys), methods=[row.method]) for row in ROUTES
     ]
     app = _App(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False
     app.state.metrics = Metrics()
-    app.state.server = serving
+    app.state.server = state
     return app
 
 
@@ -80,11 +80,11 @@ class _App(Starlette):
     """Starlette with one middleware, which also handles all errors."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        serving: ServerState = self.state.server
+        state: ServerState = self.state.server
         return RequestMiddleware(
             self.router,
-            rules=read_host_rules(serving.settings),
+            rules=read_host_rules(state.settings),
             metrics=self.state.metrics,
-            new_id=serving.new_id,
-            begin_span=find_tracing(),
+            new_id=state.new_id,
+            start_span=find_span_starter(),
         )

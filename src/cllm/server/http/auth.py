@@ -21,7 +21,7 @@ from cllm.settings.sections import KeySettings
 
 KEY = re.compile(r"[\x21-\x7e]{16,512}")
 HASH = re.compile(r"[0-9a-f]{64}")
-UNSET = re.compile(r"\$\{\w+\}", re.ASCII)
+UNSET_VARIABLE = re.compile(r"\$\{\w+\}", re.ASCII)
 BEARER = "bearer "
 LOCAL_CALLER = Caller(owner=LOCAL_OWNER)
 
@@ -35,25 +35,25 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 class ApiKeys(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[ApiKey, ...] = ()
 
-    def find(self, offered: str) -> Caller | None:
-        if KEY.fullmatch(offered) is None:
+    def find(self, keys: str) -> Caller | None:
+        if KEY.fullmatch(keys) is None:
             return None
-        digest = _digest(offered)
+        digest = _digest(keys)
         found = [known for known in self.keys if hmac.compare_digest(known.digest, digest)]
         return Caller(owner=found[0].owner, key=found[0].name) if found else None
 
 
-def read_keyring(keys: Iterable[KeySettings]) -> ApiKeys:
-    return ApiKeys(keys=tuple(map(_read_key, keys)))
+def load_api_keys(keys: Iterable[KeySettings]) -> ApiKeys:
+    return ApiKeys(keys=tuple(map(_load_api_key, keys)))
 
 
-def _read_key(settings: KeySettings) -> ApiKey:
+def _load_api_key(settings: KeySettings) -> ApiKey:
     where = f"server.keys: key '{settings.name}'"
     if settings.hash is not None:
         if HASH.fullmatch(settings.hash.lower()) is None:
             raise SettingsError(f"{where} has a hash that is not a SHA-256 in hexadecimal.")
         digest = bytes.fromhex(settings.hash)
-    elif settings.key is not None and UNSET.fullmatch(settings.key):
+    elif settings.key is not None and UNSET_VARIABLE.fullmatch(settings.key):
         raise SettingsError(f"{where} is {settings.key}, and that variable is not set; set it.")
     elif settings.key is not None and KEY.fullmatch(settings.key):
         digest = _digest(settings.key)
@@ -69,20 +69,20 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("ascii")).digest()
 
 
-def find_caller(request: Request, keyring: ApiKeys) -> Caller:
-    offered = list(_offered_keys(request.headers))
-    if not offered:
+def authenticate(request: Request, api_keys: ApiKeys) -> Caller:
+    keys = list(_read_keys(request.headers))
+    if not keys:
         raise ApiError(
             "missing_token",
             "This server wants a key; send it as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
         )
-    found = [caller for key in offered if (caller := keyring.find(key)) is not None]
+    found = [caller for key in keys if (caller := api_keys.find(key)) is not None]
     if not found:
         raise ApiError("invalid_token", "This server does not know the key; check it.")
     return found[0]
 
 
-def _offered_keys(headers: Headers) -> Iterator[str]:
+def _read_keys(headers: Headers) -> Iterator[str]:
     authorization = headers.get("authorization", "")
     if authorization[: len(BEARER)].lower() == BEARER:
         yield authorization[len(BEARER) :].strip()

@@ -13,13 +13,13 @@ import msgspec
 from cllm.core.errors import SERVER_ERRORS, CllmError, ErrorReport
 from cllm.wire.errors import FieldError, MalformedError
 
-Answer = tuple[int, dict[str, str], bytes]
+EncodedResponse = tuple[int, dict[str, str], bytes]
 RequestError = CllmError | MalformedError
 """The errors of a request. Every other exception is unexpected."""
 
 JSON = "application/json"
 # Anthropic's clients know by this text that they have to send less.
-TOO_LONG = "prompt is too long"
+PROMPT_TOO_LONG = "prompt is too long"
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 ANTHROPIC_TYPES = {
     **OPENAI_TYPES,
@@ -99,32 +99,34 @@ UNEXPECTED = CllmError().report()
 """The report of every exception that is not a `RequestError`."""
 
 
-def _declared(kind: type[CllmError]) -> Iterator[tuple[str, int]]:
+def _iterate_codes(kind: type[CllmError]) -> Iterator[tuple[str, int]]:
     yield kind.http_code, kind.http_status
     for below in kind.__subclasses__():
-        yield from _declared(below)
+        yield from _iterate_codes(below)
 
 
-STATUS_OF: Mapping[str, int] = MappingProxyType({**dict(_declared(CllmError)), **STATUSES})
+STATUS_BY_CODE: Mapping[str, int] = MappingProxyType(
+    {**dict(_iterate_codes(CllmError)), **STATUSES}
+)
 """The status of every code."""
 
 
-def to_openai(error: RequestError) -> Answer:
+def openai_error_response(error: RequestError) -> EncodedResponse:
     report = report_error(error)
-    return report.status, _headers(report), encode_openai(report)
+    return report.status, _error_headers(report), encode_openai_error(report)
 
 
-def to_anthropic(error: RequestError) -> Answer:
+def anthropic_error_response(error: RequestError) -> EncodedResponse:
     """Anthropic expects 400 for our 422."""
     report = report_error(error)
     status = 400 if report.status == 422 else report.status  # noqa: PLR2004
-    return status, _headers(report), encode_anthropic(report)
+    return status, _error_headers(report), encode_anthropic_error(report)
 
 
-def encode_openai(report: ErrorReport) -> bytes:
+def encode_openai_error(report: ErrorReport) -> bytes:
     fields: dict[str, Any] = {
         "message": report.message,
-        "type": _type_of(report.status, OPENAI_TYPES),
+        "type": _error_type(report.status, OPENAI_TYPES),
         "code": report.code,
         "param": report.param,
     }
@@ -133,12 +135,12 @@ def encode_openai(report: ErrorReport) -> bytes:
     return msgspec.json.encode({"error": fields})
 
 
-def encode_anthropic(report: ErrorReport) -> bytes:
+def encode_anthropic_error(report: ErrorReport) -> bytes:
     message = report.message
-    if report.code == "context_length_exceeded" and TOO_LONG not in message.lower():
-        message = f"{TOO_LONG}: {message}"
+    if report.code == "context_length_exceeded" and PROMPT_TOO_LONG not in message.lower():
+        message = f"{PROMPT_TOO_LONG}: {message}"
     fields: dict[str, Any] = {
-        "type": _type_of(report.status, ANTHROPIC_TYPES),
+        "type": _error_type(report.status, ANTHROPIC_TYPES),
         "message": message,
     }
     if report.details is not None:
@@ -148,12 +150,12 @@ def encode_anthropic(report: ErrorReport) -> bytes:
     return msgspec.json.encode({"type": "error", "error": fields})
 
 
-def _type_of(status: int, types: Mapping[int, str]) -> str:
+def _error_type(status: int, types: Mapping[int, str]) -> str:
     fallback = "api_error" if status in SERVER_ERRORS else "invalid_request_error"
     return types.get(status, fallback)
 
 
-def _headers(report: ErrorReport) -> dict[str, str]:
+def _error_headers(report: ErrorReport) -> dict[str, str]:
     headers = {"Content-Type": JSON}
     if report.retry_after is not None:
         headers["Retry-After"] = str(max(math.ceil(report.retry_after), 1))

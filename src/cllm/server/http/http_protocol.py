@@ -9,12 +9,12 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from cllm.server.http.errors import ApiError, to_openai
+from cllm.server.http.errors import ApiError, openai_error_response
 
 END_OF_HEAD = b"\r\n\r\n"
 # Some clients offer HTTP/2. The parser would not read the body then.
-OFFER = b"\r\nupgrade: h2c\r\n"
-FRAMING = 8
+H2C_UPGRADE = b"\r\nupgrade: h2c\r\n"
+MAX_FRAMING = 8
 """Bytes of framing per byte of a body: chunks of one byte have five."""
 
 
@@ -43,7 +43,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         number, in_body = self._number, self._in_body
-        super().data_received(data if in_body else without_offer(data))
+        super().data_received(data if in_body else remove_h2c_upgrade(data))
         # Bytes after the end of the previous request are not counted.
         self._size += len(data) if self._number == number else 1
         if self._in_head:
@@ -54,7 +54,7 @@ class HttpProtocol(HttpToolsProtocol):
                 )
             elif self._timer is None:
                 self._start_timer()
-        elif self._in_body and self._size > self._head_bytes + (1 + FRAMING) * self._body:
+        elif self._in_body and self._size > self._head_bytes + (1 + MAX_FRAMING) * self._body:
             self._refuse(
                 "request_too_large",
                 "Too much came with the body that is none of it; send the body in larger pieces, "
@@ -120,19 +120,19 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if not (self._is_answering and self.cycle.response_started):
-            self.transport.write(_encode(ApiError(code, message)))
+            self.transport.write(_encode_response(ApiError(code, message)))
         self.transport.close()
 
 
-def without_offer(data: bytes) -> bytes:
+def remove_h2c_upgrade(data: bytes) -> bytes:
     end = data.find(END_OF_HEAD)
     head = data if end < 0 else data[: end + 2]
-    place = head.lower().find(OFFER)
-    return data if place < 0 else data[:place] + data[place + len(OFFER) - 2 :]
+    place = head.lower().find(H2C_UPGRADE)
+    return data if place < 0 else data[:place] + data[place + len(H2C_UPGRADE) - 2 :]
 
 
-def _encode(error: ApiError) -> bytes:
-    status, headers, body = to_openai(error)
+def _encode_response(error: ApiError) -> bytes:
+    status, headers, body = openai_error_response(error)
     named = {**headers, "Content-Length": str(len(body)), "Connection": "close"}
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     lines += [f"{name}: {value}" for name, value in named.items()]

@@ -15,16 +15,16 @@ from cllm.server.http.errors import ApiError
 from cllm.settings.sections import Limits
 from cllm.wire.errors import FieldError
 
-SHORT = 64 * 1024
+SHORT_BODY_BYTES = 64 * 1024
 """The longest of the short bodies, in bytes."""
 SHORT_SHARE = 4
 """Short bodies together use at most one part in SHORT_SHARE of the memory."""
 RETRY_SECONDS = 5
 # One level down, and (as a signed byte) one up.
-STEPS = bytes.maketrans(b"[{]}", bytes((1, 1, 255, 255)))
+DEPTH_CHANGES = bytes.maketrans(b"[{]}", bytes((1, 1, 255, 255)))
 NO_BRACKETS = bytes(set(range(256)).difference(b"[{]}"))
 # Bytes per step of the depth check, which takes up to 40 times their memory.
-PIECE = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 
 
 class BodyQuota:
@@ -67,7 +67,7 @@ class BodyAllowance:
 
     def _resize(self, size: int) -> None:
         for change in (-self._size, size):
-            if abs(change) <= SHORT:
+            if abs(change) <= SHORT_BODY_BYTES:
                 self._room.short += change
             else:
                 self._room.long += change
@@ -79,7 +79,7 @@ async def read_body(request: Request, room: BodyQuota) -> bytes:
     length = request.headers.get("content-length", "")
     announced = int(length) if length.isascii() and length.isdigit() else 0
     _check_size(announced, limits)
-    if announced > SHORT:
+    if announced > SHORT_BODY_BYTES:
         room.check(expected=announced)
     try:
         async with asyncio.timeout(limits.body_seconds):
@@ -120,12 +120,12 @@ def _check_size(size: int, limits: Limits) -> None:
         )
 
 
-def check_depth(body: bytes, most: int, *, piece: int = PIECE) -> None:
+def check_depth(body: bytes, most: int, *, piece: int = CHUNK_BYTES) -> None:
     if body.count(b"[") + body.count(b"{") <= most:
         return
     depth = 0
     for outside in _outside_strings(body, piece):
-        steps = memoryview(outside.translate(STEPS, delete=NO_BRACKETS)).cast("b")
+        steps = memoryview(outside.translate(DEPTH_CHANGES, delete=NO_BRACKETS)).cast("b")
         levels = list(accumulate(steps, initial=depth))
         if max(levels) > most:
             raise FieldError("", f"body: nested deeper than {most} levels")

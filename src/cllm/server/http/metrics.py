@@ -14,23 +14,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cllm.core.reply import Usage
-from cllm.server.http.request_log import RequestRecord, fields_of
+from cllm.server.http.request_log import RequestRecord, log_fields
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from opentelemetry.util.types import AttributeValue
 
 EndSpan = Callable[[RequestRecord], None]
-BeginSpan = Callable[[Mapping[str, str]], EndSpan]
+StartSpan = Callable[[Mapping[str, str]], EndSpan]
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-NOWHERE = "none"
-OTHERS = "others"
-MOST_MODELS = 200
+NO_ROUTE = "none"
+OTHER_MODELS = "others"
+MAX_MODELS = 200
 KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 API, SDK = "opentelemetry", "opentelemetry.sdk"
-FAILED = 500
+SERVER_ERROR = 500
 
 
 class Metrics:
@@ -43,19 +43,19 @@ class Metrics:
         self._cost: defaultdict[str, float] = defaultdict(float)
 
     def observe(self, record: RequestRecord) -> None:
-        route = record.route or NOWHERE
+        route = record.route or NO_ROUTE
         self._requests[route, record.method, record.status] += 1
         self._durations[route][bisect_left(BUCKETS, record.seconds)] += 1
         self._seconds[route] += record.seconds
         if record.model is not None and record.usage is not None:
             # A provider can answer to any name.
-            is_known = record.model in self._usage or len(self._usage) < MOST_MODELS
-            model = record.model if is_known else OTHERS
+            is_known = record.model in self._usage or len(self._usage) < MAX_MODELS
+            model = record.model if is_known else OTHER_MODELS
             self._usage[model] += record.usage
             if record.cost is not None:
                 self._cost[model] += record.cost
 
-    def exposed(self) -> str:
+    def render(self) -> str:
         return "".join(f"{line}\n" for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -104,10 +104,10 @@ def _escape(value: str) -> str:
 async def metrics(request: Request) -> Response:
     """GET /metrics."""
     counted: Metrics = request.app.state.metrics
-    return Response(counted.exposed(), media_type=CONTENT_TYPE)
+    return Response(counted.render(), media_type=CONTENT_TYPE)
 
 
-def find_tracing() -> BeginSpan | None:
+def find_span_starter() -> StartSpan | None:
     """Return None if OpenTelemetry is not configured."""
     if find_spec(API) is None or find_spec(SDK) is None:
         return None
@@ -119,10 +119,10 @@ def find_tracing() -> BeginSpan | None:
         return None
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
 
-    return tracing_with(provider) if isinstance(provider, TracerProvider) else None
+    return make_span_starter(provider) if isinstance(provider, TracerProvider) else None
 
 
-def tracing_with(provider: "TracerProvider") -> BeginSpan:
+def make_span_starter(provider: "TracerProvider") -> StartSpan:
     from opentelemetry import trace  # noqa: PLC0415 - optional packages
     from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
         TraceContextTextMapPropagator,
@@ -137,11 +137,11 @@ def tracing_with(provider: "TracerProvider") -> BeginSpan:
 
         def end(record: RequestRecord) -> None:
             span.update_name(f"{record.method} {record.route or 'unknown route'}")
-            for name, value in fields_of(record).items():
+            for name, value in log_fields(record).items():
                 if value is not None:
                     span.set_attribute(f"cllm.{name}", cast("AttributeValue", value))
             span.set_attribute("http.response.status_code", record.status)
-            if record.status >= FAILED:
+            if record.status >= SERVER_ERROR:
                 span.set_status(trace.StatusCode.ERROR, record.outcome)
             span.end()
 

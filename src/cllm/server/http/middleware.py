@@ -21,14 +21,14 @@ from cllm.core.ports import NewId
 from cllm.logs import TRACE, describe_exception, log
 from cllm.server.http.errors import (
     UNEXPECTED,
-    Answer,
     ApiError,
+    EncodedResponse,
     RequestError,
+    anthropic_error_response,
+    openai_error_response,
     report_error,
-    to_anthropic,
-    to_openai,
 )
-from cllm.server.http.metrics import BeginSpan, Metrics
+from cllm.server.http.metrics import Metrics, StartSpan
 from cllm.server.http.request_log import SCOPE_KEY, RequestRecord, log_request
 from cllm.settings.sections import ServerSettings
 
@@ -39,8 +39,8 @@ PREFLIGHT = "access-control-request-method"
 WITHOUT_HOST = "1.0"
 """The version of HTTP in which a request needs no Host header."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-ANY = "*"
-EXPOSED = b"X-Conversation-ID, X-Turn-ID, X-CLLM-Notice, X-Request-ID, Retry-After"
+ANY_NAME = "*"
+EXPOSED_HEADERS = b"X-Conversation-ID, X-Turn-ID, X-CLLM-Notice, X-Request-ID, Retry-After"
 METHODS = b"GET, POST, PATCH, DELETE"
 PREFLIGHT_SECONDS = b"600"
 HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]*)?")
@@ -69,22 +69,26 @@ class HostRules(msgspec.Struct, frozen=True, kw_only=True):
                 "server.allowed_hosts.",
             )
         # Pages of the server itself may call it.
-        if origin is not None and not self.shares_with(origin) and _host_of(origin) not in hosts:
+        if (
+            origin is not None
+            and not self.allows_origin(origin)
+            and _origin_host(origin) not in hosts
+        ):
             raise ApiError(
                 "origin_not_allowed",
                 "Pages of this origin may not call this server; its operator can add it to "
                 "server.allowed_origins.",
             )
 
-    def shares_with(self, origin: str) -> bool:
+    def allows_origin(self, origin: str) -> bool:
         """Whether pages of the origin may read responses."""
-        return ANY in self.origins or origin in self.origins
+        return ANY_NAME in self.origins or origin in self.origins
 
 
 def read_host_rules(settings: ServerSettings) -> HostRules:
     """With keys and no listed hosts, any host is allowed."""
     listed = frozenset(name.lower() for name in settings.allowed_hosts)
-    allows_any = ANY in listed or (settings.keys and not listed)
+    allows_any = ANY_NAME in listed or (settings.keys and not listed)
     names = None if allows_any else listed | LOOPBACK_NAMES
     origins = frozenset(origin.rstrip("/") for origin in settings.allowed_origins)
     return HostRules(names=names, origins=origins)
@@ -92,11 +96,11 @@ def read_host_rules(settings: ServerSettings) -> HostRules:
 
 def host_name(host: str) -> str:
     """Return the name without port, in lower case; empty if malformed."""
-    found = HOST.fullmatch(host)
-    return "" if found is None else (found[1] or found[2]).lower().rstrip(".")
+    match = HOST.fullmatch(host)
+    return "" if match is None else (match[1] or match[2]).lower().rstrip(".")
 
 
-def _host_of(origin: str) -> str | None:
+def _origin_host(origin: str) -> str | None:
     """Return host and port of a web origin."""
     try:
         parts = urlsplit(origin)
@@ -108,7 +112,7 @@ def _host_of(origin: str) -> str | None:
 def _cors_headers(origin: str) -> RawHeaders:
     return (
         (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", EXPOSED),
+        (b"access-control-expose-headers", EXPOSED_HEADERS),
         (b"vary", b"Origin"),
     )
 
@@ -121,13 +125,13 @@ class RequestMiddleware:
         rules: HostRules,
         metrics: Metrics,
         new_id: NewId,
-        begin_span: BeginSpan | None = None,
+        start_span: StartSpan | None = None,
     ) -> None:
         self._app = app
         self._rules = rules
         self._metrics = metrics
         self._new_id = new_id
-        self._begin_span = begin_span
+        self._start_span = start_span
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -138,7 +142,7 @@ class RequestMiddleware:
         )
         scope[SCOPE_KEY] = record
         headers = Headers(scope=scope)
-        end_span = None if self._begin_span is None else self._begin_span(headers)
+        end_span = None if self._start_span is None else self._start_span(headers)
         sender = _Sender(record, send)
         self._metrics.running += 1
         try:
@@ -146,7 +150,7 @@ class RequestMiddleware:
         finally:
             self._metrics.running -= 1
             record.seconds = time.monotonic() - record.started
-            if not sender.is_complete and not sender.is_broken_off and record.fault is None:
+            if not sender.is_complete and not sender.is_aborted and record.fault is None:
                 record.outcome = DISCONNECTED
             self._metrics.observe(record)
             log_request(record)
@@ -157,14 +161,14 @@ class RequestMiddleware:
         self, scope: Scope, receive: Receive, sender: "_Sender", headers: Headers
     ) -> None:
         origin, record = headers.get("origin"), sender.record
-        if origin is not None and self._rules.shares_with(origin):
+        if origin is not None and self._rules.allows_origin(origin):
             sender.added += _cors_headers(origin)
         needs_host = scope["http_version"] != WITHOUT_HOST
         try:
             self._rules.check(headers.getlist("host"), origin, needs_host=needs_host)
         except ApiError as error:
             record.outcome = error.code
-            await sender.answer(_answer_at(scope["path"], error))
+            await sender.answer(_encode_error(scope["path"], error))
             return
         try:
             if scope["method"] == "OPTIONS" and origin is not None and PREFLIGHT in headers:
@@ -174,19 +178,19 @@ class RequestMiddleware:
         except ClientDisconnect:
             record.outcome = DISCONNECTED
         except HTTPException as error:
-            await sender.answer(_refuse_unrouted(Request(scope), error.status_code))
+            await sender.answer(_encode_routing_error(Request(scope), error.status_code))
         except Exception as error:  # noqa: BLE001 - the one place where a mistake of ours ends
             if sender.is_started and isinstance(error, CllmError):
                 # What the response was reading is gone or damaged.
                 record.outcome = report_error(error).code
-                sender.is_broken_off = True
+                sender.is_aborted = True
                 return
             record.outcome = UNEXPECTED.code
             record.fault = describe_exception(error)
             text = "".join(traceback.format_exception(error))
             log("server", TRACE, "unexpected error", traceback=text)
             if not sender.is_started:
-                await sender.answer(_answer_at(scope["path"], CllmError()))
+                await sender.answer(_encode_error(scope["path"], CllmError()))
 
 
 class _Sender:
@@ -196,7 +200,7 @@ class _Sender:
         self.record = record
         self.is_started = False
         self.is_complete = False
-        self.is_broken_off = False
+        self.is_aborted = False
         self.added: RawHeaders = ((REQUEST_ID, record.request.encode()),)
         self._send = send
 
@@ -210,7 +214,7 @@ class _Sender:
             self.is_complete = not message.get("more_body", False)
         await self._send(message)
 
-    async def answer(self, answer: Answer) -> None:
+    async def answer(self, answer: EncodedResponse) -> None:
         status, headers, body = answer
         encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         encoded.append((b"content-length", str(len(body)).encode()))
@@ -229,22 +233,26 @@ class _Sender:
         await self.send({"type": "http.response.body", "body": b""})
 
 
-def _answer_at(path: str, error: RequestError) -> Answer:
+def _encode_error(path: str, error: RequestError) -> EncodedResponse:
     """Encode an error in the protocol of the path."""
-    return to_anthropic(error) if path.startswith(MESSAGES_PATH) else to_openai(error)
+    return (
+        anthropic_error_response(error)
+        if path.startswith(MESSAGES_PATH)
+        else openai_error_response(error)
+    )
 
 
-def _refuse_unrouted(request: Request, status: int) -> Answer:
+def _encode_routing_error(request: Request, status: int) -> EncodedResponse:
     code, message, allow = "not_found", "There is nothing here; see /docs for what there is.", {}
     if status == 405:  # noqa: PLR2004
         code, message = "method_not_allowed", "This cannot be done here; see /docs."
-        allow = {"Allow": ", ".join(_methods(request))}
+        allow = {"Allow": ", ".join(_allowed_methods(request))}
     request.scope[SCOPE_KEY].outcome = code
-    status, headers, body = _answer_at(request.url.path, ApiError(code, message))
+    status, headers, body = _encode_error(request.url.path, ApiError(code, message))
     return status, {**headers, **allow}, body
 
 
-def _methods(request: Request) -> list[str]:
+def _allowed_methods(request: Request) -> list[str]:
     """Return the methods of the routes with this path, else of all that match."""
     fitting = [
         route

@@ -17,21 +17,21 @@ from cllm.server.http.limits import read_body
 from cllm.server.state import ApiRequest
 from cllm.wire.errors import FieldError
 
-MOST = 2**31 - 1
+MAX_INTEGER = 2**31 - 1
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-FIELD = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
+FIELD_ERROR = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=msgspec.Struct)
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=100)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 StoreName = Literal["files"]
 # Extra schemas are for the description only: these have their own errors.
-Sequence = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MOST})]
-Words = Annotated[
+Sequence = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MAX_INTEGER})]
+SearchText = Annotated[
     str, msgspec.Meta(min_length=1, max_length=1000, extra_json_schema={"pattern": r"\S"})
 ]
-Moment = Annotated[
+Timestamp = Annotated[
     str, msgspec.Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})
 ]
 
@@ -59,7 +59,7 @@ class DeleteQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
-    q: Words
+    q: SearchText
     limit: PageSize = 20
     offset: Count = 0
     archive_filter: ArchiveFilter = "active"
@@ -75,8 +75,8 @@ class UsageQuery(
 ):
     """Days (`2026-11-15`) or moments; a day given as `to` is counted whole."""
 
-    since: Moment | None = None
-    until: Moment | None = None
+    since: Timestamp | None = None
+    until: Timestamp | None = None
     by: UsageBy = "day"
 
 
@@ -132,19 +132,19 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def _field_error(error: msgspec.ValidationError) -> FieldError:
-    found = FIELD.fullmatch(str(error))
-    if found is None:
+    match = FIELD_ERROR.fullmatch(str(error))
+    if match is None:
         return FieldError("", str(error))
-    return FieldError(found[2], found[1].replace("`", "'"))
+    return FieldError(match[2], match[1].replace("`", "'"))
 
 
 def read_sequence(text: str) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_INTEGER))
     return check_sequence(int(text) if is_number else 0, "sequence_number")
 
 
 def check_sequence(number: int, param: str) -> int:
-    if not 1 <= number <= MOST:
+    if not 1 <= number <= MAX_INTEGER:
         raise ApiError(
             "invalid_sequence_number",
             "A sequence number is a whole number from 1 on; see the conversation's messages.",
@@ -153,7 +153,7 @@ def check_sequence(number: int, param: str) -> int:
     return number
 
 
-def read_moment(text: str | None, *, field: str, end: bool = False) -> datetime | None:
+def read_timestamp(text: str | None, *, field: str, end: bool = False) -> datetime | None:
     """Return the moment; of a day its start, or with `end` the start of the next."""
     if text is None:
         return None

@@ -17,7 +17,7 @@ from cllm.core.reply import Usage
 from cllm.logs import ROOT_LOGGER, log
 
 SCOPE_KEY = "cllm.record"
-NAMED = (
+OPTIONAL_FIELDS = (
     "owner",
     "key",
     "conversation",
@@ -63,7 +63,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     fault: str | None = None
 
-    def note_prompt(self, prompt: Prompt) -> None:
+    def record_prompt(self, prompt: Prompt) -> None:
         roles = [message.role for message in prompt.messages]
         self.messages = len(roles)
         self.system_prompt = prompt.system is not None or "system" in roles
@@ -71,10 +71,10 @@ class RequestRecord(msgspec.Struct, kw_only=True):
 
 def log_request(record: RequestRecord) -> None:
     level = logging.ERROR if record.fault is not None else logging.INFO
-    log("server", level, "request", **fields_of(record))
+    log("server", level, "request", **log_fields(record))
 
 
-def fields_of(record: RequestRecord) -> dict[str, object]:
+def log_fields(record: RequestRecord) -> dict[str, object]:
     fields: dict[str, object] = {
         "request": record.request,
         "method": record.method,
@@ -86,7 +86,7 @@ def fields_of(record: RequestRecord) -> dict[str, object]:
     if record.first_byte is not None:
         fields["first_byte_ms"] = round(record.first_byte * 1000, 1)
     values = msgspec.structs.asdict(record)
-    fields |= {name: values[name] for name in NAMED if values[name] is not None}
+    fields |= {name: values[name] for name in OPTIONAL_FIELDS if values[name] is not None}
     usage = record.usage
     if usage is not None:
         fields["input_tokens"] = usage.prompt

@@ -20,50 +20,52 @@ from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from cllm.core.errors import UsageError
-from cllm.server.http.app import build
+from cllm.server.http.app import build_app
 from cllm.server.http.http_protocol import HttpProtocol
-from cllm.server.state import ServerState, check_reach, open_server_state
+from cllm.server.state import ServerState, check_public_access, open_server_state
 from cllm.settings.load import Settings, server_store
 
 BACKLOG = 2048
-UNREAD_BYTES = 128 * 1024
-GRACE = 1.0
-MOST_OPEN = 65536
+SEND_BUFFER_BYTES = 128 * 1024
+GRACE_SECONDS = 1.0
+MAX_OPEN_FILES = 65536
 # A request leaves few cycles behind.
 GC_THRESHOLD = 10_000
 # For mallopt(3): longer texts return to the system when freed.
 M_MMAP_THRESHOLD = -3
-LONG_TEXT = 256 * 1024
+MMAP_BYTES = 256 * 1024
 
-Say = Callable[[str], None]
+PrintAddress = Callable[[str], None]
 
 
-def listen(settings: Settings, *, prepare: Callable[[], None], say: Say, worker: str) -> None:
+def listen(
+    settings: Settings, *, prepare: Callable[[], None], say: PrintAddress, worker: str
+) -> None:
     """Serve until a signal stops the process.
 
     `worker` is the `module:function` that builds the application in each of several processes.
     """
     server_store(settings)
-    check_reach(settings.server)
-    allow_connections()
+    check_public_access(settings.server)
+    raise_open_file_limit()
     server = settings.server
     bound = bind(server.host, server.port)
     with bound:
-        address = shown_address(bound)
+        address = format_address(bound)
         prepare()
         if server.workers > 1:
             say(address)
-            Multiprocess(_config(worker, settings), [bound]).run()
+            Multiprocess(_build_config(worker, settings), [bound]).run()
             return
-        serving = open_server_state(settings)
-        config = _config(build(serving), settings)
-        _Server(config, serving, began=lambda: say(address)).run(sockets=[bound])
+        state = open_server_state(settings)
+        config = _build_config(build_app(state), settings)
+        _Server(config, state, on_start=lambda: say(address)).run(sockets=[bound])
 
 
-def allow_connections() -> None:
+def raise_open_file_limit() -> None:
     """Raise the limit of open files."""
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_OPEN if most == resource.RLIM_INFINITY else min(most, MOST_OPEN)
+    wanted = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(most, MAX_OPEN_FILES)
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
@@ -79,16 +81,16 @@ def bind(host: str, port: int) -> socket.socket:
             f"Cannot listen on {host}, port {port} ({reason}); choose another with --port."
         ) from error
     # Inherited by connections; the default is megabytes.
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     return bound
 
 
-def shown_address(bound: socket.socket) -> str:
+def format_address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
+def _build_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
     limits = settings.server.limits
     # uvicorn calls it as if it were a class.
     protocol = partial(HttpProtocol, head_bytes=limits.head_bytes, head_seconds=limits.head_seconds)
@@ -105,23 +107,23 @@ def _config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_graceful_shutdown=int(limits.stop_seconds + 2 * GRACE),
+        timeout_graceful_shutdown=int(limits.stop_seconds + 2 * GRACE_SECONDS),
     )
 
 
-def _return_long_texts() -> None:
+def _lower_mmap_threshold() -> None:
     """Make glibc return freed long texts to the system instead of fragmenting its memory."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LONG_TEXT)
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
 
 
 class _Server(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, serving: ServerState, *, began: Callable[[], None]
+        self, config: uvicorn.Config, state: ServerState, *, on_start: Callable[[], None]
     ) -> None:
         super().__init__(config)
-        self._serving = serving
-        self._began = began
+        self._state = state
+        self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -129,12 +131,12 @@ class _Server(uvicorn.Server):
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
-        _return_long_texts()
-        self._began()
+        _lower_mmap_threshold()
+        self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        limit = self._serving.settings.limits.stop_seconds
-        stopping = asyncio.create_task(self._serving.turns.stop(within=limit))
+        limit = self._state.settings.limits.stop_seconds
+        stopping = asyncio.create_task(self._state.turns.stop(within=limit))
         await super().shutdown(sockets)
         await stopping
 

@@ -11,21 +11,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cllm import __version__
-from cllm.server.http.errors import JSON, STATUS_OF
+from cllm.server.http.errors import JSON, STATUS_BY_CODE
 from cllm.server.http.routes import ROUTES, HttpRoute
-from cllm.server.openapi.operations import EVENTS, OPERATIONS, Operation
+from cllm.server.openapi.operations import EVENT_STREAM, OPERATIONS, Operation
 
 Schema = dict[str, Any]
 
 PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 REF_TEMPLATE = "#/components/schemas/{name}"
 TEXT: Schema = {"type": "string"}
-FORMS = {
+PATTERNS = {
     "conversation_id": "^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|files:[A-Za-z0-9_-]{1,128})$",
     "turn_id": "^[A-Za-z0-9_-]{1,128}$",
 }
 # Operations on a new conversation, for tools that explore the interface.
-LINKED = (
+LINKED_OPERATIONS = (
     "getConversation",
     "changeConversation",
     "deleteConversation",
@@ -35,26 +35,26 @@ LINKED = (
 
 async def description(_request: Request) -> Response:
     """GET /openapi.json."""
-    return Response(encoded_description(), media_type=JSON)
+    return Response(encode_description(), media_type=JSON)
 
 
 @cache
-def encoded_description() -> bytes:
-    return msgspec.json.encode(describe())
+def encode_description() -> bytes:
+    return msgspec.json.encode(build_description())
 
 
 @cache
-def _data() -> dict[str, dict[str, Schema]]:
+def _load_schemas() -> dict[str, dict[str, Schema]]:
     data = files("cllm.server.openapi").joinpath("schemas.json").read_bytes()
     return msgspec.json.decode(data, type=dict[str, dict[str, Schema]])
 
 
-def describe() -> dict[str, Any]:
+def build_description() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for row in ROUTES:
         path = PARAMETER.sub(r"{\1}", row.path)
         operation = OPERATIONS[row.method, row.path]
-        paths.setdefault(path, {})[row.method.lower()] = _describe(row, operation)
+        paths.setdefault(path, {})[row.method.lower()] = _describe_operation(row, operation)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -63,12 +63,15 @@ def describe() -> dict[str, Any]:
             "description": "Conversations on ordinary chat completions.",
         },
         "paths": paths,
-        "components": {"schemas": _schemas(), "securitySchemes": _data()["securitySchemes"]},
+        "components": {
+            "schemas": _component_schemas(),
+            "securitySchemes": _load_schemas()["securitySchemes"],
+        },
     }
 
 
 @cache
-def _own_types() -> dict[str, Schema]:
+def _type_schemas() -> dict[str, Schema]:
     types = [
         kind
         for operation in OPERATIONS.values()
@@ -78,30 +81,30 @@ def _own_types() -> dict[str, Schema]:
     return msgspec.json.schema_components(types, ref_template=REF_TEMPLATE)[1]
 
 
-def _schemas() -> dict[str, Schema]:
+def _component_schemas() -> dict[str, Schema]:
     queries = {kind.query.__name__ for kind in OPERATIONS.values() if kind.query is not None}
-    own = {name: schema for name, schema in _own_types().items() if name not in queries}
-    return {**_data()["schemas"], **own}
+    own = {name: schema for name, schema in _type_schemas().items() if name not in queries}
+    return {**_load_schemas()["schemas"], **own}
 
 
-def _describe(row: HttpRoute, operation: Operation) -> dict[str, Any]:
+def _describe_operation(row: HttpRoute, operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
-        "parameters": list(_parameters(row, operation)),
-        "responses": _responses(row, operation),
+        "parameters": list(_describe_parameters(row, operation)),
+        "responses": _describe_responses(row, operation),
     }
     if operation.body is not None:
         described["requestBody"] = {
-            "required": operation.body_is_needed,
-            "content": {JSON: {"schema": _schema_of(operation.body)}},
+            "required": operation.body_required,
+            "content": {JSON: {"schema": _schema_for(operation.body)}},
         }
     described["security"] = [] if row.access == "anyone" else [{}, {"bearer": []}, {"apiKey": []}]
     return described
 
 
-def _schema_of(kind: type[msgspec.Struct] | str) -> Schema:
+def _schema_for(kind: type[msgspec.Struct] | str) -> Schema:
     if not kind:
         return TEXT
     return _ref(kind if isinstance(kind, str) else kind.__name__)
@@ -111,44 +114,49 @@ def _ref(name: str) -> Schema:
     return {"$ref": REF_TEMPLATE.format(name=name)}
 
 
-def _event_of(kind: type[msgspec.Struct] | str) -> Schema:
+def _event_schema(kind: type[msgspec.Struct] | str) -> Schema:
     """Return the schema of an event; OpenAI's last one is not JSON."""
-    content = {**TEXT, "contentMediaType": JSON, "contentSchema": _schema_of(kind)}
+    content = {**TEXT, "contentMediaType": JSON, "contentSchema": _schema_for(kind)}
     data = {"anyOf": [{**TEXT, "const": "[DONE]"}, content]} if kind else TEXT
     return {"type": "object", "properties": {"data": data, "event": TEXT, "id": TEXT}}
 
 
-def _parameters(row: HttpRoute, operation: Operation) -> Iterator[dict[str, Any]]:
+def _describe_parameters(row: HttpRoute, operation: Operation) -> Iterator[dict[str, Any]]:
     for name in PARAMETER.findall(row.path):
-        form = {**FORMS, **operation.path}.get(name, "^.+$")
+        form = {**PATTERNS, **operation.path}.get(name, "^.+$")
         schema = {**TEXT, "pattern": form}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
     if operation.query is not None:
-        schema = _own_types()[operation.query.__name__]
+        schema = _type_schemas()[operation.query.__name__]
         for name, field in schema["properties"].items():
             needed = name in schema.get("required", ())
-            yield {"name": name, "in": "query", "required": needed, "schema": _without_null(field)}
+            yield {"name": name, "in": "query", "required": needed, "schema": _remove_null(field)}
     for name in operation.headers:
-        yield {"name": name, "in": "header", "required": False, "schema": _data()["headers"][name]}
+        yield {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "schema": _load_schemas()["headers"][name],
+        }
 
 
-def _without_null(schema: Schema) -> Schema:
+def _remove_null(schema: Schema) -> Schema:
     """Remove null, which a query cannot express."""
     kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
     return kinds[0] if len(kinds) == 1 else schema
 
 
-def _responses(row: HttpRoute, operation: Operation) -> dict[str, Any]:
+def _describe_responses(row: HttpRoute, operation: Operation) -> dict[str, Any]:
     envelope = _ref("AnthropicError" if row.protocol == "anthropic" else "Error")
     content = {JSON: {"schema": envelope}}
-    responses: dict[str, Any] = {str(operation.status): _answer(operation)}
-    for status, codes in sorted(_by_status(row, operation).items()):
+    responses: dict[str, Any] = {str(operation.status): _describe_success(operation)}
+    for status, codes in sorted(_codes_by_status(row, operation).items()):
         responses[str(status)] = {"description": ", ".join(codes), "content": content}
     responses["default"] = {"description": "An error.", "content": content}
     return responses
 
 
-def _by_status(row: HttpRoute, operation: Operation) -> dict[int, list[str]]:
+def _codes_by_status(row: HttpRoute, operation: Operation) -> dict[int, list[str]]:
     codes = [] if row.access == "anyone" else ["missing_token", "invalid_token"]
     if "{conversation_id}" in row.path:
         codes += ("invalid_conversation_id", "conversation_not_found")
@@ -157,22 +165,24 @@ def _by_status(row: HttpRoute, operation: Operation) -> dict[int, list[str]]:
         codes.append("validation_error")
     found: dict[int, list[str]] = {}
     for code in codes:
-        status = STATUS_OF[code]
-        if row.protocol == "anthropic" and status == STATUS_OF["validation_error"]:
+        status = STATUS_BY_CODE[code]
+        if row.protocol == "anthropic" and status == STATUS_BY_CODE["validation_error"]:
             status = 400
         found.setdefault(status, []).append(code)
     return found
 
 
-def _answer(operation: Operation) -> dict[str, Any]:
+def _describe_success(operation: Operation) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": operation.summary}
     if operation.answer is not None:
-        forms = {operation.media: operation.answer, **operation.also}
+        forms = {operation.media: operation.answer, **operation.other_media}
         answer["content"] = {
-            media: {"schema": _event_of(kind) if media == EVENTS else _schema_of(kind)}
+            media: {"schema": _event_schema(kind) if media == EVENT_STREAM else _schema_for(kind)}
             for media, kind in forms.items()
         }
     if operation.name == "createConversation":
         parameters = {"conversation_id": "$response.body#/id"}
-        answer["links"] = {name: {"operationId": name, "parameters": parameters} for name in LINKED}
+        answer["links"] = {
+            name: {"operationId": name, "parameters": parameters} for name in LINKED_OPERATIONS
+        }
     return answer

@@ -11,7 +11,7 @@ from cllm.server.http import parameters
 from cllm.server.http.errors import JSON
 from cllm.server.http.routes import CONVERSATION, CONVERSATIONS, MESSAGE, TURN
 
-EVENTS = "text/event-stream"
+EVENT_STREAM = "text/event-stream"
 SEQUENCE_CODES = ("sequence_not_found", "invalid_sequence_number")
 COMPLETION_CODES = (
     "invalid_conversation_id",
@@ -50,11 +50,11 @@ class Operation(msgspec.Struct, frozen=True):
     summary: str
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | str | None = None
-    body_is_needed: bool = True
+    body_required: bool = True
     answer: type[msgspec.Struct] | str | None = None
     status: int = 200
     media: str = JSON
-    also: dict[str, str] = msgspec.field(default_factory=dict)
+    other_media: dict[str, str] = msgspec.field(default_factory=dict)
     codes: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     path: dict[str, str] = msgspec.field(default_factory=dict)
@@ -79,14 +79,14 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Ask a model, with or without a conversation.",
         "ChatRequest",
         "ChatCompletion",
-        also={EVENTS: "ChatChunk"},
+        other_media={EVENT_STREAM: "ChatChunk"},
     ),
     ("POST", "/v1/messages"): _completion(
         "createMessage",
         "Ask a model in Anthropic's words, with or without a conversation.",
         "MessagesRequest",
         "MessagesAnswer",
-        also={EVENTS: ""},
+        other_media={EVENT_STREAM: ""},
     ),
     ("POST", "/v1/messages/count_tokens"): _completion(
         "countTokens", "Count what a request takes.", "MessagesRequest", "TokenCount"
@@ -127,7 +127,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "conversations",
         "A new conversation, in which nothing has been said.",
         body=parameters.NewBody,
-        body_is_needed=False,
+        body_required=False,
         answer=views.SummaryView,
         status=201,
         codes=("request_too_large",),
@@ -186,7 +186,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "The conversation as one document.",
         query=parameters.ExportQuery,
         answer="ConversationFile",
-        also={"text/markdown": "", "text/html": ""},
+        other_media={"text/markdown": "", "text/html": ""},
     ),
     ("GET", MESSAGE): Operation(
         "getMessage",
@@ -222,7 +222,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "turns",
         "The turn's stream again, from Last-Event-ID on.",
         answer="",
-        media=EVENTS,
+        media=EVENT_STREAM,
         headers=("Last-Event-ID",),
         codes=("invalid_header", "turn_not_found", "events_not_kept"),
     ),

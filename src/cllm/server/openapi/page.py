@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from cllm.server.openapi.description import describe
+from cllm.server.openapi.description import build_description
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
@@ -27,14 +27,14 @@ td, th { text-align: left; vertical-align: top; padding: .2rem 1rem .2rem 0; }
 
 async def docs(_request: Request) -> Response:
     """GET /docs."""
-    return HTMLResponse(_page(), headers=HEADERS)
+    return HTMLResponse(_render_page(), headers=HEADERS)
 
 
 @cache
-def _page() -> str:
-    described = describe()
+def _render_page() -> str:
+    described = build_description()
     about = described["info"]
-    body = "\n".join((*_routes(described), *_schemas(described)))
+    body = "\n".join((*_render_routes(described), *_render_schemas(described)))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -46,62 +46,66 @@ def _page() -> str:
     )
 
 
-def _routes(described: dict[str, Any]) -> Iterator[str]:
+def _render_routes(described: dict[str, Any]) -> Iterator[str]:
     tagged: dict[str, list[str]] = {}
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
-            tagged.setdefault(operation["tags"][0], []).append(_route(method, path, operation))
+            tagged.setdefault(operation["tags"][0], []).append(
+                _render_route(method, path, operation)
+            )
     for tag, routes in tagged.items():
         yield f"<h2>{escape(tag)}</h2>"
         yield from routes
 
 
-def _route(method: str, path: str, operation: dict[str, Any]) -> str:
+def _render_route(method: str, path: str, operation: dict[str, Any]) -> str:
     head = f"<code><b>{method.upper()}</b> {escape(path)}</code>"
-    inner = "\n".join((*_parameters(operation), *_body(operation), *_responses(operation)))
+    inner = "\n".join(
+        (*_render_parameters(operation), *_render_body(operation), *_render_responses(operation))
+    )
     name = escape(operation["operationId"])
     summary = f"<summary>{head} {escape(operation['summary'])}</summary>"
     return f'<details id="{name}">{summary}\n{inner}\n</details>'
 
 
-def _parameters(operation: dict[str, Any]) -> Iterator[str]:
+def _render_parameters(operation: dict[str, Any]) -> Iterator[str]:
     rows = [
         f"<tr><td><code>{escape(one['name'])}</code></td><td>{escape(one['in'])}"
-        f"{', required' if one['required'] else ''}</td><td>{_schema(one['schema'])}</td></tr>"
+        f"{', required' if one['required'] else ''}</td><td>{_render_schema(one['schema'])}</td></tr>"
         for one in operation["parameters"]
     ]
     if rows:
         yield f"<table>{''.join(rows)}</table>"
 
 
-def _body(operation: dict[str, Any]) -> Iterator[str]:
+def _render_body(operation: dict[str, Any]) -> Iterator[str]:
     if "requestBody" in operation:
         for media, content in operation["requestBody"]["content"].items():
-            yield f"<p>Body, {escape(media)}: {_schema(content['schema'])}</p>"
+            yield f"<p>Body, {escape(media)}: {_render_schema(content['schema'])}</p>"
 
 
-def _responses(operation: dict[str, Any]) -> Iterator[str]:
+def _render_responses(operation: dict[str, Any]) -> Iterator[str]:
     rows = (
         f"<tr><td>{escape(status)}</td><td>{escape(response['description'])}</td>"
-        f"<td>{', '.join(_forms(response))}</td></tr>"
+        f"<td>{', '.join(_render_contents(response))}</td></tr>"
         for status, response in operation["responses"].items()
     )
     yield f"<table>{''.join(rows)}</table>"
 
 
-def _forms(response: dict[str, Any]) -> Iterator[str]:
+def _render_contents(response: dict[str, Any]) -> Iterator[str]:
     for media, content in response.get("content", {}).items():
-        yield f"{escape(media)}: {_schema(content['schema'])}"
+        yield f"{escape(media)}: {_render_schema(content['schema'])}"
 
 
-def _schema(schema: dict[str, Any]) -> str:
+def _render_schema(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{name}"><code>{name}</code></a>'
     return f"<code>{escape(msgspec.json.encode(schema).decode())}</code>"
 
 
-def _schemas(described: dict[str, Any]) -> Iterator[str]:
+def _render_schemas(described: dict[str, Any]) -> Iterator[str]:
     yield "<h2>values</h2>"
     for name, schema in described["components"]["schemas"].items():
         text = msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()

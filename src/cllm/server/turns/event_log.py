@@ -9,7 +9,7 @@ from cllm.core.errors import StoreError
 from cllm.core.ports import Lease, ServerStore, StreamEvent
 
 BATCH_SECONDS = 0.25
-MOST_WAITING = 256 * 1024
+MAX_UNSAVED_BYTES = 256 * 1024
 """Bytes that may wait to be saved; if the store is slower than the provider, the provider waits."""
 
 
@@ -74,7 +74,7 @@ class EventLog(DelayedWriter):
         return numbered
 
     async def make_room(self) -> None:
-        if self._size >= MOST_WAITING:
+        if self._size >= MAX_UNSAVED_BYTES:
             await self.flush()
 
     async def _write(self) -> None:

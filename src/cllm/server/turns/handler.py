@@ -17,91 +17,95 @@ from cllm.server.turns.headers import (
     PROVIDER,
     RequestHeaders,
     StartConversation,
-    read_wish,
+    read_turn_headers,
 )
 from cllm.server.turns.idempotency import (
     NO_CLAIM,
     Claim,
-    attempt,
-    claim,
-    hash_of,
-    take_up,
-    try_again,
+    claim_idempotency_key,
+    claim_retry,
+    hash_request,
+    resume_earlier_turn,
+    retry_failed_turn,
 )
 from cllm.server.turns.prepare import PreparedTurn, prepare_turn
-from cllm.server.turns.task import STREAM, ResponseEncoder, TurnTask
+from cllm.server.turns.task import EVENT_STREAM, ResponseEncoder, TurnTask
 
 WATCH_DELAY_SECONDS = 0.5
 """Most responses end before this; for those no task waits for a disconnect."""
 STREAM_HEADERS = {
-    "Content-Type": STREAM,
+    "Content-Type": EVENT_STREAM,
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",
 }
 
 
-async def reply_to(
+async def handle_turn(
     request: ApiRequest, prompt: Prompt, body: bytes, encoder: ResponseEncoder
 ) -> Response:
     """Return the response of the turn, or the stored one of the same request."""
-    serving, record = request.server, request.record
-    wish = read_wish(request.headers)
-    claimed = await _claim(request, wish, body)
-    if isinstance(claimed, KeptResponse):
-        return Response(claimed.body, claimed.status, claimed.headers)
+    state, record = request.server, request.record
+    turn_headers = read_turn_headers(request.headers)
+    claim = await _claim_request(request, turn_headers, body)
+    if isinstance(claim, KeptResponse):
+        return Response(claim.body, claim.status, claim.headers)
     task = None
     try:
         record.stream = prompt.stream
-        record.note_prompt(prompt)
-        prepared = turn = await prepare_turn(prompt, wish, request.caller, serving)
-        if claimed.before is not None:
-            placed = await take_up(prepared, claimed, serving)
-            if isinstance(placed, KeptResponse):
-                await claimed.keep(placed.headers, placed.body)
-                return Response(placed.body, placed.status, placed.headers)
-            turn = placed
-        elif wish.retries:
-            turn = await try_again(prepared)
-        task = TurnTask(turn, encoder, serving=serving, claim=claimed, record=record)
+        record.record_prompt(prompt)
+        prepared = turn = await prepare_turn(prompt, turn_headers, request.caller, state)
+        if claim.earlier is not None:
+            resumed = await resume_earlier_turn(prepared, claim, state)
+            if isinstance(resumed, KeptResponse):
+                await claim.save_response(resumed.headers, resumed.body)
+                return Response(resumed.body, resumed.status, resumed.headers)
+            turn = resumed
+        elif turn_headers.retries:
+            turn = await retry_failed_turn(prepared)
+        task = TurnTask(turn, encoder, state=state, claim=claim, record=record)
     finally:
         if task is None:
-            await claimed.drop()
-    may_branch = wish.on_conflict == "branch" and turn is prepared
-    return await _respond(request, task, may_branch=may_branch)
+            await claim.release()
+    may_branch = turn_headers.on_conflict == "branch" and turn is prepared
+    return await _run_and_respond(request, task, may_branch=may_branch)
 
 
-async def _claim(request: ApiRequest, wish: RequestHeaders, body: bytes) -> Claim | KeptResponse:
+async def _claim_request(
+    request: ApiRequest, turn_headers: RequestHeaders, body: bytes
+) -> Claim | KeptResponse:
     """Claim the request by its key, or by its content if its library counts retries."""
-    starts_with_retries = wish.retries is not None and isinstance(wish.mode, StartConversation)
-    if wish.idempotency_key is None and not starts_with_retries:
+    starts_with_retries = turn_headers.retries is not None and isinstance(
+        turn_headers.mode, StartConversation
+    )
+    if turn_headers.idempotency_key is None and not starts_with_retries:
         return NO_CLAIM
-    serving, owner = request.server, request.caller.owner
+    state, owner = request.server, request.caller.owner
     named = [request.headers.get(name, "\0") for name in (CONVERSATION, PROVIDER)]
     identity = (request.url.path.encode(), *(name.encode() for name in named), body)
-    if wish.idempotency_key is None:
-        known = hash_of((b"attempt", *identity))
+    if turn_headers.idempotency_key is None:
+        known = hash_request((b"attempt", *identity))
         attempted = RequestKey(owner=owner, key=known, body=known)
-        return await attempt(serving.store, attempted, again=bool(wish.retries))
-    return await claim(
-        serving.store,
+        return await claim_retry(state.store, attempted, again=bool(turn_headers.retries))
+    return await claim_idempotency_key(
+        state.store,
         owner=owner,
-        key=wish.idempotency_key,
+        key=turn_headers.idempotency_key,
         asked=identity,
-        lifetime=serving.settings.idempotency_seconds,
+        lifetime=state.settings.idempotency_seconds,
     )
 
 
-async def _respond(request: ApiRequest, task: TurnTask, *, may_branch: bool) -> Response:
+async def _run_and_respond(request: ApiRequest, task: TurnTask, *, may_branch: bool) -> Response:
     """Once started, the task releases the claim."""
     response = None
     try:
         await _run(request, task)
         if isinstance(task.failure, ConversationBusyError):
             if not may_branch:
-                raise await _with_running_turn(task.failure, task.prepared)
-            task = task.with_turn(await _branched(task.prepared, request.server))
+                raise await _add_running_turn(task.failure, task.prepared)
+            task = task.with_turn(await _branch(task.prepared, request.server))
             await _run(request, task)
-        response = await _response(request, task)
+        response = await _build_response(request, task)
     finally:
         if response is None:
             await task.release()
@@ -114,14 +118,14 @@ async def _run(request: ApiRequest, task: TurnTask) -> None:
     if task.prepared.request.target.stream:
         await task.wait_until_started()
         return
-    watch = DisconnectWatch(request.receive, task.leave)
+    watch = DisconnectWatch(request.receive, task.handle_disconnect)
     try:
         await task.wait()
     finally:
         watch.stop()
 
 
-async def _response(request: ApiRequest, task: TurnTask) -> Response:
+async def _build_response(request: ApiRequest, task: TurnTask) -> Response:
     """Raise the error of a turn that fails before its first event.
 
     After a silence the response starts without an event.
@@ -151,7 +155,7 @@ async def _error_headers(task: TurnTask) -> dict[str, str]:
     return task.headers()
 
 
-async def _with_running_turn(
+async def _add_running_turn(
     busy: ConversationBusyError, prepared: PreparedTurn
 ) -> ConversationBusyError:
     if busy.turn_id is not None or prepared.store is None:
@@ -163,15 +167,15 @@ async def _with_running_turn(
     return ConversationBusyError(busy.ref, turn_id=next(running, None))
 
 
-async def _branched(prepared: PreparedTurn, serving: ServerState) -> PreparedTurn:
+async def _branch(prepared: PreparedTurn, state: ServerState) -> PreparedTurn:
     store, ref = prepared.store, prepared.request.policy.ref
     assert store is not None  # noqa: S101 - only a saved turn finds its conversation busy
     assert ref is not None  # noqa: S101
-    new = NewConversation(id=serving.new_id())
+    new = NewConversation(id=state.new_id())
     branch = await store.branch(ref, new, owner=prepared.request.policy.owner)
-    shown = (prepared.shown or "").replace(ref, branch.id)
+    public_id = (prepared.public_id or "").replace(ref, branch.id)
     request = prepared.request.with_policy(ref=branch.id, preloaded=branch)
-    return replace(prepared, shown=shown, request=request)
+    return replace(prepared, public_id=public_id, request=request)
 
 
 class SSEResponse(Response):
@@ -182,7 +186,7 @@ class SSEResponse(Response):
         self._silence_seconds = silence_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        watch = DisconnectWatch(receive, self._task.leave)
+        watch = DisconnectWatch(receive, self._task.handle_disconnect)
         queue = self._task.queue
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -197,7 +201,7 @@ class SSEResponse(Response):
         finally:
             watch.stop()
             if not queue.is_closed:
-                self._task.leave()
+                self._task.handle_disconnect()
 
     async def _next_data(self) -> bytes:
         queue = self._task.queue

@@ -24,10 +24,10 @@ CALLERS_TOKEN = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105 - the name of a header
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
-FILES = "files:"
-LONGEST_KEY = 255
-COUNT = re.compile(r"[0-9]{1,3}", re.ASCII)
-TOKENS = "sk-ant-oat"
+FILES_PREFIX = "files:"
+MAX_KEY_LENGTH = 255
+RETRY_COUNT = re.compile(r"[0-9]{1,3}", re.ASCII)
+OAUTH_PREFIX = "sk-ant-oat"
 SECRET = re.compile(r"[\x21-\x7e]{1,4096}")
 YES = ("1", "true", "yes", "on")
 NO = ("", "0", "false", "no", "off")
@@ -49,7 +49,7 @@ class ContinueConversation(msgspec.Struct, frozen=True):
 
 Mode = Stateless | StartConversation | ContinueConversation
 STATELESS = Stateless()
-BEGIN = StartConversation()
+START_CONVERSATION = StartConversation()
 
 
 class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,42 +64,42 @@ class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
     callers_key: CallersKey | None = None
 
 
-PLAIN = RequestHeaders()
+NO_HEADERS = RequestHeaders()
 NAMES = (CONVERSATION, PROVIDER, CONFLICT, STRICT, IDEMPOTENCY, CALLERS_KEY, CALLERS_TOKEN)
-OURS = {name.lower().encode(): name for name in NAMES}
+HEADER_NAMES = {name.lower().encode(): name for name in NAMES}
 
 
-def read_wish(headers: Headers) -> RequestHeaders:
+def read_turn_headers(headers: Headers) -> RequestHeaders:
     # One pass; a lookup by name searches all headers.
     values = {
-        OURS[name]: value.decode("latin-1").strip()
+        HEADER_NAMES[name]: value.decode("latin-1").strip()
         for name, value in reversed(headers.raw)
-        if name in OURS
+        if name in HEADER_NAMES
     }
     if not values:
-        return PLAIN
+        return NO_HEADERS
     retries = headers.get(RETRIES, "").strip()
     return RequestHeaders(
-        mode=_mode(values.get(CONVERSATION)),
-        provider=_provider(values.get(PROVIDER)),
-        on_conflict=_conflict(values.get(CONFLICT)),
-        strict=_strict(values.get(STRICT)),
-        idempotency_key=_key(values.get(IDEMPOTENCY)),
+        mode=_read_mode(values.get(CONVERSATION)),
+        provider=_read_provider(values.get(PROVIDER)),
+        on_conflict=_read_conflict(values.get(CONFLICT)),
+        strict=_read_strict(values.get(STRICT)),
+        idempotency_key=_read_idempotency_key(values.get(IDEMPOTENCY)),
         # Added by a library: an invalid one is not the caller's fault.
-        retries=int(retries) if COUNT.fullmatch(retries) else None,
-        callers_key=_callers_key(values),
+        retries=int(retries) if RETRY_COUNT.fullmatch(retries) else None,
+        callers_key=_read_callers_key(values),
     )
 
 
-def _mode(value: str | None) -> Mode:
+def _read_mode(value: str | None) -> Mode:
     if value is None:
         return STATELESS
     if value in ("", "null"):
-        return BEGIN
+        return START_CONVERSATION
     if UUID.fullmatch(value):
         return ContinueConversation(value.lower())
-    if value.startswith(FILES) and is_valid_id(value.removeprefix(FILES)):
-        return ContinueConversation(value.removeprefix(FILES), in_files=True)
+    if value.startswith(FILES_PREFIX) and is_valid_id(value.removeprefix(FILES_PREFIX)):
+        return ContinueConversation(value.removeprefix(FILES_PREFIX), in_files=True)
     raise ApiError(
         "invalid_conversation_id",
         f"{CONVERSATION} must be the UUID of a conversation, or empty for a new one.",
@@ -107,44 +107,44 @@ def _mode(value: str | None) -> Mode:
     )
 
 
-def _provider(value: str | None) -> str | None:
+def _read_provider(value: str | None) -> str | None:
     if value and NAME.fullmatch(value) is None:
-        raise _invalid(PROVIDER, "the name of a provider, such as openai")
+        raise _invalid_header(PROVIDER, "the name of a provider, such as openai")
     return value or None
 
 
-def _conflict(value: str | None) -> OnConflict:
+def _read_conflict(value: str | None) -> OnConflict:
     chosen = CONFLICTS.get(value.lower()) if value else "reject"
     if chosen is None:
-        raise _invalid(CONFLICT, "reject, queue or branch")
+        raise _invalid_header(CONFLICT, "reject, queue or branch")
     return chosen
 
 
-def _strict(value: str | None) -> bool | None:
+def _read_strict(value: str | None) -> bool | None:
     if value is None:
         return None
     if value.lower() not in YES + NO:
-        raise _invalid(STRICT, "true or false")
+        raise _invalid_header(STRICT, "true or false")
     return value.lower() in YES
 
 
-def _key(value: str | None) -> str | None:
-    if value and len(value) > LONGEST_KEY:
-        raise _invalid(IDEMPOTENCY, f"at most {LONGEST_KEY} characters long")
+def _read_idempotency_key(value: str | None) -> str | None:
+    if value and len(value) > MAX_KEY_LENGTH:
+        raise _invalid_header(IDEMPOTENCY, f"at most {MAX_KEY_LENGTH} characters long")
     return value or None
 
 
-def _callers_key(values: Mapping[str, str]) -> CallersKey | None:
+def _read_callers_key(values: Mapping[str, str]) -> CallersKey | None:
     for name in (CALLERS_KEY, CALLERS_TOKEN):
         value = values.get(name)
         if not value:
             continue
         if SECRET.fullmatch(value) is None:
-            raise _invalid(name, "a key of printable characters without spaces")
-        token = name == CALLERS_TOKEN or value.startswith(TOKENS)
+            raise _invalid_header(name, "a key of printable characters without spaces")
+        token = name == CALLERS_TOKEN or value.startswith(OAUTH_PREFIX)
         return CallersKey(secret=Secret(value), token=token)
     return None
 
 
-def _invalid(header: str, expected: str) -> ApiError:
+def _invalid_header(header: str, expected: str) -> ApiError:
     return ApiError("invalid_header", f"{header} must be {expected}.", param=header)

@@ -17,31 +17,31 @@ from cllm.core.errors import ConversationNotFoundError, RequestInFlightError, St
 from cllm.core.ports import KeptResponse, RequestClaim, RequestKey, ServerStore
 from cllm.engine.recorder import finish_despite_cancel
 from cllm.server.state import ServerState
-from cllm.server.turns.headers import CONVERSATION, FILES, TURN
+from cllm.server.turns.headers import CONVERSATION, FILES_PREFIX, TURN
 from cllm.server.turns.prepare import PreparedTurn
 
 CLAIM_SECONDS = 60.0
-ANSWERED = 200
-RETRIED_WITHIN = timedelta(minutes=10)
+OK_STATUS = 200
+MAX_RETRY_AGE = timedelta(minutes=10)
 
 
 class Claim:
     """The right to answer a request. This class stores nothing.
 
-    `keeps`: it stores the response. `before` is an earlier, unfinished response.
+    `saves_response`: it stores the response. `earlier` is an earlier, unfinished response.
     """
 
-    keeps = False
-    before: RequestClaim | None = None
+    saves_response = False
+    earlier: RequestClaim | None = None
 
-    async def note(self, headers: dict[str, str], body: bytes | None = None) -> None:
+    async def save_progress(self, headers: dict[str, str], body: bytes | None = None) -> None:
         """Store the headers of a started turn, or its response before it is saved."""
 
-    async def keep(self, headers: dict[str, str], body: bytes) -> None:
+    async def save_response(self, headers: dict[str, str], body: bytes) -> None:
         """Store the response for a repeated request."""
 
-    async def drop(self) -> None:
-        """Release the claim, unless `keep` was called."""
+    async def release(self) -> None:
+        """Release the claim, unless `save_response` was called."""
 
 
 NO_CLAIM = Claim()
@@ -53,7 +53,7 @@ class IdempotencyClaim(Claim):
     Writes are not interrupted: a write returns the new expiry, which identifies the claim.
     """
 
-    keeps = True
+    saves_response = True
 
     def __init__(self, store: ServerStore, claim: RequestClaim, *, lifetime: float) -> None:
         self._store = store
@@ -62,15 +62,15 @@ class IdempotencyClaim(Claim):
         self._writing = asyncio.Lock()
         self._over = asyncio.Event()
         self._renewal = asyncio.create_task(self._renew())
-        self.before = claim if claim.headers else None
+        self.earlier = claim if claim.headers else None
 
-    async def note(self, headers: dict[str, str], body: bytes | None = None) -> None:
+    async def save_progress(self, headers: dict[str, str], body: bytes | None = None) -> None:
         await finish_despite_cancel(self._write(headers, body))
 
-    async def keep(self, headers: dict[str, str], body: bytes) -> None:
+    async def save_response(self, headers: dict[str, str], body: bytes) -> None:
         await finish_despite_cancel(self._finish(headers, body))
 
-    async def drop(self) -> None:
+    async def release(self) -> None:
         await finish_despite_cancel(self._finish())
 
     async def _finish(self, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
@@ -83,7 +83,7 @@ class IdempotencyClaim(Claim):
                 elif claim is not None:
                     response = replace(claim, headers=headers, body=body)
                     await self._store.keep_response(
-                        response, status=ANSWERED, lifetime=self._lifetime
+                        response, status=OK_STATUS, lifetime=self._lifetime
                     )
         self._over.set()
         await self._renewal
@@ -111,19 +111,19 @@ class IdempotencyClaim(Claim):
                 return
 
 
-async def claim(
+async def claim_idempotency_key(
     store: ServerStore, *, owner: str, key: str, asked: tuple[bytes, ...], lifetime: float
 ) -> IdempotencyClaim | KeptResponse:
     """`asked` identifies the request."""
-    hashed = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
-    request = RequestKey(owner=owner, key=hashed, body=hash_of(asked))
-    taken = await store.claim_request(request, seconds=CLAIM_SECONDS)
-    if isinstance(taken, KeptResponse):
-        return taken
-    return IdempotencyClaim(store, taken, lifetime=lifetime)
+    hashed_key = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+    request = RequestKey(owner=owner, key=hashed_key, body=hash_request(asked))
+    result = await store.claim_request(request, seconds=CLAIM_SECONDS)
+    if isinstance(result, KeptResponse):
+        return result
+    return IdempotencyClaim(store, result, lifetime=lifetime)
 
 
-def hash_of(asked: tuple[bytes, ...]) -> str:
+def hash_request(asked: tuple[bytes, ...]) -> str:
     """Hash the pieces and their boundaries."""
     digest = hashlib.sha256()
     for piece in asked:
@@ -136,26 +136,26 @@ class RetryClaim(Claim):
     """The claim of a library that counts retries: stores where the failed turn is."""
 
     def __init__(
-        self, store: ServerStore, request: RequestKey, before: RequestClaim | None
+        self, store: ServerStore, request: RequestKey, earlier: RequestClaim | None
     ) -> None:
         self._store = store
         self._request = request
         # Stored again if this attempt starts no turn, for the next attempt.
-        self._headers = {} if before is None else before.headers
-        self.before = before
+        self._headers = {} if earlier is None else earlier.headers
+        self.earlier = earlier
 
-    async def note(self, headers: dict[str, str], body: bytes | None = None) -> None:  # noqa: ARG002
+    async def save_progress(self, headers: dict[str, str], body: bytes | None = None) -> None:  # noqa: ARG002
         self._headers = headers
 
-    async def drop(self) -> None:
+    async def release(self) -> None:
         headers, self._headers = self._headers, {}
         if headers:
             await _exchange(self._store, self._request, headers)
 
 
-async def attempt(store: ServerStore, request: RequestKey, *, again: bool) -> RetryClaim:
-    before = await _exchange(store, request, {}) if again else None
-    return RetryClaim(store, request, before)
+async def claim_retry(store: ServerStore, request: RequestKey, *, again: bool) -> RetryClaim:
+    earlier = await _exchange(store, request, {}) if again else None
+    return RetryClaim(store, request, earlier)
 
 
 async def _exchange(
@@ -163,14 +163,14 @@ async def _exchange(
 ) -> RequestClaim | None:
     """Store the headers and return those stored before."""
     with suppress(StoreError):
-        taken = await store.claim_request(request, seconds=CLAIM_SECONDS)
-        if isinstance(taken, RequestClaim):
-            await store.renew_claim(replace(taken, headers=headers, body=None), seconds=0)
-            return taken if taken.headers else None
+        result = await store.claim_request(request, seconds=CLAIM_SECONDS)
+        if isinstance(result, RequestClaim):
+            await store.renew_claim(replace(result, headers=headers, body=None), seconds=0)
+            return result if result.headers else None
     return None
 
 
-class _Begun(msgspec.Struct, frozen=True, kw_only=True):
+class _EarlierTurn(msgspec.Struct, frozen=True, kw_only=True):
     turn: Turn
     conversation: StoredConversation
 
@@ -180,23 +180,27 @@ class _Begun(msgspec.Struct, frozen=True, kw_only=True):
         return bool(turns) and turns[-1].place == self.turn.place
 
 
-async def take_up(
-    prepared: PreparedTurn, claim: Claim, serving: ServerState
+async def resume_earlier_turn(
+    prepared: PreparedTurn, claim: Claim, state: ServerState
 ) -> PreparedTurn | KeptResponse:
     """Replace the turn of the earlier request, or return its response."""
-    if claim.before is None:
+    if claim.earlier is None:
         return prepared
-    begun = await _find(prepared, claim.before)
-    if begun is None:
+    earlier_turn = await _find_earlier_turn(prepared, claim.earlier)
+    if earlier_turn is None:
         return prepared
-    if begun.turn.is_history and claim.before.body is not None:
-        headers, body = claim.before.headers, claim.before.body
-        return KeptResponse(status=ANSWERED, headers=headers, body=body)
-    may_be_old = claim.keeps or _is_fresh_failure(begun.turn, serving)
-    return _in_place(prepared, begun, serving) if begun.is_last and may_be_old else prepared
+    if earlier_turn.turn.is_history and claim.earlier.body is not None:
+        headers, body = claim.earlier.headers, claim.earlier.body
+        return KeptResponse(status=OK_STATUS, headers=headers, body=body)
+    may_be_old = claim.saves_response or _failed_recently(earlier_turn.turn, state)
+    return (
+        _replace_turn(prepared, earlier_turn, state)
+        if earlier_turn.is_last and may_be_old
+        else prepared
+    )
 
 
-async def try_again(prepared: PreparedTurn) -> PreparedTurn:
+async def retry_failed_turn(prepared: PreparedTurn) -> PreparedTurn:
     """Replace the last turn, if it failed with the same messages."""
     store, policy = prepared.store, prepared.request.policy
     if store is None or policy.ref is None or policy.create is not None or policy.place:
@@ -208,11 +212,11 @@ async def try_again(prepared: PreparedTurn) -> PreparedTurn:
     return replace(prepared, request=prepared.request.with_policy(place=last.place))
 
 
-async def _find(prepared: PreparedTurn, before: RequestClaim) -> _Begun | None:
-    shown, turn_id = before.headers.get(CONVERSATION), before.headers.get(TURN)
-    if prepared.store is None or shown is None or turn_id is None:
+async def _find_earlier_turn(prepared: PreparedTurn, earlier: RequestClaim) -> _EarlierTurn | None:
+    public_id, turn_id = earlier.headers.get(CONVERSATION), earlier.headers.get(TURN)
+    if prepared.store is None or public_id is None or turn_id is None:
         return None
-    ref = shown.removeprefix(FILES)
+    ref = public_id.removeprefix(FILES_PREFIX)
     try:
         preloaded = await prepared.store.load(ref, owner=prepared.request.policy.owner)
     except ConversationNotFoundError:
@@ -221,25 +225,27 @@ async def _find(prepared: PreparedTurn, before: RequestClaim) -> _Begun | None:
         return None
     for turn in (*preloaded.turns, *preloaded.variants):
         if turn.id == turn_id:
-            return _Begun(turn=turn, conversation=preloaded)
+            return _EarlierTurn(turn=turn, conversation=preloaded)
     return None
 
 
-def _is_fresh_failure(turn: Turn, serving: ServerState) -> bool:
+def _failed_recently(turn: Turn, state: ServerState) -> bool:
     """Whether the library may still retry."""
     ended = turn.ended_at
-    return turn.state == "failed" and ended is not None and ended > serving.clock() - RETRIED_WITHIN
+    return turn.state == "failed" and ended is not None and ended > state.clock() - MAX_RETRY_AGE
 
 
-def _in_place(prepared: PreparedTurn, begun: _Begun, serving: ServerState) -> PreparedTurn:
-    request = prepared.request.with_policy(place=begun.turn.place)
+def _replace_turn(
+    prepared: PreparedTurn, earlier_turn: _EarlierTurn, state: ServerState
+) -> PreparedTurn:
+    request = prepared.request.with_policy(place=earlier_turn.turn.place)
     if request.policy.create is None:
         return replace(prepared, request=request)
-    preloaded = begun.conversation
+    preloaded = earlier_turn.conversation
     request = request.with_policy(
         ref=preloaded.id,
         create=None,
         preloaded=preloaded,
-        cache_key=serving.app.cache_key(preloaded.id),
+        cache_key=state.app.cache_key(preloaded.id),
     )
-    return replace(prepared, request=request, shown=preloaded.id)
+    return replace(prepared, request=request, public_id=preloaded.id)

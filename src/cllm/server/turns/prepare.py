@@ -28,7 +28,7 @@ from cllm.server.state import Caller, ServerState
 from cllm.server.turns.headers import (
     CALLERS_KEY,
     CONVERSATION,
-    FILES,
+    FILES_PREFIX,
     PROVIDER,
     ContinueConversation,
     OnConflict,
@@ -39,9 +39,9 @@ from cllm.server.turns.headers import (
 from cllm.wire.convert import is_plain_user
 from cllm.wire.errors import FieldError
 
-LONGEST_NAME = 2048
+MAX_MODEL_LENGTH = 2048
 """Characters of a model's name."""
-LOOKED_BACK = (1, 50, None)
+TAILS = (1, 50, None)
 """Numbers of messages to load to find the turn to regenerate."""
 KEY_NOT_USED = Notice(
     code="key_not_used",
@@ -53,25 +53,25 @@ KEY_NOT_USED = Notice(
 class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn and where it is saved.
 
-    `events` stores its stream. `shown` is the conversation ID for the client. The `callers_key` is
+    `events` stores its stream. `public_id` is the conversation ID for the client. The `callers_key` is
     for this call only.
     """
 
     request: TurnRequest
     store: Store | None = None
     events: ServerStore | None = None
-    shown: str | None = None
+    public_id: str | None = None
     notices: tuple[Notice, ...] = ()
     callers_key: CallersKey | None = None
 
 
-def engine_for(prepared: PreparedTurn, serving: ServerState) -> Engine:
-    if prepared.callers_key is None and prepared.store in (None, serving.store):
-        return serving.engine
-    return serving.app.engine(prepared.store, callers_key=prepared.callers_key)
+def select_engine(prepared: PreparedTurn, state: ServerState) -> Engine:
+    if prepared.callers_key is None and prepared.store in (None, state.store):
+        return state.engine
+    return state.app.engine(prepared.store, callers_key=prepared.callers_key)
 
 
-class _Split(msgspec.Struct, frozen=True, kw_only=True):
+class _SplitMessages(msgspec.Struct, frozen=True, kw_only=True):
     """The messages of a request without a system prompt that comes first (`prompt_messages`), and those that
     are no system messages (`saved`). `further` are the indexes of other system messages.
     """
@@ -91,75 +91,79 @@ class _Split(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def prepare_turn(
-    prompt: Prompt, wish: RequestHeaders, caller: Caller, serving: ServerState
+    prompt: Prompt, turn_headers: RequestHeaders, caller: Caller, state: ServerState
 ) -> PreparedTurn:
-    settings = serving.app.settings
+    settings = state.app.settings
     base = TurnRequest(
         input=TurnInput(
             messages=prompt.messages,
-            prefix=serving.settings.system_prefix,
+            prefix=state.settings.system_prefix,
             original=prompt.original,
         ),
         target=TurnTarget(
-            model=chosen_model(prompt.model, wish.provider, serving),
+            model=select_model(prompt.model, turn_headers.provider, state),
             model_is_explicit=True,
             fallbacks=settings.fallbacks,
             parameters=prompt.parameters,
             dialect=prompt.dialect,
             stream=prompt.stream,
-            strict=settings.strict if wish.strict is None else wish.strict,
+            strict=settings.strict if turn_headers.strict is None else turn_headers.strict,
         ),
         policy=TurnPolicy(owner=caller.owner, system="dynamic"),
     )
-    match wish.mode:
+    match turn_headers.mode:
         case Stateless():
-            prepared = PreparedTurn(request=_stateless(base, prompt))
+            prepared = PreparedTurn(request=_prepare_stateless(base, prompt))
         case StartConversation():
-            prepared = _new(base, prompt, serving)
+            prepared = _prepare_new(base, prompt, state)
         case ContinueConversation():
-            prepared = await _continuing(base, prompt, wish.mode, wish.on_conflict, serving)
-    if wish.callers_key is None and not prompt.notices:
+            prepared = await _prepare_continued(
+                base, prompt, turn_headers.mode, turn_headers.on_conflict, state
+            )
+    if turn_headers.callers_key is None and not prompt.notices:
         return prepared
     notices, key = (*prompt.notices, *prepared.notices), None
-    if wish.callers_key is not None:
-        key = serving.app.key_for(base.target.model, wish.callers_key)
+    if turn_headers.callers_key is not None:
+        key = state.app.key_for(base.target.model, turn_headers.callers_key)
         if key is None:
             notices += (KEY_NOT_USED,)
     return replace(prepared, notices=notices, callers_key=key)
 
 
-def _stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
+def _prepare_stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
     if not prompt.messages:
-        raise _empty("A request needs at least one message.")
+        raise _empty_error("A request needs at least one message.")
     if base.input.prefix is None and prompt.system is None:
         return base
-    return replace(base, input=_as_sent(base.input, _split(prompt)))
+    return replace(base, input=_add_prefix(base.input, _split_messages(prompt)))
 
 
-def _new(base: TurnRequest, prompt: Prompt, serving: ServerState) -> PreparedTurn:
-    split = _split(prompt)
+def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> PreparedTurn:
+    split = _split_messages(prompt)
     if not split.saved:
-        raise _empty("A new conversation needs at least one message that is no system message.")
-    ref = serving.new_id()
-    as_sent = _as_sent(base.input, split)
+        raise _empty_error(
+            "A new conversation needs at least one message that is no system message."
+        )
+    ref = state.new_id()
+    as_sent = _add_prefix(base.input, split)
     made = replace(
         as_sent,
         messages=split.saved,
         prompt_messages=None if as_sent.messages == split.saved else as_sent.messages,
-        original=_original(prompt, split),
+        original=_adjust_original(prompt, split),
     )
     request = replace(base, input=made).with_policy(
         ref=ref,
         create=NewConversation(id=ref),
         preloaded=None,
-        cache_key=serving.app.cache_key(ref),
+        cache_key=state.app.cache_key(ref),
         visible=True,
         wait=0,
     )
-    return PreparedTurn(request=request, store=serving.store, events=serving.store, shown=ref)
+    return PreparedTurn(request=request, store=state.store, events=state.store, public_id=ref)
 
 
-def _as_sent(base: TurnInput, split: _Split) -> TurnInput:
+def _add_prefix(base: TurnInput, split: _SplitMessages) -> TurnInput:
     """Put the operator's prefix before the system prompt."""
     if split.system is None or split.index == 0:
         return replace(base, system=split.given, messages=split.prompt_messages)
@@ -169,24 +173,24 @@ def _as_sent(base: TurnInput, split: _Split) -> TurnInput:
     return replace(base, system=GivenPrompt(), messages=tuple(prompt_messages), prefix=None)
 
 
-async def _continuing(
+async def _prepare_continued(
     base: TurnRequest,
     prompt: Prompt,
     mode: ContinueConversation,
     on_conflict: OnConflict,
-    serving: ServerState,
+    state: ServerState,
 ) -> PreparedTurn:
     """Continue with the messages, or regenerate the last reply without any."""
-    store: Store | None = serving.files if mode.in_files else serving.store
+    store: Store | None = state.files if mode.in_files else state.store
     if store is None:
         raise ApiError(
             "invalid_conversation_id",
             "The folder of conversation files is not served here.",
             param=CONVERSATION,
         )
-    split = _split(prompt)
+    split = _split_messages(prompt)
     preloaded: StoredConversation | None = None
-    skip_preload = bool(split.saved) and not mode.in_files and serving.app.can_skip_preload
+    skip_preload = bool(split.saved) and not mode.in_files and state.app.can_skip_preload
     if not skip_preload:
         preloaded = await store.load(mode.ref, owner=base.policy.owner, tail=0)
         if preloaded.archived_at is not None:
@@ -196,51 +200,51 @@ async def _continuing(
         ref=ref,
         preloaded=msgspec.UNSET if preloaded is None else preloaded,
         skip_preload=skip_preload,
-        cache_key=serving.app.cache_key(ref),
-        window=serving.app.window_for,
+        cache_key=state.app.cache_key(ref),
+        window=state.app.window_for,
         visible=True,
-        wait=serving.settings.limits.queue_seconds if on_conflict == "queue" else 0,
+        wait=state.settings.limits.queue_seconds if on_conflict == "queue" else 0,
     ).with_input(messages=split.saved, system=split.given, original=None)
     if preloaded is not None and not split.saved:
-        last, again = await _regenerated(store, preloaded, base.policy.owner)
+        last, again = await _find_turn_to_regenerate(store, preloaded, base.policy.owner)
         request = request.with_input(messages=again).with_policy(place=last.place)
     return PreparedTurn(
         request=request,
         store=store,
-        events=None if mode.in_files else serving.store,
-        shown=f"{FILES}{ref}" if mode.in_files else ref,
-        notices=tuple(NoticeCollector(map(_ignored, split.further))),
+        events=None if mode.in_files else state.store,
+        public_id=f"{FILES_PREFIX}{ref}" if mode.in_files else ref,
+        notices=tuple(NoticeCollector(map(_ignored_notice, split.further))),
     )
 
 
-async def _regenerated(
+async def _find_turn_to_regenerate(
     store: Store, preloaded: StoredConversation, owner: str
 ) -> tuple[Turn, tuple[Message, ...]]:
     """Return the last turn with a message of a person.
 
     Results of tools that came later belong to the reply that is replaced.
     """
-    for tail in LOOKED_BACK:
+    for tail in TAILS:
         loaded = await store.load(preloaded.id, owner=owner, tail=tail)
         for turn in reversed(loaded.turns):
             plain = [index for index, message in enumerate(turn.messages) if is_plain_user(message)]
             if turn.state != "running" and plain:
                 return turn, turn.messages[: plain[-1] + 1]
-    raise _empty("There is nothing to answer again; send at least one message.")
+    raise _empty_error("There is nothing to answer again; send at least one message.")
 
 
-def _split(prompt: Prompt) -> _Split:
+def _split_messages(prompt: Prompt) -> _SplitMessages:
     messages = prompt.messages
     indexes = [index for index, message in enumerate(messages) if message.role == "system"]
     if prompt.system is None and not indexes:
-        return _Split(system=None, prompt_messages=messages, saved=messages)
+        return _SplitMessages(system=None, prompt_messages=messages, saved=messages)
     saved = tuple(message for message in messages if message.role != "system")
     if prompt.system is not None:
-        return _Split(
+        return _SplitMessages(
             system=prompt.system, prompt_messages=messages, saved=saved, further=tuple(indexes)
         )
     first = indexes[0]
-    return _Split(
+    return _SplitMessages(
         system=messages[first],
         index=first,
         prompt_messages=messages[1:] if first == 0 else messages,
@@ -249,13 +253,13 @@ def _split(prompt: Prompt) -> _Split:
     )
 
 
-def _original(prompt: Prompt, split: _Split) -> Original | None:
+def _adjust_original(prompt: Prompt, split: _SplitMessages) -> Original | None:
     if prompt.original is None or split.system is None or split.index != 0:
         return prompt.original
     return replace(prompt.original, system=split.system, messages=split.prompt_messages)
 
 
-def _ignored(index: int) -> Notice:
+def _ignored_notice(index: int) -> Notice:
     return Notice(
         code="system_message_ignored",
         path=f"messages[{index}]",
@@ -263,34 +267,34 @@ def _ignored(index: int) -> Notice:
     )
 
 
-def _empty(message: str) -> ApiError:
+def _empty_error(message: str) -> ApiError:
     return ApiError("empty_messages_array", message, param="messages")
 
 
-def chosen_model(name: str, provider: str | None, serving: ServerState) -> str:
+def select_model(name: str, provider: str | None, state: ServerState) -> str:
     """Return the model with its provider, or a name to look up."""
-    if len(name) > LONGEST_NAME or not name.isprintable():
+    if len(name) > MAX_MODEL_LENGTH or not name.isprintable():
         raise FieldError(
-            "model", f"a model has a name of at most {LONGEST_NAME} printable characters"
+            "model", f"a model has a name of at most {MAX_MODEL_LENGTH} printable characters"
         )
     if provider is not None:
-        return _check_listed(_join(provider, name, serving), serving)
+        return _check_model(_join_provider(provider, name, state), state)
     prefix, slash, _ = name.partition("/")
-    if slash and prefix in _providers(serving):
-        return _check_listed(name, serving)
-    routes = serving.settings.routes
+    if slash and prefix in _provider_names(state):
+        return _check_model(name, state)
+    routes = state.settings.routes
     if name in routes:
         return routes[name]
-    if any(name in row.models for row in serving.app.settings.providers.values()):
+    if any(name in row.models for row in state.app.settings.providers.values()):
         return name
-    default = serving.settings.default_provider
-    if default is not None and has_model(name, serving.app.catalogue(default)):
+    default = state.settings.default_provider
+    if default is not None and has_model(name, state.app.catalogue(default)):
         return f"{default}/{name}"
     return name
 
 
-def _join(provider: str, name: str, serving: ServerState) -> str:
-    known = _providers(serving)
+def _join_provider(provider: str, name: str, state: ServerState) -> str:
+    known = _provider_names(state)
     if provider not in known:
         raise ApiError(
             "invalid_header",
@@ -310,22 +314,22 @@ def _join(provider: str, name: str, serving: ServerState) -> str:
     return f"{provider}/{name}"
 
 
-def _check_listed(model: str, serving: ServerState) -> str:
+def _check_model(model: str, state: ServerState) -> str:
     """Raise ModelNotFoundError if the catalogue of the provider does not have it."""
     provider, _, name = model.partition("/")
-    settings = serving.app.settings
-    if is_model_file(model) and model not in (serving.app.model, *settings.fallbacks):
+    settings = state.app.settings
+    if is_model_file(model) and model not in (state.app.model, *settings.fallbacks):
         raise ModelNotFoundError(
             "A model file is asked for over HTTP only if the server's settings name it.",
             model=model,
         )
     if provider == LOCAL:
         return model
-    catalogue = serving.app.catalogue(provider)
+    catalogue = state.app.catalogue(provider)
     if has_model(name, catalogue) is False:
         raise model_not_found_error(name, catalogue)
     return model
 
 
-def _providers(serving: ServerState) -> set[str]:
-    return {LOCAL, *BUILTIN_PROVIDERS, *serving.app.settings.providers}
+def _provider_names(state: ServerState) -> set[str]:
+    return {LOCAL, *BUILTIN_PROVIDERS, *state.app.settings.providers}

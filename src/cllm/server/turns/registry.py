@@ -11,7 +11,7 @@ from cllm.core.ports import CallRecord, Clock, Lease, ServerStore
 from cllm.server.http.errors import ApiError
 from cllm.server.turns.event_log import DelayedWriter
 
-LONGEST_PAUSE = 60.0
+MAX_CLEANUP_SECONDS = 60.0
 WRITE_SECONDS = 1.0
 
 TurnKey = tuple[str, str, str]
@@ -40,23 +40,23 @@ class TurnRegistry:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def change_of(self, key: TurnKey) -> asyncio.Event | None:
+    def next_change(self, key: TurnKey) -> asyncio.Event | None:
         """Return an event for the next change; None if the turn does not run here."""
         if key in self._changes and self._changes[key] is None:
             self._changes[key] = asyncio.Event()
         return self._changes.get(key)
 
-    def began(self, lease: Lease) -> None:
-        self._changes.setdefault(key_of(lease))
+    def add(self, lease: Lease) -> None:
+        self._changes.setdefault(turn_key(lease))
 
-    def went_on(self, lease: Lease) -> None:
-        key = key_of(lease)
+    def notify(self, lease: Lease) -> None:
+        key = turn_key(lease)
         if (change := self._changes.get(key)) is not None:
             self._changes[key] = None
             change.set()
 
     def ended(self, lease: Lease) -> None:
-        change = self._changes.pop(key_of(lease), None)
+        change = self._changes.pop(turn_key(lease), None)
         if change is not None:
             change.set()
 
@@ -72,14 +72,16 @@ class TurnRegistry:
             await asyncio.wait(left)
 
 
-def key_of(lease: Lease) -> TurnKey:
+def turn_key(lease: Lease) -> TurnKey:
     return lease.conversation.owner, lease.conversation.id, lease.turn.id
 
 
 @asynccontextmanager
-async def swept(store: ServerStore, *, clock: Clock, keep_seconds: float) -> AsyncIterator[None]:
+async def delete_expired_events(
+    store: ServerStore, *, clock: Clock, keep_seconds: float
+) -> AsyncIterator[None]:
     """Delete events `keep_seconds` after their turn ends, at most 60 s late."""
-    task = asyncio.create_task(_sweep(store, clock, keep_seconds))
+    task = asyncio.create_task(_delete_events_forever(store, clock, keep_seconds))
     try:
         yield
     finally:
@@ -88,9 +90,9 @@ async def swept(store: ServerStore, *, clock: Clock, keep_seconds: float) -> Asy
             await task
 
 
-async def _sweep(store: ServerStore, clock: Clock, keep_seconds: float) -> None:
+async def _delete_events_forever(store: ServerStore, clock: Clock, keep_seconds: float) -> None:
     while True:
-        await asyncio.sleep(min(keep_seconds, LONGEST_PAUSE))
+        await asyncio.sleep(min(keep_seconds, MAX_CLEANUP_SECONDS))
         with suppress(StoreError):
             await store.drop_old_events(clock() - timedelta(seconds=keep_seconds))
 

@@ -24,17 +24,17 @@ from cllm.server.state import ServerState
 from cllm.server.turns.event_log import EventLog, EventQueue
 from cllm.server.turns.headers import CONVERSATION, NOTICE, TURN
 from cllm.server.turns.idempotency import Claim
-from cllm.server.turns.prepare import PreparedTurn, engine_for
+from cllm.server.turns.prepare import PreparedTurn, select_engine
 from cllm.wire.errors import MalformedError
 
-STREAM = "text/event-stream; charset=utf-8"
-LONGEST_NOTICES = 4096
-LONGEST_WORDS = 400
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+MAX_NOTICES_LENGTH = 4096
+MAX_TEXT_LENGTH = 400
 """Characters in JSON: one that is not ASCII takes 6 or 12."""
-MORE = "..."
+ELLIPSIS = "..."
 # Bytes of the queue. A saved turn does not wait for its client; a stateless one does.
-MOST_UNREAD = 1024 * 1024
-MOST_WAITING = 64 * 1024
+MAX_UNREAD_SAVED = 1024 * 1024
+MAX_UNREAD_STATELESS = 64 * 1024
 
 
 class ResponseEncoder(Protocol):
@@ -60,13 +60,13 @@ class TurnTask:
         prepared: PreparedTurn,
         encoder: ResponseEncoder,
         *,
-        serving: ServerState,
+        state: ServerState,
         claim: Claim,
         record: RequestRecord,
     ) -> None:
         self.prepared = prepared
         self._encoder = encoder
-        self._serving = serving
+        self._state = state
         self._claim = claim
         self._record = record
         self._log: EventLog | None = None
@@ -80,7 +80,7 @@ class TurnTask:
         self._is_saved = prepared.request.policy.ref is not None
         self._is_stream = prepared.request.target.stream
         self.keep_alive = encoder.keep_alive
-        self.queue = EventQueue(MOST_UNREAD if self._is_saved else MOST_WAITING)
+        self.queue = EventQueue(MAX_UNREAD_SAVED if self._is_saved else MAX_UNREAD_STATELESS)
         self.ended: TurnEnded | None = None
         self.failure: CllmError | MalformedError | None = None
         self.is_streaming = False
@@ -88,7 +88,7 @@ class TurnTask:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = self._serving.turns.start(self._run())
+        self._task = self._state.turns.start(self._run())
         self._task.add_done_callback(lambda _: self._is_done.set())
 
     async def wait_until_started(self) -> None:
@@ -103,28 +103,28 @@ class TurnTask:
         if not self._task.cancelled() and (error := self._task.exception()) is not None:
             raise error
 
-    def leave(self) -> None:
+    def handle_disconnect(self) -> None:
         """The client has disconnected."""
         self.queue.abandon()
-        ends = not self._is_saved or self._serving.settings.on_disconnect == "cancel"
+        ends = not self._is_saved or self._state.settings.on_disconnect == "cancel"
         if ends and self._task is not None:
             self._task.cancel()
 
     def with_turn(self, prepared: PreparedTurn) -> "TurnTask":
         return TurnTask(
-            prepared, self._encoder, serving=self._serving, claim=self._claim, record=self._record
+            prepared, self._encoder, state=self._state, claim=self._claim, record=self._record
         )
 
     async def release(self) -> None:
         """Release the claim at the end: no response is sent."""
         self._is_released = True
         if (self._task is None or self._task.done()) and self.ended is None:
-            await self._claim.drop()
+            await self._claim.release()
 
     def headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
-        if self.prepared.shown is not None:
-            headers[CONVERSATION] = self.prepared.shown
+        if self.prepared.public_id is not None:
+            headers[CONVERSATION] = self.prepared.public_id
         if self._turn is not None:
             headers[TURN] = self._turn
         if self._notices:
@@ -132,8 +132,8 @@ class TurnTask:
         return headers
 
     async def _run(self) -> None:
-        limits = self._serving.settings.limits
-        turn = engine_for(self.prepared, self._serving).run_turn(self.prepared.request)
+        limits = self._state.settings.limits
+        turn = select_engine(self.prepared, self._state).run_turn(self.prepared.request)
         try:
             async with asyncio.timeout(limits.turn_seconds) as limit, aclosing(turn) as events:
                 async for event in events:
@@ -164,11 +164,11 @@ class TurnTask:
                 await self._log.close()
             # Busy: the handler may run the turn in a branch with the same claim.
             may_branch = isinstance(self.failure, ConversationBusyError) and not self._is_released
-            if not may_branch and (self.ended is None or self._claim.keeps):
-                await self._claim.drop()
+            if not may_branch and (self.ended is None or self._claim.saves_response):
+                await self._claim.release()
         finally:
             if self._lease is not None:
-                self._serving.turns.ended(self._lease)
+                self._state.turns.ended(self._lease)
             self._end_response()
 
     def _end_response(self) -> None:
@@ -182,44 +182,44 @@ class TurnTask:
     async def _handle(self, event: TurnEvent) -> None:
         match event:
             case TurnStarted():
-                self._begin(event)
+                self._on_started(event)
                 if self._turn is not None:
-                    await self._claim.note(self.headers())
+                    await self._claim.save_progress(self.headers())
             case Noticed():
                 self._notices.append(event.notice)
             case ReplyFinished():
                 await self._record_reply(event)
             case TurnEnded():
-                await self._end(event)
+                await self._on_ended(event)
             case TurnQueued() | ToolRoundEnded():
                 pass
             case _ if self._is_stream:
                 await self._stream(event)
 
-    def _begin(self, event: TurnStarted) -> None:
+    def _on_started(self, event: TurnStarted) -> None:
         self._notices.extend(event.prompt.notices)
         record = self._record
         record.model, record.conversation = event.model, event.conversation
         if event.lease is not None:
             self._turn = record.turn = event.lease.turn.id
             self._lease = event.lease
-            turns = self._serving.turns
-            turns.began(event.lease)
+            turns = self._state.turns
+            turns.add(event.lease)
             if self.prepared.events is not None and self._is_stream:
-                self._log = EventLog(self.prepared.events, event.lease, on_save=turns.went_on)
+                self._log = EventLog(self.prepared.events, event.lease, on_save=turns.notify)
         self._started.set()
 
     async def _stream(self, event: ReplyDelta | Verbatim) -> None:
         data = self._encoder.encode(event)
         if data:
-            await self._put(self._note(data))
+            await self._put(self._record_event(data))
             if self._log is not None:
                 await self._log.make_room()
 
-    def _note(self, data: bytes) -> bytes:
+    def _record_event(self, data: bytes) -> bytes:
         """Record the event for a client that requests it again."""
         numbered = data if self._log is None else self._log.add(data)
-        if self._claim.keeps:
+        if self._claim.saves_response:
             self._sent.append(numbered)
         return numbered
 
@@ -234,7 +234,7 @@ class TurnTask:
 
     def _end_unread_stream(self) -> None:
         """End the response of a slow client; the turn continues."""
-        where = f"/v1/conversations/{self.prepared.shown}/turns/{self._turn}/events"
+        where = f"/v1/conversations/{self.prepared.public_id}/turns/{self._turn}/events"
         slow = ApiError(
             "stream_not_read",
             f"The stream was not read in time; the turn goes on, and its events are at {where}.",
@@ -245,50 +245,50 @@ class TurnTask:
     async def _record_reply(self, reply: ReplyFinished) -> None:
         """Save the last events and the response before the turn: the lease ends with it."""
         if self._is_stream:
-            self.body = self._note(self._encoder.encode(reply))
-        elif self._claim.keeps:
+            self.body = self._record_event(self._encoder.encode(reply))
+        elif self._claim.saves_response:
             self.body = self._encoder.whole(reply)
         if self._log is not None:
             await self._log.flush()
-        if self._claim.keeps and self._turn is not None:
-            await self._claim.note(*self._stored_response())
+        if self._claim.saves_response and self._turn is not None:
+            await self._claim.save_progress(*self._stored_response())
 
-    async def _end(self, event: TurnEnded) -> None:
+    async def _on_ended(self, event: TurnEnded) -> None:
         self.ended = event
         record, usage = self._record, event.reply.usage
         record.usage, record.cost, record.model = usage, event.cost, event.model
         if event.turn is None and usage is not None:
             # A call of no conversation is counted on its own.
-            ended_at = self._serving.clock()
+            ended_at = self._state.clock()
             call = CallRecord(model=event.model, usage=usage, cost=event.cost, ended_at=ended_at)
-            self._serving.calls.add(call, owner=self.prepared.request.policy.owner)
-        if self._claim.keeps:
-            await self._claim.keep(*self._stored_response())
+            self._state.calls.add(call, owner=self.prepared.request.policy.owner)
+        if self._claim.saves_response:
+            await self._claim.save_response(*self._stored_response())
         elif not self._is_stream:
             self.body = self._encoder.whole(event.reply)
         if self._is_stream:
             await self._put(self.body)
 
     def _stored_response(self) -> tuple[dict[str, str], bytes]:
-        headers = {"Content-Type": STREAM if self._is_stream else JSON, **self.headers()}
+        headers = {"Content-Type": EVENT_STREAM if self._is_stream else JSON, **self.headers()}
         return headers, b"".join(self._sent) if self._is_stream else self.body
 
 
 def encode_notices(notices: Iterable[Notice]) -> str:
     """Return JSON in ASCII with the notices that fit, then the number of others."""
     collected = list(NoticeCollector(notices))
-    shown: list[dict[str, str]] = []
+    public_id: list[dict[str, str]] = []
     size = 0
     for index, notice in enumerate(collected):
         fields = _notice_fields(notice)
         size += len(json.dumps(fields)) + 2
-        if size > LONGEST_NOTICES and shown:
+        if size > MAX_NOTICES_LENGTH and public_id:
             count = sum(notice.count for notice in collected[index:])
             more = Notice(code="more_notices", message=f"There are {count} notices more.")
-            shown.append(_notice_fields(more))
+            public_id.append(_notice_fields(more))
             break
-        shown.append(fields)
-    return json.dumps(shown)
+        public_id.append(fields)
+    return json.dumps(public_id)
 
 
 def _notice_fields(notice: Notice) -> dict[str, str]:
@@ -301,8 +301,8 @@ def _notice_fields(notice: Notice) -> dict[str, str]:
 
 def _clip(text: str) -> str:
     """Shorten text of a client to LONGEST_WORDS characters of JSON."""
-    start = text[: LONGEST_WORDS + 1]
-    if len(json.dumps(start)) - len('""') <= LONGEST_WORDS:
+    start = text[: MAX_TEXT_LENGTH + 1]
+    if len(json.dumps(start)) - len('""') <= MAX_TEXT_LENGTH:
         return text
     sizes = list(accumulate(len(json.dumps(letter)) - len('""') for letter in start))
-    return f"{text[: bisect_right(sizes, LONGEST_WORDS - len(MORE))]}{MORE}"
+    return f"{text[: bisect_right(sizes, MAX_TEXT_LENGTH - len(ELLIPSIS))]}{ELLIPSIS}"
