@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Self
 
 from tests.fake_provider import FakeProvider
-from tests.served import served
+from tests.server_app import open_server_app
 
 import cllm
 from cllm.cli.main import run
@@ -75,7 +75,7 @@ async def trace_server(folder: Path) -> tuple[set[str], int]:
     with FakeProvider() as provider, Trace() as trace:
         settings = f"providers: {{bedrock: {{api_base: '{provider.root}', api_key: x}}}}"
         store = f"sqlite:{folder}/conversations.db"
-        async with served(folder, settings, store=store, timeout=None) as server:
+        async with open_server_app(folder, settings, store=store, timeout=None) as server:
             body = {"model": MODEL, "max_tokens": 99, "stream": True}
             headers = {"X-Conversation-ID": ""}
             for number in range(2):

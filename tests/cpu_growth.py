@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 from tests.fake_provider import PROTOCOLS, Head, Reply, Request, Send
-from tests.served import Served, served
+from tests.server_app import ServerApp, open_server_app
 
 from cllm.providers.http.provider import HttpProvider
 from cllm.providers.http.transport import HttpResponse, Timeouts
@@ -151,7 +151,7 @@ _ANSWERS: dict[tuple[str, bool], tuple[bytes, str]] = {
 class Scaled:
     """A server whose requests are measured."""
 
-    def __init__(self, server: Served, http: CannedHttp) -> None:
+    def __init__(self, server: ServerApp, http: CannedHttp) -> None:
         self.server = server
         self.http = http
 
@@ -197,7 +197,7 @@ class Scaled:
 @asynccontextmanager
 async def scaled_server(folder: Path) -> AsyncIterator[Scaled]:
     """A server in this process whose providers are asked over one canned transport."""
-    async with served(folder, SETTINGS, timeout=None) as server:
+    async with open_server_app(folder, SETTINGS, timeout=None) as server:
         http = CannedHttp()
         for model in MODELS.values():
             provider = server.serving.app.find_route(model).provider

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from tests.fake_provider import FakeProvider, Request
 from tests.request_validation import judge_anthropic, judge_bedrock, judge_compatible
-from tests.serving import Answer, Client, Server
+from tests.server_process import Client, Response, Server
 
 from cllm.core.message import Dialect, Message
 from cllm.history.rules import find_problems, profile_for
@@ -67,25 +67,25 @@ def ask(
     headers: Mapping[str, str] | None = None,
     path: str = MESSAGES,
     **fields: Any,
-) -> Answer:
+) -> Response:
     """Ask for a message; without a model, Anthropic's."""
     messages = [{"role": role, "content": content} for role, content in said]
     body = {"model": SONNET, "max_tokens": 100, "messages": messages, **fields}
     return server("POST", path, {k: v for k, v in body.items() if v is not None}, headers)
 
 
-def text_of(answer: Answer) -> str:
+def text_of(answer: Response) -> str:
     """What a whole message says."""
     return "".join(block.get("text", "") for block in answer.json["content"])
 
 
-def story(answer: Answer) -> list[str]:
+def story(answer: Response) -> list[str]:
     """The names of a stream's events."""
     lines = answer.body.decode().splitlines()
     return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
 
 
-def codes(answer: Answer) -> list[str]:
+def codes(answer: Response) -> list[str]:
     return [notice["code"] for notice in answer.notices]
 
 

@@ -1,7 +1,7 @@
 """What the acceptance tests stand on: an empty home, the real command, a provider on loopback.
 
-The home is in `tests/home.py`, the command in `tests/command.py`, the server in `tests/serving.py`;
-here are the fixtures. Tests look at what was sent and at what is on disk.
+The home is in `tests/home.py`, the command in `tests/command.py`, the server in
+`tests/server_process.py`; here are the fixtures. Tests look at what was sent and at what is on disk.
 """
 
 import signal
@@ -16,7 +16,7 @@ from tests.command import Cllm, Running
 from tests.fake_provider import WAIT, FakeProvider
 from tests.home import SECRET, Home, write_settings
 from tests.postgres import postgres_server
-from tests.serving import OWN_STORES, STORES, Server, store_for
+from tests.server_process import OWN_STORES, STORES, Server, open_empty_store
 from tests.terminal_chat import Talk
 from tests.waits import opened_files, wait_until
 
@@ -147,7 +147,7 @@ def server(
     home = Home(tmp_path_factory.mktemp("served"))
     write_settings(home, upstream)
     with (
-        store_for(request.param, home.path, request) as store,
+        open_empty_store(request.param, home.path, request) as store,
         Server(environment=home.environment, directory=home.work, store=store) as running,
     ):
         yield running
@@ -156,7 +156,7 @@ def server(
 @pytest.fixture(params=OWN_STORES)
 def store_url(request: pytest.FixtureRequest, home: Home) -> Iterator[str]:
     """An empty store of each kind, for the servers of one test."""
-    with store_for(request.param, home.path, request) as url:
+    with open_empty_store(request.param, home.path, request) as url:
         yield url
 
 

@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from tests.serving import Server
+from tests.server_process import Server
 
 MARK = "\N{REPLACEMENT CHARACTER}"
 BROKEN = "CAST(x'436174ff73' AS TEXT)"

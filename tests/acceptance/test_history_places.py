@@ -5,7 +5,7 @@ import re
 import shlex
 
 import pytest
-from tests.serving import Server
+from tests.server_process import Server
 
 
 def listed(result) -> list[str]:

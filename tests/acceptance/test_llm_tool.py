@@ -16,7 +16,7 @@ import pytest
 import yaml
 from tests.fake_provider import WAIT, FakeProvider, ToolCall
 from tests.forking import fork_server, open_outputs
-from tests.serving import Server, stored_messages
+from tests.server_process import Server, list_messages
 
 pytestmark = pytest.mark.parametrize(
     "server",
@@ -140,7 +140,7 @@ def test_a_conversation_of_the_servers_is_continued_by_a_header(
     said = [CAT, ("assistant", "A good name."), QUESTION]
     assert printed == "Luna.\n"
     assert upstream.requests[-1].said == said
-    assert list(stored_messages(server, conversation)) == [*said, ("assistant", "Luna.")]
+    assert list(list_messages(server, conversation)) == [*said, ("assistant", "Luna.")]
 
 
 def test_an_answer_fits_its_schema(llm: Llm, upstream: FakeProvider):

@@ -21,7 +21,7 @@ from tests.messages_api import (
     story,
     text_of,
 )
-from tests.serving import Answer, Server, stored_messages
+from tests.server_process import Response, Server, list_messages
 from tests.waits import wait_until
 
 HELLO = ("user", "Hello.")
@@ -33,7 +33,7 @@ NOVEL_START = (
 CALLERS_KEY = "sk-ant-caller-0123456789"
 
 
-def logged(server: Server, answer: Answer) -> dict[str, Any]:
+def logged(server: Server, answer: Response) -> dict[str, Any]:
     """The line in the log about a request, which is written a moment later."""
     wanted = answer.headers["x-request-id"]
     lines: list[dict[str, Any]] = []
@@ -343,7 +343,7 @@ def test_a_conversation_by_one_header(server: Server, upstream: FakeProvider, pr
     assert going_on.headers["x-turn-id"]
     assert b"Luna" in upstream.requests[-1].body
     assert b"Be brief." not in upstream.requests[-1].body
-    assert [role for role, _ in stored_messages(server, begun.conversation)] == [
+    assert [role for role, _ in list_messages(server, begun.conversation)] == [
         "user",
         "assistant",
     ] * 2

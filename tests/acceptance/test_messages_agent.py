@@ -27,7 +27,7 @@ from tests.agent_request import (
 from tests.fake_provider import FakeProvider, ToolCall
 from tests.messages_api import MESSAGES, MODELS, SONNET, ask, settings, start
 from tests.request_validation import judge_bedrock, judge_compatible
-from tests.serving import Answer, Server
+from tests.server_process import Response, Server
 
 from cllm.providers.local.models import CachePaths
 
@@ -87,11 +87,11 @@ def through_the_sdk(server: Server, body: dict[str, Any], *, stream: bool) -> Be
             return streamed.get_final_message()
 
 
-def codes(answer: Answer) -> set[str]:
+def codes(answer: Response) -> set[str]:
     return {notice["code"] for notice in answer.notices}
 
 
-def paths(answer: Answer, code: str) -> set[str]:
+def paths(answer: Response, code: str) -> set[str]:
     return {notice["path"] for notice in answer.notices if notice["code"] == code}
 
 

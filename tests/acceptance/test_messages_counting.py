@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.fake_provider import FakeProvider
 from tests.messages_api import COUNT, MESSAGES, MODELS, ask, codes, settings, start
-from tests.serving import Answer, Server, stored_messages
+from tests.server_process import Response, Server, list_messages
 from tests.text_corpus import text_of
 from tests.tokenizers import o200k
 
@@ -47,7 +47,7 @@ def begun(server: Server, provider: str = "anthropic") -> str:
     return answer.conversation
 
 
-def count(server: Server, conversation: str, *said: tuple[str, Any], **fields: Any) -> Answer:
+def count(server: Server, conversation: str, *said: tuple[str, Any], **fields: Any) -> Response:
     headers = {"X-Conversation-ID": conversation}
     return ask(server, *said, path=COUNT, max_tokens=None, headers=headers, **fields)
 
@@ -95,14 +95,14 @@ def test_an_estimate_of_a_long_run_of_letters_is_within_half_and_twice_its_token
 
 def test_counting_keeps_nothing(server: Server):
     conversation = begun(server)
-    before = list(stored_messages(server, conversation))
+    before = list(list_messages(server, conversation))
     total = server("GET", "/v1/conversations").json["total"]
     count(server, conversation, QUESTION)
     new = count(server, "", QUESTION)
 
     assert new.status == 200
     assert "x-conversation-id" not in new.headers
-    assert list(stored_messages(server, conversation)) == before
+    assert list(list_messages(server, conversation)) == before
     assert server("GET", "/v1/conversations").json["total"] == total
 
 

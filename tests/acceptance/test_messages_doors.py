@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.fake_provider import FakeProvider, Reply, ToolCall
 from tests.messages_api import MODELS, ask, codes, judge, settings, start
-from tests.serving import COMPLETIONS, Answer, Server, stored_messages
+from tests.server_process import COMPLETIONS, Response, Server, list_messages
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}}}
 ANTHROPIC_TOOLS = [{"name": "look", "description": "Look.", "input_schema": SCHEMA}]
@@ -32,7 +32,7 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def say(
     server: Server, door: str, conversation: str, message: dict[str, Any], **fields: Any
-) -> Answer:
+) -> Response:
     """One message through a door."""
     headers = {"X-Conversation-ID": conversation}
     if door == "messages":
@@ -107,7 +107,7 @@ def test_a_conversation_goes_through_both_doors_and_all_providers(
         (block["thinking"], block["signature"]) for block in blocks if block["type"] == "thinking"
     ] == [(f"Look at {n}.", Reply().signature) for n in claudes]
     assert set(codes(last)) <= {"thinking_left_out", "cache_mark_left_out"}
-    assert len(list(stored_messages(server, conversation))) == 4 * len(WAYS) + 2
+    assert len(list(list_messages(server, conversation))) == 4 * len(WAYS) + 2
 
 
 def text_in(block: dict[str, Any]) -> str:
@@ -135,7 +135,7 @@ def test_an_answer_is_made_anew_through_the_messages_door(
     assert b"Another." in again.body
     assert [message["role"] for message in sent.messages] == ["user"]
     assert sent.json["system"][0] == {"text": "Be brief."}
-    assert list(stored_messages(server, begun.conversation)) == [
+    assert list(list_messages(server, begun.conversation)) == [
         ("user", "Tell me a word."),
         ("assistant", "Another."),
     ]
@@ -155,4 +155,4 @@ def test_an_answer_with_tools_is_made_anew_from_the_question(
 
     assert again.status == 200, again.body
     assert upstream.requests[-1].said == [("user", "What is at 0?")]
-    assert [role for role, _ in stored_messages(server, conversation)] == ["user", "assistant"]
+    assert [role for role, _ in list_messages(server, conversation)] == ["user", "assistant"]

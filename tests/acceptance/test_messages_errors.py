@@ -7,7 +7,7 @@ import anthropic
 import pytest
 from tests.fake_provider import FakeProvider, Head, Send, Silence, closed_port
 from tests.messages_api import MODELS, settings, start
-from tests.serving import Server
+from tests.server_process import Server
 
 KEY = "key-of-the-caller-0123456789"
 HELLO: Any = {"role": "user", "content": "Hello."}

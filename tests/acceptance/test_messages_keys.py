@@ -17,7 +17,7 @@ from tests.messages_api import (
     settings,
     start,
 )
-from tests.serving import Server, stored_bytes
+from tests.server_process import Server, read_stored_bytes
 
 KEY = "sk-ant-of-the-caller-0123456789"
 BRINGING = {"x-anthropic-api-key": KEY}
@@ -90,7 +90,7 @@ def test_the_key_is_kept_nowhere(upstream: FakeProvider, tmp_path: Path):
     for path in tmp_path.rglob("*"):
         if path.is_file():
             assert KEY.encode() not in path.read_bytes(), path
-    assert KEY.encode() not in stored_bytes(store, tmp_path)
+    assert KEY.encode() not in read_stored_bytes(store, tmp_path)
 
 
 def test_a_count_is_asked_for_with_the_callers_key_too(server: Server, upstream: FakeProvider):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.fake_provider import FakeProvider, Reply, Request, ToolCall
 from tests.messages_api import MODELS, SONNET, ask, judge, settings, start
-from tests.serving import Answer, Server
+from tests.server_process import Response, Server
 from tests.torture import scaled
 
 from cllm.providers.local.models import CachePaths
@@ -79,7 +79,7 @@ class Agent:
         self._upstream = upstream
         self._conversation = ""
         self.history: list[dict[str, Any]] = []
-        self.answers: list[Answer] = []
+        self.answers: list[Response] = []
 
     def take(self, number: int, model: str) -> None:
         """One turn; the local model, which is small, is only asked a question."""

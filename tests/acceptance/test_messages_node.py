@@ -7,7 +7,7 @@ import pytest
 from tests.fake_provider import FakeProvider, ToolCall
 from tests.messages_api import MODELS, settings, start
 from tests.node_programs import Programs
-from tests.serving import Server
+from tests.server_process import Server
 
 CALL = ToolCall(id="toolu_1", name="look", arguments='{"at": "the sky"}')
 EVENTS = [

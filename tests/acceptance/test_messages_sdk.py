@@ -9,7 +9,7 @@ import anthropic
 import pytest
 from tests.fake_provider import FakeProvider, ToolCall, whole
 from tests.messages_api import MODELS, settings, start
-from tests.serving import Server, stored_messages
+from tests.server_process import Server, list_messages
 
 HELLO: Any = {"role": "user", "content": "Hello."}
 CALL = ToolCall(id="toolu_1", name="look", arguments='{"at": "the sky"}')
@@ -261,7 +261,7 @@ def test_the_sdk_retries_after_429_and_529_and_waits_as_told(
 
     assert time.monotonic() - before >= 2
     assert [content for _, content in upstream.requests[-1].said][::2] == ["Hello.", "Again."]
-    assert [role for role, _ in stored_messages(server, conversation)][-2:] == ["user", "assistant"]
+    assert [role for role, _ in list_messages(server, conversation)][-2:] == ["user", "assistant"]
 
 
 async def test_the_asynchronous_client_works_as_well(server: Server):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.fake_provider import FakeProvider, Request
 from tests.messages_api import MESSAGES, MODELS, SONNET, ask, settings, start
-from tests.serving import Server
+from tests.server_process import Server
 
 HELLO = ("user", "Hello.")
 PICTURE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\1" * 5_000_000).decode()

@@ -15,7 +15,7 @@ import pytest
 from tests.fake_provider import FakeProvider, ToolCall
 from tests.home import Home, write_settings
 from tests.node_programs import Programs
-from tests.serving import Server, stored_messages
+from tests.server_process import Server, list_messages
 
 UNKNOWN = "5f0c3a52-9d6f-4a57-8f53-d7c3e8f1a7aa"
 CALL = ToolCall(id="call_1", name="weather", arguments='{"city": "Paris"}')
@@ -78,7 +78,7 @@ def test_the_head_of_a_stream_is_there_before_its_first_chunk(
 
     assert str(uuid.UUID(conversation)) == conversation
     assert json.loads(out) == {"text": "Held."}, err
-    assert list(stored_messages(server, conversation)) == [
+    assert list(list_messages(server, conversation)) == [
         ("user", "Hello."),
         ("assistant", "Held."),
     ]
@@ -236,7 +236,7 @@ def test_a_conversation_goes_on_by_a_header(node: Programs, server: Server, upst
     assert (found["second"], found["again"]) == ("Luna, I think.", "Luna.")
     kept = [*said, ("assistant", "Luna.")]
     assert [tuple(message) for message in found["messages"]] == kept
-    assert list(stored_messages(server, found["conversation"])) == kept
+    assert list(list_messages(server, found["conversation"])) == kept
     assert "openai/gpt-test" in found["models"]
 
 
@@ -249,7 +249,7 @@ def test_a_tools_result_goes_on_in_the_conversation_that_asked_for_it(
     found = node("tool_result")
 
     assert found["text"] == "It rains."
-    kept = [role for role, _ in stored_messages(server, found["conversation"])]
+    kept = [role for role, _ in list_messages(server, found["conversation"])]
     assert kept == ["user", "assistant", "tool", "assistant"]
     assert [message["role"] for message in upstream.requests[-1].messages] == kept[:-1]
 
@@ -270,7 +270,7 @@ def test_the_library_waits_for_a_turn_that_runs(
         out, err = running.communicate(timeout=60)
 
     assert json.loads(out)["text"] == "echo: Hello.", err
-    assert [content for _, content in stored_messages(server, conversation)][-3:] == [
+    assert [content for _, content in list_messages(server, conversation)][-3:] == [
         "Held.",
         "Hello.",
         "echo: Hello.",

@@ -21,7 +21,7 @@ from schemathesis.checks import load_all_checks
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 from tests.fake_provider import PROTOCOLS, FakeProvider, OpenAIChat, Reply, Request, Step, whole
-from tests.serving import Server
+from tests.server_process import Server
 from tests.torture import TORTURE, scaled
 
 from cllm.server.openapi.description import build_description

@@ -10,7 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletion
 from tests.fake_provider import FakeProvider, ToolCall
 from tests.home import Home, write_settings
-from tests.serving import Server, stored_messages
+from tests.server_process import Server, list_messages
 
 MODEL = "openai/gpt-test"
 UNKNOWN = "5f0c3a52-9d6f-4a57-8f53-d7c3e8f1a7aa"
@@ -78,7 +78,7 @@ def test_a_conversation_goes_on_by_a_header(
     said = [CAT, ("assistant", "A good name."), QUESTION]
     assert answer.choices[0].message.content == "Luna."
     assert upstream.requests[-1].said == said
-    assert list(stored_messages(server, conversation)) == [*said, ("assistant", "Luna.")]
+    assert list(list_messages(server, conversation)) == [*said, ("assistant", "Luna.")]
 
 
 def test_the_head_of_a_stream_is_there_before_its_first_chunk(
@@ -172,4 +172,4 @@ def test_what_failed_at_once_is_asked_again_in_the_conversation_that_kept_it(
 
     said = [CAT, ("assistant", f"echo: {CAT[1]}")]
     assert answer.choices[0].message.content == said[-1][1]
-    assert list(stored_messages(server, conversation)) == said
+    assert list(list_messages(server, conversation)) == said

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
 from tests.messages_api import SONNET, settings, start
-from tests.serving import Server
+from tests.server_process import Server
 
 from cllm.providers.local.models import CachePaths
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.fake_provider import WAIT
-from tests.serving import COMPLETIONS, Server, completion
+from tests.server_process import COMPLETIONS, Server, completion_body
 
 MEGABYTE = 2**20
 LIMITS = {"body_bytes": 4 * MEGABYTE, "bodies_bytes": 8 * MEGABYTE}
@@ -16,8 +16,8 @@ SERVER = {"limits": LIMITS}
 
 
 def body_of(size: int) -> bytes:
-    empty = json.dumps(completion(("user", ""))).encode()
-    return json.dumps(completion(("user", "a" * (size - len(empty))))).encode()
+    empty = json.dumps(completion_body(("user", ""))).encode()
+    return json.dumps(completion_body(("user", "a" * (size - len(empty))))).encode()
 
 
 class Slow:

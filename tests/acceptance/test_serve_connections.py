@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 from tests.fake_provider import WAIT, FakeProvider, Gate
 from tests.messages_api import settings, start
-from tests.serving import COMPLETIONS, Server, completion
+from tests.server_process import COMPLETIONS, Server, completion_body
 
-BODY = json.dumps(completion(("user", "Hello."))).encode()
+BODY = json.dumps(completion_body(("user", "Hello."))).encode()
 POST = b"POST %b HTTP/1.1\r\nHost: localhost\r\n" % COMPLETIONS.encode()
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)

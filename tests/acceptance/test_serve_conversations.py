@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 from tests.fake_provider import FakeProvider, ToolCall
-from tests.serving import Server, stored_messages
+from tests.server_process import Server, list_messages
 
 SYSTEM = ("system", "You are a pirate.")
 OTHER = ("system", "You are a poet.")
@@ -53,7 +53,7 @@ def test_an_empty_conversation_header_begins_a_conversation(server: Server, head
 
     assert answer.status == 200
     assert str(uuid.UUID(answer.conversation)) == answer.conversation
-    assert list(stored_messages(server, answer.conversation)) == [HELLO, ECHO]
+    assert list(list_messages(server, answer.conversation)) == [HELLO, ECHO]
 
 
 def test_a_new_conversation_uses_its_system_message_and_does_not_store_it(
@@ -62,7 +62,7 @@ def test_a_new_conversation_uses_its_system_message_and_does_not_store_it(
     answer = server.complete(SYSTEM, HELLO, conversation="")
 
     assert upstream.requests[-1].said == [SYSTEM, HELLO]
-    assert list(stored_messages(server, answer.conversation)) == [HELLO, ECHO]
+    assert list(list_messages(server, answer.conversation)) == [HELLO, ECHO]
 
 
 def test_a_new_conversation_without_a_system_message_is_sent_none(
@@ -80,7 +80,7 @@ def test_continuing_loads_the_history(server: Server, upstream: FakeProvider):
 
     assert answer.conversation == begun.conversation
     assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
-    assert len(list(stored_messages(server, begun.conversation))) == 4
+    assert len(list(list_messages(server, begun.conversation))) == 4
 
 
 def test_continuing_with_a_system_message_uses_it_first_and_does_not_store_it(
@@ -133,7 +133,7 @@ def test_a_new_conversation_with_two_system_messages_is_sent_as_it_is(
     answer = server.complete(SYSTEM, HELLO, OTHER, conversation="")
 
     assert upstream.requests[-1].said == [SYSTEM, HELLO, OTHER]
-    assert list(stored_messages(server, answer.conversation)) == [
+    assert list(list_messages(server, answer.conversation)) == [
         HELLO,
         ("assistant", "echo: Hello."),
     ]
@@ -150,7 +150,7 @@ def test_no_messages_regenerate_the_last_answer(
 
     assert answer.text == "Another answer."
     assert upstream.requests[-1].said == [*([system] if system else []), HELLO]
-    assert list(stored_messages(server, begun.conversation)) == [
+    assert list(list_messages(server, begun.conversation)) == [
         HELLO,
         ("assistant", "Another answer."),
     ]
@@ -168,7 +168,7 @@ def test_regenerating_asks_again_after_a_failed_turn(server: Server, upstream: F
     assert failed.status == 500
     assert answer.text == "echo: Again."
     assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
-    assert list(stored_messages(server, begun.conversation))[2:] == [
+    assert list(list_messages(server, begun.conversation))[2:] == [
         ("user", "Again."),
         ("assistant", "echo: Again."),
     ]
@@ -228,7 +228,7 @@ def test_regenerating_after_tool_results_answers_the_users_message_anew(
 
     assert answer.text == "It is blue."
     assert upstream.requests[-1].said == [("user", "Look.")]
-    assert len(list(stored_messages(server, begun.conversation))) == 2
+    assert len(list(list_messages(server, begun.conversation))) == 2
     detail = server("GET", f"/v1/conversations/{begun.conversation}?variants=true").json
     off_path = [[message["role"] for message in turn["messages"]] for turn in detail["variants"]]
     assert off_path == [["user", "assistant"], ["tool", "assistant"]]

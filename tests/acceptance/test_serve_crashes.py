@@ -13,13 +13,13 @@ from pathlib import Path
 import asyncpg
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
-from tests.serving import (
+from tests.server_process import (
     COMPLETIONS,
-    Answer,
+    Response,
     Server,
-    Streaming,
-    completion,
-    stored_messages,
+    StreamedResponse,
+    completion_body,
+    list_messages,
 )
 
 HELLO = ("user", "Hello.")
@@ -32,13 +32,16 @@ shared = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect
 """A store that outlives one server, and that two can use."""
 
 
-def begin_stream(server: Server, headers: dict[str, str] | None = None) -> Streaming:
+def begin_stream(server: Server, headers: dict[str, str] | None = None) -> StreamedResponse:
     return server.open(
-        "POST", COMPLETIONS, completion(HELLO, stream=True), NEW if headers is None else headers
+        "POST",
+        COMPLETIONS,
+        completion_body(HELLO, stream=True),
+        NEW if headers is None else headers,
     )
 
 
-def events_path(opened: Streaming) -> str:
+def events_path(opened: StreamedResponse) -> str:
     headers = opened.headers
     return f"/v1/conversations/{headers['x-conversation-id']}/turns/{headers['x-turn-id']}/events"
 
@@ -70,7 +73,7 @@ def test_killed_in_the_middle_of_a_stream_it_loses_nothing_that_was_said_before(
     begun = server.complete(HELLO, conversation="")
     provider.say_held("Half of ", "an answer.", at=1)
     headers = {"X-Conversation-ID": begun.conversation}
-    opened = server.open("POST", COMPLETIONS, completion(AGAIN, stream=True), headers)
+    opened = server.open("POST", COMPLETIONS, completion_body(AGAIN, stream=True), headers)
     opened.event()
 
     server.process.send_signal(signal.SIGKILL)
@@ -78,7 +81,7 @@ def test_killed_in_the_middle_of_a_stream_it_loses_nothing_that_was_said_before(
     opened.leave()
     again = serve()
 
-    assert list(stored_messages(again, begun.conversation)) == [
+    assert list(list_messages(again, begun.conversation)) == [
         HELLO,
         ("assistant", "echo: Hello."),
         AGAIN,
@@ -108,14 +111,14 @@ def test_asked_to_stop_several_processes_end_their_turns_and_keep_them(
     server.terminate()
     time.sleep(0.5)
     gate.open()
-    answers = [Answer(stream.status, stream.headers, stream.rest()) for stream in opened]
+    answers = [Response(stream.status, stream.headers, stream.rest()) for stream in opened]
 
     assert [answer.events[-1] for answer in answers] == ["[DONE]"] * 4
     assert server.wait() == 0
     again = serve()
     for answer in answers:
         said = [HELLO, ("assistant", "First second.")]
-        assert list(stored_messages(again, answer.conversation)) == said
+        assert list(list_messages(again, answer.conversation)) == said
 
 
 @shared
@@ -126,15 +129,15 @@ def test_a_request_with_a_key_that_runs_is_not_answered_by_another_server_too(
     key = {**NEW, "Idempotency-Key": "once"}
     gate = provider.say_held("One.", at=0)
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(one, "POST", COMPLETIONS, completion(HELLO), key)
+        first = pool.submit(one, "POST", COMPLETIONS, completion_body(HELLO), key)
         gate.wait_reached()
-        second = other("POST", COMPLETIONS, completion(HELLO), key)
+        second = other("POST", COMPLETIONS, completion_body(HELLO), key)
         gate.open()
         answered = first.result(WAIT)
 
     assert second.status == 409
     assert second.error["code"] == "idempotency_conflict"
-    later = other("POST", COMPLETIONS, completion(HELLO), key)
+    later = other("POST", COMPLETIONS, completion_body(HELLO), key)
     assert (later.body, later.conversation) == (answered.body, answered.conversation)
     assert len(provider.requests) == 1
 
@@ -206,7 +209,7 @@ def ask_slowly(server: Server, headers: dict[str, str]) -> socket.socket:
     connection.settimeout(WAIT)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect((server.host, server.port))
-    body = json.dumps(completion(HELLO, stream=True)).encode()
+    body = json.dumps(completion_body(HELLO, stream=True)).encode()
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     asked = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\n{head}"
     connection.sendall(f"{asked}Content-Length: {len(body)}\r\n\r\n".encode() + body)

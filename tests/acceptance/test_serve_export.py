@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.serving import Server
+from tests.server_process import Server
 
 from cllm.core.ports import NewConversation
 from cllm.stores.sqlite.store import SqliteStore

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
 from tests.messages_api import MODELS, settings, start
-from tests.serving import COMPLETIONS, Answer, Server, completion
+from tests.server_process import COMPLETIONS, Response, Server, completion_body
 
 KEYS = 200_000
 
@@ -23,12 +23,12 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.mark.parametrize("headers", [{}, {"X-Conversation-ID": ""}], ids=["stateless", "saved"])
 def test_two_hundred_thousand_unknown_fields_stop_nobody(server: Server, headers: dict[str, str]):
     unknown = {f"k{number}": 0 for number in range(KEYS)}
-    asked = completion(("user", "Hello."), model=MODELS["anthropic"], **unknown)
+    asked = completion_body(("user", "Hello."), model=MODELS["anthropic"], **unknown)
     body = json.dumps(asked, separators=(",", ":")).encode()
     assert len(body) > 2_000_000
     answered = threading.Event()
 
-    def send() -> Answer:
+    def send() -> Response:
         try:
             return server("POST", COMPLETIONS, body, headers)
         finally:

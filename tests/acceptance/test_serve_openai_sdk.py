@@ -8,7 +8,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 from tests.fake_provider import FakeProvider, ToolCall
-from tests.serving import Server, stored_messages
+from tests.server_process import Server, list_messages
 
 MODEL = "openai/gpt-test"
 HELLO: Any = {"role": "user", "content": "Hello."}
@@ -52,7 +52,7 @@ def test_a_conversation_by_one_header(client: openai.OpenAI, server: Server):
         extra_headers={"X-Conversation-ID": conversation},
     )
 
-    assert [content for _, content in stored_messages(server, conversation)] == [
+    assert [content for _, content in list_messages(server, conversation)] == [
         "Hello.",
         "echo: Hello.",
         "Explain quantum computing",

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.serving import Server
+from tests.server_process import Server
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -14,13 +14,13 @@ import asyncpg
 import openai
 import pytest
 from tests.fake_provider import FakeProvider
-from tests.serving import (
+from tests.server_process import (
     COMPLETIONS,
-    Answer,
+    Response,
     Server,
-    completion,
-    stored_bytes,
-    stored_messages,
+    completion_body,
+    list_messages,
+    read_stored_bytes,
 )
 
 SYSTEM = ("system", "Be brief.")
@@ -37,8 +37,8 @@ def with_key(conversation: str = "") -> dict[str, str]:
     return {"X-Conversation-ID": conversation, "Idempotency-Key": str(uuid.uuid4())}
 
 
-def ask(server: Server, headers: dict[str, str], **fields: Any) -> Answer:
-    return server("POST", COMPLETIONS, completion(SYSTEM, HELLO, **fields), headers)
+def ask(server: Server, headers: dict[str, str], **fields: Any) -> Response:
+    return server("POST", COMPLETIONS, completion_body(SYSTEM, HELLO, **fields), headers)
 
 
 def change(url: str, sqlite: str, postgres: str) -> None:
@@ -77,7 +77,7 @@ def forget_the_answer(url: str) -> None:
 def kill_in_the_middle(server: Server, provider: FakeProvider, headers: dict[str, str]) -> str:
     """The server dies while the provider answers; the id of the turn that ran."""
     provider.say_held("Half of ", "an answer.", at=1)
-    body = completion(SYSTEM, HELLO, stream=True)
+    body = completion_body(SYSTEM, HELLO, stream=True)
     opened = server.open("POST", COMPLETIONS, body, headers)
     opened.event()
     server.process.send_signal(signal.SIGKILL)
@@ -125,7 +125,7 @@ def test_after_a_crash_the_same_request_is_answered_in_the_same_turns_place(
     assert late.streamed_text == "echo: Hello."
     assert provider.requests[-1].said == [SYSTEM, HELLO]
     assert count(other) == 1
-    assert list(stored_messages(other, late.conversation)) == ANSWERED
+    assert list(list_messages(other, late.conversation)) == ANSWERED
     assert turns_of(other, late.conversation) == (["complete"], ["failed"])
     assert ask(other, headers, stream=True).body == late.body
 
@@ -147,7 +147,7 @@ def test_of_many_that_take_a_dead_servers_request_over_at_once_one_answers_it(
     assert {answer.body for answer in answers if answer.status == 200} == {last.body}
     assert len(provider.requests) == 2
     assert count(server) == 1
-    assert list(stored_messages(server, last.conversation)) == ANSWERED
+    assert list(list_messages(server, last.conversation)) == ANSWERED
 
 
 @shared
@@ -228,13 +228,13 @@ def test_of_what_was_deleted_no_answer_is_left_in_the_database(
     server, headers = serve(), with_key()
     provider.say("Marzipan.")
     answered = ask(server, headers)
-    assert b"Marzipan" in stored_bytes(store_url, home.path)
+    assert b"Marzipan" in read_stored_bytes(store_url, home.path)
 
     server("DELETE", f"/v1/conversations/{answered.conversation}{deleted}")
     server.terminate()
     server.wait()
 
-    assert b"Marzipan" not in stored_bytes(store_url, home.path)
+    assert b"Marzipan" not in read_stored_bytes(store_url, home.path)
 
 
 def test_what_was_said_since_stays_when_a_failed_request_comes_again(
@@ -249,7 +249,7 @@ def test_what_was_said_since_stays_when_a_failed_request_comes_again(
 
     ask(server, headers)
 
-    said = [content for _, content in stored_messages(server, begun.conversation)]
+    said = [content for _, content in list_messages(server, begun.conversation)]
     assert said[-4:] == ["Again.", "echo: Again.", "Hello.", "echo: Hello."]
 
 
@@ -277,7 +277,7 @@ def test_a_library_that_tries_again_leaves_one_conversation(
     assert count(server) == 1
     assert provider.requests[-1].said == [SYSTEM, HELLO]
     conversation = answer.headers["x-conversation-id"]
-    assert list(stored_messages(server, conversation)) == ANSWERED
+    assert list(list_messages(server, conversation)) == ANSWERED
     assert turns_of(server, conversation) == (["complete"], ["failed", "failed"])
 
 
@@ -311,7 +311,7 @@ def test_a_library_that_tries_again_in_a_conversation_says_nothing_twice(
         )
 
     assert answer.status == 200
-    assert list(stored_messages(server, begun.conversation)) == [
+    assert list(list_messages(server, begun.conversation)) == [
         *ANSWERED,
         AGAIN,
         ("assistant", "echo: Again."),

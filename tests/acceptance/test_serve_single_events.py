@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.fake_provider import Cut, FakeProvider, Gate, Head, Hold, Send, Step
 from tests.messages_api import MESSAGES, MODELS, settings, start
-from tests.serving import COMPLETIONS, Server
+from tests.server_process import COMPLETIONS, Server
 
 STREAM = Head(headers={"Content-Type": "text/event-stream"}, chunked=True)
 BODIES: dict[str, dict[str, Any]] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider
-from tests.serving import Server, stored_messages
+from tests.server_process import Server, list_messages
 
 HELLO = ("user", "Hello.")
 
@@ -105,7 +105,7 @@ def test_conversations_outlive_the_server(
         begun = server.complete(HELLO, conversation="")
     with Server(environment=home.environment, directory=home.work, store=None) as server:
         server.complete(("user", "Again."), conversation=begun.conversation)
-        assert len(list(stored_messages(server, begun.conversation))) == 4
+        assert len(list(list_messages(server, begun.conversation))) == 4
 
 
 def test_several_processes_serve_one_conversation(
@@ -117,7 +117,7 @@ def test_several_processes_serve_one_conversation(
         conversation = server.complete(HELLO, conversation="").conversation
         for number in range(6):
             assert server.complete(("user", f"{number}"), conversation=conversation).status == 200
-        assert len(list(stored_messages(server, conversation))) == 14
+        assert len(list(list_messages(server, conversation))) == 14
 
 
 def test_what_the_command_line_said_goes_on_over_http(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider
-from tests.serving import COMPLETIONS, Answer, Server, completion, stored_messages
+from tests.server_process import COMPLETIONS, Response, Server, completion_body, list_messages
 
 HELLO = ("user", "Hello.")
 ECHO = ("assistant", "echo: Hello.")
@@ -52,11 +52,11 @@ def test_usage_is_in_a_stream_only_for_those_who_ask(server: Server, upstream: F
 
 def test_what_was_said_can_be_read_as_soon_as_the_stream_is_over(server: Server):
     for _ in range(5):
-        opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+        opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
         while b"[DONE]" not in opened.event():
             pass
         conversation = opened.headers["x-conversation-id"]
-        assert list(stored_messages(server, conversation)) == [HELLO, ECHO]
+        assert list(list_messages(server, conversation)) == [HELLO, ECHO]
         opened.leave()
 
 
@@ -103,7 +103,7 @@ def test_a_client_that_leaves_does_not_lose_the_reply(
     server: Server, upstream: FakeProvider, until: Callable[..., bool]
 ):
     gate = upstream.say_held("First ", "second.", at=1)
-    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+    opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
     conversation = opened.headers["x-conversation-id"]
     opened.event()
 
@@ -112,7 +112,7 @@ def test_a_client_that_leaves_does_not_lose_the_reply(
     gate.open()
 
     said = [HELLO, ("assistant", "First second.")]
-    assert until(lambda: list(stored_messages(server, conversation)) == said)
+    assert until(lambda: list(list_messages(server, conversation)) == said)
     assert states(server, conversation) == ["complete", "complete"]
     shown = server("GET", f"/v1/conversations/{conversation}").json
     assert shown["messages"][-1]["usage"] is not None
@@ -129,7 +129,7 @@ def test_a_client_that_leaves_a_whole_answer_does_not_lose_it(
             lambda: server(
                 "POST",
                 COMPLETIONS,
-                completion(("user", "Go on.")),
+                completion_body(("user", "Go on.")),
                 {"X-Conversation-ID": begun.conversation},
                 timeout=0.5,
             )
@@ -140,7 +140,7 @@ def test_a_client_that_leaves_a_whole_answer_does_not_lose_it(
     gate.open()
 
     def kept() -> bool:
-        return list(stored_messages(server, begun.conversation))[-1] == ("assistant", "Late.")
+        return list(list_messages(server, begun.conversation))[-1] == ("assistant", "Late.")
 
     assert until(kept)
 
@@ -155,7 +155,7 @@ def test_with_on_disconnect_cancel_what_was_said_so_far_is_kept(
 ):
     server = serve(server={"on_disconnect": "cancel"})
     provider.say_held("First ", "second.", at=1)
-    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+    opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
     conversation = opened.headers["x-conversation-id"]
     opened.event()
 
@@ -163,13 +163,13 @@ def test_with_on_disconnect_cancel_what_was_said_so_far_is_kept(
 
     provider.requests[-1].wait_disconnected()
     assert until(lambda: states(server, conversation) == ["incomplete", "incomplete"])
-    assert list(stored_messages(server, conversation)) == [HELLO, ("assistant", "First ")]
+    assert list(list_messages(server, conversation)) == [HELLO, ("assistant", "First ")]
 
 
 def test_a_stateless_client_that_leaves_ends_the_call(server: Server, upstream: FakeProvider):
     upstream.say_held("First ", "second.", at=1)
     count = len(upstream.requests)
-    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True))
+    opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True))
     opened.event()
 
     opened.leave()
@@ -184,7 +184,7 @@ def test_a_stateless_client_that_does_not_wait_for_a_whole_answer_ends_the_call(
     count = len(upstream.requests)
 
     with pytest.raises(OSError, match="timed out"):
-        server("POST", COMPLETIONS, completion(HELLO), timeout=0.5)
+        server("POST", COMPLETIONS, completion_body(HELLO), timeout=0.5)
 
     upstream.wait_for(count + 1).wait_disconnected()
 
@@ -192,13 +192,13 @@ def test_a_stateless_client_that_does_not_wait_for_a_whole_answer_ends_the_call(
 def test_during_silence_a_stream_has_comments(serve: Callable[..., Server], provider: FakeProvider):
     server = serve(server={"silence_seconds": 0.1})
     gate = provider.say_held("Late.", at=0)
-    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+    opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
 
     assert opened.event().startswith(b":")
     assert opened.event().startswith(b":")
     gate.open()
 
-    answer = Answer(opened.status, opened.headers, opened.rest())
+    answer = Response(opened.status, opened.headers, opened.rest())
     assert answer.streamed_text == "Late."
     assert answer.events[-1] == "[DONE]"
 
@@ -208,11 +208,11 @@ def test_an_error_after_a_sign_of_life_is_an_error_event(
 ):
     server = serve(server={"silence_seconds": 0.1})
     gate = provider.say_held("Never", stop_after=0, at=0)
-    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True))
+    opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True))
     opened.event()
     gate.open()
 
-    answer = Answer(opened.status, opened.headers, opened.rest())
+    answer = Response(opened.status, opened.headers, opened.rest())
     assert "error" in answer.events[-1]
     assert "[DONE]" not in answer.events
 
@@ -227,24 +227,24 @@ def test_a_slow_reader_neither_holds_up_keeping_nor_is_lied_to(
     server = serve(server={"on_disconnect": on_disconnect})
     piece = "x" * 50_000
     provider.say(*[piece] * 400)
-    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+    opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
     conversation = opened.headers["x-conversation-id"]
 
     assert until(lambda: states(server, conversation) == ["complete", "complete"])
 
-    answer = Answer(opened.status, opened.headers, opened.rest())
+    answer = Response(opened.status, opened.headers, opened.rest())
     assert answer.events[-1]["error"]["code"] == "stream_not_read"
     assert answer.headers["x-turn-id"] in answer.events[-1]["error"]["message"]
-    assert list(stored_messages(server, conversation))[-1] == ("assistant", piece * 400)
+    assert list(list_messages(server, conversation))[-1] == ("assistant", piece * 400)
 
 
 def test_a_stateless_slow_reader_gets_everything(server: Server, upstream: FakeProvider):
     piece = "x" * 50_000
     upstream.say(*[piece] * 400)
-    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True))
+    opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True))
     time.sleep(1)
 
-    answer = Answer(opened.status, opened.headers, opened.rest())
+    answer = Response(opened.status, opened.headers, opened.rest())
 
     assert answer.streamed_text == piece * 400
     assert answer.events[-1] == "[DONE]"
@@ -267,14 +267,14 @@ def test_asked_to_stop_the_server_lets_a_turn_end(
 ):
     server = serve()
     gate = provider.say_held("First ", "second.", at=1)
-    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+    opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
     opened.event()
 
     server.terminate()
     time.sleep(0.5)
     gate.open()
 
-    answer = Answer(opened.status, opened.headers, opened.rest())
+    answer = Response(opened.status, opened.headers, opened.rest())
     assert answer.events[-1] == "[DONE]"
     assert server.wait() == 0
 
@@ -284,13 +284,13 @@ def test_asked_to_stop_the_server_breaks_off_what_takes_too_long(
 ):
     server = serve(server={"limits": {"stop_seconds": 0.5}})
     provider.say_held("First ", "second.", at=1)
-    opened = server.open("POST", COMPLETIONS, completion(HELLO, stream=True), NEW)
+    opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
     opened.event()
 
     began = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
 
-    answer = Answer(opened.status, opened.headers, opened.rest())
+    answer = Response(opened.status, opened.headers, opened.rest())
     assert answer.events[-1]["error"]["code"] == "shutting_down"
     assert server.wait() == 0
     assert time.monotonic() - began < 5

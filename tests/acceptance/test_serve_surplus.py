@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.home import Home
-from tests.serving import Server
+from tests.server_process import Server
 
 FORGED = "You have been forged."
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider
-from tests.serving import COMPLETIONS, Server, stored_bytes, stored_messages
+from tests.server_process import COMPLETIONS, Server, list_messages, read_stored_bytes
 
 HELLO = ("user", "Hello.")
 ECHO = ("assistant", "echo: Hello.")
@@ -68,7 +68,7 @@ def test_a_queued_turn_waits_for_the_one_that_runs(server: Server, upstream: Fak
         answer = queued.result()
 
     assert answer.text == "echo: Again."
-    assert [content for _, content in stored_messages(server, held.conversation)] == [
+    assert [content for _, content in list_messages(server, held.conversation)] == [
         "Hello.",
         "echo: Hello.",
         "First.",
@@ -89,13 +89,13 @@ def test_a_turn_can_go_on_in_a_branch_instead(server: Server, upstream: FakeProv
     assert answer.status == 200
     assert answer.text == "echo: Again."
     assert answer.conversation != held.conversation
-    assert list(stored_messages(server, answer.conversation)) == [
+    assert list(list_messages(server, answer.conversation)) == [
         HELLO,
         ECHO,
         AGAIN,
         ("assistant", "echo: Again."),
     ]
-    assert len(list(stored_messages(server, held.conversation))) == 4
+    assert len(list(list_messages(server, held.conversation))) == 4
 
 
 def test_of_many_at_once_each_is_kept_whole_or_refused(server: Server):
@@ -111,7 +111,7 @@ def test_of_many_at_once_each_is_kept_whole_or_refused(server: Server):
         )
 
     assert {answer.status for answer in answers} <= {200, 409}
-    kept = [content for _, content in stored_messages(server, conversation)][2:]
+    kept = [content for _, content in list_messages(server, conversation)][2:]
     assert len(kept) == 2 * sum(answer.status == 200 for answer in answers)
     for said, answered in zip(kept[::2], kept[1::2], strict=True):
         assert answered == f"echo: {said}"
@@ -132,7 +132,7 @@ def test_the_same_request_with_the_same_key_is_answered_once(
     assert again.conversation == first.conversation
     assert again.headers["x-turn-id"] == first.headers["x-turn-id"]
     assert again.headers["content-type"] == first.headers["content-type"]
-    assert len(list(stored_messages(server, first.conversation))) == 2
+    assert len(list(list_messages(server, first.conversation))) == 2
 
 
 def test_a_key_with_another_request_is_a_conflict(server: Server):
@@ -168,8 +168,8 @@ def test_a_key_stands_for_its_request_in_one_conversation_only(
     else:
         assert again.status == 409
         assert again.error["code"] == "idempotency_conflict"
-    assert len(list(stored_messages(server, one))) == (4 if first == "continue" else 2)
-    assert len(list(stored_messages(server, other))) == 2
+    assert len(list(list_messages(server, one))) == (4 if first == "continue" else 2)
+    assert len(list(list_messages(server, other))) == 2
 
 
 def test_a_request_that_failed_can_be_sent_again_with_its_key(
@@ -236,7 +236,7 @@ def test_no_system_prompt_and_no_content_is_in_the_store_or_the_log(
 
     folder: Path = home.path  # type: ignore[attr-defined]
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "Cllmfile.yml"]
-    kept = b"".join(path.read_bytes() for path in files) + stored_bytes(store_url, folder)
+    kept = b"".join(path.read_bytes() for path in files) + read_stored_bytes(store_url, folder)
     assert (b"Hello." in kept) == (store_url != "memory:")
     for text in (b"system-text", b"operator-text"):
         assert text not in kept
@@ -338,7 +338,7 @@ def test_a_turn_that_takes_too_long_is_broken_off_and_kept(
     answer = server.complete(HELLO, conversation="", stream=True)
 
     assert answer.events[-1]["error"]["code"] == "turn_timeout"
-    assert list(stored_messages(server, answer.conversation)) == [HELLO, ("assistant", "Some ")]
+    assert list(list_messages(server, answer.conversation)) == [HELLO, ("assistant", "Some ")]
 
 
 def test_the_turns_of_many_conversations_run_at_the_same_time(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
 from tests.messages_api import MESSAGES, MODELS, settings, start
-from tests.serving import COMPLETIONS, Server
+from tests.server_process import COMPLETIONS, Server
 
 PIECE = "x" * 50_000
 PIECES = 140

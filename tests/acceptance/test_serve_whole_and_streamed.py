@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.fake_provider import FakeProvider, Request
 from tests.messages_api import MESSAGES, MODELS, settings, start
-from tests.serving import COMPLETIONS, Answer, Server
+from tests.server_process import COMPLETIONS, Response, Server
 
 LONG = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 20
 STREAM_FIELDS = ("stream", "stream_options")
@@ -32,7 +32,7 @@ def body_for(model: str, name: str) -> dict[str, Any]:
     return {"model": model, "max_tokens": 100, "messages": messages}
 
 
-def streamed_text(answer: Answer) -> str:
+def streamed_text(answer: Response) -> str:
     """The text of a stream, of either protocol."""
     if b"event: " not in answer.body:
         return answer.streamed_text
@@ -40,7 +40,7 @@ def streamed_text(answer: Answer) -> str:
     return "".join(delta.get("text", "") for delta in deltas)
 
 
-def whole_text(answer: Answer) -> str:
+def whole_text(answer: Response) -> str:
     if "choices" in answer.json:
         return answer.text
     return "".join(block["text"] for block in answer.json["content"])

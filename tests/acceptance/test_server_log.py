@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.fake_provider import FakeProvider
 from tests.home import SECRET, Home
-from tests.serving import Server, stored_bytes
+from tests.server_process import Server, read_stored_bytes
 
 KEY = "key-of-the-caller-0123456789"
 KEYED = {"keys": [{"name": "ci", "owner": "team", "key": KEY}]}
@@ -102,7 +102,7 @@ def test_no_system_prompt_is_in_the_database_file(
     server.wait()
 
     assert again.status == 200
-    kept = bytes_on_disk(home.path) + stored_bytes(store_url, home.path)
+    kept = bytes_on_disk(home.path) + read_stored_bytes(store_url, home.path)
     assert (b"kept-user" in kept) == (store_url != "memory:")
     for planted in (b"planted-system", b"planted-prefix"):
         assert planted not in kept

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.command import Cllm
 from tests.fake_provider import FakeProvider
-from tests.serving import Server
+from tests.server_process import Server
 
 KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789ab"}
 HELLO = ("user", "Hello.")

@@ -26,7 +26,7 @@ from tests.fake_provider import (
     whole,
 )
 from tests.home import Home
-from tests.serving import COMPLETIONS, Answer, Server
+from tests.server_process import COMPLETIONS, Response, Server
 from tests.surface_generator import third_party
 from tests.surface_generator.shell import OFFLINE
 
@@ -70,7 +70,7 @@ class Exchange:
     method: str
     path: str
     sent_headers: Mapping[str, str]
-    answer: Answer
+    answer: Response
 
 
 class Embeddings(OpenAIChat):
@@ -187,7 +187,7 @@ class Talk:
         path: str,
         body: Any = None,
         **headers: str,
-    ) -> Answer:
+    ) -> Response:
         """Send a request; header names are written with underscores, but for one that has some."""
         named = {
             key if key == TOKEN_HEADER else key.replace("_", "-"): value
@@ -197,12 +197,12 @@ class Talk:
         self.exchanges.append(Exchange(name, method, path, named, answer))
         return answer
 
-    def complete(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Answer:
+    def complete(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Response:
         """A chat completion; without messages, of one greeting."""
         body = {"model": MODEL, "messages": list(messages) or [HELLO], **fields}
         return self.ask(name, "POST", COMPLETIONS, body, **(headers or {}))
 
-    def message(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Answer:
+    def message(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Response:
         """A request to the Messages API; a field that is None is left out."""
         body = {"model": SONNET, "max_tokens": 100, "messages": list(messages) or [HELLO], **fields}
         given = {key: value for key, value in body.items() if value is not None}
@@ -633,11 +633,11 @@ class Talk:
         gate.open()
 
 
-def _conversation(answer: Answer) -> str:
+def _conversation(answer: Response) -> str:
     return answer.headers.get("x-conversation-id", UNKNOWN)
 
 
-def _turn(answer: Answer) -> str:
+def _turn(answer: Response) -> str:
     return answer.headers.get("x-turn-id", UNKNOWN)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.postgres import Server as PostgresServer
 from tests.postgres import database, postgres_server
-from tests.served import KEYED, Served, served
+from tests.server_app import SETTINGS_WITH_KEYS, ServerApp, open_server_app
 from tests.sqlite_template import write_database
 from tests.torture import scaled
 
@@ -29,14 +29,16 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def server(tmp_path: Path, store_url: str) -> AsyncIterator[Served]:
+async def server(tmp_path: Path, store_url: str) -> AsyncIterator[ServerApp]:
     """A server for one person."""
-    async with served(tmp_path, "server: {silence_seconds: 0.2}", store=store_url) as running:
+    async with open_server_app(
+        tmp_path, "server: {silence_seconds: 0.2}", store=store_url
+    ) as running:
         yield running
 
 
 @pytest.fixture
-async def keyed(tmp_path: Path, store_url: str) -> AsyncIterator[Served]:
+async def keyed(tmp_path: Path, store_url: str) -> AsyncIterator[ServerApp]:
     """A server for two people with keys."""
-    async with served(tmp_path, KEYED, store=store_url) as running:
+    async with open_server_app(tmp_path, SETTINGS_WITH_KEYS, store=store_url) as running:
         yield running

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.fake_provider import FakeProvider
-from tests.served import Served, served
+from tests.server_app import ServerApp, open_server_app
 from tests.waits import wait_on_loop
 
 COMPLETIONS = "/v1/chat/completions"
@@ -25,18 +25,18 @@ def provider() -> Iterator[FakeProvider]:
 
 
 @pytest.fixture
-async def server(tmp_path: Path, provider: FakeProvider) -> AsyncIterator[Served]:
+async def server(tmp_path: Path, provider: FakeProvider) -> AsyncIterator[ServerApp]:
     settings = (
         f"num_retries: 0\nproviders: {{openai: {{api_base: '{provider.url}'}}}}\n"
         f"server: {{limits: {{queue_seconds: {QUEUE_SECONDS}}}}}"
     )
     store = f"sqlite:{tmp_path / 'server.db'}?synchronous=normal"
-    async with served(tmp_path, settings, store=store) as running:
+    async with open_server_app(tmp_path, settings, store=store) as running:
         yield running
 
 
 async def ask(
-    server: Served,
+    server: ServerApp,
     headers: dict[str, str],
     conversation: str = "",
     *,
@@ -61,7 +61,7 @@ def code_of(answer: httpx.Response) -> str:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_of_an_attempt_that_is_answered_nothing_is_noted(
-    server: Served, tmp_path: Path, stream: bool
+    server: ServerApp, tmp_path: Path, stream: bool
 ):
     answered = await ask(server, attempt(0), stream=stream)
 
@@ -71,7 +71,7 @@ async def test_of_an_attempt_that_is_answered_nothing_is_noted(
 
 
 async def test_the_same_words_answered_take_nothing_from_an_attempt_that_failed(
-    server: Served, provider: FakeProvider
+    server: ServerApp, provider: FakeProvider
 ):
     provider.fail(500, "Broken.")
     failed = await ask(server, attempt(0))
@@ -84,7 +84,7 @@ async def test_the_same_words_answered_take_nothing_from_an_attempt_that_failed(
 
 
 async def test_an_attempt_for_which_no_turn_began_leaves_the_one_before_to_the_next(
-    server: Served, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+    server: ServerApp, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ):
     provider.fail(500, "Broken.")
     failed = await ask(server, attempt(0))
@@ -101,7 +101,7 @@ async def test_an_attempt_for_which_no_turn_began_leaves_the_one_before_to_the_n
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_who_stops_waiting_for_a_turn_does_not_give_its_key_back(
-    server: Served, provider: FakeProvider, stream: bool
+    server: ServerApp, provider: FakeProvider, stream: bool
 ):
     gate = provider.say_held("Said at last.", at=0)
     waiting = asyncio.create_task(ask(server, KEY, stream=stream))
@@ -121,7 +121,7 @@ async def test_who_stops_waiting_for_a_turn_does_not_give_its_key_back(
 
 
 async def test_the_key_is_free_when_a_turn_that_nobody_waits_for_finds_no_place(
-    server: Served, provider: FakeProvider
+    server: ServerApp, provider: FakeProvider
 ):
     begun = conversation_of(await ask(server, {}))
     gate = provider.say_held("Slowly.", at=0)
@@ -144,7 +144,7 @@ async def test_the_key_is_free_when_a_turn_that_nobody_waits_for_finds_no_place(
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_conversation_that_is_not_found_is_not_named_as_the_place_of_a_turn(
-    server: Served, stream: bool
+    server: ServerApp, stream: bool
 ):
     begun = conversation_of(await ask(server, {}))
     await server("DELETE", f"/v1/conversations/{begun}")
@@ -155,7 +155,7 @@ async def test_a_conversation_that_is_not_found_is_not_named_as_the_place_of_a_t
     assert "x-conversation-id" not in refused.headers
 
 
-async def test_a_request_for_which_no_turn_can_begin_gives_its_key_back(server: Served):
+async def test_a_request_for_which_no_turn_can_begin_gives_its_key_back(server: ServerApp):
     body = {**BODY, "messages": []}
 
     answers = [await server("POST", COMPLETIONS, json=body, headers=KEY) for _ in range(2)]

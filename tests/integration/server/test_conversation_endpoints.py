@@ -5,7 +5,7 @@ import uuid
 
 import msgspec
 import pytest
-from tests.served import DYNAMIC, KEYED, KEYS, openai_messages, served
+from tests.server_app import DYNAMIC, KEYS, SETTINGS_WITH_KEYS, open_server_app, openai_messages
 
 from cllm.core.conversation import SystemRecord
 from cllm.core.message import Message, plain_message
@@ -27,8 +27,8 @@ class TestLists:
         }
 
     async def test_a_summary_has_the_fields_of_the_reference(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "Hello there", "Hi")
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "Hello there", "Hi")
 
         (summary,) = (await server.get(LIST))["conversations"]
 
@@ -41,7 +41,7 @@ class TestLists:
         assert "system_message" not in summary
 
     async def test_pages_by_offset_and_by_cursor_give_each_once_and_newest_first(self, server):
-        made = [await server.begin() for _ in range(7)]
+        made = [await server.create_conversation() for _ in range(7)]
         everything = (await server.get(LIST))["conversations"]
 
         by_offset = [
@@ -63,7 +63,7 @@ class TestLists:
         assert sorted(by_offset) == sorted(made)
 
     async def test_the_archive_filter_chooses(self, server):
-        kept, archived = await server.begin(), await server.begin()
+        kept, archived = await server.create_conversation(), await server.begin()
         assert (await server("DELETE", f"{LIST}/{archived}")).status_code == 204
 
         shown = {
@@ -129,12 +129,12 @@ class TestCreating:
     async def test_another_policy_can_be_chosen(self, server, policy):
         made = (await server("POST", LIST, json={"system_policy": policy})).json()
 
-        stored = await server.stored(made["id"])
+        stored = await server.load(made["id"])
         assert stored.system_record is not None
         assert stored.system_record.policy == policy
 
     async def test_a_captured_one_takes_the_prompt_of_the_settings(self, tmp_path):
-        async with served(tmp_path, "default_system_message: Be brief.") as server:
+        async with open_server_app(tmp_path, "default_system_message: Be brief.") as server:
             made = (await server("POST", LIST, json={"system_policy": "captured"})).json()
             detail = await server.get(f"{LIST}/{made['id']}")
 
@@ -169,7 +169,7 @@ class TestCreating:
         assert (await server("POST", LIST, content=body)).status_code == 422
 
     async def test_a_body_that_is_too_long_is_refused(self, tmp_path):
-        async with served(tmp_path, "server: {limits: {body_bytes: 100}}") as server:
+        async with open_server_app(tmp_path, "server: {limits: {body_bytes: 100}}") as server:
             answer = await server("POST", LIST, json={"title": "x" * 200})
 
         assert answer.status_code == 413
@@ -178,8 +178,8 @@ class TestCreating:
 
 class TestDetail:
     async def test_a_message_has_the_fields_of_the_reference(self, server):
-        conversation = await server.begin()
-        turn = await server.say(conversation, "What is 2+2?", "4")
+        conversation = await server.create_conversation()
+        turn = await server.add_turn(conversation, "What is 2+2?", "4")
 
         asked, answered = (await server.get(f"{LIST}/{conversation}"))["messages"]
 
@@ -198,9 +198,9 @@ class TestDetail:
 
     @pytest.mark.parametrize("estimated", [False, True])
     async def test_usage_that_is_an_estimate_is_marked_as_one(self, server, estimated):
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
         usage = Usage(input=10, output=5, estimated=estimated)
-        await server.say(conversation, "What is 2+2?", "4", usage=usage)
+        await server.add_turn(conversation, "What is 2+2?", "4", usage=usage)
 
         _, answered = (await server.get(f"{LIST}/{conversation}"))["messages"]
         (day,) = (await server.get("/v1/usage"))["usage"]
@@ -220,8 +220,8 @@ class TestDetail:
             {"role": "tool", "tool_call_id": "c1", "content": "42"},
             {"role": "assistant", "content": "It is 42."},
         )
-        conversation = await server.begin()
-        await server.keep(conversation, openai_messages(*raws))
+        conversation = await server.create_conversation()
+        await server.save_turn(conversation, openai_messages(*raws))
 
         messages = (await server.get(f"{LIST}/{conversation}"))["messages"]
 
@@ -253,8 +253,8 @@ class TestDetail:
                 raw=msgspec.json.encode({"role": "user", "content": result}),
             ),
         )
-        conversation = await server.begin()
-        await server.keep(conversation, said)
+        conversation = await server.create_conversation()
+        await server.save_turn(conversation, said)
 
         _, reply, tool = (await server.get(f"{LIST}/{conversation}"))["messages"]
 
@@ -271,13 +271,13 @@ class TestDetail:
         assert tool["tool_call_id"] == "t1"
 
     async def test_every_id_that_is_shown_resolves(self, server):
-        conversation = await server.begin()
-        turn = await server.say(conversation, "One", "1")
-        await server.say(conversation, "Two", "2")
+        conversation = await server.create_conversation()
+        turn = await server.add_turn(conversation, "One", "1")
+        await server.add_turn(conversation, "Two", "2")
         branch = (
             await server("POST", f"{LIST}/{conversation}/branch", json={"branch_at_sequence": 2})
         ).json()
-        await server.keep(
+        await server.save_turn(
             branch["id"],
             (plain_message("user", "One"), plain_message("assistant", "i")),
             place=turn.place,
@@ -295,8 +295,8 @@ class TestDetail:
         assert (await server.get(f"{LIST}/{parent}"))["id"] == conversation
 
     async def test_a_message_can_be_had_by_its_number(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "One", "1")
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "One", "1")
 
         assert (await server.get(f"{LIST}/{conversation}/messages/2"))["content"] == "1"
         for wrong, status, code in (
@@ -308,10 +308,10 @@ class TestDetail:
             assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
     async def test_variants_share_the_numbers_of_their_place(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "Zero", "0")
-        first = await server.say(conversation, "One", "1")
-        await server.keep(
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "Zero", "0")
+        first = await server.add_turn(conversation, "One", "1")
+        await server.save_turn(
             conversation,
             (plain_message("user", "One"), plain_message("assistant", "uno")),
             place=first.place,
@@ -330,9 +330,9 @@ class TestDetail:
         ]
 
     async def test_a_long_conversation_can_be_read_in_pieces(self, server):
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
         for number in range(5):
-            await server.say(conversation, f"q{number}", f"a{number}")
+            await server.add_turn(conversation, f"q{number}", f"a{number}")
 
         seen, after = [], 0
         while after is not None:
@@ -364,21 +364,21 @@ class TestDetail:
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
     async def test_a_conversation_that_another_surface_named_can_be_read_by_its_name(self, server):
-        await server.begin("demo")
-        await server.say("demo", "Hello", "Hi")
+        await server.create_conversation("demo")
+        await server.add_turn("demo", "Hello", "Hi")
 
         assert (await server.get(f"{LIST}/demo"))["message_count"] == 2
 
     async def test_a_uuid_in_capitals_is_the_same_one(self, server):
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
 
         assert (await server.get(f"{LIST}/{conversation.upper()}"))["id"] == conversation
 
 
 class TestChanging:
     async def test_what_is_left_out_stays(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "Hello", "Hi")
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "Hello", "Hi")
         await server("PATCH", f"{LIST}/{conversation}", json={"metadata": {"a": 1}})
 
         changed = (await server("PATCH", f"{LIST}/{conversation}", json={"title": "New"})).json()
@@ -388,7 +388,7 @@ class TestChanging:
         assert changed["message_count"] == 2
 
     async def test_nothing_to_change_changes_nothing(self, server):
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
         before = (await server.get(f"{LIST}/{conversation}"))["updated_at"]
 
         changed = (await server("PATCH", f"{LIST}/{conversation}", json={})).json()
@@ -396,8 +396,8 @@ class TestChanging:
         assert changed["updated_at"] == before
 
     async def test_an_archived_conversation_can_be_read_branched_and_brought_back(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "Hello", "Hi")
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "Hello", "Hi")
         path = f"{LIST}/{conversation}"
         assert (await server("DELETE", path)).status_code == 204
         assert (await server("DELETE", path)).status_code == 204
@@ -409,8 +409,8 @@ class TestChanging:
         assert back["archived_at"] is None
 
     async def test_a_title_can_be_taken_away(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "Hello", "Hi")
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "Hello", "Hi")
 
         changed = (await server("PATCH", f"{LIST}/{conversation}", json={"title": None})).json()
 
@@ -418,15 +418,15 @@ class TestChanging:
 
     @pytest.mark.parametrize("body", [{"archived": "yes"}, {"metadata": None}, {"id": "x"}])
     async def test_a_wrong_change_is_refused(self, server, body):
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
 
         assert (await server("PATCH", f"{LIST}/{conversation}", json=body)).status_code == 422
 
 
 class TestDeleting:
     async def test_a_permanent_deletion_leaves_nothing_to_find_but_its_branches(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "A needle", "Found")
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "A needle", "Found")
         path = f"{LIST}/{conversation}"
         branch = (await server("POST", f"{path}/branch", json={"branch_at_sequence": 2})).json()
 
@@ -440,9 +440,9 @@ class TestDeleting:
         assert detail["parent"] is None
 
     async def test_a_message_goes_with_all_later_ones(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "One", "1")
-        await server.say(conversation, "Two", "2")
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "One", "1")
+        await server.add_turn(conversation, "Two", "2")
         path = f"{LIST}/{conversation}"
 
         assert (await server("DELETE", f"{path}/messages/3")).status_code == 204
@@ -463,7 +463,7 @@ class TestDeleting:
     async def test_a_number_that_is_none_and_one_that_is_not_there(
         self, server, number, status, code
     ):
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
 
         answer = await server("DELETE", f"{LIST}/{conversation}/messages/{number}")
 
@@ -472,9 +472,9 @@ class TestDeleting:
 
 class TestBranching:
     async def test_a_branch_has_the_messages_up_to_there_and_knows_its_parent(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "One", "1")
-        await server.say(conversation, "Two", "2")
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "One", "1")
+        await server.add_turn(conversation, "Two", "2")
 
         answer = await server(
             "POST", f"{LIST}/{conversation}/branch", json={"branch_at_sequence": 3}
@@ -500,8 +500,8 @@ class TestBranching:
         ],
     )
     async def test_a_place_that_is_none(self, server, at, status, code):
-        conversation = await server.begin()
-        await server.say(conversation, "One", "1")
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "One", "1")
 
         answer = await server(
             "POST", f"{LIST}/{conversation}/branch", json={"branch_at_sequence": at}
@@ -512,8 +512,8 @@ class TestBranching:
 
 class TestSearching:
     async def test_a_hit_says_where_and_what(self, server):
-        conversation = await server.begin()
-        turn = await server.say(conversation, "Where is the needle?", "In the haystack")
+        conversation = await server.create_conversation()
+        turn = await server.add_turn(conversation, "Where is the needle?", "In the haystack")
 
         found = await server.get(f"{LIST}/search?q=HAYSTACK")
 
@@ -526,8 +526,8 @@ class TestSearching:
         assert turn.id
 
     async def test_an_archived_conversation_is_found_with_the_filter(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "needle", "ok")
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "needle", "ok")
         await server("DELETE", f"{LIST}/{conversation}")
 
         assert (await server.get(f"{LIST}/search?q=needle"))["total"] == 0
@@ -578,7 +578,7 @@ class TestFiles:
 
     async def test_with_keys_there_is_no_such_store(self, tmp_path):
         headers = {"x-api-key": KEYS["alice"]}
-        async with served(tmp_path, KEYED, headers=headers) as server:
+        async with open_server_app(tmp_path, SETTINGS_WITH_KEYS, headers=headers) as server:
             listed = await server("GET", f"{LIST}?store=files")
             read = await server("GET", f"{LIST}/files:demo")
             unknown = await server("GET", f"{LIST}/{UNKNOWN}")
@@ -589,8 +589,8 @@ class TestFiles:
 
 
 async def test_a_dynamic_conversation_shows_no_system_message_even_if_one_was_kept(server):
-    conversation = await server.begin()
-    await server.keep(
+    conversation = await server.create_conversation()
+    await server.save_turn(
         conversation,
         (
             plain_message("user", "Hello"),

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.served import Served, openai_messages
+from tests.server_app import ServerApp, openai_messages
 
 from cllm.core.conversation import SystemRecord
 from cllm.core.message import plain_message
@@ -13,11 +13,11 @@ from cllm.core.ports import NewConversation, Opening
 LIST = "/v1/conversations"
 
 
-async def example(server: Served) -> str:
+async def example(server: ServerApp) -> str:
     """A conversation with a variant, a call, a failed turn and hostile text."""
-    conversation = await server.begin()
-    first = await server.say(conversation, "Hello <script>alert(1)</script>", "Hi")
-    await server.keep(
+    conversation = await server.create_conversation()
+    first = await server.add_turn(conversation, "Hello <script>alert(1)</script>", "Hi")
+    await server.save_turn(
         conversation,
         (
             plain_message("user", "Hello <script>alert(1)</script>"),
@@ -32,8 +32,8 @@ async def example(server: Served) -> str:
         {"role": "tool", "tool_call_id": "c1", "content": "````\ndone"},
         {"role": "assistant", "content": "Done."},
     )
-    await server.keep(conversation, openai_messages(*raws))
-    await server.say(conversation, "And then?", state="failed", usage=None, cost=None)
+    await server.save_turn(conversation, openai_messages(*raws))
+    await server.add_turn(conversation, "And then?", state="failed", usage=None, cost=None)
     await server("PATCH", f"{LIST}/{conversation}", json={"metadata": {"tag": "x"}})
     return conversation
 
@@ -90,7 +90,7 @@ async def test_a_page_shows_what_was_said_as_text_and_runs_nothing(server):
 
 
 async def test_another_format_is_refused(server):
-    conversation = await server.begin()
+    conversation = await server.create_conversation()
 
     assert (await server("GET", f"{LIST}/{conversation}/export?format=pdf")).status_code == 422
 
@@ -100,7 +100,7 @@ async def test_a_captured_conversation_keeps_its_prompt_on_the_way(server):
     record = SystemRecord(policy="captured", source="settings")
     opening = Opening(system=plain_message("system", "Be brief."), system_record=record)
     await server.state.store.create(new, opening=opening)
-    await server.say(new.id, "Hello", "Hi")
+    await server.add_turn(new.id, "Hello", "Hi")
 
     for form in ("json", "markdown", "html"):
         exported = await server("GET", f"{LIST}/{new.id}/export?format={form}")
@@ -127,13 +127,13 @@ async def test_plain_messages_become_a_dynamic_conversation_without_their_system
     assert [message["content"] for message in imported["messages"]] == ["Hello", "Hi"]
     exported = await server("GET", f"{LIST}/{imported['id']}/export")
     assert "secret instruction" not in exported.text
-    stored = await server.stored(imported["id"])
+    stored = await server.load(imported["id"])
     assert stored.system is None
 
 
 async def test_turns_with_names_that_cannot_stand_in_an_address_get_others(server):
-    conversation = await server.begin()
-    await server.say(conversation, "Hello", "Hi")
+    conversation = await server.create_conversation()
+    await server.add_turn(conversation, "Hello", "Hi")
     document = (await server("GET", f"{LIST}/{conversation}/export")).json()
     document["metadata"]["cllm"]["turns"][0]["id"] = "a/b\n"
     document["metadata"]["cllm"]["turns"][0].pop("place", None)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
 from tests.integration.server.conftest import KEPT
-from tests.served import Served, served
+from tests.server_app import ServerApp, open_server_app
 
 from cllm.core.message import plain_message
 from cllm.core.ports import Lease, Store, StreamEvent, TurnStart
@@ -32,7 +32,7 @@ ASKED = {
 @asynccontextmanager
 async def state(
     folder: Path, store_url: str, provider: FakeProvider, **server: Any
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[ServerApp]:
     settings = {
         "model": "openai/gpt-test",
         "api_base": provider.url,
@@ -40,7 +40,9 @@ async def state(
         "num_retries": 0,
         "server": server,
     }
-    async with served(folder, msgspec.json.encode(settings).decode(), store=store_url) as running:
+    async with open_server_app(
+        folder, msgspec.json.encode(settings).decode(), store=store_url
+    ) as running:
         yield running
 
 
@@ -53,7 +55,7 @@ def provider() -> Any:
 class Looks:
     """How often the events of a turn were asked for."""
 
-    def __init__(self, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, server: ServerApp, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         store = server.state.store
         events_after = store.events_after
@@ -65,12 +67,12 @@ class Looks:
         monkeypatch.setattr(store, "events_after", counted)
 
 
-async def running_turn(server: Served) -> tuple[str, str]:
+async def running_turn(server: ServerApp) -> tuple[str, str]:
     """The conversation and the turn that has begun in it."""
     async with asyncio.timeout(WAIT):
         while True:
             for listed in (await server.state.store.list_conversations()).items:
-                turns = (await server.stored(listed.id)).turns
+                turns = (await server.load(listed.id)).turns
                 if turns:
                     return listed.id, turns[-1].id
             await asyncio.sleep(0.01)
@@ -89,7 +91,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def begin(server: Served, conversation: str, *, store: Store | None = None) -> Lease:
+async def begin(server: ServerApp, conversation: str, *, store: Store | None = None) -> Lease:
     """A turn as another process begins it."""
     start = TurnStart(id=server.state.new_id(), messages=(plain_message("user", "Hello"),))
     return await (store or server.state.store).begin_turn(conversation, start)
@@ -157,7 +159,7 @@ async def test_a_turn_of_another_process_is_looked_at_less_and_less_often(
 ):
     async with state(tmp_path, store_url, provider) as server:
         looks = Looks(server, monkeypatch)
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
         lease = await begin(server, conversation)
         path = f"{LIST}/{conversation}/turns/{lease.turn.id}/events"
         follower = asyncio.create_task(server("GET", path))
@@ -178,7 +180,7 @@ async def test_a_turn_whose_process_is_gone_is_not_followed_for_long(
     tmp_path: Path, store_url: str, provider: FakeProvider
 ):
     async with state(tmp_path, store_url, provider, silence_seconds=0.2) as server:
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
         gone = store_of_another(store_url)
         lease = await begin(server, conversation, store=gone)
         await gone.close()
@@ -197,7 +199,7 @@ async def test_a_silent_turn_of_another_process_is_left_in_peace(
     tmp_path: Path, store_url: str, provider: FakeProvider
 ):
     async with state(tmp_path, store_url, provider, silence_seconds=0.2) as server:
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
         lease = await begin(server, conversation)
         path = f"{LIST}/{conversation}/turns/{lease.turn.id}/events"
         follower = asyncio.create_task(server("GET", path))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider
-from tests.served import served
+from tests.server_app import open_server_app
 
 ROUNDS = 6
 LONG = "Sunny, 21 degrees. " * 300
@@ -39,7 +39,7 @@ async def test_every_request_arrives_with_its_whole_history(client: str, tmp_pat
     body = {"model": MODELS[target], "max_tokens": 100, "tools": TOOLS[client]}
     with FakeProvider() as provider:
         settings = f"providers: {{{target}: {{api_base: '{provider.url}', api_key: x}}}}"
-        async with served(tmp_path, settings) as server:
+        async with open_server_app(tmp_path, settings) as server:
             for number in range(ROUNDS):
                 messages += asked(client, number)
                 answer = await server("POST", PATHS[client], json=body | {"messages": messages})

@@ -28,8 +28,8 @@ async def test_a_title_is_kept_as_given_or_refused(server):
 
 
 async def test_a_search_for_anything_is_answered(server):
-    conversation = await server.begin()
-    await server.say(conversation, "Hello", "Hi")
+    conversation = await server.create_conversation()
+    await server.add_turn(conversation, "Hello", "Hi")
 
     for text in TEXTS:
         answer = await server("GET", f"{LIST}/search", params={"q": text})
@@ -37,7 +37,7 @@ async def test_a_search_for_anything_is_answered(server):
 
 
 async def test_no_cursor_breaks_anything(server):
-    await server.begin()
+    await server.create_conversation()
     for text in TEXTS:
         for moment in ("", "2026-11-15T00:00:00+00:00~", "0001-01-01T00:00:00+00:00~"):
             answer = await server("GET", LIST, params={"cursor": moment + text})
@@ -65,7 +65,7 @@ async def test_the_ends_of_time_are_answered(server):
 
 
 async def test_turns_and_messages_by_hostile_names_are_not_found(server):
-    conversation = await server.begin()
+    conversation = await server.create_conversation()
 
     for name in ("%00", "a%20b", "'%20OR%201=1", "%F0%9F%98%80", "x" * 5000):
         for kind in ("turns", "messages"):

@@ -41,7 +41,7 @@ async def test_as_many_are_kept_as_there_may_be_and_the_others_are_counted(
         header = answer.headers["X-CLLM-Notice"]
         assert len(header) < 2 * MAX_NOTICES_LENGTH
         *shown, last = json.loads(header)
-        conversation = await canned.server.stored(answer.headers["X-Conversation-ID"])
+        conversation = await canned.server.load(answer.headers["X-Conversation-ID"])
         *kept, rest = conversation.turns[0].notices
         assert [notice.path for notice in kept[: len(shown)]] == [told["path"] for told in shown]
         assert (len(kept), rest.code) == (MAX_NOTICES, LEFT_OUT)

@@ -1,6 +1,6 @@
 """What is another's does not exist: on every call, in every store."""
 
-from tests.served import KEYS
+from tests.server_app import KEYS
 
 from cllm.server.http.routes import ROUTES
 
@@ -27,8 +27,8 @@ def address(path: str, conversation: str, turn: str) -> str:
 
 
 async def test_anothers_conversation_answers_as_an_unknown_one_on_every_call(keyed):
-    conversation = await keyed.begin(owner="alice")
-    turn = await keyed.say(conversation, "A needle", "Found", owner="alice")
+    conversation = await keyed.create_conversation(owner="alice")
+    turn = await keyed.add_turn(conversation, "A needle", "Found", owner="alice")
 
     for row in ABOUT_ONE:
         body = BODIES.get(row.path)
@@ -47,7 +47,7 @@ async def test_anothers_conversation_answers_as_an_unknown_one_on_every_call(key
 
 
 async def test_completions_do_not_continue_anothers_conversation(keyed):
-    conversation = await keyed.begin(owner="alice")
+    conversation = await keyed.create_conversation(owner="alice")
     body = {"model": "openai/gpt-test", "messages": [{"role": "user", "content": "Hi"}]}
 
     answers = [
@@ -65,8 +65,8 @@ async def test_completions_do_not_continue_anothers_conversation(keyed):
 
 
 async def test_lists_searches_and_sums_are_of_ones_own(keyed):
-    conversation = await keyed.begin(owner="alice")
-    await keyed.say(conversation, "A needle", "Found", owner="alice")
+    conversation = await keyed.create_conversation(owner="alice")
+    await keyed.add_turn(conversation, "A needle", "Found", owner="alice")
 
     for headers, count in ((ALICE, 1), (BOB, 0)):
         listed = await keyed.get("/v1/conversations?archive_filter=all", headers=headers)
@@ -78,8 +78,8 @@ async def test_lists_searches_and_sums_are_of_ones_own(keyed):
 
 async def test_the_same_id_can_be_two_peoples(keyed):
     for owner in ("alice", "bob"):
-        await keyed.begin(UNKNOWN, owner=owner)
-        await keyed.say(UNKNOWN, f"I am {owner}", "Hello", owner=owner)
+        await keyed.create_conversation(UNKNOWN, owner=owner)
+        await keyed.add_turn(UNKNOWN, f"I am {owner}", "Hello", owner=owner)
 
     for headers, owner in ((ALICE, "alice"), (BOB, "bob")):
         detail = await keyed.get(f"/v1/conversations/{UNKNOWN}", headers=headers)

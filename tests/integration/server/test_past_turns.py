@@ -21,9 +21,9 @@ async def prompt_of(server, conversation: str, turn: Turn):
 
 class TestPrompts:
     async def test_what_was_sent_is_shown_in_order_and_the_system_prompt_as_not_kept(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "One", "1", window=window(1, 1))
-        turn = await server.say(conversation, "Two", "2", window=window(1, 3, counted=42))
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "One", "1", window=window(1, 1))
+        turn = await server.add_turn(conversation, "Two", "2", window=window(1, 3, counted=42))
 
         shown = await prompt_of(server, conversation, turn)
 
@@ -40,11 +40,11 @@ class TestPrompts:
         assert shown["estimated_tokens"] == sum(one["tokens"] or 0 for one in shown["sent"])
 
     async def test_what_was_left_out_is_said_with_its_reason(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "One", "1")
-        await server.say(conversation, "Two", "2")
-        await server.say(conversation, "Broken", state="failed", usage=None, cost=None)
-        turn = await server.say(conversation, "Three", "3", window=window(3, 3))
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "One", "1")
+        await server.add_turn(conversation, "Two", "2")
+        await server.add_turn(conversation, "Broken", state="failed", usage=None, cost=None)
+        turn = await server.add_turn(conversation, "Three", "3", window=window(3, 3))
 
         shown = await prompt_of(server, conversation, turn)
 
@@ -56,11 +56,11 @@ class TestPrompts:
         assert shown["exact"]
 
     async def test_a_pinned_turn_went_out_although_it_is_before_the_cut(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "One", "1")
-        await server.say(conversation, "Two", "2")
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "One", "1")
+        await server.add_turn(conversation, "Two", "2")
         await server.state.store.update(conversation, Changes(pins=(1,)))
-        turn = await server.say(conversation, "Three", "3", window=window(5, 3))
+        turn = await server.add_turn(conversation, "Three", "3", window=window(5, 3))
 
         shown = await prompt_of(server, conversation, turn)
 
@@ -68,9 +68,9 @@ class TestPrompts:
         assert shown["exact"]
 
     async def test_a_record_that_no_longer_fits_is_said_not_to_be_exact(self, server):
-        conversation = await server.begin()
-        await server.say(conversation, "One", "1")
-        turn = await server.say(conversation, "Two", "2", window=window(1, 9))
+        conversation = await server.create_conversation()
+        await server.add_turn(conversation, "One", "1")
+        turn = await server.add_turn(conversation, "Two", "2", window=window(1, 9))
 
         assert not (await prompt_of(server, conversation, turn))["exact"]
 
@@ -80,7 +80,7 @@ class TestPrompts:
         record = SystemRecord(policy="captured", source="settings")
         opening = Opening(system=plain_message("system", "Be brief."), system_record=record)
         await store.create(new, opening=opening)
-        turn = await server.say(new.id, "Hello", "Hi", window=window(1, 1))
+        turn = await server.add_turn(new.id, "Hello", "Hi", window=window(1, 1))
 
         shown = await prompt_of(server, new.id, turn)
 
@@ -88,7 +88,7 @@ class TestPrompts:
         assert shown["sent"][0]["content"] == "Be brief."
 
     async def test_an_unknown_turn_is_not_found(self, server):
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
 
         for path in ("", "/prompt", "/events"):
             answer = await server("GET", f"{LIST}/{conversation}/turns/nobody{path}")
@@ -116,7 +116,7 @@ class TestStreams:
         await server.state.store.finish_turn(lease, turn)
 
     async def test_a_turn_that_ended_is_replayed_from_the_last_event_on(self, server):
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
         lease = await self.begin(server, conversation)
         await server.state.store.add_events(lease, [self.event(n) for n in (1, 2, 3)])
         await self.finish(server, lease)
@@ -132,7 +132,7 @@ class TestStreams:
         assert nothing.content == b""
 
     async def test_a_turn_that_runs_is_followed_to_its_end_each_event_once(self, server):
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
         lease = await self.begin(server, conversation)
         store = server.state.store
         await store.add_events(lease, [self.event(1), self.event(2)])
@@ -155,8 +155,8 @@ class TestStreams:
         assert ": still running" in answer.text
 
     async def test_a_stream_that_is_not_kept_any_more_says_so(self, server):
-        conversation = await server.begin()
-        turn = await server.say(conversation, "Hello", "Hi")
+        conversation = await server.create_conversation()
+        turn = await server.add_turn(conversation, "Hello", "Hi")
 
         answer = await server("GET", f"{LIST}/{conversation}/turns/{turn.id}/events")
 
@@ -165,7 +165,7 @@ class TestStreams:
 
     @pytest.mark.parametrize("given", ["x", "-1", "1.5", "9" * 40])
     async def test_a_last_event_id_that_is_none_is_refused(self, server, given):
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
 
         answer = await server(
             "GET", f"{LIST}/{conversation}/turns/t/events", headers={"Last-Event-ID": given}
@@ -185,7 +185,7 @@ class TestStreams:
 
     async def follow_deleted(self, server) -> str:
         """Follow a turn that ends and is deleted at once; what the follower received."""
-        conversation = await server.begin()
+        conversation = await server.create_conversation()
         lease = await self.begin(server, conversation)
         store = server.state.store
         await store.add_events(lease, [self.event(1)])

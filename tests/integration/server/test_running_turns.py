@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.fake_provider import WAIT, closed_port
-from tests.served import served
+from tests.server_app import open_server_app
 
 from cllm.core.message import plain_message
 from cllm.core.prompt import Prompt
@@ -33,7 +33,7 @@ async def test_a_client_is_told_the_end_though_letting_go_failed(tmp_path: Path)
         f"providers: {{anthropic: {{api_base: 'http://127.0.0.1:{closed_port()}', api_key: x}}}}"
     )
     prompt = Prompt(model=MODEL, messages=(plain_message("user", "Hello."),), stream=True)
-    async with served(tmp_path, settings) as server:
+    async with open_server_app(tmp_path, settings) as server:
         state = server.state
         turn = TurnTask(
             await prepare_turn(prompt, NO_HEADERS, Caller(), state),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from starlette.types import Message
 from tests.fake_provider import FakeProvider
-from tests.served import served
+from tests.server_app import open_server_app
 
 from cllm.server.http.app import build_app
 from cllm.server.turns.task import MAX_UNREAD_STATELESS
@@ -57,7 +57,7 @@ async def test_a_stateless_turn_waits_for_a_client_that_reads_slowly(tmp_path: P
     with FakeProvider() as provider:
         provider.say(*[PIECE] * PIECES)
         settings = f"providers: {{openai: {{api_base: '{provider.url}'}}}}"
-        async with served(tmp_path, settings) as server:
+        async with open_server_app(tmp_path, settings) as server:
             await build_app(server.state)(scope, receive, send)
 
     assert b"".join(bodies).count(PIECE.encode()) == PIECES

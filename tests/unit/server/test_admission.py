@@ -5,7 +5,7 @@ import itertools
 import json
 
 import pytest
-from tests.served import KEYED, KEYS, served
+from tests.server_app import KEYS, SETTINGS_WITH_KEYS, open_server_app
 
 from cllm.core.errors import SettingsError
 from cllm.server.http.auth import load_api_keys
@@ -37,7 +37,7 @@ BODIES = {
 
 @pytest.fixture
 async def keyed(tmp_path):
-    async with served(tmp_path, KEYED) as server:
+    async with open_server_app(tmp_path, SETTINGS_WITH_KEYS) as server:
         yield server
 
 
@@ -87,21 +87,21 @@ class TestKeys:
         assert (await keyed("GET", "/v1/conversations", headers=headers)).status_code == 200
 
     async def test_without_keys_any_key_or_none_will_do(self, tmp_path):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             for headers in ({}, ALICE, {"x-api-key": "x"}):
                 answer = await server("GET", "/v1/conversations", headers=headers)
                 assert answer.status_code == 200
 
     async def test_a_key_can_come_from_a_variable(self, tmp_path):
         settings = "server: {keys: [{name: a, owner: alice, key: '${KEY_OF_ALICE}'}]}"
-        async with served(tmp_path, settings) as server:
+        async with open_server_app(tmp_path, settings) as server:
             assert (await server("GET", "/v1/conversations", headers=ALICE)).status_code == 200
             assert (await server("GET", "/v1/conversations", headers=BOB)).status_code == 401
 
     async def test_a_variable_that_is_not_set_is_an_error_and_not_an_open_door(self, tmp_path):
         settings = "server: {keys: [{name: a, owner: alice, key: '${KEY_OF_NOBODY}'}]}"
         with pytest.raises(SettingsError, match=r"KEY_OF_NOBODY.* is not set"):
-            async with served(tmp_path, settings):
+            async with open_server_app(tmp_path, settings):
                 pass
 
     def test_a_hash_stands_for_its_key(self):
@@ -133,12 +133,12 @@ class TestHosts:
         "host", ["127.0.0.1:3000", "localhost", "LOCALHOST:80", "[::1]:3000", "localhost."]
     )
     async def test_a_server_without_keys_goes_by_the_names_of_loopback(self, tmp_path, host):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             assert (await server("GET", "/health", headers={"Host": host})).status_code == 200
 
     @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "[::2]"])
     async def test_another_name_is_refused_before_anything_else(self, tmp_path, host):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             for path in ("/health", "/v1/conversations", "/nowhere"):
                 answer = await server("GET", path, headers={"Host": host})
                 assert answer.status_code == 403
@@ -146,14 +146,14 @@ class TestHosts:
 
     @pytest.mark.parametrize("host", ["", "[", "a b", ":80", "localhost/", "localhost:x", "a,b"])
     async def test_a_host_that_is_no_name_is_a_bad_request(self, tmp_path, host):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             for path in ("/health", "/v1/conversations", "/nowhere"):
                 answer = await server("GET", path, headers={"Host": host})
                 assert answer.status_code == 400
                 assert answer.json()["error"]["code"] == "invalid_request"
 
     async def test_the_settings_can_name_more(self, tmp_path):
-        async with served(tmp_path, "server: {allowed_hosts: [cllm.example]}") as server:
+        async with open_server_app(tmp_path, "server: {allowed_hosts: [cllm.example]}") as server:
             for host, status in (("cllm.example:443", 200), ("localhost", 200), ("other", 403)):
                 answer = await server("GET", "/health", headers={"Host": host})
                 assert answer.status_code == status
@@ -167,7 +167,7 @@ class TestHosts:
         assert "a.example" in listed.names
 
     async def test_a_refusal_on_anthropics_door_is_in_its_words(self, tmp_path):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             answer = await server("POST", "/v1/messages", headers={"Host": "evil.example"})
 
         assert answer.json()["error"]["type"] == "permission_error"
@@ -179,7 +179,7 @@ class TestOrigins:
         ["https://evil.example", "null", "http://127.0.0.1:9999", "file://", "http://[", "x"],
     )
     async def test_a_foreign_page_is_refused(self, tmp_path, origin):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             for method, path in (("GET", "/health"), ("POST", "/v1/conversations")):
                 answer = await server(method, path, headers={"Origin": origin})
                 assert answer.status_code == 403
@@ -188,13 +188,13 @@ class TestOrigins:
             assert (await server.get("/v1/conversations"))["total"] == 0
 
     async def test_the_servers_own_page_may_call(self, tmp_path):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             headers = {"Origin": "http://127.0.0.1:3000"}
             assert (await server("GET", "/health", headers=headers)).status_code == 200
 
     async def test_a_listed_page_may_call_and_read(self, tmp_path):
         page = "https://app.example"
-        async with served(tmp_path, f"server: {{allowed_origins: ['{page}/']}}") as server:
+        async with open_server_app(tmp_path, f"server: {{allowed_origins: ['{page}/']}}") as server:
             answer = await server("GET", "/v1/conversations", headers={"Origin": page})
             preflight = await server(
                 "OPTIONS",
@@ -215,7 +215,7 @@ class TestOrigins:
         assert len(preflight.headers.get_list("access-control-allow-origin")) == 1
 
     async def test_a_preflight_from_a_foreign_page_is_refused(self, tmp_path):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             answer = await server(
                 "OPTIONS",
                 "/v1/conversations",
@@ -242,7 +242,7 @@ class TestUnrouted:
     async def test_what_is_not_there_is_told_in_the_envelope(
         self, tmp_path, method, path, status, code
     ):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             answer = await server(method, path)
 
         assert (answer.status_code, json.loads(answer.content)["error"]["code"]) == (status, code)
@@ -258,7 +258,7 @@ class TestUnrouted:
         ],
     )
     async def test_how_an_address_may_be_called_is_said(self, tmp_path, path, methods):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             assert (await server("PUT", path)).headers["allow"] == methods
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.served import served
+from tests.server_app import open_server_app
 
 from cllm.server.http.errors import STATUS_BY_CODE
 from cllm.server.http.routes import ROUTES
@@ -81,9 +81,9 @@ def validator(path: str, method: str, status: int) -> jsonschema.Draft202012Vali
 
 
 async def test_answers_are_as_they_are_described(tmp_path):
-    async with served(tmp_path) as server:
+    async with open_server_app(tmp_path) as server:
         made = (await server("POST", LIST, json={"title": "x"})).json()
-        await server.say(made["id"], "Hello", "Hi")
+        await server.add_turn(made["id"], "Hello", "Hi")
         one = f"{LIST}/{{conversation_id}}"
         turn = (await server.get(f"{LIST}/{made['id']}"))["messages"][0]["turn_id"]
         checked = [
@@ -117,12 +117,12 @@ async def test_answers_are_as_they_are_described(tmp_path):
 
 
 async def test_the_description_is_served(tmp_path):
-    async with served(tmp_path) as server:
+    async with open_server_app(tmp_path) as server:
         assert (await server.get("/openapi.json"))["openapi"] == "3.1.0"
 
 
 async def test_the_page_names_every_route_and_loads_nothing(tmp_path):
-    async with served(tmp_path) as server:
+    async with open_server_app(tmp_path) as server:
         answer = await server("GET", "/docs")
 
     assert answer.headers["content-type"].startswith("text/html")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.served import KEYED, KEYS, served
+from tests.server_app import KEYS, SETTINGS_WITH_KEYS, open_server_app
 
 from cllm import logs
 from cllm.core.reply import Usage
@@ -40,8 +40,10 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 
 async def test_a_line_says_what_was_asked_for_and_what_became_of_it(tmp_path, log_file):
-    async with served(tmp_path, KEYED, headers={"x-api-key": KEYS["alice"]}) as server:
-        conversation = await server.begin(owner="alice")
+    async with open_server_app(
+        tmp_path, SETTINGS_WITH_KEYS, headers={"x-api-key": KEYS["alice"]}
+    ) as server:
+        conversation = await server.create_conversation(owner="alice")
         answer = await server("GET", f"/v1/conversations/{conversation}")
 
     (line,) = lines(log_file)
@@ -55,7 +57,7 @@ async def test_a_line_says_what_was_asked_for_and_what_became_of_it(tmp_path, lo
 
 async def test_nothing_that_was_said_and_no_key_is_in_the_log_whatever_happens(tmp_path, log_file):
     wrong = "planted-key-0123456789"
-    async with served(tmp_path, KEYED) as server:
+    async with open_server_app(tmp_path, SETTINGS_WITH_KEYS) as server:
         good = {"x-api-key": KEYS["alice"]}
         title = {"title": "planted-title", "metadata": {"x": "planted-text"}}
         said = {
@@ -92,7 +94,7 @@ async def test_nothing_that_was_said_and_no_key_is_in_the_log_whatever_happens(t
 async def test_a_mistake_of_ours_is_an_answer_without_its_words_and_a_line_with_its_place(
     tmp_path, log_file, monkeypatch
 ):
-    async with served(tmp_path) as server:
+    async with open_server_app(tmp_path) as server:
 
         async def fail(*_args, **_options):
             raise RuntimeError("planted-text at /home/somebody")
@@ -111,7 +113,7 @@ async def test_a_mistake_of_ours_is_an_answer_without_its_words_and_a_line_with_
 
 
 async def test_errors_are_logged_by_their_code(tmp_path, log_file):
-    async with served(tmp_path) as server:
+    async with open_server_app(tmp_path) as server:
         await server("GET", "/v1/conversations/nobody")
         await server("GET", "/nowhere")
         await server("GET", "/health", headers={"Host": "evil.example"})
@@ -167,7 +169,7 @@ class TestLogThread:
 
 class TestMetrics:
     async def test_requests_are_counted_by_route_and_status(self, tmp_path):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             for path in ("/health", "/health", "/v1/conversations/nobody", "/nowhere"):
                 await server("GET", path)
             text = (await server("GET", "/metrics")).text
@@ -181,7 +183,7 @@ class TestMetrics:
         assert "cllm_requests_running 1" in text
 
     async def test_every_line_is_one_that_prometheus_reads(self, tmp_path):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             await server("GET", "/health")
             answer = await server("GET", "/metrics")
 

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.served import served
+from tests.server_app import open_server_app
 
 from cllm.core.errors import StoreUnavailableError
 from cllm.core.ports import CallRecord
@@ -16,7 +16,7 @@ DAY = datetime(2026, 11, 15, 12, tzinfo=UTC)
 class TestUsage:
     @pytest.fixture
     async def server(self, tmp_path):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             for days, model, cost in ((0, "a", 0.5), (1, "a", None), (2, "b", 0.25)):
                 call = CallRecord(
                     model=model,
@@ -70,7 +70,7 @@ class TestModels:
     )
 
     async def test_configured_and_local_models_are_listed(self, tmp_path):
-        async with served(tmp_path, self.SETTINGS) as server:
+        async with open_server_app(tmp_path, self.SETTINGS) as server:
             listed = await server.get("/v1/models")
             names = [one["id"] for one in listed["data"]]
             one = await server.get("/v1/models/mine/small")
@@ -82,7 +82,7 @@ class TestModels:
         assert one == {"id": "mine/small", "object": "model", "created": 0, "owned_by": "mine"}
 
     async def test_an_unknown_model_is_not_found_and_the_known_ones_are_named(self, tmp_path):
-        async with served(tmp_path, self.SETTINGS) as server:
+        async with open_server_app(tmp_path, self.SETTINGS) as server:
             answer = await server("GET", "/v1/models/nobody/x")
 
         assert answer.status_code == 404
@@ -90,13 +90,13 @@ class TestModels:
         assert "mine/small" in answer.json()["error"]["message"]
 
     async def test_the_path_of_a_model_file_is_not_told(self, tmp_path):
-        async with served(tmp_path, "model: local//home/somebody/model.gguf") as server:
+        async with open_server_app(tmp_path, "model: local//home/somebody/model.gguf") as server:
             assert "somebody" not in (await server("GET", "/v1/models")).text
 
 
 class TestReadiness:
     async def test_a_server_with_its_store_is_ready(self, tmp_path):
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             assert await server.get("/health") == {"status": "ok"}
             assert await server.get("/ready") == {"status": "ready"}
 
@@ -104,7 +104,7 @@ class TestReadiness:
         async def gone(**_options):
             raise StoreUnavailableError("no connection to 10.1.2.3")
 
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             monkeypatch.setattr(server.state.store, "list_conversations", gone)
             alive, ready = await server("GET", "/health"), await server("GET", "/ready")
 
@@ -118,6 +118,6 @@ class TestReadiness:
             await asyncio.sleep(60)
 
         monkeypatch.setattr("cllm.server.api.server.STORE_SECONDS", 0.05)
-        async with served(tmp_path) as server:
+        async with open_server_app(tmp_path) as server:
             monkeypatch.setattr(server.state.store, "list_conversations", hang)
             assert (await server("GET", "/ready")).status_code == 503

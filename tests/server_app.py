@@ -1,6 +1,6 @@
 """The server's application in this process, with real parts: settings, a store, a scripted model.
 
-For tests of single endpoints; those of `cllm serve` as a whole are in `tests/serving.py`.
+For tests of single endpoints; those of `cllm serve` as a whole are in `tests/server_process.py`.
 """
 
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ from cllm.settings.load import CommandLine, Environment, load_settings
 ADDRESS = "http://127.0.0.1:3000"
 DYNAMIC = Opening(system=None, system_record=SystemRecord(policy="dynamic"))
 KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789ab"}
-KEYED = (
+SETTINGS_WITH_KEYS = (
     "server: {keys: ["
     + ", ".join(f"{{name: {name}, owner: {name}, key: {key}}}" for name, key in KEYS.items())
     + "]}"
@@ -36,7 +36,7 @@ def openai_messages(*raws: dict[str, Any]) -> tuple[Message, ...]:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServerApp:
     """A server and a client of it, with ways to put something into its store."""
 
     state: ServerState
@@ -51,13 +51,15 @@ class Served:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    async def begin(self, conversation: str | None = None, *, owner: str = LOCAL_OWNER) -> str:
+    async def create_conversation(
+        self, conversation: str | None = None, *, owner: str = LOCAL_OWNER
+    ) -> str:
         """An empty dynamic conversation."""
         new = NewConversation(id=conversation or self.state.new_id())
         await self.state.store.create(new, owner=owner, opening=DYNAMIC)
         return new.id
 
-    async def say(
+    async def add_turn(
         self, conversation: str, *texts: str, owner: str = LOCAL_OWNER, **fields: Any
     ) -> Turn:
         """A turn in which the user and the model take turns to say these."""
@@ -65,9 +67,9 @@ class Served:
             plain_message("assistant" if place % 2 else "user", text)
             for place, text in enumerate(texts)
         )
-        return await self.keep(conversation, messages, owner=owner, **fields)
+        return await self.save_turn(conversation, messages, owner=owner, **fields)
 
-    async def keep(
+    async def save_turn(
         self,
         conversation: str,
         messages: tuple[Message, ...],
@@ -97,14 +99,14 @@ class Served:
         await store.finish_turn(lease, turn)
         return turn
 
-    async def stored(self, conversation: str, *, owner: str = LOCAL_OWNER) -> StoredConversation:
+    async def load(self, conversation: str, *, owner: str = LOCAL_OWNER) -> StoredConversation:
         return await self.state.store.load(conversation, owner=owner)
 
 
 @asynccontextmanager
-async def served(
+async def open_server_app(
     folder: Path, settings: str = "", *, store: str = "memory:", **options: Any
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[ServerApp]:
     """A server by the settings of a Cllmfile."""
     home = folder / "home"
     (home / ".cllm").mkdir(parents=True, exist_ok=True)
@@ -119,4 +121,4 @@ async def served(
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url=ADDRESS, **options) as client,
     ):
-        yield Served(state=state, client=client)
+        yield ServerApp(state=state, client=client)

@@ -33,7 +33,7 @@ COMPLETIONS = "/v1/chat/completions"
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """A whole response."""
 
     status: int
@@ -87,7 +87,7 @@ def _data(event: bytes) -> Any:
 
 
 @dataclass
-class Streaming:
+class StreamedResponse:
     """A response that is being read."""
 
     connection: http.client.HTTPConnection
@@ -137,13 +137,13 @@ class Client:
         headers: Mapping[str, str] | None = None,
         *,
         timeout: float = WAIT,
-    ) -> Streaming:
+    ) -> StreamedResponse:
         """Send a request and return when the head of its answer has come."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         try:
             connection.request(method, path, body=data, headers=dict(headers or {}))
-            return Streaming(connection, connection.getresponse())
+            return StreamedResponse(connection, connection.getresponse())
         except OSError:
             connection.close()
             raise
@@ -156,9 +156,9 @@ class Client:
         headers: Mapping[str, str] | None = None,
         *,
         timeout: float = WAIT,
-    ) -> Answer:
+    ) -> Response:
         opened = self.open(method, path, body, headers, timeout=timeout)
-        return Answer(opened.status, opened.headers, opened.rest())
+        return Response(opened.status, opened.headers, opened.rest())
 
     def complete(
         self,
@@ -166,13 +166,15 @@ class Client:
         conversation: str | None = None,
         headers: Mapping[str, str] | None = None,
         **fields: Any,
-    ) -> Answer:
+    ) -> Response:
         """Ask for a chat completion; `conversation` is the header, absent if it is None."""
         named = {} if conversation is None else {"X-Conversation-ID": conversation}
-        return self("POST", COMPLETIONS, completion(*said, **fields), {**named, **(headers or {})})
+        return self(
+            "POST", COMPLETIONS, completion_body(*said, **fields), {**named, **(headers or {})}
+        )
 
 
-def completion(*said: tuple[str, Any], **fields: Any) -> dict[str, Any]:
+def completion_body(*said: tuple[str, Any], **fields: Any) -> dict[str, Any]:
     """The body of a request."""
     messages = [{"role": role, "content": content} for role, content in said]
     return {"model": "openai/gpt-test", "messages": messages, **fields}
@@ -185,7 +187,7 @@ OWN_STORES = scaled(("sqlite",), ("memory", "sqlite", "postgresql"))
 
 
 @contextmanager
-def store_for(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+def open_empty_store(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of an empty store of this kind, for as long as it is needed."""
     if kind == "memory":
         yield "memory:"
@@ -201,14 +203,14 @@ def store_for(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterat
     asyncio.run(postgres.drop_database(name))
 
 
-def stored_bytes(url: str, folder: Path) -> bytes:
+def read_stored_bytes(url: str, folder: Path) -> bytes:
     """All that a database holds: its file and what belongs to it, or a dump of every table."""
     if not url.startswith("postgresql:"):
         return b"".join(path.read_bytes() for path in folder.glob(f"{DATABASE}*"))
-    return asyncio.run(_dumped(url))
+    return asyncio.run(_dump_tables(url))
 
 
-async def _dumped(url: str) -> bytes:
+async def _dump_tables(url: str) -> bytes:
     connection = await asyncpg.connect(url)
     try:
         named = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
@@ -307,7 +309,7 @@ class Server(Client):
         self.close()
 
 
-def stored_messages(server: Client, conversation: str) -> Iterator[tuple[str, Any]]:
+def list_messages(server: Client, conversation: str) -> Iterator[tuple[str, Any]]:
     """What the server shows of a conversation, as pairs of role and content."""
     detail = server("GET", f"/v1/conversations/{conversation}").json
     for message in detail["messages"]:
