@@ -1,7 +1,7 @@
 """What the acceptance tests stand on: an empty home, the real command, a provider on loopback.
 
 The home is in `tests/home.py`, the command in `tests/command.py`, the server in
-`tests/server_process.py`; here are the fixtures. Tests look at what was sent and at what is on disk.
+`tests/server_process.py`; here are the fixtures. Tests check what was sent and what is on disk.
 """
 
 import signal

@@ -36,8 +36,8 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     settings: ServerSettings
     engine: Engine
     turns: TurnRegistry
-    calls: UsageCounter
-    bodies: BodyQuota
+    usage_counter: UsageCounter
+    body_quota: BodyQuota
     clock: Clock
     new_id: NewId
     files: Store | None = None
@@ -71,8 +71,8 @@ def open_server_state(settings: Settings) -> ServerState:
         settings=settings.server,
         engine=app.engine(),
         turns=TurnRegistry(),
-        calls=UsageCounter(store),
-        bodies=BodyQuota(settings.server.limits),
+        usage_counter=UsageCounter(store),
+        body_quota=BodyQuota(settings.server.limits),
         clock=now,
         new_id=new_id,
         files=_open_files(settings),

@@ -117,7 +117,7 @@ class TestReadiness:
         async def hang(**_options):
             await asyncio.sleep(60)
 
-        monkeypatch.setattr("cllm.server.api.server.STORE_SECONDS", 0.05)
+        monkeypatch.setattr("cllm.server.api.health.STORE_SECONDS", 0.05)
         async with open_server_app(tmp_path) as server:
             monkeypatch.setattr(server.state.store, "list_conversations", hang)
             assert (await server("GET", "/ready")).status_code == 503

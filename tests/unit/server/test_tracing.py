@@ -7,9 +7,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.responses import PlainTextResponse
 
-from cllm.server.http.metrics import Metrics, find_span_starter, make_span_starter
+from cllm.server.http.metrics import Metrics
 from cllm.server.http.middleware import HostRules, RequestMiddleware
 from cllm.server.http.request_log import SCOPE_KEY
+from cllm.server.http.tracing import find_span_starter, make_span_starter
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

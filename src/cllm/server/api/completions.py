@@ -1,37 +1,27 @@
-"""Chat completions and embeddings in OpenAI's protocol."""
+"""Chat completions in OpenAI's protocol: POST /v1/chat/completions."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from cllm.core.errors import ErrorReport
 from cllm.core.ports import Clock, NewId
 from cllm.core.reply import ReplyEvent, ReplyFinished
-from cllm.server.http.errors import JSON, ApiError, encode_openai_error
+from cllm.server.http.errors import encode_openai_error
 from cllm.server.http.limits import check_counts, read_body
 from cllm.server.state import ApiRequest
 from cllm.server.turns.handler import handle_turn
-from cllm.server.turns.headers import read_turn_headers
-from cllm.server.turns.prepare import select_model
 from cllm.wire.convert import parts_of
-from cllm.wire.errors import FieldError
 from cllm.wire.openai.functions import FunctionCalls, uses_functions
 from cllm.wire.openai.request import decode_request
 from cllm.wire.openai.response_encoder import OpenAIStreamEncoder, encode_reply
 
-_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
-@runtime_checkable
-class Embedder(Protocol):
-    async def embed(self, body: bytes) -> bytes: ...
-
-
-async def complete(request: ApiRequest) -> Response:
+async def create_chat_completion(request: ApiRequest) -> Response:
     """POST /v1/chat/completions."""
-    room = request.server.bodies
+    room = request.server.body_quota
     body = await read_body(request, room)
     prompt = decode_request(body)
     check_counts(body, len(prompt.messages), room.limits)
@@ -42,40 +32,6 @@ async def complete(request: ApiRequest) -> Response:
         parameters=prompt.parameters,
     )
     return await handle_turn(request, prompt, body, encoder)
-
-
-async def embed(request: ApiRequest) -> Response:
-    """POST /v1/embeddings: the response of the model's provider."""
-    state = request.server
-    body = await read_body(request, state.bodies)
-    fields, name = _decode_embedding_request(body)
-    model = select_model(name, read_turn_headers(request.headers).provider, state)
-    route = state.app.find_route(model)
-    request.record.model = model
-    if not isinstance(route.provider, Embedder):
-        raise ApiError(
-            "not_supported",
-            f"Provider '{route.provider.name}' has no embeddings; name a model of an "
-            "OpenAI-compatible one.",
-            param="model",
-        )
-    await route.provider.prepare()
-    if route.model != name:
-        body = msgspec.json.encode({**fields, "model": route.model})
-    return Response(await route.provider.embed(body), media_type=JSON)
-
-
-def _decode_embedding_request(body: bytes) -> tuple[dict[str, Any], str]:
-    try:
-        fields = _decoder.decode(body)
-        model = msgspec.json.decode(fields["model"], type=str) if "model" in fields else ""
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise FieldError("", f"body: not a JSON object with a model: {error}") from error
-    if not model.strip():
-        raise FieldError("model", "the name of a model is needed")
-    if "input" not in fields:
-        raise FieldError("input", "what is to be embedded is needed")
-    return fields, model
 
 
 class OpenAIResponseEncoder:

@@ -220,7 +220,7 @@ async def get_message(request: ApiRequest) -> Response:
     raise ApiError("message_not_found", "The conversation has no such message.", param="message")
 
 
-async def search(request: ApiRequest) -> Response:
+async def search_conversations(request: ApiRequest) -> Response:
     """GET /v1/conversations/search."""
     query = read_query(request, SearchQuery)
     store_ref = find_store(query.store, request)

@@ -51,7 +51,7 @@ SECURITY_HEADERS = {
 }
 
 
-async def export(request: ApiRequest) -> Response:
+async def export_conversation(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/export."""
     query = read_query(request, ExportQuery)
     place = await find_conversation(request)
@@ -97,7 +97,7 @@ async def _chain(first: Sequence[bytes], pieces: AsyncIterator[bytes]) -> AsyncI
 async def import_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations/import."""
     state, owner = request.server, request.caller.owner
-    body = await read_body(request, state.bodies)
+    body = await read_body(request, state.body_quota)
     read = partial(_decode_file, body, new_id=state.new_id(), now=state.clock())
     conversation = await run_in_thread_if_large(read, size=len(body))
     await copy_into(state.store, conversation, conversation.id, owner=owner)

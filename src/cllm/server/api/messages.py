@@ -53,7 +53,7 @@ THREAD_REMOVED = Notice(
 )
 
 
-async def create(request: ApiRequest) -> Response:
+async def create_message(request: ApiRequest) -> Response:
     """POST /v1/messages."""
     body, prompt = await _read_prompt(request)
     prompt = _set_max_tokens(prompt)
@@ -64,7 +64,7 @@ async def create(request: ApiRequest) -> Response:
 
 
 async def _read_prompt(request: ApiRequest) -> tuple[bytes, Prompt]:
-    room = request.server.bodies
+    room = request.server.body_quota
     body = await read_body(request, room)
     prompt = decode_request(body)
     check_counts(body, len(prompt.messages), room.limits)
@@ -118,7 +118,7 @@ def _check_thread(prompt: Prompt, turn_headers: RequestHeaders, state: ServerSta
     return prompt
 
 
-async def count(request: ApiRequest) -> Response:
+async def count_tokens(request: ApiRequest) -> Response:
     """POST /v1/messages/count_tokens."""
     state, record, turn_headers = request.server, request.record, read_turn_headers(request.headers)
     _, prompt = await _read_prompt(request)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from cllm.core.conversation import Policy, StoredConversation, Summary, Turn, TurnState
 from cllm.core.message import AnyPart, Message, Role, ToolCall, ToolResult, Unknown
-from cllm.core.ports import Hit, UsageSum
+from cllm.core.ports import Hit
 from cllm.core.reply import Usage
 from cllm.server.http.errors import JSON
 from cllm.wire.convert import parts_of
@@ -159,24 +159,6 @@ class SearchView(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
 
 
-class UsageSumView(UsageView, frozen=True, kw_only=True):
-    """What the calls of one day or of one model came to.
-
-    `cost` in US dollars adds up what is known; `unpriced` is how many calls have no known price.
-    """
-
-    key: str
-    calls: int
-    cost: float
-    unpriced: int
-
-
-class UsageListView(msgspec.Struct, frozen=True, kw_only=True):
-    by: str
-    usage: tuple[UsageSumView, ...]
-    total: UsageSumView
-
-
 def json_response(value: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type=JSON)
 
@@ -266,10 +248,10 @@ def _view_turn(turn: Turn, *, first: int | None, on_default_path: bool) -> TurnV
 
 
 def view_usage(usage: Usage | None) -> UsageView | None:
-    return None if usage is None else UsageView(**_token_fields(usage))
+    return None if usage is None else UsageView(**token_fields(usage))
 
 
-def _token_fields(usage: Usage) -> dict[str, Any]:
+def token_fields(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.input,
         "output_tokens": usage.output,
@@ -314,29 +296,6 @@ def view_hit(hit: Hit, prefix: str = "") -> HitView:
         role=hit.role,
         snippet=hit.snippet,
         created_at=hit.created_at,
-    )
-
-
-def view_usage_sums(sums: Sequence[UsageSum], *, by: str) -> UsageListView:
-    total = UsageSum(
-        key="total",
-        calls=sum(one.calls for one in sums),
-        usage=sum((one.usage for one in sums), start=Usage()),
-        cost=sum(one.cost for one in sums),
-        unpriced=sum(one.unpriced for one in sums),
-    )
-    return UsageListView(
-        by=by, usage=tuple(map(_view_usage_sum, sums)), total=_view_usage_sum(total)
-    )
-
-
-def _view_usage_sum(one: UsageSum) -> UsageSumView:
-    return UsageSumView(
-        key=one.key,
-        calls=one.calls,
-        cost=one.cost,
-        unpriced=one.unpriced,
-        **_token_fields(one.usage),
     )
 
 

@@ -12,10 +12,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cllm.core.errors import CllmError
 from cllm.server.http.auth import LOCAL_CALLER, ApiKeys, authenticate, load_api_keys
 from cllm.server.http.errors import anthropic_error_response, openai_error_response, report_error
-from cllm.server.http.metrics import Metrics, find_span_starter
+from cllm.server.http.metrics import Metrics
 from cllm.server.http.middleware import RequestMiddleware, read_host_rules
 from cllm.server.http.request_log import log_in_thread
 from cllm.server.http.routes import ROUTES, HttpRoute
+from cllm.server.http.tracing import find_span_starter
 from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.registry import delete_expired_events
 from cllm.wire.errors import MalformedError
@@ -62,7 +63,7 @@ def build_app(state: ServerState) -> Starlette:
             async with sweeping:
                 yield
             await state.turns.stop(within=state.settings.limits.stop_seconds)
-            await state.calls.flush()
+            await state.usage_counter.flush()
             await state.app.close()
 
     api_keys = load_api_keys(state.settings.keys)

@@ -1,27 +1,17 @@
-"""Metrics in the format of Prometheus, and spans of OpenTelemetry.
+"""Metrics in the text format of Prometheus: GET /metrics.
 
-Labels are routes and models that answered, never text of a client: series must stay few.
+Labels are routes and models that replied, never client text: the number of series must stay small.
 """
 
-import sys
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cllm.core.reply import Usage
-from cllm.server.http.request_log import RequestRecord, log_fields
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
-    from opentelemetry.util.types import AttributeValue
-
-EndSpan = Callable[[RequestRecord], None]
-StartSpan = Callable[[Mapping[str, str]], EndSpan]
+from cllm.server.http.request_log import RequestRecord
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -29,8 +19,6 @@ NO_ROUTE = "none"
 OTHER_MODELS = "others"
 MAX_MODELS = 200
 KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
-API, SDK = "opentelemetry", "opentelemetry.sdk"
-SERVER_ERROR = 500
 
 
 class Metrics:
@@ -101,50 +89,7 @@ def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-async def metrics(request: Request) -> Response:
+async def get_metrics(request: Request) -> Response:
     """GET /metrics."""
-    counted: Metrics = request.app.state.metrics
-    return Response(counted.render(), media_type=CONTENT_TYPE)
-
-
-def find_span_starter() -> StartSpan | None:
-    """Return None if OpenTelemetry is not configured."""
-    if find_spec(API) is None or find_spec(SDK) is None:
-        return None
-    from opentelemetry import trace  # noqa: PLC0415 - optional packages
-
-    provider = trace.get_tracer_provider()
-    if f"{SDK}.trace" not in sys.modules:
-        # Configuring imports this module, which is slow.
-        return None
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-
-    return make_span_starter(provider) if isinstance(provider, TracerProvider) else None
-
-
-def make_span_starter(provider: "TracerProvider") -> StartSpan:
-    from opentelemetry import trace  # noqa: PLC0415 - optional packages
-    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
-        TraceContextTextMapPropagator,
-    )
-
-    tracer = provider.get_tracer("cllm")
-    propagator = TraceContextTextMapPropagator()
-
-    def begin(headers: Mapping[str, str]) -> EndSpan:
-        parent = propagator.extract(headers)
-        span = tracer.start_span("request", context=parent, kind=trace.SpanKind.SERVER)
-
-        def end(record: RequestRecord) -> None:
-            span.update_name(f"{record.method} {record.route or 'unknown route'}")
-            for name, value in log_fields(record).items():
-                if value is not None:
-                    span.set_attribute(f"cllm.{name}", cast("AttributeValue", value))
-            span.set_attribute("http.response.status_code", record.status)
-            if record.status >= SERVER_ERROR:
-                span.set_status(trace.StatusCode.ERROR, record.outcome)
-            span.end()
-
-        return end
-
-    return begin
+    metrics: Metrics = request.app.state.metrics
+    return Response(metrics.render(), media_type=CONTENT_TYPE)

@@ -28,8 +28,9 @@ from cllm.server.http.errors import (
     openai_error_response,
     report_error,
 )
-from cllm.server.http.metrics import Metrics, StartSpan
+from cllm.server.http.metrics import Metrics
 from cllm.server.http.request_log import SCOPE_KEY, RequestRecord, log_request
+from cllm.server.http.tracing import StartSpan
 from cllm.settings.sections import ServerSettings
 
 MESSAGES_PATH = "/v1/messages"

@@ -113,7 +113,7 @@ def read_query(request: Request, kind: type[Q]) -> Q:
 
 
 async def read_json(request: ApiRequest, kind: type[T], *, empty: T | None = None) -> T:
-    body = await read_body(request, request.server.bodies)
+    body = await read_body(request, request.server.body_quota)
     if not body and empty is not None:
         return empty
     return decode(body, kind)

@@ -33,7 +33,7 @@ LINKED_OPERATIONS = (
 )
 
 
-async def description(_request: Request) -> Response:
+async def get_description(_request: Request) -> Response:
     """GET /openapi.json."""
     return Response(encode_description(), media_type=JSON)
 

@@ -5,8 +5,10 @@ from typing import Any, Literal
 import msgspec
 
 from cllm.server.api import views
-from cllm.server.api.server import ModelListView, ModelView
+from cllm.server.api.health import Status
+from cllm.server.api.models import ModelListView, ModelView
 from cllm.server.api.turns import PromptView
+from cllm.server.api.usage import UsageListView
 from cllm.server.http import parameters
 from cllm.server.http.errors import JSON
 from cllm.server.http.routes import CONVERSATION, CONVERSATIONS, MESSAGE, TURN
@@ -113,7 +115,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "server",
         "Tokens and costs, by day or by model.",
         query=parameters.UsageQuery,
-        answer=views.UsageListView,
+        answer=UsageListView,
     ),
     ("GET", CONVERSATIONS): Operation(
         "listConversations",
@@ -226,12 +228,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         headers=("Last-Event-ID",),
         codes=("invalid_header", "turn_not_found", "events_not_kept"),
     ),
-    ("GET", "/health"): Operation("getHealth", "server", "The process answers.", answer="Status"),
+    ("GET", "/health"): Operation("getHealth", "server", "The process answers.", answer=Status),
     ("GET", "/ready"): Operation(
         "getReadiness",
         "server",
         "The store answers as well.",
-        answer="Status",
+        answer=Status,
         codes=("conversation_storage_unavailable",),
     ),
     ("GET", "/metrics"): Operation(

@@ -25,7 +25,7 @@ td, th { text-align: left; vertical-align: top; padding: .2rem 1rem .2rem 0; }
 """
 
 
-async def docs(_request: Request) -> Response:
+async def get_docs(_request: Request) -> Response:
     """GET /docs."""
     return HTMLResponse(_render_page(), headers=HEADERS)
 
@@ -70,8 +70,9 @@ def _render_route(method: str, path: str, operation: dict[str, Any]) -> str:
 
 def _render_parameters(operation: dict[str, Any]) -> Iterator[str]:
     rows = [
-        f"<tr><td><code>{escape(one['name'])}</code></td><td>{escape(one['in'])}"
-        f"{', required' if one['required'] else ''}</td><td>{_render_schema(one['schema'])}</td></tr>"
+        f"<tr><td><code>{escape(one['name'])}</code></td>"
+        f"<td>{escape(one['in'])}{', required' if one['required'] else ''}</td>"
+        f"<td>{_render_schema(one['schema'])}</td></tr>"
         for one in operation["parameters"]
     ]
     if rows:

@@ -51,10 +51,10 @@ KEY_NOT_USED = Notice(
 
 
 class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn and where it is saved.
+    """A turn and the store that saves it; None for a stateless turn.
 
-    `events` stores its stream. `public_id` is the conversation ID for the client. The `callers_key` is
-    for this call only.
+    `events` stores its stream. `public_id` is the conversation ID that the client sees.
+    `callers_key` is for this call only.
     """
 
     request: TurnRequest

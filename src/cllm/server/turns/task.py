@@ -261,7 +261,7 @@ class TurnTask:
             # A call of no conversation is counted on its own.
             ended_at = self._state.clock()
             call = CallRecord(model=event.model, usage=usage, cost=event.cost, ended_at=ended_at)
-            self._state.calls.add(call, owner=self.prepared.request.policy.owner)
+            self._state.usage_counter.add(call, owner=self.prepared.request.policy.owner)
         if self._claim.saves_response:
             await self._claim.save_response(*self._stored_response())
         elif not self._is_stream:
