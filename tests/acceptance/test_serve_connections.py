@@ -155,7 +155,7 @@ def test_what_comes_with_a_body_and_is_none_of_it_is_not_kept_in_memory(
         said = to_the_end(connection)
 
     assert error_of(said) == "request_too_large"
-    assert b"larger pieces" in said
+    assert b"larger chunks" in said
 
 
 def test_a_body_in_the_smallest_pieces_is_read(server: Server):

@@ -1,4 +1,4 @@
-"""The values that every endpoint uses: the state of the server and the request with its caller."""
+"""Values that every endpoint uses: `ServerState`, and `ApiRequest` with its `Caller`."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import UsageError
 from cllm.core.ports import Clock, NewId, ServerStore, Store
 from cllm.engine.turn import Engine
-from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
+from cllm.providers.registry import LOCAL
 from cllm.server.http.limits import BodyQuota
 from cllm.server.http.request_log import SCOPE_KEY, RequestRecord
 from cllm.server.turns.registry import TurnRegistry, UsageCounter
@@ -29,7 +29,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one server. `files` is the folder of conversation files, if it has no keys."""
+    """The state of one server. `files` is the folder of conversation files, if served."""
 
     app: App
     store: ServerStore
@@ -44,7 +44,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiRequest(Request):
-    """A request with its server, log record and caller.
+    """A request with the server's state, log record and caller.
 
     `error_headers` are added to an error response.
     """
@@ -60,7 +60,7 @@ class ApiRequest(Request):
 
 
 def open_server_state(settings: Settings) -> ServerState:
-    """Open a server; the caller closes its app."""
+    """Open the store and the engine; the caller closes `app`."""
     check_public_access(settings.server)
     _check_default_provider(settings)
     app = App(replace(settings, store=server_store(settings)))
@@ -80,23 +80,20 @@ def open_server_state(settings: Settings) -> ServerState:
 
 
 def check_public_access(server: ServerSettings) -> None:
-    """Raise UsageError for a server without keys that other machines can reach."""
+    """Raise UsageError if other machines can reach the server and it has no API keys."""
     if not server.keys and not _is_loopback(server.host):
         raise UsageError(
-            f"Listening on {server.host} lets other machines in, and no keys are configured; "
-            "configure server.keys first, or listen on 127.0.0.1."
+            f"Other machines could use this server on {server.host} without an API key; "
+            "configure server.keys, or listen on 127.0.0.1."
         )
 
 
 def _check_default_provider(settings: Settings) -> None:
-    named, known = (
-        settings.server.default_provider,
-        {LOCAL, *BUILTIN_PROVIDERS, *settings.providers},
-    )
-    if named is not None and named not in known:
+    name, names = settings.server.default_provider, {LOCAL, *ROWS, *settings.providers}
+    if name is not None and name not in names:
         raise UsageError(
-            f"The default provider '{named}' is not one that there is; name one of "
-            f"{', '.join(sorted(known))}."
+            f"server.default_provider names '{name}', which is not a provider; use one of "
+            f"{', '.join(sorted(names))}."
         )
 
 

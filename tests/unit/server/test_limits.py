@@ -56,7 +56,7 @@ def deepest_in(body: bytes) -> int:
 
 def is_refused(body: bytes, most: int, piece: int) -> bool:
     try:
-        check_depth(body, most, piece=piece)
+        check_depth(body, most, chunk_bytes=piece)
     except FieldError:
         return True
     return False

@@ -1,4 +1,4 @@
-"""The ASGI application: the routes of the table, behind one middleware."""
+"""The ASGI application: the table of routes behind one middleware."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ ERROR_ENCODERS = {"openai": openai_error_response, "anthropic": anthropic_error_
 
 
 class Endpoint:
-    """A route as an ASGI application."""
+    """A route as an ASGI application: authenticates, calls the endpoint, encodes its error."""
 
     def __init__(self, row: HttpRoute, state: ServerState, api_keys: ApiKeys) -> None:
         module, _, name = row.endpoint.partition(":")
@@ -52,15 +52,15 @@ class Endpoint:
 
 
 def build_app(state: ServerState) -> Starlette:
-    """Return the application, which closes the server when it ends."""
+    """Return the application; at shutdown it stops the turns and closes the store."""
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        sweeping = delete_expired_events(
+        cleanup = delete_expired_events(
             state.store, clock=state.clock, keep_seconds=state.settings.events_seconds
         )
         with log_in_thread():
-            async with sweeping:
+            async with cleanup:
                 yield
             await state.turns.stop(within=state.settings.limits.stop_seconds)
             await state.usage_counter.flush()

@@ -1,7 +1,7 @@
-"""Authentication: the key of a request becomes the owner of conversations.
+"""Authentication: an API key identifies the owner of conversations; without a valid key, 401.
 
 Only hashes of keys are stored and compared, all of them in constant time. A server without keys has
-one owner; it listens on loopback only (`serving.check_reach`).
+one owner and listens on loopback only (`state.check_public_access`).
 """
 
 import hashlib
@@ -35,12 +35,12 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 class ApiKeys(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[ApiKey, ...] = ()
 
-    def find(self, keys: str) -> Caller | None:
-        if KEY.fullmatch(keys) is None:
+    def find(self, key: str) -> Caller | None:
+        if KEY.fullmatch(key) is None:
             return None
-        digest = _digest(keys)
-        found = [known for known in self.keys if hmac.compare_digest(known.digest, digest)]
-        return Caller(owner=found[0].owner, key=found[0].name) if found else None
+        digest = _digest(key)
+        matches = [one for one in self.keys if hmac.compare_digest(one.digest, digest)]
+        return Caller(owner=matches[0].owner, key=matches[0].name) if matches else None
 
 
 def load_api_keys(keys: Iterable[KeySettings]) -> ApiKeys:
@@ -51,15 +51,17 @@ def _load_api_key(settings: KeySettings) -> ApiKey:
     where = f"server.keys: key '{settings.name}'"
     if settings.hash is not None:
         if HASH.fullmatch(settings.hash.lower()) is None:
-            raise SettingsError(f"{where} has a hash that is not a SHA-256 in hexadecimal.")
+            raise SettingsError(f"{where} has a hash that is not a hexadecimal SHA-256.")
         digest = bytes.fromhex(settings.hash)
     elif settings.key is not None and UNSET_VARIABLE.fullmatch(settings.key):
-        raise SettingsError(f"{where} is {settings.key}, and that variable is not set; set it.")
+        raise SettingsError(
+            f"{where} is {settings.key}, but that environment variable is not set; set it."
+        )
     elif settings.key is not None and KEY.fullmatch(settings.key):
         digest = _digest(settings.key)
     else:
         raise SettingsError(
-            f"{where} needs a hash, or a key of 16 to 512 printable characters; make one with: "
+            f"{where} needs a hash, or a key of 16 to 512 printable characters; create one with: "
             "openssl rand -hex 32"
         )
     return ApiKey(name=settings.name, owner=settings.owner, digest=digest)
@@ -70,16 +72,17 @@ def _digest(key: str) -> bytes:
 
 
 def authenticate(request: Request, api_keys: ApiKeys) -> Caller:
+    """Return the caller of a valid key; raise ApiError with status 401 otherwise."""
     keys = list(_read_keys(request.headers))
     if not keys:
         raise ApiError(
             "missing_token",
-            "This server wants a key; send it as `Authorization: Bearer KEY` or `x-api-key: KEY`.",
+            "The API key is missing; send `Authorization: Bearer KEY` or `x-api-key: KEY`.",
         )
-    found = [caller for key in keys if (caller := api_keys.find(key)) is not None]
-    if not found:
-        raise ApiError("invalid_token", "This server does not know the key; check it.")
-    return found[0]
+    callers = [caller for key in keys if (caller := api_keys.find(key)) is not None]
+    if not callers:
+        raise ApiError("invalid_token", "The API key is not valid on this server; check it.")
+    return callers[0]
 
 
 def _read_keys(headers: Headers) -> Iterator[str]:

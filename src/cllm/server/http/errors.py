@@ -1,6 +1,6 @@
-"""Errors over HTTP: refused requests, and one encoder per protocol.
+"""Error responses: `ApiError`, the status of each code, and one encoder per protocol.
 
-The classes of `core/errors.py` declare their status and code.
+The classes of `core/errors.py` declare their own status and code.
 """
 
 import math
@@ -15,10 +15,10 @@ from cllm.wire.errors import FieldError, MalformedError
 
 EncodedResponse = tuple[int, dict[str, str], bytes]
 RequestError = CllmError | MalformedError
-"""The errors of a request. Every other exception is unexpected."""
+"""Errors that a request can cause. Every other exception is a bug."""
 
 JSON = "application/json"
-# Anthropic's clients know by this text that they have to send less.
+# By this text Anthropic's clients recognise that they must shorten the prompt.
 PROMPT_TOO_LONG = "prompt is too long"
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 ANTHROPIC_TYPES = {
@@ -63,7 +63,7 @@ STATUSES: Mapping[str, int] = MappingProxyType(
 
 
 class ApiError(CllmError):
-    """A request that the server refuses. `retry_after` is in seconds."""
+    """An error response with one of `STATUSES`. `retry_after` is in seconds."""
 
     http_message = None
 
@@ -96,19 +96,19 @@ def report_error(error: RequestError) -> ErrorReport:
 
 
 UNEXPECTED = CllmError().report()
-"""The report of every exception that is not a `RequestError`."""
+"""The report of every other exception."""
 
 
 def _iterate_codes(kind: type[CllmError]) -> Iterator[tuple[str, int]]:
     yield kind.http_code, kind.http_status
-    for below in kind.__subclasses__():
-        yield from _iterate_codes(below)
+    for subclass in kind.__subclasses__():
+        yield from _iterate_codes(subclass)
 
 
 STATUS_BY_CODE: Mapping[str, int] = MappingProxyType(
     {**dict(_iterate_codes(CllmError)), **STATUSES}
 )
-"""The status of every code."""
+"""The HTTP status of every error code."""
 
 
 def openai_error_response(error: RequestError) -> EncodedResponse:
@@ -117,7 +117,7 @@ def openai_error_response(error: RequestError) -> EncodedResponse:
 
 
 def anthropic_error_response(error: RequestError) -> EncodedResponse:
-    """Anthropic expects 400 for our 422."""
+    """Report 422 as 400, as Anthropic does."""
     report = report_error(error)
     status = 400 if report.status == 422 else report.status  # noqa: PLR2004
     return status, _error_headers(report), encode_anthropic_error(report)

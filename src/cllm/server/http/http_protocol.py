@@ -1,6 +1,6 @@
-"""A client's connection: uvicorn's protocol with limits on the time and size of a request's head.
+"""A client connection: uvicorn's HTTP protocol with limits on the time and size of request headers.
 
-Also answers what is not HTTP.
+Responds with an error of ours to data that is not HTTP.
 """
 
 import asyncio
@@ -12,17 +12,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from cllm.server.http.errors import ApiError, openai_error_response
 
 END_OF_HEAD = b"\r\n\r\n"
-# Some clients offer HTTP/2. The parser would not read the body then.
+# Some clients offer to upgrade to HTTP/2; the parser would then not read the body.
 H2C_UPGRADE = b"\r\nupgrade: h2c\r\n"
 MAX_FRAMING = 8
-"""Bytes of framing per byte of a body: chunks of one byte have five."""
+"""Bytes of chunked encoding for each byte of body: a chunk of one byte has five."""
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection with limits on the head of a request.
+    """One connection.
 
-    The time starts with the connection, then with the first byte of each request. It also limits
-    the rest of a body whose request is already answered. Chunk sizes and trailers are limited too.
+    The time limit of the headers starts with the connection, then with the first byte of each
+    request. It also limits the rest of a body after the response. Chunk headers and trailers have
+    a size limit too.
     """
 
     def __init__(self, *args: Any, head_bytes: int, head_seconds: float, **kwargs: Any) -> None:
@@ -48,17 +49,16 @@ class HttpProtocol(HttpToolsProtocol):
         self._size += len(data) if self._number == number else 1
         if self._in_head:
             if self._size > self._head_bytes:
-                self._refuse(
+                self._reject(
                     "request_too_large",
-                    f"The head of a request may have at most {self._head_bytes} bytes; send less.",
+                    f"Request headers may have at most {self._head_bytes} bytes; send fewer.",
                 )
             elif self._timer is None:
                 self._start_timer()
         elif self._in_body and self._size > self._head_bytes + (1 + MAX_FRAMING) * self._body:
-            self._refuse(
+            self._reject(
                 "request_too_large",
-                "Too much came with the body that is none of it; send the body in larger pieces, "
-                "and no headers behind it.",
+                "The body has too many chunks or trailers; send larger chunks and no trailers.",
             )
 
     def on_message_begin(self) -> None:
@@ -89,8 +89,8 @@ class HttpProtocol(HttpToolsProtocol):
         if self.cycle.response_complete and self.cycle.more_body and self._timer is None:
             self._start_timer()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words, not ours
-        self._refuse("invalid_request", "This is not an HTTP request; see /docs.")
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's message
+        self._reject("invalid_request", "This is not a valid HTTP request; see /docs.")
 
     def _start_timer(self) -> None:
         self._timer = self.loop.call_later(self._head_seconds, self._time_out)
@@ -102,24 +102,24 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _time_out(self) -> None:
         self._timer = None
-        if self._is_answering:
+        if self._is_responding:
             self._start_timer()
         elif self._in_head:
-            self._refuse(
+            self._reject(
                 "request_timeout",
-                f"The head of the request did not come within {self._head_seconds:g} s; try again.",
+                f"The request headers did not arrive within {self._head_seconds:g} s; try again.",
             )
         else:
             self.transport.close()
 
     @property
-    def _is_answering(self) -> bool:
+    def _is_responding(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _refuse(self, code: str, message: str) -> None:
+    def _reject(self, code: str, message: str) -> None:
         if self.transport.is_closing():
             return
-        if not (self._is_answering and self.cycle.response_started):
+        if not (self._is_responding and self.cycle.response_started):
             self.transport.write(_encode_response(ApiError(code, message)))
         self.transport.close()
 
@@ -127,13 +127,13 @@ class HttpProtocol(HttpToolsProtocol):
 def remove_h2c_upgrade(data: bytes) -> bytes:
     end = data.find(END_OF_HEAD)
     head = data if end < 0 else data[: end + 2]
-    place = head.lower().find(H2C_UPGRADE)
-    return data if place < 0 else data[:place] + data[place + len(H2C_UPGRADE) - 2 :]
+    start = head.lower().find(H2C_UPGRADE)
+    return data if start < 0 else data[:start] + data[start + len(H2C_UPGRADE) - 2 :]
 
 
 def _encode_response(error: ApiError) -> bytes:
     status, headers, body = openai_error_response(error)
-    named = {**headers, "Content-Length": str(len(body)), "Connection": "close"}
+    headers |= {"Content-Length": str(len(body)), "Connection": "close"}
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
-    lines += [f"{name}: {value}" for name, value in named.items()]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join((*lines, "", "")).encode("latin-1") + body

@@ -36,7 +36,7 @@ class Metrics:
         self._durations[route][bisect_left(BUCKETS, record.seconds)] += 1
         self._seconds[route] += record.seconds
         if record.model is not None and record.usage is not None:
-            # A provider can answer to any name.
+            # A provider may accept any model name.
             is_known = record.model in self._usage or len(self._usage) < MAX_MODELS
             model = record.model if is_known else OTHER_MODELS
             self._usage[model] += record.usage
@@ -47,37 +47,39 @@ class Metrics:
         return "".join(f"{line}\n" for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield from _head("cllm_requests_running", "gauge", "Requests being answered now.")
+        yield from _header("cllm_requests_running", "gauge", "Requests in progress.")
         yield f"cllm_requests_running {self.running}"
-        yield from _head("cllm_requests_total", "counter", "Requests answered.")
+        yield from _header("cllm_requests_total", "counter", "Completed requests.")
         for (route, method, status), count in self._requests.items():
             labels = _encode_labels(route=route, method=method, status=str(status))
             yield f"cllm_requests_total{labels} {count}"
-        yield from _head("cllm_request_seconds", "histogram", "How long requests took.")
+        yield from _header("cllm_request_seconds", "histogram", "Duration of requests in seconds.")
         for route, buckets in self._durations.items():
             yield from _histogram(route, buckets, self._seconds[route])
-        yield from _head("cllm_tokens_total", "counter", "Tokens used, by model and kind.")
+        yield from _header("cllm_tokens_total", "counter", "Tokens by model and kind.")
         for model, usage in self._usage.items():
             for kind in KINDS:
                 labels = _encode_labels(model=model, kind=kind)
                 yield f"cllm_tokens_total{labels} {getattr(usage, kind)}"
-        yield from _head("cllm_cost_dollars_total", "counter", "US dollars spent, where known.")
+        yield from _header(
+            "cllm_cost_dollars_total", "counter", "Cost in US dollars of calls with a known price."
+        )
         for model, cost in self._cost.items():
             yield f"cllm_cost_dollars_total{_encode_labels(model=model)} {cost}"
 
 
-def _head(name: str, kind: str, about: str) -> Iterator[str]:
-    yield f"# HELP {name} {about}"
+def _header(name: str, kind: str, help_text: str) -> Iterator[str]:
+    yield f"# HELP {name} {help_text}"
     yield f"# TYPE {name} {kind}"
 
 
 def _histogram(route: str, buckets: list[int], seconds: float) -> Iterator[str]:
-    below = 0
+    total = 0
     for limit, count in zip((*map(str, BUCKETS), "+Inf"), buckets, strict=True):
-        below += count
-        yield f"cllm_request_seconds_bucket{_encode_labels(route=route, le=limit)} {below}"
+        total += count
+        yield f"cllm_request_seconds_bucket{_encode_labels(route=route, le=limit)} {total}"
     yield f"cllm_request_seconds_sum{_encode_labels(route=route)} {seconds}"
-    yield f"cllm_request_seconds_count{_encode_labels(route=route)} {below}"
+    yield f"cllm_request_seconds_count{_encode_labels(route=route)} {total}"
 
 
 def _encode_labels(**labels: str) -> str:

@@ -1,6 +1,6 @@
-"""The outermost step of every request: host and origin checks, request ID, log line.
+"""The middleware of every request: host and origin checks, CORS, request ID, metrics, log line.
 
-The only place where an unexpected exception becomes a response. It reads no body.
+Only this module turns an unexpected exception into a response. It reads no body.
 """
 
 import re
@@ -38,7 +38,7 @@ REQUEST_ID = b"x-request-id"
 DISCONNECTED = "disconnected"
 PREFLIGHT = "access-control-request-method"
 WITHOUT_HOST = "1.0"
-"""The version of HTTP in which a request needs no Host header."""
+"""In this version of HTTP a request needs no Host header."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 ANY_NAME = "*"
 EXPOSED_HEADERS = b"X-Conversation-ID, X-Turn-ID, X-CLLM-Notice, X-Request-ID, Retry-After"
@@ -60,13 +60,13 @@ class HostRules(msgspec.Struct, frozen=True, kw_only=True):
         if not name and (hosts or needs_host):
             raise ApiError(
                 "invalid_request",
-                "A request needs exactly one Host header with the name of the server in it.",
+                "Send exactly one Host header with the name of the server.",
                 param="Host",
             )
         if self.names is not None and name not in self.names:
             raise ApiError(
                 "host_not_allowed",
-                "This server does not go by that name; its operator can add it to "
+                "The host name is not allowed; the operator of the server can add it to "
                 "server.allowed_hosts.",
             )
         # Pages of the server itself may call it.
@@ -77,17 +77,17 @@ class HostRules(msgspec.Struct, frozen=True, kw_only=True):
         ):
             raise ApiError(
                 "origin_not_allowed",
-                "Pages of this origin may not call this server; its operator can add it to "
+                "The origin is not allowed; the operator of the server can add it to "
                 "server.allowed_origins.",
             )
 
     def allows_origin(self, origin: str) -> bool:
-        """Whether pages of the origin may read responses."""
+        """Whether CORS lets pages of the origin read responses."""
         return ANY_NAME in self.origins or origin in self.origins
 
 
 def read_host_rules(settings: ServerSettings) -> HostRules:
-    """With keys and no listed hosts, any host is allowed."""
+    """Allow any host if API keys are configured and no hosts are listed."""
     listed = frozenset(name.lower() for name in settings.allowed_hosts)
     allows_any = ANY_NAME in listed or (settings.keys and not listed)
     names = None if allows_any else listed | LOOPBACK_NAMES
@@ -96,7 +96,7 @@ def read_host_rules(settings: ServerSettings) -> HostRules:
 
 
 def host_name(host: str) -> str:
-    """Return the name without port, in lower case; empty if malformed."""
+    """Return the name without the port, in lower case; empty if malformed."""
     match = HOST.fullmatch(host)
     return "" if match is None else (match[1] or match[2]).lower().rstrip(".")
 
@@ -163,26 +163,26 @@ class RequestMiddleware:
     ) -> None:
         origin, record = headers.get("origin"), sender.record
         if origin is not None and self._rules.allows_origin(origin):
-            sender.added += _cors_headers(origin)
+            sender.extra_headers += _cors_headers(origin)
         needs_host = scope["http_version"] != WITHOUT_HOST
         try:
             self._rules.check(headers.getlist("host"), origin, needs_host=needs_host)
         except ApiError as error:
             record.outcome = error.code
-            await sender.answer(_encode_error(scope["path"], error))
+            await sender.send_response(_encode_error(scope["path"], error))
             return
         try:
             if scope["method"] == "OPTIONS" and origin is not None and PREFLIGHT in headers:
-                await sender.answer_preflight(origin, headers)
+                await sender.send_preflight(origin, headers)
             else:
                 await self._app(scope, receive, sender.send)
         except ClientDisconnect:
             record.outcome = DISCONNECTED
         except HTTPException as error:
-            await sender.answer(_encode_routing_error(Request(scope), error.status_code))
-        except Exception as error:  # noqa: BLE001 - the one place where a mistake of ours ends
+            await sender.send_response(_encode_routing_error(Request(scope), error.status_code))
+        except Exception as error:  # noqa: BLE001 - bugs end here
             if sender.is_started and isinstance(error, CllmError):
-                # What the response was reading is gone or damaged.
+                # The data that the response was reading is deleted or damaged.
                 record.outcome = report_error(error).code
                 sender.is_aborted = True
                 return
@@ -191,7 +191,7 @@ class RequestMiddleware:
             text = "".join(traceback.format_exception(error))
             log("server", TRACE, "unexpected error", traceback=text)
             if not sender.is_started:
-                await sender.answer(_encode_error(scope["path"], CllmError()))
+                await sender.send_response(_encode_error(scope["path"], CllmError()))
 
 
 class _Sender:
@@ -202,7 +202,7 @@ class _Sender:
         self.is_started = False
         self.is_complete = False
         self.is_aborted = False
-        self.added: RawHeaders = ((REQUEST_ID, record.request.encode()),)
+        self.extra_headers: RawHeaders = ((REQUEST_ID, record.request.encode()),)
         self._send = send
 
     async def send(self, message: Message) -> None:
@@ -210,27 +210,27 @@ class _Sender:
             self.is_started = True
             self.record.status = message["status"]
             self.record.first_byte = time.monotonic() - self.record.started
-            message = {**message, "headers": [*message.get("headers", ()), *self.added]}
+            message = {**message, "headers": [*message.get("headers", ()), *self.extra_headers]}
         elif message["type"] == "http.response.body":
             self.is_complete = not message.get("more_body", False)
         await self._send(message)
 
-    async def answer(self, answer: EncodedResponse) -> None:
-        status, headers, body = answer
+    async def send_response(self, response: EncodedResponse) -> None:
+        status, headers, body = response
         encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         encoded.append((b"content-length", str(len(body)).encode()))
         await self.send({"type": "http.response.start", "status": status, "headers": encoded})
         await self.send({"type": "http.response.body", "body": body})
 
-    async def answer_preflight(self, origin: str, headers: Headers) -> None:
-        wanted = headers.get("access-control-request-headers", "")
-        own = [pair for pair in _cors_headers(origin) if pair not in self.added]
-        own += [
+    async def send_preflight(self, origin: str, headers: Headers) -> None:
+        requested = headers.get("access-control-request-headers", "")
+        added = [pair for pair in _cors_headers(origin) if pair not in self.extra_headers]
+        added += [
             (b"access-control-allow-methods", METHODS),
-            (b"access-control-allow-headers", wanted.encode("latin-1")),
+            (b"access-control-allow-headers", requested.encode("latin-1")),
             (b"access-control-max-age", PREFLIGHT_SECONDS),
         ]
-        await self.send({"type": "http.response.start", "status": 204, "headers": own})
+        await self.send({"type": "http.response.start", "status": 204, "headers": added})
         await self.send({"type": "http.response.body", "body": b""})
 
 
@@ -244,9 +244,9 @@ def _encode_error(path: str, error: RequestError) -> EncodedResponse:
 
 
 def _encode_routing_error(request: Request, status: int) -> EncodedResponse:
-    code, message, allow = "not_found", "There is nothing here; see /docs for what there is.", {}
+    code, message, allow = "not_found", "No route has this path; see /docs for the routes.", {}
     if status == 405:  # noqa: PLR2004
-        code, message = "method_not_allowed", "This cannot be done here; see /docs."
+        code, message = "method_not_allowed", "This path does not support the method; see /docs."
         allow = {"Allow": ", ".join(_allowed_methods(request))}
     request.scope[SCOPE_KEY].outcome = code
     status, headers, body = _encode_error(request.url.path, ApiError(code, message))
@@ -254,11 +254,11 @@ def _encode_routing_error(request: Request, status: int) -> EncodedResponse:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """Return the methods of the routes with this path, else of all that match."""
-    fitting = [
+    """Return the methods of the routes with exactly this path, else of all that match."""
+    matches = [
         route
         for route in request.app.routes
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
     ]
-    exact = [route for route in fitting if route.path == request.url.path]
-    return sorted({method for route in exact or fitting for method in route.methods or ()})
+    exact = [route for route in matches if route.path == request.url.path]
+    return sorted({method for route in exact or matches for method in route.methods or ()})

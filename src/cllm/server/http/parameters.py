@@ -1,6 +1,6 @@
-"""Queries and bodies of the conversations endpoints; invalid ones raise FieldError.
+"""Query parameters and JSON bodies of the conversations endpoints; invalid ones raise FieldError.
 
-Docstrings of types go into the OpenAPI description.
+The docstrings of the types appear in the OpenAPI description.
 """
 
 import re
@@ -26,7 +26,7 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=100)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 StoreName = Literal["files"]
-# Extra schemas are for the description only: these have their own errors.
+# Extra schemas are for the description only: these values have other errors.
 Sequence = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MAX_INTEGER})]
 SearchText = Annotated[
     str, msgspec.Meta(min_length=1, max_length=1000, extra_json_schema={"pattern": r"\S"})
@@ -37,7 +37,7 @@ Timestamp = Annotated[
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """`cursor` is a `next_cursor` of the page before; it counts the offset from there."""
+    """`cursor` is the `next_cursor` of the previous page; `offset` then counts from there."""
 
     limit: PageSize = 50
     offset: Count = 0
@@ -47,7 +47,10 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DetailQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """`after` and `limit` choose some of the messages; `variants` adds the turns off the path."""
+    """`after` is a sequence number and `limit` a number of messages: together they select a page.
+
+    `variants` adds the turns that are not on the default path.
+    """
 
     variants: bool = False
     after: Count = 0
@@ -73,7 +76,7 @@ class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
 class UsageQuery(
     msgspec.Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}
 ):
-    """Days (`2026-11-15`) or moments; a day given as `to` is counted whole."""
+    """`from` and `to` are dates (`2026-11-15`) or ISO 8601 times; `to` includes its whole day."""
 
     since: Timestamp | None = None
     until: Timestamp | None = None
@@ -87,7 +90,7 @@ class NewBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays as it is; metadata is replaced as a whole."""
+    """Omitted fields are unchanged; `metadata` replaces all metadata."""
 
     title: str | msgspec.UnsetType | None = msgspec.UNSET
     metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
@@ -103,9 +106,9 @@ def read_query(request: Request, kind: type[Q]) -> Q:
     for field in msgspec.structs.fields(kind):
         values = parameters.getlist(field.encode_name)
         if len(values) > 1:
-            raise FieldError(field.encode_name, "it is given more than once")
+            raise FieldError(field.encode_name, "set more than once; send it once")
         if field.default is None and values and values[0].lower() == "null":
-            raise FieldError(field.encode_name, "null is said by leaving it out")
+            raise FieldError(field.encode_name, "cannot be null; leave it out instead")
     try:
         return msgspec.convert(dict(parameters), kind, strict=False)
     except msgspec.ValidationError as error:
@@ -128,7 +131,7 @@ def decode(body: bytes, kind: type[T]) -> T:
     except UnicodeDecodeError:
         raise FieldError("", "the body is not UTF-8") from None
     except (msgspec.DecodeError, RecursionError):
-        raise FieldError("", "the body is not JSON that can be read") from None
+        raise FieldError("", "the body is not valid JSON") from None
 
 
 def _field_error(error: msgspec.ValidationError) -> FieldError:
@@ -147,22 +150,24 @@ def check_sequence(number: int, param: str) -> int:
     if not 1 <= number <= MAX_INTEGER:
         raise ApiError(
             "invalid_sequence_number",
-            "A sequence number is a whole number from 1 on; see the conversation's messages.",
+            "A sequence number is an integer from 1; GET the conversation to see its numbers.",
             param=param,
         )
     return number
 
 
 def read_timestamp(text: str | None, *, field: str, end: bool = False) -> datetime | None:
-    """Return the moment; of a day its start, or with `end` the start of the next."""
+    """Return a time; for a date its start, or with `end` the start of the next day."""
     if text is None:
         return None
     try:
         if ISO_DATE.fullmatch(text):
             day = date.fromisoformat(text) + timedelta(days=1 if end else 0)
             return datetime.combine(day, time(), UTC)
-        # In a query a plus sign becomes a space.
-        moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text.upper() else text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        # In a query, a plus sign is decoded as a space.
+        timestamp = datetime.fromisoformat(text.replace(" ", "+") if "T" in text.upper() else text)
+        return (
+            timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
+        )
     except (ValueError, OverflowError):
-        raise FieldError(field, "not a day such as 2026-11-15, nor a moment in ISO 8601") from None
+        raise FieldError(field, "neither a date such as 2026-11-15 nor an ISO 8601 time") from None

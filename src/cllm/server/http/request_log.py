@@ -1,6 +1,6 @@
-"""The log line of a request, which a thread writes.
+"""The log line of a request, written by a thread.
 
-A record has IDs, names and numbers only, so that no message, system prompt or key is logged.
+A record has only IDs, names and numbers, so that no message, system prompt or key is logged.
 """
 
 import logging
@@ -14,7 +14,7 @@ import msgspec
 
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
-from cllm.logs import ROOT_LOGGER, log
+from cllm.logs import log
 
 SCOPE_KEY = "cllm.record"
 OPTIONAL_FIELDS = (
@@ -37,10 +37,10 @@ _RecordQueue = SimpleQueue["logging.LogRecord | Event | None"]
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):
-    """The facts of a request; each step adds its own.
+    """The log fields of a request; each step adds some.
 
-    Names are those that a lookup found, never text of a client. `outcome` is `ok`, the code of an
-    error, or `disconnected`.
+    Names come from a lookup, never from client text. `outcome` is `ok`, an error code or
+    `disconnected`.
     """
 
     request: str
@@ -97,7 +97,7 @@ def log_fields(record: RequestRecord) -> dict[str, object]:
 
 
 class _QueueHandler(QueueHandler):
-    """Queues records; waits until an ERROR is written, or if the queue is full."""
+    """Queues records; waits for the thread after an ERROR or if the queue is full."""
 
     queue: _RecordQueue
 
@@ -106,7 +106,7 @@ class _QueueHandler(QueueHandler):
         self._is_urgent = is_urgent
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """Keep the record: the default adds a traceback with client text."""
+        """Return the record unchanged: the default adds a traceback with client text."""
         return record
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -119,7 +119,7 @@ class _QueueHandler(QueueHandler):
 
 
 class _QueueListener(QueueListener):
-    """Writes in batches: waking the thread for each record is slow."""
+    """Writes in batches, because waking the thread for each record is slow."""
 
     queue: _RecordQueue
 
@@ -144,8 +144,8 @@ class _QueueListener(QueueListener):
 
 @contextmanager
 def log_in_thread() -> Iterator[None]:
-    """Within the block a thread writes the log."""
-    logger = logging.getLogger(ROOT_LOGGER)
+    """Let a thread write the log inside the block."""
+    logger = logging.getLogger(ROOT)
     handlers = logger.handlers
     if not handlers:
         yield

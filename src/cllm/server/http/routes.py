@@ -6,7 +6,7 @@ import msgspec
 
 Protocol = Literal["openai", "anthropic"]
 Access = Literal["anyone", "caller"]
-"""Who may call a route: every client, or those with a key where keys are configured."""
+"""Who may call a route: everybody, or callers with an API key if keys are configured."""
 
 
 class HttpRoute(msgspec.Struct, frozen=True):

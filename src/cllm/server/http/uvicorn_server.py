@@ -1,6 +1,7 @@
-"""The listening socket and uvicorn's server.
+"""The listening socket and uvicorn's server, with graceful shutdown.
 
-On a signal it refuses new requests, waits for running turns, and saves the rest as incomplete.
+On SIGINT or SIGTERM it rejects new requests, waits for running turns, and saves the others as
+incomplete.
 """
 
 import asyncio
@@ -29,70 +30,68 @@ BACKLOG = 2048
 SEND_BUFFER_BYTES = 128 * 1024
 GRACE_SECONDS = 1.0
 MAX_OPEN_FILES = 65536
-# A request leaves few cycles behind.
+# A request creates few reference cycles.
 GC_THRESHOLD = 10_000
-# For mallopt(3): longer texts return to the system when freed.
+# For mallopt(3): memory of longer texts returns to the system when freed.
 M_MMAP_THRESHOLD = -3
 MMAP_BYTES = 256 * 1024
 
-PrintAddress = Callable[[str], None]
+OnListen = Callable[[str], None]
 
 
-def listen(
-    settings: Settings, *, prepare: Callable[[], None], say: PrintAddress, worker: str
-) -> None:
+def listen(settings: Settings, *, prepare: Callable[[], None], say: OnListen, worker: str) -> None:
     """Serve until a signal stops the process.
 
-    `worker` is the `module:function` that builds the application in each of several processes.
+    `worker` is the `module:function` that builds the application in each worker process.
     """
     server_store(settings)
     check_public_access(settings.server)
     raise_open_file_limit()
     server = settings.server
-    bound = bind(server.host, server.port)
-    with bound:
-        address = format_address(bound)
+    listener = bind(server.host, server.port)
+    with listener:
+        address = format_address(listener)
         prepare()
         if server.workers > 1:
             say(address)
-            Multiprocess(_build_config(worker, settings), [bound]).run()
+            Multiprocess(_build_config(worker, settings), [listener]).run()
             return
         state = open_server_state(settings)
         config = _build_config(build_app(state), settings)
-        _Server(config, state, on_start=lambda: say(address)).run(sockets=[bound])
+        _Server(config, state, on_start=lambda: say(address)).run(sockets=[listener])
 
 
 def raise_open_file_limit() -> None:
-    """Raise the limit of open files."""
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_OPEN_FILES if most == resource.RLIM_INFINITY else min(most, MAX_OPEN_FILES)
-    if allowed != resource.RLIM_INFINITY and allowed < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    """Raise the soft limit of open files: each connection needs one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError) as error:
         number = error.errno if isinstance(error, OSError) else None
         reason = os.strerror(number).lower() if number and number > 0 else str(error)
         raise UsageError(
-            f"Cannot listen on {host}, port {port} ({reason}); choose another with --port."
+            f"Cannot listen on {host}, port {port} ({reason}); choose another port with --port."
         ) from error
-    # Inherited by connections; the default is megabytes.
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    return bound
+    # Connections inherit it; the default is several megabytes.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    return listener
 
 
-def format_address(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
+def format_address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _build_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
     limits = settings.server.limits
-    # uvicorn calls it as if it were a class.
+    # uvicorn calls it like a class.
     protocol = partial(HttpProtocol, head_bytes=limits.head_bytes, head_seconds=limits.head_seconds)
     return uvicorn.Config(
         app,
@@ -112,7 +111,7 @@ def _build_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
 
 
 def _lower_mmap_threshold() -> None:
-    """Make glibc return freed long texts to the system instead of fragmenting its memory."""
+    """Make glibc return the memory of freed long texts to the system, against fragmentation."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
 
@@ -127,7 +126,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # The collector need not look at what is loaded so far.
+        # The garbage collector can skip the objects loaded so far.
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
@@ -136,19 +135,19 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         limit = self._state.settings.limits.stop_seconds
-        stopping = asyncio.create_task(self._state.turns.stop(within=limit))
+        stop = asyncio.create_task(self._state.turns.stop(within=limit))
         await super().shutdown(sockets)
-        await stopping
+        await stop
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Exit with code 0 on a signal; uvicorn would raise it again."""
-        before = {
+        """Exit with code 0 on a signal, which uvicorn would raise again."""
+        previous = {
             number: signal.signal(number, self.handle_exit)
             for number in (signal.SIGINT, signal.SIGTERM)
         }
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
