@@ -44,4 +44,4 @@ def test_two_hundred_thousand_unknown_fields_stop_nobody(server: Server, headers
     assert len(answer.headers["x-cllm-notice"]) < 8192
     *_, last = answer.notices
     assert (last["code"], last["path"]) == ("more_notices", "")
-    assert last["message"] == f"There are {KEYS - len(answer.notices) + 1} notices more."
+    assert last["message"] == f"{KEYS - len(answer.notices) + 1} more notices are not shown."

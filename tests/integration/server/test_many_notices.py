@@ -48,4 +48,4 @@ async def test_as_many_are_kept_as_there_may_be_and_the_others_are_counted(
         assert MAX_NOTICES + rest.count >= KEYS
         assert last["code"] == "more_notices"
         missing = MAX_NOTICES + rest.count - len(shown)
-        assert last["message"] == f"There are {missing} notices more."
+        assert last["message"] == f"{missing} more notices are not shown."

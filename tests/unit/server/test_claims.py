@@ -24,7 +24,7 @@ def store(loop_clock: Clock) -> MemoryStore:
 
 async def ask(store: MemoryStore) -> IdempotencyClaim | KeptResponse:
     return await claim_idempotency_key(
-        store, owner="ann", key="once", asked=(b"body",), lifetime=10 * CLAIM_SECONDS
+        store, owner="ann", key="once", request_parts=(b"body",), lifetime=10 * CLAIM_SECONDS
     )
 
 

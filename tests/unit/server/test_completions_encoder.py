@@ -32,7 +32,7 @@ def encoder(**parameters: Any) -> OpenAIResponseEncoder:
 
 def streamed(made: OpenAIResponseEncoder) -> list[dict[str, Any]]:
     begun = ToolCallDelta(index=0, id="toolu_1", name="find", arguments='{"a":1}')
-    sent = (made.encode(begun) + made.encode(FINISHED)).decode()
+    sent = (made.encode_event(begun) + made.encode_event(FINISHED)).decode()
     datas = [line.removeprefix("data: ") for line in sent.split("\n\n")]
     return [json.loads(data)["choices"][0] for data in datas if data.startswith("{")]
 
@@ -52,7 +52,7 @@ class TestOpenAI:
         assert last["finish_reason"] == reason
 
     def test_a_whole_answer_is_in_the_words_of_the_offer(self, offered, field, reason):
-        (choice,) = json.loads(encoder(**offered).whole(FINISHED))["choices"]
+        (choice,) = json.loads(encoder(**offered).encode_response(FINISHED))["choices"]
 
         called = choice["message"][field]
         assert (called if field == "function_call" else called[0]["function"]) == CALL

@@ -25,22 +25,22 @@ def came(text: bytes, *, closes: bool = False) -> Verbatim:
 def test_what_came_in_anthropics_words_is_not_said_twice():
     encoding = encoder()
 
-    assert encoding.encode(came(b"one")) == b"one"
-    assert encoding.encode(TextDelta(text="Hi")) == b""
+    assert encoding.encode_event(came(b"one")) == b"one"
+    assert encoding.encode_event(TextDelta(text="Hi")) == b""
 
 
 def test_the_end_waits_until_the_turn_is_over():
     encoding = encoder()
-    encoding.encode(came(b"one"))
+    encoding.encode_event(came(b"one"))
 
-    assert encoding.encode(came(b"delta", closes=True)) == b""
-    assert encoding.encode(came(b"stop", closes=True)) == b""
-    assert encoding.encode(FINISHED) == b"deltastop"
+    assert encoding.encode_event(came(b"delta", closes=True)) == b""
+    assert encoding.encode_event(came(b"stop", closes=True)) == b""
+    assert encoding.encode_event(FINISHED) == b"deltastop"
 
 
 def test_another_providers_answer_is_the_same_sequence_of_events():
     encoding = encoder()
-    said = encoding.encode(TextDelta(text="Hi")) + encoding.encode(FINISHED)
+    said = encoding.encode_event(TextDelta(text="Hi")) + encoding.encode_event(FINISHED)
 
     names = [line[7:] for line in said.decode().splitlines() if line.startswith("event: ")]
     assert names == [
@@ -54,7 +54,7 @@ def test_another_providers_answer_is_the_same_sequence_of_events():
 
 
 def test_a_whole_answer_of_another_provider_is_a_message():
-    told = json.loads(encoder().whole(FINISHED))
+    told = json.loads(encoder().encode_response(FINISHED))
 
     assert told["type"] == "message"
     assert told["id"].startswith("msg_")
@@ -63,7 +63,7 @@ def test_a_whole_answer_of_another_provider_is_a_message():
 
 
 def test_a_stream_that_fails_ends_in_an_error_event():
-    said = encoder().error(ErrorReport(status=529, code="upstream_error", message="Later."))
+    said = encoder().encode_error(ErrorReport(status=529, code="upstream_error", message="Later."))
 
     assert said.startswith(b"event: error\ndata: ")
     assert json.loads(said.split(b"data: ")[1]) == {

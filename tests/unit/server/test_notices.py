@@ -24,7 +24,7 @@ def test_there_are_as_many_as_fit_and_a_word_about_the_others():
     told = json.loads(encode_notices([notice(f"field {number}") for number in range(1000)]))
 
     assert told[-1]["code"] == "more_notices"
-    assert told[-1]["message"] == f"There are {1001 - len(told)} notices more."
+    assert told[-1]["message"] == f"{1001 - len(told)} more notices are not shown."
     assert len(json.dumps(told)) < 2 * MAX_NOTICES_LENGTH
 
 

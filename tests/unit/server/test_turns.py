@@ -34,7 +34,7 @@ async def test_the_end_of_a_turn_wakes_all_who_follow_it(lease: Lease):
     turns.add(lease)
     waiting = [await follow(turns, lease) for _ in range(2)]
 
-    turns.ended(lease)
+    turns.remove(lease)
 
     async with asyncio.timeout(LONGEST):
         await asyncio.gather(*waiting)
@@ -44,7 +44,7 @@ async def test_the_end_of_a_turn_wakes_all_who_follow_it(lease: Lease):
 async def test_who_was_woken_for_more_is_woken_for_the_end_as_well(lease: Lease):
     turns = TurnRegistry()
     turns.add(lease)
-    for change in (turns.notify, turns.notify, turns.ended):
+    for change in (turns.notify, turns.notify, turns.remove):
         waiting = await follow(turns, lease)
         change(lease)
         async with asyncio.timeout(LONGEST):
@@ -56,6 +56,6 @@ async def test_a_turn_that_nobody_follows_ends_all_the_same(lease: Lease):
     turns.add(lease)
 
     turns.notify(lease)
-    turns.ended(lease)
+    turns.remove(lease)
 
     assert turns.next_change(turn_key(lease)) is None

@@ -49,7 +49,7 @@ class OpenAIResponseEncoder:
         self._functions = FunctionCalls() if uses_functions(parameters) else None
         self._encoder: OpenAIStreamEncoder | None = None
 
-    def encode(self, event: ReplyEvent) -> bytes:
+    def encode_event(self, event: ReplyEvent) -> bytes:
         if self._encoder is None:
             options = self._parameters.get("stream_options")
             self._encoder = OpenAIStreamEncoder(
@@ -62,10 +62,10 @@ class OpenAIResponseEncoder:
             return self._encoder.encode(event)
         return b"".join(map(self._encoder.encode, self._functions.convert(event)))
 
-    def error(self, report: ErrorReport) -> bytes:
+    def encode_error(self, report: ErrorReport) -> bytes:
         return b"data: " + encode_openai_error(report) + b"\n\n"
 
-    def whole(self, reply: ReplyFinished) -> bytes:
+    def encode_response(self, reply: ReplyFinished) -> bytes:
         if reply.message.dialect == "openai" and reply.raw is not None:
             return encode_reply(reply, parts=())
         return encode_reply(

@@ -168,7 +168,7 @@ class AnthropicResponseEncoder:
         self._is_verbatim = False
         self._ending: list[bytes] = []
 
-    def encode(self, event: ReplyEvent) -> bytes:
+    def encode_event(self, event: ReplyEvent) -> bytes:
         if type(event) is Verbatim:
             self._is_verbatim = True
             if not event.closes:
@@ -181,10 +181,10 @@ class AnthropicResponseEncoder:
             self._encoder = AnthropicStreamEncoder(message_id=self._id(), model=self._model)
         return self._encoder.encode(event)
 
-    def error(self, report: ErrorReport) -> bytes:
+    def encode_error(self, report: ErrorReport) -> bytes:
         return b"event: error\ndata: %b\n\n" % encode_anthropic_error(report)
 
-    def whole(self, reply: ReplyFinished) -> bytes:
+    def encode_response(self, reply: ReplyFinished) -> bytes:
         is_native = reply.message.dialect == DIALECT
         return encode_answer(
             reply,

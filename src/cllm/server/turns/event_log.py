@@ -1,4 +1,4 @@
-"""Buffers of a turn's events: the log in the store, and the queue of the response."""
+"""Buffers of a turn's server-sent events: the log in the store, and the queue of the response."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -10,11 +10,11 @@ from cllm.core.ports import Lease, ServerStore, StreamEvent
 
 BATCH_SECONDS = 0.25
 MAX_UNSAVED_BYTES = 256 * 1024
-"""Bytes that may wait to be saved; if the store is slower than the provider, the provider waits."""
+"""If the store is slower than the provider, the provider waits."""
 
 
 class DelayedWriter(ABC):
-    """Calls `_write` some seconds after `_schedule`, one call at a time."""
+    """Calls `_write` some seconds after `_schedule`; calls do not overlap."""
 
     def __init__(self, *, seconds: float) -> None:
         self._seconds = seconds
@@ -51,7 +51,7 @@ class DelayedWriter(ABC):
 
 
 class EventLog(DelayedWriter):
-    """Numbers and saves the events of a stream. A failing store does not end it."""
+    """Adds an SSE `id` to each event and saves it. A failing store does not end the stream."""
 
     def __init__(
         self, store: ServerStore, lease: Lease, *, on_save: Callable[[Lease], object]
@@ -61,14 +61,14 @@ class EventLog(DelayedWriter):
         self._lease = lease
         self._on_save = on_save
         self._number = 0
-        self._waiting: list[StreamEvent] = []
+        self._pending: list[StreamEvent] = []
         self._size = 0
 
     def add(self, data: bytes) -> bytes:
-        """Return the event with its number."""
+        """Return the event with its `id`."""
         self._number += 1
         numbered = b"id: %d\n%b" % (self._number, data)
-        self._waiting.append(StreamEvent(number=self._number, data=numbered))
+        self._pending.append(StreamEvent(number=self._number, data=numbered))
         self._size += len(numbered)
         self._schedule()
         return numbered
@@ -78,7 +78,7 @@ class EventLog(DelayedWriter):
             await self.flush()
 
     async def _write(self) -> None:
-        batch, self._waiting, self._size = self._waiting, [], 0
+        batch, self._pending, self._size = self._pending, [], 0
         if batch:
             with suppress(StoreError):
                 await self._store.add_events(self._lease, batch)
@@ -86,7 +86,7 @@ class EventLog(DelayedWriter):
 
 
 class EventQueue:
-    """Bytes for one response. `is_abandoned`: the client has disconnected."""
+    """Encoded events for one response. `is_abandoned`: the client has disconnected."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -99,7 +99,7 @@ class EventQueue:
         self.is_abandoned = False
 
     def put(self, data: bytes) -> None:
-        """Add bytes, also to a full queue; ignore them if closed or abandoned."""
+        """Add bytes, even to a full queue; ignore them if it is closed or abandoned."""
         if self.is_closed or self.is_abandoned or not data:
             return
         self._pieces.append(data)
@@ -113,7 +113,7 @@ class EventQueue:
             await self._has_room.wait()
 
     async def wait_until_readable(self, seconds: float) -> bool:
-        """Wait for bytes or the end; return False after the time."""
+        """Wait for bytes or the end; return False on a timeout."""
         if not self._is_readable.is_set():
             try:
                 async with asyncio.timeout(seconds):

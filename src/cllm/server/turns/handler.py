@@ -1,4 +1,4 @@
-"""The response to a decoded request of any protocol: runs its turn and sends the result."""
+"""Runs the turn of a decoded request of any protocol; sends the response as JSON or SSE."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from cllm.server.turns.prepare import PreparedTurn, prepare_turn
 from cllm.server.turns.task import EVENT_STREAM, ResponseEncoder, TurnTask
 
 WATCH_DELAY_SECONDS = 0.5
-"""Most responses end before this; for those no task waits for a disconnect."""
+"""Most responses end earlier and need no task that waits for a disconnect."""
 STREAM_HEADERS = {
     "Content-Type": EVENT_STREAM,
     "Cache-Control": "no-cache",
@@ -43,7 +43,7 @@ STREAM_HEADERS = {
 async def handle_turn(
     request: ApiRequest, prompt: Prompt, body: bytes, encoder: ResponseEncoder
 ) -> Response:
-    """Return the response of the turn, or the stored one of the same request."""
+    """Return the response of the turn, or the saved response of the same request."""
     state, record = request.server, request.record
     turn_headers = read_turn_headers(request.headers)
     claim = await _claim_request(request, turn_headers, body)
@@ -73,30 +73,32 @@ async def handle_turn(
 async def _claim_request(
     request: ApiRequest, turn_headers: RequestHeaders, body: bytes
 ) -> Claim | KeptResponse:
-    """Claim the request by its key, or by its content if its library counts retries."""
-    starts_with_retries = turn_headers.retries is not None and isinstance(
-        turn_headers.mode, StartConversation
-    )
-    if turn_headers.idempotency_key is None and not starts_with_retries:
+    """Claim the request by its Idempotency-Key, or by its content if the client counts retries."""
+    starts = isinstance(turn_headers.mode, StartConversation)
+    counts_retries = turn_headers.retries is not None and starts
+    if turn_headers.idempotency_key is None and not counts_retries:
         return NO_CLAIM
     state, owner = request.server, request.caller.owner
-    named = [request.headers.get(name, "\0") for name in (CONVERSATION, PROVIDER)]
-    identity = (request.url.path.encode(), *(name.encode() for name in named), body)
+    values = [request.headers.get(name, "\0") for name in (CONVERSATION, PROVIDER)]
+    request_parts = (request.url.path.encode(), *(value.encode() for value in values), body)
     if turn_headers.idempotency_key is None:
-        known = hash_request((b"attempt", *identity))
-        attempted = RequestKey(owner=owner, key=known, body=known)
-        return await claim_retry(state.store, attempted, again=bool(turn_headers.retries))
+        content = hash_request((b"attempt", *request_parts))
+        key = RequestKey(owner=owner, key=content, body=content)
+        return await claim_retry(state.store, key, is_retry=bool(turn_headers.retries))
     return await claim_idempotency_key(
         state.store,
         owner=owner,
         key=turn_headers.idempotency_key,
-        asked=identity,
+        request_parts=request_parts,
         lifetime=state.settings.idempotency_seconds,
     )
 
 
 async def _run_and_respond(request: ApiRequest, task: TurnTask, *, may_branch: bool) -> Response:
-    """Once started, the task releases the claim."""
+    """Run the turn, in a branch if the conversation is busy and `may_branch`.
+
+    A started task releases the claim.
+    """
     response = None
     try:
         await _run(request, task)
@@ -113,7 +115,7 @@ async def _run_and_respond(request: ApiRequest, task: TurnTask, *, may_branch: b
 
 
 async def _run(request: ApiRequest, task: TurnTask) -> None:
-    """Run the turn until its stream starts, or to its end."""
+    """Run the turn until its stream starts, or until it ends."""
     task.start()
     if task.prepared.request.target.stream:
         await task.wait_until_started()
@@ -126,9 +128,9 @@ async def _run(request: ApiRequest, task: TurnTask) -> None:
 
 
 async def _build_response(request: ApiRequest, task: TurnTask) -> Response:
-    """Raise the error of a turn that fails before its first event.
+    """Return the response; raise the error of a turn that fails before its first event.
 
-    After a silence the response starts without an event.
+    After `silence_seconds` a stream starts without an event.
     """
     if task.prepared.request.target.stream:
         silence = request.server.settings.silence_seconds
@@ -144,7 +146,7 @@ async def _build_response(request: ApiRequest, task: TurnTask) -> Response:
 
 
 async def _error_headers(task: TurnTask) -> dict[str, str]:
-    """Return headers if the conversation holds the client's messages."""
+    """Return the IDs of conversation and turn, if the conversation exists."""
     store, policy = task.prepared.store, task.prepared.request.policy
     if store is None or policy.ref is None or isinstance(task.failure, ConversationNotFoundError):
         return {}
@@ -160,16 +162,16 @@ async def _add_running_turn(
 ) -> ConversationBusyError:
     if busy.turn_id is not None or prepared.store is None:
         return busy
-    preloaded = await prepared.store.load(busy.ref, owner=prepared.request.policy.owner, tail=1)
-    running = (
-        turn.id for turn in (*preloaded.turns, *preloaded.variants) if turn.state == "running"
-    )
-    return ConversationBusyError(busy.ref, turn_id=next(running, None))
+    newest = await prepared.store.load(busy.ref, owner=prepared.request.policy.owner, tail=1)
+    turns = (*newest.turns, *newest.variants)
+    running_ids = (turn.id for turn in turns if turn.state == "running")
+    return ConversationBusyError(busy.ref, turn_id=next(running_ids, None))
 
 
 async def _branch(prepared: PreparedTurn, state: ServerState) -> PreparedTurn:
+    """Branch the busy conversation and continue the branch."""
     store, ref = prepared.store, prepared.request.policy.ref
-    assert store is not None  # noqa: S101 - only a saved turn finds its conversation busy
+    assert store is not None  # noqa: S101 - a stateless turn is never busy
     assert ref is not None  # noqa: S101
     new = NewConversation(id=state.new_id())
     branch = await store.branch(ref, new, owner=prepared.request.policy.owner)
@@ -179,6 +181,8 @@ async def _branch(prepared: PreparedTurn, state: ServerState) -> PreparedTurn:
 
 
 class SSEResponse(Response):
+    """Sends a turn's server-sent events, and keep-alive comments while it is silent."""
+
     def __init__(self, task: TurnTask, *, silence_seconds: float) -> None:
         super().__init__(headers={**STREAM_HEADERS, **task.headers()})
         del self.headers["content-length"]
@@ -194,9 +198,9 @@ class SSEResponse(Response):
                 await send({"type": "http.response.body", "body": data, "more_body": True})
             if not queue.is_abandoned:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-            # The client has everything; it may disconnect from now on.
+            # The client has the whole response; a disconnect is no longer an error.
             watch.stop()
-            if self._task.ended is None:
+            if self._task.result is None:
                 await self._task.wait()
         finally:
             watch.stop()

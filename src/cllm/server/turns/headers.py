@@ -1,4 +1,4 @@
-"""Reads and checks the request headers that control a turn. Looks nothing up."""
+"""Reads and validates the request headers that control a turn. Makes no lookups."""
 
 import re
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ START_CONVERSATION = StartConversation()
 
 
 class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
-    """The options in the headers; `retries` is the count of the client's library."""
+    """The values of the headers. `retries` is the retry count that the client's SDK sends."""
 
     mode: Mode = STATELESS
     provider: str | None = None
@@ -85,7 +85,7 @@ def read_turn_headers(headers: Headers) -> RequestHeaders:
         on_conflict=_read_conflict(values.get(CONFLICT)),
         strict=_read_strict(values.get(STRICT)),
         idempotency_key=_read_idempotency_key(values.get(IDEMPOTENCY)),
-        # Added by a library: an invalid one is not the caller's fault.
+        # Sent by an SDK: an invalid value is not the caller's mistake.
         retries=int(retries) if RETRY_COUNT.fullmatch(retries) else None,
         callers_key=_read_callers_key(values),
     )
@@ -102,7 +102,7 @@ def _read_mode(value: str | None) -> Mode:
         return ContinueConversation(value.removeprefix(FILES_PREFIX), in_files=True)
     raise ApiError(
         "invalid_conversation_id",
-        f"{CONVERSATION} must be the UUID of a conversation, or empty for a new one.",
+        f"{CONVERSATION} must be the UUID of a conversation, or empty to start a new one.",
         param=CONVERSATION,
     )
 
@@ -114,10 +114,10 @@ def _read_provider(value: str | None) -> str | None:
 
 
 def _read_conflict(value: str | None) -> OnConflict:
-    chosen = CONFLICTS.get(value.lower()) if value else "reject"
-    if chosen is None:
+    choice = CONFLICTS.get(value.lower()) if value else "reject"
+    if choice is None:
         raise _invalid_header(CONFLICT, "reject, queue or branch")
-    return chosen
+    return choice
 
 
 def _read_strict(value: str | None) -> bool | None:

@@ -1,7 +1,7 @@
-"""Requests that may be sent twice and are answered once.
+"""Idempotency: a request that is sent again gets the saved response (replay) or replaces its turn.
 
-The store holds hashes of key and request, and the response. A claim is renewed while the response
-is made. If the server dies it expires, and the next claim learns which turn was started.
+The store has hashes of the key and the request, and the response. A claim is renewed while the turn
+runs. If the process dies, the claim expires, and the next claim returns the turn that was started.
 """
 
 import asyncio
@@ -26,19 +26,20 @@ MAX_RETRY_AGE = timedelta(minutes=10)
 
 
 class Claim:
-    """The right to answer a request. This class stores nothing.
+    """The exclusive right to process a request. This base class stores nothing.
 
-    `saves_response`: it stores the response. `earlier` is an earlier, unfinished response.
+    `saves_response`: the response is stored for replay. `earlier` is the unfinished claim of the
+    same request.
     """
 
     saves_response = False
     earlier: RequestClaim | None = None
 
     async def save_progress(self, headers: dict[str, str], body: bytes | None = None) -> None:
-        """Store the headers of a started turn, or its response before it is saved."""
+        """Store the headers of a started turn, and its response before the turn is saved."""
 
     async def save_response(self, headers: dict[str, str], body: bytes) -> None:
-        """Store the response for a repeated request."""
+        """Store the response for replay."""
 
     async def release(self) -> None:
         """Release the claim, unless `save_response` was called."""
@@ -50,7 +51,7 @@ NO_CLAIM = Claim()
 class IdempotencyClaim(Claim):
     """The claim of an Idempotency-Key. A failing store does not end the response.
 
-    Writes are not interrupted: a write returns the new expiry, which identifies the claim.
+    Cancellation does not interrupt a write: it returns the new expiry, which identifies the claim.
     """
 
     saves_response = True
@@ -107,40 +108,40 @@ class IdempotencyClaim(Claim):
             except RequestInFlightError:
                 self._claim = None
             except StoreError:
-                # The next renewal tries again, unless the claim expires before.
+                # The next renewal retries, unless the claim expires first.
                 return
 
 
 async def claim_idempotency_key(
-    store: ServerStore, *, owner: str, key: str, asked: tuple[bytes, ...], lifetime: float
+    store: ServerStore, *, owner: str, key: str, request_parts: tuple[bytes, ...], lifetime: float
 ) -> IdempotencyClaim | KeptResponse:
-    """`asked` identifies the request."""
+    """Return a claim, or the saved response of the same `request_parts`."""
     hashed_key = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
-    request = RequestKey(owner=owner, key=hashed_key, body=hash_request(asked))
+    request = RequestKey(owner=owner, key=hashed_key, body=hash_request(request_parts))
     result = await store.claim_request(request, seconds=CLAIM_SECONDS)
     if isinstance(result, KeptResponse):
         return result
     return IdempotencyClaim(store, result, lifetime=lifetime)
 
 
-def hash_request(asked: tuple[bytes, ...]) -> str:
-    """Hash the pieces and their boundaries."""
+def hash_request(parts: tuple[bytes, ...]) -> str:
+    """Hash the parts and their lengths."""
     digest = hashlib.sha256()
-    for piece in asked:
-        digest.update(len(piece).to_bytes(8, "big"))
-        digest.update(piece)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
     return digest.hexdigest()
 
 
 class RetryClaim(Claim):
-    """The claim of a library that counts retries: stores where the failed turn is."""
+    """The claim of a client that counts retries; stores the IDs of the failed turn."""
 
     def __init__(
         self, store: ServerStore, request: RequestKey, earlier: RequestClaim | None
     ) -> None:
         self._store = store
         self._request = request
-        # Stored again if this attempt starts no turn, for the next attempt.
+        # If this attempt starts no turn, the next one needs the same headers.
         self._headers = {} if earlier is None else earlier.headers
         self.earlier = earlier
 
@@ -153,15 +154,15 @@ class RetryClaim(Claim):
             await _exchange(self._store, self._request, headers)
 
 
-async def claim_retry(store: ServerStore, request: RequestKey, *, again: bool) -> RetryClaim:
-    earlier = await _exchange(store, request, {}) if again else None
+async def claim_retry(store: ServerStore, request: RequestKey, *, is_retry: bool) -> RetryClaim:
+    earlier = await _exchange(store, request, {}) if is_retry else None
     return RetryClaim(store, request, earlier)
 
 
 async def _exchange(
     store: ServerStore, request: RequestKey, headers: dict[str, str]
 ) -> RequestClaim | None:
-    """Store the headers and return those stored before."""
+    """Store the headers and return the previous claim."""
     with suppress(StoreError):
         result = await store.claim_request(request, seconds=CLAIM_SECONDS)
         if isinstance(result, RequestClaim):
@@ -171,6 +172,8 @@ async def _exchange(
 
 
 class _EarlierTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The turn that an earlier request started."""
+
     turn: Turn
     conversation: StoredConversation
 
@@ -183,30 +186,26 @@ class _EarlierTurn(msgspec.Struct, frozen=True, kw_only=True):
 async def resume_earlier_turn(
     prepared: PreparedTurn, claim: Claim, state: ServerState
 ) -> PreparedTurn | KeptResponse:
-    """Replace the turn of the earlier request, or return its response."""
+    """Return the saved response, or a turn that replaces the one of the earlier request."""
     if claim.earlier is None:
         return prepared
-    earlier_turn = await _find_earlier_turn(prepared, claim.earlier)
-    if earlier_turn is None:
+    earlier = await _find_earlier_turn(prepared, claim.earlier)
+    if earlier is None:
         return prepared
-    if earlier_turn.turn.is_history and claim.earlier.body is not None:
+    if earlier.turn.is_history and claim.earlier.body is not None:
         headers, body = claim.earlier.headers, claim.earlier.body
         return KeptResponse(status=OK_STATUS, headers=headers, body=body)
-    may_be_old = claim.saves_response or _failed_recently(earlier_turn.turn, state)
-    return (
-        _replace_turn(prepared, earlier_turn, state)
-        if earlier_turn.is_last and may_be_old
-        else prepared
-    )
+    can_replace = claim.saves_response or _failed_recently(earlier.turn, state)
+    return _replace_turn(prepared, earlier, state) if earlier.is_last and can_replace else prepared
 
 
 async def retry_failed_turn(prepared: PreparedTurn) -> PreparedTurn:
-    """Replace the last turn, if it failed with the same messages."""
+    """Return a turn that replaces the last one, if that failed with the same messages."""
     store, policy = prepared.store, prepared.request.policy
     if store is None or policy.ref is None or policy.create is not None or policy.place:
         return prepared
-    preloaded = await store.load(policy.ref, owner=policy.owner, tail=1)
-    last = preloaded.turns[-1] if preloaded.turns else None
+    newest = await store.load(policy.ref, owner=policy.owner, tail=1)
+    last = newest.turns[-1] if newest.turns else None
     if last is None or last.state != "failed" or last.asked != prepared.request.input.messages:
         return prepared
     return replace(prepared, request=prepared.request.with_policy(place=last.place))
@@ -218,34 +217,34 @@ async def _find_earlier_turn(prepared: PreparedTurn, earlier: RequestClaim) -> _
         return None
     ref = public_id.removeprefix(FILES_PREFIX)
     try:
-        preloaded = await prepared.store.load(ref, owner=prepared.request.policy.owner)
+        conversation = await prepared.store.load(ref, owner=prepared.request.policy.owner)
     except ConversationNotFoundError:
         return None
-    if preloaded.archived_at is not None:
+    if conversation.archived_at is not None:
         return None
-    for turn in (*preloaded.turns, *preloaded.variants):
+    for turn in (*conversation.turns, *conversation.variants):
         if turn.id == turn_id:
-            return _EarlierTurn(turn=turn, conversation=preloaded)
+            return _EarlierTurn(turn=turn, conversation=conversation)
     return None
 
 
 def _failed_recently(turn: Turn, state: ServerState) -> bool:
-    """Whether the library may still retry."""
-    ended = turn.ended_at
-    return turn.state == "failed" and ended is not None and ended > state.clock() - MAX_RETRY_AGE
+    """Whether the client may still retry."""
+    ended_at, oldest = turn.ended_at, state.clock() - MAX_RETRY_AGE
+    return turn.state == "failed" and ended_at is not None and ended_at > oldest
 
 
 def _replace_turn(
-    prepared: PreparedTurn, earlier_turn: _EarlierTurn, state: ServerState
+    prepared: PreparedTurn, earlier: _EarlierTurn, state: ServerState
 ) -> PreparedTurn:
-    request = prepared.request.with_policy(place=earlier_turn.turn.place)
+    request = prepared.request.with_policy(place=earlier.turn.place)
     if request.policy.create is None:
         return replace(prepared, request=request)
-    preloaded = earlier_turn.conversation
+    conversation = earlier.conversation
     request = request.with_policy(
-        ref=preloaded.id,
+        ref=conversation.id,
         create=None,
-        preloaded=preloaded,
-        cache_key=state.app.cache_key(preloaded.id),
+        preloaded=conversation,
+        cache_key=state.app.cache_key(conversation.id),
     )
-    return replace(prepared, request=request, public_id=preloaded.id)
+    return replace(prepared, request=request, public_id=conversation.id)

@@ -1,6 +1,6 @@
-"""Prepares the turn of a decoded request, for every protocol and mode: what is sent and saved.
+"""Prepares the turn of a decoded request: selects model, conversation and messages.
 
-Calls no provider.
+The same for every protocol and mode. Calls no provider.
 """
 
 import msgspec
@@ -40,13 +40,13 @@ from cllm.wire.convert import is_plain_user
 from cllm.wire.errors import FieldError
 
 MAX_MODEL_LENGTH = 2048
-"""Characters of a model's name."""
+"""In characters."""
 TAILS = (1, 50, None)
-"""Numbers of messages to load to find the turn to regenerate."""
+"""Numbers of messages to load, in order, until the turn to regenerate is found."""
 KEY_NOT_USED = Notice(
     code="key_not_used",
     path=CALLERS_KEY,
-    message="The model is not asked for at Anthropic, so the key that came for it was not used.",
+    message="Anthropic does not serve this model, so the key in the request was not used.",
 )
 
 
@@ -72,18 +72,18 @@ def select_engine(prepared: PreparedTurn, state: ServerState) -> Engine:
 
 
 class _SplitMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a request without a system prompt that comes first (`prompt_messages`), and those that
-    are no system messages (`saved`). `further` are the indexes of other system messages.
+    """The messages of a request: `prompt_messages` without a system prompt that is the first message, `saved`
+    without any system message. `ignored` are the indexes of the other system messages.
     """
 
     system: Message | None
     prompt_messages: tuple[Message, ...]
     saved: tuple[Message, ...]
-    further: tuple[int, ...] = ()
+    ignored: tuple[int, ...] = ()
     index: int = 0
 
     @property
-    def given(self) -> GivenPrompt:
+    def system_prompt(self) -> GivenPrompt:
         if self.system is None:
             return GivenPrompt()
         path = f"messages[{self.index}]"
@@ -132,7 +132,7 @@ async def prepare_turn(
 
 def _prepare_stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
     if not prompt.messages:
-        raise _empty_error("A request needs at least one message.")
+        raise _empty_error("The request has no messages; send at least one.")
     if base.input.prefix is None and prompt.system is None:
         return base
     return replace(base, input=_add_prefix(base.input, _split_messages(prompt)))
@@ -141,18 +141,16 @@ def _prepare_stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
 def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> PreparedTurn:
     split = _split_messages(prompt)
     if not split.saved:
-        raise _empty_error(
-            "A new conversation needs at least one message that is no system message."
-        )
+        raise _empty_error("A new conversation needs a message other than a system message.")
     ref = state.new_id()
-    as_sent = _add_prefix(base.input, split)
-    made = replace(
-        as_sent,
+    sent = _add_prefix(base.input, split)
+    turn_input = replace(
+        sent,
         messages=split.saved,
-        prompt_messages=None if as_sent.messages == split.saved else as_sent.messages,
+        prompt_messages=None if sent.messages == split.saved else sent.messages,
         original=_adjust_original(prompt, split),
     )
-    request = replace(base, input=made).with_policy(
+    request = replace(base, input=turn_input).with_policy(
         ref=ref,
         create=NewConversation(id=ref),
         preloaded=None,
@@ -164,10 +162,10 @@ def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> Prepa
 
 
 def _add_prefix(base: TurnInput, split: _SplitMessages) -> TurnInput:
-    """Put the operator's prefix before the system prompt."""
+    """Add the operator's prefix to the system prompt."""
     if split.system is None or split.index == 0:
-        return replace(base, system=split.given, messages=split.prompt_messages)
-    prompt_messages = list(split.prompt_messages)
+        return replace(base, system=split.system_prompt, messages=split.sent)
+    sent = list(split.sent)
     if base.prefix:
         prompt_messages[split.index] = prefix_message(prompt_messages[split.index], base.prefix)
     return replace(base, system=GivenPrompt(), messages=tuple(prompt_messages), prefix=None)
@@ -180,12 +178,12 @@ async def _prepare_continued(
     on_conflict: OnConflict,
     state: ServerState,
 ) -> PreparedTurn:
-    """Continue with the messages, or regenerate the last reply without any."""
+    """Continue the conversation; without messages, regenerate its last reply."""
     store: Store | None = state.files if mode.in_files else state.store
     if store is None:
         raise ApiError(
             "invalid_conversation_id",
-            "The folder of conversation files is not served here.",
+            "This server does not serve conversation files; send the UUID of a conversation.",
             param=CONVERSATION,
         )
     split = _split_messages(prompt)
@@ -204,33 +202,33 @@ async def _prepare_continued(
         window=state.app.window_for,
         visible=True,
         wait=state.settings.limits.queue_seconds if on_conflict == "queue" else 0,
-    ).with_input(messages=split.saved, system=split.given, original=None)
-    if preloaded is not None and not split.saved:
-        last, again = await _find_turn_to_regenerate(store, preloaded, base.policy.owner)
-        request = request.with_input(messages=again).with_policy(place=last.place)
+    ).with_input(messages=split.saved, system=split.system_prompt, original=None)
+    if found is not None and not split.saved:
+        last, messages = await _find_turn_to_regenerate(store, found, base.policy.owner)
+        request = request.with_input(messages=messages).with_policy(place=last.place)
     return PreparedTurn(
         request=request,
         store=store,
         events=None if mode.in_files else state.store,
         public_id=f"{FILES_PREFIX}{ref}" if mode.in_files else ref,
-        notices=tuple(NoticeCollector(map(_ignored_notice, split.further))),
+        notices=tuple(NoticeCollector(map(_ignored_notice, split.ignored))),
     )
 
 
 async def _find_turn_to_regenerate(
     store: Store, preloaded: StoredConversation, owner: str
 ) -> tuple[Turn, tuple[Message, ...]]:
-    """Return the last turn with a message of a person.
+    """Return the last turn with a user message, and its messages up to that one.
 
-    Results of tools that came later belong to the reply that is replaced.
+    Later tool results belong to the reply that is replaced.
     """
     for tail in TAILS:
-        loaded = await store.load(preloaded.id, owner=owner, tail=tail)
-        for turn in reversed(loaded.turns):
-            plain = [index for index, message in enumerate(turn.messages) if is_plain_user(message)]
-            if turn.state != "running" and plain:
-                return turn, turn.messages[: plain[-1] + 1]
-    raise _empty_error("There is nothing to answer again; send at least one message.")
+        newest = await store.load(found.id, owner=owner, tail=tail)
+        for turn in reversed(newest.turns):
+            users = [index for index, message in enumerate(turn.messages) if is_plain_user(message)]
+            if turn.state != "running" and users:
+                return turn, turn.messages[: users[-1] + 1]
+    raise _empty_error("The conversation has no reply to regenerate; send at least one message.")
 
 
 def _split_messages(prompt: Prompt) -> _SplitMessages:
@@ -241,7 +239,7 @@ def _split_messages(prompt: Prompt) -> _SplitMessages:
     saved = tuple(message for message in messages if message.role != "system")
     if prompt.system is not None:
         return _SplitMessages(
-            system=prompt.system, prompt_messages=messages, saved=saved, further=tuple(indexes)
+            system=prompt.system, sent=messages, saved=saved, ignored=tuple(indexes)
         )
     first = indexes[0]
     return _SplitMessages(
@@ -249,7 +247,7 @@ def _split_messages(prompt: Prompt) -> _SplitMessages:
         index=first,
         prompt_messages=messages[1:] if first == 0 else messages,
         saved=saved,
-        further=tuple(indexes[1:]),
+        ignored=tuple(indexes[1:]),
     )
 
 
@@ -263,7 +261,7 @@ def _ignored_notice(index: int) -> Notice:
     return Notice(
         code="system_message_ignored",
         path=f"messages[{index}]",
-        message="A request has one system prompt; this further system message was ignored.",
+        message="A request can have only one system prompt; this system message was ignored.",
     )
 
 
@@ -272,10 +270,10 @@ def _empty_error(message: str) -> ApiError:
 
 
 def select_model(name: str, provider: str | None, state: ServerState) -> str:
-    """Return the model with its provider, or a name to look up."""
+    """Return `provider/model`, or a model name for the app to resolve."""
     if len(name) > MAX_MODEL_LENGTH or not name.isprintable():
         raise FieldError(
-            "model", f"a model has a name of at most {MAX_MODEL_LENGTH} printable characters"
+            "model", f"the name of a model has at most {MAX_MODEL_LENGTH} printable characters"
         )
     if provider is not None:
         return _check_model(_join_provider(provider, name, state), state)
@@ -294,33 +292,33 @@ def select_model(name: str, provider: str | None, state: ServerState) -> str:
 
 
 def _join_provider(provider: str, name: str, state: ServerState) -> str:
-    known = _provider_names(state)
-    if provider not in known:
+    names = _provider_names(state)
+    if provider not in names:
         raise ApiError(
             "invalid_header",
-            f"{PROVIDER} names a provider that is not configured here; there are "
-            f"{', '.join(sorted(known))}.",
+            f"{PROVIDER} names a provider that is not configured; use one of "
+            f"{', '.join(sorted(names))}.",
             param=PROVIDER,
         )
     prefix, slash, _ = name.partition("/")
     if slash and prefix == provider:
         return name
-    if slash and prefix in known:
+    if slash and prefix in names:
         raise ApiError(
             "invalid_header",
-            f"{PROVIDER} says {provider}, but the model is {prefix}'s; leave one of them out.",
+            f"{PROVIDER} is {provider}, but the model names {prefix}; send only one of them.",
             param=PROVIDER,
         )
     return f"{provider}/{name}"
 
 
 def _check_model(model: str, state: ServerState) -> str:
-    """Raise ModelNotFoundError if the catalogue of the provider does not have it."""
+    """Return the model; raise ModelNotFoundError if the provider's catalogue lacks it."""
     provider, _, name = model.partition("/")
     settings = state.app.settings
     if is_model_file(model) and model not in (state.app.model, *settings.fallbacks):
         raise ModelNotFoundError(
-            "A model file is asked for over HTTP only if the server's settings name it.",
+            "A model file can be used over HTTP only if the server's settings name it.",
             model=model,
         )
     if provider == LOCAL:

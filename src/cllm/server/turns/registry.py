@@ -1,4 +1,4 @@
-"""The work of this process outside of requests: running turns, counted calls, expired events."""
+"""Background work of this process: running turns, usage records, cleanup of expired events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -19,7 +19,7 @@ TurnKey = tuple[str, str, str]
 
 
 class TurnRegistry:
-    """Starts turns in tasks and wakes the clients that follow them."""
+    """Runs turns as tasks and notifies the clients that follow them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -33,7 +33,7 @@ class TurnRegistry:
         if self._stopping:
             work.close()
             raise ApiError(
-                "shutting_down", "The server is stopping; ask again in a moment.", retry_after=1
+                "shutting_down", "The server is shutting down; retry in a moment.", retry_after=1
             )
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -41,7 +41,7 @@ class TurnRegistry:
         return task
 
     def next_change(self, key: TurnKey) -> asyncio.Event | None:
-        """Return an event for the next change; None if the turn does not run here."""
+        """Return an event that the next change sets; None if the turn does not run here."""
         if key in self._changes and self._changes[key] is None:
             self._changes[key] = asyncio.Event()
         return self._changes.get(key)
@@ -55,21 +55,24 @@ class TurnRegistry:
             self._changes[key] = None
             change.set()
 
-    def ended(self, lease: Lease) -> None:
+    def remove(self, lease: Lease) -> None:
         change = self._changes.pop(turn_key(lease), None)
         if change is not None:
             change.set()
 
     async def stop(self, *, within: float) -> None:
-        """Start no more turns; cancel those left after `within` seconds, saved as incomplete."""
+        """Start no more turns; cancel those still running after `within` seconds.
+
+        Cancelled turns are saved as incomplete.
+        """
         self._stopping = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within)
-        left = list(self._tasks)
-        for task in left:
+        remaining = list(self._tasks)
+        for task in remaining:
             task.cancel()
-        if left:
-            await asyncio.wait(left)
+        if remaining:
+            await asyncio.wait(remaining)
 
 
 def turn_key(lease: Lease) -> TurnKey:
@@ -80,7 +83,7 @@ def turn_key(lease: Lease) -> TurnKey:
 async def delete_expired_events(
     store: ServerStore, *, clock: Clock, keep_seconds: float
 ) -> AsyncIterator[None]:
-    """Delete events `keep_seconds` after their turn ends, at most 60 s late."""
+    """Inside the block, delete events `keep_seconds` after their turn ends, at most 60 s late."""
     task = asyncio.create_task(_delete_events_forever(store, clock, keep_seconds))
     try:
         yield
@@ -98,19 +101,19 @@ async def _delete_events_forever(store: ServerStore, clock: Clock, keep_seconds:
 
 
 class UsageCounter(DelayedWriter):
-    """Writes records of calls to the store with a delay."""
+    """Writes the usage of stateless calls to the store, with a delay."""
 
     def __init__(self, store: ServerStore) -> None:
         super().__init__(seconds=WRITE_SECONDS)
         self._store = store
-        self._waiting: dict[str, list[CallRecord]] = {}
+        self._pending: dict[str, list[CallRecord]] = {}
 
     def add(self, call: CallRecord, *, owner: str) -> None:
-        self._waiting.setdefault(owner, []).append(call)
+        self._pending.setdefault(owner, []).append(call)
         self._schedule()
 
     async def _write(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for owner, calls in waiting.items():
+        pending, self._pending = self._pending, {}
+        for owner, calls in pending.items():
             with suppress(StoreError):
                 await self._store.count_call(*calls, owner=owner)

@@ -1,7 +1,7 @@
 """The task of one turn: encodes its events and writes them to a bounded queue.
 
-A disconnect ends a turn only if nothing of it is saved, or if `on_disconnect` says so. A saved turn
-never waits for a slow client; a stateless one does.
+A disconnect cancels a stateless turn, and a saved one only if `on_disconnect` is `cancel`. A saved
+turn never waits for a slow client; a stateless one does.
 """
 
 import asyncio
@@ -30,29 +30,29 @@ from cllm.wire.errors import MalformedError
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 MAX_NOTICES_LENGTH = 4096
 MAX_TEXT_LENGTH = 400
-"""Characters in JSON: one that is not ASCII takes 6 or 12."""
+"""Characters of JSON: a character outside ASCII takes 6 or 12."""
 ELLIPSIS = "..."
-# Bytes of the queue. A saved turn does not wait for its client; a stateless one does.
+# Bytes in the queue. At the limit a saved turn ends the response; a stateless turn waits.
 MAX_UNREAD_SAVED = 1024 * 1024
 MAX_UNREAD_STATELESS = 64 * 1024
 
 
 class ResponseEncoder(Protocol):
-    """Encodes the reply to one request. `keep_alive` is the event of a silent stream."""
+    """Encodes the response to one request. `keep_alive` is sent while a stream is silent."""
 
     keep_alive: bytes
 
-    def encode(self, event: ReplyEvent) -> bytes: ...
+    def encode_event(self, event: ReplyEvent) -> bytes: ...
 
-    def error(self, report: ErrorReport) -> bytes: ...
+    def encode_error(self, report: ErrorReport) -> bytes: ...
 
-    def whole(self, reply: ReplyFinished) -> bytes: ...
+    def encode_response(self, reply: ReplyFinished) -> bytes: ...
 
 
 class TurnTask:
-    """Runs one turn and holds its response.
+    """Runs one turn and has its response.
 
-    `is_streaming`: the reply has started. `body` is the response of a turn without a stream.
+    `is_streaming`: the reply has started. `body` is the response without a stream.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TurnTask:
         self._record = record
         self._log: EventLog | None = None
         self._lease: Lease | None = None
-        self._sent: list[bytes] = []
+        self._saved_events: list[bytes] = []
         self.body = b""
         self._notices = NoticeCollector(prepared.notices)
         self._turn: str | None = None
@@ -81,7 +81,7 @@ class TurnTask:
         self._is_stream = prepared.request.target.stream
         self.keep_alive = encoder.keep_alive
         self.queue = EventQueue(MAX_UNREAD_SAVED if self._is_saved else MAX_UNREAD_STATELESS)
-        self.ended: TurnEnded | None = None
+        self.result: TurnEnded | None = None
         self.failure: CllmError | MalformedError | None = None
         self.is_streaming = False
         self._is_released = False
@@ -92,11 +92,11 @@ class TurnTask:
         self._task.add_done_callback(lambda _: self._is_done.set())
 
     async def wait_until_started(self) -> None:
-        """Wait for the call of the provider or the end."""
+        """Wait until the provider is called or the turn ends."""
         await self._started.wait()
 
     async def wait(self) -> None:
-        """Wait for the end. Cancelling this does not cancel the turn."""
+        """Wait until the turn ends. Cancelling the wait does not cancel the turn."""
         if self._task is None:
             return
         await self._is_done.wait()
@@ -104,10 +104,10 @@ class TurnTask:
             raise error
 
     def handle_disconnect(self) -> None:
-        """The client has disconnected."""
+        """Discard the queue; cancel a stateless turn, or any turn if so configured."""
         self.queue.abandon()
-        ends = not self._is_saved or self._state.settings.on_disconnect == "cancel"
-        if ends and self._task is not None:
+        cancels = not self._is_saved or self._state.settings.on_disconnect == "cancel"
+        if cancels and self._task is not None:
             self._task.cancel()
 
     def with_turn(self, prepared: PreparedTurn) -> "TurnTask":
@@ -116,9 +116,9 @@ class TurnTask:
         )
 
     async def release(self) -> None:
-        """Release the claim at the end: no response is sent."""
+        """Release the claim, now or at the end of the turn: no response is sent."""
         self._is_released = True
-        if (self._task is None or self._task.done()) and self.ended is None:
+        if (self._task is None or self._task.done()) and self.result is None:
             await self._claim.release()
 
     def headers(self) -> dict[str, str]:
@@ -145,37 +145,37 @@ class TurnTask:
                 raise
             self.failure = ApiError(
                 "turn_timeout",
-                f"The answer took longer than {limits.turn_seconds:g} s and was broken off.",
+                f"The reply took longer than {limits.turn_seconds:g} s and was cancelled.",
             )
         except asyncio.CancelledError:
             self.failure = (
-                ApiError("request_timeout", "The client left.")
+                ApiError("request_timeout", "The client disconnected.")
                 if self.queue.is_abandoned
-                else ApiError("shutting_down", "The answer was broken off; ask again.")
+                else ApiError("shutting_down", "The server shut down during the reply; retry.")
             )
             raise
         finally:
             await self._close()
 
     async def _close(self) -> None:
-        """Close the queue even if the rest fails: the response waits for it."""
+        """Close the queue even after an exception: the response waits for it."""
         try:
             if self._log is not None:
                 await self._log.close()
-            # Busy: the handler may run the turn in a branch with the same claim.
+            # If busy, the handler may run the turn in a branch with the same claim.
             may_branch = isinstance(self.failure, ConversationBusyError) and not self._is_released
-            if not may_branch and (self.ended is None or self._claim.saves_response):
+            if not may_branch and (self.result is None or self._claim.saves_response):
                 await self._claim.release()
         finally:
             if self._lease is not None:
-                self._state.turns.ended(self._lease)
+                self._state.turns.remove(self._lease)
             self._end_response()
 
     def _end_response(self) -> None:
-        if self.ended is None:
+        if self.result is None:
             report = UNEXPECTED if self.failure is None else report_error(self.failure)
             self._record.outcome = report.code
-            self.queue.put(self._encoder.error(report))
+            self.queue.put(self._encoder.encode_error(report))
         self.queue.close()
         self._started.set()
 
@@ -210,17 +210,17 @@ class TurnTask:
         self._started.set()
 
     async def _stream(self, event: ReplyDelta | Verbatim) -> None:
-        data = self._encoder.encode(event)
+        data = self._encoder.encode_event(event)
         if data:
             await self._put(self._record_event(data))
             if self._log is not None:
                 await self._log.make_room()
 
     def _record_event(self, data: bytes) -> bytes:
-        """Record the event for a client that requests it again."""
+        """Add the event to the log and to the saved response."""
         numbered = data if self._log is None else self._log.add(data)
         if self._claim.saves_response:
-            self._sent.append(numbered)
+            self._saved_events.append(numbered)
         return numbered
 
     async def _put(self, data: bytes) -> None:
@@ -234,61 +234,61 @@ class TurnTask:
 
     def _end_unread_stream(self) -> None:
         """End the response of a slow client; the turn continues."""
-        where = f"/v1/conversations/{self.prepared.public_id}/turns/{self._turn}/events"
+        path = f"/v1/conversations/{self.prepared.public_id}/turns/{self._turn}/events"
         slow = ApiError(
             "stream_not_read",
-            f"The stream was not read in time; the turn goes on, and its events are at {where}.",
+            f"The stream was read too slowly; the turn continues, read its events at {path}.",
         )
-        self.queue.put(self._encoder.error(report_error(slow)))
+        self.queue.put(self._encoder.encode_error(report_error(slow)))
         self.queue.close()
 
     async def _record_reply(self, reply: ReplyFinished) -> None:
-        """Save the last events and the response before the turn: the lease ends with it."""
+        """Save the last events and the response before the turn ends, which ends the lease."""
         if self._is_stream:
-            self.body = self._record_event(self._encoder.encode(reply))
+            self.body = self._record_event(self._encoder.encode_event(reply))
         elif self._claim.saves_response:
-            self.body = self._encoder.whole(reply)
+            self.body = self._encoder.encode_response(reply)
         if self._log is not None:
             await self._log.flush()
         if self._claim.saves_response and self._turn is not None:
             await self._claim.save_progress(*self._stored_response())
 
     async def _on_ended(self, event: TurnEnded) -> None:
-        self.ended = event
+        self.result = event
         record, usage = self._record, event.reply.usage
         record.usage, record.cost, record.model = usage, event.cost, event.model
         if event.turn is None and usage is not None:
-            # A call of no conversation is counted on its own.
+            # The usage of a saved turn is stored with the turn.
             ended_at = self._state.clock()
             call = CallRecord(model=event.model, usage=usage, cost=event.cost, ended_at=ended_at)
             self._state.usage_counter.add(call, owner=self.prepared.request.policy.owner)
         if self._claim.saves_response:
             await self._claim.save_response(*self._stored_response())
         elif not self._is_stream:
-            self.body = self._encoder.whole(event.reply)
+            self.body = self._encoder.encode_response(event.reply)
         if self._is_stream:
             await self._put(self.body)
 
     def _stored_response(self) -> tuple[dict[str, str], bytes]:
         headers = {"Content-Type": EVENT_STREAM if self._is_stream else JSON, **self.headers()}
-        return headers, b"".join(self._sent) if self._is_stream else self.body
+        return headers, b"".join(self._saved_events) if self._is_stream else self.body
 
 
 def encode_notices(notices: Iterable[Notice]) -> str:
-    """Return JSON in ASCII with the notices that fit, then the number of others."""
+    """Return ASCII JSON with the notices that fit, then the number of the others."""
     collected = list(NoticeCollector(notices))
-    public_id: list[dict[str, str]] = []
+    encoded: list[dict[str, str]] = []
     size = 0
     for index, notice in enumerate(collected):
         fields = _notice_fields(notice)
         size += len(json.dumps(fields)) + 2
-        if size > MAX_NOTICES_LENGTH and public_id:
+        if size > MAX_NOTICES_LENGTH and encoded:
             count = sum(notice.count for notice in collected[index:])
-            more = Notice(code="more_notices", message=f"There are {count} notices more.")
-            public_id.append(_notice_fields(more))
+            more = Notice(code="more_notices", message=f"{count} more notices are not shown.")
+            encoded.append(_notice_fields(more))
             break
-        public_id.append(fields)
-    return json.dumps(public_id)
+        encoded.append(fields)
+    return json.dumps(encoded)
 
 
 def _notice_fields(notice: Notice) -> dict[str, str]:
@@ -300,9 +300,9 @@ def _notice_fields(notice: Notice) -> dict[str, str]:
 
 
 def _clip(text: str) -> str:
-    """Shorten text of a client to LONGEST_WORDS characters of JSON."""
+    """Shorten client text to MAX_TEXT_LENGTH characters of JSON."""
     start = text[: MAX_TEXT_LENGTH + 1]
     if len(json.dumps(start)) - len('""') <= MAX_TEXT_LENGTH:
         return text
-    sizes = list(accumulate(len(json.dumps(letter)) - len('""') for letter in start))
+    sizes = list(accumulate(len(json.dumps(character)) - len('""') for character in start))
     return f"{text[: bisect_right(sizes, MAX_TEXT_LENGTH - len(ELLIPSIS))]}{ELLIPSIS}"
