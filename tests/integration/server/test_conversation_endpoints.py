@@ -63,7 +63,7 @@ class TestLists:
         assert sorted(by_offset) == sorted(made)
 
     async def test_the_archive_filter_chooses(self, server):
-        kept, archived = await server.create_conversation(), await server.begin()
+        kept, archived = await server.create_conversation(), await server.create_conversation()
         assert (await server("DELETE", f"{LIST}/{archived}")).status_code == 204
 
         shown = {

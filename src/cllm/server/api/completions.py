@@ -21,10 +21,10 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 async def create_chat_completion(request: ApiRequest) -> Response:
     """POST /v1/chat/completions."""
-    room = request.server.body_quota
-    body = await read_body(request, room)
+    quota = request.server.body_quota
+    body = await read_body(request, quota)
     prompt = decode_request(body)
-    check_counts(body, len(prompt.messages), room.limits)
+    check_counts(body, len(prompt.messages), quota.limits)
     encoder = OpenAIResponseEncoder(
         model=prompt.model,
         new_id=request.server.new_id,
@@ -35,7 +35,7 @@ async def create_chat_completion(request: ApiRequest) -> Response:
 
 
 class OpenAIResponseEncoder:
-    """Chat completions."""
+    """Encodes the reply of any provider as a chat completion of OpenAI's API."""
 
     keep_alive = KEEP_ALIVE
 

@@ -1,6 +1,6 @@
-"""Finds the store of a conversation by the ID in a path.
+"""Resolves the conversation ID in a path to a store and an owner.
 
-An ID is a UUID, `files:ID` in the folder of files, or that of an existing conversation.
+An ID is a UUID, `files:ID` for the folder of conversation files, or any ID that exists.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from cllm.server.turns.task import encode_notices
 
 
 class StoreRef(msgspec.Struct, frozen=True, kw_only=True):
-    """An owner's conversations in a store; clients see the IDs with the prefix."""
+    """The conversations of one owner in a store. Clients see the IDs with the prefix."""
 
     store: Store
     owner: str
@@ -28,13 +28,13 @@ class StoreRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationRef(StoreRef, frozen=True, kw_only=True):
-    """One conversation, which need not exist."""
+    """One conversation, which may not exist."""
 
     id: str
 
     @property
-    def shown(self) -> str:
-        """The ID for clients."""
+    def public_id(self) -> str:
+        """The ID that clients see."""
         return f"{self.prefix}{self.id}"
 
 
@@ -43,47 +43,46 @@ def find_store(name: str | None, request: ApiRequest) -> StoreRef:
     if name is None:
         return StoreRef(store=state.store, owner=request.caller.owner)
     if state.files is None:
-        raise ApiError("validation_error", "This server has no store of that name.", param="store")
+        raise ApiError(
+            "validation_error", "This server has no such store; leave `store` out.", param="store"
+        )
     return StoreRef(store=state.files, owner=LOCAL_OWNER, prefix=FILES_PREFIX)
 
 
 async def find_conversation(request: ApiRequest) -> ConversationRef:
-    """Return the conversation of the path; raise InvalidIdError for an invalid ID."""
-    ref, state, owner = (
-        request.path_params["conversation_id"],
-        request.server,
-        request.caller.owner,
-    )
-    if ref.startswith(FILES_PREFIX):
+    """Return the conversation in the path; raise InvalidIdError for an invalid ID."""
+    public_id = request.path_params["conversation_id"]
+    state, owner = request.server, request.caller.owner
+    if public_id.startswith(FILES_PREFIX):
         if state.files is None:
-            raise ConversationNotFoundError(ref)
-        id_ = check_id(ref.removeprefix(FILES_PREFIX))
-        place = ConversationRef(store=state.files, owner=LOCAL_OWNER, prefix=FILES_PREFIX, id=id_)
-    elif UUID.fullmatch(ref) is not None:
-        place = ConversationRef(store=state.store, owner=owner, id=ref.lower())
+            raise ConversationNotFoundError(public_id)
+        file_id = check_id(public_id.removeprefix(FILES_PREFIX))
+        ref = ConversationRef(store=state.files, owner=LOCAL_OWNER, prefix=FILES_PREFIX, id=file_id)
+    elif UUID.fullmatch(public_id) is not None:
+        ref = ConversationRef(store=state.store, owner=owner, id=public_id.lower())
     else:
-        place = ConversationRef(store=state.store, owner=owner, id=check_id(ref))
+        ref = ConversationRef(store=state.store, owner=owner, id=check_id(public_id))
         try:
-            await place.store.summary(ref, owner=owner)
+            await ref.store.summary(public_id, owner=owner)
         except ConversationNotFoundError:
-            raise InvalidIdError(ref) from None
-    request.record.conversation = place.shown
-    return place
+            raise InvalidIdError(public_id) from None
+    request.record.conversation = ref.public_id
+    return ref
 
 
 def add_notices(response: Response, notices: Sequence[Notice], store_ref: StoreRef) -> Response:
     if notices:
-        shown = [_hide_path(notice) for notice in notices] if store_ref.prefix else notices
-        response.headers[NOTICE] = encode_notices(shown)
+        visible = [_hide_path(notice) for notice in notices] if store_ref.prefix else notices
+        response.headers[NOTICE] = encode_notices(visible)
     return response
 
 
 def _hide_path(notice: Notice) -> Notice:
     """Replace the path of a conversation file by its ID."""
-    shown = f"{FILES_PREFIX}{PurePath(notice.path).stem}"
+    public_id = f"{FILES_PREFIX}{PurePath(notice.path).stem}"
     return Notice(
         code=notice.code,
-        path=shown,
-        message=f"Conversation {shown!r} is in a file that cannot be read, and is not shown; mend "
-        "the file, or take it away.",
+        path=public_id,
+        message=f"Conversation {public_id!r} is not listed, because its file cannot be read; "
+        "repair or remove the file.",
     )

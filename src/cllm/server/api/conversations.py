@@ -1,4 +1,4 @@
-"""The conversations endpoints: lists, search, one conversation, its messages and its branches."""
+"""The conversations endpoints: list, search, create, read, change, delete, branch, messages."""
 
 from contextlib import suppress
 from functools import partial
@@ -64,14 +64,14 @@ async def list_conversations(request: ApiRequest) -> Response:
     total = await store_ref.store.count_conversations(
         owner=store_ref.owner, archive_filter=query.archive_filter
     )
-    shown = ListView(
+    view = ListView(
         conversations=tuple(view_summary(item, store_ref.prefix) for item in page.items),
         total=total,
         limit=query.limit,
         offset=query.offset,
         next_cursor=page.next_cursor,
     )
-    return add_notices(json_response(shown), page.notices, store_ref)
+    return add_notices(json_response(view), page.notices, store_ref)
 
 
 async def create_conversation(request: ApiRequest) -> Response:
@@ -92,14 +92,14 @@ async def create_conversation(request: ApiRequest) -> Response:
 async def get_conversation(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}."""
     query = read_query(request, DetailQuery)
-    place = await find_conversation(request)
-    conversation = await _load_after(place, query.after)
+    ref = await find_conversation(request)
+    conversation = await _load_after(ref, query.after)
     count = conversation.message_count - query.after
     messages, next_after = await run_in_thread_if_large(
         partial(_select_messages, conversation, query), messages=count
     )
     detail = await _build_detail(
-        place, conversation, messages, variants=query.variants, next_after=next_after
+        ref, conversation, messages, variants=query.variants, next_after=next_after
     )
     return await run_in_thread_if_large(partial(json_response, detail), messages=len(messages))
 
@@ -107,44 +107,44 @@ async def get_conversation(request: ApiRequest) -> Response:
 def _select_messages(
     conversation: StoredConversation, query: DetailQuery
 ) -> tuple[list[MessageView], int | None]:
-    """Return the messages, and the last number if there are more."""
+    """Return a page of messages, and its last sequence number if more follow."""
     views = (
         message
         for message in view_messages(conversation)
         if message.sequence_number is not None and message.sequence_number > query.after
     )
     messages = list(islice(views, query.limit))
-    more = next(views, None) is not None
-    return messages, messages[-1].sequence_number if more else None
+    has_more = next(views, None) is not None
+    return messages, messages[-1].sequence_number if has_more else None
 
 
-async def _load_after(place: ConversationRef, after: int) -> StoredConversation:
+async def _load_after(ref: ConversationRef, after: int) -> StoredConversation:
     tail = None
     if after > 0:
-        summary = await place.store.summary(place.id, owner=place.owner)
+        summary = await ref.store.summary(ref.id, owner=ref.owner)
         tail = max(summary.message_count - after, 0)
-    return await place.store.load(place.id, owner=place.owner, tail=tail)
+    return await ref.store.load(ref.id, owner=ref.owner, tail=tail)
 
 
 async def _build_detail(
-    place: ConversationRef,
+    ref: ConversationRef,
     conversation: StoredConversation,
     messages: list[MessageView],
     *,
     variants: bool = False,
     next_after: int | None = None,
 ) -> DetailView:
-    """Add the parent of a branch, if it exists."""
+    """Return the conversation with its parent, if it is a branch and the parent exists."""
     parent, parent_view = conversation.parent, None
     if parent is not None:
         with suppress(ConversationNotFoundError):
-            await place.store.summary(parent.conversation, owner=place.owner)
-            shown = f"{place.prefix}{parent.conversation}"
-            parent_view = ParentView(conversation_id=shown, sequence_number=parent.sequence)
+            await ref.store.summary(parent.conversation, owner=ref.owner)
+            parent_id = f"{ref.prefix}{parent.conversation}"
+            parent_view = ParentView(conversation_id=parent_id, sequence_number=parent.sequence)
     return view_detail(
         conversation,
         messages,
-        prefix=place.prefix,
+        prefix=ref.prefix,
         parent=parent_view,
         variants=variants,
         next_after=next_after,
@@ -153,89 +153,91 @@ async def _build_detail(
 
 async def change_conversation(request: ApiRequest) -> Response:
     """PATCH /v1/conversations/{conversation_id}."""
-    place = await find_conversation(request)
+    ref = await find_conversation(request)
     body = await read_json(request, ChangeBody)
     if body == UNCHANGED:
-        summary = await place.store.summary(place.id, owner=place.owner)
+        summary = await ref.store.summary(ref.id, owner=ref.owner)
     else:
         changes = Changes(title=body.title, metadata=body.metadata, archived=body.archived)
-        summary = await place.store.update(place.id, changes, owner=place.owner)
-    return json_response(view_summary(summary, place.prefix))
+        summary = await ref.store.update(ref.id, changes, owner=ref.owner)
+    return json_response(view_summary(summary, ref.prefix))
 
 
 async def delete_conversation(request: ApiRequest) -> Response:
     """DELETE /v1/conversations/{conversation_id}."""
     query = read_query(request, DeleteQuery)
-    place = await find_conversation(request)
+    ref = await find_conversation(request)
     if query.permanent:
-        await place.store.delete(place.id, owner=place.owner)
-        request.server.app.forget(place.id)
-        await _forget_responses(place, request)
+        await ref.store.delete(ref.id, owner=ref.owner)
+        request.server.app.forget(ref.id)
+        await _forget_responses(ref, request)
     else:
-        await place.store.update(place.id, Changes(archived=True), owner=place.owner)
+        await ref.store.update(ref.id, Changes(archived=True), owner=ref.owner)
     return Response(status_code=204)
 
 
 async def branch_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations/{conversation_id}/branch."""
-    place = await find_conversation(request)
+    ref = await find_conversation(request)
     body = await read_json(request, BranchBody)
     at = check_sequence(body.branch_at_sequence, "branch_at_sequence")
     new = NewConversation(id=request.server.new_id())
-    branch = await place.store.branch(place.id, new, at=at, owner=place.owner)
-    return json_response(await _build_detail(place, branch, list(view_messages(branch))), 201)
+    branch = await ref.store.branch(ref.id, new, at=at, owner=ref.owner)
+    return json_response(await _build_detail(ref, branch, list(view_messages(branch))), 201)
 
 
 async def delete_messages(request: ApiRequest) -> Response:
     """DELETE /v1/conversations/{conversation_id}/messages/{message}: and all later ones."""
-    place = await find_conversation(request)
+    ref = await find_conversation(request)
     sequence = read_sequence(request.path_params["message"])
-    await place.store.delete_from(place.id, sequence, owner=place.owner)
-    await _forget_responses(place, request)
+    await ref.store.delete_from(ref.id, sequence, owner=ref.owner)
+    await _forget_responses(ref, request)
     return Response(status_code=204)
 
 
-async def _forget_responses(place: ConversationRef, request: ApiRequest) -> None:
-    """A repeated request must not return deleted messages."""
+async def _forget_responses(ref: ConversationRef, request: ApiRequest) -> None:
+    """Delete saved responses: a replay must not return deleted messages."""
     store, owner = request.server.store, request.caller.owner
-    await store.forget_responses(CONVERSATION, place.shown, owner=owner)
+    await store.forget_responses(CONVERSATION, ref.public_id, owner=owner)
 
 
 async def get_message(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/messages/{message}: by ID or number."""
-    place = await find_conversation(request)
-    wanted = request.path_params["message"]
-    conversation = await place.store.load(place.id, owner=place.owner)
+    ref = await find_conversation(request)
+    message_id = request.path_params["message"]
+    conversation = await ref.store.load(ref.id, owner=ref.owner)
     messages = list(view_messages(conversation))
-    if wanted.isascii() and wanted.isdigit():
-        number = read_sequence(wanted)
+    if message_id.isascii() and message_id.isdigit():
+        number = read_sequence(message_id)
         for message in messages:
             if message.sequence_number == number:
                 return json_response(message)
-        raise SequenceNotFoundError(place.id, number)
+        raise SequenceNotFoundError(ref.id, number)
     off_path = (message for turn in view_variants(conversation) for message in turn.messages)
     for message in (*messages, *off_path):
-        if message.id == wanted:
+        if message.id == message_id:
             return json_response(message)
-    raise ApiError("message_not_found", "The conversation has no such message.", param="message")
+    raise ApiError(
+        "message_not_found", "The conversation has no message with this ID.", param="message"
+    )
 
 
 async def search_conversations(request: ApiRequest) -> Response:
     """GET /v1/conversations/search."""
     query = read_query(request, SearchQuery)
     store_ref = find_store(query.store, request)
-    found = await store_ref.store.search(
+    page = await store_ref.store.search(
         query.q,
         owner=store_ref.owner,
         archive_filter=query.archive_filter,
         limit=query.limit,
         offset=query.offset,
     )
-    shown = SearchView(
-        results=tuple(view_hit(hit, store_ref.prefix) for hit in found.items),
-        total=found.total,
-        more=found.more,
+    view = SearchView(
+        results=tuple(view_hit(hit, store_ref.prefix) for hit in page.items),
+        total=page.total,
+        more=page.more,
         limit=query.limit,
         offset=query.offset,
     )
-    return add_notices(json_response(shown), found.notices, store_ref)
+    return add_notices(json_response(view), page.notices, store_ref)

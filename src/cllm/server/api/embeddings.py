@@ -21,7 +21,7 @@ class Embedder(Protocol):
 
 
 async def create_embedding(request: ApiRequest) -> Response:
-    """POST /v1/embeddings: the response of the model's provider."""
+    """POST /v1/embeddings."""
     state = request.server
     body = await read_body(request, state.body_quota)
     fields, name = _decode_embedding_request(body)
@@ -31,8 +31,8 @@ async def create_embedding(request: ApiRequest) -> Response:
     if not isinstance(route.provider, Embedder):
         raise ApiError(
             "not_supported",
-            f"Provider '{route.provider.name}' has no embeddings; name a model of an "
-            "OpenAI-compatible one.",
+            f"Provider '{route.provider.name}' has no embeddings; use a model of an "
+            "OpenAI-compatible provider.",
             param="model",
         )
     await route.provider.prepare()
@@ -48,7 +48,7 @@ def _decode_embedding_request(body: bytes) -> tuple[dict[str, Any], str]:
     except (msgspec.MsgspecError, ValueError) as error:
         raise FieldError("", f"body: not a JSON object with a model: {error}") from error
     if not model.strip():
-        raise FieldError("model", "the name of a model is needed")
+        raise FieldError("model", "required; send the name of a model")
     if "input" not in fields:
-        raise FieldError("input", "what is to be embedded is needed")
+        raise FieldError("input", "required; send the text to embed")
     return fields, model

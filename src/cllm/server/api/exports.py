@@ -1,6 +1,6 @@
-"""Export of a conversation as one document, and import of a conversation file.
+"""Export of a conversation as JSON, Markdown or HTML, and import of a conversation file.
 
-A dynamic conversation has no system prompt in any document, nor after an import.
+Exports and imports of a dynamic conversation contain no system prompt.
 """
 
 import asyncio
@@ -54,52 +54,52 @@ SECURITY_HEADERS = {
 async def export_conversation(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/export."""
     query = read_query(request, ExportQuery)
-    place = await find_conversation(request)
-    read = await open_paged(place.store, place.id, owner=place.owner)
-    name = f"{place.id}.{FILE_EXTENSIONS[query.format]}"
-    pieces = _chunk_document(read, query.format, shown_id=place.shown)
+    ref = await find_conversation(request)
+    paged = await open_paged(ref.store, ref.id, owner=ref.owner)
+    name = f"{ref.id}.{FILE_EXTENSIONS[query.format]}"
+    chunks = _chunk_document(paged, query.format, public_id=ref.public_id)
     return await _build_response(
         request,
-        pieces,
+        chunks,
         headers={**SECURITY_HEADERS, "Content-Disposition": f'attachment; filename="{name}"'},
         media_type=MEDIA_TYPES[query.format],
     )
 
 
 async def _build_response(
-    request: ApiRequest, pieces: AsyncIterator[bytes], *, headers: dict[str, str], media_type: str
+    request: ApiRequest, chunks: AsyncIterator[bytes], *, headers: dict[str, str], media_type: str
 ) -> Response:
-    """Return one piece whole, so that its errors have a status; stream more.
+    """Return a single chunk whole, so that an error has its status; stream several.
 
-    A stream that cannot be read breaks off. HTTP/1.0 clients cannot detect that.
+    A stream that fails is cut off, which HTTP/1.0 clients cannot detect: they get it whole.
     """
     if request.method == "HEAD":
-        size = sum([len(piece) async for piece in pieces])
+        size = sum([len(chunk) async for chunk in chunks])
         return Response(headers={**headers, "Content-Length": str(size)}, media_type=media_type)
     if request.scope["http_version"] in WITHOUT_CHUNKS:
-        whole = b"".join([piece async for piece in pieces])
+        whole = b"".join([chunk async for chunk in chunks])
         return Response(whole, headers=headers, media_type=media_type)
-    first = await anext(pieces)
-    second = await anext(pieces, None)
+    first = await anext(chunks)
+    second = await anext(chunks, None)
     if second is None:
         return Response(first, headers=headers, media_type=media_type)
-    rest = _chain((first, second), pieces)
+    rest = _chain((first, second), chunks)
     return StreamingResponse(rest, headers=headers, media_type=media_type)
 
 
-async def _chain(first: Sequence[bytes], pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    for piece in first:
-        yield piece
-    async for piece in pieces:
-        yield piece
+async def _chain(first: Sequence[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    for chunk in first:
+        yield chunk
+    async for chunk in rest:
+        yield chunk
 
 
 async def import_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations/import."""
     state, owner = request.server, request.caller.owner
     body = await read_body(request, state.body_quota)
-    read = partial(_decode_file, body, new_id=state.new_id(), now=state.clock())
-    conversation = await run_in_thread_if_large(read, size=len(body))
+    decode_file = partial(_decode_file, body, new_id=state.new_id(), now=state.clock())
+    conversation = await run_in_thread_if_large(decode_file, size=len(body))
     await copy_into(state.store, conversation, conversation.id, owner=owner)
     request.record.conversation = conversation.id
     saved = await state.store.load(conversation.id, owner=owner)
@@ -111,12 +111,12 @@ async def import_conversation(request: ApiRequest) -> Response:
 
 def _decode_file(body: bytes, *, new_id: str, now: datetime) -> StoredConversation:
     fields = decode(body, dict[str, msgspec.Raw])
-    named = msgspec.json.encode({**fields, "id": new_id})
+    data = msgspec.json.encode({**fields, "id": new_id})
     try:
-        read = decode_conversation(named, conversation_id=new_id, path="", modified_at=now)
+        decoded = decode_conversation(data, conversation_id=new_id, path="", modified_at=now)
     except BrokenConversationError as error:
         raise FieldError("", f"the body is not a conversation ({error.reason})") from None
-    conversation = read.conversation
+    conversation = decoded.conversation
     _check_messages(conversation)
     if conversation.system_record is None:
         conversation = replace(conversation, system=None, system_record=DYNAMIC)
@@ -130,64 +130,63 @@ def _check_messages(conversation: StoredConversation) -> None:
             blocks = content if isinstance(content, list) else []
             is_content = content is None or isinstance(content, str | list)
             if not is_content or not all(isinstance(block, dict) for block in blocks):
-                raise FieldError("messages", "a content is a text or a list of parts")
+                raise FieldError("messages", "`content` must be a string or a list of parts")
 
 
 def _replace_invalid_turn_ids(conversation: StoredConversation) -> StoredConversation:
-    """Replace IDs of turns that are not valid in a path."""
-    names: dict[str, str] = {}
+    """Replace turn IDs that are not valid in a URL path."""
+    new_ids: dict[str, str] = {}
 
-    def name(old: str) -> str:
-        return names.setdefault(old, old if is_valid_id(old) else str(uuid.uuid4()))
+    def new_id(old: str) -> str:
+        return new_ids.setdefault(old, old if is_valid_id(old) else str(uuid.uuid4()))
 
-    def named(turn: Turn) -> Turn:
-        return replace(turn, id=name(turn.id), place=name(turn.place))
+    def rename(turn: Turn) -> Turn:
+        return replace(turn, id=new_id(turn.id), place=new_id(turn.place))
 
     return replace(
         conversation,
-        turns=tuple(map(named, conversation.turns)),
-        variants=tuple(map(named, conversation.variants)),
+        turns=tuple(map(rename, conversation.turns)),
+        variants=tuple(map(rename, conversation.variants)),
     )
 
 
 async def _chunk_document(
-    read: PagedConversation, form: ExportFormat, *, shown_id: str
+    paged: PagedConversation, form: ExportFormat, *, public_id: str
 ) -> AsyncIterator[bytes]:
-    """Yield the document in pieces of at least PIECE bytes."""
-    pieces = (
-        _write_file(read) if form == "json" else _write_transcript(read, form, shown_id=shown_id)
-    )
-    waiting: list[bytes] = []
+    """Yield the document in chunks of at least CHUNK_BYTES."""
+    if form == "json":
+        pieces = _write_file(paged)
+    else:
+        pieces = _write_transcript(paged, form, public_id=public_id)
+    pending: list[bytes] = []
     size = 0
     async for piece in pieces:
-        waiting.append(piece)
+        pending.append(piece)
         size += len(piece)
         if size >= CHUNK_BYTES:
-            yield b"".join(waiting)
-            waiting, size = [], 0
-            # Let other tasks run: sending to a fast client does not.
+            yield b"".join(pending)
+            pending, size = [], 0
+            # Sending to a fast client does not let other tasks run.
             await asyncio.sleep(0)
-    if waiting:
-        yield b"".join(waiting)
+    if pending:
+        yield b"".join(pending)
 
 
-async def _write_file(read: PagedConversation) -> AsyncIterator[bytes]:
-    conversation = _remove_system_messages(read.conversation)
+async def _write_file(paged: PagedConversation) -> AsyncIterator[bytes]:
+    conversation = _remove_system_messages(paged.conversation)
     writer = FileWriter(conversation)
     yield writer.start()
     history = [turn for turn in conversation.turns if turn.is_history]
-    async for part in read.iter_pages(history):
-        yield await _write_in_thread(
-            partial(_write_messages, conversation, part, writer.add_messages), part
-        )
-    yield writer.add_metadata()
+    async for part in paged.parts_of(history):
+        yield await _write_in_thread(partial(_write_messages, conversation, part, writer.say), part)
+    yield writer.describe()
     for turn in conversation.turns:
-        whole = turn if turn.is_history else await _load_turn(read, turn)
+        whole = turn if turn.is_history else await _load_turn(paged, turn)
         yield writer.record("turns", whole)
     for turn in conversation.variants:
-        yield writer.record("variants", await _load_turn(read, turn))
-    yield writer.add_prompt_original()
-    async for part in read.iter_pages(writer.turns_with_originals):
+        yield writer.record("variants", await _load_turn(paged, turn))
+    yield writer.prompt_beside()
+    async for part in paged.parts_of(writer.kept_beside):
         yield await _write_in_thread(
             partial(_write_messages, conversation, part, writer.add_originals), part
         )
@@ -199,19 +198,17 @@ def _write_messages(
     part: Sequence[TurnMessages],
     write: Callable[[Turn, Sequence[Message]], bytes],
 ) -> bytes:
-    return b"".join(
-        write(said.turn, _exported_messages(conversation, said.messages)) for said in part
-    )
+    return b"".join(write(run.turn, _exported_messages(conversation, run.messages)) for run in part)
 
 
 async def _write_in_thread(write: partial[bytes], part: Sequence[TurnMessages]) -> bytes:
-    sizes = [len(message.raw) for said in part for message in said.messages]
+    sizes = [len(message.raw) for run in part for message in run.messages]
     return await run_in_thread_if_large(write, messages=len(sizes), size=sum(sizes))
 
 
-async def _load_turn(read: PagedConversation, turn: Turn) -> Turn:
-    messages = [message async for said in read.iter_messages((turn,)) for message in said.messages]
-    return replace(turn, messages=_exported_messages(read.conversation, messages))
+async def _load_turn(paged: PagedConversation, turn: Turn) -> Turn:
+    messages = [message async for run in paged.said_in((turn,)) for message in run.messages]
+    return replace(turn, messages=_exported_messages(paged.conversation, messages))
 
 
 def _remove_system_messages(conversation: StoredConversation) -> StoredConversation:
@@ -233,7 +230,7 @@ def _remove_system_messages(conversation: StoredConversation) -> StoredConversat
 def _exported_messages(
     conversation: StoredConversation, messages: Sequence[Message]
 ) -> tuple[Message, ...]:
-    """Return the messages; of a dynamic conversation without system messages."""
+    """Return the messages, without system messages if the conversation is dynamic."""
     is_dynamic = _is_dynamic(conversation)
     return tuple(one for one in messages if not is_dynamic or one.role != "system")
 
@@ -244,28 +241,28 @@ def _is_dynamic(conversation: StoredConversation) -> bool:
 
 
 async def _write_transcript(
-    read: PagedConversation, form: Literal["markdown", "html"], *, shown_id: str
+    paged: PagedConversation, form: Literal["markdown", "html"], *, public_id: str
 ) -> AsyncIterator[bytes]:
-    conversation = read.conversation
-    head = transcript_of(conversation, shown_id=shown_id)
+    conversation = paged.conversation
+    head = transcript_of(conversation, shown_id=public_id)
     number = conversation.first_sequence
     is_page = form == "html"
     start = transcripts.start_html if is_page else transcripts.start_markdown
     add = transcripts.add_html if is_page else transcripts.add_markdown
-    yield start(head).encode()
-    async for part in read.iter_pages(conversation.turns):
+    yield begin_turn(head).encode()
+    async for part in paged.parts_of(conversation.turns):
         yield await _write_in_thread(
             partial(_write_transcript_messages, part, add, first=number), part
         )
-        number += sum(len(said.messages) for said in part)
+        number += sum(len(run.messages) for run in part)
     yield (transcripts.HTML_END if is_page else transcripts.MARKDOWN_END).encode()
 
 
 def _write_transcript_messages(
     part: Sequence[TurnMessages], add: Callable[[TranscriptMessage], str], *, first: int
 ) -> bytes:
-    shown: list[str] = []
-    for said in part:
-        shown += map(add, transcript_messages(said.turn, said.messages, first=first))
-        first += len(said.messages)
-    return "".join(shown).encode()
+    texts: list[str] = []
+    for run in part:
+        texts += map(add, transcript_messages(run.turn, run.messages, first=first))
+        first += len(run.messages)
+    return "".join(texts).encode()

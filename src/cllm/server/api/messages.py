@@ -1,4 +1,4 @@
-"""Messages and token counts in Anthropic's protocol, for models of any provider."""
+"""Anthropic's protocol for models of any provider: POST /v1/messages and its count_tokens."""
 
 import msgspec
 from msgspec.structs import replace
@@ -38,18 +38,18 @@ DEFAULT_MAX_TOKENS = 1024
 MAX_TOKENS_SET = Notice(
     code="max_tokens_set",
     path="max_tokens",
-    message=f"The request has no max_tokens; the answer is limited to {DEFAULT_MAX_TOKENS}.",
+    message=f"The request has no max_tokens; the reply is limited to {DEFAULT_MAX_TOKENS} tokens.",
 )
 OTHER_VERSION = Notice(
     code="version_not_spoken",
     path=VERSION,
-    message=f"This server speaks version {SUPPORTED_VERSION}, whatever the header says.",
+    message=f"This server supports only version {SUPPORTED_VERSION} and ignores the header.",
 )
 UNSUPPORTED_THREAD = "thread_unsupported_request"
 THREAD_REMOVED = Notice(
     code="thread_left_out",
     path="thread",
-    message="The conversation is kept here, and all of its history is sent; no thread is needed.",
+    message="The server stores the conversation and sends its history; `thread` was removed.",
 )
 
 
@@ -64,22 +64,22 @@ async def create_message(request: ApiRequest) -> Response:
 
 
 async def _read_prompt(request: ApiRequest) -> tuple[bytes, Prompt]:
-    room = request.server.body_quota
-    body = await read_body(request, room)
+    quota = request.server.body_quota
+    body = await read_body(request, quota)
     prompt = decode_request(body)
-    check_counts(body, len(prompt.messages), room.limits)
+    check_counts(body, len(prompt.messages), quota.limits)
     return body, _apply_headers(prompt, request.headers)
 
 
 def _apply_headers(prompt: Prompt, headers: Headers) -> Prompt:
-    """Add the beta flags, and a notice of another version."""
+    """Add the beta flags to the parameters, and a notice for another version."""
     if headers.get(VERSION, SUPPORTED_VERSION) != SUPPORTED_VERSION:
         prompt = replace(prompt, notices=(*prompt.notices, OTHER_VERSION))
-    own, named = prompt.parameters.get("betas"), headers.getlist(BETAS)
-    if own is None and not named:
+    in_body, in_headers = prompt.parameters.get("betas"), headers.getlist(BETAS)
+    if in_body is None and not in_headers:
         return prompt
-    asked = (*parse_betas(own), *parse_betas(",".join(named)))
-    flags = [flag.strip() for flag in asked if flag.strip()]
+    betas = (*parse_betas(in_body), *parse_betas(",".join(in_headers)))
+    flags = [flag.strip() for flag in betas if flag.strip()]
     if not flags:
         return prompt
     parameters = {**prompt.parameters, "betas": flags}
@@ -90,7 +90,7 @@ def _apply_headers(prompt: Prompt, headers: Headers) -> Prompt:
 
 
 def _set_max_tokens(prompt: Prompt) -> Prompt:
-    """Add max_tokens, which only Anthropic requires."""
+    """Add max_tokens if missing: only Anthropic's own API requires it."""
     if prompt.parameters.get("max_tokens") is not None:
         return prompt
     parameters = {**prompt.parameters, "max_tokens": DEFAULT_MAX_TOKENS}
@@ -99,9 +99,9 @@ def _set_max_tokens(prompt: Prompt) -> Prompt:
 
 
 def _check_thread(prompt: Prompt, turn_headers: RequestHeaders, state: ServerState) -> Prompt:
-    """Keep the thread for Anthropic only; other providers are refused.
+    """Return the prompt with its thread if the provider is Anthropic; raise ApiError for others.
 
-    On this error clients send the whole history. A conversation of ours needs no thread.
+    On this error clients send the whole history. A stored conversation needs no thread.
     """
     if turn_headers.mode != STATELESS:
         parameters = {k: v for k, v in prompt.parameters.items() if k != "thread"}
@@ -111,7 +111,7 @@ def _check_thread(prompt: Prompt, turn_headers: RequestHeaders, state: ServerSta
     if state.app.settings.fallbacks or not state.app.accepts_caller_key(model):
         raise ApiError(
             UNSUPPORTED_THREAD,
-            "Only Anthropic keeps threads; send the whole history without `thread`.",
+            "Only Anthropic supports threads; send the whole history without `thread`.",
             param="thread",
             details={"error_code": UNSUPPORTED_THREAD, "unsupported": ["thread"]},
         )
@@ -128,12 +128,12 @@ async def count_tokens(request: ApiRequest) -> Response:
     prepared = await prepare_turn(prompt, turn_headers, request.caller, state)
     route, sent = await select_engine(prepared, state).preview_prompt(prepared.request)
     record.model = prepared.request.target.model
-    counted = await _count_tokens(route.provider, replace(sent, stream=False))
-    notices = [*prepared.notices, *sent.notices, *counted.notices]
+    token_count = await _count_tokens(route.provider, replace(sent, stream=False))
+    notices = [*prepared.notices, *sent.notices, *token_count.notices]
     headers = {NOTICE: encode_notices(notices)} if notices else {}
     if isinstance(turn_headers.mode, ContinueConversation) and prepared.public_id is not None:
         headers[CONVERSATION] = record.conversation = prepared.public_id
-    body = counted.raw or msgspec.json.encode({"input_tokens": counted.tokens})
+    body = token_count.raw or msgspec.json.encode({"input_tokens": token_count.tokens})
     return Response(body, headers=headers, media_type=JSON)
 
 
@@ -141,9 +141,9 @@ async def _count_tokens(provider: Provider, prompt: Prompt) -> TokenCount:
     """Return the provider's count, or an estimate."""
     if isinstance(provider, TokenCounter):
         await provider.prepare()
-        counted = await provider.count_tokens(prompt)
-        if counted is not None:
-            return counted
+        token_count = await provider.count_tokens(prompt)
+        if token_count is not None:
+            return token_count
     weights = weights_for(provider.name)
     tokens = sum(estimate_tokens(message, weights) for message in prompt.all_messages)
     if tools := prompt.parameters.get("tools"):
@@ -151,13 +151,13 @@ async def _count_tokens(provider: Provider, prompt: Prompt) -> TokenCount:
     notice = Notice(
         code="tokens_estimated",
         path="input_tokens",
-        message=f"Provider '{provider.name}' does not count this; the number is an estimate.",
+        message=f"Provider '{provider.name}' cannot count these tokens; the number is an estimate.",
     )
     return TokenCount(tokens=tokens, notices=(notice,))
 
 
 class AnthropicResponseEncoder:
-    """Messages."""
+    """Encodes the reply of any provider as a message of Anthropic's API."""
 
     keep_alive = PING
 

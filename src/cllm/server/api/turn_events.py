@@ -27,31 +27,33 @@ MAX_EVENT_ID = 2**31 - 1
 
 async def get_events(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/turns/{turn_id}/events."""
-    seen = _last_event_id(request)
+    last_id = _read_last_event_id(request)
     state = request.server
-    place = await find_conversation(request)
+    ref = await find_conversation(request)
     turn_id = request.path_params["turn_id"]
-    if place.prefix:
+    if ref.prefix:
         # The folder of files stores no events.
-        await place.store.summary(place.id, owner=place.owner)
+        await ref.store.summary(ref.id, owner=ref.owner)
         raise _events_not_stored()
-    if not await _is_running(place, turn_id):
-        saved = await state.store.events_after(place.id, turn_id, 0, owner=place.owner)
-        if not saved:
+    if not await _is_running(ref, turn_id):
+        events = await state.store.events_after(ref.id, turn_id, 0, owner=ref.owner)
+        if not events:
             raise _events_not_stored()
     request.record.turn = turn_id
-    follower = _TurnFollower(place, turn_id, state)
-    return StreamingResponse(follower.stream(seen), media_type=EVENT_STREAM, headers=STREAM_HEADERS)
+    follower = _TurnFollower(ref, turn_id, state)
+    return StreamingResponse(
+        follower.stream(last_id), media_type=EVENT_STREAM, headers=STREAM_HEADERS
+    )
 
 
-def _last_event_id(request: ApiRequest) -> int:
+def _read_last_event_id(request: ApiRequest) -> int:
     value = request.headers.get("last-event-id", "").strip()
     if not value:
         return 0
     if not (value.isascii() and value.isdigit()) or int(value) > MAX_EVENT_ID:
         raise ApiError(
             "invalid_header",
-            "Last-Event-ID must be the number of an event, as the stream gave it.",
+            "Last-Event-ID must be the `id` of an event of this stream.",
             param="Last-Event-ID",
         )
     return int(value)
@@ -60,89 +62,88 @@ def _last_event_id(request: ApiRequest) -> int:
 def _events_not_stored() -> ApiError:
     return ApiError(
         "events_not_kept",
-        "The stream of this turn is not kept any more; read the conversation instead.",
+        "The events of this turn are not stored or have expired; read the conversation instead.",
         param="turn_id",
     )
 
 
-async def _is_running(place: ConversationRef, turn_id: str) -> bool:
-    """A running turn is the newest: loading one message is enough."""
-    newest = await place.store.load(place.id, owner=place.owner, tail=1)
+async def _is_running(ref: ConversationRef, turn_id: str) -> bool:
+    """Load one message only: a running turn is the newest."""
+    newest = await ref.store.load(ref.id, owner=ref.owner, tail=1)
     turns = (*newest.turns, *newest.variants)
     return any(turn.id == turn_id and turn.state == "running" for turn in turns)
 
 
 class _TurnFollower:
-    """Follows one turn: of this process by its signals, of another by polling."""
+    """Follows one turn: of this process by events of the registry, of another by polling."""
 
-    def __init__(self, place: ConversationRef, turn_id: str, state: ServerState) -> None:
+    def __init__(self, ref: ConversationRef, turn_id: str, state: ServerState) -> None:
         self._store = state.store
-        self._place = place
+        self._ref = ref
         self._turn_id = turn_id
         self._turns = state.turns
         self._new_id = state.new_id
         self._silence = state.settings.silence_seconds
         self._pause = FIRST_POLL_SECONDS
 
-    async def stream(self, seen: int) -> AsyncIterator[bytes]:
+    async def stream(self, last_id: int) -> AsyncIterator[bytes]:
         try:
-            async for data in self._events(seen):
+            async for data in self._events(last_id):
                 yield data
         except CllmError as error:
             yield b"data: %b\n\n" % encode_openai_error(report_error(error))
 
-    async def _events(self, seen: int) -> AsyncIterator[bytes]:
+    async def _events(self, last_id: int) -> AsyncIterator[bytes]:
         now = asyncio.get_running_loop().time
-        heard = signed = now()
-        while now() - heard < MAX_SILENT_SECONDS:
-            # Before the events are read, so that none is missed.
-            change = self._turns.next_change((self._place.owner, self._place.id, self._turn_id))
-            runs = change is not None or await _is_running(self._place, self._turn_id)
+        last_event = last_sent = now()
+        while now() - last_event < MAX_SILENT_SECONDS:
+            # Requested before the events are read, so that none is missed.
+            change = self._turns.next_change((self._ref.owner, self._ref.id, self._turn_id))
+            is_running = change is not None or await _is_running(self._ref, self._turn_id)
             events = await self._store.events_after(
-                self._place.id, self._turn_id, seen, owner=self._place.owner
+                self._ref.id, self._turn_id, last_id, owner=self._ref.owner
             )
             for event in events:
-                seen = event.number
+                last_id = event.number
                 yield event.data
-            if not runs:
+            if not is_running:
                 return
             if events:
-                heard = signed = now()
+                last_event = last_sent = now()
                 self._pause = FIRST_POLL_SECONDS
-            elif now() - signed >= self._silence:
+            elif now() - last_sent >= self._silence:
                 if change is None and await self._is_lost():
                     raise ApiError(
                         "request_timeout",
-                        "The turn was interrupted, the process that ran it is gone; read the "
-                        "conversation instead.",
+                        "The process that ran the turn has died; read the conversation instead.",
                     )
-                signed = now()
+                last_sent = now()
                 yield KEEP_ALIVE
-            await self._wait(change, signed + self._silence - now())
+            await self._wait(change, last_sent + self._silence - now())
         raise ApiError(
             "request_timeout",
-            "The turn has been silent for too long; read the conversation instead.",
+            "The turn sent no event for too long; read the conversation instead.",
         )
 
     async def _is_lost(self) -> bool:
-        """Whether the process of the turn is gone: then its lease is free."""
+        """Whether the process of the turn has died, so that its lease is free."""
         try:
             # Shielded, so that the lease is released even if the client disconnects.
             await asyncio.shield(self._try_lease())
         except ConversationBusyError:
             return False
-        return await _is_running(self._place, self._turn_id)
+        return await _is_running(self._ref, self._turn_id)
 
     async def _try_lease(self) -> None:
         start = TurnStart(id=self._new_id(), messages=(), visible=False)
-        place = self._place
-        lease = await self._store.begin_turn(place.id, start, owner=place.owner, tail=0)
+        ref = self._ref
+        lease = await self._store.begin_turn(ref.id, start, owner=ref.owner, tail=0)
         await self._store.drop_turn(lease)
 
-    async def _wait(self, change: asyncio.Event | None, most: float) -> None:
+    async def _wait(self, change: asyncio.Event | None, max_seconds: float) -> None:
         if change is None:
-            await asyncio.sleep(max(min(self._pause, most), 0))
+            await asyncio.sleep(max(min(self._pause, max_seconds), 0))
             self._pause = min(self._pause * POLL_FACTOR, MAX_POLL_SECONDS)
         else:
             with suppress(TimeoutError):
-                await asyncio.wait_for(change.wait(), max(most, 0))
+                await asyncio.wait_for(change.wait(), max(max_seconds, 0))

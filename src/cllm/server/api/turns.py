@@ -20,19 +20,19 @@ Kind = Literal["system", "context", "summary", "history", "request"]
 
 async def get_turn(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/turns/{turn_id}."""
-    place = await find_conversation(request)
+    ref = await find_conversation(request)
     turn_id = request.path_params["turn_id"]
-    view = find_turn(await place.store.load(place.id, owner=place.owner), turn_id)
+    view = find_turn(await ref.store.load(ref.id, owner=ref.owner), turn_id)
     if view is None:
-        raise TurnNotFoundError(place.id, turn_id)
+        raise TurnNotFoundError(ref.id, turn_id)
     request.record.turn = turn_id
     return json_response(view)
 
 
 async def get_prompt(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/turns/{turn_id}/prompt."""
-    place = await find_conversation(request)
-    conversation = await place.store.load(place.id, owner=place.owner)
+    ref = await find_conversation(request)
+    conversation = await ref.store.load(ref.id, owner=ref.owner)
     turn_id = request.path_params["turn_id"]
     for turn in (*conversation.turns, *conversation.variants):
         if turn.id == turn_id:
@@ -42,7 +42,7 @@ async def get_prompt(request: ApiRequest) -> Response:
 
 
 class SentView(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of a prompt, in its place; `tokens` is an estimate."""
+    """One message of a prompt. `tokens` is an estimate."""
 
     kind: Kind
     role: str
@@ -53,7 +53,7 @@ class SentView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOutView(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages that were there and were not sent, and why."""
+    """Consecutive messages that were not sent: first and last sequence number, and the reason."""
 
     first: int
     last: int
@@ -61,9 +61,10 @@ class LeftOutView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptView(msgspec.Struct, frozen=True, kw_only=True):
-    """What was sent, in order, and what was left out.
+    """The messages that the turn sent, in order, and the messages that it left out.
 
-    `counted_tokens` is what the provider counted in the turn's last prompt, if it said so.
+    `exact` is true if the same number of messages was sent. `counted_tokens` is the provider's
+    count for the turn's last prompt, if it returned one.
     """
 
     turn_id: str
@@ -85,25 +86,25 @@ class _NumberedMessage(msgspec.Struct, frozen=True):
 
 
 def _view_prompt(conversation: StoredConversation, turn: Turn) -> PromptView:
-    """Return the prompt of the turn's first call."""
+    """Return the prompt of the first call of the turn."""
     window = turn.window or WindowRecord(first_sequence=1, sent_messages=0)
-    before = list(_earlier_messages(conversation, turn))
-    pinned = {said.turn.id for said in before if said.number in conversation.pins}
-    chosen = [
-        said
-        for said in before
-        if said.turn.is_history and (said.number >= window.first_sequence or said.turn.id in pinned)
+    earlier = list(_earlier_messages(conversation, turn))
+    pinned = {one.turn.id for one in earlier if one.number in conversation.pins}
+    selected = [
+        one
+        for one in earlier
+        if one.turn.is_history and (one.number >= window.first_sequence or one.turn.id in pinned)
     ]
-    sent = tuple(_view_sent(conversation, turn, window, chosen))
+    sent = tuple(_view_sent(conversation, turn, window, selected))
     record = conversation.system_record
     return PromptView(
         turn_id=turn.id,
         model=turn.model,
         provider=turn.provider,
         system_policy=None if record is None else record.policy,
-        exact=turn.window is not None and len(chosen) + len(turn.asked) == window.sent_messages,
+        exact=turn.window is not None and len(selected) + len(turn.asked) == window.sent_messages,
         sent=sent,
-        left_out=tuple(_view_left_out(before, chosen, window)),
+        left_out=tuple(_view_left_out(earlier, selected, window)),
         estimated_tokens=sum(one.tokens or 0 for one in sent),
         counted_tokens=window.counted,
     )
@@ -123,7 +124,7 @@ def _view_sent(
     conversation: StoredConversation,
     turn: Turn,
     window: WindowRecord,
-    chosen: Sequence[_NumberedMessage],
+    selected: Sequence[_NumberedMessage],
 ) -> Iterator[SentView]:
     weights = weights_for(turn.provider or "")
 
@@ -143,13 +144,13 @@ def _view_sent(
         else:
             for message in build_summary_messages(summary.text):
                 yield view("summary", message, message.text)
-    for said in chosen:
+    for one in selected:
         yield view(
             "history",
-            said.message,
-            said.message.json().get("content"),
-            message_id=make_message_id(said.turn, said.ordinal),
-            sequence_number=said.number,
+            one.message,
+            one.message.json().get("content"),
+            message_id=make_message_id(one.turn, one.ordinal),
+            sequence_number=one.number,
         )
     if window.context:
         yield SentView(kind="context", role="user", content=NOT_STORED, tokens=window.context)
@@ -166,29 +167,29 @@ def _find_summary(conversation: StoredConversation, through: int) -> StandingSum
 
 
 def _view_left_out(
-    before: Sequence[_NumberedMessage], chosen: Sequence[_NumberedMessage], window: WindowRecord
+    earlier: Sequence[_NumberedMessage], selected: Sequence[_NumberedMessage], window: WindowRecord
 ) -> Iterator[LeftOutView]:
     """Yield runs of messages with the same reason."""
-    sent = {said.number for said in chosen}
+    sent = {one.number for one in selected}
     run: LeftOutView | None = None
-    for said in before:
-        if said.number in sent:
+    for one in earlier:
+        if one.number in sent:
             continue
-        reason = _reason_left_out(said, window)
-        if run is not None and run.reason == reason and run.last == said.number - 1:
-            run = msgspec.structs.replace(run, last=said.number)
+        reason = _reason_left_out(one, window)
+        if run is not None and run.reason == reason and run.last == one.number - 1:
+            run = msgspec.structs.replace(run, last=one.number)
             continue
         if run is not None:
             yield run
-        run = LeftOutView(first=said.number, last=said.number, reason=reason)
+        run = LeftOutView(first=one.number, last=one.number, reason=reason)
     if run is not None:
         yield run
 
 
 def _reason_left_out(
-    said: _NumberedMessage, window: WindowRecord
+    one: _NumberedMessage, window: WindowRecord
 ) -> Literal["window", "summary", "failed"]:
-    if not said.turn.is_history:
+    if not one.turn.is_history:
         return "failed"
-    covered = window.summary_through is not None and said.number <= window.summary_through
-    return "summary" if covered else "window"
+    in_summary = window.summary_through is not None and one.number <= window.summary_through
+    return "summary" if in_summary else "window"

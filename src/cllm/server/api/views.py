@@ -1,6 +1,7 @@
-"""JSON responses of the conversations endpoints. Their docstrings go into the OpenAPI description.
+"""JSON responses of the conversations endpoints.
 
-A system prompt is shown only if the policy stores it, and never among the messages.
+The docstrings of the types appear in the OpenAPI description. A system prompt is shown only if the
+policy stores it, and never among the messages.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from cllm.wire.convert import parts_of
 from cllm.wire.errors import MalformedError
 
 NOT_STORED = "not kept"
-# From this size on a thread does the work.
+# Larger work is done in a thread.
 MANY_MESSAGES = 500
 MANY_BYTES = 500_000
 
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 
 class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation in a list."""
+    """A conversation without its messages."""
 
     id: str
     title: str | None
@@ -43,7 +44,7 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListView(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of conversations, newest first; `next_cursor` is where the next one begins."""
+    """A page of conversations, newest first. Send `next_cursor` as `cursor` for the next page."""
 
     conversations: tuple[SummaryView, ...]
     total: int
@@ -53,7 +54,7 @@ class ListView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageView(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens; the five numbers are disjoint and `total_tokens` is their sum."""
+    """Token usage. `total_tokens` is the sum of the other five numbers, which do not overlap."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -65,9 +66,9 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """One message, in OpenAI's words as far as those go, and in parts.
+    """One message: `content` as far as possible in OpenAI's format, and all of it in `parts`.
 
-    `usage` and `cost` are those of its turn and stand with the turn's last reply only.
+    `usage` and `cost` (in US dollars) are totals of the turn; only its last reply has them.
     """
 
     id: str
@@ -114,7 +115,7 @@ class TurnView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SystemView(msgspec.Struct, frozen=True, kw_only=True):
-    """Under which policy a conversation goes; `prompt` where that policy keeps one."""
+    """The system prompt policy of a conversation, and its `prompt` if the policy stores one."""
 
     policy: Policy | None
     source: str | None = None
@@ -122,14 +123,14 @@ class SystemView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParentView(msgspec.Struct, frozen=True, kw_only=True):
-    """The conversation that this one is a branch of, and after which of its messages."""
+    """The conversation from which this one was branched, and the last message that they share."""
 
     conversation_id: str
     sequence_number: int
 
 
 class DetailView(SummaryView, frozen=True, kw_only=True):
-    """A conversation with what was said; `next_after` is where the rest begins, if there is any."""
+    """A conversation with its messages. If more messages follow, send `next_after` as `after`."""
 
     system: SystemView
     messages: tuple[MessageView, ...]
@@ -139,7 +140,7 @@ class DetailView(SummaryView, frozen=True, kw_only=True):
 
 
 class HitView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message in which something was found."""
+    """A message that matches a search."""
 
     conversation_id: str
     title: str | None
@@ -150,7 +151,7 @@ class HitView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search found; with `more`, `total` is only the least that there is."""
+    """The results of a search. If `more` is true, `total` is a lower bound."""
 
     results: tuple[HitView, ...]
     total: int
@@ -164,7 +165,7 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 async def run_in_thread_if_large(work: Callable[[], T], *, messages: int = 0, size: int = 0) -> T:
-    """Run the work, in a thread if it is long."""
+    """Run the work, in a thread if it is large."""
     if messages < MANY_MESSAGES and size < MANY_BYTES:
         return work()
     return await asyncio.to_thread(work)
@@ -195,10 +196,10 @@ def view_detail(
 
 
 def view_system(conversation: StoredConversation) -> SystemView:
-    record, kept = conversation.system_record, conversation.kept_prompt
-    prompt = None if kept is None else kept.text
+    record, stored = conversation.system_record, conversation.kept_prompt
+    prompt = None if stored is None else stored.text
     if record is None:
-        return SystemView(policy=None if kept is None else "captured", prompt=prompt)
+        return SystemView(policy=None if stored is None else "captured", prompt=prompt)
     if record.policy == "dynamic":
         return SystemView(policy="dynamic")
     return SystemView(policy=record.policy, source=record.source, prompt=prompt)
@@ -223,7 +224,7 @@ def find_turn(conversation: StoredConversation, turn_id: str) -> TurnView | None
 
 
 def _number_turns(conversation: StoredConversation) -> Iterator[tuple[Turn, int]]:
-    """Yield turns with the number of their first message."""
+    """Yield turns with the sequence number of their first message."""
     number = conversation.first_sequence
     for turn in conversation.turns:
         yield turn, number
@@ -304,23 +305,23 @@ def _view_content(message: Message) -> dict[str, Any]:
         parts = parts_of(message)
     except MalformedError:
         parts = (Unknown(dialect=message.dialect, raw=message.raw, field="message"),)
-    shown: dict[str, Any] = {"parts": list(map(_view_part, parts))}
+    view: dict[str, Any] = {"parts": list(map(_view_part, parts))}
     if message.dialect != "openai":
         calls = [_view_call(part) for part in parts if isinstance(part, ToolCall)]
         results = [part.call_id for part in parts if isinstance(part, ToolResult)]
         if calls:
-            shown["tool_calls"] = calls
+            view["tool_calls"] = calls
         if len(results) == 1:
-            shown["tool_call_id"] = results[0]
-        return {**shown, "content": message.text or None}
+            view["tool_call_id"] = results[0]
+        return {**view, "content": message.text or None}
     fields = message.json()
     stored, call_id = fields.get("tool_calls"), fields.get("tool_call_id")
-    # In an imported file the fields can have any type.
+    # Fields of an imported file can have any type.
     if stored and isinstance(stored, list) and all(isinstance(call, dict) for call in stored):
-        shown["tool_calls"] = stored
+        view["tool_calls"] = stored
     if call_id and isinstance(call_id, str):
-        shown["tool_call_id"] = call_id
-    return {**shown, "content": fields.get("content")}
+        view["tool_call_id"] = call_id
+    return {**view, "content": fields.get("content")}
 
 
 def _view_call(call: ToolCall) -> dict[str, Any]:

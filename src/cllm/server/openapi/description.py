@@ -1,8 +1,9 @@
-"""The OpenAPI description: from routes, operations, our types and `schemas.json`."""
+"""The OpenAPI description, GET /openapi.json: built from routes, operations and `schemas.json`."""
 
 import re
 from collections.abc import Iterator
 from functools import cache
+from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
@@ -24,7 +25,7 @@ PATTERNS = {
     "conversation_id": "^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|files:[A-Za-z0-9_-]{1,128})$",
     "turn_id": "^[A-Za-z0-9_-]{1,128}$",
 }
-# Operations on a new conversation, for tools that explore the interface.
+# Links from a new conversation, for tools that explore the API.
 LINKED_OPERATIONS = (
     "getConversation",
     "changeConversation",
@@ -60,7 +61,7 @@ def build_description() -> dict[str, Any]:
         "info": {
             "title": "cllm",
             "version": __version__,
-            "description": "Conversations on ordinary chat completions.",
+            "description": "Stored conversations for OpenAI's and Anthropic's chat protocols.",
         },
         "paths": paths,
         "components": {
@@ -75,7 +76,7 @@ def _type_schemas() -> dict[str, Schema]:
     types = [
         kind
         for operation in OPERATIONS.values()
-        for kind in (operation.query, operation.body, operation.answer)
+        for kind in (operation.query, operation.body, operation.response)
         if isinstance(kind, type)
     ]
     return msgspec.json.schema_components(types, ref_template=REF_TEMPLATE)[1]
@@ -83,12 +84,12 @@ def _type_schemas() -> dict[str, Schema]:
 
 def _component_schemas() -> dict[str, Schema]:
     queries = {kind.query.__name__ for kind in OPERATIONS.values() if kind.query is not None}
-    own = {name: schema for name, schema in _type_schemas().items() if name not in queries}
-    return {**_load_schemas()["schemas"], **own}
+    types = {name: schema for name, schema in _type_schemas().items() if name not in queries}
+    return {**_load_schemas()["schemas"], **types}
 
 
 def _describe_operation(row: HttpRoute, operation: Operation) -> dict[str, Any]:
-    described: dict[str, Any] = {
+    description: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
@@ -96,12 +97,12 @@ def _describe_operation(row: HttpRoute, operation: Operation) -> dict[str, Any]:
         "responses": _describe_responses(row, operation),
     }
     if operation.body is not None:
-        described["requestBody"] = {
+        description["requestBody"] = {
             "required": operation.body_required,
             "content": {JSON: {"schema": _schema_for(operation.body)}},
         }
-    described["security"] = [] if row.access == "anyone" else [{}, {"bearer": []}, {"apiKey": []}]
-    return described
+    description["security"] = [] if row.access == "anyone" else [{}, {"bearer": []}, {"apiKey": []}]
+    return description
 
 
 def _schema_for(kind: type[msgspec.Struct] | str) -> Schema:
@@ -115,7 +116,7 @@ def _ref(name: str) -> Schema:
 
 
 def _event_schema(kind: type[msgspec.Struct] | str) -> Schema:
-    """Return the schema of an event; OpenAI's last one is not JSON."""
+    """Return the schema of a server-sent event. OpenAI's last one, `[DONE]`, is not JSON."""
     content = {**TEXT, "contentMediaType": JSON, "contentSchema": _schema_for(kind)}
     data = {"anyOf": [{**TEXT, "const": "[DONE]"}, content]} if kind else TEXT
     return {"type": "object", "properties": {"data": data, "event": TEXT, "id": TEXT}}
@@ -123,14 +124,15 @@ def _event_schema(kind: type[msgspec.Struct] | str) -> Schema:
 
 def _describe_parameters(row: HttpRoute, operation: Operation) -> Iterator[dict[str, Any]]:
     for name in PARAMETER.findall(row.path):
-        form = {**PATTERNS, **operation.path}.get(name, "^.+$")
-        schema = {**TEXT, "pattern": form}
+        pattern = {**PATTERNS, **operation.path}.get(name, "^.+$")
+        schema = {**TEXT, "pattern": pattern}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
     if operation.query is not None:
         schema = _type_schemas()[operation.query.__name__]
         for name, field in schema["properties"].items():
-            needed = name in schema.get("required", ())
-            yield {"name": name, "in": "query", "required": needed, "schema": _remove_null(field)}
+            required = name in schema.get("required", ())
+            field_schema = _remove_null(field)
+            yield {"name": name, "in": "query", "required": required, "schema": field_schema}
     for name in operation.headers:
         yield {
             "name": name,
@@ -141,7 +143,7 @@ def _describe_parameters(row: HttpRoute, operation: Operation) -> Iterator[dict[
 
 
 def _remove_null(schema: Schema) -> Schema:
-    """Remove null, which a query cannot express."""
+    """Remove null, which a query string cannot express."""
     kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
     return kinds[0] if len(kinds) == 1 else schema
 
@@ -152,7 +154,7 @@ def _describe_responses(row: HttpRoute, operation: Operation) -> dict[str, Any]:
     responses: dict[str, Any] = {str(operation.status): _describe_success(operation)}
     for status, codes in sorted(_codes_by_status(row, operation).items()):
         responses[str(status)] = {"description": ", ".join(codes), "content": content}
-    responses["default"] = {"description": "An error.", "content": content}
+    responses["default"] = {"description": "Another error.", "content": content}
     return responses
 
 
@@ -163,26 +165,26 @@ def _codes_by_status(row: HttpRoute, operation: Operation) -> dict[int, list[str
     codes += operation.codes
     if operation.query is not None or isinstance(operation.body, type):
         codes.append("validation_error")
-    found: dict[int, list[str]] = {}
+    codes_by_status: dict[int, list[str]] = {}
     for code in codes:
         status = STATUS_BY_CODE[code]
         if row.protocol == "anthropic" and status == STATUS_BY_CODE["validation_error"]:
             status = 400
-        found.setdefault(status, []).append(code)
-    return found
+        codes_by_status.setdefault(status, []).append(code)
+    return codes_by_status
 
 
 def _describe_success(operation: Operation) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": operation.summary}
-    if operation.answer is not None:
-        forms = {operation.media: operation.answer, **operation.other_media}
-        answer["content"] = {
+    response: dict[str, Any] = {"description": HTTPStatus(operation.status).phrase}
+    if operation.response is not None:
+        media_types = {operation.media_type: operation.response, **operation.other_media}
+        response["content"] = {
             media: {"schema": _event_schema(kind) if media == EVENT_STREAM else _schema_for(kind)}
-            for media, kind in forms.items()
+            for media, kind in media_types.items()
         }
     if operation.name == "createConversation":
         parameters = {"conversation_id": "$response.body#/id"}
-        answer["links"] = {
+        response["links"] = {
             name: {"operationId": name, "parameters": parameters} for name in LINKED_OPERATIONS
         }
-    return answer
+    return response

@@ -1,4 +1,4 @@
-"""The table of operations for the OpenAPI description: one for each route."""
+"""The table of OpenAPI operations: one for each route."""
 
 from typing import Any, Literal
 
@@ -41,10 +41,10 @@ COMPLETION_HEADERS = (
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One route. Names of types are in `schemas.json`.
+    """The description of one route. A type is a class or a name in `schemas.json`.
 
-    `codes` are the errors that path, query and body type do not imply. `path` has patterns of path
-    parameters.
+    `codes` are the errors that path, query and body type do not imply. `path` has the patterns of
+    path parameters.
     """
 
     name: str
@@ -53,22 +53,22 @@ class Operation(msgspec.Struct, frozen=True):
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | str | None = None
     body_required: bool = True
-    answer: type[msgspec.Struct] | str | None = None
+    response: type[msgspec.Struct] | str | None = None
     status: int = 200
-    media: str = JSON
+    media_type: str = JSON
     other_media: dict[str, str] = msgspec.field(default_factory=dict)
     codes: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     path: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def _completion(name: str, summary: str, body: str, answer: str, **more: Any) -> Operation:
+def _completion(name: str, summary: str, body: str, response: str, **more: Any) -> Operation:
     return Operation(
         name,
         "completions",
         summary,
         body=body,
-        answer=answer,
+        response=response,
         codes=COMPLETION_CODES,
         headers=COMPLETION_HEADERS,
         **more,
@@ -78,97 +78,101 @@ def _completion(name: str, summary: str, body: str, answer: str, **more: Any) ->
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): _completion(
         "createChatCompletion",
-        "Ask a model, with or without a conversation.",
+        "Create a chat completion, with or without a stored conversation.",
         "ChatRequest",
         "ChatCompletion",
         other_media={EVENT_STREAM: "ChatChunk"},
     ),
     ("POST", "/v1/messages"): _completion(
         "createMessage",
-        "Ask a model in Anthropic's words, with or without a conversation.",
+        "Create a message in Anthropic's format, with or without a stored conversation.",
         "MessagesRequest",
         "MessagesAnswer",
         other_media={EVENT_STREAM: ""},
     ),
     ("POST", "/v1/messages/count_tokens"): _completion(
-        "countTokens", "Count what a request takes.", "MessagesRequest", "TokenCount"
+        "countTokens", "Count the input tokens of a request.", "MessagesRequest", "TokenCount"
     ),
     ("POST", "/v1/embeddings"): Operation(
         "createEmbedding",
         "completions",
-        "Passed on to the model's provider.",
+        "Create embeddings with the model's provider.",
         body="EmbeddingRequest",
-        answer="EmbeddingList",
+        response="EmbeddingList",
         codes=("model_not_found", "validation_error", "upstream_unreachable"),
     ),
     ("GET", "/v1/models"): Operation(
         "listModels",
         "server",
-        "The models that the settings name, and the local ones.",
-        answer=ModelListView,
+        "List the models in the settings and the local models.",
+        response=ModelListView,
     ),
     ("GET", "/v1/models/{model:path}"): Operation(
-        "getModel", "server", "One of these models.", answer=ModelView, codes=("model_not_found",)
+        "getModel",
+        "server",
+        "Get one of the listed models.",
+        response=ModelView,
+        codes=("model_not_found",),
     ),
     ("GET", "/v1/usage"): Operation(
         "getUsage",
         "server",
-        "Tokens and costs, by day or by model.",
+        "Get tokens and costs by day or by model.",
         query=parameters.UsageQuery,
-        answer=UsageListView,
+        response=UsageListView,
     ),
     ("GET", CONVERSATIONS): Operation(
         "listConversations",
         "conversations",
-        "A page of conversations, newest first.",
+        "List conversations, newest first.",
         query=parameters.ListQuery,
-        answer=views.ListView,
+        response=views.ListView,
     ),
     ("POST", CONVERSATIONS): Operation(
         "createConversation",
         "conversations",
-        "A new conversation, in which nothing has been said.",
+        "Create an empty conversation.",
         body=parameters.NewBody,
         body_required=False,
-        answer=views.SummaryView,
+        response=views.SummaryView,
         status=201,
         codes=("request_too_large",),
     ),
     ("GET", f"{CONVERSATIONS}/search"): Operation(
         "searchConversations",
         "conversations",
-        "Messages with all of these words.",
+        "Search for messages that contain all words of the query.",
         query=parameters.SearchQuery,
-        answer=views.SearchView,
+        response=views.SearchView,
     ),
     ("POST", f"{CONVERSATIONS}/import"): Operation(
         "importConversation",
         "conversations",
-        "A conversation file becomes a new conversation.",
+        "Import a conversation file as a new conversation.",
         body="ConversationFile",
-        answer=views.DetailView,
+        response=views.DetailView,
         status=201,
         codes=("request_too_large", "validation_error"),
     ),
     ("GET", CONVERSATION): Operation(
         "getConversation",
         "conversations",
-        "A conversation with its messages.",
+        "Get a conversation with its messages.",
         query=parameters.DetailQuery,
-        answer=views.DetailView,
+        response=views.DetailView,
     ),
     ("PATCH", CONVERSATION): Operation(
         "changeConversation",
         "conversations",
-        "Another title or metadata; put into the archive, or brought back.",
+        "Change the title or metadata; archive or unarchive the conversation.",
         body=parameters.ChangeBody,
-        answer=views.SummaryView,
+        response=views.SummaryView,
         codes=("conversation_busy", "request_too_large"),
     ),
     ("DELETE", CONVERSATION): Operation(
         "deleteConversation",
         "conversations",
-        "Put a conversation into the archive, or delete it for good.",
+        "Archive a conversation, or delete it permanently.",
         query=parameters.DeleteQuery,
         status=204,
         codes=("conversation_busy",),
@@ -176,31 +180,31 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", f"{CONVERSATION}/branch"): Operation(
         "branchConversation",
         "conversations",
-        "A new conversation with the messages up to a number.",
+        "Create a branch: a new conversation with the messages up to a sequence number.",
         body=parameters.BranchBody,
-        answer=views.DetailView,
+        response=views.DetailView,
         status=201,
         codes=(*SEQUENCE_CODES,),
     ),
     ("GET", f"{CONVERSATION}/export"): Operation(
         "exportConversation",
         "conversations",
-        "The conversation as one document.",
+        "Export the conversation as JSON, Markdown or HTML.",
         query=parameters.ExportQuery,
-        answer="ConversationFile",
+        response="ConversationFile",
         other_media={"text/markdown": "", "text/html": ""},
     ),
     ("GET", MESSAGE): Operation(
         "getMessage",
         "conversations",
-        "One message, by its id or its sequence number.",
-        answer=views.MessageView,
+        "Get one message by its ID or its sequence number.",
+        response=views.MessageView,
         codes=("message_not_found", *SEQUENCE_CODES),
     ),
     ("DELETE", MESSAGE): Operation(
         "deleteMessages",
         "conversations",
-        "Delete the message with this sequence number and all later ones.",
+        "Delete the message with this sequence number and all later messages.",
         path={"message": "^[1-9][0-9]{0,8}$"},
         status=204,
         codes=("sequence_not_found", "conversation_busy", "invalid_sequence_number"),
@@ -208,45 +212,51 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", TURN): Operation(
         "getTurn",
         "turns",
-        "One turn, on the default path or off it.",
-        answer=views.TurnView,
+        "Get one turn, on the default path or not.",
+        response=views.TurnView,
         codes=("turn_not_found",),
     ),
     ("GET", f"{TURN}/prompt"): Operation(
         "getPrompt",
         "turns",
-        "What the turn sent, and what was left out and why.",
-        answer=PromptView,
+        "Get the prompt that the turn sent, and the messages that it left out.",
+        response=PromptView,
         codes=("turn_not_found",),
     ),
     ("GET", f"{TURN}/events"): Operation(
         "getEvents",
         "turns",
-        "The turn's stream again, from Last-Event-ID on.",
-        answer="",
-        media=EVENT_STREAM,
+        "Read the event stream of the turn again, after Last-Event-ID.",
+        response="",
+        media_type=EVENT_STREAM,
         headers=("Last-Event-ID",),
         codes=("invalid_header", "turn_not_found", "events_not_kept"),
     ),
-    ("GET", "/health"): Operation("getHealth", "server", "The process answers.", answer=Status),
+    ("GET", "/health"): Operation(
+        "getHealth", "server", "Check that the process responds.", response=Status
+    ),
     ("GET", "/ready"): Operation(
         "getReadiness",
         "server",
-        "The store answers as well.",
-        answer=Status,
+        "Check that the store responds too.",
+        response=Status,
         codes=("conversation_storage_unavailable",),
     ),
     ("GET", "/metrics"): Operation(
         "getMetrics",
         "server",
-        "Counters of this process, for Prometheus.",
-        answer="",
-        media="text/plain",
+        "Get the metrics of this process in the format of Prometheus.",
+        response="",
+        media_type="text/plain",
     ),
     ("GET", "/openapi.json"): Operation(
-        "getDescription", "server", "This description.", answer="Anything"
+        "getDescription", "server", "Get this OpenAPI description.", response="Anything"
     ),
     ("GET", "/docs"): Operation(
-        "getDocs", "server", "This description, to be read.", answer="", media="text/html"
+        "getDocs",
+        "server",
+        "Get this description as an HTML page.",
+        response="",
+        media_type="text/html",
     ),
 }

@@ -1,4 +1,4 @@
-"""The OpenAPI description as a page: plain HTML without scripts or external resources."""
+"""The OpenAPI description as a page, GET /docs: HTML without scripts or external resources."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -32,28 +32,28 @@ async def get_docs(_request: Request) -> Response:
 
 @cache
 def _render_page() -> str:
-    described = build_description()
-    about = described["info"]
-    body = "\n".join((*_render_routes(described), *_render_schemas(described)))
+    description = build_description()
+    info = description["info"]
+    body = "\n".join((*_render_routes(description), *_render_schemas(description)))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(about['title'])} interface</title>\n<style>{STYLE}</style>\n</head>\n"
-        f"<body>\n<h1>{escape(about['title'])} {escape(about['version'])}</h1>\n"
-        f"<p>{escape(about['description'])} For programs: "
+        f"<title>{escape(info['title'])} API</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<h1>{escape(info['title'])} {escape(info['version'])}</h1>\n"
+        f"<p>{escape(info['description'])} As OpenAPI: "
         '<a href="/openapi.json">openapi.json</a>.</p>\n'
         f"{body}\n</body>\n</html>\n"
     )
 
 
-def _render_routes(described: dict[str, Any]) -> Iterator[str]:
-    tagged: dict[str, list[str]] = {}
-    for path, methods in described["paths"].items():
+def _render_routes(description: dict[str, Any]) -> Iterator[str]:
+    routes_by_tag: dict[str, list[str]] = {}
+    for path, methods in description["paths"].items():
         for method, operation in methods.items():
-            tagged.setdefault(operation["tags"][0], []).append(
+            routes_by_tag.setdefault(operation["tags"][0], []).append(
                 _render_route(method, path, operation)
             )
-    for tag, routes in tagged.items():
+    for tag, routes in routes_by_tag.items():
         yield f"<h2>{escape(tag)}</h2>"
         yield from routes
 
@@ -106,9 +106,9 @@ def _render_schema(schema: dict[str, Any]) -> str:
     return f"<code>{escape(msgspec.json.encode(schema).decode())}</code>"
 
 
-def _render_schemas(described: dict[str, Any]) -> Iterator[str]:
-    yield "<h2>values</h2>"
-    for name, schema in described["components"]["schemas"].items():
+def _render_schemas(description: dict[str, Any]) -> Iterator[str]:
+    yield "<h2>schemas</h2>"
+    for name, schema in description["components"]["schemas"].items():
         text = msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
         yield (
             f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary>\n'
