@@ -1,4 +1,4 @@
-"""Limits on bodies: the memory that they use together, their nesting and their counts."""
+"""Limits on bodies: total memory, nesting depth, numbers of messages and parts."""
 
 import json
 import tracemalloc
@@ -28,7 +28,7 @@ VALUES = st.recursive(
 
 LIMITS = Limits(body_bytes=4 * SHORT_BODY_BYTES, bodies_bytes=16 * SHORT_BODY_BYTES)
 MEGABYTE = 2**20
-PIECES = st.integers(1, 9)
+CHUNK_SIZES = st.integers(1, 9)
 
 
 def depth_of(value: object) -> int:
@@ -37,8 +37,8 @@ def depth_of(value: object) -> int:
     return 1 + max(map(depth_of, value), default=0) if isinstance(value, list) else 0
 
 
-def deepest_in(body: bytes) -> int:
-    """The plain way, byte by byte: how deep it goes, whether it is JSON or not."""
+def measure_depth(body: bytes) -> int:
+    """Return the depth by the simple algorithm, byte by byte, also of invalid JSON."""
     depth = deepest = 0
     in_string = is_escaped = False
     for letter in body.decode():
@@ -54,22 +54,20 @@ def deepest_in(body: bytes) -> int:
     return deepest
 
 
-def is_refused(body: bytes, most: int, piece: int) -> bool:
+def is_rejected(body: bytes, max_depth: int, chunk_bytes: int) -> bool:
     try:
-        check_depth(body, most, chunk_bytes=piece)
+        check_depth(body, max_depth, chunk_bytes=chunk_bytes)
     except FieldError:
         return True
     return False
 
 
-@given(VALUES, st.integers(1, 6), PIECES)
-def test_depth_is_that_of_the_json_whatever_stands_in_its_strings(
-    value: object, most: int, piece: int
-):
+@given(VALUES, st.integers(1, 6), CHUNK_SIZES)
+def test_brackets_in_strings_do_not_count(value: object, max_depth: int, chunk_bytes: int):
     body = json.dumps(value).encode()
 
-    assert is_refused(body, most, piece) == (depth_of(value) > most)
-    assert is_refused(body, most, len(body)) == (depth_of(value) > most)
+    assert is_rejected(body, max_depth, chunk_bytes) == (depth_of(value) > max_depth)
+    assert is_rejected(body, max_depth, len(body)) == (depth_of(value) > max_depth)
 
 
 STRINGS = st.sampled_from([rb"\\", rb"\"", b"[", b"]", b"a"])
@@ -78,35 +76,35 @@ JSON_LIKE = st.sampled_from([b"[", b"{", b"]", b"}", b",", b"1"]) | st.lists(STR
 )
 
 
-@given(st.lists(JSON_LIKE).map(b"".join), st.integers(1, 4), PIECES)
-def test_it_is_the_same_in_pieces_as_byte_by_byte(body: bytes, most: int, piece: int):
-    assert is_refused(body, most, piece) == (deepest_in(body) > most)
+@given(st.lists(JSON_LIKE).map(b"".join), st.integers(1, 4), CHUNK_SIZES)
+def test_chunks_do_not_change_the_depth(body: bytes, max_depth: int, chunk_bytes: int):
+    assert is_rejected(body, max_depth, chunk_bytes) == (measure_depth(body) > max_depth)
 
 
 @pytest.mark.parametrize("word", [b'"ab",', b'"",', rb'"\"\\",', b"[],"])
-def test_looking_takes_less_than_a_body_does(word: bytes):
+def test_the_check_needs_less_memory_than_the_body(word: bytes):
     body = b"[" + b"[]," * 64 + word * (3 * MEGABYTE // len(word)) + b"1]"
 
     tracemalloc.start()
     try:
         check_depth(body, 64)
-        _, most = tracemalloc.get_traced_memory()
+        _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert most < len(body)
+    assert peak < len(body)
 
 
-def test_what_is_no_json_is_left_to_the_decoder():
+def test_invalid_json_is_left_to_the_decoder():
     check_depth(b"]" * 1000, 5)
 
 
-def test_more_messages_than_there_may_be_are_refused():
+def test_too_many_messages_are_rejected():
     with pytest.raises(ApiError, match="at most 2 messages"):
         check_counts(b"{}", 3, Limits(messages=2))
 
 
-def test_more_parts_than_there_may_be_are_refused():
+def test_too_many_parts_are_rejected():
     body = json.dumps({"messages": [{"content": [{"type": "text"}] * 3}]}).encode()
 
     check_counts(body, 1, Limits(parts=3))
@@ -114,50 +112,50 @@ def test_more_parts_than_there_may_be_are_refused():
         check_counts(body, 1, Limits(parts=2))
 
 
-def test_a_string_that_never_ends_is_looked_through_once():
-    """Looking from each of its quotes to the end would take hours."""
+def test_an_unterminated_string_is_scanned_once():
+    """A scan from each quote to the end would take hours."""
     check_depth(b"[" * 40 + b"]" * 40 + b'["' + rb"\"" * 1_000_000, 64)
 
 
-def test_long_bodies_have_three_quarters_of_the_room():
-    room = BodyQuota(LIMITS)
+def test_long_bodies_can_use_three_quarters_of_the_memory():
+    quota = BodyQuota(LIMITS)
     with ExitStack() as reading:
         for _ in range(3):
-            reading.enter_context(BodyAllowance(room)).grow(4 * SHORT_BODY_BYTES)
-        late = reading.enter_context(BodyAllowance(room))
+            reading.enter_context(BodyAllowance(quota)).grow(4 * SHORT_BODY_BYTES)
+        late = reading.enter_context(BodyAllowance(quota))
         with pytest.raises(ApiError) as caught:
             late.grow(SHORT_BODY_BYTES + 1)
     assert (caught.value.code, caught.value.status) == ("too_many_bodies", 503)
     assert caught.value.retry_after is not None
-    assert (room.short, room.long) == (0, 0)
+    assert (quota.short, quota.long) == (0, 0)
 
 
-def test_a_short_body_finds_room_beside_long_ones():
-    room = BodyQuota(LIMITS)
+def test_short_bodies_fit_when_long_ones_use_their_share():
+    quota = BodyQuota(LIMITS)
     with ExitStack() as reading:
         for _ in range(3):
-            reading.enter_context(BodyAllowance(room)).grow(4 * SHORT_BODY_BYTES)
+            reading.enter_context(BodyAllowance(quota)).grow(4 * SHORT_BODY_BYTES)
         for _ in range(4):
-            reading.enter_context(BodyAllowance(room)).grow(SHORT_BODY_BYTES)
+            reading.enter_context(BodyAllowance(quota)).grow(SHORT_BODY_BYTES)
         with pytest.raises(ApiError):
-            reading.enter_context(BodyAllowance(room)).grow(1)
+            reading.enter_context(BodyAllowance(quota)).grow(1)
 
 
-def test_a_body_alone_can_be_as_long_as_one_may_be():
+def test_one_body_of_the_maximum_size_always_fits():
     small = Limits(body_bytes=8 * SHORT_BODY_BYTES, bodies_bytes=1)
-    room = BodyQuota(small)
-    room.check(expected=8 * SHORT_BODY_BYTES)
-    with BodyAllowance(room) as share:
-        share.grow(8 * SHORT_BODY_BYTES)
+    quota = BodyQuota(small)
+    quota.check(expected=8 * SHORT_BODY_BYTES)
+    with BodyAllowance(quota) as allowance:
+        allowance.grow(8 * SHORT_BODY_BYTES)
         with pytest.raises(ApiError):
-            room.check(expected=SHORT_BODY_BYTES + 1)
+            quota.check(expected=SHORT_BODY_BYTES + 1)
 
 
-def test_a_body_that_is_refused_makes_room():
-    room = BodyQuota(LIMITS)
-    with BodyAllowance(room) as first:
+def test_a_rejected_body_releases_its_memory():
+    quota = BodyQuota(LIMITS)
+    with BodyAllowance(quota) as first:
         first.grow(10 * SHORT_BODY_BYTES)
-        with pytest.raises(ApiError), BodyAllowance(room) as second:
+        with pytest.raises(ApiError), BodyAllowance(quota) as second:
             second.grow(3 * SHORT_BODY_BYTES)
         first.grow(12 * SHORT_BODY_BYTES)
 
@@ -165,17 +163,17 @@ def test_a_body_that_is_refused_makes_room():
 @given(
     st.lists(st.lists(st.integers(0, 5 * SHORT_BODY_BYTES), max_size=5).map(sorted), max_size=10)
 )
-def test_the_room_never_holds_more_than_it_may_and_gives_all_back(bodies: list[list[int]]):
-    room = BodyQuota(LIMITS)
+def test_the_total_stays_within_the_limit_and_returns_to_zero(bodies: list[list[int]]):
+    quota = BodyQuota(LIMITS)
     with ExitStack() as reading:
         for sizes in bodies:
-            share = BodyAllowance(room)
+            allowance = BodyAllowance(quota)
             try:
                 for size in sizes:
-                    share.grow(size)
+                    allowance.grow(size)
             except ApiError:
-                share.__exit__()
+                allowance.__exit__()
             else:
-                reading.enter_context(share)
-            assert room.short + room.long <= LIMITS.bodies_bytes
-    assert (room.short, room.long) == (0, 0)
+                reading.enter_context(allowance)
+            assert quota.short + quota.long <= LIMITS.bodies_bytes
+    assert (quota.short, quota.long) == (0, 0)

@@ -1,4 +1,4 @@
-"""Spans say what the log says, and follow the trace that a client began."""
+"""Spans have the fields of the log line and belong to the client's trace."""
 
 import httpx
 import pytest
@@ -31,20 +31,20 @@ def spans():
 
 
 async def call(provider, path: str) -> None:
-    edge = RequestMiddleware(
+    middleware = RequestMiddleware(
         application,
         rules=HostRules(names=None),
         metrics=Metrics(),
         new_id=lambda: "r1",
         start_span=make_span_starter(provider),
     )
-    transport = httpx.ASGITransport(app=edge)
+    transport = httpx.ASGITransport(app=middleware)
     headers = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         await client.get(path, headers=headers)
 
 
-async def test_a_span_has_the_fields_of_the_log_and_is_part_of_the_clients_trace(spans):
+async def test_a_span_has_the_log_fields_and_belongs_to_the_clients_trace(spans):
     exporter, provider = spans
 
     await call(provider, "/planted-path")
@@ -58,7 +58,7 @@ async def test_a_span_has_the_fields_of_the_log_and_is_part_of_the_clients_trace
     assert "planted" not in span.to_json()
 
 
-async def test_a_failure_is_one_in_its_span(spans):
+async def test_a_server_error_is_an_error_of_the_span(spans):
     exporter, provider = spans
 
     await call(provider, "/broken")
@@ -67,5 +67,5 @@ async def test_a_failure_is_one_in_its_span(spans):
     assert not span.status.is_ok
 
 
-def test_where_nobody_would_get_them_there_are_no_spans():
+def test_without_configuration_there_are_no_spans():
     assert find_span_starter() is None

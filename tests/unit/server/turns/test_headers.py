@@ -1,4 +1,4 @@
-"""What headers ask for."""
+"""The request headers that control a turn."""
 
 import pytest
 from starlette.datastructures import Headers
@@ -16,37 +16,37 @@ from cllm.server.turns.headers import (
 ID = "0B9C6A8E-93D8-4E07-9A5E-0A8E6C1B7F11"
 
 
-def test_without_headers_of_ours_nothing_is_wished():
+def test_a_request_without_our_headers_is_stateless():
     assert read_turn_headers(Headers({"content-type": "text/plain"})) is NO_HEADERS
     assert NO_HEADERS.mode is STATELESS
 
 
 @pytest.mark.parametrize("value", ["", "  ", "null"])
-def test_an_empty_conversation_is_a_new_one(value: str):
+def test_an_empty_id_starts_a_conversation(value: str):
     assert read_turn_headers(Headers({"x-conversation-id": value})).mode is START_CONVERSATION
 
 
-def test_a_uuid_is_a_conversation_in_small_letters():
+def test_a_uuid_continues_a_conversation_and_is_lower_cased():
     assert read_turn_headers(Headers({"X-Conversation-ID": ID})).mode == ContinueConversation(
         ID.lower()
     )
 
 
-def test_a_file_is_a_conversation_in_the_folder():
-    wish = read_turn_headers(Headers({"X-Conversation-ID": "files:demo_1"}))
+def test_a_files_id_continues_a_conversation_file():
+    headers = read_turn_headers(Headers({"X-Conversation-ID": "files:demo_1"}))
 
-    assert wish.mode == ContinueConversation("demo_1", in_files=True)
+    assert headers.mode == ContinueConversation("demo_1", in_files=True)
 
 
 @pytest.mark.parametrize("value", ["demo", "files:", "files:../x", ID[:-1], f"{ID}0", "NULL", "0"])
-def test_another_conversation_id_is_refused(value: str):
-    with pytest.raises(ApiError) as refused:
+def test_an_invalid_conversation_id_is_rejected(value: str):
+    with pytest.raises(ApiError) as raised:
         read_turn_headers(Headers({"X-Conversation-ID": value}))
 
-    assert refused.value.code == "invalid_conversation_id"
+    assert raised.value.code == "invalid_conversation_id"
 
 
-def test_all_wishes_together():
+def test_all_headers_together():
     headers = {
         "X-Conversation-ID": "",
         "X-Provider": " mine ",
@@ -73,9 +73,9 @@ def test_all_wishes_together():
         ("Idempotency-Key", "k" * 256),
     ],
 )
-def test_a_header_that_says_nothing_known_is_refused(name: str, value: str):
-    with pytest.raises(ApiError) as refused:
+def test_an_invalid_value_is_rejected(name: str, value: str):
+    with pytest.raises(ApiError) as raised:
         read_turn_headers(Headers({name: value}))
 
-    assert refused.value.code == "invalid_header"
-    assert refused.value.param == name
+    assert raised.value.code == "invalid_header"
+    assert raised.value.param == name

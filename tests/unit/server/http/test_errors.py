@@ -1,4 +1,4 @@
-"""Every error of ours has an answer in both protocols, and none tells what is this machine's."""
+"""Every error has a response in both protocols, and none reveals paths, addresses or keys."""
 
 import inspect
 import json
@@ -20,12 +20,12 @@ from cllm.wire.errors import FieldError, MalformedError
 PATH = "/home/somebody/.cllm/secret.db"
 ADDRESS = "http://10.1.2.3:8080"
 KEY = "sk-secret-0123456789"
-OURS = f"{PATH} {ADDRESS} {KEY}"
+PRIVATE = f"{PATH} {ADDRESS} {KEY}"
 
 
-def example(kind: type[core.CllmError]) -> core.CllmError:
-    """An error of this class in which everything that has words has some of ours."""
-    known = {
+def build_example(kind: type[core.CllmError]) -> core.CllmError:
+    """Return an error of this class with private data in each text."""
+    values = {
         "keys": ("store",),
         "needed": 9,
         "available": 5,
@@ -40,11 +40,13 @@ def example(kind: type[core.CllmError]) -> core.CllmError:
         "code": None,
     }
     if kind.__init__ is Exception.__init__:
-        return kind(OURS)
+        return kind(PRIVATE)
     parameters = list(inspect.signature(kind).parameters.values())
-    given = {p.name: known.get(p.name, OURS) for p in parameters if p.kind is p.KEYWORD_ONLY}
-    plain = [known.get(p.name, OURS) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    return kind(*plain, **given)
+    options = {p.name: values.get(p.name, PRIVATE) for p in parameters if p.kind is p.KEYWORD_ONLY}
+    arguments = [
+        values.get(p.name, PRIVATE) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    return kind(*arguments, **options)
 
 
 CLASSES = [
@@ -52,50 +54,45 @@ CLASSES = [
     for _, kind in inspect.getmembers(core, inspect.isclass)
     if issubclass(kind, core.CllmError) and kind is not core.CllmError
 ]
-# Their words are about the request, and go to whoever made it.
-IN_THEIR_OWN_WORDS = (core.InvalidRequestError, core.ModelNotFoundError)
-SILENT = [
-    kind
-    for kind in CLASSES
-    if not issubclass(kind, IN_THEIR_OWN_WORDS) and kind is not core.UsageError
+# Their messages are about the request and are sent to the client.
+PUBLIC = (core.InvalidRequestError, core.ModelNotFoundError)
+WITH_PRIVATE_MESSAGE = [
+    kind for kind in CLASSES if not issubclass(kind, PUBLIC) and kind is not core.UsageError
 ]
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_every_error_is_an_answer_in_both_envelopes(kind):
-    error = example(kind)
+def test_every_error_has_a_response_in_both_protocols(kind):
+    error = build_example(kind)
 
     status, headers, body = openai_error_response(error)
-    said = json.loads(body)
+    content = json.loads(body)
     assert 400 <= status < 600
     assert headers["Content-Type"] == "application/json"
-    assert said["error"].keys() >= {"message", "type", "code", "param"}
-    assert STATUS_BY_CODE[said["error"]["code"]] == status or kind is core.InvalidRequestError
+    assert content["error"].keys() >= {"message", "type", "code", "param"}
+    assert STATUS_BY_CODE[content["error"]["code"]] == status or kind is core.InvalidRequestError
 
     status, _, body = anthropic_error_response(error)
-    said = json.loads(body)
+    content = json.loads(body)
     assert status != 422
-    assert said["type"] == "error"
-    assert said["error"].keys() == {"type", "message"} | (
-        said["error"].keys() & {"turn_id", "details"}
+    assert content["type"] == "error"
+    assert content["error"].keys() == {"type", "message"} | (
+        content["error"].keys() & {"turn_id", "details"}
     )
 
 
-@pytest.mark.parametrize("kind", SILENT, ids=lambda kind: kind.__name__)
-def test_no_answer_tells_a_path_an_address_or_a_key_of_ours(kind):
-    told = "".join(
-        map(
-            str,
-            (openai_error_response(example(kind))[2], anthropic_error_response(example(kind))[2]),
-        )
-    )
-    turn = getattr(example(kind), "turn_id", None)
+@pytest.mark.parametrize("kind", WITH_PRIVATE_MESSAGE, ids=lambda kind: kind.__name__)
+def test_no_response_contains_a_path_an_address_or_a_key(kind):
+    error = build_example(kind)
+    bodies = (openai_error_response(error)[2], anthropic_error_response(error)[2])
+    text = "".join(map(str, bodies))
+    turn = getattr(error, "turn_id", None)
 
     for secret in (PATH, "10.1.2.3", KEY):
-        assert secret not in told.replace(str(turn), "")
+        assert secret not in text.replace(str(turn), "")
 
 
-def test_an_address_that_our_words_put_around_a_refusal_is_not_told():
+def test_an_address_in_a_providers_error_is_removed():
     error = core.InvalidRequestError(f"at {ADDRESS} there is no model x", provider="openai")
 
     assert "10.1.2.3" not in openai_error_response(error)[2].decode()
@@ -121,10 +118,10 @@ def test_an_address_that_our_words_put_around_a_refusal_is_not_told():
         (MalformedError("odd"), 422, "validation_error"),
     ],
 )
-def test_the_codes_are_those_of_the_reference(error, status, code):
-    answered, _, body = openai_error_response(error)
+def test_errors_have_the_documented_codes(error, status, code):
+    actual, _, body = openai_error_response(error)
 
-    assert (answered, json.loads(body)["error"]["code"]) == (status, code)
+    assert (actual, json.loads(body)["error"]["code"]) == (status, code)
 
 
 @pytest.mark.parametrize(
@@ -141,13 +138,13 @@ def test_the_codes_are_those_of_the_reference(error, status, code):
         (core.UnreachableError("x", provider="p"), 502, "api_error"),
     ],
 )
-def test_the_types_are_those_that_anthropics_clients_know(error, status, kind):
-    answered, _, body = anthropic_error_response(error)
+def test_errors_have_the_types_of_anthropics_api(error, status, kind):
+    actual, _, body = anthropic_error_response(error)
 
-    assert (answered, json.loads(body)["error"]["type"]) == (status, kind)
+    assert (actual, json.loads(body)["error"]["type"]) == (status, kind)
 
 
-def test_a_busy_conversation_names_the_turn_that_runs_and_when_to_come_back():
+def test_a_busy_conversation_returns_the_running_turn_and_retry_after():
     status, headers, body = openai_error_response(core.ConversationBusyError("x", turn_id="t1"))
 
     assert status == 409
@@ -156,7 +153,7 @@ def test_a_busy_conversation_names_the_turn_that_runs_and_when_to_come_back():
     assert json.loads(body)["error"]["turn_id"] == "t1"
 
 
-def test_the_wait_that_a_provider_asks_for_is_passed_on_in_whole_seconds():
+def test_retry_after_of_a_provider_is_rounded_up_to_seconds():
     _, headers, _ = anthropic_error_response(
         core.RateLimitedError("x", provider="p", retry_after=2.1)
     )
@@ -164,25 +161,25 @@ def test_the_wait_that_a_provider_asks_for_is_passed_on_in_whole_seconds():
     assert headers["Retry-After"] == "3"
 
 
-def test_the_path_of_a_wrong_field_is_told():
-    _, _, body = openai_error_response(FieldError("messages[2].content", "a text is needed"))
+def test_param_is_the_path_of_the_invalid_field():
+    _, _, body = openai_error_response(FieldError("messages[2].content", "must be a string"))
 
     assert json.loads(body)["error"]["param"] == "messages[2].content"
 
 
-def test_a_class_that_nobody_thought_of_is_answered_as_the_nearest_above_it():
+def test_a_new_subclass_inherits_the_code_of_its_base_class():
     class NewError(core.StoreUnavailableError):
-        """Of another package."""
+        """An error class of another package."""
 
     assert report_error(NewError("x")).code == "conversation_storage_unavailable"
 
 
-def test_a_refusal_has_the_status_of_its_code():
+def test_an_api_error_has_the_status_of_its_code():
     for code, status in STATUSES.items():
         assert ApiError(code, "x").status == status
 
 
-def test_a_prompt_that_is_too_long_has_one_status_whatever_the_provider_sent():
+def test_a_prompt_that_is_too_long_always_has_status_400():
     error = core.PromptTooLongError("Too long.", provider="p", status=413, code="string_too_long")
 
     report = report_error(error)

@@ -1,4 +1,4 @@
-"""How a protocol answers, in the words that its client asked in."""
+"""The response encoder of chat completions: tools, and the older functions."""
 
 import json
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ CALLED = Message(
 FINISHED = ReplyFinished(message=CALLED, stop_reason="tool_calls")
 
 
-def encoder(**parameters: Any) -> OpenAIResponseEncoder:
+def make_encoder(**parameters: Any) -> OpenAIResponseEncoder:
     return OpenAIResponseEncoder(
         model="m",
         new_id=lambda: "x",
@@ -30,30 +30,30 @@ def encoder(**parameters: Any) -> OpenAIResponseEncoder:
     )
 
 
-def streamed(made: OpenAIResponseEncoder) -> list[dict[str, Any]]:
-    begun = ToolCallDelta(index=0, id="toolu_1", name="find", arguments='{"a":1}')
-    sent = (made.encode_event(begun) + made.encode_event(FINISHED)).decode()
-    datas = [line.removeprefix("data: ") for line in sent.split("\n\n")]
-    return [json.loads(data)["choices"][0] for data in datas if data.startswith("{")]
+def stream_choices(encoder: OpenAIResponseEncoder) -> list[dict[str, Any]]:
+    delta = ToolCallDelta(index=0, id="toolu_1", name="find", arguments='{"a":1}')
+    sent = (encoder.encode_event(delta) + encoder.encode_event(FINISHED)).decode()
+    events = [line.removeprefix("data: ") for line in sent.split("\n\n")]
+    return [json.loads(data)["choices"][0] for data in events if data.startswith("{")]
 
 
 @pytest.mark.parametrize(
-    ("offered", "field", "reason"),
+    ("parameters", "field", "reason"),
     [
         ({"functions": [FUNCTION]}, "function_call", "function_call"),
         ({"tools": [{"type": "function", "function": FUNCTION}]}, "tool_calls", "tool_calls"),
     ],
 )
-class TestOpenAI:
-    def test_a_streamed_call_is_in_the_words_of_the_offer(self, offered, field, reason):
-        first, *_, last = streamed(encoder(**offered))
+class TestFunctionCalls:
+    def test_a_streamed_call_uses_the_format_of_the_request(self, parameters, field, reason):
+        first, *_, last = stream_choices(make_encoder(**parameters))
 
         assert set(first["delta"]) == {"role", field}
         assert last["finish_reason"] == reason
 
-    def test_a_whole_answer_is_in_the_words_of_the_offer(self, offered, field, reason):
-        (choice,) = json.loads(encoder(**offered).encode_response(FINISHED))["choices"]
+    def test_a_whole_response_uses_the_format_of_the_request(self, parameters, field, reason):
+        (choice,) = json.loads(make_encoder(**parameters).encode_response(FINISHED))["choices"]
 
-        called = choice["message"][field]
-        assert (called if field == "function_call" else called[0]["function"]) == CALL
+        calls = choice["message"][field]
+        assert (calls if field == "function_call" else calls[0]["function"]) == CALL
         assert choice["finish_reason"] == reason

@@ -1,0 +1,124 @@
+"""The turn registry: followers are notified; expired events and requests are deleted."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from msgspec.structs import replace
+from tests.virtual_time import loop_clock
+
+from cllm.core.message import plain_message
+from cllm.core.ports import (
+    Clock,
+    Lease,
+    NewConversation,
+    RequestClaim,
+    RequestKey,
+    StreamEvent,
+    TurnStart,
+)
+from cllm.server.http.errors import ApiError
+from cllm.server.turns.registry import TurnRegistry, delete_expired_events, turn_key
+from cllm.stores.memory import MemoryStore
+
+__all__ = ["loop_clock"]
+
+TIMEOUT = 5
+HOUR = 3600.0
+
+
+@pytest.fixture
+async def lease() -> Lease:
+    store = MemoryStore(clock=lambda: datetime.now(UTC))
+    start = TurnStart(id="t1", messages=())
+    return await store.begin_turn("c1", start, create=NewConversation(id="c1"))
+
+
+async def follow(turns: TurnRegistry, lease: Lease) -> asyncio.Task[bool]:
+    """Return a task that waits for the next change."""
+    change = turns.next_change(turn_key(lease))
+    assert change is not None
+    waiting = asyncio.create_task(change.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    return waiting
+
+
+async def test_the_end_of_a_turn_wakes_every_follower(lease: Lease):
+    turns = TurnRegistry()
+    turns.add(lease)
+    waiting = [await follow(turns, lease) for _ in range(2)]
+
+    turns.remove(lease)
+
+    async with asyncio.timeout(TIMEOUT):
+        await asyncio.gather(*waiting)
+    assert turns.next_change(turn_key(lease)) is None
+
+
+async def test_a_follower_is_woken_by_each_change_and_by_the_end(lease: Lease):
+    turns = TurnRegistry()
+    turns.add(lease)
+    for change in (turns.notify, turns.notify, turns.remove):
+        waiting = await follow(turns, lease)
+        change(lease)
+        async with asyncio.timeout(TIMEOUT):
+            await waiting
+
+
+async def test_a_turn_without_followers_ends_normally(lease: Lease):
+    turns = TurnRegistry()
+    turns.add(lease)
+
+    turns.notify(lease)
+    turns.remove(lease)
+
+    assert turns.next_change(turn_key(lease)) is None
+
+
+async def test_stop_cancels_the_remaining_turns_and_starts_no_more():
+    turns = TurnRegistry()
+    task = turns.start(asyncio.sleep(60))
+
+    await turns.stop(within=0)
+
+    assert task.cancelled()
+    assert len(turns) == 0
+    with pytest.raises(ApiError) as raised:
+        turns.start(asyncio.sleep(0))
+    assert raised.value.code == "shutting_down"
+
+
+async def test_events_are_deleted_after_their_retention_time(loop_clock: Clock):
+    store = MemoryStore(clock=loop_clock)
+    start = TurnStart(id="t1", messages=(plain_message("user", "Hi."),))
+    lease = await store.begin_turn("c1", start, create=NewConversation(id="c1"))
+    await store.add_events(lease, [StreamEvent(number=1, data=b"data: 1\n\n")])
+    await store.finish_turn(lease, replace(lease.turn, state="complete", ended_at=loop_clock()))
+
+    async with delete_expired_events(store, clock=loop_clock, keep_seconds=HOUR):
+        await asyncio.sleep(0.9 * HOUR)
+        early = await store.events_after("c1", "t1", 0)
+        await asyncio.sleep(1.2 * HOUR)
+        late = await store.events_after("c1", "t1", 0)
+
+    assert len(early) == 1
+    assert late == ()
+
+
+async def test_expired_requests_are_deleted_from_memory(loop_clock: Clock):
+    store = MemoryStore(clock=loop_clock)
+    for key in ("complete", "incomplete"):
+        request = RequestKey(owner="ann", key=key, body="body")
+        claim = await store.claim_request(request, seconds=60)
+        assert isinstance(claim, RequestClaim)
+        if key == "complete":
+            await store.keep_response(claim, status=200, lifetime=HOUR / 2)
+    remaining = []
+
+    for hours in (0, 1, 24):
+        async with delete_expired_events(store, clock=loop_clock, keep_seconds=60):
+            await asyncio.sleep(hours * HOUR + 120)
+        remaining.append([key for _, key in store._data.requests])
+
+    assert remaining == [["complete", "incomplete"], ["incomplete"], []]
