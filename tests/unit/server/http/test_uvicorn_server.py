@@ -1,0 +1,47 @@
+"""The listening socket: its address, and the error if it cannot be opened."""
+
+import resource
+import socket
+
+import pytest
+
+from cllm.core.errors import UsageError
+from cllm.server.http.uvicorn_server import (
+    MAX_OPEN_FILES,
+    bind,
+    format_address,
+    raise_open_file_limit,
+)
+
+
+def test_a_free_port_is_chosen_and_shown():
+    with bind("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+
+        assert port > 0
+        assert format_address(listener) == f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+def test_an_ipv6_address_is_in_brackets():
+    with bind("::1", 0) as listener:
+        assert format_address(listener).startswith("http://[::1]:")
+
+
+def test_a_port_in_use_is_a_usage_error():
+    with (
+        bind("127.0.0.1", 0) as listener,
+        pytest.raises(UsageError, match="already in use"),
+    ):
+        bind("127.0.0.1", listener.getsockname()[1])
+
+
+def test_the_limit_of_open_files_is_raised_and_never_lowered():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raise_open_file_limit()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        assert hard == before[1]
+        assert soft >= min(hard, MAX_OPEN_FILES) or soft == resource.RLIM_INFINITY
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

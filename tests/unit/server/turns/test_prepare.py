@@ -1,0 +1,150 @@
+"""Preparing a turn: model, conversation, system prompt and messages of a request."""
+
+import pytest
+from tests.server_app import open_server_app
+
+from cllm.core.conversation import LOCAL_OWNER
+from cllm.core.errors import ConversationNotFoundError, ModelNotFoundError
+from cllm.core.message import plain_message
+from cllm.core.ports import Changes
+from cllm.core.prompt import Prompt
+from cllm.core.secret import CallersKey, Secret
+from cllm.server.http.errors import ApiError
+from cllm.server.state import Caller
+from cllm.server.turns.headers import (
+    NO_HEADERS,
+    START_CONVERSATION,
+    ContinueConversation,
+    RequestHeaders,
+)
+from cllm.server.turns.prepare import MAX_MODEL_LENGTH, prepare_turn, select_engine, select_model
+from cllm.wire.errors import FieldError
+
+MODEL = "openai/gpt-test"
+SYSTEM, USER = plain_message("system", "Be brief."), plain_message("user", "Hello.")
+SETTINGS = (
+    "providers: {mine: {type: openai, api_base: 'http://127.0.0.1:1/v1', models: [small]}}\n"
+    "server: {default_provider: openai, routes: {fast: mine/small}}\n"
+)
+ANTHROPIC_KEY = CallersKey(secret=Secret("sk-ant-0123456789"), token=False)
+
+
+@pytest.fixture
+async def server(tmp_path):
+    async with open_server_app(tmp_path, SETTINGS) as server:
+        yield server
+
+
+def make_prompt(*messages, **fields) -> Prompt:
+    return Prompt(model=MODEL, messages=messages, **fields)
+
+
+class TestSelectModel:
+    @pytest.mark.parametrize(
+        ("name", "provider", "expected"),
+        [
+            ("openai/gpt-test", None, "openai/gpt-test"),
+            ("gpt-test", "openai", "openai/gpt-test"),
+            ("openai/gpt-test", "openai", "openai/gpt-test"),
+            ("fast", None, "mine/small"),
+            ("small", None, "small"),
+            ("unknown", None, "unknown"),
+        ],
+    )
+    async def test_a_name_is_resolved_by_provider_route_or_settings(
+        self, server, name, provider, expected
+    ):
+        assert select_model(name, provider, server.state) == expected
+
+    @pytest.mark.parametrize(
+        ("name", "provider", "message"),
+        [
+            ("gpt-test", "nobody", "not configured; use one of"),
+            ("openai/gpt-test", "mine", "send only one of them"),
+        ],
+    )
+    async def test_a_wrong_provider_header_is_rejected(self, server, name, provider, message):
+        with pytest.raises(ApiError, match=message) as raised:
+            select_model(name, provider, server.state)
+
+        assert (raised.value.code, raised.value.param) == ("invalid_header", "X-Provider")
+
+    @pytest.mark.parametrize("name", ["x" * (MAX_MODEL_LENGTH + 1), "a\nb"])
+    async def test_a_long_or_unprintable_name_is_rejected(self, server, name):
+        with pytest.raises(FieldError, match="printable characters"):
+            select_model(name, None, server.state)
+
+    async def test_a_model_file_must_be_in_the_settings(self, server):
+        with pytest.raises(ModelNotFoundError, match="model file"):
+            select_model("local//tmp/model.gguf", None, server.state)
+
+
+class TestModes:
+    async def test_a_stateless_turn_is_not_saved(self, server):
+        prompt = make_prompt(SYSTEM, USER)
+
+        prepared = await prepare_turn(prompt, NO_HEADERS, Caller(), server.state)
+
+        assert prepared.store is None
+        assert prepared.public_id is None
+        assert prepared.request.input.messages == (SYSTEM, USER)
+        assert select_engine(prepared, server.state) is server.state.engine
+
+    async def test_a_new_conversation_saves_no_system_message(self, server):
+        headers = RequestHeaders(mode=START_CONVERSATION)
+
+        prepared = await prepare_turn(make_prompt(SYSTEM, USER), headers, Caller(), server.state)
+
+        assert prepared.store is server.state.store
+        assert prepared.request.policy.ref == prepared.public_id
+        assert prepared.request.input.messages == (USER,)
+
+    @pytest.mark.parametrize("mode", [NO_HEADERS.mode, START_CONVERSATION])
+    async def test_a_request_without_messages_is_rejected(self, server, mode):
+        with pytest.raises(ApiError) as raised:
+            await prepare_turn(make_prompt(), RequestHeaders(mode=mode), Caller(), server.state)
+
+        assert raised.value.code == "empty_messages_array"
+
+    async def test_without_messages_the_last_reply_is_regenerated(self, server):
+        conversation = await server.create_conversation()
+        turn = await server.add_turn(conversation, "Hello.", "Hi.")
+        headers = RequestHeaders(mode=ContinueConversation(conversation))
+
+        prepared = await prepare_turn(make_prompt(), headers, Caller(), server.state)
+
+        assert prepared.request.input.messages == turn.messages[:1]
+        assert prepared.request.policy.place == turn.place
+
+    async def test_an_empty_conversation_has_no_reply_to_regenerate(self, server):
+        headers = RequestHeaders(mode=ContinueConversation(await server.create_conversation()))
+
+        with pytest.raises(ApiError, match="no reply to regenerate"):
+            await prepare_turn(make_prompt(), headers, Caller(), server.state)
+
+    async def test_an_archived_conversation_is_not_continued_without_messages(self, server):
+        conversation = await server.create_conversation()
+        await server.state.store.update(conversation, Changes(archived=True), owner=LOCAL_OWNER)
+        headers = RequestHeaders(mode=ContinueConversation(conversation))
+
+        with pytest.raises(ConversationNotFoundError):
+            await prepare_turn(make_prompt(), headers, Caller(), server.state)
+
+    async def test_further_system_messages_of_a_continued_conversation_are_ignored(self, server):
+        headers = RequestHeaders(mode=ContinueConversation(await server.create_conversation()))
+        prompt = make_prompt(SYSTEM, USER, plain_message("system", "Be loud."))
+
+        prepared = await prepare_turn(prompt, headers, Caller(), server.state)
+
+        assert [(notice.code, notice.path) for notice in prepared.notices] == [
+            ("system_message_ignored", "messages[2]")
+        ]
+
+
+async def test_a_key_for_anthropic_is_not_used_for_another_provider(server):
+    headers = RequestHeaders(callers_key=ANTHROPIC_KEY)
+
+    prepared = await prepare_turn(make_prompt(USER), headers, Caller(), server.state)
+
+    assert prepared.callers_key is None
+    assert [notice.code for notice in prepared.notices] == ["key_not_used"]
