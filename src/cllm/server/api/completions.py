@@ -55,7 +55,7 @@ class OpenAIResponseEncoder:
             self._encoder = OpenAIStreamEncoder(
                 model=self._model,
                 id=self._id(),
-                created=self._created(),
+                created=self._creation_time(),
                 include_usage=isinstance(options, dict) and options.get("include_usage") is True,
             )
         if self._functions is None:
@@ -73,12 +73,12 @@ class OpenAIResponseEncoder:
             parts=parts_of(reply.message),
             model=reply.model or self._model,
             id=self._id(),
-            created=self._created(),
+            created=self._creation_time(),
             functions=self._functions is not None,
         )
 
     def _id(self) -> str:
         return f"chatcmpl-{self._new_id()}"
 
-    def _created(self) -> int:
+    def _creation_time(self) -> int:
         return int(self._clock().timestamp())

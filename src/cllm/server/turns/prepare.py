@@ -72,14 +72,16 @@ def select_engine(prepared: PreparedTurn, state: ServerState) -> Engine:
 
 
 class _SplitMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a request: `prompt_messages` without a system prompt that is the first message, `saved`
-    without any system message. `ignored` are the indexes of the other system messages.
+    """The messages of a request, split from its system prompt.
+
+    `prompt_messages` lack a system prompt that is the first message, `saved_messages` any system
+    message. `ignored_indexes` are the other system messages.
     """
 
     system: Message | None
     prompt_messages: tuple[Message, ...]
-    saved: tuple[Message, ...]
-    ignored: tuple[int, ...] = ()
+    saved_messages: tuple[Message, ...]
+    ignored_indexes: tuple[int, ...] = ()
     index: int = 0
 
     @property
@@ -140,14 +142,14 @@ def _prepare_stateless(base: TurnRequest, prompt: Prompt) -> TurnRequest:
 
 def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> PreparedTurn:
     split = _split_messages(prompt)
-    if not split.saved:
+    if not split.saved_messages:
         raise _empty_error("A new conversation needs a message other than a system message.")
     ref = state.new_id()
-    sent = _add_prefix(base.input, split)
+    prefixed = _add_prefix(base.input, split)
     turn_input = replace(
-        sent,
-        messages=split.saved,
-        prompt_messages=None if sent.messages == split.saved else sent.messages,
+        prefixed,
+        messages=split.saved_messages,
+        sent=None if prefixed.messages == split.saved_messages else prefixed.messages,
         original=_adjust_original(prompt, split),
     )
     request = replace(base, input=turn_input).with_policy(
@@ -164,11 +166,11 @@ def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> Prepa
 def _add_prefix(base: TurnInput, split: _SplitMessages) -> TurnInput:
     """Add the operator's prefix to the system prompt."""
     if split.system is None or split.index == 0:
-        return replace(base, system=split.system_prompt, messages=split.sent)
-    sent = list(split.sent)
+        return replace(base, system=split.system_prompt, messages=split.prompt_messages)
+    messages = list(split.prompt_messages)
     if base.prefix:
-        prompt_messages[split.index] = prefix_message(prompt_messages[split.index], base.prefix)
-    return replace(base, system=GivenPrompt(), messages=tuple(prompt_messages), prefix=None)
+        messages[split.index] = prefix_message(messages[split.index], base.prefix)
+    return replace(base, system=GivenPrompt(), messages=tuple(messages), prefix=None)
 
 
 async def _prepare_continued(
@@ -188,7 +190,7 @@ async def _prepare_continued(
         )
     split = _split_messages(prompt)
     preloaded: StoredConversation | None = None
-    skip_preload = bool(split.saved) and not mode.in_files and state.app.can_skip_preload
+    skip_preload = bool(split.saved_messages) and not mode.in_files and state.app.takes_at_once
     if not skip_preload:
         preloaded = await store.load(mode.ref, owner=base.policy.owner, tail=0)
         if preloaded.archived_at is not None:
@@ -196,34 +198,34 @@ async def _prepare_continued(
     ref = mode.ref if preloaded is None else preloaded.id
     request = base.with_policy(
         ref=ref,
-        preloaded=msgspec.UNSET if preloaded is None else preloaded,
-        skip_preload=skip_preload,
+        found=msgspec.UNSET if preloaded is None else preloaded,
+        at_once=skip_preload,
         cache_key=state.app.cache_key(ref),
         window=state.app.window_for,
         visible=True,
         wait=state.settings.limits.queue_seconds if on_conflict == "queue" else 0,
-    ).with_input(messages=split.saved, system=split.system_prompt, original=None)
-    if found is not None and not split.saved:
-        last, messages = await _find_turn_to_regenerate(store, found, base.policy.owner)
+    ).with_input(messages=split.saved_messages, system=split.system_prompt, original=None)
+    if preloaded is not None and not split.saved_messages:
+        last, messages = await _find_turn_to_regenerate(store, preloaded.id, base.policy.owner)
         request = request.with_input(messages=messages).with_policy(place=last.place)
     return PreparedTurn(
         request=request,
         store=store,
         events=None if mode.in_files else state.store,
         public_id=f"{FILES_PREFIX}{ref}" if mode.in_files else ref,
-        notices=tuple(NoticeCollector(map(_ignored_notice, split.ignored))),
+        notices=tuple(NoticeCollector(map(_ignored_notice, split.ignored_indexes))),
     )
 
 
 async def _find_turn_to_regenerate(
-    store: Store, preloaded: StoredConversation, owner: str
+    store: Store, conversation_id: str, owner: str
 ) -> tuple[Turn, tuple[Message, ...]]:
     """Return the last turn with a user message, and its messages up to that one.
 
     Later tool results belong to the reply that is replaced.
     """
     for tail in TAILS:
-        newest = await store.load(found.id, owner=owner, tail=tail)
+        newest = await store.load(conversation_id, owner=owner, tail=tail)
         for turn in reversed(newest.turns):
             users = [index for index, message in enumerate(turn.messages) if is_plain_user(message)]
             if turn.state != "running" and users:
@@ -235,19 +237,22 @@ def _split_messages(prompt: Prompt) -> _SplitMessages:
     messages = prompt.messages
     indexes = [index for index, message in enumerate(messages) if message.role == "system"]
     if prompt.system is None and not indexes:
-        return _SplitMessages(system=None, prompt_messages=messages, saved=messages)
+        return _SplitMessages(system=None, prompt_messages=messages, saved_messages=messages)
     saved = tuple(message for message in messages if message.role != "system")
     if prompt.system is not None:
         return _SplitMessages(
-            system=prompt.system, sent=messages, saved=saved, ignored=tuple(indexes)
+            system=prompt.system,
+            prompt_messages=messages,
+            saved_messages=saved,
+            ignored_indexes=tuple(indexes),
         )
     first = indexes[0]
     return _SplitMessages(
         system=messages[first],
         index=first,
         prompt_messages=messages[1:] if first == 0 else messages,
-        saved=saved,
-        ignored=tuple(indexes[1:]),
+        saved_messages=saved,
+        ignored_indexes=tuple(indexes[1:]),
     )
 
 

@@ -251,7 +251,7 @@ class TurnTask:
         if self._log is not None:
             await self._log.flush()
         if self._claim.saves_response and self._turn is not None:
-            await self._claim.save_progress(*self._stored_response())
+            await self._claim.save_progress(*self._build_stored_response())
 
     async def _on_ended(self, event: TurnEnded) -> None:
         self.result = event
@@ -263,13 +263,13 @@ class TurnTask:
             call = CallRecord(model=event.model, usage=usage, cost=event.cost, ended_at=ended_at)
             self._state.usage_counter.add(call, owner=self.prepared.request.policy.owner)
         if self._claim.saves_response:
-            await self._claim.save_response(*self._stored_response())
+            await self._claim.save_response(*self._build_stored_response())
         elif not self._is_stream:
             self.body = self._encoder.encode_response(event.reply)
         if self._is_stream:
             await self._put(self.body)
 
-    def _stored_response(self) -> tuple[dict[str, str], bytes]:
+    def _build_stored_response(self) -> tuple[dict[str, str], bytes]:
         headers = {"Content-Type": EVENT_STREAM if self._is_stream else JSON, **self.headers()}
         return headers, b"".join(self._saved_events) if self._is_stream else self.body
 
