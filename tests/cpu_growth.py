@@ -200,7 +200,7 @@ async def scaled_server(folder: Path) -> AsyncIterator[Scaled]:
     async with open_server_app(folder, SETTINGS, timeout=None) as server:
         http = CannedHttp()
         for model in MODELS.values():
-            provider = server.serving.app.find_route(model).provider
+            provider = server.state.app.find_route(model).provider
             assert isinstance(provider, HttpProvider)
             provider._http = http
         scaled = Scaled(server, http)

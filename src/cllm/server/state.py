@@ -89,7 +89,7 @@ def check_public_access(server: ServerSettings) -> None:
 
 
 def _check_default_provider(settings: Settings) -> None:
-    name, names = settings.server.default_provider, {LOCAL, *ROWS, *settings.providers}
+    name, names = settings.server.default_provider, {LOCAL, *BUILTIN_PROVIDERS, *settings.providers}
     if name is not None and name not in names:
         raise UsageError(
             f"server.default_provider names '{name}', which is not a provider; use one of "

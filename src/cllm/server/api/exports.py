@@ -177,16 +177,16 @@ async def _write_file(paged: PagedConversation) -> AsyncIterator[bytes]:
     writer = FileWriter(conversation)
     yield writer.start()
     history = [turn for turn in conversation.turns if turn.is_history]
-    async for part in paged.parts_of(history):
-        yield await _write_in_thread(partial(_write_messages, conversation, part, writer.say), part)
-    yield writer.describe()
+    async for part in paged.iter_pages(history):
+        yield await _write_in_thread(partial(_write_messages, conversation, part, writer.add_messages), part)
+    yield writer.add_metadata()
     for turn in conversation.turns:
         whole = turn if turn.is_history else await _load_turn(paged, turn)
         yield writer.record("turns", whole)
     for turn in conversation.variants:
         yield writer.record("variants", await _load_turn(paged, turn))
-    yield writer.prompt_beside()
-    async for part in paged.parts_of(writer.kept_beside):
+    yield writer.add_prompt_original()
+    async for part in paged.iter_pages(writer.turns_with_originals):
         yield await _write_in_thread(
             partial(_write_messages, conversation, part, writer.add_originals), part
         )
@@ -207,7 +207,7 @@ async def _write_in_thread(write: partial[bytes], part: Sequence[TurnMessages]) 
 
 
 async def _load_turn(paged: PagedConversation, turn: Turn) -> Turn:
-    messages = [message async for run in paged.said_in((turn,)) for message in run.messages]
+    messages = [message async for run in paged.iter_messages((turn,)) for message in run.messages]
     return replace(turn, messages=_exported_messages(paged.conversation, messages))
 
 
@@ -249,8 +249,8 @@ async def _write_transcript(
     is_page = form == "html"
     start = transcripts.start_html if is_page else transcripts.start_markdown
     add = transcripts.add_html if is_page else transcripts.add_markdown
-    yield begin_turn(head).encode()
-    async for part in paged.parts_of(conversation.turns):
+    yield start(head).encode()
+    async for part in paged.iter_pages(conversation.turns):
         yield await _write_in_thread(
             partial(_write_transcript_messages, part, add, first=number), part
         )

@@ -145,7 +145,7 @@ class _QueueListener(QueueListener):
 @contextmanager
 def log_in_thread() -> Iterator[None]:
     """Let a thread write the log inside the block."""
-    logger = logging.getLogger(ROOT)
+    logger = logging.getLogger(ROOT_LOGGER)
     handlers = logger.handlers
     if not handlers:
         yield

@@ -149,7 +149,7 @@ def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> Prepa
     turn_input = replace(
         prefixed,
         messages=split.saved_messages,
-        sent=None if prefixed.messages == split.saved_messages else prefixed.messages,
+        prompt_messages=None if prefixed.messages == split.saved_messages else prefixed.messages,
         original=_adjust_original(prompt, split),
     )
     request = replace(base, input=turn_input).with_policy(
@@ -190,7 +190,7 @@ async def _prepare_continued(
         )
     split = _split_messages(prompt)
     preloaded: StoredConversation | None = None
-    skip_preload = bool(split.saved_messages) and not mode.in_files and state.app.takes_at_once
+    skip_preload = bool(split.saved_messages) and not mode.in_files and state.app.can_skip_preload
     if not skip_preload:
         preloaded = await store.load(mode.ref, owner=base.policy.owner, tail=0)
         if preloaded.archived_at is not None:
@@ -198,7 +198,7 @@ async def _prepare_continued(
     ref = mode.ref if preloaded is None else preloaded.id
     request = base.with_policy(
         ref=ref,
-        found=msgspec.UNSET if preloaded is None else preloaded,
+        preloaded=msgspec.UNSET if preloaded is None else preloaded,
         at_once=skip_preload,
         cache_key=state.app.cache_key(ref),
         window=state.app.window_for,
