@@ -16,8 +16,8 @@ from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
 from cllm.provider_factory import ProviderFactory, find_model_cache
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, is_model_file
-from cllm.settings.load import Settings, is_same_store, user_folder, usual_stores
-from cllm.settings.trust import looks_secret
+from cllm.settings.load import Settings, default_stores, is_same_store, user_folder
+from cllm.settings.trust import is_secret_name
 from cllm.stores.registry import is_synchronous, open_store
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class App:
         """The other default stores that have conversations, and how many."""
         return {
             url: count
-            for url in usual_stores(self.settings.place)
+            for url in default_stores(self.settings.env)
             if not is_same_store(url, self.settings.store)
             if (count := await _count_conversations(url))
         }
@@ -195,13 +195,13 @@ class App:
     ) -> "Sequence[CommandOutcome]":
         from cllm.commands.run import run_commands
 
-        surroundings = self._surroundings(self.settings.place.environment)
-        return await run_commands(self.settings.variables.filled(commands), surroundings)
+        env = self._command_environment(self.settings.env.environment)
+        return await run_commands(self.settings.variables.fill_commands(commands), env)
 
-    def _surroundings(self, environment: Mapping[str, str]) -> "CommandEnvironment":
+    def _command_environment(self, environment: Mapping[str, str]) -> "CommandEnvironment":
         from cllm.commands.command_line import CommandEnvironment
 
-        directory = self.settings.place.directory
+        directory = self.settings.env.directory
         return CommandEnvironment(directory=directory, environment={**environment, IN_CONTEXT: "1"})
 
     def command_tool(
@@ -211,11 +211,11 @@ class App:
         from cllm.commands.run import run_plan
         from cllm.commands.tool import CommandTool
 
-        variables = self.settings.place.environment.items()
-        known = {name: value for name, value in variables if not looks_secret(name)}
+        variables = self.settings.env.environment.items()
+        known = {name: value for name, value in variables if not is_secret_name(name)}
         return CommandTool(
             settings,
-            surroundings=self._surroundings(known),
+            env=self._command_environment(known),
             run=run_plan,
             confirm=confirm,
             report=report,
@@ -270,12 +270,12 @@ class App:
 
     def _refuse_model_of_others(self, model: str) -> None:
         """Refuse a model file that a conversation in the project's folder names."""
-        place = self.settings.place
-        project = (place.directory / ".cllm").resolve()
-        kept_there = self.settings.store.startswith(f"json:{place.directory / '.cllm'}")
+        env = self.settings.env
+        project = (env.directory / ".cllm").resolve()
+        kept_there = self.settings.store.startswith(f"json:{env.directory / '.cllm'}")
         if model == self.settings.model or not is_model_file(model) or not kept_there:
             return
-        if project != user_folder(place).resolve():
+        if project != user_folder(env).resolve():
             raise UsageError(
                 f"The conversation wants the model file '{model}', which could be somebody else's; "
                 f"if you trust it, name it yourself: -m {model}"
@@ -294,7 +294,7 @@ class App:
 
     @property
     def cache_paths(self) -> "CachePaths":
-        return find_model_cache(self.settings.place)
+        return find_model_cache(self.settings.env)
 
     async def close(self) -> None:
         for provider in (*self._providers.values(), *self._keyless.values()):

@@ -29,7 +29,7 @@ from cllm.providers.third_party import (
 )
 from cllm.settings.cllmfile import VARIABLE
 from cllm.settings.load import Environment, ProviderSettings, Settings
-from cllm.settings.trust import looks_secret
+from cllm.settings.trust import is_secret_name
 from cllm.wire.reasoning import NAMED_RULES
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 MIN_SECRET_LENGTH = 8
 
 
-def find_model_cache(place: Environment) -> "CachePaths":
+def find_model_cache(env: Environment) -> "CachePaths":
     from cllm.providers.local.models import cache_paths
 
-    return cache_paths(place.environment, home=place.home)
+    return cache_paths(env.environment, home=env.home)
 
 
 class ProviderEndpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +174,7 @@ class ProviderFactory:
         options = {
             option: it for option, it in given.options.items() if option not in COMMON_OPTIONS
         }
-        environment = self._settings.place.environment
+        environment = self._settings.env.environment
         if kind == "litellm":
             from cllm.providers.litellm import LitellmProvider
 
@@ -188,7 +188,7 @@ class ProviderFactory:
                 secrets=[
                     value
                     for variable, value in environment.items()
-                    if looks_secret(variable) and len(value) >= MIN_SECRET_LENGTH
+                    if is_secret_name(variable) and len(value) >= MIN_SECRET_LENGTH
                 ],
             )
         access = ProviderAccess(
@@ -227,12 +227,12 @@ class ProviderFactory:
         from cllm.providers.local.models import ignore_event, resolve_model_file
         from cllm.providers.local.provider import LocalProvider
 
-        place = self._settings.place
-        paths = find_model_cache(place)
+        env = self._settings.env
+        paths = find_model_cache(env)
         return LocalProvider(
-            model=resolve_model_file(model, paths, cwd=place.directory, home=place.home),
+            model=resolve_model_file(model, paths, cwd=env.directory, home=env.home),
             paths=paths,
-            environ=place.environment,
+            environ=env.environment,
             report=self._report or ignore_event,
             make_http=self._open_http,
             threads=_whole_number(given.options, "threads"),
@@ -246,7 +246,7 @@ class ProviderFactory:
                 DEFAULT_REGION,
                 AwsAccount,
             )
-        environment = self._settings.place.environment
+        environment = self._settings.env.environment
         regions = (given.options.get("region"), *map(environment.get, REGION_VARIABLES))
         return AwsAccount(
             region=next((str(region) for region in regions if region), DEFAULT_REGION),
@@ -282,7 +282,7 @@ class ProviderFactory:
         """The key. A `built_in` provider has a variable for it, and may need it."""
         row = BUILTIN_PROVIDERS.get(name) if built_in else None
         variable = None if row is None else row.key
-        environment = self._settings.place.environment
+        environment = self._settings.env.environment
         key = given.api_key.reveal() if given.api_key else environment.get(variable or "", "")
         key = key.strip()
         unset = VARIABLE.fullmatch(key)

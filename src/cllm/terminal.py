@@ -31,7 +31,7 @@ _LAST_LATIN = "\u024f"
 _BREAKS = re.compile("[ \r]*[\n\t]+[ \r\n\t]*")
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 CLEAR_LINE = "\r\x1b[K"
-KINDS_OF_ERRORS = ("Configuration error: ", "Context error: ", "Variable error: ")
+ERROR_PREFIXES = ("Configuration error: ", "Context error: ", "Variable error: ")
 
 
 class TerminationSignal(BaseException):
@@ -40,7 +40,7 @@ class TerminationSignal(BaseException):
 
 def escape(text: str) -> str:
     r"""Escape text; \n, \t and the line end \r\n stay."""
-    return _INVISIBLE.sub(_shown, text.replace("\r\n", "\n"))
+    return _INVISIBLE.sub(_escape_match, text.replace("\r\n", "\n"))
 
 
 def escape_styled(text: str) -> str:
@@ -58,7 +58,7 @@ def one_line(text: str, *, longest: int | None = None) -> str:
 def error_line(text: str) -> str:
     """An error on one line, with `Error: ` unless the text names its kind."""
     line = one_line(text)
-    return line if line.startswith(KINDS_OF_ERRORS) else f"Error: {line}"
+    return line if line.startswith(ERROR_PREFIXES) else f"Error: {line}"
 
 
 def make_visible(text: str) -> str:
@@ -66,15 +66,15 @@ def make_visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(
-        escaped(sign)
-        if not sign.isprintable() or sign == "\u2800" or _INVISIBLE.match(sign)
-        else sign
-        for sign in text
+        escape_character(character)
+        if not character.isprintable() or character == "\u2800" or _INVISIBLE.match(character)
+        else character
+        for character in text
     )
 
 
-def escaped(sign: str) -> str:
-    return sign.encode("unicode_escape").decode("ascii")
+def escape_character(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def hidden_characters() -> Iterator[str]:
@@ -82,27 +82,27 @@ def hidden_characters() -> Iterator[str]:
         yield from map(chr, range(ord(first), ord(last or first) + 1))
 
 
-def _shown(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     """The character itself where a script or an emoji needs it, else its escape."""
-    sign, text, start = found[0], found.string, found.start()
+    character, text, start = found[0], found.string, found.start()
     before = text[start - 1 : start] if start else ""
-    if _JOINER.match(sign):
+    if _JOINER.match(character):
         two_before = text[start - 2 : start - 1] if start > 1 else ""
         stays = _is_carrier(before) or (_SELECTOR.match(before) and _can_be_selected(two_before))
     else:
-        stays = _SELECTOR.match(sign) and _can_be_selected(before)
-    return sign if stays else escaped(sign)
+        stays = _SELECTOR.match(character) and _can_be_selected(before)
+    return character if stays else escape_character(character)
 
 
-def _is_carrier(sign: str) -> bool:
+def _is_carrier(character: str) -> bool:
     """Whether it is a visible character beyond Latin letters and punctuation, or an emoji."""
     first, last = _PUNCTUATION
-    is_beyond = sign > _LAST_LATIN and not first <= sign <= last
-    return sign in _SIGNS or (is_beyond and not _INVISIBLE.match(sign))
+    is_beyond = character > _LAST_LATIN and not first <= character <= last
+    return character in _SIGNS or (is_beyond and not _INVISIBLE.match(character))
 
 
-def _can_be_selected(sign: str) -> bool:
-    return _is_carrier(sign) or sign in _KEYCAPS
+def _can_be_selected(character: str) -> bool:
+    return _is_carrier(character) or character in _KEYCAPS
 
 
 class Escaper:
@@ -144,7 +144,7 @@ class TerminalStream(io.TextIOWrapper):
         super().write(sequence)
 
 
-def protect(stream: TextIO) -> TextIO:
+def escape_stream(stream: TextIO) -> TextIO:
     if isinstance(stream, TerminalStream) or not stream.isatty():
         return stream
     return TerminalStream(stream)
@@ -176,7 +176,9 @@ def fits_on_screen(text: str, *, margin: int = 2) -> bool:
     from shutil import get_terminal_size  # noqa: PLC0415 - rarely needed
 
     size = get_terminal_size()
-    widths = (sum(1 if sign.isascii() else 2 for sign in line) for line in text.split("\n"))
+    widths = (
+        sum(1 if character.isascii() else 2 for character in line) for line in text.split("\n")
+    )
     rows = sum(max(1, -(-width // size.columns)) for width in widths)
     return rows <= size.lines - margin
 

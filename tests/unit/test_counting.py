@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cllm.cli.progress import counted
+from cllm.cli.progress import show_progress
 
 
 class Stream(io.StringIO):
@@ -35,7 +35,11 @@ def shown(monkeypatch):
         stream = Stream(terminal=terminal)
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setenv("TERM", "xterm")
-        assert list(counted("abc", "Looking", total=3, clock=SlowClock(step))) == ["a", "b", "c"]
+        assert list(show_progress("abc", "Looking", total=3, clock=SlowClock(step))) == [
+            "a",
+            "b",
+            "c",
+        ]
         return stream.getvalue()
 
     return run

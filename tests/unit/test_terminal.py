@@ -14,12 +14,12 @@ from cllm.terminal import (
     Escaper,
     TerminalStream,
     escape,
+    escape_stream,
     escape_styled,
     fits_on_screen,
     hidden_characters,
     make_visible,
     one_line,
-    protect,
     write_control,
 )
 
@@ -143,9 +143,9 @@ def read_to_the_end(terminal: int) -> str:
 def test_a_terminal_is_written_to_through_one_stream():
     ours, theirs = pty.openpty()
     with open(theirs, "w", encoding="utf-8") as opened:  # noqa: PTH123 - a descriptor
-        stream = protect(opened)
+        stream = escape_stream(opened)
         assert isinstance(stream, TerminalStream)
-        assert protect(stream) is stream
+        assert escape_stream(stream) is stream
         print("a\x1b[2J", "\u202e", file=stream)
         write_control(stream, "\x1b[1m")
         stream.flush()
@@ -156,7 +156,7 @@ def test_a_terminal_is_written_to_through_one_stream():
 def test_what_is_no_terminal_is_written_to_as_it_is():
     stream = io.StringIO()
 
-    assert protect(stream) is stream
+    assert escape_stream(stream) is stream
     write_control(stream, "\x1b[1m")
     assert stream.getvalue() == "\x1b[1m"
 

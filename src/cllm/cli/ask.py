@@ -11,7 +11,7 @@ from cllm.cli.inputs import (
     cllm_path_option,
     command_line,
     conversations_path_option,
-    here,
+    current_environment,
     piped_input,
     store_option,
     system_file_option,
@@ -29,7 +29,7 @@ NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
 AUTOMATIC = "\0automatic"
 STANDARD_INPUT = "-"
 MAX_INPUT_BYTES = 64 * 1024 * 1024
-REF: dict[str, Any] = {"metavar": "ID", "shell_complete": completion.conversations}
+REF: dict[str, Any] = {"metavar": "ID", "shell_complete": completion.complete_conversations}
 SETTINGS = (
     *("model", "temperature", "max_tokens", "stream", "store", "conversations_path", "log_file"),
     *("json_schema", "json_schema_file"),
@@ -75,7 +75,7 @@ class AskCommand(click.Command):
 
 
 @click.command(cls=AskCommand, name="cllm", help=HELP, epilog=EPILOG, context_settings=WIDE_HELP)
-@click.argument("prompt", required=False, shell_complete=completion.commands)
+@click.argument("prompt", required=False, shell_complete=completion.complete_commands)
 @completion.model_option
 @click.option("-t", "--temperature", type=float, metavar="NUMBER", help="How freely to answer.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="At most so many tokens of answer.")
@@ -97,7 +97,7 @@ class AskCommand(click.Command):
     flag_value=AUTOMATIC,
     default=None,
     metavar="[ID]",
-    shell_complete=completion.conversations,
+    shell_complete=completion.complete_conversations,
     help="Go on with a conversation, or begin it; without ID, a new one.",
 )
 @click.option(
@@ -148,7 +148,7 @@ class AskCommand(click.Command):
     "-c",
     "--config",
     metavar="NAME",
-    shell_complete=completion.configs,
+    shell_complete=completion.complete_configs,
     help="Use NAME.Cllmfile.yml too, over Cllmfile.yml.",
 )
 @click.option("--show-config", is_flag=True, help="Print the settings, and where each comes from.")
@@ -188,11 +188,11 @@ def command(**options: Any) -> None:
     line = _command_line(options)
     managed = ("show_conversation", "delete_conversation")
     if options["list_conversations"] or any(options[name] is not None for name in managed):
-        _manage(options, line)
+        _manage_conversations(options, line)
     elif options["show_config"]:
         from cllm.cli.show_config import show_config
 
-        show_config(here(), line)
+        show_config(current_environment(), line)
     elif options["validate_schema"]:
         from cllm.cli.schema import validate_schema
 
@@ -203,7 +203,7 @@ def command(**options: Any) -> None:
         _ask(options, line)
 
 
-def _manage(options: dict[str, Any], line: CommandLine) -> None:
+def _manage_conversations(options: dict[str, Any], line: CommandLine) -> None:
     from cllm.cli import conversations
 
     context = click.get_current_context()
@@ -255,30 +255,30 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
 
 
 def _ask(options: dict[str, Any], line: CommandLine) -> None:
-    prompt, ref = _prompt_and_ref(options["prompt"], options["conversation"])
+    prompt, ref = _split_prompt_and_ref(options["prompt"], options["conversation"])
     if options["read_only"] and ref in (None, AUTOMATIC):
         raise UsageError("--read-only needs --conversation with the ID of one that exists.")
-    attached: tuple[AnyPart, ...] = ()
+    attachments: tuple[AnyPart, ...] = ()
     if options["attached"]:
-        from cllm.cli.attachments import attached_parts
+        from cllm.cli.attachments import read_attachments
 
-        attached = attached_parts(options["attached"])
+        attachments = read_attachments(options["attached"])
     if not all(command.strip() for command in options["executed"]):
         raise UsageError("Give --exec a command, such as --exec 'git status'.")
-    text = _prompt_text(prompt, options["attached"])
+    text = _build_prompt_text(prompt, options["attached"])
     from cllm.cli.turn import AskOptions, ask
 
     ask(
-        here(),
+        current_environment(),
         line,
         AskOptions(
             text=text,
-            attached=attached,
+            attachments=attachments,
             ref=None if ref == AUTOMATIC else ref,
             read_only=options["read_only"],
             automatic=ref == AUTOMATIC,
             policy=options["system_policy"],
-            executed=options["executed"],
+            exec_commands=options["executed"],
             context_exec=not options["no_context_exec"],
             allow_commands=options["allow_commands"],
             command_allow=options["command_allow"],
@@ -288,7 +288,9 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
     )
 
 
-def _prompt_and_ref(prompt: str | None, conversation: str | None) -> tuple[str | None, str | None]:
+def _split_prompt_and_ref(
+    prompt: str | None, conversation: str | None
+) -> tuple[str | None, str | None]:
     """A value of --conversation that is no id is the prompt, if there is no other prompt."""
     if conversation in (None, AUTOMATIC) or is_valid_id(conversation or ""):
         return prompt, conversation
@@ -297,9 +299,9 @@ def _prompt_and_ref(prompt: str | None, conversation: str | None) -> tuple[str |
     raise InvalidIdError(conversation or "")
 
 
-def _prompt_text(prompt: str | None, files: tuple[str, ...]) -> str:
+def _build_prompt_text(prompt: str | None, files: tuple[str, ...]) -> str:
     """The prompt and standard input, which can also be one of the files; empty only with files."""
-    piped = None if STANDARD_INPUT in files else _piped_text()
+    piped = None if STANDARD_INPUT in files else _read_piped_text()
     text = "\n".join(part for part in (prompt, piped) if part)
     if text.strip():
         return text
@@ -308,7 +310,7 @@ def _prompt_text(prompt: str | None, files: tuple[str, ...]) -> str:
     return ""
 
 
-def _piped_text() -> str | None:
+def _read_piped_text() -> str | None:
     piped = piped_input()
     if piped is None:
         return None

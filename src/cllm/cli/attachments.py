@@ -17,12 +17,12 @@ from cllm.files import FileTooLargeError, NotRegularFileError, read_regular_file
 
 MEGABYTE = 1024 * 1024
 MAX_FILE = 20 * MEGABYTE
-MAX_TOGETHER = 32 * MEGABYTE
-MOST = 20
-LONGEST_SHOWN = 120
+MAX_TOTAL = 32 * MEGABYTE
+MAX_FILES = 20
+MAX_NAME = 120
 WEBP = slice(8, 12)
 ACCEPTED = "a PNG, JPEG, GIF or WebP image, a PDF, or a text in UTF-8"
-IMAGE_ENDINGS = ("", ".gif", ".jpeg", ".jpg", ".png", ".webp")
+IMAGE_SUFFIXES = ("", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 MAGIC = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -32,29 +32,29 @@ MAGIC = {
 }
 
 
-def attached_parts(given: Iterable[str]) -> tuple[AnyPart, ...]:
+def read_attachments(given: Iterable[str]) -> tuple[AnyPart, ...]:
     """A part for each file or address; UsageError for what cannot be attached."""
     names = tuple(given)
-    if len(names) > MOST:
-        raise UsageError(f"Attach at most {MOST} files at once; {len(names)} were given.")
+    if len(names) > MAX_FILES:
+        raise UsageError(f"Attach at most {MAX_FILES} files at once; {len(names)} were given.")
     parts: list[AnyPart] = []
     total = 0
     for name in names:
         if "://" in name:
-            parts.append(_linked_image(name))
+            parts.append(_image_from_url(name))
             continue
         data = _read(name)
         total += len(data)
-        if total > MAX_TOGETHER:
+        if total > MAX_TOTAL:
             raise UsageError(
-                f"The attachments are more than {MAX_TOGETHER // MEGABYTE} MB together; "
+                f"The attachments are more than {MAX_TOTAL // MEGABYTE} MB together; "
                 "attach fewer, or smaller ones."
             )
         parts.append(_part(name, data))
     return tuple(parts)
 
 
-def _linked_image(address: str) -> Image:
+def _image_from_url(address: str) -> Image:
     """An image that the provider fetches."""
     try:
         split = urlsplit(address if address.isprintable() and " " not in address else "")
@@ -62,8 +62,8 @@ def _linked_image(address: str) -> Image:
         split = urlsplit("")
     if split.scheme != "https" or not split.hostname:
         raise UsageError(
-            f"Cannot attach {_shown(address)}: only https addresses of images can be attached; "
-            "download it and attach the file."
+            f"Cannot attach {_display_name(address)}: only https addresses of images can be "
+            "attached; download it and attach the file."
         )
     if "@" in split.netloc:
         raise UsageError(
@@ -71,10 +71,10 @@ def _linked_image(address: str) -> Image:
             "would see it; download the image and attach the file."
         )
     path = PurePosixPath(split.path)
-    if not path.name or path.suffix.lower() not in IMAGE_ENDINGS:
+    if not path.name or path.suffix.lower() not in IMAGE_SUFFIXES:
         raise UsageError(
-            f"Cannot attach {_shown(address)}: only images can be attached by their address; "
-            "download it and attach the file."
+            f"Cannot attach {_display_name(address)}: only images can be attached by their "
+            "address; download it and attach the file."
         )
     return Image(url=address)
 
@@ -93,9 +93,9 @@ def _read(name: str) -> bytes:
         }
         unread = f"it cannot be read ({os.strerror(error.errno or 0).lower()})"
         reason = reasons.get(type(error), unread)
-        raise UsageError(f"Cannot attach {_shown(name)}: {reason}.") from error
+        raise UsageError(f"Cannot attach {_display_name(name)}: {reason}.") from error
     if not data:
-        raise UsageError(f"Cannot attach {_shown(name)}: it is empty.")
+        raise UsageError(f"Cannot attach {_display_name(name)}: it is empty.")
     return data
 
 
@@ -112,14 +112,14 @@ def _read_standard_input() -> bytes:
 
 
 def _part(name: str, data: bytes) -> AnyPart:
-    media_type = media_type_of(data)
+    media_type = detect_media_type(data)
     if media_type is None:
         try:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError:
             text = "\0"
         if "\0" in text:
-            raise UsageError(f"Cannot attach {_shown(name)}: give {ACCEPTED}.")
+            raise UsageError(f"Cannot attach {_display_name(name)}: give {ACCEPTED}.")
         ending = "" if text.endswith("\n") else "\n"
         return Text(text=f"--- File: {_base_name(name)} ---\n{text}{ending}--- End File ---")
     encoded = base64.b64encode(data).decode("ascii")
@@ -128,7 +128,7 @@ def _part(name: str, data: bytes) -> AnyPart:
     return Image(media_type=media_type, data=encoded)
 
 
-def media_type_of(data: bytes) -> str | None:
+def detect_media_type(data: bytes) -> str | None:
     """The type by the first bytes; None for what may be a text."""
     if data.startswith(b"RIFF") and data[WEBP] == b"WEBP":
         return "image/webp"
@@ -141,15 +141,15 @@ def _base_name(name: str) -> str:
     return _printable(os.path.basename(name))  # noqa: PTH119 - the bytes as they were given
 
 
-def _shown(name: str) -> str:
+def _display_name(name: str) -> str:
     """The name for an error."""
     if name == STANDARD_INPUT:
         return "standard input"
     plain = _printable(name)
-    return f"'{plain if len(plain) <= LONGEST_SHOWN else plain[: LONGEST_SHOWN - 1] + '…'}'"
+    return f"'{plain if len(plain) <= MAX_NAME else plain[: MAX_NAME - 1] + '…'}'"
 
 
 def _printable(name: str) -> str:
     """A file name can be any bytes."""
     text = os.fsencode(name).decode("utf-8", "replace")
-    return "".join(sign if sign.isprintable() else " " for sign in text)
+    return "".join(character if character.isprintable() else " " for character in text)

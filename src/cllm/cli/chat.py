@@ -17,7 +17,7 @@ from cllm.cli.inputs import (
     cllm_path_option,
     command_line,
     conversations_path_option,
-    here,
+    current_environment,
     piped_input,
     store_option,
     system_file_option,
@@ -25,15 +25,15 @@ from cllm.cli.inputs import (
 )
 from cllm.cli.main import EXIT_ERROR
 from cllm.core.errors import UsageError
-from cllm.settings.layers import WORDS, LayeredSettings, user_folder
-from cllm.settings.sections import LARGEST_WINDOW
+from cllm.settings.layers import BOOLEAN_WORDS, LayeredSettings, user_folder
+from cllm.settings.sections import MAX_WINDOW
 from cllm.terminal import one_line
 
 if TYPE_CHECKING:
     from cllm.app import App
     from cllm.engine.tool_rounds import ToolBox
     from cllm.providers.local.models import DownloadEvent
-    from cllm.repl.chat import Chat, ChatOptions, Hold
+    from cllm.repl.chat import ApplySchema, Chat, ChatOptions
     from cllm.repl.loop import InputReader
     from cllm.repl.screen import Screen
     from cllm.settings.load import Settings
@@ -51,17 +51,19 @@ Examples:
   cllm chat --no-save < questions.txt"""
 
 HISTORY = "chat_history"
-UNSAVED = "memory:"
+MEMORY_STORE = "memory:"
 
 
 @click.command(name="chat", help=HELP, context_settings=WIDE_HELP)
-@click.argument("ref", metavar="[ID]", required=False, shell_complete=completion.conversations)
+@click.argument(
+    "ref", metavar="[ID]", required=False, shell_complete=completion.complete_conversations
+)
 @completion.model_option
 @click.option("--system", metavar="TEXT", help="The system prompt of a new conversation.")
 @system_file_option
 @click.option(
     "--max-turns",
-    type=click.IntRange(1, LARGEST_WINDOW),
+    type=click.IntRange(1, MAX_WINDOW),
     help="Send at most so many earlier turns (10).",
 )
 @click.option("--no-stats", is_flag=True, help="Do not say after each answer what it used.")
@@ -76,21 +78,21 @@ def command(ref: str | None, **options: Any) -> int:
         raise UsageError("--no-save begins a conversation of its own; leave out the ID.")
     if options["model"] == "":
         raise UsageError("Give -m a model's name, such as openai/gpt-4o.")
-    settings = _settings(options)
-    return _talk(settings, _chat_options(options, settings), ref)
+    settings = _load_settings(options)
+    return _run_chat(settings, _chat_options(options, settings), ref)
 
 
-def _settings(options: dict[str, Any]) -> "Settings":
-    from cllm.cli.trust import printed_settings, trusted_layers
+def _load_settings(options: dict[str, Any]) -> "Settings":
+    from cllm.cli.trust import build_settings_with_warnings, load_trusted_layers
 
-    place = here()
+    env = current_environment()
     values = {name: options[name] for name in ("model", "store", "conversations_path")}
     line = command_line(options, values | {"debug": options["debug"] or None})
-    layered = _with_variables(trusted_layers(place, line), place.environment)
-    return printed_settings(layered, place, line)
+    layered = _add_variables(load_trusted_layers(env, line), env.environment)
+    return build_settings_with_warnings(layered, env, line)
 
 
-def _number(name: str, text: str) -> float:
+def _parse_number(name: str, text: str) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -100,11 +102,11 @@ def _number(name: str, text: str) -> float:
     return number
 
 
-def _whole_number(name: str, text: str) -> int:
-    digits = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_WINDOW))
-    if not digits or not 1 <= int(text) <= LARGEST_WINDOW:
+def _parse_whole_number(name: str, text: str) -> int:
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_WINDOW))
+    if not digits or not 1 <= int(text) <= MAX_WINDOW:
         raise UsageError(
-            f"{name} must be a whole number from 1 to {LARGEST_WINDOW}, not '{one_line(text)}'."
+            f"{name} must be a whole number from 1 to {MAX_WINDOW}, not '{one_line(text)}'."
         )
     return int(text)
 
@@ -113,13 +115,13 @@ def _whole_number(name: str, text: str) -> int:
 # Many programs read DEBUG, so a value that is no boolean is not an error.
 VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "MODEL_NAME": ("model", lambda _, text: text),
-    "MAX_TOKENS": ("max_tokens", _whole_number),
-    "TEMPERATURE": ("temperature", _number),
-    "DEBUG": ("debug", lambda _, text: WORDS.get(text.lower(), False)),
+    "MAX_TOKENS": ("max_tokens", _parse_whole_number),
+    "TEMPERATURE": ("temperature", _parse_number),
+    "DEBUG": ("debug", lambda _, text: BOOLEAN_WORDS.get(text.lower(), False)),
 }
 
 
-def _with_variables(layered: LayeredSettings, environment: Mapping[str, str]) -> LayeredSettings:
+def _add_variables(layered: LayeredSettings, environment: Mapping[str, str]) -> LayeredSettings:
     """Add the variables of other programs below all layers."""
     found, sources = {}, {}
     for name, (key, read) in VARIABLES.items():
@@ -137,53 +139,59 @@ def _chat_options(options: dict[str, Any], settings: "Settings") -> "ChatOptions
     from cllm.repl.chat import ChatOptions
     from cllm.window.strategies import ByTurns
 
-    environment = settings.place.environment
+    environment = settings.env.environment
     max_turns = options["max_turns"]
     if max_turns is None and environment.get("MAX_CONTEXT_TURNS"):
-        max_turns = _whole_number("MAX_CONTEXT_TURNS", environment["MAX_CONTEXT_TURNS"].strip())
+        max_turns = _parse_whole_number(
+            "MAX_CONTEXT_TURNS", environment["MAX_CONTEXT_TURNS"].strip()
+        )
     shown = environment.get("SHOW_STATS", "").strip().lower()
-    if shown and shown not in WORDS:
+    if shown and shown not in BOOLEAN_WORDS:
         raise UsageError(f"SHOW_STATS must be true or false, not '{one_line(shown)}'.")
-    default = None if settings.window.is_given else ByTurns()
+    default = None if settings.window.is_configured else ByTurns()
     return ChatOptions(
         window=default if max_turns is None else ByTurns(max_turns=max_turns),
-        show_stats=not options["no_stats"] and WORDS.get(shown, True),
-        saves=not options["no_save"],
+        show_stats=not options["no_stats"] and BOOLEAN_WORDS.get(shown, True),
+        is_saved=not options["no_save"],
     )
 
 
-def _talk(settings: "Settings", options: "ChatOptions", ref: str | None) -> int:
+def _run_chat(settings: "Settings", options: "ChatOptions", ref: str | None) -> int:
     from cllm.repl.loop import run_chat
     from cllm.repl.screen import Screen
 
-    environment = settings.place.environment
+    environment = settings.env.environment
     screen = Screen(sys.stdout, sys.stderr, environment=environment, draws=settings.verbosity == 0)
-    hold = None
+    apply_schema = None
     with contextlib.ExitStack() as stack:
         if settings.schema is not None:
-            from cllm.cli.schema import held_to, open_checker
+            from cllm.cli.schema import open_checker, require_schema
 
-            checker = stack.enter_context(open_checker(settings.schema, settings.place))
-            hold = partial(held_to, checker)
-        chat = _chat(settings, options, screen, hold=hold)
+            checker = stack.enter_context(open_checker(settings.schema, settings.env))
+            apply_schema = partial(require_schema, checker)
+        chat = _open_chat(settings, options, screen, apply_schema=apply_schema)
         has_person = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
-        reader = _reader(chat, has_person=has_person)
-        asyncio.run(run_chat(chat, reader, ref=ref, patient=has_person))
+        reader = _open_reader(chat, has_person=has_person)
+        asyncio.run(run_chat(chat, reader, ref=ref, confirms_exit=has_person))
     return EXIT_ERROR if chat.failures and not has_person else 0
 
 
-def _chat(
-    settings: "Settings", options: "ChatOptions", screen: "Screen", *, hold: "Hold | None"
+def _open_chat(
+    settings: "Settings",
+    options: "ChatOptions",
+    screen: "Screen",
+    *,
+    apply_schema: "ApplySchema | None",
 ) -> "Chat":
     from cllm.app import App
-    from cllm.cli.attachments import attached_parts
+    from cllm.cli.attachments import read_attachments
     from cllm.cli.progress import Progress
     from cllm.repl.chat import Chat
 
     progress = Progress()
 
     def report(event: "DownloadEvent") -> None:
-        screen.make_way()
+        screen.settle_answer()
         progress(event)
 
     new_log = None
@@ -191,21 +199,21 @@ def _chat(
         from cllm.cli.turn_log import start_logging
 
         new_log = start_logging(settings)
-    used = settings if options.saves else msgspec.structs.replace(settings, store=UNSAVED)
+    used = settings if options.is_saved else msgspec.structs.replace(settings, store=MEMORY_STORE)
     app = App(used, report=report)
     return Chat(
         app,
         screen,
         options,
-        attach=attached_parts,
-        tools=_tools(app, screen),
-        open_kept=lambda: App(settings, report=report),
+        attach=read_attachments,
+        tools=_open_tools(app, screen),
+        open_saved_app=lambda: App(settings, report=report),
         new_log=new_log,
-        hold=hold,
+        apply_schema=apply_schema,
     )
 
 
-def _tools(app: "App", screen: "Screen") -> "ToolBox | None":
+def _open_tools(app: "App", screen: "Screen") -> "ToolBox | None":
     if not app.settings.allow_commands:
         return None
     from cllm.cli.confirmation import terminal_confirm
@@ -213,7 +221,7 @@ def _tools(app: "App", screen: "Screen") -> "ToolBox | None":
     ask = terminal_confirm()
 
     async def confirm(command: str, reason: str) -> bool:
-        with screen.asking():
+        with screen.show_typing():
             return ask is not None and await ask(command, reason)
 
     return app.command_tool(
@@ -221,22 +229,22 @@ def _tools(app: "App", screen: "Screen") -> "ToolBox | None":
     )
 
 
-def _reader(chat: "Chat", *, has_person: bool) -> "InputReader":
+def _open_reader(chat: "Chat", *, has_person: bool) -> "InputReader":
     """Line editing needs a capable terminal."""
     from cllm.repl.loop import LineReader
-    from cllm.repl.screen import NARROWEST
+    from cllm.repl.screen import MIN_COLUMNS
 
-    place = chat.app.settings.place
-    can_edit = place.environment.get("TERM", "dumb") not in ("dumb", "unknown", "")
-    can_edit = can_edit and shutil.get_terminal_size().columns > NARROWEST
+    env = chat.app.settings.env
+    can_edit = env.environment.get("TERM", "dumb") not in ("dumb", "unknown", "")
+    can_edit = can_edit and shutil.get_terminal_size().columns > MIN_COLUMNS
     if not (has_person and chat.screen.is_terminal and can_edit):
         lines = sys.stdin.buffer if has_person else piped_input()
         return LineReader(lines, asks=sys.stderr if has_person else None)
+    from cllm.repl.format import status_line
     from cllm.repl.input import ChatCompleter, TerminalReader, open_history
-    from cllm.repl.status import status_line
 
     return TerminalReader(
-        history=open_history(user_folder(place) / HISTORY if chat.options.saves else None),
+        history=open_history(user_folder(env) / HISTORY if chat.options.is_saved else None),
         completer=ChatCompleter(chat),
-        status=lambda: status_line(chat.model, chat.conversation, saves=chat.options.saves),
+        status=lambda: status_line(chat.model, chat.conversation, is_saved=chat.options.is_saved),
     )

@@ -23,7 +23,7 @@ Examples:
   cllm completion bash >> ~/.bashrc
   cllm completion zsh >> ~/.zshrc
   cllm completion fish > ~/.config/fish/completions/cllm.fish"""
-MOST = 500
+MAX_CONVERSATIONS = 500
 
 
 @click.command(name="completion", help=HELP)
@@ -37,50 +37,60 @@ def command(shell: str) -> None:
     output.print_exactly(kind(root, {}, "cllm", "_CLLM_COMPLETE").source())
 
 
-def _quiet_app() -> "App":
+def _open_app() -> "App":
     from cllm.app import App
-    from cllm.cli.inputs import here
+    from cllm.cli.inputs import current_environment
     from cllm.settings.load import CommandLine, load_settings
 
-    return App(load_settings(here(), CommandLine()))
+    return App(load_settings(current_environment(), CommandLine()))
 
 
-def conversations(
+def complete_conversations(
     _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     try:
-        app = _quiet_app()
-        page = app.run(app.store.list_conversations(limit=MOST))
+        app = _open_app()
+        page = app.run(app.store.list_conversations(limit=MAX_CONVERSATIONS))
     except CllmError:
         return []
     titles = ((summary.ref, one_line(summary.title or "")) for summary in page.items)
-    return _matching(titles, incomplete)
+    return _completion_items(titles, incomplete)
 
 
-def models(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from cllm.repl.status import model_names
+def complete_models(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from cllm.repl.format import model_names
 
     try:
-        app = _quiet_app()
+        app = _open_app()
     except CllmError:
         return []
-    return _matching(((name, "") for name, _ in model_names(app)), incomplete)
+    return _completion_items(((name, "") for name, _ in model_names(app)), incomplete)
 
 
 model_option = click.option(
-    "-m", "--model", metavar="MODEL", shell_complete=models, help="The model, as provider/name."
+    "-m",
+    "--model",
+    metavar="MODEL",
+    shell_complete=complete_models,
+    help="The model, as provider/name.",
 )
 
 
-def configs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from cllm.cli.inputs import here
-    from cllm.settings.layers import CommandLine, named_files
+def complete_configs(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from cllm.cli.inputs import current_environment
+    from cllm.settings.layers import CommandLine, list_config_names
 
-    names = named_files(here(), CommandLine())
-    return _matching(((name, "") for name in names), incomplete)
+    names = list_config_names(current_environment(), CommandLine())
+    return _completion_items(((name, "") for name in names), incomplete)
 
 
-def commands(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_commands(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     from cllm.cli.main import ASK, COMMANDS
 
     return [
@@ -90,7 +100,7 @@ def commands(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     ]
 
 
-def _matching(named: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
+def _completion_items(named: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
     """A shell prints names raw, so none with hidden characters."""
     return [
         CompletionItem(name, help=about or None)

@@ -11,9 +11,9 @@ from cllm.terminal import escape, fits_on_screen, make_visible
 
 TERMINAL = "/dev/tty"
 YES = ("y", "yes")
-LOOK_EVERY = 0.1
-LONGEST_ANSWER = 100
-LONGEST_REASON = 300
+POLL_SECONDS = 0.1
+MAX_ANSWER_BYTES = 100
+MAX_REASON = 300
 LINE_FEED = " ⏎ "
 
 TOO_LONG = (
@@ -30,7 +30,7 @@ def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
         return None
 
     async def confirm(command: str, reason: str) -> bool:
-        question = question_about(command, reason)
+        question = confirmation_question(command, reason)
         if not fits_on_screen(question):
             with contextlib.suppress(OSError), open(TERMINAL, "wb", buffering=0) as terminal:  # noqa: ASYNC230, PTH123
                 terminal.write(TOO_LONG.encode())
@@ -45,13 +45,13 @@ def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
     return confirm
 
 
-def question_about(command: str, reason: str) -> str:
+def confirmation_question(command: str, reason: str) -> str:
     """The question, which no text of the model can imitate."""
     visible = LINE_FEED.join(map(make_visible, command.strip().split("\n")))
     lines = ["The model wants to run:", f"  {visible}"]
     if reason.strip():
         shown = make_visible(" ".join(reason.split()))
-        cut = shown if len(shown) <= LONGEST_REASON else f"{shown[: LONGEST_REASON - 1]}…"
+        cut = shown if len(shown) <= MAX_REASON else f"{shown[: MAX_REASON - 1]}…"
         lines.append(f"Its reason: {cut}")
     return "\n".join([*lines, "Run it? [y/N] "])
 
@@ -65,8 +65,8 @@ def ask_on_terminal(question: str, stopped: threading.Event | None = None) -> bo
     try:
         os.write(terminal, escape(question).encode("utf-8", "replace"))
         while stopped is None or not stopped.is_set():
-            if select.select([terminal], [], [], LOOK_EVERY)[0]:
-                answer = os.read(terminal, LONGEST_ANSWER).decode("utf-8", "replace")
+            if select.select([terminal], [], [], POLL_SECONDS)[0]:
+                answer = os.read(terminal, MAX_ANSWER_BYTES).decode("utf-8", "replace")
                 return answer.strip().lower() in YES
     except OSError:
         return False

@@ -12,7 +12,7 @@ from cllm.cli.inputs import (
     PATH,
     command_line,
     conversations_path_option,
-    given_prompt,
+    read_system_option,
     store_option,
     trust_option,
 )
@@ -36,10 +36,10 @@ Examples:
   cllm conversations show cats
   cllm conversations branch cats --system "You are a vet." --to cats-vet"""
 
-ADVICE = "list them with: cllm --list-conversations --store"
+LIST_COMMAND = "list them with: cllm --list-conversations --store"
 EXIT_SOME_FAILED = 1
 
-_ref = click.argument("ref", metavar="ID", shell_complete=completion.conversations)
+_ref = click.argument("ref", metavar="ID", shell_complete=completion.complete_conversations)
 
 
 @click.group(name="conversations", help=HELP)
@@ -69,10 +69,10 @@ def list_conversations(line: CommandLine) -> None:
     for summary in page.items:
         output.print_line(_summary_line(summary))
     if not page.items:
-        from cllm.repl.status import empty_list_lines
+        from cllm.repl.format import empty_list_lines
 
         others = run_coroutine(app.count_other_stores())
-        for text in empty_list_lines(app.settings.store, others, advice=ADVICE):
+        for text in empty_list_lines(app.settings.store, others, advice=LIST_COMMAND):
             output.note(text)
         output.note('Start one with: cllm "Hello" --conversation ID')
 
@@ -98,7 +98,7 @@ def show(line: CommandLine, ref: str) -> None:
     conversation = app.run(app.store.load(ref))
     output.print_line(f"Conversation: {conversation.ref}")
     output.print_line(f"Model: {conversation.model or '-'}")
-    output.print_line(f"System prompt: {_about_system(conversation)}")
+    output.print_line(f"System prompt: {_system_text(conversation)}")
     output.print_line(f"Created: {conversation.created_at.isoformat()}")
     output.print_line(f"Updated: {conversation.updated_at.isoformat()}")
     output.print_line(f"Tokens: {conversation.total_tokens}")
@@ -107,13 +107,13 @@ def show(line: CommandLine, ref: str) -> None:
         _show_message("system", prompt.text, "")
     for _, turn, message in conversation.numbered_messages():
         state = "" if turn.state == "complete" else f" ({turn.state})"
-        _show_message(message.role, "\n".join(_lines_of(message)), state)
+        _show_message(message.role, "\n".join(_message_lines(message)), state)
     notice = find_prompt_difference(conversation, app.settings.system)
     if notice is not None:
         output.warn(notice)
 
 
-def _about_system(conversation: StoredConversation) -> str:
+def _system_text(conversation: StoredConversation) -> str:
     record = conversation.system_record
     if record is None:
         return "stored, source not recorded" if conversation.system else "not recorded"
@@ -122,7 +122,7 @@ def _about_system(conversation: StoredConversation) -> str:
     return f"{record.policy}, from {record.source}" if record.source else record.policy
 
 
-def _lines_of(message: Message) -> Iterator[str]:
+def _message_lines(message: Message) -> Iterator[str]:
     """The text of a message, and a line for each image or file in it."""
     from cllm.wire.media import find_media
 
@@ -133,10 +133,10 @@ def _lines_of(message: Message) -> Iterator[str]:
     except MalformedError:
         media = ()
     for part in media:
-        yield one_line(_placeholder(part))
+        yield one_line(_media_text(part))
 
 
-def _placeholder(part: Image | Document) -> str:
+def _media_text(part: Image | Document) -> str:
     kind = "image" if isinstance(part, Image) else "file"
     name = part.name if isinstance(part, Document) else None
     if part.data is None:
@@ -186,7 +186,7 @@ def branch(line: CommandLine, /, ref: str, **options: Any) -> None:
     Example:
       cllm conversations branch cats --system "You are a vet." --to cats-vet
     """  # noqa: D301
-    prompt = given_prompt(options["system"], options["system_file"])
+    prompt = read_system_option(options["system"], options["system_file"])
     app = open_app(line)
     created = build_new_conversation(options["new"] or new_conversation_id(now(), new_id()))
     opening = None
@@ -197,7 +197,9 @@ def branch(line: CommandLine, /, ref: str, **options: Any) -> None:
 
 
 @command.command(name="stats")
-@click.argument("ref", metavar="[ID]", required=False, shell_complete=completion.conversations)
+@click.argument(
+    "ref", metavar="[ID]", required=False, shell_complete=completion.complete_conversations
+)
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @click.pass_obj
 def stats(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
@@ -250,7 +252,7 @@ def migrate(line: CommandLine, *, add_system_prompt: bool, dry_run: bool) -> int
 
 async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
     """Migrate all conversations, archived ones too; return the exit code."""
-    from cllm.cli.progress import counted
+    from cllm.cli.progress import show_progress
 
     page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
     for notice in page.notices:
@@ -258,7 +260,7 @@ async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
     record = SystemRecord(policy="captured", source=prompt.source)
     opening = Opening(system=prompt.message, system_record=record)
     changed = failed = 0
-    for summary in counted(page.items, "Looking at conversations", total=len(page.items)):
+    for summary in show_progress(page.items, "Looking at conversations", total=len(page.items)):
         try:
             changed += await _migrate_one(app, summary, opening, dry_run=dry_run)
         except BrokenConversationError as error:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from cllm.cli import output
-from cllm.cli.inputs import here
+from cllm.cli.inputs import current_environment
 from cllm.core.errors import UsageError
 from cllm.files import write_new_file
 from cllm.settings.load import CommandLine, load_settings, server_store
@@ -152,7 +152,7 @@ def _database(store: str | None) -> "Database":
     from cllm.stores.sql.database import Database
 
     if store is None:
-        store = server_store(load_settings(here(), CommandLine()))
+        store = server_store(load_settings(current_environment(), CommandLine()))
     return Database(store)
 
 

@@ -8,8 +8,8 @@ import msgspec
 
 from cllm.app import DEFAULT_MODEL, App, now
 from cllm.cli import output
-from cllm.cli.inputs import here
-from cllm.cli.progress import counted
+from cllm.cli.inputs import current_environment
+from cllm.cli.progress import show_progress
 from cllm.core.errors import CllmError
 from cllm.doctor import Finding, problem
 from cllm.doctor.provider import check_machine, check_provider
@@ -54,7 +54,7 @@ def command(*, fix: bool, as_json: bool) -> int:
 
 def _findings(*, fix: bool) -> Iterator[Finding]:
     yield from check_machine()
-    findings, settings = check_settings(here(), CommandLine(), fix=fix)
+    findings, settings = check_settings(current_environment(), CommandLine(), fix=fix)
     yield from findings
     if settings is None:
         return
@@ -66,7 +66,7 @@ def _findings(*, fix: bool) -> Iterator[Finding]:
         app = App(settings)
         page = app.run(app.store.list_conversations(archive_filter="all", limit=sys.maxsize))
         histories = HistoryCheck(opener, model=model, store=settings.store)
-        summaries = counted(page.items, "Looking at conversations", total=len(page.items))
+        summaries = show_progress(page.items, "Looking at conversations", total=len(page.items))
         yield from histories.check(page, summaries, lambda ref: app.run(app.store.load(ref)))
     except CllmError as error:
         yield problem("store", str(error))

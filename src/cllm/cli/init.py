@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from cllm.cli import output
-from cllm.cli.inputs import PATH, given_prompt, here
+from cllm.cli.inputs import PATH, current_environment, read_system_option
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
 from cllm.settings.layers import Environment, user_folder
-from cllm.settings.load import CONVERSATIONS, leads_away, local_folder
+from cllm.settings.load import CONVERSATIONS, links_outside, local_folder
 from cllm.settings.trust import TrustLedger
 from cllm.stores.durable_files import make_folder, write_file
 
@@ -61,10 +61,10 @@ def command(**options: Any) -> None:
             about = _template_text(name).partition("\n")[0].lstrip("# ")
             output.print_line(f"{name:14} {about}")
         return
-    place = here()
-    text = _text(options)
-    folders = _folders(options, place)
-    local = local_folder(place)
+    env = current_environment()
+    text = _build_text(options)
+    folders = _folders(options, env)
+    local = local_folder(env)
     if local in folders and local.is_symlink():
         raise UsageError(f"{local} is a link; name the folder it leads to with --cllm-path.")
     for folder in [folder for folder in folders if _needs_file(folder, options)]:
@@ -73,37 +73,37 @@ def command(**options: Any) -> None:
         if path.exists():
             path.replace(_backup_path(path))
         write_file(folder, FILE_NAME, text.encode())
-        written = read_cllmfile(path, trusted_place=False)
+        written = read_cllmfile(path, in_user_folder=False)
         if written is not None:
-            TrustLedger(user_folder(place)).trust(written)
+            TrustLedger(user_folder(env)).trust(written)
         output.print_line(f"Wrote {path}.")
     if local in folders:
-        _ignore(place.directory / ".gitignore")
+        _add_to_gitignore(env.directory / ".gitignore")
     if options["history"]:
-        _start_history(place)
+        _start_history(env)
 
 
-def _text(options: dict[str, Any]) -> str:
-    prompt = given_prompt(options["system"], options["system_file"])
+def _build_text(options: dict[str, Any]) -> str:
+    prompt = read_system_option(options["system"], options["system_file"])
     values = {name: options[name] for name in ("model", "temperature", "max_tokens", "timeout")}
     values["default_system_message"] = None if prompt is None else prompt.text
     text = _template_text(options["template"] or DEFAULT)
     for key, value in values.items():
         if value is not None:
-            text = _with_value(text, key, value)
+            text = _set_value(text, key, value)
     return text
 
 
-def _folders(options: dict[str, Any], place: Environment) -> list[Path]:
+def _folders(options: dict[str, Any], env: Environment) -> list[Path]:
     if options["cllm_path"] is not None:
         if options["everywhere"] or options["locally"]:
             raise UsageError("Give either --cllm-path, or --global and --local.")
         if options["history"]:
             raise UsageError("--history is for this folder; leave out --cllm-path.")
         return [options["cllm_path"]]
-    folders = [user_folder(place)] if options["everywhere"] else []
+    folders = [user_folder(env)] if options["everywhere"] else []
     if options["locally"] or not folders:
-        folders.append(local_folder(place))
+        folders.append(local_folder(env))
     elif options["history"]:
         raise UsageError("--history is for this folder; use it with --local, or alone.")
     return folders
@@ -119,14 +119,14 @@ def _needs_file(folder: Path, options: dict[str, Any]) -> bool:
     raise UsageError(f"{path} is there already; replace it with: cllm init --force")
 
 
-def _start_history(place: Environment) -> None:
+def _start_history(env: Environment) -> None:
     """The existence of the folder makes it the store."""
-    conversations = local_folder(place) / CONVERSATIONS
-    if leads_away(conversations, place):
+    conversations = local_folder(env) / CONVERSATIONS
+    if links_outside(conversations, env):
         raise UsageError(f"{conversations} is a link out of this folder; remove it first.")
     make_folder(conversations)
     output.print_line(f"Conversations that you start in this folder are kept in {conversations}.")
-    before = user_folder(place) / CONVERSATIONS
+    before = user_folder(env) / CONVERSATIONS
     if before.is_dir() and before.resolve() != conversations.resolve():
         output.print_line(f"Those in {before} stay there.")
 
@@ -139,7 +139,7 @@ def _backup_path(path: Path) -> Path:
     return backup
 
 
-def _ignore(path: Path) -> None:
+def _add_to_gitignore(path: Path) -> None:
     """A link can lead anywhere, so it is not changed."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         output.note(f"{path} is no ordinary file; write these into it: {', '.join(IGNORED)}")
@@ -164,7 +164,7 @@ def _template_text(name: str) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def _with_value(text: str, key: str, value: Any) -> str:
+def _set_value(text: str, key: str, value: Any) -> str:
     """Replace or append an entry of YAML text; comments stay."""
     import yaml
 

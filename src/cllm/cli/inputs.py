@@ -13,7 +13,7 @@ from cllm.files import FileTooLargeError, NotRegularFileError, read_regular_file
 from cllm.history.system_prompt import GivenPrompt
 from cllm.settings.load import CommandLine, Environment
 
-MAX_PROMPT = 16 * 1024 * 1024
+MAX_SYSTEM_BYTES = 16 * 1024 * 1024
 WIDE_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PATH = click.Path(path_type=Path)
 
@@ -32,7 +32,7 @@ cllm_path_option = click.option(
 trust_option = click.option("--trust", is_flag=True, help="Trust the Cllmfiles here, this time.")
 
 
-def here() -> Environment:
+def current_environment() -> Environment:
     try:
         directory = Path.cwd()
     except OSError as error:
@@ -45,11 +45,11 @@ def here() -> Environment:
             home = pwd.getpwuid(os.getuid()).pw_dir
         except KeyError as error:
             raise UsageError("There is no home folder; set the variable HOME to one.") from error
-    environment = {name: as_text(value) for name, value in os.environ.items()}
+    environment = {name: decode_argument(value) for name, value in os.environ.items()}
     return Environment(home=Path(home), directory=directory, environment=environment)
 
 
-def as_text(word: str) -> str:
+def decode_argument(word: str) -> str:
     """Decode an argument or variable; bytes that are not UTF-8 are replaced."""
     return os.fsencode(word).decode("utf-8", "replace")
 
@@ -65,14 +65,14 @@ def command_line(options: Mapping[str, Any], values: Mapping[str, Any], **more: 
     """The layer of settings over all files."""
     return CommandLine(
         values={name: value for name, value in values.items() if value is not None},
-        system=given_prompt(options.get("system"), options.get("system_file")),
+        system=read_system_option(options.get("system"), options.get("system_file")),
         cllm_path=options["cllm_path"],
         trust=options["trust"],
         **more,
     )
 
 
-def given_prompt(text: str | None, file: Path | None) -> GivenPrompt | None:
+def read_system_option(text: str | None, file: Path | None) -> GivenPrompt | None:
     if text is not None and file is not None:
         raise UsageError("Give either --system or --system-file, not both.")
     if text is not None:
@@ -80,11 +80,11 @@ def given_prompt(text: str | None, file: Path | None) -> GivenPrompt | None:
     if file is None:
         return None
     try:
-        content = read_regular_file(file, limit=MAX_PROMPT).decode()
+        content = read_regular_file(file, limit=MAX_SYSTEM_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         reasons = {
             NotRegularFileError: "not an ordinary file",
-            FileTooLargeError: f"over {MAX_PROMPT} bytes",
+            FileTooLargeError: f"over {MAX_SYSTEM_BYTES} bytes",
             UnicodeDecodeError: "it is not UTF-8 text",
         }
         reason = reasons.get(type(error)) or getattr(error, "strerror", None)

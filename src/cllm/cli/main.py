@@ -9,7 +9,7 @@ from importlib import import_module
 import click
 
 from cllm.cli import output
-from cllm.cli.inputs import as_text
+from cllm.cli.inputs import decode_argument
 from cllm.core.errors import CllmError
 from cllm.terminal import TerminationSignal
 
@@ -31,7 +31,7 @@ ALIASES = {"c": "conversations"}
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
-DASHED = "A prompt that begins with '-' is written after --, as in: cllm -- '-5 + 3'"
+DASH_HINT = "A prompt that begins with '-' is written after --, as in: cllm -- '-5 + 3'"
 
 
 class CommandTable(click.Group):
@@ -65,7 +65,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         output.prepare_streams()
         result = root.main(
-            args=[as_text(word) for word in arguments], prog_name="cllm", standalone_mode=False
+            args=[decode_argument(word) for word in arguments],
+            prog_name="cllm",
+            standalone_mode=False,
         )
         sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -78,7 +80,7 @@ def run(arguments: Sequence[str]) -> int:
         output.usage_error(error)
         context = error.ctx if isinstance(error, click.NoSuchOption) else None
         if context is not None and context.command.name == root.name:
-            output.note(DASHED)
+            output.note(DASH_HINT)
         return error.exit_code
     except CllmError as error:
         output.error(str(error))
@@ -87,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
             logs.log("command", logs.logging.ERROR, str(error), kind=type(error).__name__)
         return EXIT_ERROR
     except OSError as error:
-        output.abandon_stdout()
+        output.redirect_stdout_to_null()
         if not isinstance(error, BrokenPipeError):
             where = f" ({error.filename})" if error.filename else " while writing the output"
             output.error(f"{os.strerror(error.errno or 0)}{where}.")

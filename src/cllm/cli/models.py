@@ -3,7 +3,7 @@
 import click
 
 from cllm.cli import output
-from cllm.cli.inputs import here
+from cllm.cli.inputs import current_environment
 from cllm.cli.progress import Progress
 from cllm.providers.local.models import (
     DEFAULT_MODEL,
@@ -58,9 +58,9 @@ def command() -> None:
 def pull(model: str, sha256: str | None) -> None:
     from cllm.providers.local import fetch
 
-    place = here()
-    target = fetch.parse_target(model, place.environment)
-    fetcher = fetch.Fetcher(paths=_paths(), environ=place.environment, report=Progress())
+    env = current_environment()
+    target = fetch.parse_target(model, env.environment)
+    fetcher = fetch.Fetcher(paths=_paths(), environ=env.environment, report=Progress())
     if isinstance(target, KnownModel):
         fetched = fetch.fetch_known_model(target, fetcher, sha256=sha256 or target.sha256)
     else:
@@ -82,5 +82,5 @@ def remove_command(name: str) -> None:
 
 
 def _paths() -> CachePaths:
-    place = here()
-    return cache_paths(place.environment, home=place.home)
+    env = current_environment()
+    return cache_paths(env.environment, home=env.home)

@@ -13,7 +13,7 @@ import click
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.terminal import PlainPrinter, error_line, escape, make_visible, one_line, protect
+from cllm.terminal import PlainPrinter, error_line, escape, escape_stream, make_visible, one_line
 
 
 def prepare_streams() -> None:
@@ -24,26 +24,26 @@ def prepare_streams() -> None:
             stream = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-        setattr(sys, name, protect(stream))
+        setattr(sys, name, escape_stream(stream))
 
 
 def error(text: str) -> None:
-    _say(error_line(text))
+    _print_to_stderr(error_line(text))
 
 
 def usage_error(error: click.ClickException) -> None:
     written = io.StringIO()
     error.show(written)
     usage, prefix, message = written.getvalue().partition("Error: ")
-    _say(escape(usage) + one_line(prefix + message))
+    _print_to_stderr(escape(usage) + one_line(prefix + message))
 
 
 def warn(notice: Notice) -> None:
-    _say(f"Warning: {one_line(notice.message)}")
+    _print_to_stderr(f"Warning: {one_line(notice.message)}")
 
 
 def note(text: str) -> None:
-    _say(one_line(text))
+    _print_to_stderr(one_line(text))
 
 
 def print_line(text: str) -> None:
@@ -60,7 +60,7 @@ def print_exactly(text: str, *, err: bool = False) -> None:
     click.echo(text, err=err)  # noqa: TID251 - the one place
 
 
-def _say(line: str) -> None:
+def _print_to_stderr(line: str) -> None:
     with contextlib.suppress(OSError):
         print_exactly(line, err=True)
 
@@ -89,10 +89,10 @@ class AnswerPrinter(PlainPrinter):
         failed = self.failure is not None
         super()._put(text)
         if self.failure is not None and not failed:
-            abandon_stdout()
+            redirect_stdout_to_null()
 
 
-def abandon_stdout() -> None:
+def redirect_stdout_to_null() -> None:
     """Redirect to /dev/null, so that closing standard output at exit does not fail again."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())

@@ -19,7 +19,7 @@ from cllm.providers.local.models import (
 from cllm.terminal import draw_line
 
 WIDTH = 30
-BETWEEN_DRAWINGS = 0.1
+REDRAW_SECONDS = 0.1
 MEGABYTE = 1_000_000
 T = TypeVar("T")
 QUIET_SECONDS = 0.5
@@ -30,8 +30,8 @@ class Progress:
         self._clock = clock
         self._bar = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._total: int | None = None
-        self._began_at = 0.0
-        self._began_with = 0
+        self._started_at = 0.0
+        self._start_bytes = 0
         self._drawn_at = 0.0
 
     def __call__(self, event: DownloadEvent) -> None:
@@ -51,22 +51,22 @@ class Progress:
 
     def _start(self, event: DownloadStarted) -> None:
         self._total = event.total
-        self._began_at = self._clock()
-        self._began_with = event.done
+        self._started_at = self._clock()
+        self._start_bytes = event.done
         size = "" if event.total is None else f", {_megabytes(event.total)}"
         resumed = f", going on at {_megabytes(event.done)}" if event.done else ""
         output.note(f"Fetching {event.name}{size}{resumed}, once for this machine.")
 
     def _advance(self, done: int) -> None:
         moment = self._clock()
-        if not self._bar or moment - self._drawn_at < BETWEEN_DRAWINGS:
+        if not self._bar or moment - self._drawn_at < REDRAW_SECONDS:
             return
         self._drawn_at = moment
         width = shutil.get_terminal_size().columns - 1
         draw_line(sys.stderr, self._line(done, moment)[:width])
 
     def _line(self, done: int, moment: float) -> str:
-        speed = (done - self._began_with) / max(moment - self._began_at, 0.001)
+        speed = (done - self._start_bytes) / max(moment - self._started_at, 0.001)
         rate = f"{_megabytes(done)}  {speed / MEGABYTE:.1f} MB/s"
         if not self._total:
             return rate
@@ -84,7 +84,7 @@ def _megabytes(size: int) -> str:
     return f"{size / MEGABYTE:.0f} MB"
 
 
-def counted(
+def show_progress(
     items: Iterable[T], name: str, *, total: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[T]:
     """Yield the items, with a line on standard error after QUIET_SECONDS."""
@@ -97,7 +97,7 @@ def counted(
         for number, item in enumerate(items):
             if clock() >= next_at:
                 _draw(f"{name}: {number} of {total}")
-                next_at, drawn = clock() + BETWEEN_DRAWINGS, True
+                next_at, drawn = clock() + REDRAW_SECONDS, True
             yield item
     finally:
         if drawn:

@@ -7,82 +7,82 @@ import msgspec
 
 from cllm.app import DEFAULT_MODEL
 from cllm.cli import output
-from cllm.cli.trust import trusted_layers
+from cllm.cli.trust import load_trusted_layers
 from cllm.core.secret import redact_secrets
-from cllm.settings.layers import CommandLine, Environment, LayeredSettings, folders
-from cllm.settings.load import Settings, type_settings
-from cllm.settings.trust import looks_secret, masked, without_credentials
+from cllm.settings.layers import CommandLine, Environment, LayeredSettings, settings_folders
+from cllm.settings.load import Settings, build_settings
+from cllm.settings.trust import is_secret_name, mask_credentials, mask_secrets
 from cllm.stores.registry import redact_password
 
 WIDTH = 100
 
 
-def show_config(place: Environment, line: CommandLine) -> None:
-    layered = trusted_layers(place, line)
-    settings = type_settings(layered, place, line)
+def show_config(env: Environment, line: CommandLine) -> None:
+    layered = load_trusted_layers(env, line)
+    settings = build_settings(layered, env, line)
     secrets = settings.secrets()
     store = redact_password(settings.store)
     for heading, lines in (
-        ("Files, lowest first", _files(layered, place, line)),
+        ("Files, lowest first", _file_lines(layered, env, line)),
         ("Paths", (f"history folder: {settings.history_folder}", f"store: {store}")),
-        ("Settings", _settings(layered)),
-        ("Variables", _variables(settings)),
-        ("System prompt", _prompt(settings)),
+        ("Settings", _setting_lines(layered)),
+        ("Variables", _variable_lines(settings)),
+        ("System prompt", _prompt_lines(settings)),
     ):
         output.print_line(f"{heading}:")
         for text in lines:
             output.print_visibly(f"  {redact_secrets(text, secrets)}")
 
 
-def _files(layered: LayeredSettings, place: Environment, line: CommandLine) -> Iterator[str]:
+def _file_lines(layered: LayeredSettings, env: Environment, line: CommandLine) -> Iterator[str]:
     if layered.files:
         yield from (str(file.path) for file in layered.files)
         return
-    looked = ", ".join(str(folder) for folder, _ in folders(place, line))
+    looked = ", ".join(str(folder) for folder, _ in settings_folders(env, line))
     yield f"none (looked in {looked})"
 
 
-def _settings(layered: LayeredSettings) -> Iterator[str]:
-    yield f"model: {layered.values.get('model') or DEFAULT_MODEL}{_from(layered, 'model')}"
+def _setting_lines(layered: LayeredSettings) -> Iterator[str]:
+    yield f"model: {layered.values.get('model') or DEFAULT_MODEL}{_source_text(layered, 'model')}"
     for key, value in sorted(layered.values.items()):
         if key not in ("model", "variables", "default_system_message"):
-            yield from _setting(key, value, layered)
+            yield from _value_lines(key, value, layered)
 
 
-def _setting(name: str, value: Any, layered: LayeredSettings) -> Iterator[str]:
+def _value_lines(name: str, value: Any, layered: LayeredSettings) -> Iterator[str]:
     """A line for a value; one per entry for a mapping whose entries have different sources."""
     if isinstance(value, dict) and name not in layered.sources and value:
         for key, inner in value.items():
-            yield from _setting(f"{name}.{key}", inner, layered)
+            yield from _value_lines(f"{name}.{key}", inner, layered)
         return
     parts = name.split(".")
-    shown = "***" if "extra_headers" in parts[:-1] else masked(parts[-1], value)
-    yield f"{name}: {_brief(shown)}{_from(layered, name)}"
+    shown = "***" if "extra_headers" in parts[:-1] else mask_secrets(parts[-1], value)
+    yield f"{name}: {_shorten(shown)}{_source_text(layered, name)}"
 
 
-def _brief(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
-    line = without_credentials(" ".join(text.split()))
+    line = mask_credentials(" ".join(text.split()))
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
-def _from(layered: LayeredSettings, name: str) -> str:
+def _source_text(layered: LayeredSettings, name: str) -> str:
     source = layered.source_of(name)
     return " (default)" if source is None else f" ({source})"
 
 
-def _variables(settings: Settings) -> Iterator[str]:
+def _variable_lines(settings: Settings) -> Iterator[str]:
     if not settings.variables.by_name:
         yield "none"
     for name, known in sorted(settings.variables.by_name.items()):
         if known.value is None:
             value = "required, not given"
         else:
-            value = "***" if looks_secret(name) else without_credentials(repr(known.value))
+            value = "***" if is_secret_name(name) else mask_credentials(repr(known.value))
         yield f"{name}: {value} ({known.source})"
 
 
-def _prompt(settings: Settings) -> Iterator[str]:
+def _prompt_lines(settings: Settings) -> Iterator[str]:
     prompt = settings.system
     has_prompt = prompt.message is not None and prompt.text is not None
-    yield f"{_brief(prompt.text)} ({prompt.source})" if has_prompt else "none"
+    yield f"{_shorten(prompt.text)} ({prompt.source})" if has_prompt else "none"

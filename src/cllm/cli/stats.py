@@ -7,7 +7,7 @@ import msgspec
 
 from cllm.app import App
 from cllm.cli import output
-from cllm.cli.progress import counted
+from cllm.cli.progress import show_progress
 from cllm.cli.trust import open_app
 from cllm.core.conversation import StoredConversation, Summary
 from cllm.core.errors import (
@@ -15,15 +15,15 @@ from cllm.core.errors import (
     ConversationNotFoundError,
     StoreUnavailableError,
 )
-from cllm.repl.status import counted as number_of
-from cllm.repl.status import report_lines
+from cllm.repl.format import pluralize as number_of
+from cllm.repl.format import report_lines
 from cllm.settings.load import CommandLine
 from cllm.window.cache_report import Amount, CacheReport, add_conversation, build_cache_report
 
 
 def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
     app = open_app(line)
-    report = app.run(_report(app, ref))
+    report = app.run(_build_report(app, ref))
     if as_json:
         output.print_exactly(msgspec.json.encode(_as_json(report, ref)).decode())
         return
@@ -33,7 +33,7 @@ def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
         output.print_line(shown)
 
 
-async def _report(app: App, ref: str | None) -> CacheReport:
+async def _build_report(app: App, ref: str | None) -> CacheReport:
     """The report of one conversation, or of all: archived ones were paid for too."""
     price = app.prices.price_turn
     if ref is not None:
@@ -43,14 +43,14 @@ async def _report(app: App, ref: str | None) -> CacheReport:
         output.warn(notice)
     report = CacheReport()
     seen: set[str] = set()
-    for summary in counted(page.items, "Reading conversations", total=len(page.items)):
-        conversation = await _readable(app, summary)
+    for summary in show_progress(page.items, "Reading conversations", total=len(page.items)):
+        conversation = await _load_or_warn(app, summary)
         if conversation is not None:
             report = add_conversation(report, conversation, price, seen=seen)
     return report
 
 
-async def _readable(app: App, summary: Summary) -> StoredConversation | None:
+async def _load_or_warn(app: App, summary: Summary) -> StoredConversation | None:
     """None and a warning if only this conversation cannot be read."""
     try:
         return await app.store.load(summary.id)
@@ -75,13 +75,13 @@ def _as_json(report: CacheReport, ref: str | None) -> dict[str, Any]:
             "missed_after_trimming": report.trimmed,
             "expired": report.expired,
         },
-        "cost": _money(report.cost),
-        "saved": _money(report.saved),
-        "lost": _money(report.lost),
+        "cost": _amount_as_json(report.cost),
+        "saved": _amount_as_json(report.saved),
+        "lost": _amount_as_json(report.lost),
     }
 
 
-def _money(amount: Amount) -> dict[str, Any]:
+def _amount_as_json(amount: Amount) -> dict[str, Any]:
     is_unknown = amount.unknown > 0 and amount.known == 0
     return {
         "dollars": None if is_unknown else amount.dollars,

@@ -23,7 +23,7 @@ from cllm.app import (
 from cllm.cli import output
 from cllm.cli.main import EXIT_INTERRUPTED
 from cllm.cli.progress import Progress
-from cllm.cli.trust import trusted_settings
+from cllm.cli.trust import load_trusted_settings
 from cllm.core.conversation import Policy
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Text, plain_message
@@ -52,8 +52,8 @@ from cllm.settings.load import CommandLine, Environment
 from cllm.settings.sections import exec_command
 from cllm.terminal import TerminationSignal
 
-PATIENT_PRESSES = 2
-PATIENT_SECONDS = 1.0
+MAX_PRESSES = 2
+FORCE_EXIT_SECONDS = 1.0
 
 HINT = (
     "Using the small model that runs on this machine. For better answers choose a larger one: "
@@ -68,8 +68,8 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool
     automatic: bool
     policy: Policy
-    attached: tuple[AnyPart, ...] = ()
-    executed: tuple[str, ...] = ()
+    attachments: tuple[AnyPart, ...] = ()
+    exec_commands: tuple[str, ...] = ()
     context_exec: bool = True
     allow_commands: bool = False
     command_allow: tuple[str, ...] = ()
@@ -77,41 +77,41 @@ class AskOptions(msgspec.Struct, frozen=True, kw_only=True):
     confirm_commands: bool = False
 
 
-def ask(place: Environment, line: CommandLine, options: AskOptions) -> None:
-    settings = trusted_settings(place, line)
+def ask(env: Environment, line: CommandLine, options: AskOptions) -> None:
+    settings = load_trusted_settings(env, line)
     log = None
     if settings.verbosity > 0 or settings.log_file is not None:
         from cllm.cli.turn_log import start_logging
 
         log = start_logging(settings)()
     app = App(settings, report=Progress(), single_turn=True)
-    request = _request(app, options)
+    request = _build_request(app, options)
     with contextlib.ExitStack() as stack:
         if settings.schema is not None:
-            from cllm.cli.schema import held_to, open_checker
+            from cllm.cli.schema import open_checker, require_schema
 
-            checker = stack.enter_context(open_checker(settings.schema, place))
-            request = held_to(checker, request)
-        asyncio.run(_take_turn(app, request, options, log))
+            checker = stack.enter_context(open_checker(settings.schema, env))
+            request = require_schema(checker, request)
+        asyncio.run(_run_turn(app, request, options, log))
 
 
-def _request(app: App, options: AskOptions) -> TurnRequest:
+def _build_request(app: App, options: AskOptions) -> TurnRequest:
     settings = app.settings
-    ref = _conversation(app, options)
+    ref = _resolve_ref(app, options)
     message = plain_message("user", options.text)
-    if options.attached:
+    if options.attachments:
         from cllm.wire.openai.parts import encode_parts
 
         text = (Text(text=options.text),) if options.text else ()
-        message = encode_parts("user", (*text, *options.attached))
-    nested = IN_CONTEXT in settings.place.environment
+        message = encode_parts("user", (*text, *options.attachments))
+    nested = IN_CONTEXT in settings.env.environment
     configured = settings.context if options.context_exec and not nested else ()
     keep = ref is not None and not options.read_only and not settings.raw
     return TurnRequest(
         input=TurnInput(
             messages=(message,),
             system=settings.system,
-            context=(*configured, *map(exec_command, options.executed)),
+            context=(*configured, *map(exec_command, options.exec_commands)),
         ),
         target=TurnTarget(
             model=app.model,
@@ -120,7 +120,7 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
             parameters=settings.parameters,
             stream=settings.stream and not settings.raw,
             strict=settings.strict,
-            tools=_tools(app, options),
+            tools=_open_tools(app, options),
         ),
         policy=TurnPolicy(
             ref=ref,
@@ -134,16 +134,16 @@ def _request(app: App, options: AskOptions) -> TurnRequest:
     )
 
 
-def _tools(app: App, options: AskOptions) -> ToolBox | None:
+def _open_tools(app: App, options: AskOptions) -> ToolBox | None:
     settings = app.settings
     if not (options.allow_commands or settings.allow_commands):
         if options.command_allow or options.command_deny or options.confirm_commands:
             raise UsageError("Rules for commands need --allow-commands; without it none runs.")
         return None
     from cllm.cli.confirmation import terminal_confirm
-    from cllm.settings.sections import with_flags
+    from cllm.settings.sections import apply_flags
 
-    chosen = with_flags(
+    chosen = apply_flags(
         settings.commands,
         allow=options.command_allow,
         deny=options.command_deny,
@@ -152,7 +152,7 @@ def _tools(app: App, options: AskOptions) -> ToolBox | None:
     return app.command_tool(chosen, confirm=terminal_confirm(), report=output.note)
 
 
-def _conversation(app: App, options: AskOptions) -> str | None:
+def _resolve_ref(app: App, options: AskOptions) -> str | None:
     """The conversation of the turn. `--raw` saves nothing, so it starts none."""
     if options.automatic:
         return None if app.settings.raw else new_conversation_id(now(), new_id())
@@ -164,10 +164,10 @@ def _conversation(app: App, options: AskOptions) -> str | None:
     return options.ref
 
 
-async def _take_turn(
+async def _run_turn(
     app: App, request: TurnRequest, options: AskOptions, log: Callable[[TurnEvent], None] | None
 ) -> None:
-    stop = _Stop()
+    stop = _StopSignals()
     screen = _Screen(app, options)
     try:
         async with aclosing(app.engine().run_turn(request)) as events:
@@ -244,7 +244,7 @@ class _Screen:
                 mark.touch()
 
 
-class _Stop:
+class _StopSignals:
     """Cancels the turn on the first signal, so that it can be saved; the third ends the process.
 
     The handlers stay: a late signal must not interrupt the exit.
@@ -257,9 +257,9 @@ class _Stop:
         self._presses = 0
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._hear)
+            signal.signal(number, self._on_signal)
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop, number)
 
@@ -269,5 +269,5 @@ class _Stop:
         if self.number is None and self._task is not None:
             self.number, self._first_at = number, now
             self._task.cancel()
-        elif self._presses > PATIENT_PRESSES and now - self._first_at > PATIENT_SECONDS:
+        elif self._presses > MAX_PRESSES and now - self._first_at > FORCE_EXIT_SECONDS:
             os._exit(EXIT_INTERRUPTED)

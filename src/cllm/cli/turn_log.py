@@ -22,28 +22,28 @@ def start_logging(settings: Settings) -> Callable[[], Callable[[TurnEvent], None
     )
     store = redact_password(settings.store)
     log("settings", logging.DEBUG, "settings read", store=store, model=settings.model)
-    return lambda: _TurnLog().hear
+    return lambda: _TurnLog().on_event
 
 
 class _TurnLog:
     def __init__(self) -> None:
-        self._began = monotonic()
+        self._started_at = monotonic()
 
-    def hear(self, event: TurnEvent) -> None:
+    def on_event(self, event: TurnEvent) -> None:
         match event:
             case TurnQueued():
                 log("turn", logging.INFO, "waiting", conversation=event.conversation)
             case TurnStarted():
-                self._began_with(event)
+                self._log_start(event)
             case Noticed():
                 notice = event.notice
                 log("turn", logging.WARNING, notice.message, code=notice.code, path=notice.path)
             case ToolRoundEnded():
                 log("turn", logging.INFO, "tools used", calls=len(event.results))
             case TurnEnded():
-                self._ended_with(event)
+                self._log_end(event)
 
-    def _began_with(self, event: TurnStarted) -> None:
+    def _log_start(self, event: TurnStarted) -> None:
         prompt = event.prompt
         log(
             "turn",
@@ -59,7 +59,7 @@ class _TurnLog:
         for number, message in enumerate(prompt.all_messages):
             log("prompt", TRACE, "message", number=number, role=message.role, text=message.text)
 
-    def _ended_with(self, event: TurnEnded) -> None:
+    def _log_end(self, event: TurnEnded) -> None:
         usage = event.reply.usage if event.turn is None else event.turn.usage
         counts = {} if usage is None else {"cached": usage.cache_read, "sent": usage.prompt}
         log(
@@ -71,6 +71,6 @@ class _TurnLog:
             tokens="unknown" if usage is None else usage.total,
             **counts,
             cost="unknown" if event.cost is None else event.cost,
-            seconds=round(monotonic() - self._began, 3),
+            seconds=round(monotonic() - self._started_at, 3),
         )
         log("reply", TRACE, "message", text=event.reply.message.text)

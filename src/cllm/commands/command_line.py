@@ -97,7 +97,7 @@ def parse_line(line: str) -> tuple[ParsedPipeline, ...]:
     return tuple(_Parser(line.strip()).pipelines())
 
 
-def _refuse(what: str) -> NoReturn:
+def _unsupported(what: str) -> NoReturn:
     raise CommandLineError(what)
 
 
@@ -146,15 +146,15 @@ class _Parser:
             else:
                 words.append(self._word(is_first=not words))
         if not words:
-            _refuse("an operator without a command")
+            _unsupported("an operator without a command")
         return SimpleCommand(words=tuple(words), stdout=stdout, stderr=stderr)
 
     def _word(self, *, is_first: bool) -> Word:
         start = self._at
         if self._line[start] in "#~":
-            _refuse("a comment" if self._line[start] == "#" else "a home directory (`~`)")
+            _unsupported("a comment" if self._line[start] == "#" else "a home directory (`~`)")
         if is_first and ASSIGNMENT.match(self._line, start):
-            _refuse("an assignment")
+            _unsupported("an assignment")
         text: list[str] = []
         pattern: list[str] = []
         is_pattern = False
@@ -184,17 +184,17 @@ class _Parser:
             self._at += 1
             return "$", True
         if character in UNSUPPORTED:
-            _refuse(UNSUPPORTED[character])
+            _unsupported(UNSUPPORTED[character])
         self._at += 1
         return character, False
 
     def _single_quoted(self) -> str:
         end = self._line.find("'", self._at + 1)
         if end < 0:
-            _refuse("a quote that is not closed")
+            _unsupported("a quote that is not closed")
         text = self._line[self._at + 1 : end]
         if "\0" in text:
-            _refuse(UNSUPPORTED["\0"])
+            _unsupported(UNSUPPORTED["\0"])
         self._at = end + 1
         return text
 
@@ -207,19 +207,19 @@ class _Parser:
                 self._at += 1
                 return "".join(text)
             if character in "`\0" or EXPANSION.match(self._line, self._at):
-                _refuse(UNSUPPORTED[character])
+                _unsupported(UNSUPPORTED[character])
             following = self._line[self._at + 1 : self._at + 2]
             if character == "\\" and following in tuple('$`"\\'):
                 character = following
                 self._at += 1
             text.append(character)
             self._at += 1
-        return _refuse("a quote that is not closed")
+        return _unsupported("a quote that is not closed")
 
     def _escaped(self) -> str:
         following = self._line[self._at + 1 : self._at + 2]
         if following in ("", "\r", "\0"):
-            _refuse("a backslash at its end")
+            _unsupported("a backslash at its end")
         self._at += 2
         return "" if following == "\n" else following
 

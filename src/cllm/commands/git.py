@@ -105,7 +105,7 @@ _RANGE = re.compile(r"(\.{2,3})")
 
 
 def check_git(arguments: Arguments) -> tuple[str, ...]:
-    if arguments.guarded and (shown := _show_git_file(arguments)):
+    if arguments.restricted and (shown := _show_git_file(arguments)):
         return shown
     name, *rest = arguments.words
     command = COMMANDS[name]
@@ -113,17 +113,17 @@ def check_git(arguments: Arguments) -> tuple[str, ...]:
         arguments,
         program=f"git {name}",
         words=tuple(rest),
-        spelled=frozenset(index - 1 for index in arguments.spelled if index),
+        literal=frozenset(index - 1 for index in arguments.literal if index),
     )
     end = rest.index("--") if "--" in rest else len(rest)
     parsed = ParsedOptions(
-        rest[:end], option_table(command.options), inner.spelled, program=inner.program
+        rest[:end], option_table(command.options), inner.literal, program=inner.program
     )
     texts, revisions, paths = _divide_git_operands(command, inner, parsed)
     paths += [Argument(text=rest[index], index=index) for index in range(end + 1, len(rest))]
     for path in paths:
         _check_git_path(inner, path)
-    if not arguments.guarded or parsed.unlisted:
+    if not arguments.restricted or parsed.unlisted:
         return arguments.words
     listed = [path.text for path in paths]
     if command.lists_files or not parsed.names.isdisjoint(_FILE_OPTIONS):
@@ -160,7 +160,7 @@ def _divide_git_operands(
 
 def _check_git_path(arguments: Arguments, path: Argument) -> None:
     """Refuse magic pathspecs, and `..`, which git resolves without following links."""
-    if arguments.guarded and path.index not in arguments.spelled:
+    if arguments.restricted and path.index not in arguments.literal:
         if path.text.startswith(":") or ".." in PurePath(path.text).parts:
             raise CommandRefusedError(
                 f"`{path.text}` is not allowed; name a path without `:` and `..`."
@@ -170,7 +170,7 @@ def _check_git_path(arguments: Arguments, path: Argument) -> None:
 
 def _git_revision(arguments: Arguments, operand: Argument) -> str:
     """A revision or range of commits: a tree or a blob would show hidden files."""
-    if not arguments.guarded or operand.index in arguments.spelled:
+    if not arguments.restricted or operand.index in arguments.literal:
         return operand.text
     if ":" in operand.text:
         raise CommandRefusedError(f"`{operand.text}` is not allowed; name a revision without `:`.")

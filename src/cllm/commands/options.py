@@ -21,22 +21,22 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of one command.
 
-    `spelled` are the indexes of the words that the settings contain literally: these are trusted.
-    With `guarded`, paths stay in the folder and hidden files are left out.
+    `literal` are the indexes of the words that the settings contain literally: these are trusted.
+    With `restricted`, paths stay in the folder and hidden files are left out.
     """
 
     program: str
     words: tuple[str, ...]
-    spelled: frozenset[int]
+    literal: frozenset[int]
     directory: Path
-    guarded: bool
+    restricted: bool
 
     def check_path(self, argument: Argument) -> None:
-        if self.guarded and argument.index not in self.spelled:
+        if self.restricted and argument.index not in self.literal:
             require_visible(argument.text, self.directory)
 
     def refuse(self, operands: Sequence[Argument]) -> None:
-        wrong = [operand.text for operand in operands if operand.index not in self.spelled]
+        wrong = [operand.text for operand in operands if operand.index not in self.literal]
         if wrong:
             raise CommandRefusedError(f"`{self.program}` may not be called with `{wrong[0]}`.")
 
@@ -69,7 +69,7 @@ class ParsedOptions:
         self,
         words: Sequence[str],
         table: dict[str, Value],
-        spelled: frozenset[int],
+        literal: frozenset[int],
         *,
         program: str,
     ) -> None:
@@ -80,7 +80,7 @@ class ParsedOptions:
         self.unlisted = False
         self._words = words
         self._table = table
-        self._spelled = spelled
+        self._literal = literal
         self._program = program
         self._at = 0
         while self._at < len(words):
@@ -145,7 +145,7 @@ class ParsedOptions:
             self.paths.append(Argument(text=value, index=self._at))
 
     def _take_unlisted(self, word: str) -> None:
-        if self._at not in self._spelled:
+        if self._at not in self._literal:
             raise CommandRefusedError(
                 f"`{self._program}` may not have the option `{word}`: only options that are known "
                 "to write nothing, run nothing and show no hidden files are allowed."

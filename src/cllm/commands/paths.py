@@ -93,12 +93,12 @@ def _list_folder(folder: Path, segment: str) -> Iterator[str]:
         return
 
 
-def find_program(name: str, surroundings: CommandEnvironment) -> Path | None:
+def find_program(name: str, env: CommandEnvironment) -> Path | None:
     """Ignores relative entries of PATH."""
     if "/" in name:
-        path = surroundings.directory / name
+        path = env.directory / name
         return path if _is_executable(path) else None
-    for folder in surroundings.environment.get("PATH", os.defpath).split(os.pathsep):
+    for folder in env.environment.get("PATH", os.defpath).split(os.pathsep):
         if folder.startswith(os.sep) and _is_executable(path := Path(folder) / name):
             return path
     return None

@@ -80,42 +80,42 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Match(msgspec.Struct, frozen=True, kw_only=True):
-    """`spelled` are the words that the list contains literally; `guarded` allows visible files
+    """`literal` are the words that the list contains literally; `restricted` allows visible files
     only.
     """
 
-    spelled: frozenset[int] = frozenset()
+    literal: frozenset[int] = frozenset()
     takes_options: bool = False
     names_script: bool = False
-    guarded: bool = True
+    restricted: bool = True
 
 
 class DeniedError(CommandRefusedError):
     """`deny` comes before every other rule."""
 
 
-def judge(line: str, rules: CommandRules, surroundings: CommandEnvironment) -> Verdict:
+def check_permission(line: str, rules: CommandRules, env: CommandEnvironment) -> Verdict:
     """Apply `deny`, then judge each simple command, then compare the line word for word."""
     line = line.strip()
     try:
         _refuse_denied_text(line, rules.deny)
         if ANY in rules.entries and not rules.deny and line:
             return Verdict(plan=shell_plan(line))
-        return Verdict(plan=_build_plan(line, rules, surroundings))
+        return Verdict(plan=_build_plan(line, rules, env))
     except CommandRefusedError as error:
-        if _is_listed(line, rules) and not isinstance(error, DeniedError):
+        if _is_literal_entry(line, rules) and not isinstance(error, DeniedError):
             return Verdict(plan=shell_plan(line))
         return Verdict(reason=str(error))
 
 
-def _is_listed(line: str, rules: CommandRules) -> bool:
+def _is_literal_entry(line: str, rules: CommandRules) -> bool:
     """A pattern is not a line that is listed word for word."""
     if line not in rules.entries or line == READ_SET:
         return False
     return all(word.pattern is None for word in _entry_words(line))
 
 
-def _build_plan(line: str, rules: CommandRules, surroundings: CommandEnvironment) -> Plan:
+def _build_plan(line: str, rules: CommandRules, env: CommandEnvironment) -> Plan:
     if len(line) > MAX_LINE:
         raise CommandRefusedError(f"the line is longer than {MAX_LINE} characters.")
     try:
@@ -126,17 +126,15 @@ def _build_plan(line: str, rules: CommandRules, surroundings: CommandEnvironment
             "`;`, `&&`, `||` or `|`."
         ) from None
     commands = [
-        (command, _expand(command, surroundings))
-        for pipeline in parsed
-        for command in pipeline.commands
+        (command, _expand(command, env)) for pipeline in parsed for command in pipeline.commands
     ]
     if len(commands) > MAX_COMMANDS or sum(len(words) for _, words in commands) > MAX_WORDS:
         raise CommandRefusedError(
             f"the line has more than {MAX_COMMANDS} commands or {MAX_WORDS} words."
         )
     for command, words in commands if rules.deny else ():
-        _refuse_denied(command.text, words, rules.deny, surroundings)
-    ready = iter([_invocation(one, words, rules, surroundings) for one, words in commands])
+        _refuse_denied(command.text, words, rules.deny, env)
+    ready = iter([_invocation(one, words, rules, env) for one, words in commands])
     return tuple(
         Pipeline(
             condition=pipeline.condition,
@@ -150,22 +148,22 @@ def _invocation(
     command: SimpleCommand,
     words: tuple[str, ...],
     rules: CommandRules,
-    surroundings: CommandEnvironment,
+    env: CommandEnvironment,
 ) -> Invocation:
-    path = find_program(words[0], surroundings)
+    path = find_program(words[0], env)
     if path is None:
         raise CommandRefusedError(f"there is no program `{words[0]}`.")
-    name = _program_name(words[0], surroundings)
+    name = _program_name(words[0], env)
     match = _find_match((name, *words[1:]), rules)
     if match is None:
         raise CommandRefusedError(f"`{command.text}` is not among the allowed commands.")
-    arguments = _check_command(name, words, match, surroundings)
+    arguments = _check_command(name, words, match, env)
     return Invocation(
         path=str(path), arguments=arguments, stdout=command.stdout, stderr=command.stderr
     )
 
 
-def _expand(command: SimpleCommand, surroundings: CommandEnvironment) -> tuple[str, ...]:
+def _expand(command: SimpleCommand, env: CommandEnvironment) -> tuple[str, ...]:
     program, *rest = command.words
     if program.pattern is not None:
         raise CommandRefusedError(f"`{program.text}` is a wildcard; write the program's name.")
@@ -174,19 +172,19 @@ def _expand(command: SimpleCommand, surroundings: CommandEnvironment) -> tuple[s
     if program.text == "git" and rest and rest[0].text == "--no-pager":
         rest = rest[1:]
     for word in rest:
-        words += expand(word, surroundings.directory)
+        words += expand(word, env.directory)
         if len(words) > MAX_WORDS:
             raise CommandRefusedError(f"the line has more than {MAX_WORDS} words.")
     return tuple(words)
 
 
-def _program_name(written: str, surroundings: CommandEnvironment) -> str:
+def _program_name(written: str, env: CommandEnvironment) -> str:
     """The name in PATH, if it is the same file."""
     base = PurePath(written).name
     if base == written:
         return written
-    path = find_program(written, surroundings)
-    known = find_program(base, surroundings)
+    path = find_program(written, env)
+    known = find_program(base, env)
     is_same = path is not None and known is not None and path.resolve() == known.resolve()
     return base if is_same else written
 
@@ -194,11 +192,11 @@ def _program_name(written: str, surroundings: CommandEnvironment) -> str:
 def _find_match(words: tuple[str, ...], rules: CommandRules) -> _Match | None:
     """The least restricted way in which the lists allow a command."""
     if ANY in rules.entries:
-        return _Match(takes_options=True, names_script=True, guarded=False)
+        return _Match(takes_options=True, names_script=True, restricted=False)
     found = [match for entry in rules.entries if (match := _match_entry(entry, words))]
     if READ_SET in rules.entries and words[0] in READERS:
         found.append(_Match())
-    return max(found, key=lambda match: (match.takes_options, len(match.spelled)), default=None)
+    return max(found, key=lambda match: (match.takes_options, len(match.literal)), default=None)
 
 
 def _match_entry(entry: str, words: tuple[str, ...]) -> _Match | None:
@@ -216,15 +214,15 @@ def _match_entry(entry: str, words: tuple[str, ...]) -> _Match | None:
         for one, word in zip(pattern, words, strict=False)
     ):
         return None
-    spelled = frozenset(index for index, one in enumerate(pattern) if one.pattern is None)
+    literal = frozenset(index for index, one in enumerate(pattern) if one.pattern is None)
     return _Match(
-        spelled=spelled,
+        literal=literal,
         takes_options=pattern[-1].text == ANY_OPTION,
-        names_script=_names_script(pattern),
+        names_script=_has_script(pattern),
     )
 
 
-def _names_script(pattern: Sequence[Word]) -> bool:
+def _has_script(pattern: Sequence[Word]) -> bool:
     following = pattern[2:] if [word.text for word in pattern[1:2]] == ["-m"] else pattern[1:]
     return bool(following) and following[0].pattern is None and following[0].text[:1] != "-"
 
@@ -241,24 +239,24 @@ def _entry_words(entry: str) -> tuple[Word, ...]:
 
 
 def _check_command(
-    name: str, words: tuple[str, ...], match: _Match, surroundings: CommandEnvironment
+    name: str, words: tuple[str, ...], match: _Match, env: CommandEnvironment
 ) -> tuple[str, ...]:
-    _refuse_indirect(name, match, find_program(name, surroundings))
+    _refuse_indirect(name, match, find_program(name, env))
     arguments = Arguments(
         program=name,
         words=words[1:],
-        spelled=frozenset(index - 1 for index in match.spelled if index),
-        directory=surroundings.directory,
-        guarded=match.guarded,
+        literal=frozenset(index - 1 for index in match.literal if index),
+        directory=env.directory,
+        restricted=match.restricted,
     )
-    if is_known(name, arguments.words) and not (match.takes_options and match.guarded):
+    if is_known(name, arguments.words) and not (match.takes_options and match.restricted):
         return (words[0], *check_arguments(arguments))
-    if name == "git" and words[1:2] and words[1].startswith("-") and 1 not in match.spelled:
+    if name == "git" and words[1:2] and words[1].startswith("-") and 1 not in match.literal:
         raise CommandRefusedError(f"`git {words[1]}` is not allowed; start with a git command.")
-    if match.guarded:
-        if "/" in name and 0 not in match.spelled:
-            require_visible(name, surroundings.directory)
-        if name == "git" and 1 not in match.spelled:
+    if match.restricted:
+        if "/" in name and 0 not in match.literal:
+            require_visible(name, env.directory)
+        if name == "git" and 1 not in match.literal:
             raise CommandRefusedError(
                 f"`git {' '.join(words[1:2])}` is not among the allowed commands."
             )
@@ -276,7 +274,7 @@ def _refuse_indirect(name: str, match: _Match, path: Path | None) -> None:
             f"`{name}` runs other commands; it is allowed only in a line that the settings "
             "contain word for word."
         )
-    if names & ARCHIVERS and match.guarded:
+    if names & ARCHIVERS and match.restricted:
         raise CommandRefusedError(
             f"`{name}` shows hidden files; it is allowed only in a line that the settings contain "
             "word for word."
@@ -290,7 +288,7 @@ def _refuse_indirect(name: str, match: _Match, path: Path | None) -> None:
 def _check_unknown(arguments: Arguments, match: _Match) -> None:
     """Without known options: no options, visible paths only."""
     for index, word in enumerate(arguments.words):
-        if index in arguments.spelled:
+        if index in arguments.literal:
             continue
         is_option = word.startswith("-") and word != "-"
         if is_option and not match.takes_options:
@@ -321,16 +319,16 @@ def _refuse_denied_text(line: str, patterns: Sequence[str]) -> None:
 
 
 def _refuse_denied(
-    text: str, words: tuple[str, ...], patterns: Sequence[str], surroundings: CommandEnvironment
+    text: str, words: tuple[str, ...], patterns: Sequence[str], env: CommandEnvironment
 ) -> None:
     """Refuse a command in any spelling of its program and paths."""
-    programs = _program_spellings(words[0], surroundings)
-    arguments = [spellings(word, surroundings.directory) for word in words[1:]]
+    programs = _program_spellings(words[0], env)
+    arguments = [spellings(word, env.directory) for word in words[1:]]
     every = frozenset[str]().union(*arguments)
     for pattern in patterns:
         first, *rest = pattern.split() or [""]
         is_program = any(fnmatchcase(program, first) for program in programs) or _is_same_program(
-            first, words[0], surroundings
+            first, words[0], env
         )
         fits_words = is_program and all(
             any(fnmatchcase(one, word) for one in every) for word in rest
@@ -342,17 +340,17 @@ def _refuse_denied(
             raise DeniedError(f"`{text}` is denied by the settings.")
 
 
-def _program_spellings(written: str, surroundings: CommandEnvironment) -> set[str]:
-    spelled = {written, PurePath(written).name}
-    path = find_program(written, surroundings)
+def _program_spellings(written: str, env: CommandEnvironment) -> set[str]:
+    literal = {written, PurePath(written).name}
+    path = find_program(written, env)
     if path is not None:
-        spelled |= {str(path), str(path.resolve()), path.resolve().name}
-    return spelled
+        literal |= {str(path), str(path.resolve()), path.resolve().name}
+    return literal
 
 
-def _is_same_program(pattern: str, written: str, surroundings: CommandEnvironment) -> bool:
-    denied = find_program(pattern, surroundings)
-    requested = find_program(written, surroundings)
+def _is_same_program(pattern: str, written: str, env: CommandEnvironment) -> bool:
+    denied = find_program(pattern, env)
+    requested = find_program(written, env)
     if denied is None or requested is None or denied.resolve().name in MULTI_CALL:
         return False
     return denied.samefile(requested)

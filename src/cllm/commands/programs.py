@@ -203,9 +203,9 @@ def _check_program(arguments: Arguments) -> tuple[str, ...]:
     program = PROGRAMS[arguments.program]
     if program.operands == "any":
         return arguments.words
-    options = program.options if arguments.guarded else f"{program.options} {program.hidden}"
+    options = program.options if arguments.restricted else f"{program.options} {program.hidden}"
     parsed = ParsedOptions(
-        arguments.words, option_table(options), arguments.spelled, program=arguments.program
+        arguments.words, option_table(options), arguments.literal, program=arguments.program
     )
     if program.needs and parsed.names.isdisjoint(program.needs):
         raise CommandRefusedError(
@@ -222,7 +222,7 @@ def _check_program(arguments: Arguments) -> tuple[str, ...]:
     if program.operands == "archive":
         archive = operands[0] if operands[0].startswith("/") else f"./{operands[0]}"
         return (*parsed.options, archive, *_ARCHIVE_VISIBLE)
-    added = program.added if arguments.guarded else ()
+    added = program.added if arguments.restricted else ()
     separator = ("--",) if operands else ()
     return (*program.always, *parsed.options, *added, *separator, *operands)
 
@@ -313,7 +313,7 @@ def _check_find(arguments: Arguments) -> tuple[str, ...]:
         at += 1 + count
     if depth:
         raise CommandRefusedError("`find` has a parenthesis that is not closed.")
-    if not arguments.guarded:
+    if not arguments.restricted:
         return words
     wrapped = ("(", *expression, ")") if expression else ()
     return (*(words[:start] or (".",)), *limits, *_FIND_VISIBLE, *wrapped)

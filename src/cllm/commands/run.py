@@ -15,29 +15,27 @@ from cllm.history.context import CommandOutcome, ContextCommand, OutcomeState
 
 MAX_OUTPUT_BYTES = 256 * 1024
 CHUNK = 64 * 1024
-LOOK_EVERY = 0.05
-GRACE = 0.2
+POLL_SECONDS = 0.05
+GRACE_SECONDS = 0.2
 
 
 async def run_commands(
-    commands: Sequence[ContextCommand], surroundings: CommandEnvironment
+    commands: Sequence[ContextCommand], env: CommandEnvironment
 ) -> tuple[CommandOutcome, ...]:
     """Run all commands at the same time, each in a shell."""
     plans = [(command, shell_plan(command.command)) for command in commands]
-    return await _run_plans(plans, surroundings)
+    return await _run_plans(plans, env)
 
 
-async def run_plan(
-    command: ContextCommand, plan: Plan, surroundings: CommandEnvironment
-) -> CommandOutcome:
-    (outcome,) = await _run_plans([(command, plan)], surroundings)
+async def run_plan(command: ContextCommand, plan: Plan, env: CommandEnvironment) -> CommandOutcome:
+    (outcome,) = await _run_plans([(command, plan)], env)
     return outcome
 
 
 async def _run_plans(
-    plans: Sequence[tuple[ContextCommand, Plan]], surroundings: CommandEnvironment
+    plans: Sequence[tuple[ContextCommand, Plan]], env: CommandEnvironment
 ) -> tuple[CommandOutcome, ...]:
-    running = [_Running(command, plan, surroundings) for command, plan in plans]
+    running = [_Running(command, plan, env) for command, plan in plans]
     work = asyncio.ensure_future(asyncio.to_thread(_read_all, running))
     try:
         await asyncio.shield(work)
@@ -55,11 +53,11 @@ def _read_all(running: Sequence["_Running"]) -> None:
             one.register(selector)
         while waiting := [one for one in running if one.state is None]:
             left = min(one.deadline for one in waiting) - time.monotonic()
-            for key, _ in selector.select(max(0.0, min(left, LOOK_EVERY))):
+            for key, _ in selector.select(max(0.0, min(left, POLL_SECONDS))):
                 owner, pipe = key.data
                 owner.read(pipe)
             for one in waiting:
-                one.look()
+                one.poll_state()
     for one in running:
         one.close()
 
@@ -67,12 +65,10 @@ def _read_all(running: Sequence["_Running"]) -> None:
 class _Running:
     """`state` is None while the plan runs."""
 
-    def __init__(
-        self, command: ContextCommand, plan: Plan, surroundings: CommandEnvironment
-    ) -> None:
+    def __init__(self, command: ContextCommand, plan: Plan, env: CommandEnvironment) -> None:
         self.state: OutcomeState | None = None
         self._command = command
-        self._surroundings = surroundings
+        self._env = env
         self._pending = deque(plan)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._status = 0
@@ -124,8 +120,8 @@ class _Running:
         return subprocess.Popen(
             invocation.arguments,
             executable=invocation.path,
-            cwd=self._surroundings.directory,
-            env=dict(self._surroundings.environment),
+            cwd=self._env.directory,
+            env=dict(self._env.environment),
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=out,
             stderr=errors[invocation.stderr],
@@ -156,7 +152,7 @@ class _Running:
             self._selector.unregister(pipe)
             self._open.discard(pipe)
 
-    def look(self) -> None:
+    def poll_state(self) -> None:
         if self.state is not None:
             return
         now = time.monotonic()
@@ -173,7 +169,7 @@ class _Running:
             return
         # What the processes left running may hold the pipes open, and is not waited for.
         self._ended_at = self._ended_at or now
-        if not self._open or now - self._ended_at > GRACE:
+        if not self._open or now - self._ended_at > GRACE_SECONDS:
             self.end("ok" if self._status == 0 else "failed")
 
     def end(self, state: OutcomeState) -> None:
@@ -191,7 +187,7 @@ class _Running:
         for _ in range(2):
             for process in self._processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE)
+                    process.wait(GRACE_SECONDS)
             self._signal(signal.SIGKILL)
         self._close_write_ends()
         _close(self._read_ends)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from cllm.commands.command_line import CommandEnvironment, Plan
-from cllm.commands.permission import READ_SET, CommandRules, judge
+from cllm.commands.permission import READ_SET, CommandRules, check_permission
 from cllm.commands.programs import READERS
 from cllm.core.message import ToolCall
 from cllm.core.secret import redact_secrets
@@ -30,7 +30,7 @@ class CommandSettings(msgspec.Struct, frozen=True, kw_only=True):
     rules: CommandRules = CommandRules()
     confirm: bool = False
     timeout: float = 30.0
-    most: int = 10
+    max_commands: int = 10
 
 
 class _Arguments(msgspec.Struct):
@@ -48,19 +48,19 @@ class CommandTool:
         self,
         settings: CommandSettings,
         *,
-        surroundings: CommandEnvironment,
+        env: CommandEnvironment,
         run: RunPlan,
         confirm: Confirm | None,
         report: Report,
         secrets: Iterable[str] = (),
     ) -> None:
-        self.max_calls = settings.most
+        self.max_calls = settings.max_commands
         self.definitions = [_definition(settings)]
         self._settings = settings
         self._run = run
         self._confirm = confirm
         self._report = report
-        self._surroundings = surroundings
+        self._env = env
         self._secrets = tuple(secrets)
 
     async def use(self, call: ToolCall) -> str:
@@ -70,8 +70,8 @@ class CommandTool:
             requested = msgspec.json.decode(call.arguments, type=_Arguments)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return 'Error: the arguments must be JSON such as {"command": "ls", "reason": "…"}.'
-        verdict = judge(requested.command, self._settings.rules, self._surroundings)
-        refusal = verdict.reason if verdict.plan is None else await self._confirmed(requested)
+        verdict = check_permission(requested.command, self._settings.rules, self._env)
+        refusal = verdict.reason if verdict.plan is None else await self._refusal_of_user(requested)
         if verdict.plan is None or refusal is not None:
             self._report(f"Refused: {requested.command} ({refusal})")
             return f"Refused: {refusal}"
@@ -83,10 +83,10 @@ class CommandTool:
             kind="exec",
             timeout=self._settings.timeout,
         )
-        outcome = await self._run(command, verdict.plan, self._surroundings)
+        outcome = await self._run(command, verdict.plan, self._env)
         return redact_secrets(result_text(outcome), self._secrets)
 
-    async def _confirmed(self, requested: _Arguments) -> str | None:
+    async def _refusal_of_user(self, requested: _Arguments) -> str | None:
         """The refusal, None if confirmed or not required."""
         if not self._settings.confirm:
             return None

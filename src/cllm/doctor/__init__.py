@@ -38,12 +38,12 @@ def fixed(check: str, message: str) -> Finding:
     return Finding(check=check, level="ok", message=message, fixed=True)
 
 
-def some(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """The first names of a list, and how many follow."""
     more = len(names) - SHOWN_NAMES
     shown = ", ".join(names[:SHOWN_NAMES])
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def reason_of(error: OSError) -> str:
+def os_error_reason(error: OSError) -> str:
     return os.strerror(error.errno or 0).lower()

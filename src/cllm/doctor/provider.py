@@ -22,7 +22,7 @@ from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, ResolvedModel
 from cllm.settings.load import Settings
 
 MODEL, KEY, REACH = "model", "key", "provider"
-PATIENCE = 5.0
+CONNECT_SECONDS = 5.0
 PORTS = {"http": 80, "https": 443}
 MEGABYTE = 1_000_000
 CHECK = "versions"
@@ -47,26 +47,26 @@ def check_provider(settings: Settings, opener: ProviderFactory, model: str) -> I
     where = "" if settings.model else ", as no other is set"
     yield ok(MODEL, f"{model} is served by the provider '{served.provider}'{where}.")
     if served.provider == LOCAL:
-        yield _local(settings, served)
+        yield _check_local_model(settings, served)
         return
     if access.kind == "bedrock":
-        yield _bedrock(opener, served)
+        yield _check_bedrock(opener, served)
     else:
-        yield _key(opener, served.provider)
+        yield _check_key(opener, served.provider)
     if access.address is None:
         yield ok(REACH, f"'{served.provider}' has no address here to try.")
     else:
-        yield _reach(served.provider, access.address)
+        yield _check_connection(served.provider, access.address)
 
 
-def _local(settings: Settings, served: ResolvedModel) -> Finding:
+def _check_local_model(settings: Settings, served: ResolvedModel) -> Finding:
     if _version(EXTRAS["local"]) is None:
         advice = "install it with: pip install 'cllm[local]'"
         return problem(REACH, f"local models need what is not installed; {advice}")
-    place = settings.place
+    env = settings.env
     try:
         file = resolve_model_file(
-            served.name, find_model_cache(place), cwd=place.directory, home=place.home
+            served.name, find_model_cache(env), cwd=env.directory, home=env.home
         )
     except CllmError as error:
         return problem(REACH, str(error))
@@ -78,7 +78,7 @@ def _local(settings: Settings, served: ResolvedModel) -> Finding:
     return ok(REACH, f"the model is not here yet; its first use fetches {size}.")
 
 
-def _key(opener: ProviderFactory, name: str) -> Finding:
+def _check_key(opener: ProviderFactory, name: str) -> Finding:
     try:
         if opener.has_key(name):
             return ok(KEY, f"a key for '{name}' is set.")
@@ -92,7 +92,7 @@ def _key(opener: ProviderFactory, name: str) -> Finding:
     return ok(KEY, f"'{name}' {needs}.")
 
 
-def _bedrock(opener: ProviderFactory, served: ResolvedModel) -> Finding:
+def _check_bedrock(opener: ProviderFactory, served: ResolvedModel) -> Finding:
     async def look() -> None:
         provider = opener.open(served)
         try:
@@ -107,7 +107,7 @@ def _bedrock(opener: ProviderFactory, served: ResolvedModel) -> Finding:
     return ok(KEY, "AWS credentials or a Bedrock key were found.")
 
 
-def _reach(name: str, address: str) -> Finding:
+def _check_connection(name: str, address: str) -> Finding:
     try:
         proxy = find_proxy(address)
         if proxy is None:
@@ -120,7 +120,7 @@ def _reach(name: str, address: str) -> Finding:
     if host is None:
         return problem(REACH, f"the address of '{name}' is none; correct its `api_base`.")
     secure = proxy is None and target.scheme == "https"
-    failure = _connect(host, port, secure=secure)
+    failure = _connection_failure(host, port, secure=secure)
     by = "" if proxy is None else f" by the proxy {host}"
     if failure is None:
         return ok(REACH, f"'{name}' can be reached at {format_origin(address)}{by}.")
@@ -130,13 +130,13 @@ def _reach(name: str, address: str) -> Finding:
     )
 
 
-def _connect(host: str, port: int, *, secure: bool) -> str | None:
+def _connection_failure(host: str, port: int, *, secure: bool) -> str | None:
     """Why a connection fails, or None. In a thread, as a name lookup has no timeout."""
     outcome: list[str | None] = []
 
     def attempt() -> None:
         try:
-            with socket.create_connection((host, port), timeout=PATIENCE) as plain:
+            with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as plain:
                 if secure:
                     with ssl.create_default_context().wrap_socket(plain, server_hostname=host):
                         pass
@@ -147,8 +147,8 @@ def _connect(host: str, port: int, *, secure: bool) -> str | None:
 
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
-    return outcome[0] if outcome else f"no answer in {PATIENCE:.0f} seconds"
+    thread.join(CONNECT_SECONDS)
+    return outcome[0] if outcome else f"no answer in {CONNECT_SECONDS:.0f} seconds"
 
 
 def check_machine() -> Iterator[Finding]:

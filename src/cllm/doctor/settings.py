@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from cllm.core.errors import CllmError, SettingsError
-from cllm.doctor import Finding, fixed, ok, problem, reason_of, warning
-from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile, variables_in
-from cllm.settings.layers import CommandLine, Environment, folders, layer_up
-from cllm.settings.load import Settings, check_trust, type_settings
+from cllm.doctor import Finding, fixed, ok, os_error_reason, problem, warning
+from cllm.settings.cllmfile import FILE_NAME, Cllmfile, find_variables, read_cllmfile
+from cllm.settings.layers import CommandLine, Environment, merge_layers, settings_folders
+from cllm.settings.load import Settings, build_settings, check_trust
 from cllm.settings.sections import KNOWN_KEYS
-from cllm.settings.trust import parts_to_trust
+from cllm.settings.trust import settings_to_trust
 
 CHECK = "settings"
 FOR_OTHERS = 0o077
@@ -19,25 +19,25 @@ PREFIX = "Configuration error: "
 
 
 def check_settings(
-    place: Environment, line: CommandLine, *, fix: bool
+    env: Environment, line: CommandLine, *, fix: bool
 ) -> tuple[list[Finding], Settings | None]:
     """Check every Cllmfile that applies here; return also the settings of the valid ones."""
     findings: list[Finding] = []
     usable: list[Cllmfile] = []
-    for folder, own in folders(place, line):
+    for folder, own in settings_folders(env, line):
         try:
-            file = read_cllmfile(folder / FILE_NAME, trusted_place=own)
+            file = read_cllmfile(folder / FILE_NAME, in_user_folder=own)
             if file is None:
                 continue
-            check_trust(file, place, line)
+            check_trust(file, env, line)
         except SettingsError as error:
             findings.append(problem(CHECK, str(error).removeprefix(PREFIX)))
         else:
             usable.append(file)
-            findings += _about(file, fix=fix)
+            findings += _file_findings(file, fix=fix)
     settings = None
     try:
-        settings = type_settings(layer_up(usable, place, line), place, line)
+        settings = build_settings(merge_layers(usable, env, line), env, line)
     except CllmError as error:
         findings.append(problem(CHECK, str(error).removeprefix(PREFIX)))
     if not findings:
@@ -45,10 +45,10 @@ def check_settings(
     return findings, settings
 
 
-def _about(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:
-    if file.trusted_place:
+def _file_findings(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:
+    if file.in_user_folder:
         why = "it is your own"
-    elif parts_to_trust(file):
+    elif settings_to_trust(file):
         why = "you have trusted it"
     else:
         why = "nothing in it needs trust"
@@ -59,20 +59,20 @@ def _about(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:
             advice = f"did you mean `{close[0]}`?" if close else "take it out if that is not meant."
             unknown = f"the unknown key `{key}` is passed to the model; {advice}"
             yield warning(CHECK, f"{file.path}: {unknown}")
-    if _holds_key(file.content):
-        yield from _permissions(file.path, fix=fix)
+    if _has_literal_key(file.content):
+        yield from _check_permissions(file.path, fix=fix)
 
 
-def _holds_key(content: dict[str, Any]) -> bool:
+def _has_literal_key(content: dict[str, Any]) -> bool:
     """Whether the file contains a key itself, not a variable."""
     providers = content.get("providers")
     rows = list(providers.values()) if isinstance(providers, dict) else []
     holders = [row for row in (content, *rows) if isinstance(row, dict)]
     written = [row[name] for row in holders for name in ("api_key", "extra_headers") if name in row]
-    return any(value and not variables_in(value) for value in written)
+    return any(value and not find_variables(value) for value in written)
 
 
-def _permissions(path: Path, *, fix: bool) -> Iterator[Finding]:
+def _check_permissions(path: Path, *, fix: bool) -> Iterator[Finding]:
     """Check that only the owner can read the file; a link is never changed."""
     if not path.stat().st_mode & FOR_OTHERS:
         return
@@ -85,6 +85,6 @@ def _permissions(path: Path, *, fix: bool) -> Iterator[Finding]:
     try:
         path.chmod(0o600)
     except OSError as error:
-        yield problem(CHECK, f"{path} cannot be kept from others ({reason_of(error)}).")
+        yield problem(CHECK, f"{path} cannot be kept from others ({os_error_reason(error)}).")
     else:
         yield fixed(CHECK, f"{path} has a key in it, and only you can read it now.")

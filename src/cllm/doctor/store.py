@@ -15,7 +15,7 @@ from cllm.core.conversation import StoredConversation, Summary
 from cllm.core.errors import CllmError, StoreError
 from cllm.core.message import Dialect, plain_message
 from cllm.core.ports import Page
-from cllm.doctor import Finding, fixed, ok, problem, reason_of, some, warning
+from cllm.doctor import Finding, fixed, join_names, ok, os_error_reason, problem, warning
 from cllm.history.repair import RepairResult, repair
 from cllm.history.rules import Profile, profile_for
 from cllm.provider_factory import ProviderFactory
@@ -29,7 +29,7 @@ from cllm.wire.messages import OutgoingMessage
 CHECK = "store"
 JSON = "json:"
 FOR_OTHERS = 0o077
-LEFT_OVER_SECONDS = 3600
+LEFTOVER_SECONDS = 3600
 LITTLE_SPACE = 100_000_000
 NO_SPACE = 1_000_000
 MEGABYTE = 1_000_000
@@ -47,20 +47,20 @@ def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
     folder = Path(url.removeprefix(JSON))
     try:
         if not folder.is_dir():
-            yield _missing(folder)
+            yield _check_missing(folder)
             return
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             yield problem(CHECK, f"{folder} cannot be read and written; check its permissions.")
             return
         yield ok(CHECK, f"{folder} can be read and written.")
-        yield _space(folder)
-        yield from _permissions(folder, fix=fix)
-        yield from _left_over(folder, fix=fix, now=now)
+        yield _check_space(folder)
+        yield from _check_permissions(folder, fix=fix)
+        yield from _check_leftovers(folder, fix=fix, now=now)
     except OSError as error:
-        yield problem(CHECK, f"{folder} cannot be looked at ({reason_of(error)}).")
+        yield problem(CHECK, f"{folder} cannot be looked at ({os_error_reason(error)}).")
 
 
-def _missing(folder: Path) -> Finding:
+def _check_missing(folder: Path) -> Finding:
     if os.path.lexists(folder):
         return problem(CHECK, f"{folder} is no folder; move it away, or choose another one.")
     above = next(path for path in folder.absolute().parents if path.exists())
@@ -69,7 +69,7 @@ def _missing(folder: Path) -> Finding:
     return problem(CHECK, f"{folder} cannot be made in {above}; choose another folder.")
 
 
-def _space(folder: Path) -> Finding:
+def _check_space(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
     text = f"{free / MEGABYTE:.0f} MB are free there"
     if free < NO_SPACE:
@@ -79,7 +79,7 @@ def _space(folder: Path) -> Finding:
     return ok("space", f"{text}.")
 
 
-def _permissions(folder: Path, *, fix: bool) -> Iterator[Finding]:
+def _check_permissions(folder: Path, *, fix: bool) -> Iterator[Finding]:
     """Only the owner may read: the folder is 0700, the files 0600."""
     check = "permissions"
     found = [str(folder)] if folder.stat().st_mode & FOR_OTHERS else []
@@ -91,17 +91,17 @@ def _permissions(folder: Path, *, fix: bool) -> Iterator[Finding]:
     if not found and not files:
         yield ok(check, "only you can read the conversations.")
     elif not fix:
-        names = some([*found, *files])
+        names = join_names([*found, *files])
         yield warning(check, f"others can read {names}; mend it with: cllm doctor --fix")
     else:
         yield from _fix(check, found, lambda name: Path(name).chmod(0o700), "only you can read")
         yield from _fix(check, files, lambda name: _restrict(folder / name), "only you can read")
 
 
-def _left_over(folder: Path, *, fix: bool, now: datetime) -> Iterator[Finding]:
+def _check_leftovers(folder: Path, *, fix: bool, now: datetime) -> Iterator[Finding]:
     """Temporary files of killed processes. A recent one may belong to a running process."""
     check, ending = "leftovers", f"{SUFFIX}.tmp"
-    oldest = now.timestamp() - LEFT_OVER_SECONDS
+    oldest = now.timestamp() - LEFTOVER_SECONDS
     left = [
         entry.name
         for entry in _files(folder)
@@ -116,7 +116,8 @@ def _left_over(folder: Path, *, fix: bool, now: datetime) -> Iterator[Finding]:
         yield from _fix(check, left, lambda name: (folder / name).unlink(), "removed")
     else:
         yield warning(
-            check, f"half-written files lie about: {some(left)}; remove them: cllm doctor --fix"
+            check,
+            f"half-written files lie about: {join_names(left)}; remove them: cllm doctor --fix",
         )
 
 
@@ -128,11 +129,11 @@ def _fix(
         try:
             repair_one(name)
         except OSError as error:
-            yield problem(check, f"{name} cannot be mended ({reason_of(error)}).")
+            yield problem(check, f"{name} cannot be mended ({os_error_reason(error)}).")
         else:
             repaired.append(name)
     if repaired:
-        yield fixed(check, f"{done} {some(repaired)}{' now' if done != 'removed' else ''}.")
+        yield fixed(check, f"{done} {join_names(repaired)}{' now' if done != 'removed' else ''}.")
 
 
 def _files(folder: Path) -> list[os.DirEntry[str]]:
@@ -194,7 +195,7 @@ class HistoryCheck:
             yield warning(HISTORIES, f"'{ref}' cannot be sent now: {rules}")
             return
         try:
-            judged = _judge(conversation, rules)
+            judged = _check_history(conversation, rules)
         except MalformedError as error:
             yield problem(HISTORIES, f"'{ref}' cannot be sent: {error}.")
             return
@@ -224,7 +225,7 @@ class HistoryCheck:
         return dialect, profile_for(dialect, served.name)
 
 
-def _judge(conversation: StoredConversation, rules: Rules) -> RepairResult[OutgoingMessage]:
+def _check_history(conversation: StoredConversation, rules: Rules) -> RepairResult[OutgoingMessage]:
     turns = (turn for turn in conversation.turns if turn.is_history)
     messages = [message for turn in turns for message in turn.messages]
     # Where a history may not contain a system message, it is sent with the system prompt.

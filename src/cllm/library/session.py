@@ -135,8 +135,8 @@ class AsyncTextStream:
 
 class Session:
     def __init__(self) -> None:
-        place = Environment(home=Path.home(), directory=Path.cwd(), environment=dict(os.environ))
-        self.app = App(load_settings(place, CommandLine()))
+        env = Environment(home=Path.home(), directory=Path.cwd(), environment=dict(os.environ))
+        self.app = App(load_settings(env, CommandLine()))
         self._streams: dict[tuple[int, str], tuple[CallerId, Pieces]] = {}
         background().at_stop(self.app.close)
 

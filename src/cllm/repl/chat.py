@@ -15,15 +15,15 @@ from cllm.engine.request import TurnEvent, TurnInput, TurnPolicy, TurnRequest, T
 from cllm.engine.tool_rounds import ToolBox
 from cllm.engine.transfer import copy_into
 from cllm.history.system_prompt import GivenPrompt, build_branch_opening, choose_system
+from cllm.repl.format import SessionUsage
 from cllm.repl.screen import Screen
-from cllm.repl.status import SessionUsage
 from cllm.settings.sections import exec_command
 from cllm.window.strategies import ByTurns
 from cllm.wire.openai.parts import encode_parts
 
 Attach = Callable[[Iterable[str]], tuple[AnyPart, ...]]
-Hear = Callable[[TurnEvent], None]
-Hold = Callable[[TurnRequest], TurnRequest]
+LogEvent = Callable[[TurnEvent], None]
+ApplySchema = Callable[[TurnRequest], TurnRequest]
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,14 +31,14 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     window: ByTurns | None = ByTurns()
     show_stats: bool = True
-    saves: bool = True
+    is_saved: bool = True
 
 
 class Chat:
     """A conversation, which is stored under `ref` with its first answer.
 
-    `attach` reads files, `open_kept` opens the store for an unsaved chat, `new_log` returns a
-    logger for one turn, `hold` binds a request to the JSON schema.
+    `attach` reads files, `open_saved_app` opens the store for an unsaved chat, `new_log` returns a
+    logger for one turn, `apply_schema` binds a request to the JSON schema.
     """
 
     def __init__(
@@ -49,36 +49,36 @@ class Chat:
         *,
         attach: Attach,
         tools: ToolBox | None = None,
-        open_kept: Callable[[], App] | None = None,
-        new_log: Callable[[], Hear] | None = None,
-        hold: Hold | None = None,
+        open_saved_app: Callable[[], App] | None = None,
+        new_log: Callable[[], LogEvent] | None = None,
+        apply_schema: ApplySchema | None = None,
     ) -> None:
         self.app = app
         self.screen = screen
         self.options = options
         self.attach = attach
-        self.sitting = SessionUsage()
+        self.session_usage = SessionUsage()
         self.failures = 0
         self.new_log = new_log
-        self.hold = hold
+        self.apply_schema = apply_schema
         self._tools = tools
-        self._open_kept = open_kept
-        self._enter(_automatic_id(), None)
+        self._open_saved_app = open_saved_app
+        self._switch_to(_automatic_id(), None)
 
-    def _enter(self, ref: str, conversation: StoredConversation | None) -> None:
+    def _switch_to(self, ref: str, conversation: StoredConversation | None) -> None:
         self.ref = ref
         self.conversation = conversation
         self.title: str | None = None
         self.chosen_model = self.app.model
         self.system: GivenPrompt = self.app.settings.system
-        self.attached: tuple[AnyPart, ...] = ()
-        self.executed: tuple[str, ...] = ()
+        self.attachments: tuple[AnyPart, ...] = ()
+        self.exec_commands: tuple[str, ...] = ()
         self._shown: set[str] = set()
 
     def new(self) -> None:
         """Start a conversation with the same model and prompt."""
         model, system = self.model, self.system
-        self._enter(_automatic_id(), None)
+        self._switch_to(_automatic_id(), None)
         self.chosen_model, self.system = model, system
 
     def new_notices(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
@@ -100,56 +100,56 @@ class Chat:
     async def open(self, ref: str, *, under: GivenPrompt | None = None) -> tuple[Notice, ...]:
         """Open a conversation; return notices. UsageError if `under` is another system prompt."""
         conversation = await self.app.store.load(ref)
-        given = under or self._configured()
+        given = under or self._configured_prompt()
         choice = choose_system(conversation, given, new_policy="captured", now=now())
-        self._enter(conversation.id, conversation)
+        self._switch_to(conversation.id, conversation)
         return self.new_notices(choice.notices)
 
-    async def open_or_begin(self, ref: str) -> tuple[Notice, ...]:
+    async def open_or_start(self, ref: str) -> tuple[Notice, ...]:
         try:
             return await self.open(check_id(ref), under=self.app.settings.system)
         except ConversationNotFoundError:
-            self._enter(ref, None)
+            self._switch_to(ref, None)
             return ()
 
-    async def look(self) -> None:
+    async def reload(self) -> None:
         try:
             self.conversation = await self.app.store.load(self.ref)
         except ConversationNotFoundError:
             self.conversation = None
 
-    async def look_again(self) -> None:
+    async def reload_with_usage(self) -> None:
         """Reload, and add the cost of a new summary to this chat."""
         before = None if self.conversation is None else self.conversation.summary
-        await self.look()
+        await self.reload()
         after = None if self.conversation is None else self.conversation.summary
         if after is not None and after != before:
-            self.sitting = self.sitting.plus(after.usage, after.cost)
+            self.session_usage = self.session_usage.plus(after.usage, after.cost)
 
     async def pin(self, numbers: tuple[int, ...]) -> None:
         await self.app.store.update(self.ref, Changes(pins=numbers))
-        await self.look()
+        await self.reload()
 
     def request(self, text: str) -> TurnRequest:
-        parts = (Text(text=text), *self.attached)
-        message = encode_parts("user", parts) if self.attached else plain_message("user", text)
-        return self.request_of((message,), self.executed)
+        parts = (Text(text=text), *self.attachments)
+        message = encode_parts("user", parts) if self.attachments else plain_message("user", text)
+        return self.build_request((message,), self.exec_commands)
 
-    async def request_again(self) -> TurnRequest:
+    async def build_regeneration(self) -> TurnRequest:
         """Repeat the last turn."""
-        turn = await self._seen_turn()
-        return self.request_of(turn.asked).with_policy(place=turn.place)
+        turn = await self._unchanged_last_turn()
+        return self.build_request(turn.asked).with_policy(place=turn.place)
 
-    def request_of(
-        self, messages: tuple[Message, ...], executed: tuple[str, ...] = ()
+    def build_request(
+        self, messages: tuple[Message, ...], exec_commands: tuple[str, ...] = ()
     ) -> TurnRequest:
         settings = self.app.settings
-        configured = settings.variables.filled(settings.context)
+        configured = settings.variables.fill_commands(settings.context)
         request = TurnRequest(
             input=TurnInput(
                 messages=messages,
-                system=self.system if self.conversation is None else self._configured(),
-                context=(*configured, *map(exec_command, executed)),
+                system=self.system if self.conversation is None else self._configured_prompt(),
+                context=(*configured, *map(exec_command, exec_commands)),
             ),
             target=TurnTarget(
                 model=self.chosen_model,
@@ -161,24 +161,24 @@ class Chat:
             ),
             policy=TurnPolicy(
                 ref=self.ref,
-                cache_key=self.app.cache_key(self.ref) if self.options.saves else None,
+                cache_key=self.app.cache_key(self.ref) if self.options.is_saved else None,
                 create=NewConversation(id=self.ref, model=self.chosen_model, title=self.title),
                 window=lambda model: self.options.window or self.app.window_for(model),
                 on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
             ),
         )
-        return request if self.hold is None else self.hold(request)
+        return request if self.apply_schema is None else self.apply_schema(request)
 
-    def _configured(self) -> GivenPrompt:
+    def _configured_prompt(self) -> GivenPrompt:
         """Does not override the prompt of a stored conversation."""
         return msgspec.structs.replace(self.app.settings.system, explicit=False)
 
-    async def taken(self, request: TurnRequest) -> None:
+    async def finish_turn(self, request: TurnRequest) -> None:
         """Reload after a turn; drop what it has saved."""
-        await self.look_again()
+        await self.reload_with_usage()
         turns = () if self.conversation is None else self.conversation.turns
         if request.policy.place is None and turns and turns[-1].asked == request.input.messages:
-            self.attached, self.executed = (), ()
+            self.attachments, self.exec_commands = (), ()
 
     def last_turn(self) -> Turn:
         """UsageError if there is none."""
@@ -187,7 +187,7 @@ class Chat:
             raise UsageError("Nothing has been said in this conversation yet.")
         return turns[-1]
 
-    async def _seen_turn(self) -> Turn:
+    async def _unchanged_last_turn(self) -> Turn:
         """The newest turn; UsageError if another process has changed it."""
         seen, count = self.last_turn(), self.stored().message_count
         stored = await self.app.store.load(self.ref)
@@ -199,10 +199,10 @@ class Chat:
         return stored.turns[-1]
 
     async def undo(self) -> Turn:
-        turn = await self._seen_turn()
+        turn = await self._unchanged_last_turn()
         first = self.stored().message_count - len(turn.messages) + 1
         await self.app.store.delete_from(self.ref, first)
-        await self.look()
+        await self.reload()
         return turn
 
     async def branch(
@@ -218,10 +218,10 @@ class Chat:
         created = NewConversation(id=ref or _automatic_id(), model=model)
         opening = None if system is None else build_branch_opening(parent, system, now=now())
         branch = await self.app.store.branch(self.ref, created, at=at, opening=opening)
-        attached, executed = self.attached, self.executed
+        attachments, exec_commands = self.attachments, self.exec_commands
         prompt = system or self.system
-        self._enter(branch.id, branch)
-        self.attached, self.executed, self.system = attached, executed, prompt
+        self._switch_to(branch.id, branch)
+        self.attachments, self.exec_commands, self.system = attachments, exec_commands, prompt
         return parent_ref
 
     def stored(self) -> StoredConversation:
@@ -232,16 +232,16 @@ class Chat:
 
     async def keep(self, ref: str | None) -> None:
         """Copy an unsaved conversation into the store and continue there."""
-        if self.options.saves or self._open_kept is None:
+        if self.options.is_saved or self._open_saved_app is None:
             raise UsageError("The conversation is kept already; /save ID makes a copy of it.")
         conversation = self.stored()
-        kept = self._open_kept()
+        kept = self._open_saved_app()
         await copy_into(kept.store, conversation, check_id(ref or self.ref))
         old, self.app = self.app, kept
-        self.options = msgspec.structs.replace(self.options, saves=True)
+        self.options = msgspec.structs.replace(self.options, is_saved=True)
         await old.close()
         self.ref = ref or self.ref
-        await self.look()
+        await self.reload()
 
 
 def _automatic_id() -> str:

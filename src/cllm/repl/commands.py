@@ -17,40 +17,40 @@ from cllm.engine.summaries import SummarySaved, SummaryStarted
 from cllm.files import write_new_file
 from cllm.history.system_prompt import GivenPrompt
 from cllm.repl.chat import Chat
-from cllm.repl.screen import wrapped
-from cllm.repl.status import (
-    TITLE,
-    as_markdown,
-    counted,
+from cllm.repl.format import (
+    MAX_TITLE,
     empty_list_lines,
-    last_answered,
+    format_markdown,
+    format_price,
+    format_usage,
+    last_turn_with_usage,
     pin_lines,
-    price_text,
+    pluralize,
     stats_lines,
     summary_line,
     summary_lines,
     tail_lines,
-    usage_text,
     window_lines,
 )
-from cllm.repl.turn import take_turn
-from cllm.settings.layers import expanded
+from cllm.repl.screen import wrap_line
+from cllm.repl.turn import run_chat_turn
+from cllm.settings.layers import expand_home
 from cllm.terminal import one_line
 from cllm.window.cache_report import build_cache_report
 from cllm.wire.conversation_file.codec import encode_conversation
 
 Action = Callable[[Chat, str], Awaitable[None]]
 ESCAPE = "//"
-OTHERWISE = (
+HELP_FOOTER = (
     "Everything else is said to the model. Alt-Enter, or a backslash at the end of a line, begins "
     "a new line. Ctrl-C stops an answer."
 )
-LISTED = 20
-FOUND = 20
-MOST_HITS = 1000
-ADVICE = "open them with: cllm chat --store"
-SHORT = 60
-LONGEST_NUMBER = 9
+DEFAULT_LISTED = 20
+MAX_FOUND = 20
+MAX_HITS = 1000
+OPEN_COMMAND = "open them with: cllm chat --store"
+MAX_SHOWN = 60
+MAX_DIGITS = 9
 
 
 class ExitChat(BaseException):
@@ -85,21 +85,21 @@ def command(
 
 @command("help", "", "List the commands.", "h", "?")
 async def show_help(chat: Chat, _rest: str) -> None:
-    chat.screen.say(help_lines(chat.screen.columns))
+    chat.screen.print_lines(help_lines(chat.screen.columns))
 
 
 def help_lines(columns: int | None = None) -> list[str]:
     heads = [(f"/{row.name} {row.takes}".rstrip(), row) for row in COMMANDS]
     width = max(len(head) for head, _ in heads) + 2
-    lines = [f"{head:<{width}}{row.about}{_other_names(row)}" for head, row in heads]
+    lines = [f"{head:<{width}}{row.about}{_aliases_text(row)}" for head, row in heads]
     return [
-        *(cut for line in lines for cut in wrapped(line, columns, indent=" " * width)),
+        *(cut for line in lines for cut in wrap_line(line, columns, indent=" " * width)),
         "",
-        *wrapped(OTHERWISE, columns),
+        *wrap_line(HELP_FOOTER, columns),
     ]
 
 
-def _other_names(row: Command) -> str:
+def _aliases_text(row: Command) -> str:
     words = [row.name, *row.aliases[:1]] if row.is_word else []
     names = [*words, *(f"/{alias}" for alias in row.aliases)]
     return f" (also {', '.join(names)})" if names else ""
@@ -114,21 +114,21 @@ async def new(chat: Chat, _rest: str) -> None:
 @command("clear", "", "The same, and say so.", is_word=True)
 async def clear(chat: Chat, _rest: str) -> None:
     chat.new()
-    chat.screen.say(["Conversation cleared"])
+    chat.screen.print_lines(["Conversation cleared"])
 
 
 @command("list", "[N]", "List the newest conversations.")
 async def list_newest(chat: Chat, rest: str) -> None:
-    page = await chat.app.store.list_conversations(limit=_number(rest) or LISTED)
+    page = await chat.app.store.list_conversations(limit=_parse_number(rest) or DEFAULT_LISTED)
     for notice in page.notices:
         chat.screen.warn(notice)
     if not page.items:
         others = await chat.app.count_other_stores()
-        for line in empty_list_lines(chat.app.settings.store, others, advice=ADVICE):
+        for line in empty_list_lines(chat.app.settings.store, others, advice=OPEN_COMMAND):
             chat.screen.note(line)
-        if not chat.options.saves:
+        if not chat.options.is_saved:
             chat.screen.note("This chat was started with --no-save; /save ID stores it.")
-    chat.screen.say(summary_line(summary) for summary in page.items)
+    chat.screen.print_lines(summary_line(summary) for summary in page.items)
 
 
 @command("open", "ID", "Go on with another conversation.", completes="conversations")
@@ -143,7 +143,7 @@ async def open_conversation(chat: Chat, rest: str) -> None:
 
 def show_tail(chat: Chat) -> None:
     if chat.conversation is not None:
-        chat.screen.say(tail_lines(chat.conversation))
+        chat.screen.print_lines(tail_lines(chat.conversation))
 
 
 @command("search", "TEXT", "Find conversations in which it was said.")
@@ -151,19 +151,21 @@ async def search(chat: Chat, rest: str) -> None:
     if not rest:
         raise UsageError("Say what to look for: /search TEXT.")
     page = await chat.app.store.list_conversations(limit=10**9)
-    hits = await chat.app.store.search(rest, limit=MOST_HITS)
+    hits = await chat.app.store.search(rest, limit=MAX_HITS)
     best = {hit.conversation: hit for hit in reversed(hits.items)}
-    matches = [(summary, _match(summary, best.get(summary.id), rest)) for summary in page.items]
+    matches = [
+        (summary, _match_text(summary, best.get(summary.id), rest)) for summary in page.items
+    ]
     found = [(summary, match) for summary, match in matches if match is not None]
-    for summary, match in found[:FOUND]:
-        chat.screen.say([summary_line(summary), f"    {match}"])
-    if len(found) > FOUND:
-        chat.screen.note(f"These are the newest {FOUND}; there may be more.")
+    for summary, match in found[:MAX_FOUND]:
+        chat.screen.print_lines([summary_line(summary), f"    {match}"])
+    if len(found) > MAX_FOUND:
+        chat.screen.note(f"These are the newest {MAX_FOUND}; there may be more.")
     if not found:
         chat.screen.note(f"Nowhere was '{one_line(rest)}' said.")
 
 
-def _match(summary: Summary, hit: Hit | None, wanted: str) -> str | None:
+def _match_text(summary: Summary, hit: Hit | None, wanted: str) -> str | None:
     if summary.title is not None and wanted.casefold() in summary.title.casefold():
         return f"in the title: {one_line(summary.title)}"
     return None if hit is None else f"{hit.sequence} {hit.role}: {one_line(hit.snippet)}"
@@ -172,7 +174,7 @@ def _match(summary: Summary, hit: Hit | None, wanted: str) -> str | None:
 @command("model", "[NAME]", "Show the model, or go on with another one.", completes="models")
 async def model(chat: Chat, rest: str) -> None:
     if not rest:
-        chat.screen.say([chat.model])
+        chat.screen.print_lines([chat.model])
         return
     chat.app.find_route(rest)
     if chat.conversation is None:
@@ -189,7 +191,7 @@ async def system(chat: Chat, rest: str) -> None:
     if not rest:
         prompt = chat.system if conversation is None else conversation.system
         text = None if prompt is None else prompt.text
-        chat.screen.say([text or "There is no system prompt."])
+        chat.screen.print_lines([text or "There is no system prompt."])
         return
     given = GivenPrompt(text=rest, source="--system", explicit=True)
     if conversation is None:
@@ -203,10 +205,10 @@ async def system(chat: Chat, rest: str) -> None:
 @command("context", "[COMMAND]", "Show the context, or run a shell command for the next message.")
 async def context(chat: Chat, rest: str) -> None:
     if rest:
-        chat.executed += (rest,)
+        chat.exec_commands += (rest,)
         chat.screen.note("It runs with the next message.")
         return
-    chat.screen.say(_context_lines(chat))
+    chat.screen.print_lines(_context_lines(chat))
 
 
 def _context_lines(chat: Chat) -> Iterator[str]:
@@ -218,9 +220,9 @@ def _context_lines(chat: Chat) -> Iterator[str]:
         if configured.kind == "dynamic" or chat.conversation is None:
             when = "with every message" if configured.kind == "dynamic" else "at the beginning"
             yield f"runs {when}: {one_line(configured.written)}"
-    for line in chat.executed:
+    for line in chat.exec_commands:
         yield f"runs with the next message: {one_line(line)}"
-    if not (chat.app.settings.context or chat.executed or captured):
+    if not (chat.app.settings.context or chat.exec_commands or captured):
         yield "There are no context commands."
     yield from summary_lines(chat.conversation)
     yield from pin_lines(chat.conversation)
@@ -229,12 +231,12 @@ def _context_lines(chat: Chat) -> Iterator[str]:
 @command("attach", "[FILE]", "Show the model a file with the next message.", completes="files")
 async def attach(chat: Chat, rest: str) -> None:
     if rest:
-        chat.attached += chat.attach(_file_names(rest))
-    text = f"Attached to the next message: {counted(len(chat.attached), 'file')}."
+        chat.attachments += chat.attach(_file_names(rest))
+    text = f"Attached to the next message: {pluralize(len(chat.attachments), 'file')}."
     if rest:
         chat.screen.note(text)
     else:
-        chat.screen.say([text])
+        chat.screen.print_lines([text])
 
 
 def _file_names(rest: str) -> list[str]:
@@ -253,19 +255,19 @@ def _file_names(rest: str) -> list[str]:
     "regenerate", "", "Ask the last message again; the old answer stays as a variant.", "retry"
 )
 async def regenerate(chat: Chat, _rest: str) -> None:
-    await take_turn(chat, await chat.request_again())
+    await run_chat_turn(chat, await chat.build_regeneration())
 
 
 @command("undo", "", "Take the last turn back, for good.")
 async def undo(chat: Chat, _rest: str) -> None:
     turn = await chat.undo()
     text = " ".join(message.text for message in turn.asked)
-    chat.screen.note(f"Taken back: {one_line(text, longest=TITLE)}")
+    chat.screen.note(f"Taken back: {one_line(text, longest=MAX_TITLE)}")
 
 
 @command("branch", "[N]", "Go on in a copy, with the messages up to number N.")
 async def branch(chat: Chat, rest: str) -> None:
-    before = await chat.branch(at=_number(rest))
+    before = await chat.branch(at=_parse_number(rest))
     chat.screen.note(f"Going on in the branch {chat.ref}; {before} stays.")
 
 
@@ -275,16 +277,16 @@ async def title(chat: Chat, rest: str) -> None:
         chat.title = one_line(rest)
         if chat.conversation is not None:
             await chat.app.store.update(chat.ref, Changes(title=chat.title))
-            await chat.look()
-        chat.screen.note(f"The title is: {one_line(rest, longest=TITLE)}")
+            await chat.reload()
+        chat.screen.note(f"The title is: {one_line(rest, longest=MAX_TITLE)}")
         return
     stored = None if chat.conversation is None else chat.conversation.title
-    chat.screen.say([stored or chat.title or "There is no title yet."])
+    chat.screen.print_lines([stored or chat.title or "There is no title yet."])
 
 
 @command("save", "[ID]", "Keep the conversation, or a copy of it under ID.")
 async def save(chat: Chat, rest: str) -> None:
-    if not chat.options.saves:
+    if not chat.options.is_saved:
         await chat.keep(rest or None)
         chat.screen.note(f"Kept as {chat.ref}; from here on everything is.")
     elif rest:
@@ -307,11 +309,11 @@ async def export(chat: Chat, rest: str) -> None:
         raise UsageError("Say into which file: /export FILE.")
     chat.last_turn()
     conversation = chat.stored()
-    path = chat.app.settings.place.directory / expanded(name)
+    path = chat.app.settings.env.directory / expand_home(name)
     if path.suffix.lower() == ".json":
         data = encode_conversation(conversation)
     else:
-        data = as_markdown(conversation).encode("utf-8", "replace")
+        data = format_markdown(conversation).encode("utf-8", "replace")
     try:
         write_new_file(path, data)
     except FileExistsError as error:
@@ -324,12 +326,12 @@ async def export(chat: Chat, rest: str) -> None:
 
 @command("tokens", "", "Show what the last turn used, and what it sent.")
 async def tokens(chat: Chat, _rest: str) -> None:
-    turn = last_answered(chat.conversation)
+    turn = last_turn_with_usage(chat.conversation)
     if turn is None or turn.usage is None:
-        chat.screen.say(["Nothing was answered in this conversation yet."])
+        chat.screen.print_lines(["Nothing was answered in this conversation yet."])
         return
     lines = window_lines(chat.conversation)
-    chat.screen.say([f"The last turn: {usage_text(turn.usage)}.", *lines])
+    chat.screen.print_lines([f"The last turn: {format_usage(turn.usage)}.", *lines])
 
 
 @command(
@@ -339,10 +341,10 @@ async def tokens(chat: Chat, _rest: str) -> None:
 )
 async def pin(chat: Chat, rest: str) -> None:
     if rest == "list":
-        chat.screen.say(pin_lines(chat.conversation) or ["Nothing is pinned."])
+        chat.screen.print_lines(pin_lines(chat.conversation) or ["Nothing is pinned."])
         return
     conversation = chat.stored()
-    number = _number(rest) or conversation.message_count
+    number = _parse_number(rest) or conversation.message_count
     if number in conversation.pins:
         chat.screen.note(f"Message {number} is pinned already.")
         return
@@ -353,7 +355,7 @@ async def pin(chat: Chat, rest: str) -> None:
 @command("unpin", "N", "Do so no more.")
 async def unpin(chat: Chat, rest: str) -> None:
     conversation = chat.stored()
-    number = _number(rest)
+    number = _parse_number(rest)
     if number is None or number not in conversation.pins:
         pinned = ", ".join(map(str, conversation.pins)) or "none"
         raise UsageError(f"Say which message: /unpin N. Pinned are: {pinned}.")
@@ -366,7 +368,7 @@ async def compact(chat: Chat, rest: str) -> None:
     if rest == "undo":
         chat.stored()
         undone = await chat.app.engine().undo_summary(chat.ref)
-        await chat.look()
+        await chat.reload()
         first = 1 if undone.before is None else undone.before.through + 1
         chat.screen.note(
             f"Undone: the messages {first} to {undone.through} are sent again, as far as there "
@@ -377,10 +379,10 @@ async def compact(chat: Chat, rest: str) -> None:
         raise UsageError("/compact makes a summary, and /compact undo takes the last one back.")
     try:
         chat.stored()
-        async with aclosing(chat.app.engine().compact(chat.request_of(()))) as events:
+        async with aclosing(chat.app.engine().compact(chat.build_request(()))) as events:
             async for event in events:
                 chat.screen.note(_progress_text(event))
-        await chat.look_again()
+        await chat.reload_with_usage()
     except asyncio.CancelledError:
         chat.screen.note("Interrupted. Nothing was changed.")
         raise
@@ -388,12 +390,12 @@ async def compact(chat: Chat, rest: str) -> None:
 
 def _progress_text(event: SummaryStarted | SummarySaved) -> str:
     if isinstance(event, SummaryStarted):
-        messages = counted(event.messages, "message")
+        messages = pluralize(event.messages, "message")
         return f"Summarising {messages} ({event.piece} of {event.pieces}) …"
     summary = event.summary
-    used = price_text(summary.usage, summary.cost)
+    used = format_price(summary.usage, summary.cost)
     return (
-        f"{counted(event.turns, 'turn')} put into a summary, which stands for the messages up to "
+        f"{pluralize(event.turns, 'turn')} put into a summary, which stands for the messages up to "
         f"{summary.through}; they stay stored. {used[0].upper()}{used[1:]}. "
         "/compact undo takes it back."
     )
@@ -403,28 +405,30 @@ def _progress_text(event: SummaryStarted | SummarySaved) -> str:
 async def stats(chat: Chat, _rest: str) -> None:
     conversations = () if chat.conversation is None else (chat.conversation,)
     report = build_cache_report(conversations, chat.app.prices.price_turn)
-    chat.screen.say(stats_lines(chat.conversation, report, chat.sitting))
+    chat.screen.print_lines(stats_lines(chat.conversation, report, chat.session_usage))
 
 
 @command("quit", "", "Leave, as Ctrl-D does.", "exit", "q", is_word=True)
-async def leave(_chat: Chat, _rest: str) -> None:
+async def quit_chat(_chat: Chat, _rest: str) -> None:
     raise ExitChat
 
 
-WORDS = {name: row for row in COMMANDS if row.is_word for name in (row.name, *row.aliases[:1])}
-NAMES = {name: row for row in COMMANDS for name in (row.name, *row.aliases)}
+COMMANDS_BY_WORD = {
+    name: row for row in COMMANDS if row.is_word for name in (row.name, *row.aliases[:1])
+}
+COMMANDS_BY_NAME = {name: row for row in COMMANDS for name in (row.name, *row.aliases)}
 
 
-def read_order(line: str) -> tuple[Command, str] | None:
+def parse_command(line: str) -> tuple[Command, str] | None:
     """The command of a line and its argument; None if the line is for the model."""
     text = line.strip()
-    if text.lower() in WORDS:
-        return WORDS[text.lower()], ""
+    if text.lower() in COMMANDS_BY_WORD:
+        return COMMANDS_BY_WORD[text.lower()], ""
     if not text.startswith("/") or text.startswith(ESCAPE):
         return None
     word = re.split(r"\s", text[1:], maxsplit=1)[0]
     rest = text[1 + len(word) :].strip()
-    found = NAMES.get(word.lower())
+    found = COMMANDS_BY_NAME.get(word.lower())
     if found is not None:
         if rest and not found.takes:
             raise UsageError(f"/{found.name} takes nothing after its name; nothing was done.")
@@ -436,15 +440,17 @@ def read_order(line: str) -> tuple[Command, str] | None:
     )
 
 
-def said_in(line: str) -> str:
+def unescape_message(line: str) -> str:
     """The message of a line: // stands for a slash."""
     return line[1:] if line.startswith(ESCAPE) else line
 
 
-def _number(text: str) -> int | None:
+def _parse_number(text: str) -> int | None:
     if not text:
         return None
-    digits = text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER
+    digits = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
     if not digits or int(text) == 0:
-        raise UsageError(f"Give a whole number from 1 on, not '{one_line(text, longest=SHORT)}'.")
+        raise UsageError(
+            f"Give a whole number from 1 on, not '{one_line(text, longest=MAX_SHOWN)}'."
+        )
     return int(text)

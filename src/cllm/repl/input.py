@@ -18,19 +18,21 @@ from prompt_toolkit.styles import Style
 
 from cllm.core.errors import CllmError
 from cllm.repl.chat import Chat
-from cllm.repl.commands import COMMANDS, NAMES
-from cllm.repl.loop import CONTINUED, PROMPT
-from cllm.repl.screen import whole_text
-from cllm.repl.status import model_names
-from cllm.terminal import escaped, hidden_characters, one_line
+from cllm.repl.commands import COMMANDS, COMMANDS_BY_NAME
+from cllm.repl.format import model_names
+from cllm.repl.loop import CONTINUATION, PROMPT
+from cllm.repl.screen import replace_surrogates
+from cllm.terminal import escape_character, hidden_characters, one_line
 
 STYLE = Style.from_dict(
     {"prompt": "bold", "bottom-toolbar": "noreverse", "bottom-toolbar.text": "fg:ansibrightblack"}
 )
 # The line editor would print hidden characters of pasted text and completed names.
-Char.display_mappings.update({sign: escaped(sign) for sign in hidden_characters()})
-Named = Sequence[tuple[str, str]]
-MOST = 500
+Char.display_mappings.update(
+    {character: escape_character(character) for character in hidden_characters()}
+)
+NamedItems = Sequence[tuple[str, str]]
+MAX_CONVERSATIONS = 500
 
 
 class TerminalReader:
@@ -57,8 +59,8 @@ class TerminalReader:
         )
 
     async def read(self) -> str:
-        self._completer.forget()
-        return whole_text(await self._prompts.prompt_async())
+        self._completer.clear_cache()
+        return replace_surrogates(await self._prompts.prompt_async())
 
 
 def _keys() -> KeyBindings:
@@ -66,7 +68,7 @@ def _keys() -> KeyBindings:
 
     @keys.add("enter")
     def _enter(event: KeyPressEvent) -> None:
-        enter(event.current_buffer)
+        handle_enter(event.current_buffer)
 
     @keys.add("escape", "enter")
     def _alt_enter(event: KeyPressEvent) -> None:
@@ -75,10 +77,10 @@ def _keys() -> KeyBindings:
     return keys
 
 
-def enter(buffer: Buffer) -> None:
+def handle_enter(buffer: Buffer) -> None:
     if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
         buffer.complete_state = None
-    elif buffer.document.is_cursor_at_the_end and buffer.text.endswith(CONTINUED):
+    elif buffer.document.is_cursor_at_the_end and buffer.text.endswith(CONTINUATION):
         buffer.delete_before_cursor()
         buffer.insert_text("\n")
     else:
@@ -109,18 +111,18 @@ class ChatCompleter(Completer):
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._files = PathCompleter(expanduser=True)
-        self.forget()
+        self.clear_cache()
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Load the conversations again the next time."""
-        self._conversations: Named | None = None
+        self._conversations: NamedItems | None = None
 
-    async def names(self, kind: Literal["models", "conversations"]) -> Named:
+    async def names(self, kind: Literal["models", "conversations"]) -> NamedItems:
         if kind == "models":
             return model_names(self._chat.app)
         if self._conversations is None:
             try:
-                page = await self._chat.app.store.list_conversations(limit=MOST)
+                page = await self._chat.app.store.list_conversations(limit=MAX_CONVERSATIONS)
             except CllmError:
                 return ()
             self._conversations = [(one.id, one.title or "") for one in page.items]
@@ -143,7 +145,7 @@ class ChatCompleter(Completer):
             for completion in _complete_command(word):
                 yield completion
             return
-        command = NAMES.get(word)
+        command = COMMANDS_BY_NAME.get(word)
         completes = None if command is None else command.completes
         if completes == "files":
             inside = Document(given.lstrip())

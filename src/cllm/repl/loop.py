@@ -9,14 +9,14 @@ from typing import Any, BinaryIO, Protocol, TextIO
 
 from cllm.core.errors import CllmError
 from cllm.repl.chat import Chat
-from cllm.repl.commands import ExitChat, read_order, said_in, show_tail
+from cllm.repl.commands import ExitChat, parse_command, show_tail, unescape_message
 from cllm.repl.screen import echo
-from cllm.repl.turn import take_turn
+from cllm.repl.turn import run_chat_turn
 from cllm.terminal import TerminationSignal
 
 PROMPT = "You: "
-CONTINUED = "\\"
-PATIENT_PRESSES = 2
+CONTINUATION = "\\"
+MAX_PRESSES = 2
 
 
 class InputReader(Protocol):
@@ -46,9 +46,9 @@ class LineReader:
             if not data and not read:
                 raise EOFError
             line = data.decode("utf-8", "replace").rstrip("\r\n")
-            if not line.endswith(CONTINUED):
+            if not line.endswith(CONTINUATION):
                 return "\n".join([*read, line]).rstrip("\n")
-            read.append(line.removesuffix(CONTINUED))
+            read.append(line.removesuffix(CONTINUATION))
 
 
 class Signals:
@@ -64,9 +64,9 @@ class Signals:
 
     def listen(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._hear)
+            signal.signal(number, self._on_signal)
 
-    async def stoppable(self, work: Coroutine[Any, Any, None]) -> None:
+    async def run_cancellable(self, work: Coroutine[Any, Any, None]) -> None:
         """Ctrl-C cancels the work and waits for its cleanup."""
         # The line editor may have replaced the handlers.
         self.listen()
@@ -85,9 +85,9 @@ class Signals:
         if self.ended:
             raise TerminationSignal
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT:
-            if self._work is None or self._presses > PATIENT_PRESSES:
+            if self._work is None or self._presses > MAX_PRESSES:
                 raise KeyboardInterrupt
             self._presses += 1
             if self._presses == 1:
@@ -102,19 +102,21 @@ class Signals:
             self._loop.call_soon_threadsafe(self._chat.cancel)
 
 
-async def run_chat(chat: Chat, reader: InputReader, *, ref: str | None, patient: bool) -> None:
-    """Run until the input ends. Ctrl-C at the prompt raises; a `patient` chat needs two."""
+async def run_chat(
+    chat: Chat, reader: InputReader, *, ref: str | None, confirms_exit: bool
+) -> None:
+    """Run until the input ends. Ctrl-C at the prompt raises; a `confirms_exit` chat needs two."""
     signals = Signals(blocks=reader.blocks)
     signals.listen()
     # A line editor shows what is typed; keys pressed before its prompt wait for it.
     silence = contextlib.nullcontext() if reader.blocks else echo(on=False, by_line=False)
     try:
         with contextlib.suppress(ExitChat), silence:
-            await begin(chat, ref)
+            await start_chat(chat, ref)
             while True:
-                line = await _read(chat, reader, patient=patient)
+                line = await _read_line(chat, reader, confirms_exit=confirms_exit)
                 with echo(on=False, by_line=reader.blocks):
-                    await signals.stoppable(_execute(chat, line))
+                    await signals.run_cancellable(_execute(chat, line))
     except asyncio.CancelledError:
         if signals.ended:
             raise TerminationSignal from None
@@ -123,13 +125,13 @@ async def run_chat(chat: Chat, reader: InputReader, *, ref: str | None, patient:
         await chat.app.close()
 
 
-async def _read(chat: Chat, reader: InputReader, *, patient: bool) -> str:
+async def _read_line(chat: Chat, reader: InputReader, *, confirms_exit: bool) -> str:
     pressed = False
     while True:
         try:
             return await reader.read()
         except KeyboardInterrupt:
-            if pressed or not patient:
+            if pressed or not confirms_exit:
                 raise
             pressed = True
             chat.screen.note("Press Ctrl-C again to leave, or Ctrl-D.")
@@ -137,13 +139,13 @@ async def _read(chat: Chat, reader: InputReader, *, patient: bool) -> str:
             raise ExitChat from None
 
 
-async def begin(chat: Chat, ref: str | None) -> None:
-    notices = () if ref is None else await chat.open_or_begin(ref)
+async def start_chat(chat: Chat, ref: str | None) -> None:
+    notices = () if ref is None else await chat.open_or_start(ref)
     show_tail(chat)
     for notice in notices:
         chat.screen.warn(notice)
     if chat.conversation is None:
-        where = f"kept as {chat.ref}" if chat.options.saves else "not kept"
+        where = f"kept as {chat.ref}" if chat.options.is_saved else "not kept"
         chat.screen.note(
             f"A new conversation with {chat.model}, {where}. /help lists the commands."
         )
@@ -159,9 +161,9 @@ async def _execute(chat: Chat, line: str) -> None:
         if not line.strip():
             chat.screen.note("Nothing was said; type a message, or /help.")
             return
-        order = read_order(line)
+        order = parse_command(line)
         if order is None:
-            await take_turn(chat, chat.request(said_in(line)))
+            await run_chat_turn(chat, chat.request(unescape_message(line)))
         else:
             command, rest = order
             await command.action(chat, rest)

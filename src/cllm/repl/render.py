@@ -21,9 +21,9 @@ from rich.text import Text
 
 from cllm.terminal import Escaper, PlainPrinter, escape, escape_styled, write_control
 
-BETWEEN_DRAWINGS = 0.05
+REDRAW_SECONDS = 0.05
 DRAWING_SHARE = 4
-NARROWEST = 20
+MIN_WIDTH = 20
 TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
 # Synchronized output: the terminal shows everything between the two at once.
 HOLD, SHOW = "\x1b[?2026h", "\x1b[?2026l"
@@ -32,9 +32,9 @@ DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 WAITING = f"{DIM}…{PLAIN}"
 THINKING_LINES = 6
 # In characters: enough for those lines.
-THINKING_LENGTH = 4000
+MAX_THINKING = 4000
 # In characters: the layout of more takes seconds, in which Ctrl-C has no effect.
-LONGEST_LAID_OUT = 60_000
+MAX_LAYOUT = 60_000
 
 
 class ScreenRegion:
@@ -54,13 +54,13 @@ class ScreenRegion:
         if columns == self._columns:
             pairs = zip(self._lines, lines, strict=False)
             same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        up = rows_of(self._lines[same:], columns)
+        up = count_rows(self._lines[same:], columns)
         moved = f"\x1b[{up}A\r" if up else "\r"
         new = "".join(f"{line}\x1b[K\n" for line in lines[same:])
         self.put(f"{HOLD}{moved}{new}\x1b[J{SHOW}")
         self._lines, self._columns = lines, columns
 
-    def leave(self) -> None:
+    def release(self) -> None:
         self._lines = []
 
     def put(self, text: str) -> None:
@@ -89,8 +89,8 @@ class LivePrinter:
         self._clock = clock
         self._growing = ""
         self._thinking = ""
-        self._begun = False
-        self._waits = True
+        self._has_output = False
+        self._needs_redraw = True
         self._next_at = 0.0
         self._region.put(HIDE_CURSOR)
 
@@ -105,35 +105,39 @@ class LivePrinter:
         self._growing += self._escaper.feed(text)
         if self._growing.strip():
             self._thinking = ""
-        self._waits = True
+        self._needs_redraw = True
         self.refresh()
 
     def think(self, text: str) -> None:
-        self._thinking = (self._thinking + escape(text))[-THINKING_LENGTH:]
-        self._waits = not self._is_plain
+        self._thinking = (self._thinking + escape(text))[-MAX_THINKING:]
+        self._needs_redraw = not self._is_plain
         self.refresh()
 
     def refresh(self) -> None:
         began = self._clock()
-        if not self._waits or began < self._next_at:
+        if not self._needs_redraw or began < self._next_at:
             return
-        self._waits = False
-        if len(self._growing) > LONGEST_LAID_OUT:
-            self._go_on_plainly()
+        self._needs_redraw = False
+        if len(self._growing) > MAX_LAYOUT:
+            self._switch_to_plain()
             return
-        done, self._growing = finished_blocks(self._growing)
+        done, self._growing = split_finished_blocks(self._growing)
         if done.strip():
             self._print(done)
         size = self._size()
-        lines = self._lines(self._growing, size) if self._growing.strip() else self._unsaid(size)
+        lines = (
+            self._lines(self._growing, size)
+            if self._growing.strip()
+            else self._thinking_or_waiting(size)
+        )
         self._region.draw(lines[-max(size.lines - 1, 1) :], size.columns)
         ended = self._clock()
         # Drawing a long block is slow: leave most of the time for other work.
-        self._next_at = ended + max(BETWEEN_DRAWINGS, DRAWING_SHARE * (ended - began))
+        self._next_at = ended + max(REDRAW_SECONDS, DRAWING_SHARE * (ended - began))
 
     def settle(self) -> None:
-        if len(self._growing) > LONGEST_LAID_OUT:
-            self._go_on_plainly()
+        if len(self._growing) > MAX_LAYOUT:
+            self._switch_to_plain()
         if self._is_plain:
             self._plain.settle()
             self._is_plain = False
@@ -141,7 +145,7 @@ class LivePrinter:
             self._print(self._growing)
         else:
             self._region.draw([], self._size().columns)
-        self._growing, self._thinking, self._waits = "", "", False
+        self._growing, self._thinking, self._needs_redraw = "", "", False
 
     def end(self) -> None:
         self.settle()
@@ -150,44 +154,44 @@ class LivePrinter:
     def _print(self, text: str) -> None:
         size = self._size()
         self._region.draw(self._lines(text, size), size.columns)
-        self._region.leave()
-        self._begun = True
+        self._region.release()
+        self._has_output = True
 
-    def _go_on_plainly(self) -> None:
-        self._region.draw([""] if self._begun else [], self._size().columns)
-        self._region.leave()
+    def _switch_to_plain(self) -> None:
+        self._region.draw([""] if self._has_output else [], self._size().columns)
+        self._region.release()
         self._plain.write(self._growing)
-        self._growing, self._thinking, self._waits = "", "", False
-        self._is_plain = self._begun = True
+        self._growing, self._thinking, self._needs_redraw = "", "", False
+        self._is_plain = self._has_output = True
 
-    def _unsaid(self, size: os.terminal_size) -> list[str]:
+    def _thinking_or_waiting(self, size: os.terminal_size) -> list[str]:
         lines = thinking_lines(self._thinking, size.columns - 1)
-        above = [""] if self._begun and lines else []
+        above = [""] if self._has_output and lines else []
         return [*above, *lines] or [WAITING]
 
     def _lines(self, text: str, size: os.terminal_size) -> list[str]:
-        above = [""] if self._begun else []
+        above = [""] if self._has_output else []
         return above + markdown_lines(text, size.columns - 1)
 
 
 def thinking_lines(text: str, width: int) -> list[str]:
-    console = Console(width=max(width, NARROWEST), legacy_windows=False)
+    console = Console(width=max(width, MIN_WIDTH), legacy_windows=False)
     wrapped = Text(text.strip()).wrap(console, console.width)
     lines = [line.plain.rstrip() for line in wrapped]
     return [f"{DIM}{line}{PLAIN}" for line in lines if line][-THINKING_LINES:]
 
 
-def finished_blocks(text: str) -> tuple[str, str]:
+def split_finished_blocks(text: str) -> tuple[str, str]:
     """Split off the last block, which may grow. The rest of a line can change its meaning."""
     whole, end, half = text.rpartition("\n")
-    found = blocks(whole + end)
+    found = split_blocks(whole + end)
     if not found:
         return "", text
     last = found[-1]
     return (whole + end)[: -len(last)], last + half
 
 
-def blocks(text: str) -> list[str]:
+def split_blocks(text: str) -> list[str]:
     """The text cut at the start of each block but the first."""
     starts = [token.map[0] for token in _parser.parse(text) if token.level == 0 and token.map]
     lines = text.split("\n")
@@ -204,7 +208,7 @@ class LeftHeading(Heading):
     LEVEL_ALIGN: ClassVar[dict[str, JustifyMethod]] = {}
 
 
-class CloseCode(CodeBlock):
+class CompactCode(CodeBlock):
     """Code without padding, so that it can be copied."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -218,8 +222,8 @@ class ChatMarkdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": LeftHeading,
-        "fence": CloseCode,
-        "code_block": CloseCode,
+        "fence": CompactCode,
+        "code_block": CompactCode,
     }
 
     def __init__(self, text: str) -> None:
@@ -234,9 +238,9 @@ class ChatMarkdown(Markdown):
 
 def markdown_lines(text: str, width: int) -> list[str]:
     console = Console(
-        width=max(width, NARROWEST), force_terminal=True, legacy_windows=False, highlight=False
+        width=max(width, MIN_WIDTH), force_terminal=True, legacy_windows=False, highlight=False
     )
-    shown = [lines for block in blocks(text) if (lines := _block_lines(console, block))]
+    shown = [lines for block in split_blocks(text) if (lines := _block_lines(console, block))]
     return [line for lines in shown for line in ("", *lines)][1:]
 
 
@@ -244,16 +248,16 @@ def _block_lines(console: Console, block: str) -> list[str]:
     with console.capture() as captured:
         console.print(ChatMarkdown(block))
     lines = [TRAILING.sub(r"\1", line) for line in captured.get().split("\n")]
-    filled = [index for index, line in enumerate(lines) if visible(line).strip()]
+    filled = [index for index, line in enumerate(lines) if strip_ansi(line).strip()]
     return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
-def visible(line: str) -> str:
+def strip_ansi(line: str) -> str:
     return Text.from_ansi(line).plain if "\x1b" in line else line
 
 
-def rows_of(lines: list[str], columns: int) -> int:
-    return sum(max(1, -(-cell_len(visible(line)) // max(columns, 1))) for line in lines)
+def count_rows(lines: list[str], columns: int) -> int:
+    return sum(max(1, -(-cell_len(strip_ansi(line)) // max(columns, 1))) for line in lines)
 
 
 # Without "reference", which would hide the definitions of links.

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     Answer = PlainPrinter | LivePrinter
 
-NARROWEST = 20
+MIN_COLUMNS = 20
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 
 
-def wrapped(line: str, columns: int | None, *, indent: str = "") -> list[str]:
+def wrap_line(line: str, columns: int | None, *, indent: str = "") -> list[str]:
     """Wrap between words; a long word stays whole."""
     if columns is None:
         return [line]
@@ -31,7 +31,7 @@ def wrapped(line: str, columns: int | None, *, indent: str = "") -> list[str]:
     return cut or [line]
 
 
-def whole_text(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace bytes that are no UTF-8 by replacement characters."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
@@ -48,7 +48,7 @@ class Screen:
         self._dims = err.isatty() and usable and not environment.get("NO_COLOR")
         self._answer: Answer | None = None
 
-    def begin_answer(self) -> "Answer":
+    def start_answer(self) -> "Answer":
         if self._draws and self.columns is not None:
             from cllm.repl.render import LivePrinter  # noqa: PLC0415 - rich loads slowly
 
@@ -65,9 +65,9 @@ class Screen:
         if answer.failure is not None:
             raise answer.failure
         if self._draws:
-            self.say([""])
+            self.print_lines([""])
 
-    def say(self, lines: Iterable[str]) -> None:
+    def print_lines(self, lines: Iterable[str]) -> None:
         self._out.writelines(f"{escape(line)}\n" for line in lines)
         self._out.flush()
 
@@ -75,20 +75,20 @@ class Screen:
     def columns(self) -> int | None:
         """None if the output is no terminal, or a narrow one."""
         wide = shutil.get_terminal_size().columns
-        return wide if self.is_terminal and wide > NARROWEST else None
+        return wide if self.is_terminal and wide > MIN_COLUMNS else None
 
     def note(self, text: str) -> None:
-        self._beside(one_line(text), dim=self._dims)
+        self._print_to_stderr(one_line(text), dim=self._dims)
 
     def warn(self, notice: Notice) -> None:
-        self._beside(f"Warning: {one_line(notice.message)}")
+        self._print_to_stderr(f"Warning: {one_line(notice.message)}")
 
     def error(self, error: CllmError) -> None:
-        self._beside(error_line(str(error)))
+        self._print_to_stderr(error_line(str(error)))
 
-    def _beside(self, line: str, *, dim: bool = False) -> None:
-        self.make_way()
-        shown = "\n".join(wrapped(line, self.columns if self._err.isatty() else None))
+    def _print_to_stderr(self, line: str, *, dim: bool = False) -> None:
+        self.settle_answer()
+        shown = "\n".join(wrap_line(line, self.columns if self._err.isatty() else None))
         with contextlib.suppress(OSError):
             self._out.flush()
             write_control(self._err, DIM if dim else "")
@@ -97,15 +97,15 @@ class Screen:
             self._err.write("\n")
             self._err.flush()
 
-    def make_way(self) -> None:
+    def settle_answer(self) -> None:
         """Settle the growing answer."""
         if self._answer is not None:
             self._answer.settle()
 
     @contextlib.contextmanager
-    def asking(self) -> Iterator[None]:
+    def show_typing(self) -> Iterator[None]:
         """Show what the person types during a question."""
-        self.make_way()
+        self.settle_answer()
         with echo(on=True):
             yield
 
@@ -121,13 +121,13 @@ def echo(*, on: bool, by_line: bool = True) -> Iterator[None]:
         return
     flags = before[3] & ~(termios.ECHO | termios.ICANON)
     flags |= (termios.ECHO if on else 0) | (termios.ICANON if by_line else 0)
-    _set_modes([*before[:3], flags, *before[4:]])
+    _set_terminal_modes([*before[:3], flags, *before[4:]])
     try:
         yield
     finally:
-        _set_modes(before)
+        _set_terminal_modes(before)
 
 
-def _set_modes(modes: list[Any]) -> None:
+def _set_terminal_modes(modes: list[Any]) -> None:
     with contextlib.suppress(termios.error):
         termios.tcsetattr(sys.stdin, termios.TCSANOW, modes)

@@ -20,17 +20,17 @@ from cllm.core.reply import (
 from cllm.engine.request import TurnEnded, TurnEvent, TurnQueued, TurnRequest, TurnStarted
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.repl.chat import Chat
-from cllm.repl.status import price_text
+from cllm.repl.format import format_price
 
 if TYPE_CHECKING:
     from cllm.repl.screen import Answer
 
-TICK = 0.08
+REDRAW_SECONDS = 0.08
 
 
-async def take_turn(chat: Chat, request: TurnRequest) -> None:
+async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
     """Take the turn and show it."""
-    answer = chat.screen.begin_answer()
+    answer = chat.screen.start_answer()
     redraw = asyncio.create_task(_redraw(answer))
     failed = False
     try:
@@ -49,15 +49,15 @@ async def take_turn(chat: Chat, request: TurnRequest) -> None:
         chat.screen.end_answer()
         # After a failure the person has seen its reason; a second error adds nothing.
         with contextlib.suppress(*([CllmError] if failed else [])):
-            await chat.taken(request)
+            await chat.finish_turn(request)
 
 
 async def _show_all(chat: Chat, request: TurnRequest, answer: "Answer") -> None:
-    shown = _Turn(chat, answer)
+    shown = TurnView(chat, answer)
     log = None if chat.new_log is None else chat.new_log()
     async with aclosing(chat.app.engine().run_turn(request)) as events:
         async for event in events:
-            shown.hear(event)
+            shown.on_event(event)
             if log is not None:
                 log(event)
 
@@ -65,17 +65,17 @@ async def _show_all(chat: Chat, request: TurnRequest, answer: "Answer") -> None:
 async def _redraw(answer: "Answer") -> None:
     while True:
         answer.refresh()
-        await asyncio.sleep(TICK)
+        await asyncio.sleep(REDRAW_SECONDS)
 
 
-class _Turn:
+class TurnView:
     def __init__(self, chat: Chat, answer: "Answer") -> None:
         self._chat = chat
         self._screen = chat.screen
         self._answer = answer
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
 
-    def hear(self, event: TurnEvent) -> None:
+    def on_event(self, event: TurnEvent) -> None:
         match event:
             case TurnQueued():
                 self._screen.note(f"Waiting for another turn in '{event.conversation}' to end.")
@@ -99,18 +99,18 @@ class _Turn:
 
     def _write(self, text: str) -> None:
         # A reply is checked against the schema before it is shown.
-        if self._chat.hold is None:
+        if self._chat.apply_schema is None:
             self._answer.write(text)
 
     def _end(self, event: TurnEnded) -> None:
         usage = event.reply.usage if event.turn is None else event.turn.usage
-        self._chat.sitting = self._chat.sitting.plus(usage, event.cost)
-        if self._chat.hold is not None:
+        self._chat.session_usage = self._chat.session_usage.plus(usage, event.cost)
+        if self._chat.apply_schema is not None:
             self._answer.write(event.reply.message.text)
         if not event.reply.message.text.strip():
             self._screen.note("The model answered without a text.")
         if event.reply.stop_reason == "length":
             self._screen.note("The answer reached its limit of tokens (`max_tokens`).")
         if self._chat.options.show_stats:
-            seconds = time.monotonic() - self._began
-            self._screen.note(f"{price_text(usage, event.cost)} · {seconds:.1f} s")
+            seconds = time.monotonic() - self._started_at
+            self._screen.note(f"{format_price(usage, event.cost)} · {seconds:.1f} s")

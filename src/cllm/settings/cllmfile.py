@@ -19,10 +19,10 @@ MAX_VALUES = 100_000
 # Every value begins, and a list or mapping ends as well.
 MAX_EVENTS = 2 * MAX_VALUES
 MAX_DEPTH = 50
-LONGEST_TAGGED_NUMBER = 300
+MAX_TAGGED_NUMBER = 300
 MAX_ALIASES = 16
 LONG_NUMBER = re.compile(r"[-+]?[0-9][0-9a-fA-FxXoO:_.]{300,}")
-NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
+INVALID_CHARACTERS = re.compile(r"[\0\ud800-\udfff]")
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -31,11 +31,11 @@ class Cllmfile(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     content: dict[str, Any]
-    trusted_place: bool
+    in_user_folder: bool
     link: str | None = None
 
 
-def read_cllmfile(path: Path, *, trusted_place: bool) -> Cllmfile | None:
+def read_cllmfile(path: Path, *, in_user_folder: bool) -> Cllmfile | None:
     """The file, or None if there is none."""
     try:
         data = read_regular_file(path, limit=MAX_BYTES)
@@ -49,10 +49,12 @@ def read_cllmfile(path: Path, *, trusted_place: bool) -> Cllmfile | None:
         reason = os.strerror(error.errno or 0).lower()
         raise SettingsError(f"it cannot be read ({reason}).", path=str(path)) from error
     content = _parse(data, path)
-    return Cllmfile(path=path, content=content, trusted_place=trusted_place, link=_link_out(path))
+    return Cllmfile(
+        path=path, content=content, in_user_folder=in_user_folder, link=_external_target(path)
+    )
 
 
-def _link_out(path: Path) -> str | None:
+def _external_target(path: Path) -> str | None:
     """The real path, if it is out of the folder of the file or of its `.cllm`."""
     above = path.parent.parent if path.parent.name == ".cllm" else path.parent
     real = path.resolve()
@@ -73,7 +75,7 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
     wrong = [key for key in content if not isinstance(key, str)]
     if wrong:
         raise SettingsError(f"the key {wrong[0]!r} must be a word.", path=str(path))
-    plain: dict[str, Any] = _plain(content, path)
+    plain: dict[str, Any] = _to_plain_json(content, path)
     return plain
 
 
@@ -131,10 +133,10 @@ def _is_long_number(event: Any) -> bool:
     if not event.style and LONG_NUMBER.fullmatch(event.value):
         return True
     tagged = str(event.tag or "").endswith((":int", ":float"))
-    return tagged and len(event.value) > LONGEST_TAGGED_NUMBER
+    return tagged and len(event.value) > MAX_TAGGED_NUMBER
 
 
-def _plain(value: Any, path: Path, depth: int = 0, *, left: list[int] | None = None) -> Any:
+def _to_plain_json(value: Any, path: Path, depth: int = 0, *, left: list[int] | None = None) -> Any:
     """The value as plain JSON. `left` bounds the values, which aliases can multiply."""
     left = [MAX_VALUES] if left is None else left
     left[0] -= 1
@@ -142,12 +144,12 @@ def _plain(value: Any, path: Path, depth: int = 0, *, left: list[int] | None = N
         raise SettingsError(f"it stands for more than {MAX_VALUES} values.", path=str(path))
     if isinstance(value, dict):
         return {
-            _plain_key(key, path): _plain(item, path, depth + 1, left=left)
+            _to_plain_key(key, path): _to_plain_json(item, path, depth + 1, left=left)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [_plain(item, path, depth + 1, left=left) for item in value]
-    if isinstance(value, str) and NO_TEXT.search(value):
+        return [_to_plain_json(item, path, depth + 1, left=left) for item in value]
+    if isinstance(value, str) and INVALID_CHARACTERS.search(value):
         problem = "it has a text with characters in it that no text can have."
         raise SettingsError(problem, path=str(path))
     if value is None or isinstance(value, str | int | float):
@@ -157,15 +159,15 @@ def _plain(value: Any, path: Path, depth: int = 0, *, left: list[int] | None = N
     raise SettingsError("it has a value that is no text, number, list or mapping.", path=str(path))
 
 
-def _plain_key(key: Any, path: Path) -> str:
+def _to_plain_key(key: Any, path: Path) -> str:
     if isinstance(key, str):
-        return str(_plain(key, path))
+        return str(_to_plain_json(key, path))
     if isinstance(key, int) and not isinstance(key, bool):
         return str(key)
     raise SettingsError(f"the key {key!r} must be a word; put it in quotes.", path=str(path))
 
 
-def line_of(path: Path, key: str) -> int | None:
+def find_line(path: Path, key: str) -> int | None:
     """The line of a key, by its dotted name."""
     import yaml  # noqa: PLC0415 - as above
 
@@ -173,10 +175,10 @@ def line_of(path: Path, key: str) -> int | None:
         node = yaml.compose(path.read_text(encoding="utf-8", errors="replace"), yaml.SafeLoader)
     except (OSError, yaml.YAMLError, ValueError, RecursionError):
         return None
-    return _line_in(node, key)
+    return _find_line_in(node, key)
 
 
-def _line_in(node: Any, key: str) -> int | None:
+def _find_line_in(node: Any, key: str) -> int | None:
     """The line of an entry, or of the nearest one above it."""
     whole = _child(node, key)
     if whole is not None:
@@ -185,7 +187,7 @@ def _line_in(node: Any, key: str) -> int | None:
     found = _child(node, first) if rest else None
     if found is None:
         return None
-    return _line_in(found[1], rest) or found[0]
+    return _find_line_in(found[1], rest) or found[0]
 
 
 def _child(node: Any, name: str) -> tuple[int, Any] | None:
@@ -199,16 +201,16 @@ def _child(node: Any, name: str) -> tuple[int, Any] | None:
     return None
 
 
-def fill_in(content: Any, environment: Mapping[str, str]) -> Any:
+def substitute_variables(content: Any, environment: Mapping[str, str]) -> Any:
     """Replace `${VAR}` in every text; unset variables stay."""
     if isinstance(content, str):
         return VARIABLE.sub(lambda match: environment.get(match[1], match[0]), content)
     if isinstance(content, list):
-        return [fill_in(item, environment) for item in content]
+        return [substitute_variables(item, environment) for item in content]
     if isinstance(content, dict):
-        return {key: fill_in(item, environment) for key, item in content.items()}
+        return {key: substitute_variables(item, environment) for key, item in content.items()}
     return content
 
 
-def variables_in(value: Any) -> frozenset[str]:
+def find_variables(value: Any) -> frozenset[str]:
     return frozenset(VARIABLE.findall(str(value)))

@@ -8,7 +8,13 @@ import msgspec
 
 from cllm.core.errors import SettingsError, UsageError
 from cllm.history.system_prompt import GivenPrompt
-from cllm.settings.cllmfile import FILE_NAME, Cllmfile, fill_in, line_of, read_cllmfile
+from cllm.settings.cllmfile import (
+    FILE_NAME,
+    Cllmfile,
+    find_line,
+    read_cllmfile,
+    substitute_variables,
+)
 
 ENVIRONMENT_KEYS = {
     "CLLM_MODEL": "model",
@@ -18,7 +24,7 @@ ENVIRONMENT_KEYS = {
     "CLLM_LOG_FILE": "log_file",
     "CLLM_VERBOSITY": "verbosity",
 }
-WORDS: dict[str, bool] = {
+BOOLEAN_WORDS: dict[str, bool] = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
@@ -66,13 +72,13 @@ class LayeredSettings(msgspec.Struct, frozen=True, kw_only=True):
     def decode(self, content: Any, kind: type[S], where: str, *, expected: str = "a mapping") -> S:
         """Decode the mapping at the dotted name `where`; a null means the field's default."""
         if not isinstance(content, dict):
-            raise self.wrong(where, expected)
+            raise self.expectation_error(where, expected)
         prefix = f"{where}." if where else ""
         fields = {field.name: field for field in msgspec.structs.fields(kind)}
         if kind.__struct_config__.forbid_unknown_fields:
             for name in content:
                 if name not in fields:
-                    raise self.wrong(f"{prefix}{name}", f"one of {', '.join(fields)}")
+                    raise self.expectation_error(f"{prefix}{name}", f"one of {', '.join(fields)}")
         values = {}
         for name, field in fields.items():
             value, form = content.get(name), field.type
@@ -82,16 +88,16 @@ class LayeredSettings(msgspec.Struct, frozen=True, kw_only=True):
                 try:
                     values[name] = msgspec.convert(value, form)
                 except msgspec.ValidationError as error:
-                    raise self.wrong(f"{prefix}{name}", _description(form)) from error
+                    raise self.expectation_error(f"{prefix}{name}", _description(form)) from error
         return kind(**values)
 
-    def wrong(self, key: str, expected: str) -> SettingsError:
-        return self.mistake(key, f"must be {expected}")
+    def expectation_error(self, key: str, expected: str) -> SettingsError:
+        return self.error_at(key, f"must be {expected}")
 
-    def mistake(self, key: str, what: str) -> SettingsError:
+    def error_at(self, key: str, what: str) -> SettingsError:
         source = self.source_of(key)
         path = next((file.path for file in self.files if str(file.path) == source), None)
-        line = None if path is None else line_of(path, key)
+        line = None if path is None else find_line(path, key)
         return SettingsError(f"`{key}` {what}.", path=source, line=line)
 
     def source_of(self, key: str) -> str | None:
@@ -116,63 +122,63 @@ def _description(form: Any) -> str:
     return next(_description(inner) for inner in get_args(form) if get_origin(inner) is Annotated)
 
 
-def expanded(path: str) -> Path:
+def expand_home(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise SettingsError(f"the path '{path}' names a home that does not exist.") from error
 
 
-def user_folder(place: Environment) -> Path:
-    return place.home / ".cllm"
+def user_folder(env: Environment) -> Path:
+    return env.home / ".cllm"
 
 
-def chosen_folder(place: Environment, line: CommandLine) -> Path | None:
+def explicit_cllm_path(env: Environment, line: CommandLine) -> Path | None:
     if line.cllm_path is not None:
         return line.cllm_path
-    named = place.environment.get("CLLM_PATH")
-    return expanded(named) if named else None
+    named = env.environment.get("CLLM_PATH")
+    return expand_home(named) if named else None
 
 
-def folders(place: Environment, line: CommandLine) -> list[tuple[Path, bool]]:
+def settings_folders(env: Environment, line: CommandLine) -> list[tuple[Path, bool]]:
     """The folders of Cllmfiles, lowest first, and whether they are the user's own."""
-    named = chosen_folder(place, line)
-    home, local = user_folder(place), place.directory / ".cllm"
+    named = explicit_cllm_path(env, line)
+    home, local = user_folder(env), env.directory / ".cllm"
     found = [(named or home, True)]
     if named is None and local.resolve() != home.resolve():
         found.append((local, False))
-    return [*found, (place.directory, False)]
+    return [*found, (env.directory, False)]
 
 
-def read_files(place: Environment, line: CommandLine) -> list[Cllmfile]:
+def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
     """The Cllmfiles that apply, lowest first; the one of `-c` last."""
-    found = _read_named(FILE_NAME, place, line)
+    found = _read_cllmfiles(FILE_NAME, env, line)
     config = line.config
     if config is None:
         return found
     is_name = config not in ("", ".", "..") and "/" not in config and "\0" not in config
-    chosen = _read_named(f"{config}.{FILE_NAME}", place, line) if is_name else []
+    chosen = _read_cllmfiles(f"{config}.{FILE_NAME}", env, line) if is_name else []
     if not chosen:
-        names = named_files(place, line)
+        names = list_config_names(env, line)
         there = f"there are {', '.join(names)}." if names else "there is no named file at all."
         raise UsageError(f"There is no {config}.{FILE_NAME} for -c {config}; {there}")
     return [*found, *chosen]
 
 
-def _read_named(name: str, place: Environment, line: CommandLine) -> list[Cllmfile]:
+def _read_cllmfiles(name: str, env: Environment, line: CommandLine) -> list[Cllmfile]:
     read = (
-        read_cllmfile(folder / name, trusted_place=trusted)
-        for folder, trusted in folders(place, line)
+        read_cllmfile(folder / name, in_user_folder=trusted)
+        for folder, trusted in settings_folders(env, line)
     )
     return [file for file in read if file is not None]
 
 
-def named_files(place: Environment, line: CommandLine) -> list[str]:
+def list_config_names(env: Environment, line: CommandLine) -> list[str]:
     suffix = f".{FILE_NAME}"
     return sorted(
         {
             path.name.removesuffix(suffix)
-            for folder, _ in folders(place, line)
+            for folder, _ in settings_folders(env, line)
             for path in folder.glob(f"*{suffix}")
             if path.name != suffix
         }
@@ -189,20 +195,22 @@ def merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def layer_up(files: list[Cllmfile], place: Environment, line: CommandLine) -> LayeredSettings:
+def merge_layers(files: list[Cllmfile], env: Environment, line: CommandLine) -> LayeredSettings:
     layers = [
         Layer(
             source=str(file.path),
-            content=fill_in(file.content, place.environment),
+            content=substitute_variables(file.content, env.environment),
             written=file.content,
-            own=file.trusted_place,
+            own=file.in_user_folder,
         )
         for file in files
     ]
     for variable, key in ENVIRONMENT_KEYS.items():
-        given = place.environment.get(variable)
+        given = env.environment.get(variable)
         if given:
-            layers.append(Layer(source=variable, content={key: _from_environment(key, given)}))
+            layers.append(
+                Layer(source=variable, content={key: _parse_environment_value(key, given)})
+            )
     layers.append(Layer(source=COMMAND_LINE, content=line.values))
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -211,32 +219,32 @@ def layer_up(files: list[Cllmfile], place: Environment, line: CommandLine) -> La
             # A schema is one whole: it replaces a lower one, whichever key named that.
             values = {key: value for key, value in values.items() if key not in SCHEMA_KEYS}
             for key in SCHEMA_KEYS:
-                _forget(sources, key)
+                _drop_sources(sources, key)
                 sources.pop(key, None)
-        for name in _leaves(layer.content):
-            _forget(sources, name)
+        for name in _dotted_names(layer.content):
+            _drop_sources(sources, name)
             sources[name] = layer.source
         values = merge(values, layer.content)
     return LayeredSettings(values=values, sources=sources, layers=tuple(layers), files=tuple(files))
 
 
-def _from_environment(key: str, given: str) -> Any:
+def _parse_environment_value(key: str, given: str) -> Any:
     if key in ("debug", "json_logs"):
-        return WORDS.get(given.strip().lower(), given)
+        return BOOLEAN_WORDS.get(given.strip().lower(), given)
     if key == "verbosity" and given.strip().isdigit():
         return int(given)
     return given
 
 
-def _leaves(content: dict[str, Any], above: str = "") -> list[str]:
+def _dotted_names(content: dict[str, Any], above: str = "") -> list[str]:
     names: list[str] = []
     for key, value in content.items():
         name = f"{above}.{key}" if above else key
-        names += _leaves(value, name) if isinstance(value, dict) and value else [name]
+        names += _dotted_names(value, name) if isinstance(value, dict) and value else [name]
     return names
 
 
-def _forget(sources: dict[str, str], name: str) -> None:
+def _drop_sources(sources: dict[str, str], name: str) -> None:
     """Drop the sources of values that a new one replaces."""
     for known in list(sources):
         if known.startswith(f"{name}.") or name.startswith(f"{known}."):

@@ -14,21 +14,21 @@ from cllm.history.context import ContextCommand
 from cllm.history.system_prompt import GivenPrompt
 from cllm.schemas.source import SchemaSource
 from cllm.settings import sections
-from cllm.settings.cllmfile import Cllmfile, line_of
+from cllm.settings.cllmfile import Cllmfile, find_line
 from cllm.settings.layers import (
     CommandLine,
     Environment,
     Layer,
     LayeredSettings,
-    chosen_folder,
-    expanded,
-    layer_up,
+    expand_home,
+    explicit_cllm_path,
     merge,
+    merge_layers,
     read_files,
     user_folder,
 )
 from cllm.settings.sections import ProviderSettings, ServerSettings, TopProvider, WindowSettings
-from cllm.settings.trust import TrustLedger, looks_secret
+from cllm.settings.trust import TrustLedger, is_secret_name
 from cllm.settings.variables import Variables, read_variables
 
 __all__ = [
@@ -55,7 +55,7 @@ MEMORY = "memory:"
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The effective settings. `top_providers` are from the top level of the files, lowest first."""
 
-    place: Environment
+    env: Environment
     history_folder: Path
     model: str | None
     model_is_explicit: bool
@@ -86,7 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         rows = [*self.providers.values(), *(top.settings for top in self.top_providers)]
         keys = [row.api_key for row in rows if row.api_key is not None]
         headers = [value for row in rows for value in row.headers.values()]
-        environment = self.place.environment.items()
+        environment = self.env.environment.items()
         variables = self.variables.by_name.items()
         try:
             password = urlsplit(self.store).password
@@ -94,63 +94,63 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             password = None
         return [
             *(secret.reveal() for secret in (*keys, *headers)),
-            *(value for name, value in environment if looks_secret(name)),
+            *(value for name, value in environment if is_secret_name(name)),
             *(
                 str(known.value)
                 for name, known in variables
-                if looks_secret(name) and known.value is not None
+                if is_secret_name(name) and known.value is not None
             ),
             *(key.key for key in self.server.keys if key.key),
             *([] if password is None else [password]),
         ]
 
 
-def load_settings(place: Environment, line: CommandLine) -> Settings:
-    return type_settings(load_layers(place, line), place, line)
+def load_settings(env: Environment, line: CommandLine) -> Settings:
+    return build_settings(load_layers(env, line), env, line)
 
 
-def load_layers(place: Environment, line: CommandLine) -> LayeredSettings:
+def load_layers(env: Environment, line: CommandLine) -> LayeredSettings:
     """Raises UntrustedFileError for a file that lacks trust."""
-    files = read_files(place, line)
+    files = read_files(env, line)
     for file in files:
-        check_trust(file, place, line)
-    return layer_up(files, place, line)
+        check_trust(file, env, line)
+    return merge_layers(files, env, line)
 
 
-def check_trust(file: Cllmfile, place: Environment, line: CommandLine) -> None:
-    if not line.trust and place.environment.get("CLLM_TRUST") != "always":
-        TrustLedger(user_folder(place)).check(file)
+def check_trust(file: Cllmfile, env: Environment, line: CommandLine) -> None:
+    if not line.trust and env.environment.get("CLLM_TRUST") != "always":
+        TrustLedger(user_folder(env)).check(file)
 
 
-def _top_providers(layered: LayeredSettings) -> tuple[TopProvider, ...]:
+def _read_top_providers(layered: LayeredSettings) -> tuple[TopProvider, ...]:
     tops = []
-    for place, layer in enumerate(layered.layers):
+    for env, layer in enumerate(layered.layers):
         chosen = {key: layer.content[key] for key in sections.TOP_KEYS if key in layer.content}
         if chosen:
             settings = sections.read_provider(chosen, where="", layered=layered)
-            tops.append(TopProvider(model=_model_for(layered.layers, place), settings=settings))
+            tops.append(TopProvider(model=_model_for(layered.layers, env), settings=settings))
     return tuple(tops)
 
 
-def _model_for(layers: tuple[Layer, ...], place: int) -> str | None:
+def _model_for(layers: tuple[Layer, ...], env: int) -> str | None:
     """The model in force at a layer, else the first that the user's own layers above name."""
-    below = [layer.content.get("model") for layer in layers[: place + 1]]
-    above = [layer.content.get("model") for layer in layers[place + 1 :] if layer.own]
+    below = [layer.content.get("model") for layer in layers[: env + 1]]
+    above = [layer.content.get("model") for layer in layers[env + 1 :] if layer.own]
     return next((model for model in [*reversed(below), *above] if model), None)
 
 
-def type_settings(layered: LayeredSettings, place: Environment, line: CommandLine) -> Settings:
+def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine) -> Settings:
     values = layered.values
     own = layered.decode(values, sections.CllmKeys, "")
     provider = layered.decode(values, sections.ProviderKeys, "")
     for file in layered.files:
         if not isinstance(file.content.get("model"), str | None):
-            at = line_of(file.path, "model")
+            at = find_line(file.path, "model")
             raise SettingsError("`model` must be a text.", path=str(file.path), line=at)
     retries = (provider.num_retries, provider.max_retries, DEFAULT_RETRIES)
-    folder = history_folder(place, line)
+    folder = history_folder(env, line)
     return Settings(
-        place=place,
+        env=env,
         history_folder=folder,
         model=own.model or None,
         model_is_explicit="model" in line.values,
@@ -162,23 +162,23 @@ def type_settings(layered: LayeredSettings, place: Environment, line: CommandLin
         fallbacks=tuple(provider.fallbacks),
         strict=own.strict,
         parameters=_parameters(values),
-        top_providers=_top_providers(layered),
+        top_providers=_read_top_providers(layered),
         providers={
             name: sections.read_provider(row, where=f"providers.{name}", layered=layered)
             for name, row in own.providers.items()
         },
         context=sections.read_context_commands(layered),
         window=sections.read_window(layered),
-        variables=read_variables(layered, line.variables, place.environment),
+        variables=read_variables(layered, line.variables, env.environment),
         allow_commands=own.allow_dynamic_commands,
         commands=sections.read_command_settings(layered),
         verbosity=sections.MAX_VERBOSITY if own.debug else own.verbosity,
         json_logs=own.json_logs,
-        log_file=place.directory / expanded(own.log_file) if own.log_file else None,
-        schema=sections.read_schema_source(layered, place),
-        server=sections.read_server(layered, place.environment),
-        store=_store_url(own, place, folder),
-        notices=(*_misspelled(values), *_without_effect(values)),
+        log_file=env.directory / expand_home(own.log_file) if own.log_file else None,
+        schema=sections.read_schema_source(layered, env),
+        server=sections.read_server(layered, env.environment),
+        store=_store_url(own, env, folder),
+        notices=(*_misspelled_key_notices(values), *_ineffective_key_notices(values)),
     )
 
 
@@ -195,12 +195,12 @@ def _parameters(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in own and value is not None}
 
 
-def _store_url(own: sections.CllmKeys, place: Environment, folder: Path) -> str:
+def _store_url(own: sections.CllmKeys, env: Environment, folder: Path) -> str:
     if own.store:
         return own.store
     if own.conversations_path:
-        return f"json:{place.directory / expanded(own.conversations_path)}"
-    if folder == local_folder(place) and leads_away(folder / CONVERSATIONS, place):
+        return f"json:{env.directory / expand_home(own.conversations_path)}"
+    if folder == local_folder(env) and links_outside(folder / CONVERSATIONS, env):
         raise SettingsError(
             "a link leads out of this project; name the folder with --conversations-path.",
             path=str(folder / CONVERSATIONS),
@@ -208,7 +208,7 @@ def _store_url(own: sections.CllmKeys, place: Environment, folder: Path) -> str:
     return file_store(folder)
 
 
-def _misspelled(values: dict[str, Any]) -> tuple[Notice, ...]:
+def _misspelled_key_notices(values: dict[str, Any]) -> tuple[Notice, ...]:
     """A warning for each unknown key that resembles a known one."""
     unknown = [key for key in values if key not in sections.KNOWN_KEYS]
     if not unknown:
@@ -227,7 +227,7 @@ def _misspelled(values: dict[str, Any]) -> tuple[Notice, ...]:
     )
 
 
-def _without_effect(values: dict[str, Any]) -> tuple[Notice, ...]:
+def _ineffective_key_notices(values: dict[str, Any]) -> tuple[Notice, ...]:
     return tuple(
         Notice(
             code="key_without_effect",
@@ -239,8 +239,8 @@ def _without_effect(values: dict[str, Any]) -> tuple[Notice, ...]:
     )
 
 
-def local_folder(place: Environment) -> Path:
-    return place.directory / LOCAL
+def local_folder(env: Environment) -> Path:
+    return env.directory / LOCAL
 
 
 def has_history(folder: Path) -> bool:
@@ -248,13 +248,13 @@ def has_history(folder: Path) -> bool:
     return files.is_dir() or files.is_symlink() or (folder / DATABASE).exists()
 
 
-def history_folder(place: Environment, line: CommandLine) -> Path:
+def history_folder(env: Environment, line: CommandLine) -> Path:
     """The named folder, else the current directory's if it has a history, else the user's."""
-    named = chosen_folder(place, line)
+    named = explicit_cllm_path(env, line)
     if named is not None:
         return named
-    local = local_folder(place)
-    return local if has_history(local) else user_folder(place)
+    local = local_folder(env)
+    return local if has_history(local) else user_folder(env)
 
 
 def file_store(folder: Path) -> str:
@@ -265,9 +265,9 @@ def database_store(folder: Path) -> str:
     return f"{SQLITE}{folder / DATABASE}"
 
 
-def usual_stores(place: Environment) -> Iterator[str]:
-    for folder in dict.fromkeys((user_folder(place), local_folder(place))):
-        if leads_away(folder / CONVERSATIONS, place):
+def default_stores(env: Environment) -> Iterator[str]:
+    for folder in dict.fromkeys((user_folder(env), local_folder(env))):
+        if links_outside(folder / CONVERSATIONS, env):
             continue
         if (folder / CONVERSATIONS).is_dir():
             yield file_store(folder)
@@ -283,11 +283,11 @@ def is_same_store(url: str, other: str) -> bool:
     return Path(path).resolve() == Path(other_path.partition("?")[0]).resolve()
 
 
-def leads_away(folder: Path, place: Environment) -> bool:
+def links_outside(folder: Path, env: Environment) -> bool:
     """Whether a link leads out of a project, which can be somebody else's."""
-    if folder.parent.resolve() == user_folder(place).resolve():
+    if folder.parent.resolve() == user_folder(env).resolve():
         return False
-    return not folder.resolve().is_relative_to(place.directory.resolve())
+    return not folder.resolve().is_relative_to(env.directory.resolve())
 
 
 def server_store(settings: Settings) -> str:

@@ -13,15 +13,21 @@ from cllm.core.errors import SettingsError
 from cllm.core.secret import Secret
 from cllm.history.context import DEFAULT_TIMEOUT, ContextCommand, OnFailure
 from cllm.schemas.source import SchemaSource, is_url
-from cllm.settings.layers import COMMAND_LINE, SCHEMA_KEYS, Environment, LayeredSettings, expanded
-from cllm.settings.trust import leads_out
+from cllm.settings.layers import (
+    COMMAND_LINE,
+    SCHEMA_KEYS,
+    Environment,
+    LayeredSettings,
+    expand_home,
+)
+from cllm.settings.trust import is_outside_folder
 
 MEGABYTE = 1024 * 1024
-LONGEST_TIMEOUT = 1_000_000
+MAX_TIMEOUT = 1_000_000
 MAX_CONTEXT_COMMANDS = 100
 MAX_RETRIES = 20
 MAX_VERBOSITY = 3
-LARGEST_WINDOW = 100_000_000
+MAX_WINDOW = 100_000_000
 
 Text = Annotated[str, Meta(description="a text")]
 Texts = Annotated[tuple[str, ...], Meta(description="a list of texts")]
@@ -126,7 +132,7 @@ class TopProvider(msgspec.Struct, frozen=True, kw_only=True):
     settings: ProviderSettings
 
 
-_Timeout = Annotated[float, Meta(gt=0, le=LONGEST_TIMEOUT)]
+_Timeout = Annotated[float, Meta(gt=0, le=MAX_TIMEOUT)]
 
 
 class _ProviderRow(msgspec.Struct, kw_only=True):
@@ -154,10 +160,10 @@ def read_provider(content: Any, *, where: str, layered: LayeredSettings) -> Prov
     row = layered.decode(content, _ProviderRow, where, expected=expected)
     prefix = f"{where}." if where else ""
     if not all(f"{name}{value}".isprintable() for name, value in row.extra_headers.items()):
-        raise layered.wrong(f"{prefix}extra_headers", "of one line each")
+        raise layered.expectation_error(f"{prefix}extra_headers", "of one line each")
     base = row.api_base or row.base_url
     if base is not None and not isinstance(base, str):
-        raise layered.wrong(f"{prefix}api_base", "a text")
+        raise layered.expectation_error(f"{prefix}api_base", "a text")
     return ProviderSettings(
         kind=row.type,
         api_base=base,
@@ -194,7 +200,7 @@ def read_context_commands(layered: LayeredSettings) -> tuple[ContextCommand, ...
         return ()
     if not isinstance(given, list) or len(given) > MAX_CONTEXT_COMMANDS:
         expected = f"a list of at most {MAX_CONTEXT_COMMANDS} commands, each with `command`"
-        raise layered.wrong(key, expected)
+        raise layered.expectation_error(key, expected)
     expected = "a mapping such as {name: Git status, command: git status}"
     commands = []
     for number, (content, written) in enumerate(zip(given, layered.written(key), strict=True)):
@@ -258,11 +264,11 @@ def read_command_settings(layered: LayeredSettings) -> CommandSettings:
         rules=CommandRules(deny=split_patterns(found.deny), allow=allow),
         confirm=found.require_confirmation,
         timeout=found.timeout,
-        most=found.max_commands,
+        max_commands=found.max_commands,
     )
 
 
-def with_flags(
+def apply_flags(
     settings: CommandSettings, *, allow: Sequence[str], deny: Sequence[str], confirm: bool
 ) -> CommandSettings:
     rules = CommandRules(
@@ -282,8 +288,8 @@ WINDOW_KEYS = {
     "turns": ("max_turns",),
     "summarise": ("max_tokens", "summary_tokens"),
 }
-_WHOLE = f"a whole number from 1 to {LARGEST_WINDOW}"
-_Tokens = Annotated[int, Meta(ge=1, le=LARGEST_WINDOW, description=_WHOLE)]
+_WINDOW_RANGE = f"a whole number from 1 to {MAX_WINDOW}"
+_Tokens = Annotated[int, Meta(ge=1, le=MAX_WINDOW, description=_WINDOW_RANGE)]
 
 
 class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,7 +299,7 @@ class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     max_turns: int = 10
     summary_tokens: int = 1000
-    is_given: bool = False
+    is_configured: bool = False
 
 
 class _Window(msgspec.Struct, kw_only=True):
@@ -301,7 +307,7 @@ class _Window(msgspec.Struct, kw_only=True):
         "blocks"
     )
     max_tokens: Annotated[
-        _Tokens | Literal["auto"] | None, Meta(description=f"{_WHOLE}, or `auto`")
+        _Tokens | Literal["auto"] | None, Meta(description=f"{_WINDOW_RANGE}, or `auto`")
     ] = None
     max_turns: _Tokens = 10
     summary_tokens: _Tokens = 1000
@@ -312,7 +318,9 @@ def read_window(layered: LayeredSettings) -> WindowSettings:
     if given is None:
         return WindowSettings()
     if not isinstance(given, dict):
-        raise layered.wrong("window", "a mapping such as {strategy: turns, max_turns: 10}")
+        raise layered.expectation_error(
+            "window", "a mapping such as {strategy: turns, max_turns: 10}"
+        )
     strategy = given.get("strategy") or "blocks"
     known_keys = WINDOW_KEYS.get(str(strategy), tuple(given))
     for name in given:
@@ -323,21 +331,21 @@ def read_window(layered: LayeredSettings) -> WindowSettings:
         problem = f"is no key of a window; `strategy: {strategy}` takes {known}"
         if others:
             problem = f"goes with {' or '.join(others)}"
-        raise layered.mistake(f"window.{name}", problem)
+        raise layered.error_at(f"window.{name}", problem)
     found = layered.decode(given, _Window, "window")
     return WindowSettings(
         strategy=found.strategy,
         max_tokens=None if found.max_tokens == "auto" else found.max_tokens,
         max_turns=found.max_turns,
         summary_tokens=found.summary_tokens,
-        is_given=True,
+        is_configured=True,
     )
 
 
 SCHEMA_FLAGS = {"json_schema": "--json-schema", "json_schema_file": "--json-schema-file"}
 
 
-def read_schema_source(layered: LayeredSettings, place: Environment) -> SchemaSource | None:
+def read_schema_source(layered: LayeredSettings, env: Environment) -> SchemaSource | None:
     given = [key for key in SCHEMA_KEYS if layered.values.get(key) is not None]
     if not given:
         return None
@@ -347,21 +355,21 @@ def read_schema_source(layered: LayeredSettings, place: Environment) -> SchemaSo
         raise SettingsError(
             "give `json_schema` or `json_schema_file`, not both.", path=layer.source
         )
-    name, folder = SCHEMA_FLAGS[key], place.directory
+    name, folder = SCHEMA_FLAGS[key], env.directory
     if layer.source != COMMAND_LINE:
         source = Path(layer.source)
-        name, folder = f"{source.name}: {key}", place.directory / source.parent
+        name, folder = f"{source.name}: {key}", env.directory / source.parent
     if key == "json_schema":
         if not isinstance(value, dict | str):
-            raise layered.wrong(key, "a JSON schema, as a mapping or as JSON text")
+            raise layered.expectation_error(key, "a JSON schema, as a mapping or as JSON text")
         return SchemaSource(name=name, inline=value)
     if not isinstance(value, str) or not value.strip():
-        raise layered.wrong(key, "the path or the https address of a JSON schema")
+        raise layered.expectation_error(key, "the path or the https address of a JSON schema")
     return SchemaSource(
         name=name,
-        file=value if is_url(value) else str(expanded(value)),
+        file=value if is_url(value) else str(expand_home(value)),
         folder=folder,
-        confined=not layer.own and not leads_out(value),
+        confined=not layer.own and not is_outside_folder(value),
     )
 
 

@@ -9,7 +9,7 @@ from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from cllm.settings.cllmfile import NO_TEXT
+from cllm.settings.cllmfile import INVALID_CHARACTERS
 
 MAX_NUMBER = 10**18
 MAX_STEPS = 10_000
@@ -20,9 +20,9 @@ METHODS = (
 )
 LOOP = ("first", "index", "index0", "last")
 STATEMENTS = (nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.Assign)
-REFUSED = (nodes.Dict, nodes.Pow)
+FORBIDDEN = (nodes.Dict, nodes.Pow)
 # Names that no template can write, for what is put into it before it is rendered.
-COUNTED, JOINED, SCALAR = "#counted", "#joined", "#scalar"
+COUNT_STEPS, CONCATENATE, SCALAR = "#counted", "#joined", "#scalar"
 
 
 class TemplateProblemError(ValueError):
@@ -35,15 +35,19 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**", "%", "+"})
 
     def __init__(self, limit: int) -> None:
-        super().__init__(undefined=StrictUndefined, autoescape=False, finalize=_scalar)
+        super().__init__(undefined=StrictUndefined, autoescape=False, finalize=_require_scalar)
         self._limit = limit
         self._steps = 0
         known = self.filters
         self.globals.clear()
-        self.filters = {name: _on_scalars(known[name]) for name in FILTERS if name != "default"}
+        self.filters = {name: _for_scalars(known[name]) for name in FILTERS if name != "default"}
         self.filters["default"] = known["default"]
         self.filters["replace"] = self._replaced
-        self.filters |= {COUNTED: self._counting(), JOINED: self._joined, SCALAR: _scalar}
+        self.filters |= {
+            COUNT_STEPS: self._counting(),
+            CONCATENATE: self._joined,
+            SCALAR: _require_scalar,
+        }
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "**":
@@ -74,12 +78,12 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             raise TemplateProblemError(f"a template gives more than {self._limit} characters")
 
     def _replaced(self, value: Any, old: Any, new: Any) -> str:
-        text, old, new = (str(_scalar(part)) for part in (value, old, new))
+        text, old, new = (str(_require_scalar(part)) for part in (value, old, new))
         self._check_size(len(text) + text.count(old) * len(new))
         return text.replace(old, new)
 
     def _joined(self, values: Iterable[Any]) -> str:
-        texts = [str(_scalar(value)) for value in values]
+        texts = [str(_require_scalar(value)) for value in values]
         self._check_size(sum(map(len, texts)))
         return "".join(texts)
 
@@ -106,45 +110,45 @@ class _Bounds(NodeTransformer):
         if node.recursive or self._loops > MAX_LOOPS:
             raise TemplateProblemError(f"a template can have {MAX_LOOPS} plain loops at most")
         self.generic_visit(node)
-        node.iter = _filtered(node.iter, COUNTED)
+        node.iter = _apply_filter(node.iter, COUNT_STEPS)
         return node
 
     def visit_Assign(self, node: nodes.Assign) -> nodes.Assign:  # noqa: N802
         if not isinstance(node.target, nodes.Name):
             raise TemplateProblemError("a template can set plain names only")
         self.generic_visit(node)
-        node.node = _filtered(node.node, SCALAR)
+        node.node = _apply_filter(node.node, SCALAR)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
         self.generic_visit(node)
-        return _filtered(nodes.List(node.nodes, lineno=node.lineno), JOINED)
+        return _apply_filter(nodes.List(node.nodes, lineno=node.lineno), CONCATENATE)
 
     def generic_visit(self, node: nodes.Node, *args: Any, **options: Any) -> nodes.Node:
         statement = isinstance(node, nodes.Stmt) and not isinstance(node, STATEMENTS)
-        if statement or isinstance(node, REFUSED):
+        if statement or isinstance(node, FORBIDDEN):
             kind = type(node).__name__.lower()
             raise TemplateProblemError(f"a template can use values, if, for and set, not {kind}")
         return super().generic_visit(node, *args, **options)
 
 
-def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
+def _apply_filter(node: nodes.Node, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
-def _scalar(value: Any) -> Any:
+def _require_scalar(value: Any) -> Any:
     """Refuse lists, which could contain themselves many times."""
     if isinstance(value, str | int | float | Undefined) or value is None:
         return value
     raise TemplateProblemError("a template can give texts and numbers only")
 
 
-def _on_scalars(filter_: Callable[..., Any]) -> Callable[..., Any]:
+def _for_scalars(filter_: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(filter_)
     def checked(*args: Any, **options: Any) -> Any:
         for value in args:
             if isinstance(value, list | tuple | dict):
-                _scalar(value)
+                _require_scalar(value)
         return filter_(*args, **options)
 
     return checked
@@ -166,10 +170,10 @@ def render(
     limit: int,
 ) -> str:
     sandbox = _Sandbox(limit)
-    sandbox.filters |= {name: _on_scalars(filter_) for name, filter_ in filters.items()}
+    sandbox.filters |= {name: _for_scalars(filter_) for name, filter_ in filters.items()}
     try:
         parsed = sandbox.from_string(_Bounds().visit(sandbox.parse(template)))
-        return _limited(parsed.generate(dict(values)), limit)
+        return _join_limited(parsed.generate(dict(values)), limit)
     except UndefinedError as error:
         raise TemplateProblemError(
             f"{error.message}; declare it under `variables`, or give it with --var"
@@ -184,7 +188,7 @@ def render(
         raise TemplateProblemError(f"a template cannot be filled in: {error}") from error
 
 
-def _limited(pieces: Iterable[str], limit: int) -> str:
+def _join_limited(pieces: Iterable[str], limit: int) -> str:
     kept: list[str] = []
     size = 0
     for step, piece in enumerate(pieces):
@@ -193,6 +197,6 @@ def _limited(pieces: Iterable[str], limit: int) -> str:
             raise TemplateProblemError(f"a template gives more than {limit} characters")
         kept.append(piece)
     text = "".join(kept)
-    if NO_TEXT.search(text):
+    if INVALID_CHARACTERS.search(text):
         raise TemplateProblemError("a template gives characters that no text can have")
     return text

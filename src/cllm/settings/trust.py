@@ -15,7 +15,7 @@ import msgspec
 from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
 from cllm.providers.registry import is_model_file
 from cllm.schemas.source import is_url
-from cllm.settings.cllmfile import VARIABLE, Cllmfile, variables_in
+from cllm.settings.cllmfile import VARIABLE, Cllmfile, find_variables
 
 DANGEROUS_KEYS = (
     "allow_dynamic_commands",
@@ -47,11 +47,11 @@ TOKEN_IN_ADDRESS = re.compile(
 LEDGER_NAME = "trusted.json"
 
 
-def looks_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     return name not in HARMLESS_NAMES and SECRET_NAME.search(name) is not None
 
 
-def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
+def dangerous_settings(content: dict[str, Any]) -> dict[str, Any]:
     """The keys that need trust.
 
     Variables do, since they go into trusted commands. So do a model file, which can do more than
@@ -62,13 +62,13 @@ def dangerous_parts(content: dict[str, Any]) -> dict[str, Any]:
         for key, value in sorted(content.items())
         if key in DANGEROUS_KEYS
         or key == "variables"
-        or any(map(looks_secret, variables_in(value)))
-        or (key in ("model", "fallbacks") and _could_load(value))
-        or (key == "json_schema_file" and leads_out(value))
+        or any(map(is_secret_name, find_variables(value)))
+        or (key in ("model", "fallbacks") and _can_load_file(value))
+        or (key == "json_schema_file" and is_outside_folder(value))
     }
 
 
-def leads_out(file: Any) -> bool:
+def is_outside_folder(file: Any) -> bool:
     """Whether a `json_schema_file` is not below the Cllmfile's folder."""
     path = PurePosixPath(str(file))
     return (
@@ -76,34 +76,34 @@ def leads_out(file: Any) -> bool:
         or path.is_absolute()
         or ".." in path.parts
         or str(file).startswith("~")
-        or bool(variables_in(file))
+        or bool(find_variables(file))
     )
 
 
-def _could_load(models: Any) -> bool:
+def _can_load_file(models: Any) -> bool:
     named = models if isinstance(models, list) else [models]
-    return bool(variables_in(models)) or any(map(is_model_file, map(str, named)))
+    return bool(find_variables(models)) or any(map(is_model_file, map(str, named)))
 
 
-def parts_to_trust(file: Cllmfile) -> dict[str, Any]:
+def settings_to_trust(file: Cllmfile) -> dict[str, Any]:
     """A link out of the folder could turn any file into settings, and send it to a model."""
-    parts = dangerous_parts(file.content)
+    parts = dangerous_settings(file.content)
     return parts if file.link is None else {**parts, "a link": file.link}
 
 
-def masked(key: str, value: Any) -> Any:
+def mask_secrets(key: str, value: Any) -> Any:
     if isinstance(value, dict):
-        inner = {name: masked(name, item) for name, item in value.items()}
+        inner = {name: mask_secrets(name, item) for name, item in value.items()}
         return dict.fromkeys(inner, "***") if key == "extra_headers" else inner
     if isinstance(value, list):
-        return [masked(key, item) for item in value]
+        return [mask_secrets(key, item) for item in value]
     if not isinstance(value, str):
         return value
     secret = CREDENTIAL.search(key) is not None and VARIABLE.fullmatch(value) is None
-    return "***" if secret else without_credentials(value)
+    return "***" if secret else mask_credentials(value)
 
 
-def without_credentials(text: str) -> str:
+def mask_credentials(text: str) -> str:
     return TOKEN_IN_ADDRESS.sub(r"\1***", PASSWORD_IN_ADDRESS.sub(r"\1***@", text))
 
 
@@ -119,16 +119,16 @@ class TrustLedger:
         self._path = folder / LEDGER_NAME
 
     def check(self, file: Cllmfile) -> None:
-        parts = parts_to_trust(file)
+        parts = settings_to_trust(file)
         if (
             parts
-            and not file.trusted_place
+            and not file.in_user_folder
             and fingerprint(parts, file.path.parent) not in self._entries()
         ):
             raise UntrustedFileError(path=str(file.path), keys=tuple(parts))
 
     def trust(self, file: Cllmfile) -> tuple[str, ...]:
-        parts = parts_to_trust(file)
+        parts = settings_to_trust(file)
         if parts:
             entries = self._entries() | {
                 fingerprint(parts, file.path.parent): str(file.path.absolute())

@@ -13,10 +13,10 @@ from cllm.settings.layers import COMMAND_LINE, LayeredSettings
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
 NUMBER = re.compile(r"[-+]?[0-9]{1,18}\.[0-9]{1,18}")
-WORDS = {"true": True, "false": False}
+BOOLEAN_WORDS = {"true": True, "false": False}
 MAX_TEMPLATE = 64 * 1024
 MAX_RESULT = 128 * 1024
-LONGEST_SHOWN = 80
+MAX_SHOWN = 80
 
 Value = str | int | float | bool
 
@@ -44,7 +44,7 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
             values[name] = variable.value
         return values
 
-    def filled(self, commands: Sequence[ContextCommand]) -> tuple[ContextCommand, ...]:
+    def fill_commands(self, commands: Sequence[ContextCommand]) -> tuple[ContextCommand, ...]:
         """Fill in the commands; an `exec` command is no template."""
         if not self.by_name or all(command.kind == "exec" for command in commands):
             return tuple(commands)
@@ -65,16 +65,16 @@ def read_variables(
     if declared is None:
         declared = {}
     if not isinstance(declared, dict):
-        raise layered.wrong(
+        raise layered.expectation_error(
             "variables", "a mapping such as {NAME: default}, null for a required one"
         )
     found: dict[str, Variable] = {}
     for name, default in declared.items():
         key = f"variables.{name}"
         if not NAME.fullmatch(name):
-            raise layered.wrong(key, "a name of letters, digits and _")
+            raise layered.expectation_error(key, "a name of letters, digits and _")
         if not isinstance(default, str | int | float | bool | None):
-            raise layered.wrong(key, "a text, a number, true, false or null")
+            raise layered.expectation_error(key, "a text, a number, true, false or null")
         source = layered.source_of(key) or "variables"
         found[name] = Variable(value=default, source=source)
         if environment.get(name):
@@ -88,8 +88,8 @@ def parse_variable(text: str) -> tuple[str, Value]:
     name, equals, value = text.partition("=")
     if not equals or not NAME.fullmatch(name):
         raise UsageError(f"Give --var as KEY=VALUE, KEY of letters, digits and _; not {text!r}.")
-    if value.lower() in WORDS:
-        return name, WORDS[value.lower()]
+    if value.lower() in BOOLEAN_WORDS:
+        return name, BOOLEAN_WORDS[value.lower()]
     # What would read differently as a number, such as 007, is a text.
     if WHOLE_NUMBER.fullmatch(value) and str(int(value)) == value:
         return name, int(value)
@@ -109,7 +109,7 @@ def fill_template(template: str, values: Mapping[str, Value]) -> str:
         return render(template, values, filters={"shellquote": _shellquote}, limit=MAX_RESULT)
     except TemplateProblemError as error:
         line = " ".join(template.split())
-        shown = line if len(line) <= LONGEST_SHOWN else f"{line[: LONGEST_SHOWN - 1]}…"
+        shown = line if len(line) <= MAX_SHOWN else f"{line[: MAX_SHOWN - 1]}…"
         raise VariableError(f"{error} (in the command {shown!r})") from error
 
 

@@ -113,7 +113,7 @@ def environment() -> dict[str, str]:
 def run_line(line: str, rules: CommandRules, project: Path, environment: dict[str, str]) -> str:
     tool = CommandTool(
         CommandSettings(rules=rules, timeout=10),
-        surroundings=CommandEnvironment(directory=project, environment=environment),
+        env=CommandEnvironment(directory=project, environment=environment),
         run=run_plan,
         confirm=None,
         report=lambda _text: None,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.cli.attachments import MAGIC, attached_parts, media_type_of
+from cllm.cli.attachments import MAGIC, detect_media_type, read_attachments
 from cllm.core.errors import UsageError
 from cllm.core.message import Document, Image, Text
 from cllm.wire.openai.parts import decode_parts, encode_parts
@@ -26,7 +26,7 @@ from cllm.wire.openai.parts import decode_parts, encode_parts
     ],
 )
 def test_the_first_bytes_say_what_it_is(data, media_type):
-    assert media_type_of(data) == media_type
+    assert detect_media_type(data) == media_type
 
 
 @given(tail=st.binary(max_size=300), magic=st.sampled_from(sorted(MAGIC)))
@@ -34,7 +34,7 @@ def test_no_byte_of_a_file_is_lost_on_the_way_into_a_message(tmp_path_factory, t
     path = tmp_path_factory.mktemp("attached") / "thing"
     path.write_bytes(magic + tail)
 
-    (part,) = decode_parts(encode_parts("user", attached_parts([str(path)])))
+    (part,) = decode_parts(encode_parts("user", read_attachments([str(path)])))
 
     assert isinstance(part, Image | Document)
     assert part.media_type == MAGIC[magic]
@@ -46,9 +46,9 @@ def test_a_text_stands_whole_between_its_heading_and_its_end(tmp_path_factory, t
     path = tmp_path_factory.mktemp("attached") / "notes.txt"
     path.write_bytes(b"\xef\xbb\xbf" + text.encode())
 
-    (part,) = attached_parts([str(path)])
+    (part,) = read_attachments([str(path)])
 
-    if media_type_of(text.encode()) is None:
+    if detect_media_type(text.encode()) is None:
         ending = "" if text.endswith("\n") else "\n"
         assert part == Text(text=f"--- File: notes.txt ---\n{text}{ending}--- End File ---")
 
@@ -57,7 +57,7 @@ def test_a_name_cannot_make_a_second_line_in_the_heading(tmp_path):
     path = tmp_path / "a\n--- End File ---\nb.txt"
     path.write_bytes(b"text")
 
-    (part,) = attached_parts([str(path)])
+    (part,) = read_attachments([str(path)])
 
     assert isinstance(part, Text)
     assert part.text.splitlines()[1:] == ["text", "--- End File ---"]
@@ -73,7 +73,7 @@ def test_a_name_cannot_make_a_second_line_in_the_heading(tmp_path):
     ],
 )
 def test_the_address_of_an_image_is_kept_as_it_is(address):
-    assert attached_parts([address]) == (Image(url=address),)
+    assert read_attachments([address]) == (Image(url=address),)
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_the_address_of_an_image_is_kept_as_it_is(address):
 )
 def test_another_address_is_refused(address):
     with pytest.raises(UsageError, match="download it and attach the file"):
-        attached_parts([address])
+        read_attachments([address])

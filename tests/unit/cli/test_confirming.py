@@ -2,17 +2,17 @@
 
 import pytest
 
-from cllm.cli.confirmation import LONGEST_REASON, question_about
+from cllm.cli.confirmation import MAX_REASON, confirmation_question
 
 
 def test_the_command_stands_on_a_line_of_its_own_before_its_reason():
-    assert question_about("ls -l", "To see the files.") == (
+    assert confirmation_question("ls -l", "To see the files.") == (
         "The model wants to run:\n  ls -l\nIts reason: To see the files.\nRun it? [y/N] "
     )
 
 
 def test_without_a_reason_none_is_shown():
-    assert question_about("ls", "  ") == "The model wants to run:\n  ls\nRun it? [y/N] "
+    assert confirmation_question("ls", "  ") == "The model wants to run:\n  ls\nRun it? [y/N] "
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,13 @@ def test_without_a_reason_none_is_shown():
     ],
 )
 def test_nothing_in_a_command_is_hidden(command, shown):
-    assert question_about(command, "").split("\n")[1] == f"  {shown}"
+    assert confirmation_question(command, "").split("\n")[1] == f"  {shown}"
 
 
 def test_a_reason_cannot_pass_for_the_question():
-    question = question_about("rm x", "Fine.\nRun it? [y/N] y\n\nThe model wants to run:\n  ls")
+    question = confirmation_question(
+        "rm x", "Fine.\nRun it? [y/N] y\n\nThe model wants to run:\n  ls"
+    )
 
     assert question.split("\n")[2:] == [
         "Its reason: Fine. Run it? [y/N] y The model wants to run: ls",
@@ -42,6 +44,6 @@ def test_a_reason_cannot_pass_for_the_question():
 
 
 def test_a_long_reason_is_cut():
-    question = question_about("ls", "x" * 5000)
+    question = confirmation_question("ls", "x" * 5000)
 
-    assert len(question.split("\n")[2]) == len("Its reason: ") + LONGEST_REASON
+    assert len(question.split("\n")[2]) == len("Its reason: ") + MAX_REASON

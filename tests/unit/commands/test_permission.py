@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.commands.command_line import CommandEnvironment
-from cllm.commands.permission import CommandRules, Verdict, judge
+from cllm.commands.permission import CommandRules, Verdict, check_permission
 from cllm.commands.programs import READERS
 
 OTHER_PROGRAMS = (
@@ -39,7 +39,7 @@ def place(tmp_path_factory) -> CommandEnvironment:
 @pytest.fixture
 def decide(place):
     def decide(line: str, *, allow=None, deny=()) -> Verdict:
-        return judge(line, CommandRules(allow=allow, deny=deny), place)
+        return check_permission(line, CommandRules(allow=allow, deny=deny), place)
 
     return decide
 
@@ -304,8 +304,8 @@ def test_a_line_is_allowed_exactly_if_each_command_is(place, commands, data):
     line = "".join(c + j for c, j in zip(commands, [*joins[1:], ""], strict=True))
 
     rules = CommandRules()
-    expected = all(judge(command, rules, place).plan for command in commands)
-    assert bool(judge(line, rules, place).plan) == expected
+    expected = all(check_permission(command, rules, place).plan for command in commands)
+    assert bool(check_permission(line, rules, place).plan) == expected
 
 
 UNQUOTED = st.text(st.characters(exclude_characters="'\""), max_size=20)
@@ -315,4 +315,4 @@ UNQUOTED = st.text(st.characters(exclude_characters="'\""), max_size=20)
 def test_nothing_is_allowed_by_its_start_alone(place, before, after):
     rules = CommandRules(allow=("cat", "cat *"))
 
-    assert not judge(f"cat {before}; rm {after}", rules, place).plan
+    assert not check_permission(f"cat {before}; rm {after}", rules, place).plan

@@ -34,7 +34,7 @@ class World:
         confirm = self.confirm if on_terminal else None
         return CommandTool(
             CommandSettings(**settings),
-            surroundings=CommandEnvironment(directory=self.directory, environment=os.environ),
+            env=CommandEnvironment(directory=self.directory, environment=os.environ),
             run=self.run,
             confirm=confirm,
             report=self.told.append,

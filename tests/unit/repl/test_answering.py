@@ -16,9 +16,9 @@ from cllm.core.reply import ReplyFinished
 from cllm.engine.prompt_builder import TRIMMED, TRIMMED_CODE
 from cllm.engine.request import TurnEnded, TurnStarted
 from cllm.repl.chat import Chat, ChatOptions
+from cllm.repl.format import format_markdown, tail_lines
 from cllm.repl.screen import Screen
-from cllm.repl.status import as_markdown, tail_lines
-from cllm.repl.turn import _Turn
+from cllm.repl.turn import TurnView
 
 
 def window_from(sequence: int) -> WindowRecord:
@@ -50,7 +50,7 @@ class Seen:
         app: Any = SimpleNamespace(model="m", settings=SimpleNamespace(system=None))
         screen = Screen(self.out, self.err, environment={})
         self.chat = Chat(app, screen, ChatOptions(**options), attach=lambda _: ())
-        self.turn = _Turn(self.chat, screen.begin_answer())
+        self.turn = TurnView(self.chat, screen.start_answer())
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ class TestTheWindow:
             event, prompt=msgspec.structs.replace(event.prompt, notices=(notice,))
         )
 
-        seen.turn.hear(event)
-        seen.turn.hear(event)
+        seen.turn.on_event(event)
+        seen.turn.on_event(event)
 
         assert seen.err.getvalue().count(TRIMMED) == 2
 
     def test_a_whole_conversation_is_not_trimmed(self, seen):
-        seen.turn.hear(began(1))
+        seen.turn.on_event(began(1))
 
         assert seen.err.getvalue() == ""
 
@@ -108,6 +108,6 @@ class TestTranscript:
     def test_as_markdown_everything_is_there(self):
         conversation = conversation_of(turn_of("1"), system=plain_message("system", "Talk."))
 
-        assert as_markdown(conversation) == (
+        assert format_markdown(conversation) == (
             "# demo\n\n## System\n\nTalk.\n\n## You\n\nHello\n\n## Model\n\nHi.\n"
         )

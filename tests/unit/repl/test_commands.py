@@ -5,12 +5,19 @@ from pathlib import Path
 import pytest
 
 from cllm.core.errors import UsageError
-from cllm.repl.commands import COMMANDS, NAMES, WORDS, help_lines, read_order, said_in
+from cllm.repl.commands import (
+    COMMANDS,
+    COMMANDS_BY_NAME,
+    COMMANDS_BY_WORD,
+    help_lines,
+    parse_command,
+    unescape_message,
+)
 
 
 @pytest.mark.parametrize("word", ["quit", "exit", "clear", "stats", " Quit "])
 def test_a_plain_word_alone_is_a_command(word):
-    order = read_order(word)
+    order = parse_command(word)
 
     assert order is not None
     assert order[0].is_word
@@ -18,7 +25,7 @@ def test_a_plain_word_alone_is_a_command(word):
 
 @pytest.mark.parametrize("line", ["quit smoking?", "clear the table", "help", "stats please"])
 def test_a_plain_word_among_others_is_said_to_the_model(line):
-    assert read_order(line) is None
+    assert parse_command(line) is None
 
 
 @pytest.mark.parametrize(
@@ -34,7 +41,7 @@ def test_a_plain_word_among_others_is_said_to_the_model(line):
     ],
 )
 def test_a_command_has_its_name_and_the_rest(line, name, rest):
-    order = read_order(line)
+    order = parse_command(line)
 
     assert order is not None
     assert (order[0].name, order[1]) == (name, rest)
@@ -42,24 +49,24 @@ def test_a_command_has_its_name_and_the_rest(line, name, rest):
 
 @pytest.mark.parametrize("line", ["/usr/bin/env is what?", "//help", "/", "1/2", "/ two"])
 def test_what_only_looks_like_a_command_is_said_to_the_model(line):
-    assert read_order(line) is None
+    assert parse_command(line) is None
 
 
 def test_an_unknown_command_is_a_mistake_that_says_what_to_do():
     with pytest.raises(UsageError, match="no command /nope; /help"):
-        read_order("/nope")
+        parse_command("/nope")
 
 
 def test_two_slashes_stand_for_one():
-    assert said_in("//nope") == "/nope"
-    assert said_in("Hello") == "Hello"
+    assert unescape_message("//nope") == "/nope"
+    assert unescape_message("Hello") == "Hello"
 
 
 def test_every_name_means_one_command():
     names = [name for row in COMMANDS for name in (row.name, *row.aliases)]
 
-    assert sorted(names) == sorted(NAMES)
-    assert set(WORDS) == {"quit", "exit", "clear", "stats"}
+    assert sorted(names) == sorted(COMMANDS_BY_NAME)
+    assert set(COMMANDS_BY_WORD) == {"quit", "exit", "clear", "stats"}
 
 
 def test_help_has_a_line_for_each_command():
@@ -72,7 +79,7 @@ def test_help_has_a_line_for_each_command():
 @pytest.mark.parametrize("line", ["/undo 5", "/regenerate please", "/new x", "/quit now"])
 def test_what_a_command_does_not_take_is_a_mistake(line):
     with pytest.raises(UsageError, match="takes nothing"):
-        read_order(line)
+        parse_command(line)
 
 
 @pytest.mark.parametrize("columns", [40, 80])

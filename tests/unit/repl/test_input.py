@@ -8,9 +8,9 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
-from cllm.repl.input import ChatCompleter, enter, open_history
+from cllm.repl.input import ChatCompleter, handle_enter, open_history
 from cllm.repl.loop import LineReader
-from cllm.repl.screen import whole_text
+from cllm.repl.screen import replace_surrogates
 
 NAMES = {
     "conversations": [("cats", "About cats"), ("dogs", "")],
@@ -102,14 +102,14 @@ class TestEnter:
     def test_it_gives_the_message(self):
         buffer, given = self.buffer("Hello")
 
-        enter(buffer)
+        handle_enter(buffer)
 
         assert given == ["Hello"]
 
     def test_after_a_backslash_it_begins_a_line(self):
         buffer, given = self.buffer("Hello\\")
 
-        enter(buffer)
+        handle_enter(buffer)
 
         assert (buffer.text, given) == ("Hello\n", [])
 
@@ -143,5 +143,5 @@ class TestHistory:
 
 
 def test_half_characters_become_replacement_characters():
-    assert whole_text("a\udcffb") == "a\ufffdb"
-    assert whole_text("é🌊") == "é🌊"
+    assert replace_surrogates("a\udcffb") == "a\ufffdb"
+    assert replace_surrogates("é🌊") == "é🌊"

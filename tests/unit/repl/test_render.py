@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from cllm.repl.render import (
     LivePrinter,
     ScreenRegion,
-    finished_blocks,
     markdown_lines,
+    split_finished_blocks,
+    strip_ansi,
     thinking_lines,
-    visible,
 )
 from cllm.terminal import PlainPrinter
 
@@ -114,7 +114,7 @@ def wait(answer: LivePrinter) -> None:
 
 
 def whole(text: str, columns: int = 60) -> str:
-    return "\n".join(visible(line).rstrip() for line in markdown_lines(text, columns - 1))
+    return "\n".join(strip_ansi(line).rstrip() for line in markdown_lines(text, columns - 1))
 
 
 @given(cuts=st.lists(st.integers(0, len(ANSWER)), max_size=30), lines=st.integers(2, 40))
@@ -199,7 +199,7 @@ def test_an_unchanged_line_is_not_drawn_again():
     ],
 )
 def test_markdown_loses_nothing_that_was_said(text, shown):
-    assert [visible(line) for line in markdown_lines(text, 60)] == shown
+    assert [strip_ansi(line) for line in markdown_lines(text, 60)] == shown
 
 
 def test_control_characters_of_a_model_do_not_reach_the_terminal():
@@ -236,7 +236,7 @@ def test_a_line_end_that_comes_in_two_pieces_is_one_line_end():
 
 @given(text=st.text(alphabet="ab \n#-*`>|1.~", max_size=60))
 def test_finished_blocks_are_a_part_of_the_text(text):
-    done, growing = finished_blocks(text)
+    done, growing = split_finished_blocks(text)
 
     assert done + growing == text
 

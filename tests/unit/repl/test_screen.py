@@ -6,7 +6,7 @@ import pytest
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.repl.screen import Screen, wrapped
+from cllm.repl.screen import Screen, wrap_line
 
 
 class Terminal(io.StringIO):
@@ -45,4 +45,4 @@ def test_a_file_gets_a_sentence_on_one_line():
 def test_a_long_word_is_not_cut():
     path = "/a-folder/" * 9
 
-    assert wrapped(f"Written to {path}", 40) == ["Written to", path]
+    assert wrap_line(f"Written to {path}", 40) == ["Written to", path]

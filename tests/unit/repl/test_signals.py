@@ -38,13 +38,13 @@ async def work_that_tells_a_mistake(number: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_ends_the_chat_also_if_the_work_is_done_already(number):
     with pytest.raises(TerminationSignal):
-        await Signals(blocks=False).stoppable(work_at_the_end(number))
+        await Signals(blocks=False).run_cancellable(work_at_the_end(number))
 
 
 async def test_ctrl_c_stops_the_work_only():
-    await Signals(blocks=False).stoppable(work_at_the_end(signal.SIGINT))
+    await Signals(blocks=False).run_cancellable(work_at_the_end(signal.SIGINT))
 
 
 async def test_a_mistake_while_tidying_up_is_heard():
     with pytest.raises(UsageError):
-        await Signals(blocks=False).stoppable(work_that_tells_a_mistake(signal.SIGINT))
+        await Signals(blocks=False).run_cancellable(work_that_tells_a_mistake(signal.SIGINT))

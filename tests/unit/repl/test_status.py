@@ -5,12 +5,12 @@ from tests.unit.repl.conversations import conversation_of, turn_of
 
 from cllm.core.conversation import StandingSummary, WindowRecord
 from cllm.core.reply import Usage
-from cllm.repl.status import (
+from cllm.repl.format import (
     SessionUsage,
-    amount_text,
     cost_of,
-    money,
-    price_text,
+    format_amount,
+    format_dollars,
+    format_price,
     report_lines,
     stats_lines,
     status_line,
@@ -32,25 +32,25 @@ from cllm.window.cache_report import Amount, CacheReport, build_cache_report
     ],
 )
 def test_a_cost_that_is_unknown_is_said_to_be(spent, text):
-    assert amount_text(spent.cost) == text
+    assert format_amount(spent.cost) == text
 
 
 def test_a_small_cost_is_not_rounded_away():
-    assert money(0.000012) == "$0.000012"
+    assert format_dollars(0.000012) == "$0.000012"
 
 
 def test_cached_tokens_are_shown():
-    line = price_text(Usage(input=20, cache_read=80, output=5, reasoning=2), 0.01)
+    line = format_price(Usage(input=20, cache_read=80, output=5, reasoning=2), 0.01)
 
     assert line == "100 tokens sent (80 cached), 7 received · $0.0100"
 
 
 def test_an_answer_without_usage_says_so():
-    assert price_text(None, None) == "tokens unknown · cost unknown"
+    assert format_price(None, None) == "tokens unknown · cost unknown"
 
 
 def test_estimated_tokens_are_said_to_be():
-    assert price_text(Usage(input=3, estimated=True), None).startswith("about 3 tokens sent")
+    assert format_price(Usage(input=3, estimated=True), None).startswith("about 3 tokens sent")
 
 
 def test_the_status_line_of_a_new_conversation_has_the_model():
@@ -63,7 +63,7 @@ def test_the_status_line_has_turns_tokens_of_the_last_prompt_and_cost():
         turn_of("2", usage=Usage(input=5, cache_read=25, output=5), cost=0.02),
     )
 
-    line = status_line("m", conversation, saves=False)
+    line = status_line("m", conversation, is_saved=False)
 
     assert line == "m · not saved · 2 turns · 30 tokens in the last prompt · cost $0.0300"
 

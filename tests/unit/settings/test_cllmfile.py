@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from cllm.core.errors import SettingsError
 from cllm.settings.cllmfile import (
     MAX_BYTES,
-    fill_in,
-    line_of,
+    find_line,
+    find_variables,
     read_cllmfile,
-    variables_in,
+    substitute_variables,
 )
 
 
 def read(path: Path, content: str | bytes):
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return read_cllmfile(path, trusted_place=True)
+    return read_cllmfile(path, in_user_folder=True)
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ def test_an_empty_file_holds_no_settings(path, content):
     file = read(path, content)
 
     assert file is not None
-    assert (file.path, file.content, file.trusted_place) == (path, {}, True)
+    assert (file.path, file.content, file.in_user_folder) == (path, {}, True)
 
 
 @pytest.mark.parametrize("place", ["missing.yml", "file/Cllmfile.yml"])
 def test_a_file_that_is_not_there_is_none(tmp_path, place):
     (tmp_path / "file").touch()
 
-    assert read_cllmfile(tmp_path / place, trusted_place=True) is None
+    assert read_cllmfile(tmp_path / place, in_user_folder=True) is None
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_folder_of_that_name_cannot_be_read(path):
     path.mkdir()
 
     with pytest.raises(SettingsError, match="cannot be read"):
-        read_cllmfile(path, trusted_place=True)
+        read_cllmfile(path, in_user_folder=True)
 
 
 def bomb(item: str, width: int, height: int) -> str:
@@ -179,8 +179,8 @@ def test_deep_nesting_is_read_or_refused_and_never_a_traceback(path, depth):
         assert error.path == str(path)  # noqa: PT017 - not raising is as good
     else:
         assert file is not None
-        assert fill_in(file.content, {})
-        assert variables_in(file.content) == frozenset()
+        assert substitute_variables(file.content, {})
+        assert find_variables(file.content) == frozenset()
 
 
 def test_the_deepest_nesting_that_fits_does_not_end_the_process(path):
@@ -189,7 +189,7 @@ def test_the_deepest_nesting_that_fits_does_not_end_the_process(path):
         "import sys; from pathlib import Path\n"
         "from cllm.core.errors import SettingsError\n"
         "from cllm.settings.cllmfile import read_cllmfile\n"
-        "try: read_cllmfile(Path(sys.argv[1]), trusted_place=True)\n"
+        "try: read_cllmfile(Path(sys.argv[1]), in_user_folder=True)\n"
         "except SettingsError: print('refused')\n"
     )
 
@@ -218,24 +218,24 @@ def test_the_deepest_nesting_that_fits_does_not_end_the_process(path):
 def test_the_line_of_a_key_is_found(path, text, key, expected):
     path.write_text(text, encoding="utf-8")
 
-    assert line_of(path, key) == expected
+    assert find_line(path, key) == expected
 
 
 def test_a_file_that_is_gone_has_no_lines(path):
-    assert line_of(path, "model") is None
+    assert find_line(path, "model") is None
 
 
 def test_variables_are_found_wherever_they_stand():
     value = {"a": ["${ONE} and ${TWO}"], "b": {"c": "${ONE}"}, "d": 5, "e": "$THREE ${}"}
 
-    assert variables_in(value) == {"ONE", "TWO"}
+    assert find_variables(value) == {"ONE", "TWO"}
 
 
 @given(
     st.dictionaries(st.text(), st.text(alphabet="${}AB_ x") | st.integers() | st.lists(st.text()))
 )
 def test_without_variables_that_are_set_the_content_stays_as_it_is(content):
-    assert fill_in(content, {}) == content
+    assert substitute_variables(content, {}) == content
 
 
 @given(

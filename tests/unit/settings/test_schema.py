@@ -3,7 +3,7 @@
 import pytest
 
 from cllm.core.errors import SettingsError, UntrustedFileError
-from cllm.settings.trust import dangerous_parts, leads_out
+from cllm.settings.trust import dangerous_settings, is_outside_folder
 
 
 def test_no_layer_names_a_schema(load):
@@ -101,8 +101,8 @@ def test_an_empty_name_of_a_file_is_refused(load):
     ],
 )
 def test_a_file_that_is_elsewhere_needs_trust(world, file):
-    assert leads_out(file)
-    assert dangerous_parts({"json_schema_file": file}) == {"json_schema_file": file}
+    assert is_outside_folder(file)
+    assert dangerous_settings({"json_schema_file": file}) == {"json_schema_file": file}
     world.write_here(f"json_schema_file: '{file}'")
     with pytest.raises(UntrustedFileError):
         world.load()
@@ -110,9 +110,9 @@ def test_a_file_that_is_elsewhere_needs_trust(world, file):
 
 @pytest.mark.parametrize("file", ["a.json", "./a.json", "a/b/c.json", "a..b.json", "a~.json"])
 def test_a_file_beside_the_cllmfile_needs_none(file):
-    assert not leads_out(file)
-    assert dangerous_parts({"json_schema_file": file}) == {}
+    assert not is_outside_folder(file)
+    assert dangerous_settings({"json_schema_file": file}) == {}
 
 
 def test_a_schema_that_is_written_out_needs_no_trust():
-    assert dangerous_parts({"json_schema": {"$ref": "https://example.com/x"}}) == {}
+    assert dangerous_settings({"json_schema": {"$ref": "https://example.com/x"}}) == {}

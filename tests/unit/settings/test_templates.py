@@ -10,7 +10,7 @@ VALUES = {"A": "abc", "N": 5, "YES": True, "LIST": "a,b,c"}
 LIMIT = 1000
 
 
-def filled(template: str) -> str:
+def fill_commands(template: str) -> str:
     return render(template, VALUES, filters={"quoted": lambda value: f"<{value}>"}, limit=LIMIT)
 
 
@@ -33,7 +33,7 @@ def filled(template: str) -> str:
     ],
 )
 def test_a_template_fills_in_values(template, result):
-    assert filled(template) == result
+    assert fill_commands(template) == result
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_template_fills_in_values(template, result):
 )
 def test_what_reaches_further_is_refused(template):
     with pytest.raises(TemplateProblemError):
-        filled(template)
+        fill_commands(template)
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ def test_no_step_grows_beyond_the_limit_and_steps_are_counted(template):
     began = time.process_time()
 
     with pytest.raises(TemplateProblemError):
-        filled(template)
+        fill_commands(template)
     assert time.process_time() - began < 2

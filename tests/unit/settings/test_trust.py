@@ -9,7 +9,7 @@ import pytest
 from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
 from cllm.settings.cllmfile import Cllmfile, read_cllmfile
 from cllm.settings.sections import CLLM_KEYS, PROVIDER_KEYS
-from cllm.settings.trust import DANGEROUS_KEYS, TrustLedger, dangerous_parts, fingerprint
+from cllm.settings.trust import DANGEROUS_KEYS, TrustLedger, dangerous_settings, fingerprint
 
 DANGEROUS = {
     "allow_dynamic_commands": "true",
@@ -45,7 +45,7 @@ FOLDER = Path("/somewhere")
 
 
 def here(world, text: str) -> Cllmfile:
-    file = read_cllmfile(world.write_here(text), trusted_place=False)
+    file = read_cllmfile(world.write_here(text), in_user_folder=False)
     assert file is not None
     return file
 
@@ -70,9 +70,9 @@ def test_every_key_is_either_dangerous_or_known_to_be_harmless():
 def test_some_keys_are_dangerous_by_their_value(key):
     dangerous, harmless = DANGEROUS_BY_VALUE[key]
 
-    assert dangerous_parts({key: dangerous}) == {key: dangerous}
+    assert dangerous_settings({key: dangerous}) == {key: dangerous}
     if harmless is not None:
-        assert dangerous_parts({key: harmless}) == {}
+        assert dangerous_settings({key: harmless}) == {}
 
 
 @pytest.mark.parametrize("key", sorted(DANGEROUS))
@@ -267,9 +267,9 @@ class TestLedger:
 def test_every_value_that_a_file_can_hold_has_a_fingerprint(world, text):
     file = here(world, text)
 
-    parts = dangerous_parts(file.content)
+    parts = dangerous_settings(file.content)
     assert fingerprint(parts, FOLDER) == fingerprint(
-        dangerous_parts(here(world, text).content), FOLDER
+        dangerous_settings(here(world, text).content), FOLDER
     )
     with pytest.raises(UntrustedFileError):
         ledger(world).check(file)

@@ -178,7 +178,9 @@ async def _write_file(paged: PagedConversation) -> AsyncIterator[bytes]:
     yield writer.start()
     history = [turn for turn in conversation.turns if turn.is_history]
     async for part in paged.iter_pages(history):
-        yield await _write_in_thread(partial(_write_messages, conversation, part, writer.add_messages), part)
+        yield await _write_in_thread(
+            partial(_write_messages, conversation, part, writer.add_messages), part
+        )
     yield writer.add_metadata()
     for turn in conversation.turns:
         whole = turn if turn.is_history else await _load_turn(paged, turn)

@@ -14,11 +14,11 @@ from cllm.stores.registry import redact_password
 from cllm.terminal import escape, local_time, one_line
 from cllm.window.cache_report import Amount, CacheReport, to_amount
 
-SMALL = 0.01
+SMALL_DOLLARS = 0.01
 PATHS = ("json", "sqlite")
 TAIL_TURNS = 3
 TAIL_LINES = 12
-TITLE = 60
+MAX_TITLE = 60
 SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "System"}
 
 
@@ -49,67 +49,70 @@ def cost_of(conversation: StoredConversation | None) -> Amount:
     return amount
 
 
-def last_answered(conversation: StoredConversation | None) -> Turn | None:
+def last_turn_with_usage(conversation: StoredConversation | None) -> Turn | None:
     turns = () if conversation is None else conversation.turns
     return next((turn for turn in reversed(turns) if turn.usage is not None), None)
 
 
-def money(dollars: float) -> str:
+def format_dollars(dollars: float) -> str:
     if dollars == 0:
         return "$0"
     sign = "-" if dollars < 0 else ""
-    return f"{sign}${abs(dollars):.{6 if abs(dollars) < SMALL else 4}f}"
+    return f"{sign}${abs(dollars):.{6 if abs(dollars) < SMALL_DOLLARS else 4}f}"
 
 
-def amount_text(amount: Amount) -> str:
+def format_amount(amount: Amount) -> str:
     if amount.unknown == 0:
-        return money(amount.dollars)
+        return format_dollars(amount.dollars)
     if amount.known == 0:
         return "unknown"
-    return f"{money(amount.dollars)} and {counted(amount.unknown, 'answer')} of unknown price"
+    unknown = pluralize(amount.unknown, "answer")
+    return f"{format_dollars(amount.dollars)} and {unknown} of unknown price"
 
 
-def counted(number: int, what: str) -> str:
+def pluralize(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def usage_text(usage: Usage) -> str:
+def format_usage(usage: Usage) -> str:
     about = "about " if usage.estimated else ""
     cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
     received = usage.output + usage.reasoning
     return f"{about}{usage.prompt:,} tokens sent{cached}, {received:,} received"
 
 
-def price_text(usage: Usage | None, cost: float | None) -> str:
-    used = "tokens unknown" if usage is None else usage_text(usage)
-    return f"{used} · {'cost unknown' if cost is None else money(cost)}"
+def format_price(usage: Usage | None, cost: float | None) -> str:
+    used = "tokens unknown" if usage is None else format_usage(usage)
+    return f"{used} · {'cost unknown' if cost is None else format_dollars(cost)}"
 
 
-def status_line(model: str, conversation: StoredConversation | None, *, saves: bool = True) -> str:
+def status_line(
+    model: str, conversation: StoredConversation | None, *, is_saved: bool = True
+) -> str:
     """The line below the prompt."""
     turns = 0 if conversation is None else len(conversation.turns)
-    pieces = [model, *([] if saves else ["not saved"]), counted(turns, "turn")]
-    turn = last_answered(conversation)
+    pieces = [model, *([] if is_saved else ["not saved"]), pluralize(turns, "turn")]
+    turn = last_turn_with_usage(conversation)
     if turn is not None and turn.usage is not None:
         # The window counts the prompt of the last call, the usage those of all calls of the turn.
         in_window = None if turn.window is None else turn.window.counted
         sent = turn.usage.prompt if in_window is None else in_window
         pieces.append(f"{sent:,} tokens in the last prompt")
-    pieces.append(f"cost {amount_text(cost_of(conversation))}")
+    pieces.append(f"cost {format_amount(cost_of(conversation))}")
     return " · ".join(pieces)
 
 
 def stats_lines(
-    conversation: StoredConversation | None, report: CacheReport, sitting: SessionUsage
+    conversation: StoredConversation | None, report: CacheReport, session_usage: SessionUsage
 ) -> Iterator[str]:
     turns = 0 if conversation is None else len(conversation.turns)
     messages = 0 if conversation is None else conversation.message_count
-    yield f"This conversation: {counted(turns, 'turn')}, {counted(messages, 'message')}"
+    yield f"This conversation: {pluralize(turns, 'turn')}, {pluralize(messages, 'message')}"
     yield from report_lines(report)
-    answers = sitting.cost.known + sitting.cost.unknown
-    yield f"Since the chat was started: {counted(answers, 'answer')}"
-    yield from _token_lines(sitting.usage)
-    yield f"  cost             {amount_text(sitting.cost)}"
+    answers = session_usage.cost.known + session_usage.cost.unknown
+    yield f"Since the chat was started: {pluralize(answers, 'answer')}"
+    yield from _token_lines(session_usage.usage)
+    yield f"  cost             {format_amount(session_usage.cost)}"
 
 
 def report_lines(report: CacheReport) -> Iterator[str]:
@@ -118,16 +121,16 @@ def report_lines(report: CacheReport) -> Iterator[str]:
         yield f"  read from cache  {report.hit_ratio:.1%} of the tokens sent"
     if report.missed:
         trimmed = f", {report.trimmed:,} of them after old messages left" if report.trimmed else ""
-        yield f"  missed           {counted(report.missed, 'token')}{trimmed}"
+        yield f"  missed           {pluralize(report.missed, 'token')}{trimmed}"
     if report.expired:
-        yield f"  expired          {counted(report.expired, 'token')}"
+        yield f"  expired          {pluralize(report.expired, 'token')}"
     if report.summaries:
         yield f"  summaries        {report.summaries:,}"
-    yield f"  cost             {amount_text(report.cost)}"
+    yield f"  cost             {format_amount(report.cost)}"
     if report.saved != Amount():
-        yield f"  saved by cache   {amount_text(report.saved)}"
+        yield f"  saved by cache   {format_amount(report.saved)}"
     if report.missed:
-        yield f"  lost by misses   {amount_text(report.lost)}"
+        yield f"  lost by misses   {format_amount(report.lost)}"
 
 
 def _token_lines(usage: Usage) -> Iterator[str]:
@@ -181,7 +184,7 @@ def _shorten(text: str) -> Iterator[str]:
     yield from lines
 
 
-def as_markdown(conversation: StoredConversation) -> str:
+def format_markdown(conversation: StoredConversation) -> str:
     messages = (
         f"## {SPEAKERS[message.role]}\n\n{message.text.strip()}"
         for message in conversation.messages
@@ -196,8 +199,8 @@ def as_markdown(conversation: StoredConversation) -> str:
 
 
 def summary_line(summary: Summary) -> str:
-    count = counted(summary.message_count, "message")
-    title = one_line(summary.title or "", longest=TITLE)
+    count = pluralize(summary.message_count, "message")
+    title = one_line(summary.title or "", longest=MAX_TITLE)
     return f"{summary.ref}  {local_time(summary.updated_at)}  {count}  {title}".rstrip()
 
 
@@ -207,7 +210,7 @@ def window_lines(conversation: StoredConversation | None) -> list[str]:
     lines: list[str] = []
     if record is not None:
         lines.append(
-            f"Its window: {counted(record.sent_messages, 'message')}, from number "
+            f"Its window: {pluralize(record.sent_messages, 'message')}, from number "
             f"{record.first_sequence} on; {record.left_out_messages:,} not sent."
         )
     return [*lines, *summary_lines(conversation), *pin_lines(conversation)]
@@ -217,7 +220,7 @@ def summary_lines(conversation: StoredConversation | None) -> list[str]:
     summary = None if conversation is None else conversation.summary
     if summary is None:
         return []
-    text = one_line(summary.text, longest=TITLE)
+    text = one_line(summary.text, longest=MAX_TITLE)
     return [f"summary of the messages up to {summary.through} ({summary.tokens:,} tokens): {text}"]
 
 
@@ -225,7 +228,7 @@ def pin_lines(conversation: StoredConversation | None) -> list[str]:
     if conversation is None:
         return []
     return [
-        f"pinned: {number} {message.role}: {one_line(message.text, longest=TITLE)}"
+        f"pinned: {number} {message.role}: {one_line(message.text, longest=MAX_TITLE)}"
         for number, _, message in conversation.numbered_messages()
         if number in conversation.pins
     ]
