@@ -14,7 +14,7 @@ from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import UsageError
 from cllm.core.ports import Clock, NewId, ServerStore, Store
 from cllm.engine.turn import Engine
-from cllm.providers.registry import LOCAL
+from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 from cllm.server.http.limits import BodyQuota
 from cllm.server.http.request_log import SCOPE_KEY, RequestRecord
 from cllm.server.turns.registry import TurnRegistry, UsageCounter

@@ -14,7 +14,7 @@ import msgspec
 
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
-from cllm.logs import log
+from cllm.logs import ROOT_LOGGER, log
 
 SCOPE_KEY = "cllm.record"
 OPTIONAL_FIELDS = (
