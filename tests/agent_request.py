@@ -9,8 +9,8 @@ import struct
 import zlib
 from typing import Any
 
-MARK: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
-LONG_MARK: dict[str, Any] = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+CACHE_CONTROL: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
+CACHE_CONTROL_1H: dict[str, Any] = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 BETAS = (
     "claude-code-20250219",
     "interleaved-thinking-2025-05-14",
@@ -33,7 +33,7 @@ RULES = (
     "When several things can be looked up at once, ask for all of them at once.",
     "A test that fails is a fact; do not argue with it.",
 )
-PLACE = "Working directory: /project\nPlatform: linux\nToday: 2026-11-15\nBranch: main"
+ENVIRONMENT = "Working directory: /project\nPlatform: linux\nToday: 2026-11-15\nBranch: main"
 THOUGHT = "The picture and the listing are needed before anything can be said."
 SIGNATURE = "c2lnbmVkIGJ5IHRoZSBtb2RlbA=="
 NAMES = (
@@ -54,7 +54,7 @@ NAMES = (
 )
 
 
-def picture() -> str:
+def make_png() -> str:
     """A picture of one dot, in base64."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -67,19 +67,19 @@ def picture() -> str:
     return base64.b64encode(b"\x89PNG\r\n\x1a\n" + head + body + chunk(b"IEND", b"")).decode()
 
 
-def agent_request(model: str, *, rules: int = 1, **fields: Any) -> dict[str, Any]:
+def make_agent_request(model: str, *, rules: int = 1, **fields: Any) -> dict[str, Any]:
     """The body; `rules` is how often the rules are repeated, which makes the system prompt long."""
     return {
         "model": model,
         "max_tokens": 4000,
         "system": [
             {"type": "text", "text": IDENTITY},
-            {"type": "text", "text": "\n".join(RULES * rules), **LONG_MARK},
-            {"type": "text", "text": PLACE},
+            {"type": "text", "text": "\n".join(RULES * rules), **CACHE_CONTROL_1H},
+            {"type": "text", "text": ENVIRONMENT},
         ],
-        "tools": tools(),
+        "tools": make_tools(),
         "tool_choice": {"type": "auto"},
-        "messages": messages(),
+        "messages": make_messages(),
         "thinking": {"type": "enabled", "budget_tokens": 2048},
         "context_management": {
             "edits": [
@@ -92,11 +92,11 @@ def agent_request(model: str, *, rules: int = 1, **fields: Any) -> dict[str, Any
     }
 
 
-def tools() -> list[dict[str, Any]]:
+def make_tools() -> list[dict[str, Any]]:
     """A dozen and two; the last one has a cache mark, and one is streamed as it is written."""
     found = [_tool(name) for name in NAMES]
     found[NAMES.index("Write")]["eager_input_streaming"] = True
-    found[-1] |= LONG_MARK
+    found[-1] |= CACHE_CONTROL_1H
     return found
 
 
@@ -127,15 +127,15 @@ def _tool(name: str) -> dict[str, Any]:
     }
 
 
-def messages() -> list[dict[str, Any]]:
+def make_messages() -> list[dict[str, Any]]:
     """A question with a reminder beside it, two calls at once, and what came of them."""
-    image = {"type": "base64", "media_type": "image/png", "data": picture()}
+    image = {"type": "base64", "media_type": "image/png", "data": make_png()}
     return [
         {
             "role": "user",
             "content": [
                 {"type": "text", "text": "<reminder>The list of things to do is empty.</reminder>"},
-                {"type": "text", "text": "Does the plot look right?", **MARK},
+                {"type": "text", "text": "Does the plot look right?", **CACHE_CONTROL},
             ],
         },
         {
@@ -163,7 +163,7 @@ def messages() -> list[dict[str, Any]]:
                     "tool_use_id": "toolu_02list",
                     "is_error": True,
                     "content": "ls: cannot access '/project/missing'",
-                    **MARK,
+                    **CACHE_CONTROL,
                 },
             ],
         },

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests.postgres_cleanup import clear_run
-from tests.torture import scaled
+from tests.postgres_cleanup import remove_run_servers
+from tests.torture import choose_size
 
 from cllm.core.errors import DownloadError
 from cllm.providers.local.fetch import Fetcher, fetch_known_model
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths
 
 # Random cases: enough to find what breaks often, in every run; many in `make torture`.
-settings.register_profile("scaled", max_examples=scaled(40, 1000), deadline=None)
+settings.register_profile("scaled", max_examples=choose_size(40, 1000), deadline=None)
 settings.load_profile("scaled")
 
 
@@ -33,7 +33,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Clear what a worker that was killed has left."""
     if not hasattr(config, "workerinput"):
-        clear_run()
+        remove_run_servers()
 
 
 @pytest.fixture(scope="session")

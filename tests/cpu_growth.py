@@ -23,7 +23,7 @@ from tests.server_app import ServerApp, open_server_app
 from cllm.providers.http.provider import HttpProvider
 from cllm.providers.http.transport import HttpResponse, Timeouts
 
-LINEAR = 2.5
+MAX_LINEAR_GROWTH = 2.5
 """The most that the processor time may be multiplied by when the size is doubled."""
 ROUNDS = 30
 PIECE_BYTES = 65_536
@@ -62,7 +62,7 @@ RESPONSE = {
 }
 
 
-def sse(*events: Mapping[str, Any] | str) -> bytes:
+def encode_sse(*events: Mapping[str, Any] | str) -> bytes:
     """Server-sent events with this data; those of a type have that for their name."""
     return b"".join(map(_sse, events))
 
@@ -94,7 +94,7 @@ class CannedResponse(HttpResponse):
     async def close(self) -> None: ...
 
 
-class CannedHttp:
+class CannedTransport:
     """Answers "ok" in the protocol of the address, or with the `body` that it was given."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ _ANSWERS: dict[tuple[str, bool], tuple[bytes, str]] = {
     ("converse-stream", True): _answer("/model/{id}/converse-stream", stream=True),
     ("responses", False): (json.dumps(RESPONSE).encode(), "application/json"),
     ("responses", True): (
-        sse(
+        encode_sse(
             {"type": "response.output_text.delta", "delta": "ok"},
             {"type": "response.completed", "response": RESPONSE},
         ),
@@ -148,10 +148,10 @@ _ANSWERS: dict[tuple[str, bool], tuple[bytes, str]] = {
 }
 
 
-class Scaled:
+class MeasuredServer:
     """A server whose requests are measured."""
 
-    def __init__(self, server: ServerApp, http: CannedHttp) -> None:
+    def __init__(self, server: ServerApp, http: CannedTransport) -> None:
         self.server = server
         self.http = http
 
@@ -175,7 +175,7 @@ class Scaled:
             for _ in range(ROUNDS):
                 for body, least in list(times.items()):
                     times[body] = min(least, await self._time(body, send))
-                if times[large] <= LINEAR * times[small]:
+                if times[large] <= MAX_LINEAR_GROWTH * times[small]:
                     break
         finally:
             gc.enable()
@@ -195,15 +195,15 @@ class Scaled:
 
 
 @asynccontextmanager
-async def scaled_server(folder: Path) -> AsyncIterator[Scaled]:
+async def start_measured_server(folder: Path) -> AsyncIterator[MeasuredServer]:
     """A server in this process whose providers are asked over one canned transport."""
     async with open_server_app(folder, SETTINGS, timeout=None) as server:
-        http = CannedHttp()
+        http = CannedTransport()
         for model in MODELS.values():
             provider = server.state.app.find_route(model).provider
             assert isinstance(provider, HttpProvider)
             provider._http = http
-        scaled = Scaled(server, http)
+        scaled = MeasuredServer(server, http)
         for client, provider_name in PAIRS:
             # What is imported when it is first used is not measured.
             for stream in (False, True):

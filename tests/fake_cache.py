@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 LOOKBACK = 20
-MOST_MARKS = 4
+MAX_CACHE_BREAKPOINTS = 4
 CHARACTERS_PER_TOKEN = 4
 
 Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted:
+class PromptTokens:
     """The tokens of one prompt: not cached, read and written."""
 
     sent: int
@@ -45,9 +45,9 @@ class PromptCache:
     def __init__(self, *, minimum: int) -> None:
         self._minimum = minimum
         self._kept: set[str] = set()
-        self.counted: list[Counted] = []
+        self.counted: list[PromptTokens] = []
 
-    def count(self, request: Fields) -> Counted:
+    def count(self, request: Fields) -> PromptTokens:
         """Look the prompt up, keep what it marks, and say which tokens were which."""
         blocks = list(_blocks(request))
         names: list[str] = []
@@ -56,14 +56,14 @@ class PromptCache:
             names.append(_name((names[-1] if names else "") + block.key))
             sums.append((sums[-1] if sums else 0) + block.tokens)
         marks = [place for place, block in enumerate(blocks) if block.marked]
-        assert len(marks) <= MOST_MARKS
+        assert len(marks) <= MAX_CACHE_BREAKPOINTS
         read = max((sums[found] for found in self._found(marks, names)), default=0)
         large = [mark for mark in marks if sums[mark] >= self._minimum]
         self._kept.update(names[mark] for mark in large)
         written = max(0, sums[large[-1]] - read) if large else 0
         total = sums[-1]
         self.counted.append(
-            Counted(sent=total - read - written, read=read, written=written, marks=len(marks))
+            PromptTokens(sent=total - read - written, read=read, written=written, marks=len(marks))
         )
         return self.counted[-1]
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol, Self
 
 from tests.fake_cache import PromptCache
 
-STEPS_OF_AN_ACCEPT = 10
+ACCEPT_LOOP_STEPS = 10
 WAIT = 60.0
 """Seconds after which a wait for something that must happen is given up."""
 
@@ -221,7 +221,7 @@ class OpenAIChat:
             yield Hold(gate)
         data = json.dumps(body, ensure_ascii=False).encode()
         if reply.stop_after is None:
-            yield from whole(200, data)
+            yield from response_steps(200, data)
             return
         yield Head(headers={"Content-Type": "application/json", "Content-Length": str(len(data))})
         yield Send(data[: len(data) // 2])
@@ -581,7 +581,7 @@ def error_frame(code: str, message: str) -> bytes:
     return frame(headers, b"")
 
 
-class TokenCounts:
+class CountTokens:
     """An endpoint beside a protocol's own that counts: the characters of what it was sent."""
 
     def __init__(self, protocol: WireProtocol, name: str) -> None:
@@ -593,7 +593,7 @@ class TokenCounts:
 
     def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:  # noqa: ARG002
         sent, _ = reply.usage or (0, 0)
-        return whole(200, json.dumps({self._name: sent, "novel": True}).encode())
+        return response_steps(200, json.dumps({self._name: sent, "novel": True}).encode())
 
     def error(self, status: int, message: str, code: str | None) -> bytes:
         return self._protocol.error(status, message, code)
@@ -607,12 +607,12 @@ PROTOCOLS: dict[str, WireProtocol] = {
     "/v1/messages": AnthropicMessages(),
     "/model/{id}/converse": BedrockConverse(),
     "/model/{id}/converse-stream": BedrockConverse(),
-    "/v1/messages/count_tokens": TokenCounts(AnthropicMessages(), "input_tokens"),
-    "/model/{id}/count-tokens": TokenCounts(BedrockConverse(), "inputTokens"),
+    "/v1/messages/count_tokens": CountTokens(AnthropicMessages(), "input_tokens"),
+    "/model/{id}/count-tokens": CountTokens(BedrockConverse(), "inputTokens"),
 }
 
 
-def protocol_at(path: str) -> WireProtocol | None:
+def find_protocol(path: str) -> WireProtocol | None:
     """The protocol of a path; a model's id in it is escaped, and stands between two slashes."""
     return PROTOCOLS.get(re.sub(r"^/model/[^/]+/", "/model/{id}/", path))
 
@@ -639,14 +639,14 @@ def _whole_reply(reply: Reply, body: dict[str, Any]) -> Iterator[Step]:
         yield Hold(gate)
     data = json.dumps(body, ensure_ascii=False).encode()
     if reply.stop_after is None:
-        yield from whole(200, data)
+        yield from response_steps(200, data)
         return
     yield Head(headers={"Content-Type": "application/json", "Content-Length": str(len(data))})
     yield Send(data[: len(data) // 2])
     yield Cut()
 
 
-def whole(status: int, data: bytes, **headers: str) -> tuple[Step, ...]:
+def response_steps(status: int, data: bytes, **headers: str) -> tuple[Step, ...]:
     """A response in one piece; header names are written with underscores."""
     named = {name.replace("_", "-").title(): value for name, value in headers.items()}
     defaults = {"Content-Type": "application/json", "Content-Length": str(len(data))}
@@ -781,7 +781,7 @@ class FakeProvider:
     async def _stop(self) -> None:
         self._server.close()
         # A connection that was accepted just now has no task yet, or one that has not started.
-        for _ in range(STEPS_OF_AN_ACCEPT):
+        for _ in range(ACCEPT_LOOP_STEPS):
             await asyncio.sleep(0)
         while tasks := list(self._tasks):
             for task in tasks:
@@ -827,7 +827,7 @@ class FakeProvider:
             await asyncio.gather(answering, watching, return_exceptions=True)
 
     def _steps(self, request: Request) -> tuple[Step, ...]:
-        protocol = protocol_at(request.path)
+        protocol = find_protocol(request.path)
         with self._arrived:
             self.requests.append(request)
             number = len(self.requests)
@@ -839,9 +839,9 @@ class FakeProvider:
                     answer = self._answers.popleft()
             self._arrived.notify_all()
         if protocol is None or request.method != "POST" or not isinstance(request.json, dict):
-            return whole(404, OpenAIChat().error(404, f"No route {request.path}", None))
+            return response_steps(404, OpenAIChat().error(404, f"No route {request.path}", None))
         if reason is not None:
-            return whole(400, protocol.error(400, reason, "invalid_request_error"))
+            return response_steps(400, protocol.error(400, reason, "invalid_request_error"))
         if answer is None:
             answer = protocol.echo(request)
         if isinstance(answer, Reply):
@@ -853,7 +853,7 @@ class FakeProvider:
         if isinstance(answer[0], int):
             status, message, code, headers = answer
             named = protocol.error_headers(status, code) | headers
-            return whole(status, protocol.error(status, message, code), **named)
+            return response_steps(status, protocol.error(status, message, code), **named)
         return answer
 
 

@@ -1,7 +1,8 @@
-"""OpenAI's Responses API for the fake provider, in the words of OpenAI's own types.
+"""OpenAI's Responses API for the fake provider, checked against the types of OpenAI's SDK.
 
-Importing this gives the fake provider the route. A test makes a response of items (`response`) and
-queues it with `stream` or `in_one_piece`; whatever these write, the SDK's models have accepted.
+Importing this module adds the route to the fake provider. A test builds a response from items
+(`make_response`) and queues it with `stream_steps` or `json_response_steps`. The SDK's models
+validate every response and event.
 """
 
 import json
@@ -19,7 +20,7 @@ from tests.fake_provider import (
     Request,
     Send,
     Step,
-    whole,
+    response_steps,
 )
 
 PATH = "/v1/responses"
@@ -28,7 +29,7 @@ STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
 Item = dict[str, Any]
 
 
-def said(text: str, item_id: str = "msg_1", **block: Any) -> Item:
+def message_item(text: str, item_id: str = "msg_1", **block: Any) -> Item:
     content = {"type": "output_text", "text": text, "annotations": [], "logprobs": []} | block
     return {
         "id": item_id,
@@ -39,16 +40,18 @@ def said(text: str, item_id: str = "msg_1", **block: Any) -> Item:
     }
 
 
-def refused(text: str, item_id: str = "msg_1") -> Item:
-    return said("", item_id) | {"content": [{"type": "refusal", "refusal": text}]}
+def refusal_item(text: str, item_id: str = "msg_1") -> Item:
+    return message_item("", item_id) | {"content": [{"type": "refusal", "refusal": text}]}
 
 
-def thought(*summaries: str, item_id: str = "rs_1", sealed: str | None = "gAAAA-sealed") -> Item:
+def reasoning_item(
+    *summaries: str, item_id: str = "rs_1", sealed: str | None = "gAAAA-sealed"
+) -> Item:
     texts = [{"type": "summary_text", "text": text} for text in summaries]
     return {"id": item_id, "type": "reasoning", "summary": texts, "encrypted_content": sealed}
 
 
-def called(call_id: str, name: str, arguments: str, item_id: str = "fc_1") -> Item:
+def function_call_item(call_id: str, name: str, arguments: str, item_id: str = "fc_1") -> Item:
     return {
         "id": item_id,
         "type": "function_call",
@@ -59,12 +62,12 @@ def called(call_id: str, name: str, arguments: str, item_id: str = "fc_1") -> It
     }
 
 
-def searched(item_id: str = "ws_1") -> Item:
+def web_search_item(item_id: str = "ws_1") -> Item:
     action = {"type": "search", "query": "cats", "queries": ["cats"]}
     return {"id": item_id, "type": "web_search_call", "status": "completed", "action": action}
 
 
-def response(
+def make_response(
     *items: Item, usage: tuple[int, int, int, int, int] | None = None, **fields: Any
 ) -> Item:
     """A response of these items; `usage`: input, cached, written, output, reasoning."""
@@ -97,7 +100,7 @@ def _usage(counts: tuple[int, int, int, int, int]) -> Item:
     }
 
 
-def events(answer: Item) -> list[Item]:
+def make_events(answer: Item) -> list[Item]:
     """The events in which the API streams a response."""
     opening = answer | {"status": "in_progress", "output": [], "usage": None}
     kinds = {"completed": "completed", "failed": "failed", "incomplete": "incomplete"}
@@ -168,25 +171,25 @@ def _pieces(name: str, text: str, at: Item) -> Iterator[Item]:
         yield {"type": name, **at, "delta": piece}
 
 
-def written(sent: Iterable[Item]) -> bytes:
+def encode_events(sent: Iterable[Item]) -> bytes:
     return b"".join(
         f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
         for event in sent
     )
 
 
-def stream(
+def stream_steps(
     sent: Sequence[Item], *, packet: int | None = None, cut: bool = False
 ) -> tuple[Step, ...]:
     """The steps of a stream of these events, in packets of any size; with `cut`, broken off."""
-    data = written(sent)
+    data = encode_events(sent)
     size = packet or len(data) or 1
     packets = (Send(data[start : start + size]) for start in range(0, len(data), size))
     return (Head(headers=STREAM, chunked=True), *packets, *((Cut(),) if cut else ()))
 
 
-def in_one_piece(answer: Item) -> tuple[Step, ...]:
-    return whole(200, json.dumps(answer, ensure_ascii=False, indent=2).encode())
+def json_response_steps(answer: Item) -> tuple[Step, ...]:
+    return response_steps(200, json.dumps(answer, ensure_ascii=False, indent=2).encode())
 
 
 class OpenAIResponses(OpenAIChat):
@@ -197,10 +200,10 @@ class OpenAIResponses(OpenAIChat):
         return Reply(pieces=("echo: ", heard if isinstance(heard, str) else json.dumps(heard)))
 
     def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:
-        answer = response(said(reply.text, f"msg_{number}"), id=f"resp_{number}")
+        answer = make_response(message_item(reply.text, f"msg_{number}"), id=f"resp_{number}")
         if request.json.get("stream"):
-            return stream(events(answer), packet=reply.packet)
-        return in_one_piece(answer)
+            return stream_steps(make_events(answer), packet=reply.packet)
+        return json_response_steps(answer)
 
 
 PROTOCOLS[PATH] = OpenAIResponses()

@@ -17,13 +17,13 @@ Json = dict[str, Any]
 Blocks = st.SearchStrategy[Json]
 
 DATA = base64.b64encode(b"\x89PNG").decode()
-WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
-SAID = WORDS.filter(str.strip)
+ANY_TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
+NONBLANK_TEXT = ANY_TEXT.filter(str.strip)
 IDS = st.sampled_from(["call_1", "call_2", "functions.Bash:0", "x" * 90, "a b", "é"])
 NAMES = st.sampled_from(["look_up", "now", "mcp.files:read", "n" * 80])
 URLS = st.sampled_from(["https://example.com/a.png", "https://example.com/b"])
-ARGUMENTS = st.dictionaries(SAID, WORDS | st.integers(0, 9) | st.none(), max_size=2)
-MARKS: st.SearchStrategy[Json] = st.sampled_from(
+ARGUMENTS = st.dictionaries(NONBLANK_TEXT, ANY_TEXT | st.integers(0, 9) | st.none(), max_size=2)
+CACHE_CONTROL_FIELDS: st.SearchStrategy[Json] = st.sampled_from(
     [{}, {}, {}, {"cache_control": {"type": "ephemeral"}}]
 ) | st.sampled_from(["5m", "1h"]).map(
     lambda ttl: {"cache_control": {"type": "ephemeral", "ttl": ttl}}
@@ -40,47 +40,47 @@ def block(**fields: Any) -> Blocks:
     )
 
 
-def marked(blocks: Blocks) -> Blocks:
+def with_cache_control(blocks: Blocks) -> Blocks:
     """The same blocks, some with a cache mark."""
-    return st.tuples(blocks, MARKS).map(lambda pair: pair[0] | pair[1])
+    return st.tuples(blocks, CACHE_CONTROL_FIELDS).map(lambda pair: pair[0] | pair[1])
 
 
 def lists(blocks: Blocks, *, least: int = 0, most: int = 3) -> st.SearchStrategy[list[Json]]:
     return st.lists(blocks, min_size=least, max_size=most)
 
 
-ANTHROPIC_TEXT = marked(block(type="text", text=SAID))
+ANTHROPIC_TEXT = with_cache_control(block(type="text", text=NONBLANK_TEXT))
 ANTHROPIC_SOURCE = block(type="base64", media_type="image/png", data=DATA) | block(
     type="url", url=URLS
 )
-ANTHROPIC_IMAGE = marked(block(type="image", source=ANTHROPIC_SOURCE))
-ANTHROPIC_DOCUMENT = marked(
+ANTHROPIC_IMAGE = with_cache_control(block(type="image", source=ANTHROPIC_SOURCE))
+ANTHROPIC_DOCUMENT = with_cache_control(
     block(
         type="document",
         source=block(type="base64", media_type="application/pdf", data=DATA)
-        | block(type="text", media_type="text/plain", data=SAID)
+        | block(type="text", media_type="text/plain", data=NONBLANK_TEXT)
         | block(type="url", url=URLS),
     )
     | block(
         type="document",
-        title=SAID,
+        title=NONBLANK_TEXT,
         source=block(type="base64", media_type="application/pdf", data=DATA),
     )
 )
-ANTHROPIC_THINKING = block(type="thinking", thinking=WORDS, signature="c2ln") | block(
+ANTHROPIC_THINKING = block(type="thinking", thinking=ANY_TEXT, signature="c2ln") | block(
     type="redacted_thinking", data=DATA
 )
-ANTHROPIC_CALL = marked(block(type="tool_use", id=IDS, name=NAMES, input=ARGUMENTS))
-ANTHROPIC_RESULT = marked(
+ANTHROPIC_CALL = with_cache_control(block(type="tool_use", id=IDS, name=NAMES, input=ARGUMENTS))
+ANTHROPIC_RESULT = with_cache_control(
     block(
         type="tool_result",
         tool_use_id=IDS,
-        content=WORDS | lists(ANTHROPIC_TEXT | ANTHROPIC_IMAGE | ANTHROPIC_DOCUMENT, least=1),
+        content=ANY_TEXT | lists(ANTHROPIC_TEXT | ANTHROPIC_IMAGE | ANTHROPIC_DOCUMENT, least=1),
         is_error=st.booleans(),
     )
     | block(type="tool_result", tool_use_id=IDS)
 )
-ANTHROPIC_ODD: Blocks = st.sampled_from(
+ANTHROPIC_UNUSUAL_BLOCKS: Blocks = st.sampled_from(
     [
         {"type": "text", "text": "a", "citations": [], "odd": 1.0},
         {"type": "text", "text": ""},
@@ -98,7 +98,7 @@ ANTHROPIC_BLOCKS: Blocks = (
     | ANTHROPIC_THINKING
     | ANTHROPIC_CALL
     | ANTHROPIC_RESULT
-    | ANTHROPIC_ODD
+    | ANTHROPIC_UNUSUAL_BLOCKS
 )
 
 BEDROCK_FILES: Blocks = st.sampled_from(
@@ -113,12 +113,12 @@ BEDROCK_FILES: Blocks = st.sampled_from(
 BEDROCK_RESULT = block(
     toolResult=block(
         toolUseId=IDS,
-        content=lists(block(text=WORDS) | block(json=ARGUMENTS) | BEDROCK_FILES),
+        content=lists(block(text=ANY_TEXT) | block(json=ARGUMENTS) | BEDROCK_FILES),
         status=st.sampled_from(["success", "error"]),
     )
 )
 BEDROCK_BLOCKS: Blocks = (
-    block(text=WORDS)
+    block(text=ANY_TEXT)
     | BEDROCK_FILES
     | BEDROCK_RESULT
     | block(toolUse=block(toolUseId=IDS, name=NAMES, input=ARGUMENTS | st.just("not an object")))
@@ -134,14 +134,14 @@ BEDROCK_BLOCKS: Blocks = (
     )
 )
 
-OPENAI_TEXT = block(type="text", text=SAID)
+OPENAI_TEXT = block(type="text", text=NONBLANK_TEXT)
 OPENAI_IMAGE = block(
     type="image_url",
     image_url=block(url=URLS) | block(url=f"data:image/png;base64,{DATA}", detail="low"),
 )
 OPENAI_FILE = block(
     type="file",
-    file=block(file_data=f"data:application/pdf;base64,{DATA}", filename=SAID),
+    file=block(file_data=f"data:application/pdf;base64,{DATA}", filename=NONBLANK_TEXT),
 )
 OPENAI_CALL = block(
     id=IDS,
@@ -149,13 +149,13 @@ OPENAI_CALL = block(
     function=block(name=NAMES, arguments=ARGUMENTS.map(json.dumps)),
 )
 OPENAI_FIELDS: dict[Role, Blocks] = {
-    "system": block(role=st.sampled_from(["system", "developer"]), content=WORDS),
-    "user": block(role="user", content=lists(OPENAI_TEXT | OPENAI_IMAGE | OPENAI_FILE) | WORDS),
-    "assistant": block(role="assistant", content=WORDS)
+    "system": block(role=st.sampled_from(["system", "developer"]), content=ANY_TEXT),
+    "user": block(role="user", content=lists(OPENAI_TEXT | OPENAI_IMAGE | OPENAI_FILE) | ANY_TEXT),
+    "assistant": block(role="assistant", content=ANY_TEXT)
     | block(role="assistant", content=None, tool_calls=lists(OPENAI_CALL, least=1))
-    | block(role="assistant", content=None, refusal=SAID)
-    | block(role="assistant", content="x", reasoning_content=SAID),
-    "tool": block(role="tool", tool_call_id=IDS, content=WORDS | lists(OPENAI_TEXT)),
+    | block(role="assistant", content=None, refusal=NONBLANK_TEXT)
+    | block(role="assistant", content="x", reasoning_content=NONBLANK_TEXT),
+    "tool": block(role="tool", tool_call_id=IDS, content=ANY_TEXT | lists(OPENAI_TEXT)),
 }
 RESPONSES_ITEMS = (
     block(type="function_call", call_id=IDS, name=NAMES, arguments=ARGUMENTS.map(json.dumps))
@@ -164,20 +164,20 @@ RESPONSES_ITEMS = (
         id="msg_1",
         role="assistant",
         content=lists(
-            block(type="output_text", text=WORDS, annotations=st.just([]))
-            | block(type="refusal", refusal=SAID)
+            block(type="output_text", text=ANY_TEXT, annotations=st.just([]))
+            | block(type="refusal", refusal=NONBLANK_TEXT)
         ),
     )
     | block(
         type="function_call_output",
         call_id=IDS,
-        output=WORDS | lists(block(type="input_text", text=WORDS)),
+        output=ANY_TEXT | lists(block(type="input_text", text=ANY_TEXT)),
     )
     | block(type="reasoning", id="rs_1", summary=st.just([]), encrypted_content=DATA)
     | block(type="web_search_call", id="ws_1")
 )
 RESPONSES_BLOCKS: Blocks = (
-    block(type="input_text", text=WORDS)
+    block(type="input_text", text=ANY_TEXT)
     | block(type="input_image", image_url=URLS, detail="low")
     | block(type="input_image", file_id="file_1")
     | block(type="input_file", file_url=URLS)
@@ -189,16 +189,16 @@ ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic", "bedrock", "responses")
 
 
-def contents(dialect: Dialect, role: Role) -> st.SearchStrategy[Any]:
+def message_contents(dialect: Dialect, role: Role) -> st.SearchStrategy[Any]:
     match dialect:
         case "anthropic":
-            return WORDS | lists(ANTHROPIC_BLOCKS)
+            return ANY_TEXT | lists(ANTHROPIC_BLOCKS)
         case "bedrock":
             return lists(BEDROCK_BLOCKS)
         case "responses" if role in ("assistant", "tool"):
             return lists(RESPONSES_ITEMS)
         case _:
-            return WORDS | lists(RESPONSES_BLOCKS)
+            return ANY_TEXT | lists(RESPONSES_BLOCKS)
 
 
 @st.composite
@@ -210,5 +210,5 @@ def messages(draw: st.DrawFn) -> Message:
         fields = draw(OPENAI_FIELDS[role])
     else:
         side = role if dialect == "responses" or role == "assistant" else "user"
-        fields = {"role": side, "content": draw(contents(dialect, role))}
+        fields = {"role": side, "content": draw(message_contents(dialect, role))}
     return Message(role=role, raw=msgspec.json.encode(fields), dialect=dialect)

@@ -7,7 +7,11 @@ from typing import Any
 
 import yaml
 from tests.fake_provider import FakeProvider, Request
-from tests.request_validation import judge_anthropic, judge_bedrock, judge_compatible
+from tests.request_validation import (
+    validate_anthropic_request,
+    validate_bedrock_request,
+    validate_compatible_request,
+)
 from tests.server_process import Client, Response, Server
 
 from cllm.core.message import Dialect, Message
@@ -26,7 +30,7 @@ OPERATORS_KEY = "sk-ant-operator-0123456789"
 BEDROCK_KEY = "bedrock-key-0123456789"
 
 
-def settings(upstream: FakeProvider, **server: Any) -> dict[str, Any]:
+def make_settings(upstream: FakeProvider, **server: Any) -> dict[str, Any]:
     """A Cllmfile with Anthropic, Bedrock and OpenAI at one fake provider."""
     return {
         "model": MODELS["anthropic"],
@@ -41,7 +45,7 @@ def settings(upstream: FakeProvider, **server: Any) -> dict[str, Any]:
     }
 
 
-def start(
+def start_server(
     folder: Path,
     values: dict[str, Any],
     *arguments: str,
@@ -61,7 +65,7 @@ def start(
     )
 
 
-def ask(
+def post_message(
     server: Client,
     *said: tuple[str, Any],
     headers: Mapping[str, str] | None = None,
@@ -74,33 +78,33 @@ def ask(
     return server("POST", path, {k: v for k, v in body.items() if v is not None}, headers)
 
 
-def text_of(answer: Response) -> str:
+def read_text(answer: Response) -> str:
     """What a whole message says."""
     return "".join(block.get("text", "") for block in answer.json["content"])
 
 
-def story(answer: Response) -> list[str]:
+def event_names(answer: Response) -> list[str]:
     """The names of a stream's events."""
     lines = answer.body.decode().splitlines()
     return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
 
 
-def codes(answer: Response) -> list[str]:
+def list_notice_codes(answer: Response) -> list[str]:
     return [notice["code"] for notice in answer.notices]
 
 
-def judge(request: Request) -> None:
+def validate_provider_request(request: Request) -> None:
     """Raise what is wrong with a request, by the provider's types and by the rules for it."""
     dialect: Dialect
     if request.path == "/v1/messages":
-        judge_anthropic(request.body, sampling=True)
+        validate_anthropic_request(request.body, sampling=True)
         dialect, model = "anthropic", SONNET
     elif request.path.startswith("/model/"):
         model = request.path.split("/")[2].replace("%3A", ":")
-        judge_bedrock(request.body, model=model)
+        validate_bedrock_request(request.body, model=model)
         dialect = "bedrock"
     else:
-        judge_compatible(request.body)
+        validate_compatible_request(request.body)
         dialect, model = "openai", "gpt-test"
     messages = [
         Message(role=message["role"], raw=json.dumps(message).encode(), dialect=dialect)

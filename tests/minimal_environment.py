@@ -20,13 +20,13 @@ def make_environment(folder: Path, extras: Iterable[str]) -> Path:
     """Make the environment in a new folder; returns its Python."""
     venv.create(folder, with_pip=False, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
-    for name in required("cllm", extras):
+    for name in resolve_dependencies("cllm", extras):
         _link(distribution(name), packages)
     (packages / "cllm.pth").write_text(f"{SOURCE}\n", encoding="utf-8")
     return folder / "bin" / "python"
 
 
-def required(package: str, extras: Iterable[str]) -> set[str]:
+def resolve_dependencies(package: str, extras: Iterable[str]) -> set[str]:
     """The names of a package and of all that it needs with these extras."""
     found: set[tuple[NormalizedName, str]] = set()
     waiting = [(canonicalize_name(package), extra) for extra in ("", *extras)]

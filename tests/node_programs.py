@@ -25,11 +25,11 @@ FORGET_SECONDS = 600
 ATTEMPTS = 2
 
 
-def packages() -> Path:
+def install_packages() -> Path:
     """The folder with `node_modules` in it, installed now if no earlier run has."""
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
-            missing(f"{tool} is not installed")
+            skip_or_fail(f"{tool} is not installed")
     lock = (PROGRAMS / "package-lock.json").read_bytes()
     assert b'"resolved"' not in lock, "lock with npm's --omit-lockfile-registry-resolved"
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def packages() -> Path:
         fcntl.flock(turn, fcntl.LOCK_EX)
         failed = folder.with_suffix(".failed")
         if failed.exists() and time.time() - failed.stat().st_mtime < FORGET_SECONDS:
-            missing(failed.read_text(encoding="utf-8"))
+            skip_or_fail(failed.read_text(encoding="utf-8"))
         if not (folder / "ready").exists():
             _install(folder, failed)
     return folder
@@ -59,18 +59,18 @@ def _install(folder: Path, failed: Path) -> None:
     else:
         what = f"npm could not install its packages ({(done.stdout + done.stderr).decode()[-300:]})"
         failed.write_text(what, encoding="utf-8")
-        missing(what)
+        skip_or_fail(what)
     (folder / "ready").touch()
 
 
-def missing(what: str) -> NoReturn:
+def skip_or_fail(what: str) -> NoReturn:
     reason = f"This test runs a program of Node's, and {what}; install Node 20 or newer with npm."
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 
 
-class Programs:
+class NodePrograms:
     """The programs in a folder of their own, beside the packages that they import."""
 
     def __init__(self, folder: Path, address: str) -> None:
@@ -79,7 +79,7 @@ class Programs:
         self._started: list[subprocess.Popen[str]] = []
         for program in PROGRAMS.glob("*.mjs"):
             shutil.copy(program, folder)
-        (folder / "node_modules").symlink_to(packages() / "node_modules")
+        (folder / "node_modules").symlink_to(install_packages() / "node_modules")
 
     def __call__(self, program: str, *arguments: str) -> dict[str, Any]:
         """What the program tells, once it has ended well."""

@@ -10,15 +10,15 @@ GATHERERS = ("notes", "_notes", "notices", "under_way")
 GATHERING = ("add", "changed")
 
 
-def notice_codes() -> set[str]:
+def collect_notice_codes() -> set[str]:
     """Every code that the source can produce."""
     files = SOURCE.rglob("*.py")
-    return {code for path in files for code in codes_in(path.read_text(encoding="utf-8"))}
+    return {code for path in files for code in find_codes(path.read_text(encoding="utf-8"))}
 
 
-def codes_in(source: str) -> Iterator[str]:
+def find_codes(source: str) -> Iterator[str]:
     tree = ast.parse(source)
-    for node in ast.walk(Named(tree).visit(tree)):
+    for node in ast.walk(ConstantInliner(tree).visit(tree)):
         match node:
             case ast.Call():
                 yield from _codes_of_call(node)
@@ -26,7 +26,7 @@ def codes_in(source: str) -> Iterator[str]:
                 yield from _codes_of_table(name, table)
 
 
-class Named(ast.NodeTransformer):
+class ConstantInliner(ast.NodeTransformer):
     """Puts the texts that a module has names for in the place of these names."""
 
     def __init__(self, tree: ast.Module) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 
 
-def limit() -> float:
+def read_limit() -> float:
     """Return the least percentage that a package must have."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return float(settings["tool"]["coverage"]["report"]["fail_under"])
 
 
-def percentages(report: Mapping[str, Any]) -> dict[str, float]:
+def coverage_by_package(report: Mapping[str, Any]) -> dict[str, float]:
     """Return the percentage of lines and branches that ran, by package."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for path, measured in report["files"].items():
@@ -35,7 +35,7 @@ def percentages(report: Mapping[str, Any]) -> dict[str, float]:
 
 def main() -> None:
     report = json.loads(Path(sys.argv[1]).read_bytes())
-    least, covered = limit(), percentages(report)
+    least, covered = read_limit(), coverage_by_package(report)
     for name, percentage in covered.items():
         print(f"{name:20}{percentage:6.1f} %")  # noqa: T201
     if below := [name for name, percentage in covered.items() if percentage < least]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
-from tests.postgres_cleanup import PREFIX, clear_abandoned, run_folder, run_id
+from tests.postgres_cleanup import PREFIX, remove_abandoned_servers, run_folder, run_id
 
 from cllm.stores.postgres.connection import run_in_postgres
 from cllm.stores.sql import migrate
@@ -163,7 +163,7 @@ def own_server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
     """The server that all tests of a run share, whichever worker they run in."""
-    clear_abandoned()
+    remove_abandoned_servers()
     server = Server(run_folder())
     asyncio.run(_for_tests(server))
     yield server

@@ -27,22 +27,22 @@ def run_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"{PREFIX}{run_id()}"
 
 
-def clear_abandoned() -> None:
+def remove_abandoned_servers() -> None:
     """Clear what belongs to runs that are no more."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdecimal() and not _is_running(int(owner)):
-            clear(folder)
+            remove_server(folder)
 
 
-def clear_run() -> None:
+def remove_run_servers() -> None:
     """Clear what belongs to this run: the server that its tests share, and those of single ones."""
     shared = run_folder()
     for folder in (shared, *shared.parent.glob(f"{shared.name}-*")):
-        clear(folder)
+        remove_server(folder)
 
 
-def clear(folder: Path) -> None:
+def remove_server(folder: Path) -> None:
     """Stop a server that is still running in the folder, and delete it."""
     # It may be somebody else's, half written, or no server's at all.
     with contextlib.suppress(OSError, ValueError, IndexError):

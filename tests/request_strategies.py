@@ -14,10 +14,10 @@ from tests.message_strategies import (
     ANTHROPIC_IMAGE,
     ARGUMENTS,
     DATA,
+    NONBLANK_TEXT,
     OPENAI_FILE,
     OPENAI_IMAGE,
     OPENAI_TEXT,
-    SAID,
     Blocks,
     Json,
     block,
@@ -42,7 +42,7 @@ OPENAI_IDS = ("call_1", "call_2", "functions.Bash:0", "x" * 90, "a b", "é")
 OPENAI_NAMES = ("look_up", "now-2", "n" * 64, "mcp.files:read")
 ANTHROPIC_IDS = ("toolu_1", "toolu_2", "x" * 90, "call-3")
 ANTHROPIC_NAMES = ("look_up", "now-2", "n" * 64, "n" * 80)
-MOST_MARKS = 4
+MAX_CACHE_BREAKPOINTS = 4
 TURNS = st.integers(1, 3)
 STEPS = st.integers(0, 2)
 
@@ -59,22 +59,25 @@ def calls(draw: Draw, ids: tuple[str, ...], names: tuple[str, ...]) -> list[tupl
 
 
 OPENAI_USER = block(
-    role="user", content=SAID | lists(OPENAI_TEXT | OPENAI_IMAGE | OPENAI_FILE, least=1)
+    role="user", content=NONBLANK_TEXT | lists(OPENAI_TEXT | OPENAI_IMAGE | OPENAI_FILE, least=1)
 )
-OPENAI_RESULT = SAID | BLANKS | lists(OPENAI_TEXT, least=1)
+OPENAI_RESULT = NONBLANK_TEXT | BLANKS | lists(OPENAI_TEXT, least=1)
 OPENAI_ANSWER = (
-    block(role="assistant", content=SAID)
-    | block(role="assistant", content=None, refusal=SAID)
-    | block(role="assistant", content=SAID, reasoning_content=SAID)
+    block(role="assistant", content=NONBLANK_TEXT)
+    | block(role="assistant", content=None, refusal=NONBLANK_TEXT)
+    | block(role="assistant", content=NONBLANK_TEXT, reasoning_content=NONBLANK_TEXT)
     | block(
         role="assistant",
-        content=lists(OPENAI_TEXT | block(type="refusal", refusal=SAID), least=1, most=2),
+        content=lists(OPENAI_TEXT | block(type="refusal", refusal=NONBLANK_TEXT), least=1, most=2),
     )
 )
 OPENAI_SYSTEM = block(
-    role=st.sampled_from(["system", "developer"]), content=SAID | lists(OPENAI_TEXT, least=1)
+    role=st.sampled_from(["system", "developer"]),
+    content=NONBLANK_TEXT | lists(OPENAI_TEXT, least=1),
 )
-OPENAI_CALLING = optional(content=st.none() | BLANKS | SAID, reasoning_content=SAID)
+OPENAI_CALL_FIELDS = optional(
+    content=st.none() | BLANKS | NONBLANK_TEXT, reasoning_content=NONBLANK_TEXT
+)
 
 
 def openai_step(draw: Draw) -> list[Json]:
@@ -88,7 +91,7 @@ def openai_step(draw: Draw) -> list[Json]:
         }
         for call_id, name in made
     ]
-    caller = {"role": "assistant", **draw(OPENAI_CALLING), "tool_calls": calling}
+    caller = {"role": "assistant", **draw(OPENAI_CALL_FIELDS), "tool_calls": calling}
     answers = [
         {"role": "tool", "tool_call_id": call_id, "content": draw(OPENAI_RESULT)}
         for call_id, _ in draw(st.permutations(made))
@@ -115,9 +118,9 @@ OPENAI_PARAMETERS = optional(
     temperature=st.sampled_from([0, 0.5, 1]),
     top_p=st.sampled_from([0, 0.5]),
     max_completion_tokens=st.integers(1, 5000),
-    stop=SAID | st.lists(SAID, min_size=1, max_size=4),
+    stop=NONBLANK_TEXT | st.lists(NONBLANK_TEXT, min_size=1, max_size=4),
     seed=st.integers(0, 9),
-    user=SAID,
+    user=NONBLANK_TEXT,
     reasoning_effort=st.sampled_from(["low", "medium", "high"]),
     stream=st.booleans(),
     response_format=block(type="json_object")
@@ -126,7 +129,7 @@ OPENAI_PARAMETERS = optional(
         json_schema=block(name="answer", schema=SCHEMAS, strict=st.booleans()),
     ),
 )
-OPENAI_TOOL = optional(description=SAID, parameters=SCHEMAS, strict=st.booleans())
+OPENAI_TOOL = optional(description=NONBLANK_TEXT, parameters=SCHEMAS, strict=st.booleans())
 
 
 @st.composite
@@ -141,24 +144,26 @@ def openai_requests(draw: Draw) -> Json:
     return body
 
 
-ANTHROPIC_TEXT = block(type="text", text=SAID)
-UNMARKED_MEDIA = (ANTHROPIC_IMAGE | ANTHROPIC_DOCUMENT).map(
+ANTHROPIC_TEXT = block(type="text", text=NONBLANK_TEXT)
+MEDIA_WITHOUT_CACHE_CONTROL = (ANTHROPIC_IMAGE | ANTHROPIC_DOCUMENT).map(
     lambda given: {name: value for name, value in given.items() if name != "cache_control"}
 )
-ANTHROPIC_WORDS = lists(ANTHROPIC_TEXT | UNMARKED_MEDIA, least=1)
+ANTHROPIC_CONTENT = lists(ANTHROPIC_TEXT | MEDIA_WITHOUT_CACHE_CONTROL, least=1)
 ANTHROPIC_THOUGHTS = lists(
-    block(type="thinking", thinking=SAID, signature=st.sampled_from(["c2ln", "c2ln", ""]))
+    block(type="thinking", thinking=NONBLANK_TEXT, signature=st.sampled_from(["c2ln", "c2ln", ""]))
     | block(type="redacted_thinking", data="QUJD"),
     most=2,
 )
 ANTHROPIC_RESULT = optional(
-    content=SAID | st.just("") | lists(ANTHROPIC_TEXT | UNMARKED_MEDIA, least=1),
+    content=NONBLANK_TEXT
+    | st.just("")
+    | lists(ANTHROPIC_TEXT | MEDIA_WITHOUT_CACHE_CONTROL, least=1),
     is_error=st.booleans(),
 )
 
 
-ANTHROPIC_USER = block(role="user", content=SAID | ANTHROPIC_WORDS)
-ANTHROPIC_SYSTEM = block(role="system", content=SAID | lists(ANTHROPIC_TEXT, least=1))
+ANTHROPIC_USER = block(role="user", content=NONBLANK_TEXT | ANTHROPIC_CONTENT)
+ANTHROPIC_SYSTEM = block(role="system", content=NONBLANK_TEXT | lists(ANTHROPIC_TEXT, least=1))
 
 
 def anthropic_step(draw: Draw) -> list[Json]:
@@ -172,7 +177,7 @@ def anthropic_step(draw: Draw) -> list[Json]:
         for call_id, _ in draw(st.permutations(made))
     ]
     before = draw(ANTHROPIC_THOUGHTS) + draw(lists(ANTHROPIC_TEXT, most=1))
-    beside = draw(lists(ANTHROPIC_TEXT | UNMARKED_MEDIA, most=1))
+    beside = draw(lists(ANTHROPIC_TEXT | MEDIA_WITHOUT_CACHE_CONTROL, most=1))
     return [
         {"role": "assistant", "content": before + calling},
         {"role": "user", "content": answers + beside},
@@ -193,9 +198,9 @@ def anthropic_messages(draw: Draw) -> list[Json]:
 
 
 ANTHROPIC_PARAMETERS = optional(
-    system=SAID | lists(ANTHROPIC_TEXT, least=1),
-    stop_sequences=st.lists(SAID, min_size=1, max_size=4),
-    metadata=block(user_id=SAID),
+    system=NONBLANK_TEXT | lists(ANTHROPIC_TEXT, least=1),
+    stop_sequences=st.lists(NONBLANK_TEXT, min_size=1, max_size=4),
+    metadata=block(user_id=NONBLANK_TEXT),
     stream=st.booleans(),
 )
 ANTHROPIC_SAMPLING = optional(temperature=st.sampled_from([0, 0.5, 1]), top_k=st.integers(1, 9))
@@ -204,7 +209,7 @@ ANTHROPIC_THINKING = block(
     | block(type="adaptive")
     | block(type="disabled")
 )
-ANTHROPIC_TOOL = optional(description=SAID)
+ANTHROPIC_TOOL = optional(description=NONBLANK_TEXT)
 
 
 @st.composite
@@ -229,14 +234,14 @@ def anthropic_requests(draw: Draw) -> Json:
         body |= draw(optional(tool_choice=choice))
     if "thinking" not in body and draw(st.integers(0, 9)) == 9:
         body["messages"].append({"role": "assistant", "content": "Well"})
-    mark(draw, body)
+    add_cache_control(draw, body)
     return body
 
 
-def mark(draw: Draw, body: Json) -> None:
+def add_cache_control(draw: Draw, body: Json) -> None:
     """Up to four marks, in the order in which the prompt is read: the long-lived ones first."""
-    places = list(markable(body))
-    most = min(MOST_MARKS, len(places))
+    places = list(list_cacheable_blocks(body))
+    most = min(MAX_CACHE_BREAKPOINTS, len(places))
     chosen = draw(st.sets(st.integers(0, max(0, len(places) - 1)), max_size=most))
     ttls = draw(st.lists(st.sampled_from(["1h", "5m", None]), min_size=most, max_size=most))
     ordered = sorted(ttls, key=lambda ttl: ttl != "1h")
@@ -245,7 +250,7 @@ def mark(draw: Draw, body: Json) -> None:
         places[place]["cache_control"] = {"type": "ephemeral", **lasting}
 
 
-def markable(body: Json) -> list[Json]:
+def list_cacheable_blocks(body: Json) -> list[Json]:
     """The blocks that take a mark, in the order in which the prompt is read."""
     system = body.get("system", [])
     found: list[Json] = [*body.get("tools", []), *(system if isinstance(system, list) else [])]
@@ -255,10 +260,10 @@ def markable(body: Json) -> list[Json]:
     return [each for each in found if each.get("type") not in ("thinking", "redacted_thinking")]
 
 
-def by_data(value: Any) -> Any:
+def inline_media(value: Any) -> Any:
     """The same request with every image and document by its data, and none by its URL."""
     if isinstance(value, list):
-        return [by_data(item) for item in value]
+        return [inline_media(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.get("type") == "image_url":
@@ -268,4 +273,4 @@ def by_data(value: Any) -> Any:
     if isinstance(source, dict) and source.get("type") == "url":
         kind = "image/png" if value.get("type") == "image" else "application/pdf"
         return {**value, "source": {"type": "base64", "media_type": kind, "data": DATA}}
-    return {name: by_data(inner) for name, inner in value.items()}
+    return {name: inline_media(inner) for name, inner in value.items()}

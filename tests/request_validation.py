@@ -19,7 +19,7 @@ from openai.types.chat import completion_create_params as openai_params
 SAMPLING = {"temperature", "top_k", "top_p"}
 
 
-def judge_openai(body: bytes) -> None:
+def validate_openai_request(body: bytes) -> None:
     """OpenAI's types have a place for everything in this request."""
     _typed(
         json.loads(body),
@@ -28,16 +28,16 @@ def judge_openai(body: bytes) -> None:
     )
 
 
-def judge_compatible(body: bytes) -> None:
+def validate_compatible_request(body: bytes) -> None:
     """The same for a server like OpenAI's that takes past reasoning, as unknown ones are sent."""
     request = json.loads(body)
     for message in request["messages"]:
         if message["role"] == "assistant":
             message.pop("reasoning_content", None)
-    judge_openai(json.dumps(request).encode())
+    validate_openai_request(json.dumps(request).encode())
 
 
-def judge_anthropic(body: bytes, *, sampling: bool) -> None:
+def validate_anthropic_request(body: bytes, *, sampling: bool) -> None:
     """Anthropic's types have a place for everything in this request.
 
     They are those of models that take no temperature and its like; with `sampling` the model is an
@@ -54,7 +54,7 @@ def judge_anthropic(body: bytes, *, sampling: bool) -> None:
     )
 
 
-def judge_bedrock(body: bytes, *, model: str) -> None:
+def validate_bedrock_request(body: bytes, *, model: str) -> None:
     """botocore would send this request to Converse and to ConverseStream."""
     for name in ("Converse", "ConverseStream"):
         shape = _operation(name).input_shape
@@ -66,7 +66,7 @@ def judge_bedrock(body: bytes, *, model: str) -> None:
 def _typed(request: dict[str, Any], *, streaming: Any, whole: Any) -> None:
     read = _adapter(streaming if request.get("stream") else whole).validate_python(request)
     # The types drop a field that they do not know.
-    assert exhausted(read) == request
+    assert read_lazy_lists(read) == request
 
 
 @functools.cache
@@ -74,13 +74,13 @@ def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(kind)
 
 
-def exhausted(value: Any) -> Any:
+def read_lazy_lists(value: Any) -> Any:
     """The value with its lazy lists read, which is when they are judged."""
     if isinstance(value, dict):
-        return {name: exhausted(inner) for name, inner in value.items()}
+        return {name: read_lazy_lists(inner) for name, inner in value.items()}
     if isinstance(value, str) or not isinstance(value, Iterable):
         return value
-    return [exhausted(inner) for inner in value]
+    return [read_lazy_lists(inner) for inner in value]
 
 
 @functools.cache

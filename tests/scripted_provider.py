@@ -7,10 +7,10 @@ from cllm.core.message import plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta, Usage
 
-Line = str | CllmError | Sequence[ReplyEvent | CllmError]
+ScriptEntry = str | CllmError | Sequence[ReplyEvent | CllmError]
 
 
-def spoken(text: str, *, usage: Usage | None = None) -> list[ReplyEvent]:
+def text_reply_events(text: str, *, usage: Usage | None = None) -> list[ReplyEvent]:
     """The events of a text reply, word by word."""
     words = text.split(" ")
     pieces = [words[0], *(f" {word}" for word in words[1:])]
@@ -28,7 +28,7 @@ class ScriptedProvider:
 
     name = "scripted"
 
-    def __init__(self, script: Iterable[Line] = ()) -> None:
+    def __init__(self, script: Iterable[ScriptEntry] = ()) -> None:
         self.prompts: list[Prompt] = []
         self.prepared = 0
         self.closed = False
@@ -48,7 +48,7 @@ class ScriptedProvider:
         line = next(self._script, prompt.messages[-1].text)
         if isinstance(line, CllmError):
             return [line]
-        return spoken(line) if isinstance(line, str) else line
+        return text_reply_events(line) if isinstance(line, str) else line
 
     async def close(self) -> None:
         self.closed = True

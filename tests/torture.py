@@ -8,6 +8,6 @@ TORTURE = os.environ.get("CLLM_TORTURE", "0") not in {"", "0"}
 T = TypeVar("T")
 
 
-def scaled(ordinary: T, full: T) -> T:
+def choose_size(ordinary: T, full: T) -> T:
     """The count for this run."""
     return full if TORTURE else ordinary

@@ -5,7 +5,7 @@ from typing import Any
 from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
 
 
-def turn_request(*, system_policy: Any = "captured", **fields: Any) -> TurnRequest:
+def make_turn_request(*, system_policy: Any = "captured", **fields: Any) -> TurnRequest:
     """Make a request; each field goes to the part that has it, `system` to the input."""
     target = {name: fields.pop(name) for name in TurnTarget.__struct_fields__ if name in fields}
     given = {name: fields.pop(name) for name in TurnInput.__struct_fields__ if name in fields}

@@ -25,7 +25,7 @@ def wait_until(condition: Callable[[], object], timeout: float = WAIT) -> bool:
     return True
 
 
-async def wait_on_loop(condition: Callable[[], object], timeout: float = WAIT) -> None:
+async def wait_until_async(condition: Callable[[], object], timeout: float = WAIT) -> None:
     """Wait until the condition is true, while the event loop runs."""
     async with asyncio.timeout(timeout):
         while not condition():
@@ -38,7 +38,7 @@ def _two_seconds(_: float) -> bool:
 
 
 @contextlib.contextmanager
-def opened_files(folder: Path) -> Iterator[Callable[[float], bool]]:
+def watch_file_opens(folder: Path) -> Iterator[Callable[[float], bool]]:
     """A way to wait until somebody opens a file below the folder; says whether somebody did."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "inotify_init1"):

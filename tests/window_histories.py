@@ -18,7 +18,7 @@ from cllm.wire.messages import OutgoingMessage
 IDS = ("call_1", "call_2", "call_3")
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class WeightedHistory(msgspec.Struct, frozen=True, kw_only=True):
     """A history, message by message, and how many tokens each has."""
 
     messages: tuple[OutgoingMessage, ...]
@@ -33,8 +33,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     def turn_index(self, count: int | None = None) -> TurnIndex:
         return TurnIndex(self.items(count))
 
-    def chosen(self, positions: Sequence[int]) -> "Said":
-        return Said(
+    def chosen(self, positions: Sequence[int]) -> "WeightedHistory":
+        return WeightedHistory(
             messages=tuple(self.messages[n] for n in positions),
             tokens=tuple(self.tokens[n] for n in positions),
         )
@@ -96,7 +96,7 @@ def _run(draw: Any, profile: Profile) -> list[OutgoingMessage]:
 
 
 @st.composite
-def histories(draw: Any, profile: Profile) -> Said:
+def histories(draw: Any, profile: Profile) -> WeightedHistory:
     """A history at a call: its last turn waits for the user's words or for results."""
     messages: list[OutgoingMessage] = []
     for _ in range(draw(st.integers(0, 6))):
@@ -104,14 +104,14 @@ def histories(draw: Any, profile: Profile) -> Said:
         messages.append(_spoken("assistant", _text(draw, "Done")))
     messages += [*_run(draw, profile), *_units(draw, profile), *_system(draw, profile)]
     tokens = draw(st.lists(st.integers(0, 60), min_size=len(messages), max_size=len(messages)))
-    return Said(messages=tuple(messages), tokens=tuple(tokens))
+    return WeightedHistory(messages=tuple(messages), tokens=tuple(tokens))
 
 
 def _answers(message: OutgoingMessage) -> bool:
     return message.role == "tool" or any(isinstance(part, ToolResult) for part in message.parts)
 
 
-def turns_of(messages: Sequence[OutgoingMessage]) -> list[list[int]]:
+def split_turns(messages: Sequence[OutgoingMessage]) -> list[list[int]]:
     """The positions of each turn, found by going through all messages."""
     turns: list[list[int]] = []
     speaker = ""
@@ -125,7 +125,7 @@ def turns_of(messages: Sequence[OutgoingMessage]) -> list[list[int]]:
     return turns
 
 
-def units_of(messages: Sequence[OutgoingMessage], turn: Sequence[int]) -> list[list[int]]:
+def split_units(messages: Sequence[OutgoingMessage], turn: Sequence[int]) -> list[list[int]]:
     """A turn in pieces: the user's messages, then each unit."""
     pieces: list[list[int]] = [[]]
     system: list[int] = []
@@ -146,11 +146,11 @@ def units_of(messages: Sequence[OutgoingMessage], turn: Sequence[int]) -> list[l
     return pieces
 
 
-def needed(said: Said, pins: Sequence[int] = ()) -> list[int]:
+def required_positions(said: WeightedHistory, pins: Sequence[int] = ()) -> list[int]:
     """The positions that no window may leave out. Pins are positions here."""
-    turns = turns_of(said.messages)
+    turns = split_turns(said.messages)
     kept = {position for turn in turns if set(turn) & set(pins) for position in turn}
-    pieces = units_of(said.messages, turns[-1])
+    pieces = split_units(said.messages, turns[-1])
     spoken = [piece for piece in pieces if any(_says_more(said.messages[n]) for n in piece)]
     for piece in (pieces[0], *spoken[-1:], pieces[-1]):
         kept.update(piece)

@@ -18,7 +18,7 @@ from tests.home import SECRET, Home, write_settings
 from tests.postgres import postgres_server
 from tests.server_process import OWN_STORES, STORES, Server, open_empty_store
 from tests.terminal_chat import Talk
-from tests.waits import opened_files, wait_until
+from tests.waits import wait_until, watch_file_opens
 
 __all__ = ["postgres_server"]
 
@@ -118,7 +118,7 @@ def start_waiting(home: Home, cllm: Cllm) -> Callable[..., Running]:
     """
 
     def start(*arguments: str, terminal: bool = False) -> Running:
-        with opened_files(home.conversations) as wait_for_one:
+        with watch_file_opens(home.conversations) as wait_for_one:
             running = cllm.start(*arguments, terminal=terminal)
             if wait_for_one(WAIT):
                 wait_for_one(0.5)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.fake_provider import Cut, Head, Send, Silence, closed_port, whole
+from tests.fake_provider import Cut, Head, Send, Silence, closed_port, response_steps
 
 HELLO = [("user", "Hello"), ("assistant", "Hi.")]
 PAGE = b"<!DOCTYPE html>\n<html><body>Please log in to the hotel network</body></html>"
@@ -181,7 +181,7 @@ def test_a_refusal_cannot_write_to_the_terminal(ask, provider):
 @pytest.mark.parametrize("status", [200, 302, 500])
 @both_ways
 def test_a_web_page_instead_of_json(status, flags, ask, provider):
-    provider.answer(*whole(status, PAGE, content_type="text/html"))
+    provider.answer(*response_steps(status, PAGE, content_type="text/html"))
 
     line = ask(*flags).failed_with_one_sentence()
     assert "\n" not in line
@@ -202,7 +202,7 @@ def test_a_web_page_instead_of_json(status, flags, ask, provider):
     ],
 )
 def test_garbage_instead_of_json(body, flags, ask, provider):
-    provider.answer(*whole(200, body))
+    provider.answer(*response_steps(200, body))
 
     ask(*flags).failed_with_one_sentence()
 

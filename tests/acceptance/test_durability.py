@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.torture import scaled
+from tests.torture import choose_size
 
-KILLS = scaled(12, full=200)
+KILLS = choose_size(12, full=200)
 
 
 def asked_in(path: Path) -> list[str]:
@@ -29,7 +29,7 @@ def asked_in(path: Path) -> list[str]:
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(scaled(240, full=1800))
+@pytest.mark.timeout(choose_size(240, full=1800))
 def test_a_process_killed_at_any_moment_loses_nothing_that_was_acknowledged(home, settings, cllm):
     chance = random.Random(20261115)  # noqa: S311 - chooses moments, guards nothing
     started = time.monotonic()

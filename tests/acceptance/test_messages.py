@@ -14,12 +14,12 @@ from tests.messages_api import (
     MODELS,
     OPERATORS_KEY,
     SONNET,
-    ask,
-    codes,
-    settings,
-    start,
-    story,
-    text_of,
+    event_names,
+    list_notice_codes,
+    make_settings,
+    post_message,
+    read_text,
+    start_server,
 )
 from tests.server_process import Response, Server, list_messages
 from tests.waits import wait_until
@@ -50,10 +50,10 @@ def logged(server: Server, answer: Response) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("messages")
-    values = settings(upstream, silence_seconds=0.3, routes={"our-model": MODELS["bedrock"]})
+    values = make_settings(upstream, silence_seconds=0.3, routes={"our-model": MODELS["bedrock"]})
     values["providers"]["openai"]["names"] = {"claude-opus-5": "gpt-mapped"}
     values["providers"]["mine"] = {"api_base": upstream.url, "models": ["mine-1"]}
-    with start(folder, values, store=f"sqlite:{folder / 'served.db'}") as running:
+    with start_server(folder, values, store=f"sqlite:{folder / 'served.db'}") as running:
         yield running
 
 
@@ -87,7 +87,7 @@ def test_a_stream_from_anthropic_goes_on_event_by_event(server: Server, upstream
     )
     upstream.answer(Head(headers={"Content-Type": "text/event-stream"}, chunked=True), Send(sent))
 
-    assert ask(server, HELLO, stream=True).body == sent
+    assert post_message(server, HELLO, stream=True).body == sent
 
 
 def test_unknown_blocks_of_a_whole_answer_reach_the_client(server: Server, upstream: FakeProvider):
@@ -104,7 +104,7 @@ def test_unknown_blocks_of_a_whole_answer_reach_the_client(server: Server, upstr
     ).encode()
     upstream.answer(Head(headers={"Content-Type": "application/json"}, chunked=True), Send(body))
 
-    assert ask(server, HELLO).body == body
+    assert post_message(server, HELLO).body == body
 
 
 @pytest.mark.parametrize(
@@ -118,20 +118,20 @@ def test_unknown_blocks_of_a_whole_answer_reach_the_client(server: Server, upstr
 def test_every_provider_answers_a_message(
     server: Server, upstream: FakeProvider, provider: str, path: str
 ):
-    answer = ask(server, HELLO, model=MODELS[provider], system="Be brief.")
+    answer = post_message(server, HELLO, model=MODELS[provider], system="Be brief.")
 
     assert upstream.requests[-1].path == path
     assert b"Be brief." in upstream.requests[-1].body
-    assert text_of(answer) == "echo: Hello."
+    assert read_text(answer) == "echo: Hello."
     assert answer.json["stop_reason"] == "end_turn"
     assert (answer.json["usage"]["input_tokens"], answer.json["usage"]["output_tokens"]) == (11, 7)
 
 
 @pytest.mark.parametrize("provider", MODELS)
 def test_every_provider_streams_the_same_events(server: Server, provider: str):
-    answer = ask(server, HELLO, model=MODELS[provider], stream=True)
+    answer = post_message(server, HELLO, model=MODELS[provider], stream=True)
 
-    told = [name for name in story(answer) if name != "ping"]
+    told = [name for name in event_names(answer) if name != "ping"]
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert told[:2] == ["message_start", "content_block_start"]
     assert told[-3:] == ["content_block_stop", "message_delta", "message_stop"]
@@ -141,28 +141,28 @@ def test_every_provider_streams_the_same_events(server: Server, provider: str):
 def test_a_request_without_max_tokens_is_limited_and_told_so(
     server: Server, upstream: FakeProvider
 ):
-    answer = ask(server, HELLO, max_tokens=None)
+    answer = post_message(server, HELLO, max_tokens=None)
 
     assert upstream.requests[-1].json["max_tokens"] == 1024
-    assert codes(answer) == ["max_tokens_set"]
+    assert list_notice_codes(answer) == ["max_tokens_set"]
 
 
 def test_beta_flags_go_to_those_who_take_them(server: Server, upstream: FakeProvider):
     flags = {"anthropic-beta": "claude-code-20250219, interleaved-thinking-2025-05-14,no-such-1"}
 
-    direct = ask(server, HELLO, headers=flags)
+    direct = post_message(server, HELLO, headers=flags)
     assert upstream.requests[-1].headers["anthropic-beta"] == (
         "claude-code-20250219,interleaved-thinking-2025-05-14"
     )
     assert "betas" not in upstream.requests[-1].json
-    assert codes(direct) == ["beta_left_out"]
+    assert list_notice_codes(direct) == ["beta_left_out"]
 
-    ask(server, HELLO, model=MODELS["bedrock"], headers=flags)
+    post_message(server, HELLO, model=MODELS["bedrock"], headers=flags)
     assert upstream.requests[-1].json["additionalModelRequestFields"]["anthropic_beta"] == [
         "interleaved-thinking-2025-05-14"
     ]
 
-    ask(server, HELLO, model=MODELS["openai"], headers=flags)
+    post_message(server, HELLO, model=MODELS["openai"], headers=flags)
     assert "anthropic-beta" not in upstream.requests[-1].headers
     assert b"interleaved" not in upstream.requests[-1].body
 
@@ -170,11 +170,11 @@ def test_beta_flags_go_to_those_who_take_them(server: Server, upstream: FakeProv
 def test_the_version_that_is_spoken_is_sent_and_another_is_a_notice(
     server: Server, upstream: FakeProvider
 ):
-    same = ask(server, HELLO, headers={"anthropic-version": "2023-06-01"})
-    other = ask(server, HELLO, headers={"anthropic-version": "2039-01-01"})
+    same = post_message(server, HELLO, headers={"anthropic-version": "2023-06-01"})
+    other = post_message(server, HELLO, headers={"anthropic-version": "2039-01-01"})
 
     assert upstream.requests[-1].headers["anthropic-version"] == "2023-06-01"
-    assert (codes(same), codes(other)) == ([], ["version_not_spoken"])
+    assert (list_notice_codes(same), list_notice_codes(other)) == ([], ["version_not_spoken"])
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_the_version_that_is_spoken_is_sent_and_another_is_a_notice(
 def test_the_callers_own_key_is_used_for_that_call_only(
     server: Server, upstream: FakeProvider, header: dict[str, str], sent: tuple[str, str]
 ):
-    ask(server, HELLO, headers=header)
+    post_message(server, HELLO, headers=header)
     theirs = upstream.requests[-1].headers
-    ask(server, HELLO)
+    post_message(server, HELLO)
     ours = upstream.requests[-1].headers
 
     assert theirs[sent[0]] == sent[1]
@@ -200,18 +200,18 @@ def test_the_callers_own_key_is_used_for_that_call_only(
 
 
 def test_the_callers_key_goes_to_nobody_else(server: Server, upstream: FakeProvider):
-    answer = ask(
+    answer = post_message(
         server, HELLO, model=MODELS["bedrock"], headers={"x-anthropic-api-key": CALLERS_KEY}
     )
 
-    assert codes(answer) == ["key_not_used"]
+    assert list_notice_codes(answer) == ["key_not_used"]
     assert upstream.requests[-1].headers["authorization"] == f"Bearer {BEDROCK_KEY}"
     assert CALLERS_KEY not in str(upstream.requests[-1].headers)
 
 
 def test_a_refusal_of_the_callers_key_does_not_show_it(server: Server, upstream: FakeProvider):
     upstream.fail(401, f"invalid x-api-key: {CALLERS_KEY}")
-    answer = ask(server, HELLO, headers={"x-anthropic-api-key": CALLERS_KEY})
+    answer = post_message(server, HELLO, headers={"x-anthropic-api-key": CALLERS_KEY})
 
     assert answer.status == 401
     assert answer.error["type"] == "authentication_error"
@@ -238,7 +238,7 @@ def test_who_is_asked(
     path: str,
     named: str | None,
 ):
-    answer = ask(server, HELLO, model=model, headers=headers)
+    answer = post_message(server, HELLO, model=model, headers=headers)
 
     assert answer.status == 200, answer.body
     assert upstream.requests[-1].path == path
@@ -246,7 +246,9 @@ def test_who_is_asked(
 
 
 def test_a_header_against_the_models_own_provider_is_an_error(server: Server):
-    answer = ask(server, HELLO, model=MODELS["bedrock"], headers={"X-Provider": "anthropic"})
+    answer = post_message(
+        server, HELLO, model=MODELS["bedrock"], headers={"X-Provider": "anthropic"}
+    )
 
     assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
     assert "bedrock" in answer.error["message"]
@@ -257,7 +259,7 @@ def test_an_unknown_model_is_an_error_and_asks_nobody(
     server: Server, upstream: FakeProvider, model: str
 ):
     before = len(upstream.requests)
-    answer = ask(server, HELLO, model=model)
+    answer = post_message(server, HELLO, model=model)
 
     assert (answer.status, answer.error["type"]) == (404, "not_found_error")
     assert "claude" in answer.error["message"] or "provider/model" in answer.error["message"]
@@ -266,13 +268,13 @@ def test_an_unknown_model_is_an_error_and_asks_nobody(
 
 def test_what_is_wrong_is_told_in_anthropics_words(server: Server, upstream: FakeProvider):
     upstream.fail(429, "Slow down.", retry_after="7")
-    limited = ask(server, HELLO)
+    limited = post_message(server, HELLO)
     upstream.fail(529, "Overloaded.")
-    overloaded = ask(server, HELLO)
+    overloaded = post_message(server, HELLO)
     upstream.fail(500, "Broken.")
-    broken = ask(server, HELLO)
+    broken = post_message(server, HELLO)
     malformed = server("POST", MESSAGES, b'{"model": 1}')
-    empty = ask(server)
+    empty = post_message(server)
 
     assert (limited.status, limited.error["type"]) == (429, "rate_limit_error")
     assert limited.headers["retry-after"] == "7"
@@ -286,10 +288,10 @@ def test_what_is_wrong_is_told_in_anthropics_words(server: Server, upstream: Fak
 
 def test_an_error_in_the_middle_is_an_event_and_the_end(server: Server, upstream: FakeProvider):
     upstream.say("Half ", "of it", stop_after=1, error=("overloaded_error", "Overloaded"))
-    answer = ask(server, HELLO, stream=True)
+    answer = post_message(server, HELLO, stream=True)
 
-    assert story(answer)[-1] == "error"
-    assert "message_stop" not in story(answer)
+    assert event_names(answer)[-1] == "error"
+    assert "message_stop" not in event_names(answer)
     assert answer.events[-1]["error"]["type"] == "overloaded_error"
 
 
@@ -297,7 +299,7 @@ def test_an_error_before_the_answer_is_one_though_the_stream_had_begun(
     server: Server, upstream: FakeProvider
 ):
     upstream.say("Nothing", stop_after=0, error=("overloaded_error", "Overloaded"))
-    answer = ask(server, HELLO, stream=True)
+    answer = post_message(server, HELLO, stream=True)
 
     assert (answer.status, answer.error["type"]) == (529, "overloaded_error")
 
@@ -324,14 +326,14 @@ def test_silence_is_broken_by_a_ping(server: Server, upstream: FakeProvider):
 
 @pytest.mark.parametrize("provider", MODELS)
 def test_a_conversation_by_one_header(server: Server, upstream: FakeProvider, provider: str):
-    begun = ask(
+    begun = post_message(
         server,
         ("user", "My cat is called Luna."),
         model=MODELS[provider],
         system="Be brief.",
         headers={"X-Conversation-ID": ""},
     )
-    going_on = ask(
+    going_on = post_message(
         server,
         ("user", "What is my cat called?"),
         model=MODELS[provider],
@@ -350,12 +352,12 @@ def test_a_conversation_by_one_header(server: Server, upstream: FakeProvider, pr
 
 
 def test_a_kept_stream_can_be_read_again(server: Server):
-    begun = ask(server, HELLO, headers={"X-Conversation-ID": ""}, stream=True)
+    begun = post_message(server, HELLO, headers={"X-Conversation-ID": ""}, stream=True)
     turn = begun.headers["x-turn-id"]
     again = server("GET", f"/v1/conversations/{begun.conversation}/turns/{turn}/events")
 
     assert again.body == begun.body
-    assert story(again)[-1] == "message_stop"
+    assert event_names(again)[-1] == "message_stop"
 
 
 def test_a_conversation_begun_at_one_door_goes_on_at_the_other(
@@ -370,7 +372,7 @@ def test_a_conversation_begun_at_one_door_goes_on_at_the_other(
     tools: list[dict[str, Any]] = [
         {"name": "look", "input_schema": {"type": "object", "properties": {}}}
     ]
-    begun = ask(
+    begun = post_message(
         server, ("user", "What do you see?"), headers={"X-Conversation-ID": ""}, tools=tools
     )
     result = {"role": "tool", "tool_call_id": "toolu_1", "content": "Clouds."}
@@ -381,7 +383,9 @@ def test_a_conversation_begun_at_one_door_goes_on_at_the_other(
         {"X-Conversation-ID": begun.conversation},
     )
     roles = [message["role"] for message in upstream.requests[-1].messages]
-    back = ask(server, ("user", "Thanks."), headers={"X-Conversation-ID": begun.conversation})
+    back = post_message(
+        server, ("user", "Thanks."), headers={"X-Conversation-ID": begun.conversation}
+    )
     history = upstream.requests[-1].messages
 
     assert other.status == 200, other.body
@@ -395,7 +399,7 @@ def test_a_conversation_begun_at_one_door_goes_on_at_the_other(
 def test_a_request_with_a_key_is_answered_once(server: Server, upstream: FakeProvider):
     before = len(upstream.requests)
     answers = [
-        ask(server, HELLO, headers={"Idempotency-Key": "messages-once"}, stream=True)
+        post_message(server, HELLO, headers={"Idempotency-Key": "messages-once"}, stream=True)
         for _ in range(2)
     ]
 
@@ -408,8 +412,10 @@ def test_the_log_counts_messages_and_says_whether_there_was_a_system_prompt(
     server: Server, stream: bool
 ):
     answers = [
-        ask(server, HELLO, ("assistant", "Hi."), HELLO, system="Sealed lips.", stream=stream),
-        ask(server, HELLO, stream=stream),
+        post_message(
+            server, HELLO, ("assistant", "Hi."), HELLO, system="Sealed lips.", stream=stream
+        ),
+        post_message(server, HELLO, stream=stream),
     ]
 
     told = [logged(server, answer) for answer in answers]
@@ -421,12 +427,12 @@ def test_the_operators_text_stands_first_as_a_block_of_its_own(
     upstream: FakeProvider, tmp_path: Path
 ):
     blocks = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
-    with start(tmp_path, settings(upstream, system_prefix="Obey the house.")) as server:
-        ask(server, HELLO, system=blocks)
+    with start_server(tmp_path, make_settings(upstream, system_prefix="Obey the house.")) as server:
+        post_message(server, HELLO, system=blocks)
         with_blocks = upstream.requests[-1].json["system"]
-        ask(server, HELLO, system="Be brief.")
+        post_message(server, HELLO, system="Be brief.")
         with_text = upstream.requests[-1].json["system"]
-        ask(server, HELLO)
+        post_message(server, HELLO)
         alone = upstream.requests[-1].json["system"]
 
     assert with_blocks == [{"type": "text", "text": "Obey the house."}, *blocks]
@@ -435,7 +441,7 @@ def test_the_operators_text_stands_first_as_a_block_of_its_own(
 
 
 def test_anthropics_own_count_is_passed_on(server: Server, upstream: FakeProvider):
-    answer = ask(server, HELLO, path=COUNT, max_tokens=None, novel_field=1)
+    answer = post_message(server, HELLO, path=COUNT, max_tokens=None, novel_field=1)
 
     assert answer.json == {"input_tokens": len(upstream.requests[-1].body), "novel": True}
     assert answer.notices == []
@@ -448,7 +454,7 @@ def test_anthropics_own_count_is_passed_on(server: Server, upstream: FakeProvide
 
 
 def test_bedrock_counts_by_the_model_itself(server: Server, upstream: FakeProvider):
-    answer = ask(server, HELLO, path=COUNT, model=MODELS["bedrock"], system="Be brief.")
+    answer = post_message(server, HELLO, path=COUNT, model=MODELS["bedrock"], system="Be brief.")
 
     request = upstream.requests[-1]
     assert request.path == f"/model/{PROFILE.removeprefix('us.')}/count-tokens"
@@ -466,19 +472,19 @@ def test_bedrock_counts_by_the_model_itself(server: Server, upstream: FakeProvid
 def test_a_model_that_is_not_counted_is_estimated_and_told_so(
     server: Server, upstream: FakeProvider
 ):
-    plain = ask(server, HELLO, path=COUNT, model=MODELS["openai"])
+    plain = post_message(server, HELLO, path=COUNT, model=MODELS["openai"])
     tools = [{"name": "look", "input_schema": {"type": "object"}}]
-    more = ask(server, HELLO, path=COUNT, model=MODELS["openai"], tools=tools)
+    more = post_message(server, HELLO, path=COUNT, model=MODELS["openai"], tools=tools)
     upstream.fail(400, "The provided model doesn't support counting tokens.")
-    bedrock = ask(server, HELLO, path=COUNT, model=MODELS["bedrock"])
+    bedrock = post_message(server, HELLO, path=COUNT, model=MODELS["bedrock"])
 
-    assert codes(plain) == codes(bedrock) == ["tokens_estimated"]
+    assert list_notice_codes(plain) == list_notice_codes(bedrock) == ["tokens_estimated"]
     assert 1 < plain.json["input_tokens"] < 20
     assert more.json["input_tokens"] > plain.json["input_tokens"]
 
 
 def test_a_count_that_is_refused_is_an_error(server: Server, upstream: FakeProvider):
     upstream.fail(400, "messages: roles must alternate")
-    answer = ask(server, HELLO, path=COUNT)
+    answer = post_message(server, HELLO, path=COUNT)
 
     assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")

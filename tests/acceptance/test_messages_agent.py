@@ -14,19 +14,19 @@ import pytest
 from anthropic.types.beta import BetaMessage
 from tests.agent_request import (
     BETAS,
+    ENVIRONMENT,
     HEADERS,
     IDENTITY,
     NAMES,
-    PLACE,
     RULES,
     SIGNATURE,
     THOUGHT,
-    agent_request,
-    picture,
+    make_agent_request,
+    make_png,
 )
 from tests.fake_provider import FakeProvider, ToolCall
-from tests.messages_api import MESSAGES, MODELS, SONNET, ask, settings, start
-from tests.request_validation import judge_bedrock, judge_compatible
+from tests.messages_api import MESSAGES, MODELS, SONNET, make_settings, post_message, start_server
+from tests.request_validation import validate_bedrock_request, validate_compatible_request
 from tests.server_process import Response, Server
 
 from cllm.providers.local.models import CachePaths
@@ -52,11 +52,11 @@ def server(
 ) -> Iterator[Server]:
     assert local_model.is_file()
     folder = tmp_path_factory.mktemp("agent")
-    values = settings(upstream)
+    values = make_settings(upstream)
     values["providers"]["local"]["context"] = CONTEXT
     environment = {"XDG_CACHE_HOME": str(model_cache.root.parent)}
     store = f"sqlite:{folder / 'served.db'}"
-    with start(folder, values, environment=environment, store=store) as running:
+    with start_server(folder, values, environment=environment, store=store) as running:
         yield running
 
 
@@ -98,7 +98,7 @@ def paths(answer: Response, code: str) -> set[str]:
 def test_anthropic_is_sent_the_agents_own_bytes(
     server: Server, upstream: FakeProvider, stream: bool
 ):
-    body = json.dumps(agent_request(SONNET, rules=LONG, stream=stream), indent=1).encode()
+    body = json.dumps(make_agent_request(SONNET, rules=LONG, stream=stream), indent=1).encode()
     answered(upstream)
     answer = server("POST", ADDRESS, body, HEADERS)
 
@@ -115,7 +115,7 @@ def test_the_sdk_reads_what_the_model_thought_said_and_called(
     server: Server, upstream: FakeProvider, provider: str, stream: bool
 ):
     answered(upstream)
-    body = agent_request(MODELS[provider], rules=LONG)
+    body = make_agent_request(MODELS[provider], rules=LONG)
     message = through_the_sdk(server, body, stream=stream)
 
     found: dict[str, Any] = {block.type: block for block in message.content}
@@ -131,11 +131,11 @@ def test_bedrock_is_sent_all_that_converse_can_say(
     server: Server, upstream: FakeProvider, stream: bool
 ):
     answered(upstream)
-    body = agent_request(MODELS["bedrock"], rules=LONG, stream=stream)
+    body = make_agent_request(MODELS["bedrock"], rules=LONG, stream=stream)
     answer = server("POST", ADDRESS, body, HEADERS)
 
     sent = upstream.requests[-1]
-    judge_bedrock(sent.body, model=sent.path.split("/")[2].replace("%3A", ":"))
+    validate_bedrock_request(sent.body, model=sent.path.split("/")[2].replace("%3A", ":"))
     told = sent.json
     named = [tool["toolSpec"]["name"] for tool in told["toolConfig"]["tools"] if "toolSpec" in tool]
     more = told["additionalModelRequestFields"]
@@ -152,7 +152,7 @@ def test_bedrock_is_sent_all_that_converse_can_say(
     assert said == {"text": "I look at the plot and at the folder."}
     assert [call["toolUse"]["toolUseId"] for call in calls] == ["toolu_01plot", "toolu_02list"]
     assert [result.get("status", "success") for result in results] == ["success", "error"]
-    assert results[0]["content"][1]["image"]["source"]["bytes"] == picture()
+    assert results[0]["content"][1]["image"]["source"]["bytes"] == make_png()
     assert paths(answer, "field_left_out") == {
         "tools.Write.eager_input_streaming",
         "context_management",
@@ -166,21 +166,21 @@ def test_an_openai_compatible_server_is_sent_what_it_has_words_for(
     server: Server, upstream: FakeProvider, stream: bool
 ):
     answered(upstream)
-    body = agent_request(MODELS["openai"], rules=LONG, stream=stream)
+    body = make_agent_request(MODELS["openai"], rules=LONG, stream=stream)
     answer = server("POST", ADDRESS, body, HEADERS)
 
     sent = upstream.requests[-1]
     system, _, called, plot, listed, shown = sent.messages
     assert called["reasoning_content"] == THOUGHT
-    judge_compatible(sent.body)
+    validate_compatible_request(sent.body)
     assert answer.status == 200, answer.body
     assert IDENTITY in str(system["content"])
-    assert PLACE.splitlines()[0] in str(system["content"])
+    assert ENVIRONMENT.splitlines()[0] in str(system["content"])
     assert [tool["function"]["name"] for tool in sent.json["tools"]] == list(NAMES)
     assert [call["id"] for call in called["tool_calls"]] == ["toolu_01plot", "toolu_02list"]
     assert [m["tool_call_id"] for m in (plot, listed)] == ["toolu_01plot", "toolu_02list"]
     assert shown["role"] == "user"
-    assert picture() in str(shown["content"])
+    assert make_png() in str(shown["content"])
     assert SIGNATURE.encode() not in sent.body
     assert "anthropic-beta" not in sent.headers
     assert codes(answer) == {
@@ -196,7 +196,7 @@ def test_an_openai_compatible_server_is_sent_what_it_has_words_for(
 def test_the_local_model_answers_an_agent_and_says_what_it_was_not_shown(
     server: Server, stream: bool
 ):
-    body = agent_request(LOCAL, stream=stream, max_tokens=64, thinking=None)
+    body = make_agent_request(LOCAL, stream=stream, max_tokens=64, thinking=None)
     given = {key: value for key, value in body.items() if value is not None}
     answer = server("POST", ADDRESS, given, HEADERS)
     message = through_the_sdk(server, given, stream=stream)
@@ -210,7 +210,7 @@ def test_the_local_model_answers_an_agent_and_says_what_it_was_not_shown(
 
 
 def test_the_local_model_reads_the_system_prompt_the_calls_and_their_results(server: Server):
-    body = agent_request(LOCAL)
+    body = make_agent_request(LOCAL)
     without = {
         "system": {**body, "system": [{"type": "text", "text": IDENTITY}]},
         "calls": {**body, "messages": body["messages"][:1]},
@@ -222,7 +222,7 @@ def test_the_local_model_reads_the_system_prompt_the_calls_and_their_results(ser
 
 
 def test_a_request_too_long_for_the_local_model_is_one_clear_error(server: Server, stream: bool):
-    body = agent_request(LOCAL, rules=LONG, stream=stream, max_tokens=64)
+    body = make_agent_request(LOCAL, rules=LONG, stream=stream, max_tokens=64)
     answer = server("POST", ADDRESS, body, HEADERS)
 
     assert (answer.status, answer.json["type"]) == (400, "error")
@@ -233,9 +233,9 @@ def test_a_request_too_long_for_the_local_model_is_one_clear_error(server: Serve
 def test_a_conversation_too_long_for_the_local_model_is_cut_to_its_window(server: Server):
     asked: dict[str, Any] = {"model": LOCAL, "max_tokens": 4}
     long = "My cat is called Luna. " * 80
-    begun = ask(server, ("user", long), headers={"X-Conversation-ID": ""}, **asked)
+    begun = post_message(server, ("user", long), headers={"X-Conversation-ID": ""}, **asked)
     going_on = {"X-Conversation-ID": begun.conversation}
-    answer = ask(server, ("user", f"And again: {long}"), headers=going_on, **asked)
+    answer = post_message(server, ("user", f"And again: {long}"), headers=going_on, **asked)
 
     assert (begun.status, answer.status) == (200, 200), answer.body
     told = answer.json["usage"]
@@ -246,7 +246,7 @@ def test_a_conversation_too_long_for_the_local_model_is_cut_to_its_window(server
 def test_newer_ways_to_ask_for_thinking_go_on_as_they_are(
     server: Server, upstream: FakeProvider, stream: bool
 ):
-    body = agent_request("anthropic/claude-opus-5", stream=stream, **ADAPTIVE)
+    body = make_agent_request("anthropic/claude-opus-5", stream=stream, **ADAPTIVE)
     answer = server("POST", ADDRESS, body, HEADERS)
 
     sent = upstream.requests[-1].json

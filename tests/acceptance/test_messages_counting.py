@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider
-from tests.messages_api import COUNT, MESSAGES, MODELS, ask, codes, settings, start
+from tests.messages_api import (
+    COUNT,
+    MESSAGES,
+    MODELS,
+    list_notice_codes,
+    make_settings,
+    post_message,
+    start_server,
+)
 from tests.server_process import Response, Server, list_messages
 from tests.text_corpus import text_of
 from tests.tokenizers import o200k
@@ -23,7 +31,9 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("counting")
     keep_file(folder / "home/.cllm/conversations")
-    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+    with start_server(
+        folder, make_settings(upstream), store=f"sqlite:{folder / 'served.db'}"
+    ) as running:
         yield running
 
 
@@ -43,13 +53,13 @@ def keep_file(folder: Path) -> None:
 
 
 def begun(server: Server, provider: str = "anthropic") -> str:
-    answer = ask(server, CAT, model=MODELS[provider], headers={"X-Conversation-ID": ""})
+    answer = post_message(server, CAT, model=MODELS[provider], headers={"X-Conversation-ID": ""})
     return answer.conversation
 
 
 def count(server: Server, conversation: str, *said: tuple[str, Any], **fields: Any) -> Response:
     headers = {"X-Conversation-ID": conversation}
-    return ask(server, *said, path=COUNT, max_tokens=None, headers=headers, **fields)
+    return post_message(server, *said, path=COUNT, max_tokens=None, headers=headers, **fields)
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "bedrock"])
@@ -60,7 +70,7 @@ def test_what_is_counted_is_what_is_sent_next(
     asked: dict[str, Any] = {"model": MODELS[provider], "system": "Be brief.", "tools": TOOLS}
     counted = count(server, conversation, QUESTION, **asked)
     seen = upstream.requests[-1].json
-    ask(server, QUESTION, headers={"X-Conversation-ID": conversation}, **asked)
+    post_message(server, QUESTION, headers={"X-Conversation-ID": conversation}, **asked)
     sent = upstream.requests[-1].json
 
     compared = ("messages", "system", "tools", "toolConfig")
@@ -75,11 +85,11 @@ def test_what_is_counted_is_what_is_sent_next(
 
 def test_an_estimate_is_of_the_history_too(server: Server):
     conversation = begun(server, "openai")
-    alone = ask(server, QUESTION, path=COUNT, model=MODELS["openai"])
+    alone = post_message(server, QUESTION, path=COUNT, model=MODELS["openai"])
     counted = count(server, conversation, QUESTION, model=MODELS["openai"])
 
     assert counted.json["input_tokens"] > alone.json["input_tokens"] + 8
-    assert codes(counted) == ["tokens_estimated"]
+    assert list_notice_codes(counted) == ["tokens_estimated"]
 
 
 @pytest.mark.parametrize("kind", ["data: letters", "data: dna", "data: hex", "run: 'a'"])
@@ -87,9 +97,9 @@ def test_an_estimate_of_a_long_run_of_letters_is_within_half_and_twice_its_token
     server: Server, kind: str
 ):
     text = text_of(kind, 100_000)
-    counted = ask(server, ("user", text), path=COUNT, model=MODELS["openai"])
+    counted = post_message(server, ("user", text), path=COUNT, model=MODELS["openai"])
 
-    assert codes(counted) == ["tokens_estimated"]
+    assert list_notice_codes(counted) == ["tokens_estimated"]
     assert 0.5 <= counted.json["input_tokens"] / o200k()(text) <= 2
 
 
@@ -151,7 +161,7 @@ def test_a_conversation_that_keeps_its_prompt_is_counted_with_it(
     assert "Speak as a sailor." in str(sent["system"])
     assert "Be brief." not in str(sent["system"])
     assert len(sent["messages"]) == 3
-    assert "system_prompt_ignored" in codes(counted)
+    assert "system_prompt_ignored" in list_notice_codes(counted)
 
 
 def test_a_conversation_that_is_not_there_cannot_be_counted(server: Server, upstream: FakeProvider):
@@ -163,16 +173,18 @@ def test_a_conversation_that_is_not_there_cannot_be_counted(server: Server, upst
 
 
 def test_only_what_is_in_the_window_is_counted(upstream: FakeProvider, tmp_path: Path):
-    values = settings(upstream) | {"window": {"strategy": "turns", "max_turns": 2}}
-    with start(tmp_path, values) as server:
+    values = make_settings(upstream) | {"window": {"strategy": "turns", "max_turns": 2}}
+    with start_server(tmp_path, values) as server:
         conversation = begun(server)
         for number in range(3):
-            ask(server, ("user", f"And {number}?"), headers={"X-Conversation-ID": conversation})
+            post_message(
+                server, ("user", f"And {number}?"), headers={"X-Conversation-ID": conversation}
+            )
         counted = count(server, conversation, QUESTION)
         seen = upstream.requests[-1].json["messages"]
-        ask(server, QUESTION, headers={"X-Conversation-ID": conversation})
+        post_message(server, QUESTION, headers={"X-Conversation-ID": conversation})
         sent = upstream.requests[-1].json["messages"]
 
-    assert "trimmed" in codes(counted)
+    assert "trimmed" in list_notice_codes(counted)
     assert seen == sent
     assert CAT[1] not in str(seen)

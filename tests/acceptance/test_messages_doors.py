@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, Reply, ToolCall
-from tests.messages_api import MODELS, ask, codes, judge, settings, start
+from tests.messages_api import (
+    MODELS,
+    list_notice_codes,
+    make_settings,
+    post_message,
+    start_server,
+    validate_provider_request,
+)
 from tests.server_process import COMPLETIONS, Response, Server, list_messages
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}}}
@@ -26,7 +33,9 @@ WAYS = list(product(MODELS, DOORS, (False, True)))
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("doors")
-    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+    with start_server(
+        folder, make_settings(upstream), store=f"sqlite:{folder / 'served.db'}"
+    ) as running:
         yield running
 
 
@@ -38,7 +47,7 @@ def say(
     if door == "messages":
         said = (message["role"], message["content"])
         asked = {"tools": ANTHROPIC_TOOLS, "thinking": THINKING, "max_tokens": 2000, **fields}
-        return ask(server, said, headers=headers, system="Be brief.", **asked)
+        return post_message(server, said, headers=headers, system="Be brief.", **asked)
     system = {"role": "system", "content": "Be brief."}
     body = {"messages": [system, message], "tools": OPENAI_TOOLS, **fields}
     return server("POST", COMPLETIONS, {"reasoning_effort": "low", **body}, headers)
@@ -79,7 +88,7 @@ def test_a_conversation_goes_through_both_doors_and_all_providers(
     for number in range(len(WAYS)):
         conversation = take_turn(server, upstream, conversation, number)
     upstream.say("That is all.")
-    last = ask(
+    last = post_message(
         server,
         ("user", "Thanks."),
         tools=ANTHROPIC_TOOLS,
@@ -89,7 +98,7 @@ def test_a_conversation_goes_through_both_doors_and_all_providers(
     )
 
     for request in upstream.requests[first:]:
-        judge(request)
+        validate_provider_request(request)
     blocks = [
         block
         for message in upstream.requests[-1].messages
@@ -106,7 +115,7 @@ def test_a_conversation_goes_through_both_doors_and_all_providers(
     assert [
         (block["thinking"], block["signature"]) for block in blocks if block["type"] == "thinking"
     ] == [(f"Look at {n}.", Reply().signature) for n in claudes]
-    assert set(codes(last)) <= {"thinking_left_out", "cache_mark_left_out"}
+    assert set(list_notice_codes(last)) <= {"thinking_left_out", "cache_mark_left_out"}
     assert len(list(list_messages(server, conversation))) == 4 * len(WAYS) + 2
 
 
@@ -119,9 +128,9 @@ def text_in(block: dict[str, Any]) -> str:
 def test_an_answer_is_made_anew_through_the_messages_door(
     server: Server, upstream: FakeProvider, stream: bool
 ):
-    begun = ask(server, ("user", "Tell me a word."), headers={"X-Conversation-ID": ""})
+    begun = post_message(server, ("user", "Tell me a word."), headers={"X-Conversation-ID": ""})
     upstream.say("Another.")
-    again = ask(
+    again = post_message(
         server,
         model=MODELS["bedrock"],
         system="Be brief.",
@@ -147,7 +156,7 @@ def test_an_answer_with_tools_is_made_anew_from_the_question(
 ):
     conversation = take_turn(server, upstream, "", 0)
     upstream.say("No door.")
-    again = ask(
+    again = post_message(
         server,
         tools=ANTHROPIC_TOOLS,
         headers={"X-Conversation-ID": conversation},

@@ -6,7 +6,7 @@ from typing import Any
 import anthropic
 import pytest
 from tests.fake_provider import FakeProvider, Head, Send, Silence, closed_port
-from tests.messages_api import MODELS, settings, start
+from tests.messages_api import MODELS, make_settings, start_server
 from tests.server_process import Server
 
 KEY = "key-of-the-caller-0123456789"
@@ -25,14 +25,14 @@ STARTED = (
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     limits = {"body_bytes": 200_000, "messages": 20}
     keys = [{"name": "caller", "owner": "caller", "key": KEY}]
-    values = settings(upstream, limits=limits, keys=keys)
+    values = make_settings(upstream, limits=limits, keys=keys)
     own = {"type": "anthropic", "api_key": "unused", "models": ["any"]}
     values["providers"] |= {
         "gone": {**own, "api_base": f"http://127.0.0.1:{closed_port()}"},
         "silent": {**own, "api_base": upstream.root, "timeout": 1},
         "keyless": {"type": "anthropic", "api_base": upstream.root},
     }
-    with start(tmp_path_factory.mktemp("errors"), values) as running:
+    with start_server(tmp_path_factory.mktemp("errors"), values) as running:
         yield running
 
 

@@ -12,10 +12,10 @@ from tests.messages_api import (
     COUNT,
     MODELS,
     OPERATORS_KEY,
-    ask,
-    codes,
-    settings,
-    start,
+    list_notice_codes,
+    make_settings,
+    post_message,
+    start_server,
 )
 from tests.server_process import Server, read_stored_bytes
 
@@ -33,7 +33,7 @@ def other() -> Iterator[FakeProvider]:
 
 
 def with_fallback(upstream: FakeProvider, other: FakeProvider, fallback: str) -> dict[str, Any]:
-    values = settings(upstream)
+    values = make_settings(upstream)
     values["providers"]["other"] = {
         "type": "anthropic",
         "api_base": other.root,
@@ -48,13 +48,13 @@ def test_a_fallback_at_another_service_is_not_given_the_callers_key(
     upstream: FakeProvider, other: FakeProvider, tmp_path: Path, stream: bool
 ):
     values = with_fallback(upstream, other, "other/claude-elsewhere")
-    with start(tmp_path, values) as server:
+    with start_server(tmp_path, values) as server:
         upstream.fail(529, "Overloaded.")
-        answer = ask(server, HELLO, headers=BRINGING, stream=stream)
+        answer = post_message(server, HELLO, headers=BRINGING, stream=stream)
         log = server.log
 
     assert answer.status == 200, answer.body
-    assert "fallback" in codes(answer)
+    assert "fallback" in list_notice_codes(answer)
     assert upstream.requests[-1].headers["x-api-key"] == KEY
     assert other.requests[-1].headers["x-api-key"] == OTHERS_KEY
     assert KEY not in str(other.requests[-1].headers)
@@ -65,9 +65,9 @@ def test_a_fallback_at_another_service_is_not_given_the_callers_key(
 def test_a_fallback_at_bedrock_is_asked_with_the_operators_key(
     upstream: FakeProvider, other: FakeProvider, tmp_path: Path
 ):
-    with start(tmp_path, with_fallback(upstream, other, MODELS["bedrock"])) as server:
+    with start_server(tmp_path, with_fallback(upstream, other, MODELS["bedrock"])) as server:
         upstream.fail(529, "Overloaded.")
-        answer = ask(server, HELLO, headers=BRINGING)
+        answer = post_message(server, HELLO, headers=BRINGING)
 
     assert answer.status == 200, answer.body
     assert upstream.requests[-1].headers["authorization"] == f"Bearer {BEDROCK_KEY}"
@@ -76,11 +76,13 @@ def test_a_fallback_at_bedrock_is_asked_with_the_operators_key(
 
 def test_the_key_is_kept_nowhere(upstream: FakeProvider, tmp_path: Path):
     store = f"sqlite:{tmp_path / 'served.db'}"
-    with start(tmp_path, settings(upstream), store=store) as server:
+    with start_server(tmp_path, make_settings(upstream), store=store) as server:
         headers = {**BRINGING, "X-Conversation-ID": "", "Idempotency-Key": "once"}
-        begun = ask(server, HELLO, headers=headers, stream=True)
+        begun = post_message(server, HELLO, headers=headers, stream=True)
         upstream.fail(401, f"The key {KEY} is not known.")
-        refused = ask(server, HELLO, headers={**BRINGING, "X-Conversation-ID": begun.conversation})
+        refused = post_message(
+            server, HELLO, headers={**BRINGING, "X-Conversation-ID": begun.conversation}
+        )
         shown = server("GET", f"/v1/conversations/{begun.conversation}?variants=true")
         log = server.log
 
@@ -94,9 +96,9 @@ def test_the_key_is_kept_nowhere(upstream: FakeProvider, tmp_path: Path):
 
 
 def test_a_count_is_asked_for_with_the_callers_key_too(server: Server, upstream: FakeProvider):
-    ask(server, HELLO, path=COUNT, headers=BRINGING)
+    post_message(server, HELLO, path=COUNT, headers=BRINGING)
     theirs = upstream.requests[-1].headers
-    ask(server, HELLO, path=COUNT)
+    post_message(server, HELLO, path=COUNT)
     ours = upstream.requests[-1].headers
 
     assert (theirs["x-api-key"], ours["x-api-key"]) == (KEY, OPERATORS_KEY)
@@ -104,5 +106,5 @@ def test_a_count_is_asked_for_with_the_callers_key_too(server: Server, upstream:
 
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with start(tmp_path_factory.mktemp("keys"), settings(upstream)) as running:
+    with start_server(tmp_path_factory.mktemp("keys"), make_settings(upstream)) as running:
         yield running

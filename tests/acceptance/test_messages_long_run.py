@@ -13,20 +13,27 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, Reply, Request, ToolCall
-from tests.messages_api import MODELS, SONNET, ask, judge, settings, start
+from tests.messages_api import (
+    MODELS,
+    SONNET,
+    make_settings,
+    post_message,
+    start_server,
+    validate_provider_request,
+)
 from tests.server_process import Response, Server
-from tests.torture import scaled
+from tests.torture import choose_size
 
 from cllm.providers.local.models import CachePaths
 
 pytestmark = pytest.mark.torture
 LOCAL = "local/smollm2-135m"
 TURNS = (
-    *[MODELS["anthropic"]] * scaled(22, 70),
-    *[MODELS["bedrock"]] * scaled(15, 60),
-    *[MODELS["openai"]] * scaled(15, 50),
+    *[MODELS["anthropic"]] * choose_size(22, 70),
+    *[MODELS["bedrock"]] * choose_size(15, 60),
+    *[MODELS["openai"]] * choose_size(15, 50),
     *[LOCAL] * 2,
-    *[MODELS["anthropic"]] * scaled(6, 18),
+    *[MODELS["anthropic"]] * choose_size(6, 18),
 )
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 64).decode()
 MARK = {"cache_control": {"type": "ephemeral"}}
@@ -65,9 +72,9 @@ def server(
     folder = tmp_path_factory.mktemp("run")
     environment = {"XDG_CACHE_HOME": str(model_cache.root.parent)}
     store = f"sqlite:{folder / 'served.db'}"
-    values = settings(upstream)
+    values = make_settings(upstream)
     values["providers"]["local"]["context"] = 1024
-    with start(folder, values, environment=environment, store=store) as running:
+    with start_server(folder, values, environment=environment, store=store) as running:
         yield running
 
 
@@ -100,7 +107,7 @@ class Agent:
         self._ask(model, results(number))
 
     def _ask(self, model: str, content: Any, *, max_tokens: int = LONGEST) -> None:
-        answer = ask(
+        answer = post_message(
             self._server,
             ("user", content),
             model=model,
@@ -120,7 +127,7 @@ class Agent:
         """The last question again, by a client that sends all of its history."""
         self._upstream.say("As before.")
         said = [(message["role"], message["content"]) for message in self.history[:-1]]
-        answer = ask(
+        answer = post_message(
             self._server,
             *said,
             model=MODELS["anthropic"],
@@ -215,7 +222,7 @@ def test_a_run_through_four_providers_ends_where_one_would_have(
     stayed = upstream.requests[-1]
 
     for request in upstream.requests:
-        judge(request)
+        validate_provider_request(request)
     written = agent.history[:-1]
     sent = in_blocks(travelled)["messages"]
     assert as_noticed(sent) == as_noticed(written)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.fake_provider import FakeProvider, ToolCall
-from tests.messages_api import MODELS, settings, start
-from tests.node_programs import Programs
+from tests.messages_api import MODELS, make_settings, start_server
+from tests.node_programs import NodePrograms
 from tests.server_process import Server
 
 CALL = ToolCall(id="toolu_1", name="look", arguments='{"at": "the sky"}')
@@ -24,18 +24,20 @@ EVENTS = [
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("node")
-    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+    with start_server(
+        folder, make_settings(upstream), store=f"sqlite:{folder / 'served.db'}"
+    ) as running:
         yield running
 
 
 @pytest.fixture
-def node(server: Server, tmp_path: Path) -> Programs:
-    return Programs(tmp_path, server.address)
+def node(server: Server, tmp_path: Path) -> NodePrograms:
+    return NodePrograms(tmp_path, server.address)
 
 
 @pytest.mark.parametrize("provider", MODELS)
 def test_messages_streams_thinking_and_counts_are_read(
-    node: Programs, upstream: FakeProvider, provider: str
+    node: NodePrograms, upstream: FakeProvider, provider: str
 ):
     for text in ("Hello.", "Hello again.", "Raw."):
         upstream.say("echo: ", text)
@@ -54,7 +56,7 @@ def test_messages_streams_thinking_and_counts_are_read(
 
 @pytest.mark.parametrize("way", ["whole", "stream"])
 @pytest.mark.parametrize("provider", MODELS)
-def test_a_loop_with_tools(node: Programs, upstream: FakeProvider, provider: str, way: str):
+def test_a_loop_with_tools(node: NodePrograms, upstream: FakeProvider, provider: str, way: str):
     upstream.say("Looking.", tool_calls=(CALL,), finish="tool_calls")
     upstream.say("It is blue.")
     found = node("claude_tools", MODELS[provider], way)
@@ -63,7 +65,7 @@ def test_a_loop_with_tools(node: Programs, upstream: FakeProvider, provider: str
     assert b"the sky is blue" in upstream.requests[-1].body
 
 
-def test_errors_and_retries_are_the_librarys_own(node: Programs, upstream: FakeProvider):
+def test_errors_and_retries_are_the_librarys_own(node: NodePrograms, upstream: FakeProvider):
     upstream.fail(429, "Slow down.", retry_after="1")
     upstream.fail(529, "Overloaded.")
     upstream.say("Half ", "of it", stop_after=1)
@@ -81,7 +83,7 @@ def test_errors_and_retries_are_the_librarys_own(node: Programs, upstream: FakeP
     assert found["text"] == "At last."
 
 
-def test_a_conversation_by_one_header(node: Programs, upstream: FakeProvider):
+def test_a_conversation_by_one_header(node: NodePrograms, upstream: FakeProvider):
     found = node("claude_conversation", MODELS["bedrock"])
 
     assert found["text"] == "echo: What is my cat called?"

@@ -7,8 +7,8 @@ from typing import Any
 
 import anthropic
 import pytest
-from tests.fake_provider import FakeProvider, ToolCall, whole
-from tests.messages_api import MODELS, settings, start
+from tests.fake_provider import FakeProvider, ToolCall, response_steps
+from tests.messages_api import MODELS, make_settings, start_server
 from tests.server_process import Server, list_messages
 
 HELLO: Any = {"role": "user", "content": "Hello."}
@@ -19,7 +19,9 @@ THINKING: Any = {"type": "enabled", "budget_tokens": 1024}
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("sdk")
-    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+    with start_server(
+        folder, make_settings(upstream), store=f"sqlite:{folder / 'served.db'}"
+    ) as running:
         yield running
 
 
@@ -119,7 +121,7 @@ def test_a_thread_that_anthropic_has_lost_is_told_so_that_the_sdk_sends_all_agai
     upstream.say("Looking.", tool_calls=(CALL,), finish="tool_calls")
     lost = {"error_code": "thread_not_found"}
     error = {"type": "not_found_error", "message": "No such thread.", "details": lost}
-    upstream.answer(*whole(404, json.dumps({"type": "error", "error": error}).encode()))
+    upstream.answer(*response_steps(404, json.dumps({"type": "error", "error": error}).encode()))
     upstream.say("It is blue.")
     final = client.beta.messages.tool_runner(
         model=MODELS["anthropic"],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, Request
-from tests.messages_api import MESSAGES, MODELS, SONNET, ask, settings, start
+from tests.messages_api import MESSAGES, MODELS, SONNET, make_settings, post_message, start_server
 from tests.server_process import Server
 
 HELLO = ("user", "Hello.")
@@ -24,7 +24,9 @@ TOOLS = [
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("sizes")
-    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+    with start_server(
+        folder, make_settings(upstream), store=f"sqlite:{folder / 'served.db'}"
+    ) as running:
         yield running
 
 
@@ -44,14 +46,14 @@ def test_a_system_prompt_of_a_megabyte_arrives(
     server: Server, upstream: FakeProvider, provider: str
 ):
     prompt = "0123456789abcdef" * 65_536
-    answer = ask(server, HELLO, model=MODELS[provider], system=prompt)
+    answer = post_message(server, HELLO, model=MODELS[provider], system=prompt)
 
     assert answer.status == 200, answer.body
     assert prompt.encode() in upstream.requests[-1].body
 
 
 def test_five_thousand_tools_arrive_in_order(server: Server, upstream: FakeProvider, provider: str):
-    answer = ask(server, HELLO, model=MODELS[provider], tools=TOOLS)
+    answer = post_message(server, HELLO, model=MODELS[provider], tools=TOOLS)
 
     assert answer.status == 200, answer.body
     assert tools_in(upstream.requests[-1]) == [tool["name"] for tool in TOOLS]
@@ -61,8 +63,8 @@ def test_an_image_of_five_megabytes_is_sent_again_with_the_history(
     server: Server, upstream: FakeProvider, provider: str
 ):
     model = MODELS[provider]
-    begun = ask(server, ("user", SHOWN), model=model, headers={"X-Conversation-ID": ""})
-    again = ask(
+    begun = post_message(server, ("user", SHOWN), model=model, headers={"X-Conversation-ID": ""})
+    again = post_message(
         server, HELLO, model=model, headers={"X-Conversation-ID": begun.conversation}, stream=True
     )
 

@@ -9,7 +9,7 @@ import pytest
 from tests.command import Result
 from tests.fake_provider import WAIT
 from tests.forking import DATABASE_MODULES, ForkServer, fork_server
-from tests.minimal_environment import make_environment, required
+from tests.minimal_environment import make_environment, resolve_dependencies
 
 ALL = ("bedrock", "local", "postgres", "server")
 ENVIRONMENTS = [(), ("bedrock", "local"), ("postgres", "server")]
@@ -85,7 +85,7 @@ NEEDING = [
 
 def test_the_lists_name_every_extra_that_users_can_install():
     for extra in (*ALL, "litellm"):
-        assert required("cllm", (extra,)) > required("cllm", ())
+        assert resolve_dependencies("cllm", (extra,)) > resolve_dependencies("cllm", ())
 
 
 @pytest.fixture(scope="module", params=ENVIRONMENTS, ids=lambda extras: "+".join(extras) or "none")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.fake_provider import FakeProvider, ToolCall
 from tests.home import Home, write_settings
-from tests.node_programs import Programs
+from tests.node_programs import NodePrograms
 from tests.server_process import Server, list_messages
 
 UNKNOWN = "5f0c3a52-9d6f-4a57-8f53-d7c3e8f1a7aa"
@@ -37,13 +37,13 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def node(server: Server, tmp_path: Path) -> Iterator[Programs]:
-    programs = Programs(tmp_path, server.address)
+def node(server: Server, tmp_path: Path) -> Iterator[NodePrograms]:
+    programs = NodePrograms(tmp_path, server.address)
     yield programs
     programs.close()
 
 
-def test_a_whole_completion_is_read(node: Programs, upstream: FakeProvider):
+def test_a_whole_completion_is_read(node: NodePrograms, upstream: FakeProvider):
     found = node("whole")
 
     assert upstream.requests[-1].said == [("user", "Hello.")]
@@ -55,7 +55,7 @@ def test_a_whole_completion_is_read(node: Programs, upstream: FakeProvider):
 
 
 def test_a_streamed_completion_is_read_plainly_and_by_the_helper(
-    node: Programs, upstream: FakeProvider
+    node: NodePrograms, upstream: FakeProvider
 ):
     found = node("streamed")
 
@@ -67,7 +67,7 @@ def test_a_streamed_completion_is_read_plainly_and_by_the_helper(
 
 
 def test_the_head_of_a_stream_is_there_before_its_first_chunk(
-    node: Programs, server: Server, upstream: FakeProvider
+    node: NodePrograms, server: Server, upstream: FakeProvider
 ):
     gate = upstream.say_held("Held.", at=0)
     running = node.start("early")
@@ -84,7 +84,7 @@ def test_the_head_of_a_stream_is_there_before_its_first_chunk(
     ]
 
 
-def test_a_stream_that_breaks_off_is_an_error(node: Programs, upstream: FakeProvider):
+def test_a_stream_that_breaks_off_is_an_error(node: NodePrograms, upstream: FakeProvider):
     upstream.say("Half", " of it", stop_after=1)
 
     found = node("broken")
@@ -96,7 +96,7 @@ def test_a_stream_that_breaks_off_is_an_error(node: Programs, upstream: FakeProv
 
 @pytest.mark.parametrize("way", ["whole", "stream"])
 def test_the_library_runs_the_tools_that_are_asked_for(
-    node: Programs, upstream: FakeProvider, way: str
+    node: NodePrograms, upstream: FakeProvider, way: str
 ):
     upstream.say(tool_calls=(CALL,), finish="tool_calls")
     upstream.say("It rains.")
@@ -117,7 +117,9 @@ def test_the_library_runs_the_tools_that_are_asked_for(
     }
 
 
-def test_an_answer_fits_the_schema_that_it_was_asked_for(node: Programs, upstream: FakeProvider):
+def test_an_answer_fits_the_schema_that_it_was_asked_for(
+    node: NodePrograms, upstream: FakeProvider
+):
     upstream.say('{"city": "Paris", "inhabitants": 2100000}')
 
     found = node("structured")
@@ -162,7 +164,7 @@ def test_an_answer_fits_the_schema_that_it_was_asked_for(node: Programs, upstrea
     ids=["id", "conversation", "model", "empty", "field"],
 )
 def test_a_refusal_has_its_class_and_its_code(
-    node: Programs,
+    node: NodePrograms,
     conversation: str,
     body: dict[str, object],
     name: str,
@@ -190,7 +192,7 @@ def test_a_refusal_has_its_class_and_its_code(
     ],
 )
 def test_a_providers_error_has_its_class(
-    node: Programs, upstream: FakeProvider, status: int, name: str, told: int
+    node: NodePrograms, upstream: FakeProvider, status: int, name: str, told: int
 ):
     upstream.fail(status, "No.")
 
@@ -199,7 +201,7 @@ def test_a_providers_error_has_its_class(
     assert (found["name"], found["status"]) == (name, told), found
 
 
-def test_the_library_waits_as_long_as_the_provider_said(node: Programs, upstream: FakeProvider):
+def test_the_library_waits_as_long_as_the_provider_said(node: NodePrograms, upstream: FakeProvider):
     count = len(upstream.requests)
     upstream.fail(429, "Slowly.", Retry_After="2")
 
@@ -212,7 +214,7 @@ def test_the_library_waits_as_long_as_the_provider_said(node: Programs, upstream
 
 
 def test_the_library_asks_again_after_a_fault_of_the_providers(
-    node: Programs, upstream: FakeProvider
+    node: NodePrograms, upstream: FakeProvider
 ):
     count = len(upstream.requests)
     upstream.fail(500, "Broken.")
@@ -224,7 +226,9 @@ def test_the_library_asks_again_after_a_fault_of_the_providers(
     assert len(upstream.requests) == count + 3
 
 
-def test_a_conversation_goes_on_by_a_header(node: Programs, server: Server, upstream: FakeProvider):
+def test_a_conversation_goes_on_by_a_header(
+    node: NodePrograms, server: Server, upstream: FakeProvider
+):
     upstream.say("A good name.")
     upstream.say("Luna, I think.")
     upstream.say("Luna.")
@@ -241,7 +245,7 @@ def test_a_conversation_goes_on_by_a_header(node: Programs, server: Server, upst
 
 
 def test_a_tools_result_goes_on_in_the_conversation_that_asked_for_it(
-    node: Programs, server: Server, upstream: FakeProvider
+    node: NodePrograms, server: Server, upstream: FakeProvider
 ):
     upstream.say(tool_calls=(CALL,), finish="tool_calls")
     upstream.say("It rains.")
@@ -255,7 +259,7 @@ def test_a_tools_result_goes_on_in_the_conversation_that_asked_for_it(
 
 
 def test_the_library_waits_for_a_turn_that_runs(
-    node: Programs, server: Server, upstream: FakeProvider
+    node: NodePrograms, server: Server, upstream: FakeProvider
 ):
     conversation = server.complete(("user", "Hello."), conversation="").conversation
     gate = upstream.say_held("Held.", at=0)

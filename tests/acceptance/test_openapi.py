@@ -20,9 +20,17 @@ from schemathesis import CheckFunction
 from schemathesis.checks import load_all_checks
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
-from tests.fake_provider import PROTOCOLS, FakeProvider, OpenAIChat, Reply, Request, Step, whole
+from tests.fake_provider import (
+    PROTOCOLS,
+    FakeProvider,
+    OpenAIChat,
+    Reply,
+    Request,
+    Step,
+    response_steps,
+)
 from tests.server_process import Server
-from tests.torture import TORTURE, scaled
+from tests.torture import TORTURE, choose_size
 
 from cllm.server.openapi.description import build_description
 
@@ -33,9 +41,9 @@ HELLO = ("user", "Hello.")
 DESCRIPTION = build_description()
 SCHEMA = schemathesis.openapi.from_dict(DESCRIPTION)
 OPERATIONS = [found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)]
-FITTING = scaled(12, 330)
-GUESSED = scaled(3, 70)
-WRONG = scaled(5, 200)
+FITTING = choose_size(12, 330)
+GUESSED = choose_size(3, 70)
+WRONG = choose_size(5, 200)
 LEAST_SHARE = 0.3
 UNREAD = {
     "/v1/chat/completions",
@@ -47,7 +55,7 @@ UNREAD = {
 
 pytestmark = [
     pytest.mark.torture,
-    pytest.mark.timeout(scaled(240, 3600)),
+    pytest.mark.timeout(choose_size(240, 3600)),
     pytest.mark.parametrize(
         "server",
         ["sqlite"],
@@ -66,7 +74,7 @@ class Embeddings(OpenAIChat):
         vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
         usage = {"prompt_tokens": number, "total_tokens": number}
         answer = {"object": "list", "data": [vector], "model": "gpt-test", "usage": usage}
-        return whole(200, json.dumps(answer).encode())
+        return response_steps(200, json.dumps(answer).encode())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -200,7 +208,7 @@ def test_both_completion_routes_are_described_whole(server: Server):
 
 def test_the_full_run_has_ten_thousand_cases(server: Server):
     routes = sum(map(takes_input, OPERATIONS))
-    assert routes * (FITTING + GUESSED + WRONG) >= scaled(300, 10_000)
+    assert routes * (FITTING + GUESSED + WRONG) >= choose_size(300, 10_000)
 
 
 @pytest.mark.parametrize(

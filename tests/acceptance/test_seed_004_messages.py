@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
-from tests.messages_api import SONNET, settings, start
+from tests.messages_api import SONNET, make_settings, start_server
 from tests.server_process import Server
 
 from cllm.providers.local.models import CachePaths
@@ -98,10 +98,10 @@ def text(answer: dict[str, Any]) -> str:
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Without a key of its own for Anthropic."""
-    values = settings(upstream)
+    values = make_settings(upstream)
     del values["providers"]["anthropic"]["api_key"]
     folder = tmp_path_factory.mktemp("seed")
-    with start(folder, values, environment={"DEFAULT_PROVIDER": "bedrock"}) as running:
+    with start_server(folder, values, environment={"DEFAULT_PROVIDER": "bedrock"}) as running:
         yield running
 
 
@@ -169,7 +169,7 @@ def local(
         "providers": {"local": {"threads": 1, "names": {SONNET: "smollm2-135m"}}},
     }
     environment = {"DEFAULT_PROVIDER": "local", "XDG_CACHE_HOME": str(model_cache.root.parent)}
-    with start(tmp_path_factory.mktemp("local"), values, environment=environment) as running:
+    with start_server(tmp_path_factory.mktemp("local"), values, environment=environment) as running:
         yield running
 
 
@@ -177,7 +177,7 @@ def local(
 def before(local: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server for which that one is Anthropic."""
     values = {"providers": {"anthropic": {"api_base": local.address}}}
-    with start(tmp_path_factory.mktemp("before"), values) as running:
+    with start_server(tmp_path_factory.mktemp("before"), values) as running:
         yield running
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.fake_provider import WAIT, FakeProvider, Gate
-from tests.messages_api import settings, start
+from tests.messages_api import make_settings, start_server
 from tests.server_process import COMPLETIONS, Server, completion_body
 
 BODY = json.dumps(completion_body(("user", "Hello."))).encode()
@@ -260,14 +260,16 @@ LINES = {
 def keyed(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with keys, which goes by any name."""
     key = {"name": "n", "owner": "o", "key": KEY}
-    with start(tmp_path_factory.mktemp("keyed"), settings(upstream, keys=[key])) as running:
+    with start_server(
+        tmp_path_factory.mktemp("keyed"), make_settings(upstream, keys=[key])
+    ) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def plain(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server without keys, which goes by the names of loopback."""
-    with start(tmp_path_factory.mktemp("plain"), settings(upstream)) as running:
+    with start_server(tmp_path_factory.mktemp("plain"), make_settings(upstream)) as running:
         yield running
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
-from tests.messages_api import MODELS, settings, start
+from tests.messages_api import MODELS, make_settings, start_server
 from tests.server_process import COMPLETIONS, Response, Server, completion_body
 
 KEYS = 200_000
@@ -16,7 +16,9 @@ KEYS = 200_000
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("large")
-    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+    with start_server(
+        folder, make_settings(upstream), store=f"sqlite:{folder / 'served.db'}"
+    ) as running:
         yield running
 
 

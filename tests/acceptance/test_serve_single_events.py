@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import Cut, FakeProvider, Gate, Head, Hold, Send, Step
-from tests.messages_api import MESSAGES, MODELS, settings, start
+from tests.messages_api import MESSAGES, MODELS, make_settings, start_server
 from tests.server_process import COMPLETIONS, Server
 
 STREAM = Head(headers={"Content-Type": "text/event-stream"}, chunked=True)
@@ -29,15 +29,17 @@ both = pytest.mark.parametrize("path", [MESSAGES, COMPLETIONS])
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("single_events")
-    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+    with start_server(
+        folder, make_settings(upstream), store=f"sqlite:{folder / 'served.db'}"
+    ) as running:
         yield running
 
 
 @pytest.fixture
 def impatient(upstream: FakeProvider, tmp_path: Path) -> Iterator[Server]:
     """A server that tells its clients soon that it is still there."""
-    values = settings(upstream, silence_seconds=SILENCE)
-    with start(tmp_path, values, store=f"sqlite:{tmp_path / 'served.db'}") as running:
+    values = make_settings(upstream, silence_seconds=SILENCE)
+    with start_server(tmp_path, values, store=f"sqlite:{tmp_path / 'served.db'}") as running:
         yield running
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
-from tests.messages_api import MESSAGES, MODELS, settings, start
+from tests.messages_api import MESSAGES, MODELS, make_settings, start_server
 from tests.server_process import COMPLETIONS, Server
 
 PIECE = "x" * 50_000
@@ -21,7 +21,9 @@ RECEIVE_BYTES = 4096
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("unread")
-    with start(folder, settings(upstream), store=f"sqlite:{folder / 'served.db'}") as running:
+    with start_server(
+        folder, make_settings(upstream), store=f"sqlite:{folder / 'served.db'}"
+    ) as running:
         yield running
 
 

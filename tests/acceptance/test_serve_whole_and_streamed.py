@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.fake_provider import FakeProvider, Request
-from tests.messages_api import MESSAGES, MODELS, settings, start
+from tests.messages_api import MESSAGES, MODELS, make_settings, start_server
 from tests.server_process import COMPLETIONS, Response, Server
 
 LONG = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 20
@@ -15,7 +15,7 @@ STREAM_FIELDS = ("stream", "stream_options")
 
 @pytest.fixture(scope="module")
 def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with start(tmp_path_factory.mktemp("whole"), settings(upstream)) as running:
+    with start_server(tmp_path_factory.mktemp("whole"), make_settings(upstream)) as running:
         yield running
 
 

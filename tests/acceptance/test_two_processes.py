@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.torture import scaled
+from tests.torture import choose_size
 
-WORKERS, TURNS = scaled((4, 2), full=(16, 4))
+WORKERS, TURNS = choose_size((4, 2), full=(16, 4))
 
 
 def pairs_of(messages: list[dict[str, Any]]) -> list[str]:
@@ -163,7 +163,7 @@ def test_what_another_tool_wrote_during_a_turn_is_not_overwritten(home, provider
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(scaled(240, full=1200))
+@pytest.mark.timeout(choose_size(240, full=1200))
 def test_a_storm_of_processes_loses_no_turn(home, provider, settings, cllm):
     results = []
 

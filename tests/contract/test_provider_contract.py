@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.scripted_provider import Line, ScriptedProvider
+from tests.scripted_provider import ScriptedProvider, ScriptEntry
 
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
@@ -42,7 +42,7 @@ class Harness:
 
 
 def scripted(*events: ReplyEvent) -> Callable[[], Provider]:
-    lines: list[Line] = [list(events)] * 3
+    lines: list[ScriptEntry] = [list(events)] * 3
     return lambda: ScriptedProvider(lines)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.fake_provider import WAIT, FakeProvider
-from tests.scripted_provider import Line, ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, ScriptEntry, text_reply_events
 
 from cllm.core.errors import BrokenStreamError, UpstreamError
 from cllm.core.ports import Provider
@@ -88,17 +88,17 @@ class ScriptHarness:
     model = "scripted"
 
     def __init__(self) -> None:
-        self._lines: list[Line] = []
+        self._lines: list[ScriptEntry] = []
 
     async def open(self) -> Provider:
         return ScriptedProvider(self._script())
 
-    def _script(self) -> Iterator[Line]:
+    def _script(self) -> Iterator[ScriptEntry]:
         while True:
             yield self._lines.pop(0) if self._lines else "Hello to you."
 
     def say(self, *pieces: str) -> None:
-        finished = spoken("".join(pieces))[-1]
+        finished = text_reply_events("".join(pieces))[-1]
         self._lines.append([*(TextDelta(text=piece) for piece in pieces), finished])
 
     def refuse(self) -> None:

@@ -26,8 +26,8 @@ from tests.fake_provider import (
     Silence,
     Step,
     WireProtocol,
-    protocol_at,
-    whole,
+    find_protocol,
+    response_steps,
 )
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -47,7 +47,7 @@ class OpenAIResponses(OpenAIChat):
         response = self._response(reply, request, number)
         if not request.json.get("stream"):
             data = json.dumps(response, ensure_ascii=False).encode()
-            return whole(200, data)
+            return response_steps(200, data)
         events = list(self._events(response))
         if reply.stop_after is not None:
             events = events[: 3 + reply.stop_after]
@@ -177,7 +177,7 @@ class Embeddings(OpenAIChat):
         ]
         usage = {"prompt_tokens": 3 * count, "total_tokens": 3 * count}
         body = {"object": "list", "data": data, "model": request.json.get("model"), "usage": usage}
-        return whole(200, json.dumps(body).encode())
+        return response_steps(200, json.dumps(body).encode())
 
 
 OTHERS: dict[str, WireProtocol] = {RESPONSES: OpenAIResponses(), EMBEDDINGS: Embeddings()}
@@ -292,11 +292,11 @@ class Upstream:
 
     def _steps(self, received: Received) -> tuple[Step, ...]:
         path = received.path.partition("?")[0]
-        protocol = OTHERS.get(path) or protocol_at(path)
+        protocol = OTHERS.get(path) or find_protocol(path)
         request = _as_request(received)
         if protocol is None or received.method != "POST" or not isinstance(request.json, dict):
             body = PROTOCOLS["/v1/chat/completions"].error(404, f"No route {path}", None)
-            return whole(404, body)
+            return response_steps(404, body)
         answer: Answer
         try:
             answer = self._answers.popleft() if self._answers else protocol.echo(request)
@@ -304,7 +304,9 @@ class Upstream:
                 return protocol.steps(answer, request, len(self.received))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # A version may send anything; what it sent is recorded and compared.
-            return whole(400, protocol.error(400, f"Unreadable: {type(error).__name__}.", None))
+            return response_steps(
+                400, protocol.error(400, f"Unreadable: {type(error).__name__}.", None)
+            )
         if isinstance(answer, Refusal):
             body = protocol.error(answer.status, answer.message, answer.code)
             headers = protocol.error_headers(answer.status, answer.code)

@@ -7,7 +7,7 @@ say what no provider should.
 import json
 from typing import Any
 
-from tests.fake_provider import Head, Send, Step, event_frame, whole
+from tests.fake_provider import Head, Send, Step, event_frame, response_steps
 
 Json = dict[str, Any]
 SSE = Head(headers={"Content-Type": "text/event-stream"}, chunked=True)
@@ -48,7 +48,7 @@ def openai_whole(message: Json, finish: str | None = "stop", usage: Any = None) 
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
     body = {"id": "c", "object": "chat.completion", "created": 9, "model": "gpt"}
     counts = {} if usage is None else {"usage": usage}
-    return whole(200, json.dumps(body | {"choices": [choice]} | counts).encode())
+    return response_steps(200, json.dumps(body | {"choices": [choice]} | counts).encode())
 
 
 def sse(*events: Json) -> tuple[Step, ...]:
@@ -92,7 +92,9 @@ def anthropic_stream(
 
 def anthropic_whole(*content: Json, stop: Any = "end_turn", usage: Any = None) -> tuple[Step, ...]:
     message = anthropic_head(usage)["message"]
-    return whole(200, json.dumps(message | {"content": content, "stop_reason": stop}).encode())
+    return response_steps(
+        200, json.dumps(message | {"content": content, "stop_reason": stop}).encode()
+    )
 
 
 def text_block(index: int, text: str) -> list[Json]:
@@ -154,4 +156,4 @@ def converse_whole(
     message = {"role": "assistant", "content": content}
     body: Json = {"output": {"message": message}, "stopReason": stop, "usage": counts}
     body |= {} if fields is None else {"additionalModelResponseFields": fields}
-    return whole(200, json.dumps(body | {"metrics": {"latencyMs": 1}}).encode())
+    return response_steps(200, json.dumps(body | {"metrics": {"latencyMs": 1}}).encode())

@@ -23,7 +23,7 @@ from tests.fake_provider import (
     event_frame,
     exception_frame,
     frame,
-    whole,
+    response_steps,
 )
 from tests.fidelity.answers import (
     FRAMES,
@@ -120,7 +120,7 @@ def ended_too_early(kind: Kind, stream: bool) -> Steps | None:
 
 def garbage(kind: Kind, stream: bool) -> Steps:
     if not stream:
-        return whole(200, b"\x00\xff<<>> not json")
+        return response_steps(200, b"\x00\xff<<>> not json")
     junk = b"\x00\xff<<>> not a frame, and long enough to be one" * 3
     return (
         *begun(kind, stream=True),
@@ -131,7 +131,7 @@ def garbage(kind: Kind, stream: bool) -> Steps:
 def wrong_shape(kind: Kind, stream: bool) -> Steps:
     """JSON, of another service."""
     if not stream:
-        return whole(200, b'["ok", 1]')
+        return response_steps(200, b'["ok", 1]')
     if kind == "bedrock":
         return FRAMES, Send(event_frame("contentBlockDelta", {"delta": "x"}))
     return SSE, Send(b'event: content_block_delta\ndata: ["ok", 1]\n\n')
@@ -142,7 +142,7 @@ def truncated_json(kind: Kind, stream: bool) -> Steps:
     if not stream:
         _, send = begun(kind, stream=False)
         assert isinstance(send, Send)
-        return whole(200, send.data)
+        return response_steps(200, send.data)
     if kind == "bedrock":
         return (*begun(kind, stream=True), Send(_half_a_payload()))
     name = b"" if kind == "openai" else b"event: content_block_delta\n"
@@ -155,13 +155,13 @@ def _half_a_payload() -> bytes:
 
 
 def page_with_status_200(_kind: Kind, _stream: bool) -> Steps:
-    return whole(200, PAGE, content_type="text/html; charset=utf-8")
+    return response_steps(200, PAGE, content_type="text/html; charset=utf-8")
 
 
 def empty_body(kind: Kind, stream: bool) -> Steps:
     if stream:
         return (stream_head(kind),)
-    return whole(200, b"")
+    return response_steps(200, b"")
 
 
 def empty_body_without_a_type(_kind: Kind, _stream: bool) -> Steps:
@@ -175,7 +175,7 @@ def error_in_the_middle(kind: Kind, stream: bool) -> Steps:
             return _refused(kind, 503)
         return (*begun(kind, stream=True), Send(exception_frame("internalServerException", "No.")))
     if not stream:
-        return whole(200, json.dumps({"type": "error", "error": error}).encode())
+        return response_steps(200, json.dumps({"type": "error", "error": error}).encode())
     return (*begun(kind, stream=True), *sse({"type": "error", "error": error})[1:])
 
 
@@ -205,7 +205,7 @@ def broken_chunks(_kind: Kind, _stream: bool) -> Steps:
 
 
 def broken_compression(_kind: Kind, _stream: bool) -> Steps:
-    return whole(200, b"not gzip at all", content_encoding="gzip")
+    return response_steps(200, b"not gzip at all", content_encoding="gzip")
 
 
 def not_http(_kind: Kind, _stream: bool) -> Steps:
@@ -213,7 +213,7 @@ def not_http(_kind: Kind, _stream: bool) -> Steps:
 
 
 def redirect(_kind: Kind, _stream: bool) -> Steps:
-    return whole(302, b"", location="http://127.0.0.1:9/elsewhere")
+    return response_steps(302, b"", location="http://127.0.0.1:9/elsewhere")
 
 
 def refused(status: int, **headers: str) -> Plan:
@@ -225,11 +225,11 @@ def _refused(kind: Kind, status: int, **headers: str) -> Steps:
     if kind == "bedrock":
         body = {"message": "No."}
         headers = {"x_amzn_ErrorType": "SomeException:http://x/"} | headers
-    return whole(status, json.dumps(body).encode(), **headers)
+    return response_steps(status, json.dumps(body).encode(), **headers)
 
 
 def page(status: int) -> Plan:
-    return lambda _kind, _stream: whole(status, PAGE, content_type="text/html")
+    return lambda _kind, _stream: response_steps(status, PAGE, content_type="text/html")
 
 
 def refusal_cut_off(_kind: Kind, _stream: bool) -> Steps:

@@ -5,7 +5,7 @@ from typing import Any
 
 import openai
 import pytest
-from tests.fake_provider import Cut, Head, Send, Silence, ToolCall, whole
+from tests.fake_provider import Cut, Head, Send, Silence, ToolCall, response_steps
 from tests.fidelity.answers import (
     FRAMES,
     SSE,
@@ -207,7 +207,7 @@ async def test_a_status_named_in_an_openai_error_is_its_status(
     if stream:
         server.answer(*openai_stream({"content": "Hel"})[:2], *sse({"type": "x", **said})[1:])
     else:
-        server.answer(*whole(200, json.dumps(said).encode()))
+        server.answer(*response_steps(200, json.dumps(said).encode()))
     _, error = await break_off("openai", stream=stream)
     assert (type(error), error.status) == (expected, code)
 
@@ -335,7 +335,7 @@ async def test_probabilities_that_were_asked_for_come_back(ask, stream):
     field = b'"finish_reason":'
     added = b'"logprobs": ' + json.dumps(LOGPROBS).encode() + b', "finish_reason":'
     sends = [step.data.replace(field, added) for step in steps[1:] if isinstance(step, Send)]
-    answer = (SSE, *map(Send, sends)) if stream else whole(200, sends[0])
+    answer = (SSE, *map(Send, sends)) if stream else response_steps(200, sends[0])
     asked = await ask("openai", {"logprobs": True}, answer=answer, stream=stream)
     if stream:
         assert b'"logprob":-0.1' in to_openai_client(asked.events).sent

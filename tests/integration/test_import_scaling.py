@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import pytest
 import pytest_asyncio
-from tests.cpu_growth import LINEAR, MODELS, Scaled, scaled_server
+from tests.cpu_growth import MAX_LINEAR_GROWTH, MODELS, MeasuredServer, start_measured_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -95,14 +95,14 @@ DIMENSIONS: dict[Callable[[int], File], int] = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def scaled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scaled]:
-    async with scaled_server(tmp_path_factory.mktemp("scaled")) as server:
+async def scaled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeasuredServer]:
+    async with start_measured_server(tmp_path_factory.mktemp("scaled")) as server:
         yield server
 
 
 @pytest.mark.parametrize("make", DIMENSIONS, ids=lambda make: make.__name__)
 async def test_an_import_of_twice_the_size_takes_about_twice_the_time(
-    scaled: Scaled, make: Callable[[int], File]
+    scaled: MeasuredServer, make: Callable[[int], File]
 ):
     async def send(body: bytes) -> httpx.Response:
         return await scaled.server("POST", IMPORT, content=body)
@@ -110,11 +110,13 @@ async def test_an_import_of_twice_the_size_takes_about_twice_the_time(
     size = DIMENSIONS[make]
     small, large = (json.dumps(make(n)).encode() for n in (size, 2 * size))
 
-    assert await scaled.growth(small, large, send) <= LINEAR
+    assert await scaled.growth(small, large, send) <= MAX_LINEAR_GROWTH
 
 
 @pytest.mark.parametrize("provider", list(MODELS))
-async def test_a_turn_after_twice_as_much_takes_about_twice_the_time(scaled: Scaled, provider: str):
+async def test_a_turn_after_twice_as_much_takes_about_twice_the_time(
+    scaled: MeasuredServer, provider: str
+):
     async def send(body: bytes) -> httpx.Response:
         headers = {"X-Conversation-ID": conversations[body]}
         asked = {"model": MODELS[provider], "messages": [HELLO]}
@@ -128,4 +130,4 @@ async def test_a_turn_after_twice_as_much_takes_about_twice_the_time(scaled: Sca
         conversations[b"%d" % count] = imported.json()["id"]
     small, large = conversations
 
-    assert await scaled.growth(small, large, send) <= LINEAR
+    assert await scaled.growth(small, large, send) <= MAX_LINEAR_GROWTH

@@ -9,11 +9,11 @@ from itertools import count, pairwise
 from typing import Any
 
 import pytest
-from tests.fake_cache import Counted, PromptCache
+from tests.fake_cache import PromptCache, PromptTokens
 from tests.fake_provider import WAIT, FakeProvider, Reply, Request
 from tests.fake_provider import ToolCall as Call
-from tests.request_validation import judge_anthropic, judge_bedrock
-from tests.turn_requests import turn_request
+from tests.request_validation import validate_anthropic_request, validate_bedrock_request
+from tests.turn_requests import make_turn_request
 
 from cllm.core.conversation import StoredConversation
 from cllm.core.message import ToolCall, plain_message
@@ -67,7 +67,7 @@ class Talk:
             self.server.say(tool_calls=tuple(asked), finish="tool_calls")
         self.server.say(f"This is what I think of {text!r}. " * 5)
         given: dict[str, Any] = {"ref": "demo", "create": NewConversation(id="demo")} | fields
-        request = turn_request(
+        request = make_turn_request(
             messages=(plain_message("user", f"{text} " * 10),),
             model="m",
             tools=Box(),
@@ -81,7 +81,7 @@ class Talk:
         return await self.store.load("demo")
 
     @property
-    def counted(self) -> list[Counted]:
+    def counted(self) -> list[PromptTokens]:
         assert self.server.cache is not None
         return self.server.cache.counted
 
@@ -137,9 +137,9 @@ def judge(server: FakeProvider) -> None:
     """The SDK's types and botocore's model find nothing wrong with what was sent."""
     for request in server.requests:
         if request.path.endswith("/messages"):
-            judge_anthropic(request.body, sampling=False)
+            validate_anthropic_request(request.body, sampling=False)
         else:
-            judge_bedrock(request.body, model="m")
+            validate_bedrock_request(request.body, model="m")
 
 
 def paid(talk: Talk) -> float:

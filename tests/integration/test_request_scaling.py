@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.cpu_growth import LINEAR, MODELS, PAIRS, Scaled, scaled_server
+from tests.cpu_growth import MAX_LINEAR_GROWTH, MODELS, PAIRS, MeasuredServer, start_measured_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -290,24 +290,26 @@ def encoded(client: str, provider: str, make: Make, n: int, *, stream: bool = Fa
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def scaled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scaled]:
-    async with scaled_server(tmp_path_factory.mktemp("scaled")) as server:
+async def scaled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeasuredServer]:
+    async with start_measured_server(tmp_path_factory.mktemp("scaled")) as server:
         yield server
 
 
 @pytest.mark.parametrize("name", list(DIMENSIONS))
-async def test_a_request_of_twice_the_size_takes_about_twice_the_time(scaled: Scaled, name: str):
+async def test_a_request_of_twice_the_size_takes_about_twice_the_time(
+    scaled: MeasuredServer, name: str
+):
     make, size = DIMENSIONS[name]
     found = {}
     for client, provider in PAIRS:
         small, large = (encoded(client, provider, make, n) for n in (size, 2 * size))
         found[client, provider] = await scaled.growth(small, large, partial(scaled.send, client))
 
-    assert {pair: growth for pair, growth in found.items() if growth > LINEAR} == {}
+    assert {pair: growth for pair, growth in found.items() if growth > MAX_LINEAR_GROWTH} == {}
 
 
 @pytest.mark.parametrize("name", list(DIMENSIONS))
-async def test_it_is_so_for_streams_and_for_turns_that_are_saved(scaled: Scaled, name: str):
+async def test_it_is_so_for_streams_and_for_turns_that_are_saved(scaled: MeasuredServer, name: str):
     make, size = DIMENSIONS[name]
     found = {}
     for mode, (client, provider, stream, headers) in MODES.items():
@@ -315,4 +317,4 @@ async def test_it_is_so_for_streams_and_for_turns_that_are_saved(scaled: Scaled,
         send = partial(scaled.send, client, headers=headers)
         found[mode] = await scaled.growth(small, large, send)
 
-    assert {mode: growth for mode, growth in found.items() if growth > LINEAR} == {}
+    assert {mode: growth for mode, growth in found.items() if growth > MAX_LINEAR_GROWTH} == {}

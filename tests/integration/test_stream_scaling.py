@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.cpu_growth import LINEAR, MODELS, RESPONSE, STREAM, Scaled, scaled_server, sse
+from tests.cpu_growth import (
+    MAX_LINEAR_GROWTH,
+    MODELS,
+    RESPONSE,
+    STREAM,
+    MeasuredServer,
+    encode_sse,
+    start_measured_server,
+)
 from tests.fake_provider import event_frame
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,13 +47,13 @@ def streamed(size: int) -> Callable[[Callable[[int], Iterable[Any]]], None]:
 def write_chat(deltas: Iterable[Event]) -> bytes:
     chunks = ({"choices": [{"index": 0, "delta": delta}]} for delta in deltas)
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-    return sse(*chunks, last, "[DONE]")
+    return encode_sse(*chunks, last, "[DONE]")
 
 
 def write_anthropic(events: Iterable[Event]) -> bytes:
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": []}
-    return sse(
+    return encode_sse(
         {"type": "message_start", "message": {**message, "usage": usage}},
         *events,
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage},
@@ -59,7 +67,7 @@ def write_bedrock(events: Iterable[tuple[str, Event]]) -> bytes:
 
 
 def write_responses(events: Iterable[Event]) -> bytes:
-    return sse(*events, {"type": "response.completed", "response": RESPONSE})
+    return encode_sse(*events, {"type": "response.completed", "response": RESPONSE})
 
 
 WRITERS: dict[str, Callable[[Iterable[Any]], bytes]] = {
@@ -155,7 +163,7 @@ def chat_fields_without_a_name(n: int) -> list[Event]:
 
 def write_choices(n: int) -> bytes:
     choices = [{"index": number, "delta": {"content": "a"}} for number in range(n)]
-    return sse({"choices": choices}) + write_chat([{"content": "b"}])
+    return encode_sse({"choices": choices}) + write_chat([{"content": "b"}])
 
 
 def write_one_text(n: int) -> bytes:
@@ -245,13 +253,15 @@ def responses_items(n: int) -> list[Event]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def scaled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scaled]:
-    async with scaled_server(tmp_path_factory.mktemp("scaled")) as server:
+async def scaled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeasuredServer]:
+    async with start_measured_server(tmp_path_factory.mktemp("scaled")) as server:
         yield server
 
 
 @pytest.mark.parametrize("name", list(DIMENSIONS))
-async def test_a_stream_of_twice_the_length_takes_about_twice_the_time(scaled: Scaled, name: str):
+async def test_a_stream_of_twice_the_length_takes_about_twice_the_time(
+    scaled: MeasuredServer, name: str
+):
     provider, make, size = DIMENSIONS[name]
     scaled.http.content_type = FRAMES if provider == "bedrock" else STREAM
     found = {}
@@ -272,4 +282,4 @@ async def test_a_stream_of_twice_the_length_takes_about_twice_the_time(scaled: S
 
         found[client] = await scaled.growth(make(size), make(2 * size), send)
 
-    assert {client: growth for client, growth in found.items() if growth > LINEAR} == {}
+    assert {client: growth for client, growth in found.items() if growth > MAX_LINEAR_GROWTH} == {}

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scripted_provider import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, text_reply_events
 from tests.tokenizers import o200k
-from tests.turn_requests import turn_request
-from tests.window_histories import Said, needed
+from tests.turn_requests import make_turn_request
+from tests.window_histories import WeightedHistory, required_positions
 
 from cllm.core.conversation import StoredConversation
 from cllm.core.errors import WindowTooSmallError
@@ -55,7 +55,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation beside its system prompt."""
 
     system: OutgoingMessage
-    said: Said
+    said: WeightedHistory
 
 
 @cache
@@ -75,10 +75,10 @@ def _read(line: str) -> Recorded:
     ]
     assert system.role == "system"
     tokens = tuple(estimate_tokens(message, LARGE) for message in messages[1:])
-    return Recorded(system=system, said=Said(messages=tuple(said), tokens=tokens))
+    return Recorded(system=system, said=WeightedHistory(messages=tuple(said), tokens=tokens))
 
 
-def calls(said: Said) -> list[int]:
+def calls(said: WeightedHistory) -> list[int]:
     """How much of a conversation there was at each call."""
     return [n for n, message in enumerate(said.messages) if n and message.role == "assistant"]
 
@@ -98,7 +98,7 @@ def test_at_every_call_the_view_is_valid_whole_and_within_its_budget(
             for item in items[len(turn_index) : end]:
                 turn_index.append(item)
             points += 1
-            kept = needed(said.chosen(range(end)))
+            kept = required_positions(said.chosen(range(end)))
             least = sum(said.tokens[n] for n in kept)
             if least > budget:
                 refused += 1
@@ -179,7 +179,7 @@ class Recording(ScriptedProvider):
         if prompt.messages[-1].text.startswith("Summarise our conversation"):
             self.summaries += 1
             self.prompts.pop()
-            return spoken("They spoke of flights, names and numbers.")
+            return text_reply_events("They spoke of flights, names and numbers.")
         assert self.reply is not None
         return [ReplyFinished(message=self.reply, stop_reason="end")]
 
@@ -192,7 +192,7 @@ class Replay:
         self.messages = [_as_message(one) for one in recorded.said.messages]
         weights = weights_for("scripted")
         self.tokens = tuple(estimate_tokens(message, weights) for message in self.messages)
-        self.said = Said(messages=recorded.said.messages, tokens=self.tokens)
+        self.said = WeightedHistory(messages=recorded.said.messages, tokens=self.tokens)
         self.strategy = strategy
         self.limit = limit
         self.provider = Recording()
@@ -219,7 +219,7 @@ class Replay:
         self.provider.reply = self.messages[end]
         stored = await self.store.load("demo", tail=0)
         taken = 0 if stored.summary is None else stored.summary.tokens
-        kept = needed(self.said.chosen(range(end)))
+        kept = required_positions(self.said.chosen(range(end)))
         if sum(self.tokens[n] for n in kept) > self.limit - taken:
             with pytest.raises(WindowTooSmallError):
                 await self.say(asked)
@@ -230,7 +230,7 @@ class Replay:
         self.judge(await self.store.load("demo"), end, kept)
 
     async def say(self, asked: tuple[Message, ...]) -> None:
-        request = turn_request(
+        request = make_turn_request(
             messages=asked,
             model="m",
             ref="demo",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tests.fake_responses  # noqa: F401 - the fake provider speaks the Responses API too
-from tests.fake_provider import FakeProvider, Request, ToolCall, closed_port, whole
+from tests.fake_provider import FakeProvider, Request, ToolCall, closed_port, response_steps
 from tests.forking import fork_server
 from tests.surface_generator import third_party
 from tests.surface_generator.shapes import Shape
@@ -200,7 +200,7 @@ def errors_of_providers(shell: Shell) -> None:
     shell("Hello")
     shell.provider.say("Once", garbage_before=0)
     shell("Hello")
-    shell.provider.answer(*whole(200, b"<html>"))
+    shell.provider.answer(*response_steps(200, b"<html>"))
     shell("--no-stream", "Hello")
     gone = {"api_base": f"http://127.0.0.1:{closed_port()}/v1"}
     shell.configure(providers={"gone": gone})
@@ -502,14 +502,14 @@ def other_providers(shell: Shell) -> None:
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     body = {"id": "x", "object": "chat.completion", "created": 1, "model": "gpt-test"}
     answer = json.dumps(body | {"choices": [choice], "usage": usage}).encode()
-    shell.provider.answer(*whole(200, answer))
+    shell.provider.answer(*response_steps(200, answer))
     shell("--conversation", "counted", "--no-stream", "Hello")
     usage = {"input_tokens": 5, "output_tokens": 3, "cache_creation_input_tokens": 9}
     usage |= {"cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 7}}
     said = [{"type": "text", "text": "Well."}]
     body = {"id": "x", "type": "message", "role": "assistant", "model": "x", "content": said}
     answer = json.dumps(body | {"stop_reason": "end_turn", "usage": usage}).encode()
-    shell.provider.answer(*whole(200, answer))
+    shell.provider.answer(*response_steps(200, answer))
     shell("-m", SONNET, "--conversation", "hours", "--no-stream", "Hello")
     shell("conversations", "stats", "hours")
 

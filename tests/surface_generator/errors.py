@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.notice_codes import notice_codes
+from tests.notice_codes import collect_notice_codes
 from tests.surface_generator import internals
 from tests.surface_generator.text import aligned, document, section
 
@@ -29,7 +29,9 @@ def surface() -> dict[str, str]:
 
 
 def _notices() -> str:
-    return document("Codes of notices.", aligned((code,) for code in sorted(notice_codes())))
+    return document(
+        "Codes of notices.", aligned((code,) for code in sorted(collect_notice_codes()))
+    )
 
 
 def _errors() -> str:

@@ -23,7 +23,7 @@ from tests.fake_provider import (
     Step,
     ToolCall,
     closed_port,
-    whole,
+    response_steps,
 )
 from tests.home import Home
 from tests.server_process import COMPLETIONS, Response, Server
@@ -83,7 +83,7 @@ class Embeddings(OpenAIChat):
         vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
         usage = {"prompt_tokens": 2, "total_tokens": 2}
         body = {"object": "list", "data": [vector], "model": "gpt-test", "usage": usage}
-        return whole(200, json.dumps(body).encode())
+        return response_steps(200, json.dumps(body).encode())
 
 
 @dataclass(frozen=True)
@@ -333,7 +333,7 @@ class Talk:
         self.complete("the provider breaks a whole answer off")
         self._upstream.say("Once", garbage_before=0)
         self.complete("the provider streams what is no JSON", stream=True)
-        self._upstream.answer(*whole(200, b"<html>"))
+        self._upstream.answer(*response_steps(200, b"<html>"))
         self.complete("the provider answers with what is no JSON")
         self.complete("the provider cannot be reached", model="gone/none")
         self.complete("a provider of another package", model="parrot/grey")

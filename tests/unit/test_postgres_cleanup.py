@@ -7,7 +7,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.postgres_cleanup import PREFIX, clear, clear_abandoned, clear_run, run_id
+from tests.postgres_cleanup import (
+    PREFIX,
+    remove_abandoned_servers,
+    remove_run_servers,
+    remove_server,
+    run_id,
+)
 
 
 @pytest.fixture
@@ -29,7 +35,7 @@ def test_folders_of_runs_that_are_no_more_go_and_others_stay(place: Path):
     for folder in (*abandoned, *kept):
         folder.mkdir()
 
-    clear_abandoned()
+    remove_abandoned_servers()
 
     assert not any(folder.exists() for folder in abandoned)
     assert all(folder.exists() for folder in kept)
@@ -45,7 +51,7 @@ def test_a_server_that_runs_in_the_folder_is_stopped(place: Path):
         assert server.stdout is not None
         server.stdout.readline()
         (folder / "postmaster.pid").write_text(f"{server.pid}\n", encoding="utf-8")
-        clear(folder)
+        remove_server(folder)
 
         assert server.wait(10) < 0
     assert not folder.exists()
@@ -56,7 +62,7 @@ def test_another_process_with_its_number_is_left_alone(place: Path):
     folder.mkdir()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         (folder / "postmaster.pid").write_text(f"{other.pid}\n", encoding="utf-8")
-        clear(folder)
+        remove_server(folder)
 
         assert other.poll() is None
         other.kill()
@@ -69,7 +75,7 @@ def test_at_the_end_of_a_run_all_its_folders_go_and_no_others(place: Path):
     for folder in (*ours, *theirs):
         folder.mkdir()
 
-    clear_run()
+    remove_run_servers()
 
     assert not any(folder.exists() for folder in ours)
     assert all(folder.exists() for folder in theirs)
@@ -85,6 +91,6 @@ def test_a_folder_in_which_no_server_can_be_found_goes_too(place: Path, found: b
     else:
         noted.write_bytes(found)
 
-    clear(folder)
+    remove_server(folder)
 
     assert not folder.exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.package_coverage import percentages
+from tests.package_coverage import coverage_by_package
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
@@ -69,4 +69,4 @@ def test_coverage_is_added_up_by_package():
         }
     }
 
-    assert percentages(report) == {"cllm": 100.0, "cllm.core": 50.0}
+    assert coverage_by_package(report) == {"cllm": 100.0, "cllm.core": 50.0}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.agent_request import HEADERS as AGENT_HEADERS
-from tests.agent_request import agent_request
+from tests.agent_request import make_agent_request
 from tests.differential.catalogue.building import (
     MODELS,
     MODES,
@@ -164,7 +164,7 @@ def _broken_bodies() -> Iterator[Case]:
 def agent_cases() -> Iterator[Case]:
     """The request of a coding agent, to every provider in every mode and state."""
     for provider, mode, state in itertools.product(PROVIDERS, MODES, STATES):
-        body = agent_request(MODELS[provider])
+        body = make_agent_request(MODELS[provider])
         steps = in_state(state, "anthropic", provider, body, mode=mode, headers=AGENT_HEADERS)
         yield case("agent", "anthropic", provider, mode, state, steps)
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.waits import wait_on_loop, wait_until
+from tests.waits import wait_until, wait_until_async
 
 from cllm.commands.command_line import CommandEnvironment, Invocation, Pipeline, parse_line
 from cllm.commands.run import MAX_OUTPUT_BYTES, run_commands, run_plan
@@ -103,7 +103,7 @@ async def test_one_that_left_its_group_and_talks_on_is_not_heard(run):
 async def test_commands_end_when_nobody_waits_for_them_any_more(run, tmp_path):
     task = asyncio.ensure_future(run("echo $$ > child; exec sleep 600"))
     file = tmp_path / "child"
-    await wait_on_loop(lambda: file.exists() and file.read_text(encoding="utf-8").strip())
+    await wait_until_async(lambda: file.exists() and file.read_text(encoding="utf-8").strip())
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

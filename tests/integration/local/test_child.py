@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waits import wait_on_loop
+from tests.waits import wait_until_async
 
 from cllm.core.errors import BrokenStreamError, LocalModelError, MissingExtraError
 from cllm.core.message import plain_message
@@ -130,7 +130,7 @@ async def test_a_cancelled_request_stops_the_computation(make_provider: Any):
         used.append(cpu_seconds(pid))
         return used[-1] - used[-2] < 0.05
 
-    await wait_on_loop(is_idle, 10)
+    await wait_until_async(is_idle, 10)
     answer = [event async for event in provider.ask(SHORT)]
     assert isinstance(answer[-1], ReplyFinished)
 
@@ -158,13 +158,13 @@ async def test_the_child_ends_when_its_parent_is_killed(local_model: Path, tmp_p
         pid = int(parent.stdout.readline())
         assert not is_gone(pid)
         parent.kill()
-    await wait_on_loop(lambda: is_gone(pid))
+    await wait_until_async(lambda: is_gone(pid))
 
 
 async def test_a_cancelled_start_leaves_no_child(make_provider: Any):
     provider = make_provider()
     task = asyncio.create_task(provider.prepare())
-    await wait_on_loop(children)
+    await wait_until_async(children)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from tests.fake_provider import WAIT, FakeProvider, Head, Send, Silence, ToolCall, whole
+from tests.fake_provider import WAIT, FakeProvider, Head, Send, Silence, ToolCall, response_steps
 
 from cllm.core import errors
 from cllm.core.message import Message, Role, plain_message
@@ -338,7 +338,7 @@ class TestRefusals:
         ids=["empty", "html", "bytes", "list", "number", "long"],
     )
     async def test_the_body_of_an_error_may_be_anything(self, server, make, stream, body):
-        server.answer(*whole(502, body))
+        server.answer(*response_steps(502, body))
 
         assert "answered 502. " in str(await fails(make(), errors.UpstreamError, stream=stream))
 

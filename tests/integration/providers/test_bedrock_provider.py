@@ -22,7 +22,7 @@ from tests.fake_provider import (
     error_frame,
     event_frame,
     exception_frame,
-    whole,
+    response_steps,
 )
 
 from cllm.core import errors
@@ -482,7 +482,7 @@ class TestRefusals:
 
     async def test_the_type_may_be_in_the_body(self, server, make, stream):
         body = {"__type": "com.amazon.coral#ThrottlingException", "Message": "Slow down."}
-        server.answer(*whole(429, json.dumps(body).encode()))
+        server.answer(*response_steps(429, json.dumps(body).encode()))
 
         error = await fails(make(), errors.RateLimitedError, stream=stream)
 
@@ -495,7 +495,7 @@ class TestRefusals:
         ids=["empty", "html", "bytes", "list", "number", "long"],
     )
     async def test_the_body_of_an_error_may_be_anything(self, server, make, stream, body):
-        server.answer(*whole(502, body))
+        server.answer(*response_steps(502, body))
 
         error = await fails(make(), errors.UpstreamError, stream=stream)
 

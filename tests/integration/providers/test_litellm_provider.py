@@ -16,7 +16,7 @@ from tests.fake_provider import (
     Silence,
     ToolCall,
     closed_port,
-    whole,
+    response_steps,
 )
 
 from cllm.core import errors
@@ -374,13 +374,13 @@ class TestFaults:
 
     @both_models
     async def test_what_is_no_json_is_no_answer(self, server, make, model):
-        server.answer(*whole(200, b"<html>"))
+        server.answer(*response_steps(200, b"<html>"))
 
         await fails(make(model), errors.BadReplyError, model, stream=False)
 
     @both_models
     async def test_a_web_page_where_a_stream_should_be_is_no_answer(self, server, make, model):
-        server.answer(*whole(200, b"<html>Sign in</html>", content_type="text/html"))
+        server.answer(*response_steps(200, b"<html>Sign in</html>", content_type="text/html"))
 
         await fails(make(model), errors.BadReplyError, model, stream=True)
 

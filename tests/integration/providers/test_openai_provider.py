@@ -19,7 +19,7 @@ from tests.fake_provider import (
     Silence,
     ToolCall,
     closed_port,
-    whole,
+    response_steps,
 )
 
 from cllm.core import errors
@@ -148,7 +148,7 @@ class TestAsking:
 
     async def test_a_server_that_does_not_stream_after_all_is_heard(self, server, make):
         choice = {"message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
-        server.answer(*whole(200, json.dumps({"choices": [choice]}).encode()))
+        server.answer(*response_steps(200, json.dumps({"choices": [choice]}).encode()))
 
         assert (await ask(make()))[0] == TextDelta(text="Hi")
 
@@ -176,7 +176,7 @@ class TestAsking:
 
     async def test_an_answer_that_is_compressed_is_read(self, server, make):
         body = gzip.compress(json.dumps({"choices": [{"message": {"content": "Hi"}}]}).encode())
-        server.answer(*whole(200, body, content_encoding="gzip"))
+        server.answer(*response_steps(200, body, content_encoding="gzip"))
 
         assert last(await ask(make(), stream=False)).message.text == "Hi"
 
@@ -219,7 +219,7 @@ class TestHeaders:
 
     async def test_cookies_are_not_kept(self, server, make):
         body = json.dumps({"choices": [{"message": {"content": "Hi"}}]}).encode()
-        server.answer(*whole(200, body, set_cookie="a=b"))
+        server.answer(*response_steps(200, body, set_cookie="a=b"))
         provider = make()
 
         await ask(provider, stream=False)
@@ -251,7 +251,7 @@ class TestRefusals:
         ids=["empty", "html", "bytes", "list", "number", "long"],
     )
     async def test_the_body_of_an_error_may_be_anything(self, server, make, stream, body):
-        server.answer(*whole(502, body))
+        server.answer(*response_steps(502, body))
 
         error = await fails(make(), errors.UpstreamError, stream=stream)
 
@@ -267,7 +267,7 @@ class TestRefusals:
     async def test_an_error_under_the_status_of_success_says_what_the_provider_said(
         self, server, make, stream
     ):
-        server.answer(*whole(200, b'{"error": {"message": "Overloaded.", "code": 529}}'))
+        server.answer(*response_steps(200, b'{"error": {"message": "Overloaded.", "code": 529}}'))
 
         error = await fails(make(), errors.UpstreamError, stream=stream)
 
@@ -430,7 +430,7 @@ async def test_closing_twice_is_closing_once(make):
 
 async def test_an_answer_that_never_ends_is_given_up(server, make, monkeypatch):
     monkeypatch.setattr("cllm.providers.http.transport.MAX_ANSWER_BYTES", 1000)
-    server.answer(*whole(200, b"x" * 5000))
+    server.answer(*response_steps(200, b"x" * 5000))
 
     error = await fails(make(), errors.BadReplyError, stream=False)
 

@@ -14,15 +14,15 @@ from tests.fake_responses import (
     PATH,
     STREAM,
     Item,
-    called,
-    events,
-    in_one_piece,
-    response,
-    said,
-    searched,
-    stream,
-    thought,
-    written,
+    encode_events,
+    function_call_item,
+    json_response_steps,
+    make_events,
+    make_response,
+    message_item,
+    reasoning_item,
+    stream_steps,
+    web_search_item,
 )
 
 from cllm.core import errors
@@ -88,7 +88,7 @@ def last(heard: list[ReplyEvent]) -> ReplyFinished:
 
 
 def steps(answer: Item, *, streams: bool) -> tuple[Step, ...]:
-    return stream(events(answer)) if streams else in_one_piece(answer)
+    return stream_steps(make_events(answer)) if streams else json_response_steps(answer)
 
 
 class TestWhichApi:
@@ -190,8 +190,8 @@ class TestWhichApi:
 class TestAsking:
     @both_ways
     async def test_an_answer_is_the_same_however_it_travels(self, server, provider, streams):
-        items = (thought("Hm."), searched(), said("Hello ä🐈"))
-        server.answer(*steps(response(*items, usage=(9, 4, 1, 6, 2)), streams=streams))
+        items = (reasoning_item("Hm."), web_search_item(), message_item("Hello ä🐈"))
+        server.answer(*steps(make_response(*items, usage=(9, 4, 1, 6, 2)), streams=streams))
 
         heard = await ask(provider, stream=streams)
 
@@ -226,12 +226,14 @@ class TestAsking:
 
     @pytest.mark.parametrize("packet", [1, 7, 1000])
     async def test_a_stream_may_come_in_any_packets(self, server, provider, packet):
-        server.answer(*stream(events(response(said("Hello ä🐈"))), packet=packet))
+        server.answer(
+            *stream_steps(make_events(make_response(message_item("Hello ä🐈"))), packet=packet)
+        )
 
         assert last(await ask(provider)).message.text == "Hello ä🐈"
 
     async def test_a_whole_answer_to_a_question_for_a_stream_is_taken(self, server, provider):
-        server.answer(*in_one_piece(response(said("Hi"))))
+        server.answer(*json_response_steps(make_response(message_item("Hi"))))
 
         assert last(await ask(provider, stream=True)).message.text == "Hi"
 
@@ -250,7 +252,9 @@ class TestAsking:
         tool = {"type": "function", "function": {"name": "my.tool"}}
         await ask(provider, parameters={"tools": [tool]})
         alias = server.requests[0].json["tools"][0]["name"]
-        server.answer(*stream(events(response(called("c", alias, "{}")))))
+        server.answer(
+            *stream_steps(make_events(make_response(function_call_item("c", alias, "{}"))))
+        )
 
         end = last(await ask(provider, parameters={"tools": [tool]}))
 
@@ -271,18 +275,18 @@ class TestThreeTurns:
     ):
         answers = (
             (
-                thought("Which city?", item_id="rs_1", sealed="one"),
-                called("call_1", "weather", '{"city":"Bern"}', "fc_1"),
-                called("call_2", "weather", '{"city":"Thun"}', "fc_2"),
+                reasoning_item("Which city?", item_id="rs_1", sealed="one"),
+                function_call_item("call_1", "weather", '{"city":"Bern"}', "fc_1"),
+                function_call_item("call_2", "weather", '{"city":"Thun"}', "fc_2"),
             ),
             (
-                thought(item_id="rs_2", sealed="two"),
-                said("Let me look.", "msg_2", annotations=[]) | {"phase": "commentary"},
-                searched("ws_2"),
-                thought("More.", "Still more.", item_id="rs_3", sealed="three"),
-                called("call_3", "now", "{}", "fc_3"),
+                reasoning_item(item_id="rs_2", sealed="two"),
+                message_item("Let me look.", "msg_2", annotations=[]) | {"phase": "commentary"},
+                web_search_item("ws_2"),
+                reasoning_item("More.", "Still more.", item_id="rs_3", sealed="three"),
+                function_call_item("call_3", "now", "{}", "fc_3"),
             ),
-            (said("It is warm.", "msg_3"),),
+            (message_item("It is warm.", "msg_3"),),
         )
         said_next: tuple[tuple[Message, ...], ...] = (
             (plain_message("user", "Is it warm?"),),
@@ -291,8 +295,10 @@ class TestThreeTurns:
             (plain_message("user", "Thanks."),),
         )
         history: list[Message] = []
-        for given, items in zip(said_next, (*answers, (said("Bye.", "msg_4"),)), strict=True):
-            server.answer(*steps(response(*items), streams=streams))
+        for given, items in zip(
+            said_next, (*answers, (message_item("Bye.", "msg_4"),)), strict=True
+        ):
+            server.answer(*steps(make_response(*items), streams=streams))
             history.extend(given)
             history.append(last(await ask(provider, *history, stream=streams)).message)
 
@@ -318,7 +324,13 @@ class TestThreeTurns:
             assert longer[: len(shorter)] == shorter
 
     async def test_a_call_that_was_interrupted_is_answered_on_the_wire(self, server, provider):
-        server.answer(*stream(events(response(thought("Hm."), called("c", "f", "{}")))))
+        server.answer(
+            *stream_steps(
+                make_events(
+                    make_response(reasoning_item("Hm."), function_call_item("c", "f", "{}"))
+                )
+            )
+        )
         question = plain_message("user", "Do it.")
         answer = last(await ask(provider, question)).message
 
@@ -347,7 +359,7 @@ class TestThreeTurns:
             "input": "x",
         }
         given = {"type": "custom_tool_call_output", "call_id": "c", "output": "none"}
-        server.answer(*stream(events(response(custom))))
+        server.answer(*stream_steps(make_events(make_response(custom))))
         question = plain_message("user", "Find x.")
         end = last(await ask(provider, question))
         raw = json.dumps({"role": "tool", "content": [given]}).encode()
@@ -360,7 +372,7 @@ class TestThreeTurns:
         assert server.requests[-1].json["input"][1:] == [custom, given]
 
     async def test_an_image_that_a_tool_gave_is_sent_in_its_result(self, server, provider):
-        server.answer(*stream(events(response(called("c", "f", "{}")))))
+        server.answer(*stream_steps(make_events(make_response(function_call_item("c", "f", "{}")))))
         question = plain_message("user", "Look.")
         answer = last(await ask(provider, question)).message
         shown = ToolResult(call_id="c", content=(Image(media_type="image/png", data="QUJD"),))
@@ -400,13 +412,13 @@ class TestWhatGoesWrong:
 
     @pytest.mark.parametrize("cut", [True, False], ids=["cut", "ended"])
     async def test_a_stream_without_its_end_is_no_answer(self, server, provider, cut):
-        sent = events(response(thought("Hm."), said("Hello")))
+        sent = make_events(make_response(reasoning_item("Hm."), message_item("Hello")))
         for length in (0, 1, len(sent) // 2, len(sent) - 1):
-            server.answer(*stream(sent[:length], cut=cut))
+            server.answer(*stream_steps(sent[:length], cut=cut))
             await fails(provider, errors.BrokenStreamError)
 
     async def test_an_event_that_was_cut_in_two_is_no_end(self, server, provider):
-        data = written(events(response(said("Hello"))))
+        data = encode_events(make_events(make_response(message_item("Hello"))))
         server.answer(Head(headers=STREAM, chunked=True), Send(data[:-20]))
 
         await fails(provider, errors.BrokenStreamError)
@@ -439,11 +451,15 @@ class TestWhatGoesWrong:
     async def test_an_error_in_an_answer_is_the_error_it_stands_for(
         self, server, provider, code, kind, way
     ):
-        failed = response(said("H"), status="failed", error={"code": code, "message": "Oh."})
-        sent = events(failed)
+        failed = make_response(
+            message_item("H"), status="failed", error={"code": code, "message": "Oh."}
+        )
+        sent = make_events(failed)
         if way == "error event":
             sent = [*sent[:-1], {"type": "error", "code": code, "message": "Oh.", "param": None}]
-        server.answer(*(in_one_piece(failed) if way == "failed answer" else stream(sent)))
+        server.answer(
+            *(json_response_steps(failed) if way == "failed answer" else stream_steps(sent))
+        )
 
         error = await fails(provider, kind, stream=way != "failed answer")
 
@@ -452,9 +468,9 @@ class TestWhatGoesWrong:
 
     async def test_a_client_that_leaves_is_noticed(self, server, provider):
         gate = server.gate()
-        sent = events(response(said("Hello")))
-        head, first = stream(sent[:6])
-        server.answer(head, first, Hold(gate), Send(written(sent[6:])))
+        sent = make_events(make_response(message_item("Hello")))
+        head, first = stream_steps(sent[:6])
+        server.answer(head, first, Hold(gate), Send(encode_events(sent[6:])))
         heard = provider.ask(prompt())
         async for event in heard:
             assert isinstance(event, TextDelta)

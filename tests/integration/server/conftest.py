@@ -8,12 +8,12 @@ from tests.postgres import Server as PostgresServer
 from tests.postgres import database, postgres_server
 from tests.server_app import SETTINGS_WITH_KEYS, ServerApp, open_server_app
 from tests.sqlite_template import write_database
-from tests.torture import scaled
+from tests.torture import choose_size
 
 __all__ = ["database", "postgres_server"]
 
 KEPT = ("sqlite", "postgresql")
-STORES = scaled(KEPT, (pytest.param("memory", marks=pytest.mark.torture), *KEPT))
+STORES = choose_size(KEPT, (pytest.param("memory", marks=pytest.mark.torture), *KEPT))
 
 
 @pytest.fixture(params=STORES)

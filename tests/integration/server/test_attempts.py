@@ -10,7 +10,7 @@ import httpx
 import pytest
 from tests.fake_provider import FakeProvider
 from tests.server_app import ServerApp, open_server_app
-from tests.waits import wait_on_loop
+from tests.waits import wait_until_async
 
 COMPLETIONS = "/v1/chat/completions"
 QUEUE_SECONDS = 0.3
@@ -111,7 +111,7 @@ async def test_who_stops_waiting_for_a_turn_does_not_give_its_key_back(
 
     meanwhile = await ask(server, KEY, stream=stream)
     gate.open()
-    await wait_on_loop(lambda: not len(server.state.turns))
+    await wait_until_async(lambda: not len(server.state.turns))
     answered = await ask(server, KEY, stream=stream)
 
     assert waiting.cancelled()
@@ -129,10 +129,10 @@ async def test_the_key_is_free_when_a_turn_that_nobody_waits_for_finds_no_place(
     await asyncio.to_thread(gate.wait_reached)
     queued = {**KEY, "X-On-Conflict": "queue"}
     waiting = asyncio.create_task(ask(server, queued, begun))
-    await wait_on_loop(lambda: len(server.state.turns) == 2)
+    await wait_until_async(lambda: len(server.state.turns) == 2)
     waiting.cancel()
     await asyncio.wait((waiting,))
-    await wait_on_loop(lambda: len(server.state.turns) == 1)
+    await wait_until_async(lambda: len(server.state.turns) == 1)
 
     gate.open()
     await running

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cpu_growth import MODELS, PAIRS, Scaled, scaled_server
+from tests.cpu_growth import MODELS, PAIRS, MeasuredServer, start_measured_server
 
 from cllm.core.notice import LEFT_OUT, MAX_NOTICES
 from cllm.server.turns.task import MAX_NOTICES_LENGTH
@@ -16,8 +16,8 @@ HELLO = {"role": "user", "content": "Hello"}
 
 
 @pytest.fixture
-async def canned(tmp_path: Path) -> AsyncIterator[Scaled]:
-    async with scaled_server(tmp_path) as running:
+async def canned(tmp_path: Path) -> AsyncIterator[MeasuredServer]:
+    async with start_measured_server(tmp_path) as running:
         yield running
 
 
@@ -28,7 +28,7 @@ def asked(provider: str, **fields: Any) -> bytes:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_as_many_are_kept_as_there_may_be_and_the_others_are_counted(
-    canned: Scaled, stream: bool
+    canned: MeasuredServer, stream: bool
 ):
     unknown = {f"k{number}": 0 for number in range(KEYS)}
     for client, provider in PAIRS:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.torture import scaled
+from tests.torture import choose_size
 
 from cllm.core.errors import ConversationNotFoundError
 from cllm.stores.json.store import JsonFileStore
@@ -16,7 +16,7 @@ ENDLESS = 1_000_000
 @pytest.mark.torture
 @pytest.mark.timeout(900)
 async def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(folder: Path, work):
-    kills = scaled(8, full=200)
+    kills = choose_size(8, full=200)
     moments = random.Random(7)  # noqa: S311
     store = JsonFileStore(folder, clock=lambda: datetime.now(UTC))
     acknowledged: list[str] = []

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam
 from tests.message_strategies import messages
-from tests.request_validation import exhausted
+from tests.request_validation import read_lazy_lists
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import Message
@@ -27,7 +27,7 @@ def judge() -> pydantic.TypeAdapter[Any]:
 
 def understood(listed: list[dict[str, Any]]) -> bool:
     """Whether the types have a place for every field; one that they do not know is not in it."""
-    return bool(exhausted(judge().validate_python(listed)) == listed)
+    return bool(read_lazy_lists(judge().validate_python(listed)) == listed)
 
 
 def in_a_file(said: list[Message]) -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.message_strategies import SAID, Json
+from tests.message_strategies import NONBLANK_TEXT, Json
 from tests.request_strategies import anthropic_requests, openai_requests
-from tests.torture import scaled
+from tests.torture import choose_size
 
 from cllm.core.errors import CllmError
 from cllm.core.message import Dialect
@@ -34,7 +34,7 @@ MODELS: dict[str, str] = {
 }
 CODECS: dict[str, Any] = {"anthropic": anthropic_request, "openai": openai_request}
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-OFTEN = settings(max_examples=scaled(12, 500), deadline=None, suppress_health_check=SLOW)
+OFTEN = settings(max_examples=choose_size(12, 500), deadline=None, suppress_health_check=SLOW)
 EVERY_TARGET = pytest.mark.parametrize("target", list(MODELS))
 EVERY_CLIENT = pytest.mark.parametrize("client", list(CODECS))
 
@@ -85,7 +85,7 @@ def anthropic_exchange(number: int, texts: list[str]) -> list[Json]:
 def ordinary_requests(draw: st.DrawFn, client: str) -> Json:
     """Requests as most are: questions, tool calls with their results, answers."""
     exchange = openai_exchange if client == "openai" else anthropic_exchange
-    texts = draw(st.lists(st.lists(SAID, min_size=4, max_size=4), min_size=1, max_size=4))
+    texts = draw(st.lists(st.lists(NONBLANK_TEXT, min_size=4, max_size=4), min_size=1, max_size=4))
     messages = [one for number, said in enumerate(texts) for one in exchange(number, said)]
     tool: Json = {"name": "f", "input_schema": {"type": "object"}}
     if client == "openai":

@@ -19,9 +19,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.message_strategies import Json
-from tests.request_strategies import anthropic_requests, by_data, openai_requests
-from tests.request_validation import judge_anthropic, judge_bedrock, judge_openai
-from tests.torture import scaled
+from tests.request_strategies import anthropic_requests, inline_media, openai_requests
+from tests.request_validation import (
+    validate_anthropic_request,
+    validate_bedrock_request,
+    validate_openai_request,
+)
+from tests.torture import choose_size
 
 from cllm.core.errors import InvalidRequestError, UnsendableError
 from cllm.core.message import Dialect, Message, Role
@@ -50,8 +54,8 @@ MODELS: dict[Dialect, tuple[str, ...]] = {
 }
 WITHOUT_SAMPLING = ("claude-opus-4-8",)
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-OFTEN = settings(max_examples=scaled(40, 2000), deadline=None, suppress_health_check=SLOW)
-SELDOM = settings(OFTEN, max_examples=scaled(15, 500))
+OFTEN = settings(max_examples=choose_size(40, 2000), deadline=None, suppress_health_check=SLOW)
+SELDOM = settings(OFTEN, max_examples=choose_size(15, 500))
 EVERY_TARGET = pytest.mark.parametrize("target", list(MODELS))
 
 
@@ -148,11 +152,11 @@ def arrived(body: bytes, numbers: set[str]) -> None:
 def judge(body: bytes, target: Dialect, model: str) -> None:
     match target:
         case "openai":
-            judge_openai(body)
+            validate_openai_request(body)
         case "anthropic":
-            judge_anthropic(body, sampling=model not in WITHOUT_SAMPLING)
+            validate_anthropic_request(body, sampling=model not in WITHOUT_SAMPLING)
         case _:
-            judge_bedrock(body, model=model)
+            validate_bedrock_request(body, model=model)
 
 
 ROLES: dict[str, Role] = {"developer": "system", "function": "tool"}
@@ -285,7 +289,7 @@ def taken(prompt: Prompt, target: Dialect) -> bytes | None:
 def requests_for(target: Dialect, dialect: Dialect) -> st.SearchStrategy[Json]:
     """Requests that can be made for the target; Converse takes no URL, and nothing is fetched."""
     made = openai_requests() if dialect == "openai" else anthropic_requests()
-    return made.map(by_data) if target == "bedrock" else made
+    return made.map(inline_media) if target == "bedrock" else made
 
 
 @EVERY_TARGET

@@ -19,8 +19,16 @@ from openai.types.responses.response_create_params import (
     ResponseCreateParamsNonStreaming,
     ResponseCreateParamsStreaming,
 )
-from tests.fake_provider import FakeProvider, Head, Send, whole
-from tests.fake_responses import STREAM, called, events, response, said, searched, thought
+from tests.fake_provider import FakeProvider, Head, Send, response_steps
+from tests.fake_responses import (
+    STREAM,
+    function_call_item,
+    make_events,
+    make_response,
+    message_item,
+    reasoning_item,
+    web_search_item,
+)
 
 from cllm.core.message import (
     AnyPart,
@@ -63,7 +71,9 @@ from cllm.wire.sse import SseDecoder
 USAGE = Usage(input=10, output=20, cache_read=3, cache_write=4, reasoning=5)
 HEADING = ResponseFields(id="resp_7", model="m", created=7)
 SEARCH = Unknown(
-    dialect="responses", raw=json.dumps(searched(), separators=(",", ":")).encode(), field="items"
+    dialect="responses",
+    raw=json.dumps(web_search_item(), separators=(",", ":")).encode(),
+    field="items",
 )
 LINK = {"type": "url_citation", "url": "https://x", "title": "X", "start_index": 0, "end_index": 1}
 EVENT: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(ResponseStreamEvent)
@@ -176,17 +186,22 @@ class TestStream:
         )
 
     def test_what_a_provider_of_this_api_said_comes_out_as_it_went_in(self):
-        items = (thought("Hm."), said("Hi"), thought(item_id="rs_2"), called("c", "f", '{"a":1}'))
+        items = (
+            reasoning_item("Hm."),
+            message_item("Hi"),
+            reasoning_item(item_id="rs_2"),
+            function_call_item("c", "f", '{"a":1}'),
+        )
         decoder, encoder = ResponsesStreamDecoder(), ResponsesStreamEncoder(HEADING)
         out = b""
-        for one in events(response(*items)):
+        for one in make_events(make_response(*items)):
             for event in decoder.decode(json.dumps(one).encode()):
                 out += encoder.encode(event)
         end = decoder.finish()
         assert end is not None
         out += encoder.encode(end)
 
-        output = check_events(out)[-1]["response"]["output"]
+        output = check_events(out)[-1]["make_response"]["output"]
 
         assert (output[0], output[2]) == (items[0], items[2])
         assert [item["type"] for item in output] == [item["type"] for item in items]
@@ -212,7 +227,7 @@ class TestStream:
         )
 
         assert end["type"] == f"response.{kind}"
-        for response_ in (end["response"], answer):
+        for response_ in (end["make_response"], answer):
             assert response_["status"] == response_["output"][-1]["status"] == kind
             assert response_["incomplete_details"] == details
 
@@ -274,7 +289,7 @@ class TestWholeAnswer:
         asked = {"temperature": 0, "tools": [{"type": "web_search"}], "tool_choice": None}
         heading = ResponseFields(id="resp_1", model="m", created=7, parameters=asked)
         body = encode_answer(self.PARTS, stop_reason="tool_calls", usage=USAGE, heading=heading)
-        server.answer(*whole(200, body))
+        server.answer(*response_steps(200, body))
 
         answer = sdk.responses.create(model="m", input="Hi")
 
@@ -460,8 +475,8 @@ class TestRequest:
                         {"type": "input_file", "file_url": "https://x/z.pdf"},
                     ],
                 },
-                thought("Hm."),
-                called("c", "f", "{}"),
+                reasoning_item("Hm."),
+                function_call_item("c", "f", "{}"),
                 {"type": "function_call_output", "call_id": "c", "output": "8"},
             ],
             "tools": [{"type": "function", "name": "f", "parameters": {}, "strict": True}],

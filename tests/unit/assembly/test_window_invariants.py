@@ -6,8 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.torture import scaled
-from tests.window_histories import Said, histories, needed, turns_of, units_of
+from tests.torture import choose_size
+from tests.window_histories import (
+    WeightedHistory,
+    histories,
+    required_positions,
+    split_turns,
+    split_units,
+)
 
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
@@ -18,7 +24,7 @@ from cllm.window.strategies import ByTokens, ByTurns, CachePrices, Strategy, Sum
 ALL = list(PROFILES.values())
 pytestmark = pytest.mark.torture
 EXAMPLES = settings(
-    max_examples=scaled(30, 500),
+    max_examples=choose_size(30, 500),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -44,7 +50,7 @@ class Case:
     """One history, a budget, pins, and a strategy."""
 
     def __init__(self, data: Any, profile: Profile) -> None:
-        self.said: Said = data.draw(histories(profile))
+        self.said: WeightedHistory = data.draw(histories(profile))
         self.budget: int = data.draw(BUDGETS)
         self.strategy: Strategy = data.draw(STRATEGIES)
         last = len(self.said.messages) - 1
@@ -55,7 +61,7 @@ class Case:
         tokens = getattr(self.strategy, "tokens", self.strategy)
         return min(self.budget, getattr(tokens, "max_tokens", None) or self.budget)
 
-    def plan(self, said: Said, pins: set[int], **more: Any) -> WindowPlan:
+    def plan(self, said: WeightedHistory, pins: set[int], **more: Any) -> WindowPlan:
         numbers = [position + 1 for position in pins]
         return plan_window(
             said.turn_index(), self.strategy, budget=self.budget, pins=numbers, **more
@@ -63,7 +69,7 @@ class Case:
 
     def view(self) -> WindowPlan | None:
         """The view, or None where what is needed is over the limit."""
-        least = sum(self.said.tokens[n] for n in needed(self.said, sorted(self.pins)))
+        least = sum(self.said.tokens[n] for n in required_positions(self.said, sorted(self.pins)))
         if least > self.limit:
             with pytest.raises(WindowTooSmallError) as raised:
                 self.plan(self.said, self.pins)
@@ -103,7 +109,7 @@ def test_what_is_needed_stays_within_the_budget_or_the_error_has_both_numbers(da
         return
     kept = positions(view)
 
-    assert set(needed(case.said, sorted(case.pins))) <= set(kept)
+    assert set(required_positions(case.said, sorted(case.pins))) <= set(kept)
     assert view.tokens == sum(case.said.tokens[n] for n in kept) <= case.limit
     assert view.sent_messages == len(kept)
     assert view.left_out_messages == len(case.said.messages) - len(kept)
@@ -119,11 +125,11 @@ def test_older_turns_are_whole_or_absent_and_units_are_never_parted(data, profil
     if view is None:
         return
     kept = set(positions(view))
-    *older, newest = turns_of(case.said.messages)
+    *older, newest = split_turns(case.said.messages)
 
     for turn in older:
         assert kept >= set(turn) or not kept & set(turn)
-    for unit in units_of(case.said.messages, newest):
+    for unit in split_units(case.said.messages, newest):
         assert kept >= set(unit) or not kept & set(unit)
     absent = sum(not kept & set(turn) for turn in older)
     assert view.dropped_turns == absent
@@ -166,14 +172,14 @@ def test_a_conversation_that_goes_on_keeps_its_cut_and_its_prefix(data, profile)
         if not at_call or item.role == "assistant":
             continue
         known = {pin - 1 for pin in pins if pin <= end}
-        least = sum(said.tokens[n] for n in needed(said, sorted(known)))
+        least = sum(said.tokens[n] for n in required_positions(said, sorted(known)))
         if least > case.limit:
             return
         view = plan_window(
             turn_index, case.strategy, budget=case.budget, window_start=window_start, pins=pins
         )
         assert view.tokens <= case.limit
-        assert set(needed(said, sorted(known))) <= set(positions(view))
+        assert set(required_positions(said, sorted(known))) <= set(positions(view))
         assert find_problems(view.of(said.messages), profile) == ()
         assert window_start is None or view.window_start >= window_start
         if view.window_start == window_start:
@@ -186,10 +192,10 @@ def test_a_conversation_that_goes_on_keeps_its_cut_and_its_prefix(data, profile)
 @given(data=st.data())
 def test_a_summary_takes_its_place_and_of_what_it_covers_only_pins_are_sent(data, profile):
     case = Case(data, profile)
-    *older, newest = turns_of(case.said.messages)
+    *older, newest = split_turns(case.said.messages)
     covered = data.draw(st.sampled_from([turn[-1] for turn in older] or [-1]))
     summary = StandingSummary(text="All went well.", through=covered + 1, tokens=50)
-    least = sum(case.said.tokens[n] for n in needed(case.said, sorted(case.pins)))
+    least = sum(case.said.tokens[n] for n in required_positions(case.said, sorted(case.pins)))
     left = max(0, case.limit - 50)
     if least > left:
         with pytest.raises(WindowTooSmallError):
@@ -217,11 +223,11 @@ def test_a_summary_takes_its_place_and_of_what_it_covers_only_pins_are_sent(data
 def test_the_ledger_finds_the_turns_and_units_that_a_walk_finds(data):
     said = data.draw(histories(data.draw(st.sampled_from(ALL))))
     turn_index = said.turn_index()
-    turns = turns_of(said.messages)
+    turns = split_turns(said.messages)
 
     assert list(turn_index.turns) == [turn[0] for turn in turns]
     for turn in turns:
-        head, *units = units_of(said.messages, turn)
+        head, *units = split_units(said.messages, turn)
         assert list(turn_index.units(turn[0])) == [unit[0] for unit in units]
         assert turn_index.head(turn[0]) == (turn[0], turn[0] + len(head))
         for before, after in pairwise([*turn, turn[-1] + 1]):

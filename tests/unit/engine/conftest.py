@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.scripted_provider import ScriptedProvider
 from tests.sqlite_template import write_database
-from tests.turn_requests import turn_request
+from tests.turn_requests import make_turn_request
 from tests.unit.engine.talking import LONG, say, summarise
 
 from cllm.core.message import plain_message
@@ -126,7 +126,7 @@ def ask() -> Callable[..., TurnRequest]:
         ref = fields.pop("ref", "demo")
         create = None if ref is None else NewConversation(id=ref, model="m")
         given = {"model": "m", "ref": ref, "create": create} | fields
-        return turn_request(messages=(plain_message("user", text),), **given)
+        return make_turn_request(messages=(plain_message("user", text),), **given)
 
     return make
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.scripted_provider import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, text_reply_events
 
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
@@ -39,11 +39,11 @@ class Talker(ScriptedProvider):
 
     def _next_events(self, prompt):
         if not is_summary_request(prompt):
-            return spoken(f"answer {prompt.messages[-1].text[:8]}")
+            return text_reply_events(f"answer {prompt.messages[-1].text[:8]}")
         self.summaries += 1
         if self._summary is not None:
             return self._summary
-        return spoken(f"Summary {self.summaries}.", usage=self._usage)
+        return text_reply_events(f"Summary {self.summaries}.", usage=self._usage)
 
     @property
     def asked_for_summaries(self) -> list[Prompt]:

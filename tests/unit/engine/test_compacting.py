@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scripted_provider import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, text_reply_events
 from tests.unit.engine.conftest import PausingProvider
 from tests.unit.engine.talking import (
     LONG,
@@ -198,8 +198,8 @@ class TestOnRequest:
     @pytest.mark.parametrize(
         "answer",
         [
-            spoken(" "),
-            spoken("word " * 500),
+            text_reply_events(" "),
+            text_reply_events("word " * 500),
             [ReplyFinished(message=plain_message("assistant", "I was cut"), stop_reason="length")],
             [],
         ],
@@ -236,7 +236,7 @@ class TestOnRequest:
     async def test_interrupted_it_changes_nothing(self, engine, nothing_said, store, talk):
         await talk(Talker(), 3)
         before = await store.load("demo")
-        provider = PausingProvider(spoken("So far")[:-1])
+        provider = PausingProvider(text_reply_events("So far")[:-1])
         work = asyncio.ensure_future(make(engine(store, provider), nothing_said(window=summarise)))
         await provider.reached.wait()
 
@@ -251,7 +251,7 @@ class TestOnRequest:
         self, engine, nothing_said, store, talk
     ):
         await talk(Talker(), 3)
-        provider = PausingProvider([], spoken("Too late."))
+        provider = PausingProvider([], text_reply_events("Too late."))
         late = asyncio.ensure_future(make(engine(store, provider), nothing_said(window=summarise)))
         await provider.reached.wait()
         await make(engine(store, Talker()), nothing_said(window=summarise))

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.scripted_provider import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, text_reply_events
 
 from cllm.core.errors import (
     AuthenticationError,
@@ -210,7 +210,7 @@ async def test_the_cost_is_that_of_the_model_that_answered(model_context, ask, s
     usage = Usage(input=10, output=2)
     routes = {
         "m": Route(provider=ScriptedProvider([DOWN]), model="m"),
-        "n": Route(provider=ScriptedProvider([spoken("Fine", usage=usage)]), model="n"),
+        "n": Route(provider=ScriptedProvider([text_reply_events("Fine", usage=usage)]), model="n"),
     }
     prices = {"m": 1.0, "n": 0.25}
     engine = Engine(
@@ -229,7 +229,9 @@ async def test_the_cost_is_that_of_the_model_that_answered(model_context, ask, s
 
 
 async def test_an_unknown_price_is_unknown_and_not_nothing(model_context, ask, store):
-    engine = model_context(m=ScriptedProvider([spoken("Fine", usage=Usage(input=1, output=1))]))
+    engine = model_context(
+        m=ScriptedProvider([text_reply_events("Fine", usage=Usage(input=1, output=1))])
+    )
 
     events = await take(engine, ask())
 
@@ -293,7 +295,9 @@ async def test_thinking_that_was_meant_for_the_first_model_is_not_the_nexts(mode
 
 async def test_what_every_attempt_notices_is_said_once(model_context, ask, store, clock, sleeper):
     notice = Noticed(notice=Notice(code="field_left_out", message="No such field."))
-    provider = ScriptedProvider([[notice, DOWN], [notice, DOWN], [notice, *spoken("Fine")]])
+    provider = ScriptedProvider(
+        [[notice, DOWN], [notice, DOWN], [notice, *text_reply_events("Fine")]]
+    )
     engine = Engine(
         store=store,
         find_route=lambda model: Route(provider=provider, model=model),

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.scripted_provider import ScriptedProvider
-from tests.turn_requests import turn_request
+from tests.turn_requests import make_turn_request
 
 from cllm.core.conversation import StoredConversation, Turn, TurnState, WindowRecord
 from cllm.core.message import plain_message
@@ -53,7 +53,7 @@ def assembled(
     model: str = "m",
     **options: Any,
 ):
-    request = turn_request(messages=SAID, model=model, **options)
+    request = make_turn_request(messages=SAID, model=model, **options)
     return build_full_prompt(value, request, attempt(model=model, system=system, context=context))
 
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.scripted_provider import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, text_reply_events
 
 from cllm.core import errors
 from cllm.core.message import plain_message
@@ -96,7 +96,7 @@ async def test_it_is_asked_once_and_then_as_often_as_the_rules_say(sleeper, retr
 async def test_the_events_are_those_of_the_attempt_that_answered(sleeper):
     provider = ScriptedProvider([upstream(), upstream(retry_after=7.0), "Hi there"])
 
-    assert await ask(provider, sleeper) == spoken("Hi there")
+    assert await ask(provider, sleeper) == text_reply_events("Hi there")
     assert sleeper.slept == [0.5, 7.0]
 
 
@@ -134,7 +134,7 @@ def codes(events: list[ReplyEvent]) -> list[str]:
 
 
 async def test_a_bounded_number_of_notices_comes_before_the_answer_and_the_rest_is_counted(sleeper):
-    provider = ScriptedProvider([[*noticed(5000), *spoken("Hello.")]])
+    provider = ScriptedProvider([[*noticed(5000), *text_reply_events("Hello.")]])
 
     events = await ask(provider, sleeper)
 
@@ -142,12 +142,16 @@ async def test_a_bounded_number_of_notices_comes_before_the_answer_and_the_rest_
     last, *answer = events[MAX_NOTICES:]
     assert isinstance(last, Noticed)
     assert (last.notice.code, last.notice.count) == (LEFT_OUT, 5000 - MAX_NOTICES)
-    assert answer == spoken("Hello.")
+    assert answer == text_reply_events("Hello.")
 
 
 async def test_notices_that_every_attempt_has_are_counted_once(sleeper):
     provider = ScriptedProvider(
-        [[*noticed(150), upstream()], [*noticed(150), upstream()], [*noticed(150), *spoken("Hi.")]]
+        [
+            [*noticed(150), upstream()],
+            [*noticed(150), upstream()],
+            [*noticed(150), *text_reply_events("Hi.")],
+        ]
     )
 
     events = await ask(provider, sleeper)
@@ -159,7 +163,7 @@ async def test_notices_that_every_attempt_has_are_counted_once(sleeper):
 async def test_notices_among_the_pieces_of_an_answer_are_bounded_too(sleeper):
     piece = TextDelta(text="a")
     pieces = [event for notice in noticed(300) for event in (notice, piece)]
-    provider = ScriptedProvider([[*pieces, *spoken("")]])
+    provider = ScriptedProvider([[*pieces, *text_reply_events("")]])
 
     events = await ask(provider, sleeper)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scripted_provider import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, text_reply_events
 
 from cllm.core.errors import AuthenticationError, ConversationNotFoundError
 from cllm.core.message import Message, ToolCall
@@ -99,7 +99,7 @@ async def test_usage_and_cost_are_those_of_all_rounds(engine, ask, store):
     provider = ScriptedProvider(
         [
             calling("a", usage=Usage(input=10, output=1)),
-            spoken("Done.", usage=Usage(input=20, output=2, cache_read=5)),
+            text_reply_events("Done.", usage=Usage(input=20, output=2, cache_read=5)),
         ]
     )
     running = engine(store, provider, price=lambda _: lambda usage: float(usage.total))
@@ -113,7 +113,9 @@ async def test_usage_and_cost_are_those_of_all_rounds(engine, ask, store):
 
 
 async def test_a_cost_that_is_not_known_for_every_round_is_unknown(engine, ask, store):
-    provider = ScriptedProvider([calling("a"), spoken("Done.", usage=Usage(input=2, output=1))])
+    provider = ScriptedProvider(
+        [calling("a"), text_reply_events("Done.", usage=Usage(input=2, output=1))]
+    )
     running = engine(
         store, provider, price=lambda _: lambda usage: None if usage.estimated else 1.0
     )
@@ -129,7 +131,9 @@ async def test_the_usage_of_a_turn_is_an_estimate_when_that_of_one_round_is(
     engine, ask, store, counted
 ):
     usages = [Usage(input=9, output=1) if n == counted else None for n in range(2)]
-    provider = ScriptedProvider([calling("a", usage=usages[0]), spoken("Done.", usage=usages[1])])
+    provider = ScriptedProvider(
+        [calling("a", usage=usages[0]), text_reply_events("Done.", usage=usages[1])]
+    )
 
     await take(engine(store, provider), ask(tools=Box()))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scripted_provider import spoken
+from tests.scripted_provider import text_reply_events
 from tests.unit.engine.conftest import PausingProvider
 from tests.unit.engine.talking import LONG, SMALL, Talker, is_summary_request, make, say, summarise
 
@@ -96,7 +96,7 @@ class TestAnswersThatAreNoSummary:
         self, talk, engine, nothing_said, store
     ):
         usage = Usage(input=300, output=190, estimated=True)
-        provider = Talker(summary=spoken("We counted.", usage=usage))
+        provider = Talker(summary=text_reply_events("We counted.", usage=usage))
         await talk(provider, 3)
 
         await make(engine(store, provider), nothing_said(window=summarise))
@@ -110,7 +110,7 @@ class TestAnswersThatAreNoSummary:
     ):
         """It may be twice as long as it should; then the turn goes on as if there were none."""
         wide = msgspec.structs.replace(SMALL, summary_tokens=250)
-        provider = Talker(summary=spoken("said " * 400))
+        provider = Talker(summary=text_reply_events("said " * 400))
         await talk(provider, 3, window=lambda _: wide)
 
         events = await say(engine(store, provider), ask("word " * 530, window=lambda _: wide))
@@ -210,7 +210,7 @@ class TestMeanwhile:
     async def late(self, talk, engine, nothing_said, store):
         """A summary of the first two turns that has been asked for and is not answered yet."""
         await talk(Talker(), 3)
-        provider = PausingProvider([], spoken("Too late."))
+        provider = PausingProvider([], text_reply_events("Too late."))
         running = engine(store, provider)
         work = asyncio.ensure_future(make(running, nothing_said(window=summarise)))
         await provider.reached.wait()
@@ -264,7 +264,7 @@ class TestMeanwhile:
                 raise
 
         monkeypatch.setattr(store, "update", update_or_note)
-        slow = PausingProvider([], spoken("Done."))
+        slow = PausingProvider([], text_reply_events("Done."))
         turn = asyncio.ensure_future(say(engine(store, slow), ask("And now?")))
         await slow.reached.wait()
         late.gate.set()

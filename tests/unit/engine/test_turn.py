@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.scripted_provider import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, text_reply_events
 
 from cllm.core.conversation import Turn, WindowRecord
 from cllm.core.errors import (
@@ -68,7 +68,7 @@ class TestAWholeTurn:
     async def test_the_events_come_in_order_and_the_turn_is_kept_before_the_last(
         self, engine, ask, store
     ):
-        provider = ScriptedProvider([spoken("Hi there", usage=Usage(input=3, output=2))])
+        provider = ScriptedProvider([text_reply_events("Hi there", usage=Usage(input=3, output=2))])
         seen = []
 
         async for event in engine(store, provider).run_turn(ask()):
@@ -89,7 +89,7 @@ class TestAWholeTurn:
     async def test_a_kept_turn_records_what_was_sent_and_what_came_back(
         self, engine, ask, store, clock
     ):
-        provider = ScriptedProvider([spoken("Hi", usage=Usage(input=3, output=2))])
+        provider = ScriptedProvider([text_reply_events("Hi", usage=Usage(input=3, output=2))])
 
         *_, ended = await take(engine(store, provider), ask())
 
@@ -127,7 +127,9 @@ class TestAWholeTurn:
     ):
         reported = Usage(input=7, output=2, estimated=True)
 
-        await take(engine(store, ScriptedProvider([spoken("Hi", usage=reported)])), ask())
+        await take(
+            engine(store, ScriptedProvider([text_reply_events("Hi", usage=reported)])), ask()
+        )
 
         (turn,) = (await store.load("demo")).turns
         assert turn.usage == reported
@@ -191,7 +193,7 @@ class TestAWholeTurn:
         assert events[1:-1] == [*deltas, end]
 
     async def test_an_event_after_the_end_is_not_heard(self, engine, ask, store):
-        said = [*spoken("Hi"), TextDelta(text="more")]
+        said = [*text_reply_events("Hi"), TextDelta(text="more")]
 
         events = await take(engine(store, ScriptedProvider([said])), ask())
 
@@ -408,7 +410,7 @@ class TestHolding:
         await store.drop_turn(lease)
 
     async def test_a_turn_that_may_wait_sees_what_the_other_one_said(self, engine, ask, store):
-        slow = PausingProvider([TextDelta(text="One.")], spoken("One.")[-1:])
+        slow = PausingProvider([TextDelta(text="One.")], text_reply_events("One.")[-1:])
         quick = ScriptedProvider(["Two."])
         first = asyncio.create_task(take(engine(store, slow), ask("first")))
         await slow.reached.wait()
@@ -439,7 +441,7 @@ class TestHolding:
                 return renewed
 
         store = Recording(clock=clock, lease_seconds=0.15)
-        provider = PausingProvider([TextDelta(text="Hi")], spoken("Hi")[-1:])
+        provider = PausingProvider([TextDelta(text="Hi")], text_reply_events("Hi")[-1:])
         running = asyncio.create_task(take(engine(store, provider), ask()))
         first, _, third = [await renewals.get() for _ in range(3)]
         provider.gate.set()
@@ -548,7 +550,7 @@ class TestFailure:
 
     async def test_a_turn_whose_lease_was_lost_is_not_kept(self, engine, ask, clock):
         store = MemoryStore(clock=clock)
-        provider = PausingProvider([TextDelta(text="Hi")], spoken("Hi")[-1:])
+        provider = PausingProvider([TextDelta(text="Hi")], text_reply_events("Hi")[-1:])
         running = asyncio.create_task(take(engine(store, provider), ask()))
         await provider.reached.wait()
         clock.advance(61)
@@ -700,7 +702,7 @@ async def test_a_cancellation_while_the_provider_prepares_leaves_no_trace(engine
 
 
 async def test_turns_in_different_conversations_do_not_wait_for_each_other(engine, ask, store):
-    slow = PausingProvider([TextDelta(text="x")], spoken("x")[-1:])
+    slow = PausingProvider([TextDelta(text="x")], text_reply_events("x")[-1:])
     held = asyncio.create_task(take(engine(store, slow), ask()))
     await slow.reached.wait()
 

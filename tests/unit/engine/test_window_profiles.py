@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.scripted_provider import ScriptedProvider, spoken
-from tests.torture import scaled
-from tests.turn_requests import turn_request
-from tests.window_histories import Said, histories, needed, turns_of
+from tests.scripted_provider import ScriptedProvider, text_reply_events
+from tests.torture import choose_size
+from tests.turn_requests import make_turn_request
+from tests.window_histories import WeightedHistory, histories, required_positions, split_turns
 
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
@@ -74,8 +74,8 @@ class Encoding(ScriptedProvider):
         assert sent.body.count(b'"cache_control"') + sent.body.count(b'"cachePoint"') <= 4
         if _is_summary(prompt):
             self.prompts.pop()
-            return spoken("All that was said, in a few words.")
-        return spoken(f"Done, {next(NUMBERS)}.")
+            return text_reply_events("All that was said, in a few words.")
+        return text_reply_events(f"Done, {next(NUMBERS)}.")
 
     def repair(self, messages: Any) -> RepairedHistory:
         mended = HistoryRepair(self._profile, provider="scripted")(messages)
@@ -110,14 +110,14 @@ class Case:
     """A stored history, what is said now, and how much of both may be sent."""
 
     def __init__(self, data: Any, profile: Profile) -> None:
-        drawn: Said = data.draw(histories(profile))
+        drawn: WeightedHistory = data.draw(histories(profile))
         self.provider = Encoding(profile)
         self.messages = [
             _message(one, tokens, self.provider.dialect)
             for one, tokens in zip(drawn.messages, drawn.tokens, strict=True)
         ]
         self.tokens = [estimate_tokens(message, WEIGHTS) for message in self.messages]
-        *self.older, self.newest = turns_of(drawn.messages)
+        *self.older, self.newest = split_turns(drawn.messages)
         last = sum(map(len, self.older))
         self.pins = data.draw(st.sets(st.integers(1, last), max_size=2)) if last else set()
         self.limit: int = data.draw(st.integers(40, 1500))
@@ -138,9 +138,9 @@ class Case:
         )
         self.store = MemoryStore(clock=_now)
 
-    def said(self) -> Said:
+    def said(self) -> WeightedHistory:
         parts = [OutgoingMessage(role=one.role, parts=parts_of(one)) for one in self.messages]
-        return Said(messages=tuple(parts), tokens=tuple(self.tokens))
+        return WeightedHistory(messages=tuple(parts), tokens=tuple(self.tokens))
 
     async def keep(self) -> None:
         await self.store.create(NewConversation(id="demo", model="m"))
@@ -155,7 +155,7 @@ class Case:
         await self.store.update("demo", changes)
 
     def request(self, *messages: Message) -> TurnRequest:
-        return turn_request(
+        return make_turn_request(
             messages=messages,
             model="m",
             ref="demo",
@@ -177,7 +177,7 @@ class Case:
 
     def least(self) -> int:
         """What cannot be left out, by going through all messages."""
-        kept = needed(self.said(), sorted(pin - 1 for pin in self.pins))
+        kept = required_positions(self.said(), sorted(pin - 1 for pin in self.pins))
         return sum(self.tokens[n] for n in kept)
 
     @property
@@ -196,7 +196,7 @@ class Case:
         sent = [message.raw for message in prompt.messages[len(ahead) :]]
         remaining = iter([message.raw for message in self.messages])
         assert all(raw in remaining for raw in sent)
-        kept = needed(self.said(), sorted(pin - 1 for pin in self.pins))
+        kept = required_positions(self.said(), sorted(pin - 1 for pin in self.pins))
         assert Counter(self.messages[n].raw for n in kept) <= Counter(sent)
         window = conversation.turns[-1].window
         assert window is not None
@@ -248,7 +248,7 @@ async def _run(case: Case, profile: Profile) -> None:
 
 @pytest.mark.parametrize("profile", list(PROFILES.values()), ids=lambda profile: profile.name)
 @settings(
-    max_examples=scaled(25, 400),
+    max_examples=choose_size(25, 400),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.scripted_provider import ScriptedProvider, spoken
-from tests.torture import scaled
-from tests.turn_requests import turn_request
+from tests.scripted_provider import ScriptedProvider, text_reply_events
+from tests.torture import choose_size
+from tests.turn_requests import make_turn_request
 
 from cllm.core.conversation import StoredConversation
 from cllm.core.errors import RateLimitedError, UsageError, WindowTooSmallError
@@ -63,8 +63,8 @@ class Model(ScriptedProvider):
         if is_summary:
             self.prompts.pop()
             self.summarised.update(message.raw for message in prompt.messages)
-            return spoken("said " * 100)
-        return spoken(f"answer {len(self.prompts)}")
+            return text_reply_events("said " * 100)
+        return text_reply_events(f"answer {len(self.prompts)}")
 
 
 class Walk:
@@ -86,7 +86,7 @@ class Walk:
         self.said = count(1)
 
     def request(self, *messages: Message) -> TurnRequest:
-        return turn_request(
+        return make_turn_request(
             messages=messages,
             model="m",
             ref="demo",
@@ -197,7 +197,7 @@ async def _walk(strategy: Strategy, steps: list[tuple[str, Any]]) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["turns", "tokens", "summarise"])
 @settings(
-    max_examples=scaled(60, 1000), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=choose_size(60, 1000), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(steps=st.lists(STEPS, min_size=5, max_size=30))
 def test_every_prompt_has_what_is_pinned_and_nothing_twice_and_leaves_nothing_untold(

@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.scripted_provider import ScriptedProvider, spoken
+from tests.scripted_provider import ScriptedProvider, text_reply_events
 
 from cllm.core.errors import WindowTooSmallError
 from cllm.core.ports import NewConversation
@@ -36,7 +36,7 @@ def talk(engine, ask, store):
             for n in range(len(questions))
         ]
         script = [
-            spoken(f"answer {question[:12]}", usage=usage)
+            text_reply_events(f"answer {question[:12]}", usage=usage)
             for question, usage in zip(questions, usages, strict=True)
         ]
         provider = ScriptedProvider(script)
@@ -109,7 +109,10 @@ async def test_an_unusual_attachment_does_not_spoil_the_estimates_of_later_quest
     dna = "".join(random.Random(9).choices("acgt", k=30_000))  # noqa: S311 - guards nothing
     question = "Which genes code for hemoglobin, and where are they on the chromosomes? " * 5
     provider = ScriptedProvider(
-        [spoken("DNA.", usage=Usage(input=14_100, output=5)), spoken("Eleven and sixteen.")]
+        [
+            text_reply_events("DNA.", usage=Usage(input=14_100, output=5)),
+            text_reply_events("Eleven and sixteen."),
+        ]
     )
     running = engine(store, provider, context_window=lambda _: 128_000)
     for text in (f"What is this? {dna}", question):
@@ -120,7 +123,9 @@ async def test_an_unusual_attachment_does_not_spoil_the_estimates_of_later_quest
 
 
 async def test_a_report_that_cannot_be_right_does_not_spoil_later_estimates(engine, ask, store):
-    provider = ScriptedProvider([spoken("Hi.", usage=Usage(input=90_000, output=5)), "Hi again."])
+    provider = ScriptedProvider(
+        [text_reply_events("Hi.", usage=Usage(input=90_000, output=5)), "Hi again."]
+    )
     running = engine(store, provider, context_window=lambda _: 128_000)
     for text in ("Hello", LONG):
         async for _ in running.run_turn(ask(text, window=by_turns)):

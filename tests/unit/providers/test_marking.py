@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.request_validation import judge_anthropic, judge_bedrock
+from tests.request_validation import validate_anthropic_request, validate_bedrock_request
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Original, Prompt
@@ -36,7 +36,7 @@ def prompt(*messages: Message, **fields: Any) -> Prompt:
 def to_anthropic(asked: Prompt) -> dict[str, Any]:
     mark = cache_control_for("anthropic", asked.model, asked.continuity)
     encoded = encode_anthropic(asked, default_max_tokens=100, cache_control=mark)
-    judge_anthropic(encoded.body, sampling=False)
+    validate_anthropic_request(encoded.body, sampling=False)
     assert not encoded.notices
     body: dict[str, Any] = json.loads(encoded.body)
     return body
@@ -45,7 +45,7 @@ def to_anthropic(asked: Prompt) -> dict[str, Any]:
 def to_bedrock(asked: Prompt) -> dict[str, Any]:
     mark = cache_control_for("bedrock", asked.model, asked.continuity)
     encoded = encode_bedrock(asked, cache_control=mark)
-    judge_bedrock(encoded.body, model=asked.model)
+    validate_bedrock_request(encoded.body, model=asked.model)
     assert not encoded.notices
     body: dict[str, Any] = json.loads(encoded.body)
     return body

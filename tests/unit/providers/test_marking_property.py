@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fake_cache import PromptCache
-from tests.request_validation import judge_anthropic, judge_bedrock
+from tests.request_validation import validate_anthropic_request, validate_bedrock_request
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Prompt
@@ -127,6 +127,6 @@ def test_a_marked_prompt_says_what_it_said_and_keeps_the_rules_of_marks(dialect,
     assert marked.body == _encoded(prompt, dialect, mark).body
     assert PromptCache(minimum=0).count(said).marks <= 4
     if dialect == "bedrock":
-        judge_bedrock(marked.body, model=model)
+        validate_bedrock_request(marked.body, model=model)
     else:
-        judge_anthropic(marked.body, sampling=False)
+        validate_anthropic_request(marked.body, sampling=False)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.waits import wait_on_loop, wait_until
+from tests.waits import wait_until, wait_until_async
 
 from cllm.stores.sqlite.connection import MAX_BATCH, Outcome, WorkerThread
 
@@ -106,7 +106,7 @@ async def test_what_waits_at_one_time_is_done_together_but_never_without_end():
 
     worker = WorkerThread("together", note)
     first = worker.run(0)
-    await wait_on_loop(lambda: together)
+    await wait_until_async(lambda: together)
     rest = [worker.run(n) for n in range(1, MAX_BATCH + 3)]
     begun.set()
     assert await asyncio.gather(first, *rest) == list(range(MAX_BATCH + 3))
@@ -133,7 +133,7 @@ async def test_others_are_waited_for_only_after_several_came_together():
 
     worker = WorkerThread("gathering", note, pause=pause)
     alone = worker.run(0)
-    await wait_on_loop(lambda: together)
+    await wait_until_async(lambda: together)
     several = [worker.run(1), worker.run(2)]
     at_work.release(2)
     await asyncio.gather(alone, *several)

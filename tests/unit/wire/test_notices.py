@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.notice_codes import codes_in, notice_codes
+from tests.notice_codes import collect_notice_codes, find_codes
 
 from cllm.core.notice import Notice
 from cllm.wire.messages import NoticeMerger
@@ -20,7 +20,7 @@ OTHER_WORDS = re.compile(r"dropped|moved_|added_|changed_|wrapped|needs_|block_"
 
 def test_every_code_that_the_source_produces_is_explained_and_no_other():
     explained = LINE.findall(REFERENCE.read_text(encoding="utf-8"))
-    assert set(explained) == notice_codes()
+    assert set(explained) == collect_notice_codes()
     assert explained == sorted(set(explained))
 
 
@@ -38,11 +38,11 @@ Notice(code=CODE, message="")
 Problem(code="not a notice")
 seen.add("not a notice")
 """
-    assert set(codes_in(source)) == set("abcdefghi")
+    assert set(find_codes(source)) == set("abcdefghi")
 
 
 def test_a_code_says_what_became_of_something_in_one_order_of_words():
-    assert [code for code in notice_codes() if OTHER_WORDS.search(code)] == []
+    assert [code for code in collect_notice_codes() if OTHER_WORDS.search(code)] == []
 
 
 class TestNotes:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fake_responses import (
-    called,
-    events,
-    refused,
-    response,
-    said,
-    searched,
-    thought,
+    function_call_item,
+    make_events,
+    make_response,
+    message_item,
+    reasoning_item,
+    refusal_item,
+    web_search_item,
 )
 
 from cllm.core.message import RedactedThinking, Refusal, Text, Thinking, ToolCall, Unknown
@@ -70,19 +70,19 @@ def calls_of(heard: list[ReplyEvent]) -> dict[int, list[str]]:
 
 
 EVERYTHING = (
-    thought("First.", "Then.", item_id="rs_1"),
-    searched(),
-    said("Hello ä🐈", annotations=[LINK]),
-    thought(item_id="rs_2", sealed="other"),
-    called("call_1", "weather", '{"city":"Bern"}', "fc_1"),
-    called("call_2", "now", "{}", "fc_2"),
+    reasoning_item("First.", "Then.", item_id="rs_1"),
+    web_search_item(),
+    message_item("Hello ä🐈", annotations=[LINK]),
+    reasoning_item(item_id="rs_2", sealed="other"),
+    function_call_item("call_1", "weather", '{"city":"Bern"}', "fc_1"),
+    function_call_item("call_2", "now", "{}", "fc_2"),
 )
 
 
 @pytest.fixture(params=["whole", "stream"])
 def heard(request: pytest.FixtureRequest) -> list[ReplyEvent]:
-    answer = response(*EVERYTHING, usage=(100, 60, 10, 50, 20))
-    return whole(answer) if request.param == "whole" else streamed(events(answer))
+    answer = make_response(*EVERYTHING, usage=(100, 60, 10, 50, 20))
+    return whole(answer) if request.param == "whole" else streamed(make_events(answer))
 
 
 class TestAnAnswer:
@@ -137,12 +137,14 @@ class TestAnAnswer:
 
 @pytest.mark.parametrize("repeated", [True, False], ids=["whole end", "bare end"])
 def test_a_call_is_told_under_the_name_that_the_client_knows(repeated):
-    answer = response(called("c", "my_tool_1", '{"name":"my_tool_1"}'), said("Hi"))
+    answer = make_response(
+        function_call_item("c", "my_tool_1", '{"name":"my_tool_1"}'), message_item("Hi")
+    )
     names = {"my_tool_1": "my.tool"}
     decoder = ResponsesStreamDecoder(names=names)
-    sent = events(answer)
+    sent = make_events(answer)
     if not repeated:
-        sent[-1]["response"] = answer | {"output": []}
+        sent[-1]["make_response"] = answer | {"output": []}
 
     one = decode_answer(json.dumps(answer).encode(), names=names)
     other = [event for each in sent for event in decoder.decode(json.dumps(each).encode())]
@@ -156,8 +158,8 @@ def test_a_call_is_told_under_the_name_that_the_client_knows(repeated):
 
 
 def test_an_answer_has_its_own_bytes():
-    answer = response(said("Hi"))
-    sent = events(answer)
+    answer = make_response(message_item("Hi"))
+    sent = make_events(answer)
     bare = [*sent[:-1], sent[-1] | {"response": answer | {"output": []}}]
     body = json.dumps(answer).encode()
 
@@ -171,39 +173,39 @@ class TestHowItEnded:
     @pytest.mark.parametrize(
         ("fields", "items", "reason"),
         [
-            ({}, (said("Hi"),), "end"),
-            ({}, (thought("Hm"), called("c", "f", "{}")), "tool_calls"),
-            ({}, (searched(), said("Hi")), "end"),
+            ({}, (message_item("Hi"),), "end"),
+            ({}, (reasoning_item("Hm"), function_call_item("c", "f", "{}")), "tool_calls"),
+            ({}, (web_search_item(), message_item("Hi")), "end"),
             ({}, (), "end"),
             (
                 {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
-                (said("H"),),
+                (message_item("H"),),
                 "length",
             ),
             (
                 {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}},
-                (said("H"),),
+                (message_item("H"),),
                 "content_filter",
             ),
             (
                 {"status": "incomplete", "incomplete_details": {"reason": "steered"}},
-                (said("H"),),
+                (message_item("H"),),
                 "unknown",
             ),
-            ({"status": "incomplete"}, (called("c", "f", "{"),), "unknown"),
+            ({"status": "incomplete"}, (function_call_item("c", "f", "{"),), "unknown"),
         ],
     )
     def test_is_what_the_provider_said(self, way, fields, items, reason):
-        answer = response(*items, **fields)
+        answer = make_response(*items, **fields)
 
-        heard = whole(answer) if way == "whole" else streamed(events(answer))
+        heard = whole(answer) if way == "whole" else streamed(make_events(answer))
 
         assert last(heard).stop_reason == reason
 
     def test_a_refusal_is_told_and_stays_one(self, way):
-        answer = response(refused("I will not."))
+        answer = make_response(refusal_item("I will not."))
 
-        heard = whole(answer) if way == "whole" else streamed(events(answer))
+        heard = whole(answer) if way == "whole" else streamed(make_events(answer))
 
         pieces = [event.text for event in heard if isinstance(event, RefusalDelta)]
         assert "".join(pieces) == "I will not."
@@ -221,28 +223,30 @@ class TestHowItEnded:
         ],
     )
     def test_an_answer_that_failed_is_an_error_with_a_status(self, way, code, status):
-        answer = response(said("H"), status="failed", error={"code": code, "message": "Sorry."})
+        answer = make_response(
+            message_item("H"), status="failed", error={"code": code, "message": "Sorry."}
+        )
 
         with pytest.raises(ReportedError) as caught:
-            whole(answer) if way == "whole" else streamed(events(answer))
+            whole(answer) if way == "whole" else streamed(make_events(answer))
 
         assert caught.value.details.status == status
         assert caught.value.details.code == code
         assert caught.value.details.message == "Sorry."
 
     def test_counts_that_make_no_sense_are_unknown(self, way):
-        answer = response(said("Hi"))
-        sent = events(answer)
-        for one in (answer, sent[-1]["response"]):
+        answer = make_response(message_item("Hi"))
+        sent = make_events(answer)
+        for one in (answer, sent[-1]["make_response"]):
             one["usage"] = {"input_tokens": -1}
 
         assert last(whole(answer) if way == "whole" else streamed(sent)).usage is None
 
 
 class TestStream:
-    @pytest.mark.parametrize("length", range(len(events(response(*EVERYTHING))) - 1))
+    @pytest.mark.parametrize("length", range(len(make_events(make_response(*EVERYTHING))) - 1))
     def test_that_ends_early_is_never_an_answer(self, length):
-        sent = events(response(*EVERYTHING))[:length]
+        sent = make_events(make_response(*EVERYTHING))[:length]
 
         assert not any(isinstance(event, ReplyFinished) for event in streamed(sent))
 
@@ -255,7 +259,10 @@ class TestStream:
         ],
     )
     def test_with_an_error_in_it_is_that_error(self, error):
-        sent = [*events(response(said("Hello")))[:6], error | {"sequence_number": 6}]
+        sent = [
+            *make_events(make_response(message_item("Hello")))[:6],
+            error | {"sequence_number": 6},
+        ]
 
         with pytest.raises(ReportedError, match="Oh") as caught:
             streamed(sent)
@@ -263,9 +270,9 @@ class TestStream:
         assert caught.value.details.code == "server_error"
 
     def test_of_items_without_deltas_says_them_all_the_same(self):
-        answer = response(*EVERYTHING)
+        answer = make_response(*EVERYTHING)
         kept = ("created", "output_item.added", "output_item.done", "completed")
-        sent = [one for one in events(answer) if one["type"].endswith(kept)]
+        sent = [one for one in make_events(answer) if one["type"].endswith(kept)]
 
         heard = streamed(sent)
 
@@ -274,8 +281,8 @@ class TestStream:
         assert next(iter(calls_of(heard).values())) == ["call_1", "weather", '{"city":"Bern"}']
 
     def test_whose_last_event_repeats_nothing_is_kept_from_its_items(self):
-        sent = events(response(*EVERYTHING))
-        sent[-1]["response"] = sent[-1]["response"] | {"output": []}
+        sent = make_events(make_response(*EVERYTHING))
+        sent[-1]["make_response"] = sent[-1]["make_response"] | {"output": []}
 
         finished = last(streamed(sent))
 
@@ -287,7 +294,7 @@ class TestStream:
             {"type": "response.new.delta", "output_index": "x", "delta": {"a": 1}},
             {"type": "response.mcp_call.in_progress", "item_id": "m", "output_index": 0},
         ]
-        sent = events(response(said("Hi")))
+        sent = make_events(make_response(message_item("Hi")))
 
         assert text_of(streamed([sent[0], *new, *sent[1:]])) == "Hi"
 
@@ -311,7 +318,7 @@ class TestStream:
             ResponsesStreamDecoder().decode(data)
 
     def test_open_reasoning_is_told_once(self):
-        item = thought("Short.") | {"content": [{"type": "reasoning_text", "text": "Long."}]}
+        item = reasoning_item("Short.") | {"content": [{"type": "reasoning_text", "text": "Long."}]}
         at = {"item_id": "rs_1", "output_index": 0}
         sent = [
             {"type": "response.reasoning_text.delta", **at, "content_index": 0, "delta": "Long."},
@@ -340,12 +347,12 @@ class TestWholeAnswer:
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=12)
 ITEMS = st.lists(
     st.one_of(
-        st.builds(said, WORDS),
-        st.builds(refused, WORDS),
-        st.builds(thought, WORDS, WORDS),
-        st.builds(thought),
-        st.builds(called, WORDS, WORDS, WORDS),
-        st.builds(searched),
+        st.builds(message_item, WORDS),
+        st.builds(refusal_item, WORDS),
+        st.builds(reasoning_item, WORDS, WORDS),
+        st.builds(reasoning_item),
+        st.builds(function_call_item, WORDS, WORDS, WORDS),
+        st.builds(web_search_item),
     ),
     max_size=5,
 )
@@ -354,9 +361,9 @@ ITEMS = st.lists(
 @settings(deadline=None, max_examples=50)
 @given(ITEMS)
 def test_any_answer_is_the_same_whole_and_streamed(items):
-    answer = response(*items)
+    answer = make_response(*items)
 
-    one, other = whole(answer), streamed(events(answer))
+    one, other = whole(answer), streamed(make_events(answer))
 
     assert last(one).message == last(other).message
     assert last(one).stop_reason == last(other).stop_reason

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis.stateful import rule
 from tests.postgres import Server
 from tests.store_machine import LEASE_SECONDS, StoreMachine
-from tests.torture import scaled
+from tests.torture import choose_size
 
 from cllm.core.ports import Clock, Store
 from cllm.stores.postgres.store import PostgresStore
@@ -50,5 +50,5 @@ def database_of_the_machine(postgres_server: Server) -> Iterator[None]:
 
 TestPostgresAgrees = PostgresAgrees.TestCase
 TestPostgresAgrees.settings = settings(
-    max_examples=scaled(8, full=300), stateful_step_count=25, deadline=None
+    max_examples=choose_size(8, full=300), stateful_step_count=25, deadline=None
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.postgres import Server
-from tests.torture import scaled
+from tests.torture import choose_size
 
 from cllm.core.errors import ConversationNotFoundError
 from cllm.stores.postgres.store import PostgresStore
@@ -36,7 +36,7 @@ async def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(
 ):
     moments = random.Random(7)  # noqa: S311
     acknowledged: list[str] = []
-    for number in range(scaled(6, full=200)):
+    for number in range(choose_size(6, full=200)):
         how = "visible" if number % 2 else "hidden"
         moment = moments.uniform(0.05, 0.5)
         acknowledged += killed_worker(postgres_server.url(database), f"p{number}", how, moment)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.postgres import Server, own_server
-from tests.torture import scaled
-from tests.waits import wait_on_loop
+from tests.torture import choose_size
+from tests.waits import wait_until_async
 
 from cllm.core.errors import StoreError
 from cllm.stores.postgres.store import PostgresStore
@@ -61,7 +61,7 @@ class Writers:
     async def wait_for_another(self) -> None:
         """Until somebody has been acknowledged once more."""
         known = len(self.acknowledged)
-        await wait_on_loop(lambda: len(self.acknowledged) > known, 60)
+        await wait_until_async(lambda: len(self.acknowledged) > known, 60)
 
     async def check(self) -> None:
         """Everything that was acknowledged is there, once, whole and in order."""
@@ -89,7 +89,7 @@ async def kill_worker(server: Server, chance: random.Random) -> None:
         victims[:] = working_processes(server)
         return victims
 
-    await wait_on_loop(find_victims, 60)
+    await wait_until_async(find_victims, 60)
     os.kill(chance.choice(victims), signal.SIGKILL)
 
 
@@ -108,7 +108,7 @@ async def test_kill_9_of_the_database_loses_nothing_that_was_acknowledged(kill, 
         store = PostgresStore(url, clock=lambda: datetime.now(UTC), lease_seconds=2)
         writers = Writers(store)
         talking = [asyncio.create_task(writers.write(f"c{number}")) for number in range(WRITERS)]
-        kills = scaled(3, full=full)
+        kills = choose_size(3, full=full)
         for _ in range(kills):
             await writers.wait_for_another()
             await asyncio.sleep(chance.uniform(0, 0.1))

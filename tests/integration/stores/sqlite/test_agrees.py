@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hypothesis import settings
 from tests.store_machine import LEASE_SECONDS, StoreMachine
-from tests.torture import scaled
+from tests.torture import choose_size
 
 from cllm.core.ports import Clock, Store
 from cllm.stores.sqlite.store import SqliteStore
@@ -31,5 +31,5 @@ class SqliteAgrees(StoreMachine):
 
 TestSqliteAgrees = SqliteAgrees.TestCase
 TestSqliteAgrees.settings = settings(
-    max_examples=scaled(15, full=300), stateful_step_count=25, deadline=None
+    max_examples=choose_size(15, full=300), stateful_step_count=25, deadline=None
 )

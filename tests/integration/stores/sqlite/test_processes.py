@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.torture import scaled
+from tests.torture import choose_size
 
 from cllm.core.errors import ConversationNotFoundError
 from cllm.core.ports import NewConversation
@@ -25,7 +25,7 @@ def open_store(path: Path) -> SqliteStore:
 
 @pytest.mark.torture
 async def test_eight_processes_open_a_fresh_file_at_once(database, work):
-    turns = scaled(3, full=25)
+    turns = choose_size(3, full=25)
     processes = [work(f"p{number}", turns) for number in range(8)]
     for process in processes:
         output, errors = process.communicate(timeout=200)
@@ -62,7 +62,7 @@ async def test_another_process_that_closes_the_file_takes_nothing_from_this_one(
 @pytest.mark.torture
 @pytest.mark.timeout(1800)
 async def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(database, work):
-    kills = scaled(8, full=200)
+    kills = choose_size(8, full=200)
     moments = random.Random(7)  # noqa: S311
     acknowledged: list[str] = []
     for number in range(kills):
