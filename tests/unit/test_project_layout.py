@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "cllm"
 UNIT_TESTS = ROOT / "tests" / "unit"
@@ -104,27 +106,28 @@ def describe(problem: str, items: Mapping[str, str] | Iterable[str]) -> str:
     return "\n".join([f"{problem} ({len(lines)}):", *lines])
 
 
+def fail_if_any(items: Mapping[str, str] | Iterable[str], problem: str) -> None:
+    if items:
+        pytest.fail(describe(problem, items), pytrace=False)
+
+
 def test_no_two_public_classes_have_the_same_name():
     duplicates = find_duplicate_classes(PACKAGE)
     locations = {name: ", ".join(lines) for name, lines in duplicates.items()}
 
-    assert not locations, describe("Rename all but one of these classes", locations)
+    fail_if_any(locations, "Rename all but one of these classes")
 
 
 def test_no_module_is_named_by_a_gerund():
     gerunds = find_gerunds(PACKAGE)
 
-    assert not gerunds, describe(
-        "Name these by a noun, or add an established noun to NOUNS_IN_ING", gerunds
-    )
+    fail_if_any(gerunds, "Name these by a noun, or add an established noun to NOUNS_IN_ING")
 
 
 def test_every_module_with_branches_has_a_unit_test():
     untested = find_untested_modules(PACKAGE, UNIT_TESTS)
 
-    assert not untested, describe(
-        "Add the file in tests/unit for these modules of src/cllm", untested
-    )
+    fail_if_any(untested, "Add the file in tests/unit for these modules of src/cllm")
 
 
 def write_tree(root: Path, files: Mapping[str, str]) -> Path:
