@@ -79,7 +79,7 @@ bench-cli: $(DEV)/ready
 	$(DEV)/bin/python bench/cli.py
 
 bench-store: $(DEV)/ready $(PEERS)/ready
-	$(DEV)/bin/python bench/store.py
+	$(DEV)/bin/python bench/store_json.py
 	$(DEV)/bin/python bench/store_sqlite.py --peers $(CURDIR)/$(PEERS)/bin/python
 	$(DEV)/bin/python bench/store_postgres.py
 

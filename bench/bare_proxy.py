@@ -1,6 +1,6 @@
-"""The least that a gateway in Python can be: Starlette and aiohttp, and nothing looked at.
+"""A minimal gateway, the baseline of `server.py`: Starlette and aiohttp, without any inspection.
 
-Passes a request's body on and its answer back. `bare_proxy.py PORT UPSTREAM`.
+Forwards the body of a request and returns the response. `bare_proxy.py PORT UPSTREAM`.
 """
 
 import contextlib
@@ -24,27 +24,27 @@ async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
 
 
-async def pass_on(request: Request) -> Response:
+async def forward(request: Request) -> Response:
     body = await request.body()
     session: aiohttp.ClientSession = request.app.state.session
-    answer = await session.post(
+    response = await session.post(
         UPSTREAM + request.url.path, data=body, headers={"Content-Type": "application/json"}
     )
-    kind = answer.headers["Content-Type"]
-    if kind != "text/event-stream":
-        said = await answer.read()
-        return Response(said, answer.status, media_type=kind)
+    content_type = response.headers["Content-Type"]
+    if content_type != "text/event-stream":
+        content = await response.read()
+        return Response(content, response.status, media_type=content_type)
 
-    async def pieces() -> AsyncIterator[bytes]:
-        async with answer:
-            async for piece in answer.content.iter_any():
-                yield piece
+    async def iterate_chunks() -> AsyncIterator[bytes]:
+        async with response:
+            async for chunk in response.content.iter_any():
+                yield chunk
 
-    return StreamingResponse(pieces(), answer.status, media_type=kind)
+    return StreamingResponse(iterate_chunks(), response.status, media_type=content_type)
 
 
 app = Starlette(
-    routes=[Route("/v1/{rest:path}", pass_on, methods=["POST"])],
+    routes=[Route("/v1/{rest:path}", forward, methods=["POST"])],
     lifespan=lifespan,
 )
 

@@ -1,7 +1,7 @@
-"""What a Cllmfile, its variables and its context commands add to a turn from the shell.
+"""Measures the cost of a Cllmfile, its variables and its context commands in a shell turn.
 
-Run it with `make bench-cli`. The turns ask a provider on loopback; the one that they are compared
-with has no Cllmfile at all, so the provider stands where a known server of the machine would.
+Run it with `make bench-cli`. The turns call a provider on loopback. The baseline has no Cllmfile,
+so the provider listens on the port of a local server that cllm knows.
 """
 
 import argparse
@@ -13,8 +13,8 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from loopback import provider
-from measure import Cost, Sample, Targets, interleave, print_table, run_command
+from loopback import run_provider
+from measurement import Cost, Limits, Sample, interleave, print_table, run_command
 
 PARALLEL_LIMIT = 2.0
 TURN_LIMIT = 1.3
@@ -36,30 +36,32 @@ context_commands:
   - name: Branch
     command: echo on branch {{ BRANCH | shellquote }}
 """
-# A filter beside `shellquote` is more than the short way of filling in knows.
+# Another filter than `shellquote` needs Jinja2.
 FILTERED = CONTEXT.replace("BRANCH |", "BRANCH | lower |")
 FIVE_SECONDS = "context_commands:\n" + "".join(
     f"  - name: Wait {number}\n    command: sleep 1\n" for number in range(5)
 )
 
 PLAIN = "turn without a Cllmfile"
-WHOLE = "turn with all of it"
-FIVE = "five commands of 1 s"
-FILTER = "the same, needing Jinja2"
-ITSELF = "the command itself"
+WHOLE = "turn with variables and a context command"
+FIVE = "turn with five context commands of 1 s each"
+FILTER = "the same with a Jinja2 filter"
+ITSELF = "the context command alone"
 
 
-def known_server(stack: ExitStack) -> str:
-    """The name of a provider that needs no settings; it answers until the stack is closed."""
+def start_known_server(stack: ExitStack) -> str:
+    """Start a provider on the port of a known local server; return the name of that server."""
     for name, port in PORTS.items():
         with suppress(OSError):
-            stack.enter_context(provider(port))
+            stack.enter_context(run_provider(port))
             return name
-    raise SystemExit(f"All of the ports {', '.join(map(str, PORTS.values()))} are taken.")
+    raise SystemExit(
+        f"Free one of the ports {', '.join(map(str, PORTS.values()))}: all are in use."
+    )
 
 
-def new_home(root: Path, name: str, *cllmfile: str) -> dict[str, str]:
-    """The environment of a person with that Cllmfile, or with none."""
+def make_home(root: Path, name: str, *cllmfile: str) -> dict[str, str]:
+    """Return the environment of a user with this Cllmfile, or with none."""
     folder = root / name / ".cllm"
     folder.mkdir(parents=True)
     if cllmfile:
@@ -67,42 +69,43 @@ def new_home(root: Path, name: str, *cllmfile: str) -> dict[str, str]:
     return {"HOME": str(folder.parent), "PATH": os.environ["PATH"]}
 
 
-def measured(folder: str, server: str, *, rounds: int) -> dict[str, Sample]:
-    """Turns in new conversations, whose first turn is the one that runs the commands."""
+def measure_turns(folder: str, server: str, *, rounds: int) -> dict[str, Sample]:
+    """Measure turns in new conversations: context commands run in the first turn."""
     cllm = str(Path(sys.executable).with_name("cllm"))
     numbers = count()
     root = Path(folder)
     homes = {
-        PLAIN: new_home(root, "plain"),
-        "turn with a Cllmfile": new_home(root, "file", SETTINGS),
-        "turn with variables too": new_home(root, "variables", SETTINGS, VARIABLES),
-        WHOLE: new_home(root, "whole", SETTINGS, VARIABLES, CONTEXT),
-        FILTER: new_home(root, "filter", SETTINGS, VARIABLES, FILTERED),
-        FIVE: new_home(root, "five", SETTINGS, FIVE_SECONDS),
+        PLAIN: make_home(root, "plain"),
+        "turn with a Cllmfile": make_home(root, "file", SETTINGS),
+        "turn with a Cllmfile and variables": make_home(root, "variables", SETTINGS, VARIABLES),
+        WHOLE: make_home(root, "whole", SETTINGS, VARIABLES, CONTEXT),
+        FILTER: make_home(root, "filter", SETTINGS, VARIABLES, FILTERED),
+        FIVE: make_home(root, "five", SETTINGS, FIVE_SECONDS),
     }
 
-    def begin(environment: dict[str, str]) -> Cost:
+    def start_conversation(environment: dict[str, str]) -> Cost:
         name = f"bench-{next(numbers)}"
         turn = [cllm, QUESTION, "-m", f"{server}/gpt-test", "--conversation", name]
         return run_command(turn, environment, folder)
 
-    runs = {name: partial(begin, environment) for name, environment in homes.items()}
+    runs = {name: partial(start_conversation, environment) for name, environment in homes.items()}
     runs[ITSELF] = partial(run_command, ["/bin/sh", "-c", COMMAND], homes[PLAIN], folder)
     return interleave(runs, rounds=rounds)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--rounds", type=int, default=25, help="measured rounds")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        samples = measured(folder, known_server(stack), rounds=options.rounds)
-    print_table(samples, against=PLAIN)
-    beside = samples[WHOLE].cpu - samples[ITSELF].cpu
-    targets = Targets()
-    targets.at_most(f"{FIVE} start a conversation, seconds", samples[FIVE].wall, PARALLEL_LIMIT)
-    targets.at_most(f"{WHOLE} / {PLAIN}, cpu", beside / samples[PLAIN].cpu, TURN_LIMIT)
-    return targets.finish()
+        samples = measure_turns(folder, start_known_server(stack), rounds=options.rounds)
+    print_table(samples, baseline=PLAIN)
+    without_command = samples[WHOLE].cpu - samples[ITSELF].cpu
+    limits = Limits()
+    limits.check(f"{FIVE}, wall time", samples[FIVE].wall, PARALLEL_LIMIT, unit="s")
+    ratio = without_command / samples[PLAIN].cpu
+    limits.check(f"{WHOLE} / {PLAIN}, CPU time", ratio, TURN_LIMIT)
+    return limits.exit_code()
 
 
 if __name__ == "__main__":

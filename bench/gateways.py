@@ -1,7 +1,6 @@
-"""The gateways that `server.py` compares, each started as its own users would, on loopback.
+"""Starts the gateways that `server.py` compares, each as its documentation shows, on loopback.
 
-A gateway is a process with its children; `Gateway.cpu` is what all of them have used so far. What
-a peer needs to be told is written into a folder of the run.
+A gateway is a process with its children. Configuration files are written to the folder of the run.
 """
 
 import json
@@ -15,13 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-PATIENCE = 120.0
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+START_SECONDS = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gateway:
-    """One that is running: where it listens, and what it wants in a request's head."""
+    """A running gateway: its port, its process and the headers that its requests need."""
 
     name: str
     port: int
@@ -29,12 +28,12 @@ class Gateway:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def cpu(self) -> float:
-        """Seconds of the processor that it and its children have used."""
-        return sum(_cpu(process) for process in family(self.process))
+        """Return the CPU seconds of the process and its children so far."""
+        return sum(_cpu(process) for process in list_processes(self.process))
 
     def memory(self) -> int:
-        """Bytes that it and its children hold."""
-        return sum(_resident(process) for process in family(self.process))
+        """Return the resident bytes of the process and its children."""
+        return sum(_resident(process) for process in list_processes(self.process))
 
 
 def free_port() -> int:
@@ -44,37 +43,39 @@ def free_port() -> int:
         return port
 
 
-def family(process: int) -> Iterator[int]:
-    """A process and all that came of it."""
+def list_processes(process: int) -> Iterator[int]:
+    """Yield the ID of a process and of all its descendants."""
     yield process
     try:
         children = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
     except OSError:
         return
     for child in children.split():
-        yield from family(int(child))
+        yield from list_processes(int(child))
 
 
 def _cpu(process: int) -> float:
-    """The time of all its threads, which the kernel counts in nanoseconds."""
-    spent = 0
+    """Return the CPU seconds of all threads. The kernel counts in nanoseconds."""
+    nanoseconds = 0
     for thread in Path(f"/proc/{process}/task").glob("*"):
         try:
-            spent += int((thread / "schedstat").read_text(encoding="ascii").split()[0])
+            nanoseconds += int((thread / "schedstat").read_text(encoding="ascii").split()[0])
         except OSError:
             continue
-    return spent / 1e9
+    return nanoseconds / 1e9
 
 
 def _resident(process: int) -> int:
     try:
-        return int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]) * PAGE
+        return (
+            int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES
+        )
     except OSError:
         return 0
 
 
 @contextmanager
-def running(
+def run_gateway(
     name: str,
     command: Sequence[str],
     *,
@@ -83,7 +84,7 @@ def running(
     headers: Mapping[str, str] | None = None,
     folder: Path,
 ) -> Iterator[Gateway]:
-    """Start it, wait until it listens, and end it with all its children."""
+    """Start a gateway, wait until it listens, and stop it with all its children."""
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -95,13 +96,13 @@ def running(
             start_new_session=True,
         )
     try:
-        _wait_for(port, process, folder / f"{name}.log")
+        _wait_for_port(port, process, folder / f"{name}.log")
         yield Gateway(name=name, port=port, process=process.pid, headers=headers or {})
     finally:
-        _end(process)
+        _stop(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:
@@ -111,17 +112,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
+def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
         if process.poll() is not None:
             break
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-    raise SystemExit(f"{log.stem} does not listen: {said}")
+    output = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+    raise SystemExit(f"{log.stem} does not listen on its port. Its output: {output}")
 
 
 def write_cllmfile(home: Path, upstream: str) -> None:
@@ -142,7 +143,7 @@ def write_litellm(folder: Path, upstream: str) -> Path:
         ("gpt-4o", "openai/gpt-4o", f"{upstream}/v1"),
         ("claude-sonnet-4-5", "anthropic/claude-sonnet-4-5", upstream),
     ]
-    listed = [
+    model_list = [
         {
             "model_name": name,
             "litellm_params": {"model": model, "api_base": base, "api_key": "unused"},
@@ -150,7 +151,7 @@ def write_litellm(folder: Path, upstream: str) -> Path:
         for name, model, base in models
     ]
     path = folder / "litellm.json.yaml"
-    path.write_text(json.dumps({"model_list": listed}), encoding="utf-8")
+    path.write_text(json.dumps({"model_list": model_list}), encoding="utf-8")
     return path
 
 

@@ -1,4 +1,4 @@
-"""A provider on loopback that answers every chat completion with the same few words."""
+"""A provider on loopback that returns the same short reply to every chat completion."""
 
 import json
 import threading
@@ -10,14 +10,14 @@ WORDS = ["Paris", " is", " the", " capital", " of", " France", "."]
 USAGE = {"prompt_tokens": 12, "completion_tokens": 7, "total_tokens": 19}
 
 
-class _Answering(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length", "0"))
         request = json.loads(self.rfile.read(length))
         streamed = bool(request.get("stream"))
-        body = _stream(request["model"]) if streamed else _whole(request["model"])
+        body = _stream(request["model"]) if streamed else _response(request["model"])
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream" if streamed else "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -25,10 +25,10 @@ class _Answering(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-        """Say nothing."""
+        """Log nothing."""
 
 
-def _whole(model: str) -> bytes:
+def _response(model: str) -> bytes:
     message = {"role": "assistant", "content": "".join(WORDS)}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return json.dumps(
@@ -52,9 +52,9 @@ def _stream(model: str) -> bytes:
 
 
 @contextmanager
-def provider(port: int = 0) -> Iterator[str]:
-    """The base URL of a provider that runs while the block does, at any free port or at that."""
-    server = ThreadingHTTPServer(("127.0.0.1", port), _Answering)
+def run_provider(port: int = 0) -> Iterator[str]:
+    """Run a provider during the block, on `port` or on a free port, and yield its base URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1"

@@ -1,9 +1,9 @@
-"""How much code a turn runs through: the files of cllm, and the frames that wait for an event.
+"""Counts the source files that a turn executes and the frames that wait for a provider's event.
 
-Traces a continued, streamed `POST /v1/messages` on SQLite and Bedrock, and
+Traces a streamed `POST /v1/messages` that continues a conversation on SQLite and Bedrock, and
 `cllm "hi" --conversation x`, each the second time, so that imports do not count. The provider is a
-fake one on loopback. A frame is counted if it is suspended while the provider's next event is
-awaited.
+fake on loopback. A frame counts if it is suspended while the turn waits for the provider's next
+event. Run it with `PYTHONPATH=. .venv/bin/python bench/path.py`.
 """
 
 import asyncio
@@ -22,56 +22,56 @@ from tests.server_app import open_server_app
 
 import cllm
 from cllm.cli.main import run
-from measure import Targets
+from measurement import Limits
 
-HOME = str(Path(cllm.__file__).parent)
-MOST_FILES = {"server": 65, "command": 70}
-MOST_FRAMES = 7
+PACKAGE = str(Path(cllm.__file__).parent)
+MAX_FILES = {"server": 65, "command": 70}
+MAX_FRAMES = 7
 MODEL = "bedrock/claude-opus-4-6"
 
 
 class Trace:
-    """The files of cllm in which a function runs, while it is on."""
+    """Records the files of cllm whose functions run during the block."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
 
     def __enter__(self) -> Self:
-        threading.setprofile(self._note)
-        sys.setprofile(self._note)
+        threading.setprofile(self._record)
+        sys.setprofile(self._record)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
 
-    def _note(self, frame: FrameType, event: str, _argument: Any) -> None:
+    def _record(self, frame: FrameType, event: str, _argument: Any) -> None:
         name = frame.f_code.co_filename
-        if event == "call" and name.startswith(HOME):
-            self.files.add(name.removeprefix(HOME).lstrip("/"))
+        if event == "call" and name.startswith(PACKAGE):
+            self.files.add(name.removeprefix(PACKAGE).lstrip("/"))
 
 
-def waiting_frames() -> int:
-    """The frames of cllm between the task of a turn and the socket it waits for."""
-    return max(map(_depth, asyncio.all_tasks()))
+def count_waiting_frames() -> int:
+    """Return the number of cllm's frames between a turn's task and the socket it waits for."""
+    return max(map(_count_frames, asyncio.all_tasks()))
 
 
-def _depth(task: asyncio.Task[Any]) -> int:
-    waits: Any = task.get_coro()
+def _count_frames(task: asyncio.Task[Any]) -> int:
+    awaitable: Any = task.get_coro()
     files = []
-    while waits is not None:
-        if type(waits).__name__.startswith("async_generator_"):
-            # What waits for a generator does not name it, but refers to it.
-            waits = next(one for one in gc.get_referents(waits) if isasyncgen(one))
-        frame = getattr(waits, "cr_frame", None) or getattr(waits, "ag_frame", None)
+    while awaitable is not None:
+        if type(awaitable).__name__.startswith("async_generator_"):
+            # This object has no attribute for the generator that it waits for.
+            awaitable = next(one for one in gc.get_referents(awaitable) if isasyncgen(one))
+        frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "ag_frame", None)
         if frame is not None:
             files.append(frame.f_code.co_filename)
-        waits = getattr(waits, "cr_await", None) or getattr(waits, "ag_await", None)
-    return sum(file.startswith(HOME) for file in files)
+        awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "ag_await", None)
+    return sum(file.startswith(PACKAGE) for file in files)
 
 
 async def trace_server(folder: Path) -> tuple[set[str], int]:
-    """Trace the second request in a conversation; its stream is held before its last piece."""
+    """Trace the second request of a conversation. A gate holds the stream before its last chunk."""
     with FakeProvider() as provider, Trace() as trace:
         settings = f"providers: {{bedrock: {{api_base: '{provider.root}', api_key: x}}}}"
         store = f"sqlite:{folder}/conversations.db"
@@ -79,19 +79,21 @@ async def trace_server(folder: Path) -> tuple[set[str], int]:
             body = {"model": MODEL, "max_tokens": 99, "stream": True}
             headers = {"X-Conversation-ID": ""}
             for number in range(2):
-                said = [{"role": "user", "content": f"Hello {number}."}]
+                messages = [{"role": "user", "content": f"Hello {number}."}]
                 gate = provider.say_held("One ", "two ", "three.", at=2)
                 trace.files.clear()
-                sending = asyncio.create_task(
-                    server("POST", "/v1/messages", json=body | {"messages": said}, headers=headers)
+                request = asyncio.create_task(
+                    server(
+                        "POST", "/v1/messages", json=body | {"messages": messages}, headers=headers
+                    )
                 )
                 await asyncio.to_thread(gate.wait_reached)
                 await asyncio.sleep(0.2)
-                frames = waiting_frames()
+                frames = count_waiting_frames()
                 gate.open()
-                answer = await sending
-                assert answer.status_code == 200, answer.text
-                headers = {"X-Conversation-ID": answer.headers["X-Conversation-ID"]}
+                response = await request
+                assert response.status_code == 200, response.text
+                headers = {"X-Conversation-ID": response.headers["X-Conversation-ID"]}
             files = set(trace.files)
     return files, frames
 
@@ -113,22 +115,28 @@ def trace_command(folder: Path) -> set[str]:
 
 
 def main() -> int:
-    targets = Targets()
+    limits = Limits()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "server").mkdir()
         (folder / "command").mkdir()
         files, frames = asyncio.run(trace_server(folder / "server"))
-        show("A continued, streamed POST /v1/messages on SQLite and Bedrock", files)
-        targets.at_most("files of a request", len(files), MOST_FILES["server"])
-        targets.at_most("frames that wait for an event", frames, MOST_FRAMES)
+        print_files(
+            "A streamed POST /v1/messages that continues a conversation, SQLite, Bedrock", files
+        )
+        limits.check(
+            "source files that a request executes", len(files), MAX_FILES["server"], unit="files"
+        )
+        limits.check("frames that wait for an event", frames, MAX_FRAMES, unit="frames")
         files = trace_command(folder / "command")
-        show('cllm "hi" --conversation x', files)
-        targets.at_most("files of a command", len(files), MOST_FILES["command"])
-    return targets.finish()
+        print_files('cllm "hi" --conversation x', files)
+        limits.check(
+            "source files that a command executes", len(files), MAX_FILES["command"], unit="files"
+        )
+    return limits.exit_code()
 
 
-def show(title: str, files: set[str]) -> None:
+def print_files(title: str, files: set[str]) -> None:
     print(f"{title}: {len(files)} files")
     for file in sorted(files):
         print(f"  {file}")

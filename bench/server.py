@@ -1,9 +1,9 @@
-"""What a request costs in `cllm serve`, beside LiteLLM's proxy, Portkey's gateway and nginx.
+"""Measures a request to `cllm serve`, compared with LiteLLM's proxy, Portkey's gateway and nginx.
 
-All stand before the same provider on loopback, one process each, and are asked in turn, round by
-round. Processor time is that of the gateway with its children, per request; the provider's and
-ours as a client are not counted. The bare proxy is Starlette and aiohttp and nothing else. Ratios
-of medians of one run are what is compared.
+All gateways forward to the same provider on loopback, one process each, and are measured
+alternately in every round. CPU time is the gateway's with its children, per request, without the
+provider and the client. The bare proxy is Starlette and aiohttp without any other work. Compare
+only ratios of medians from one run.
 """
 
 import argparse
@@ -22,37 +22,39 @@ from cllm.core.conversation import Turn, WindowRecord
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, Store, TurnStart
 from cllm.library.stores import open_store
-from gateways import Gateway, free_port, running, write_cllmfile, write_litellm, write_nginx
-from load import MESSAGES, Load, cost_of
-from measure import Cost, Sample, Targets, interleave
-from streaming import event_costs
+from gateways import Gateway, free_port, run_gateway, write_cllmfile, write_litellm, write_nginx
+from load import MESSAGES, Load, measure_load
+from measurement import Cost, Limits, Sample, interleave
+from stream_events import measure_events
 
 HERE = Path(__file__).parent
 CLLM, BARE, LITELLM, PORTKEY, NGINX = "cllm", "bare proxy", "LiteLLM", "Portkey", "nginx"
-# Portkey 1.15 answers a stream with "immutable", an error of its own, on Node 20.
-NOT_STREAMING = (PORTKEY,)
+# Portkey 1.15 fails with the error "immutable" for a stream on Node 20.
+WITHOUT_STREAMS = (PORTKEY,)
 LONG_CONVERSATION = 10_000
 SHORT_CONVERSATION = 100
 CONVERSATIONS = 4
-AT_ONCE = 16
+CONCURRENCY = 16
 TURNS = 10
-DURABLE = "cllm, durable"
-MOST_MEMORY = 135 * 2**20
+DURABLE = "cllm, durable turn"
+MAX_RESIDENT_BYTES = 135 * 2**20
 
 
 @contextmanager
-def gateways(peers: Path, portkey: Path, nginx: str, folder: Path) -> Iterator[dict[str, Gateway]]:
-    """All of them at once, with the provider behind them."""
+def start_gateways(
+    peers: Path, portkey: Path, nginx: str, folder: Path
+) -> Iterator[dict[str, Gateway]]:
+    """Start all gateways and the provider behind them."""
     with ExitStack() as stack:
         upstream = free_port()
         provider = [sys.executable, str(HERE / "upstream.py"), str(upstream)]
-        stack.enter_context(running("upstream", provider, port=upstream, folder=folder))
+        stack.enter_context(run_gateway("upstream", provider, port=upstream, folder=folder))
         url = f"http://127.0.0.1:{upstream}"
-        found: dict[str, Gateway] = {}
+        gateways: dict[str, Gateway] = {}
 
-        def start(name: str, command: list[str], port: int, **more: dict[str, str]) -> None:
-            found[name] = stack.enter_context(
-                running(name, command, port=port, folder=folder, **more)
+        def start(name: str, command: list[str], port: int, **options: dict[str, str]) -> None:
+            gateways[name] = stack.enter_context(
+                run_gateway(name, command, port=port, folder=folder, **options)
             )
 
         port = free_port()
@@ -82,25 +84,25 @@ def gateways(peers: Path, portkey: Path, nginx: str, folder: Path) -> Iterator[d
             start(
                 NGINX, [nginx, "-p", str(folder), "-c", str(write_nginx(folder, port, url))], port
             )
-        yield found
+        yield gateways
 
 
-async def fill(store: Store, messages: int) -> str:
-    """A conversation with so many messages; the window of its last turn is a short one."""
-    made = await store.create(NewConversation(id=str(uuid.uuid4()), model="gpt-4o"))
+async def create_conversation(store: Store, messages: int) -> str:
+    """Create a conversation with this number of messages; the last turn has a small window."""
+    conversation = await store.create(NewConversation(id=str(uuid.uuid4()), model="gpt-4o"))
     for number in range(messages // 2):
-        said = plain_message("user", f"What is {number} and {number}? " + "Think well. " * 20)
+        question = plain_message("user", f"What is {number} and {number}? " + "Think well. " * 20)
         lease = await store.begin_turn(
-            made.id, TurnStart(id=str(uuid.uuid4()), messages=(said,)), tail=0
+            conversation.id, TurnStart(id=str(uuid.uuid4()), messages=(question,)), tail=0
         )
         reply = plain_message("assistant", f"It is {2 * number}. " + "That is well known. " * 20)
         window = WindowRecord(first_sequence=max(1, 2 * number - 37), sent_messages=39)
         turn: Turn = lease.turn
-        await store.finish_turn(lease, _answered(turn, reply, window))
-    return made.id
+        await store.finish_turn(lease, _complete(turn, reply, window))
+    return conversation.id
 
 
-def _answered(turn: Turn, reply: object, window: WindowRecord) -> Turn:
+def _complete(turn: Turn, reply: object, window: WindowRecord) -> Turn:
     return msgspec.structs.replace(
         turn,
         state="complete",
@@ -110,139 +112,161 @@ def _answered(turn: Turn, reply: object, window: WindowRecord) -> Turn:
     )
 
 
-async def filled(url: str, messages: int, count: int) -> list[dict[str, str]]:
-    """Headers that continue conversations of such a length."""
+async def create_conversations(url: str, messages: int, count: int) -> list[dict[str, str]]:
+    """Create conversations of this length; return the headers that continue them."""
     store = open_store(url)
     try:
-        return [{"X-Conversation-ID": await fill(store, messages)} for _ in range(count)]
+        return [
+            {"X-Conversation-ID": await create_conversation(store, messages)} for _ in range(count)
+        ]
     finally:
         await store.close()
 
 
 def print_costs(title: str, samples: dict[str, Sample]) -> None:
+    """Print the medians of a request, and its CPU time as a multiple of the bare proxy's."""
     print(f"\n{title}")
-    floor = samples.get(f"{BARE}")
+    baseline = samples.get(BARE)
+    heading = "" if baseline is None else f"{'x bare proxy':>14}"
+    print(f"  {'median of one request':34}{'CPU µs':>10}{'wall ms':>10}{heading}")
     for name, sample in samples.items():
-        ratio = "" if floor is None else f"{sample.cpu / floor.cpu:8.2f} x bare"
-        print(f"  {name:34}{sample.cpu * 1e6:10.0f} us cpu{sample.wall * 1e3:9.2f} ms{ratio}")
+        ratio = "" if baseline is None else f"{sample.cpu / baseline.cpu:14.2f}"
+        print(f"  {name:34}{sample.cpu * 1e6:10.0f}{sample.wall * 1e3:10.2f}{ratio}")
 
 
-def measure(found: dict[str, Gateway], load: Load, rounds: int) -> dict[str, Sample]:
+def measure(gateways: dict[str, Gateway], load: Load, rounds: int) -> dict[str, Sample]:
     runs = {
-        name: partial(cost_of, gateway, load)
-        for name, gateway in found.items()
-        if not load.stream or name not in NOT_STREAMING
+        name: partial(measure_load, gateway, load)
+        for name, gateway in gateways.items()
+        if not load.stream or name not in WITHOUT_STREAMS
     }
     return interleave(runs, rounds=rounds)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peers", type=Path, required=True, help="bin/ of the peers' environment")
+    parser.add_argument(
+        "--peers", type=Path, required=True, help="bin folder of LiteLLM's environment"
+    )
     parser.add_argument("--portkey", type=Path, required=True, help="Portkey's start-server.js")
     parser.add_argument("--nginx", default="/usr/sbin/nginx")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=320)
-    parser.add_argument("--flat", type=int, default=20_000, help="requests for the memory")
-    parser.add_argument("--events", action="store_true", help="only what a streamed event costs")
-    given = parser.parse_args()
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds")
+    parser.add_argument("--requests", type=int, default=320, help="requests per round")
+    parser.add_argument(
+        "--flat", type=int, default=20_000, help="requests before the second measurement of memory"
+    )
+    parser.add_argument("--events", action="store_true", help="measure only streamed events")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        found = stack.enter_context(gateways(given.peers, given.portkey, given.nginx, folder))
-        if given.events:
-            targets = Targets()
-            streamed_report(found, targets, given.rounds)
-            return targets.finish()
-        return report(found, folder, given)
+        gateways = stack.enter_context(
+            start_gateways(options.peers, options.portkey, options.nginx, folder)
+        )
+        if options.events:
+            limits = Limits()
+            report_events(gateways, limits, options.rounds)
+            return limits.exit_code()
+        return report(gateways, folder, options)
 
 
-def report(found: dict[str, Gateway], folder: Path, given: argparse.Namespace) -> int:
-    targets, rounds, count = Targets(), given.rounds, given.requests
-    whole = measure(found, Load(requests=count), rounds)
-    print_costs("A chat completion, stateless, whole", whole)
-    streamed = measure(found, Load(requests=count, stream=True), rounds)
-    print_costs("A chat completion, stateless, streamed", streamed)
-    alone = measure(found, Load(requests=24, at_once=1, stream=True), rounds)
-    print_costs("The first word of a stream, one request at a time", alone)
-    ours = found[CLLM]
+def report(gateways: dict[str, Gateway], folder: Path, options: argparse.Namespace) -> int:
+    limits, rounds, count = Limits(), options.rounds, options.requests
+    whole = measure(gateways, Load(requests=count), rounds)
+    print_costs("Stateless chat completion, complete response", whole)
+    streamed = measure(gateways, Load(requests=count, stream=True), rounds)
+    print_costs("Stateless chat completion, streamed (wall: until the first word)", streamed)
+    alone = measure(gateways, Load(requests=24, concurrency=1, stream=True), rounds)
+    print_costs("The same, one request at a time (wall: until the first word)", alone)
+    cllm = gateways[CLLM]
     for peer, limit in ((LITELLM, 1 / 17), (PORTKEY, 1 / 3.5), (BARE, 2.5)):
-        for kind, samples in (("whole", whole), ("streamed", streamed)):
+        for kind, samples in (("complete", whole), ("streamed", streamed)):
             if peer in samples:
                 ratio = samples[CLLM].cpu / samples[peer].cpu
-                targets.at_most(f"cllm / {peer}, stateless, {kind}", ratio, limit)
-    floor = alone.get(NGINX, alone[BARE]).wall
-    added = (alone[CLLM].wall - floor) / (alone[LITELLM].wall - floor)
-    targets.at_most("time to the first word that cllm adds / LiteLLM adds", added, 1 / 5)
-    durable_report(found, targets, rounds, folder)
-    events_report(found, targets, rounds)
-    before = ours.memory()
-    cost_of(ours, Load(requests=given.flat))
-    after = ours.memory()
-    print(f"\nMemory: {before / 2**20:.1f} MB, after {given.flat} more {after / 2**20:.1f} MB")
-    targets.at_most("resident MB", after / 2**20, MOST_MEMORY / 2**20)
-    targets.at_most("memory after / before", after / before, 1.05)
-    return targets.finish()
+                limits.check(f"stateless, {kind}: cllm / {peer}, CPU time", ratio, limit)
+    base = alone.get(NGINX, alone[BARE]).wall
+    ratio = (alone[CLLM].wall - base) / (alone[LITELLM].wall - base)
+    limits.check("added time to the first word: cllm / LiteLLM, wall time", ratio, 1 / 5)
+    report_durable_turns(gateways, limits, rounds, folder)
+    report_messages(gateways, limits, rounds)
+    before = cllm.memory()
+    measure_load(cllm, Load(requests=options.flat))
+    after = cllm.memory()
+    print(f"\nResident memory of cllm: {before / 2**20:.1f} MiB,", end=" ")
+    print(f"after {options.flat} more requests {after / 2**20:.1f} MiB")
+    limits.check("resident memory", after / 2**20, MAX_RESIDENT_BYTES / 2**20, unit="MiB")
+    limits.check("resident memory after / before these requests", after / before, 1.05)
+    return limits.exit_code()
 
 
-def durable_report(found: dict[str, Gateway], targets: Targets, rounds: int, folder: Path) -> None:
-    """Turns that go on with conversations, as many at once as there are stateless requests.
+def report_durable_turns(
+    gateways: dict[str, Gateway], limits: Limits, rounds: int, folder: Path
+) -> None:
+    """Measure turns that continue conversations, with the concurrency of stateless requests.
 
-    Each round has conversations of its own, so that all rounds are of the same length.
+    Each round uses new conversations, so that all rounds have the same length.
     """
-    url, ours = f"sqlite:{folder}/conversations.db", found[CLLM]
-    stateless = {name: found[name] for name in (CLLM, LITELLM)}
-    turns = Load(requests=AT_ONCE * TURNS, at_once=AT_ONCE, continues=True)
-    fresh = iter([asyncio.run(filled(url, SHORT_CONVERSATION, AT_ONCE)) for _ in range(rounds + 1)])
+    url, cllm = f"sqlite:{folder}/conversations.db", gateways[CLLM]
+    stateless = {name: gateways[name] for name in (CLLM, LITELLM)}
+    turns = Load(requests=CONCURRENCY * TURNS, concurrency=CONCURRENCY, continues=True)
+    headers = iter(
+        [
+            asyncio.run(create_conversations(url, SHORT_CONVERSATION, CONCURRENCY))
+            for _ in range(rounds + 1)
+        ]
+    )
     runs: dict[str, Callable[[], Cost]] = {
-        f"{name}, stateless": partial(cost_of, gateway, Load(requests=320))
+        f"{name}, stateless": partial(measure_load, gateway, Load(requests=320))
         for name, gateway in stateless.items()
     }
-    runs[DURABLE] = lambda: cost_of(ours, turns, next(fresh))
-    kept = interleave(runs, rounds=rounds)
-    print_costs("A durable turn on SQLite, 40 to 60 messages in its window", kept)
-    ratio = kept[DURABLE].cpu / kept[f"{LITELLM}, stateless"].cpu
-    targets.at_most("a durable turn / LiteLLM stateless", ratio, 0.14)
+    runs[DURABLE] = lambda: measure_load(cllm, turns, next(headers))
+    samples = interleave(runs, rounds=rounds)
+    print_costs("Durable turn on SQLite, 40 to 60 messages in its window", samples)
+    ratio = samples[DURABLE].cpu / samples[f"{LITELLM}, stateless"].cpu
+    limits.check("durable turn of cllm / stateless request of LiteLLM, CPU time", ratio, 0.14)
     lengths = (SHORT_CONVERSATION, LONG_CONVERSATION)
-    few = Load(requests=CONVERSATIONS * 20, at_once=CONVERSATIONS, continues=True)
-    heads = {length: asyncio.run(filled(url, length, CONVERSATIONS)) for length in lengths}
+    few = Load(requests=CONVERSATIONS * 20, concurrency=CONVERSATIONS, continues=True)
+    by_length = {
+        length: asyncio.run(create_conversations(url, length, CONVERSATIONS)) for length in lengths
+    }
     lengths_runs = {
-        f"{length} messages": partial(cost_of, ours, few, heads[length]) for length in lengths
+        f"{length} messages": partial(measure_load, cllm, few, by_length[length])
+        for length in lengths
     }
     both = interleave(lengths_runs, rounds=rounds)
-    print_costs("A durable turn, by the length of its conversation", both)
+    print_costs("Durable turn, by the length of its conversation", both)
     short, long = (both[f"{length} messages"].cpu for length in lengths)
-    targets.at_most("a turn in 10,000 messages / in 100", long / short, 1.3)
+    limits.check("durable turn after 10,000 messages / after 100, CPU time", long / short, 1.3)
 
 
-def events_report(found: dict[str, Gateway], targets: Targets, rounds: int) -> None:
-    """Anthropic's door: a request passed through, and what an event of a stream costs."""
-    pair = {name: found[name] for name in (CLLM, LITELLM)}
+def report_messages(gateways: dict[str, Gateway], limits: Limits, rounds: int) -> None:
+    """Measure the Messages API: a request that is passed through, and the events of a stream."""
+    pair = {name: gateways[name] for name in (CLLM, LITELLM)}
     messages = measure(pair, Load(requests=160, path=MESSAGES), rounds)
-    print_costs("A message, passed through", messages)
-    # By themselves, both of them: a neighbour that works in between makes the next request dearer.
-    alone = {CLLM: found[CLLM]}
+    print_costs("Messages API request, passed through", messages)
+    # Without other gateways in between: their work would make the next request more expensive.
+    alone = {CLLM: gateways[CLLM]}
     chat = measure(alone, Load(requests=160), rounds)
     passed = measure(alone, Load(requests=160, path=MESSAGES), rounds)
     ratio = passed[CLLM].cpu / chat[CLLM].cpu
-    targets.at_most("a message passed through / a chat completion", ratio, 1.2)
-    streamed_report(found, targets, rounds)
+    limits.check("passed-through message / chat completion of cllm, CPU time", ratio, 1.2)
+    report_events(gateways, limits, rounds)
 
 
-def streamed_report(found: dict[str, Gateway], targets: Targets, rounds: int) -> None:
-    """What one event more of a stream costs, coming one by one as from a model, and in a burst.
+def report_events(found: dict[str, Gateway], limits: Limits, rounds: int) -> None:
+    """Measure one additional event of a stream, paced as from a model and in a burst.
 
-    In a burst it is what a gateway does with an event. One by one it is mostly what the kernel does
-    to read and to write, which is all that nginx does.
+    In a burst the cost is the gateway's work on an event. Paced, most of the cost is the kernel's
+    reads and writes, which is all that nginx does.
     """
-    compared = {name: found[name] for name in (CLLM, LITELLM, BARE, NGINX) if name in found}
-    for burst, way in ((False, "one by one"), (True, "all at once")):
-        costs = event_costs(compared, path=MESSAGES, rounds=rounds, burst=burst)
-        print(f"\nA streamed event, {way}")
+    gateways = {name: found[name] for name in (CLLM, LITELLM, BARE, NGINX) if name in found}
+    for burst, pace in ((False, "paced"), (True, "in a burst")):
+        costs = measure_events(gateways, path=MESSAGES, rounds=rounds, burst=burst)
+        print(f"\nStreamed event, {pace}: CPU µs of one event")
         for name, cost in costs.items():
-            shown = ", ".join(f"{one * 1e6:.1f}" for one in sorted(cost.rounds))
-            print(f"  {name:34}{cost.median * 1e6:10.1f} us cpu   (rounds: {shown})")
+            values = ", ".join(f"{value * 1e6:.1f}" for value in sorted(cost.rounds))
+            print(f"  {name:34}{cost.median * 1e6:10.1f}   (rounds: {values})")
         ratio = costs[CLLM].median / costs[BARE].median
-        targets.at_most(f"a streamed event / a bare proxy's, {way}", ratio, 3)
+        limits.check(f"streamed event, {pace}: cllm / bare proxy, CPU time", ratio, 3)
 
 
 if __name__ == "__main__":

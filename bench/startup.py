@@ -1,6 +1,6 @@
-"""How quickly the command starts, beside an empty Python and beside `llm`.
+"""Measures the start-up time of the command, compared with an empty Python program and with `llm`.
 
-Run it with `make bench-startup`, which installs the peer in an environment of its own.
+Run it with `make bench-startup`, which installs `llm` in a separate environment.
 """
 
 import argparse
@@ -10,8 +10,8 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from loopback import provider
-from measure import Targets, interleave, print_table, run_command
+from loopback import run_provider
+from measurement import Limits, interleave, print_table, run_command
 
 VERSION_LIMIT = 4
 LIST_LIMIT = 10
@@ -19,7 +19,7 @@ TURN_LIMIT = 0.2
 
 
 def prepare_home(home: Path, url: str) -> None:
-    """A HOME with settings for both tools and a few conversations."""
+    """Write settings for both tools and a few conversations."""
     (home / ".cllm" / "conversations").mkdir(parents=True)
     (home / ".cllm" / "Cllmfile.yml").write_text(
         f"model: openai/gpt-test\napi_base: {url}\napi_key: test\n", encoding="utf-8"
@@ -41,11 +41,11 @@ def prepare_home(home: Path, url: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--llm", help="the `llm` command to compare with")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=15, help="measured rounds")
     options = parser.parse_args()
     python = sys.executable
     cllm = str(Path(python).with_name("cllm"))
-    with tempfile.TemporaryDirectory() as folder, provider() as url:
+    with tempfile.TemporaryDirectory() as folder, run_provider() as url:
         home = Path(folder)
         prepare_home(home, url)
         environment = {
@@ -54,7 +54,7 @@ def main() -> int:
             "LLM_USER_PATH": str(home / "llm"),
             "OPENAI_API_KEY": "test",
         }
-        completing = environment | {
+        completion = environment | {
             "_CLLM_COMPLETE": "bash_complete",
             "COMP_WORDS": "cllm --show-conversation old",
             "COMP_CWORD": "2",
@@ -65,7 +65,7 @@ def main() -> int:
             "python -c 'import aiohttp'": ([python, "-c", "import aiohttp"], environment),
             "cllm --version": ([cllm, "--version"], environment),
             "cllm --list-conversations": ([cllm, "--list-conversations"], environment),
-            "completion of an id": ([cllm], completing),
+            "shell completion of a conversation ID": ([cllm], completion),
             "cllm turn": ([cllm, question, "--conversation", "bench"], environment),
         }
         if options.llm:
@@ -74,21 +74,25 @@ def main() -> int:
             {name: partial(run_command, *run, folder) for name, run in runs.items()},
             rounds=options.rounds,
         )
-    print_table(samples, against="python -c pass")
-    floor = samples["python -c pass"]
-    targets = Targets()
+    print_table(samples, baseline="python -c pass")
+    python_pass = samples["python -c pass"]
+    limits = Limits()
     for name, limit in (
         ("cllm --version", VERSION_LIMIT),
         ("cllm --list-conversations", LIST_LIMIT),
-        ("completion of an id", LIST_LIMIT),
+        ("shell completion of a conversation ID", LIST_LIMIT),
     ):
-        targets.at_most(f"{name} / python -c pass, cpu", samples[name].cpu / floor.cpu, limit)
-        targets.at_most(f"{name} / python -c pass, wall", samples[name].wall / floor.wall, limit)
+        limits.check(
+            f"{name} / python -c pass, CPU time", samples[name].cpu / python_pass.cpu, limit
+        )
+        limits.check(
+            f"{name} / python -c pass, wall time", samples[name].wall / python_pass.wall, limit
+        )
     if options.llm:
-        ours, theirs = samples["cllm turn"], samples["llm turn"]
-        targets.at_most("cllm turn / llm turn, cpu", ours.cpu / theirs.cpu, TURN_LIMIT)
-        targets.at_most("cllm turn / llm turn, wall", ours.wall / theirs.wall, TURN_LIMIT)
-    return targets.finish()
+        cllm_turn, llm_turn = samples["cllm turn"], samples["llm turn"]
+        limits.check("cllm turn / llm turn, CPU time", cllm_turn.cpu / llm_turn.cpu, TURN_LIMIT)
+        limits.check("cllm turn / llm turn, wall time", cllm_turn.wall / llm_turn.wall, TURN_LIMIT)
+    return limits.exit_code()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Conversations kept by others, for `store_sql.py`: measured where they are installed, when asked.
+"""Measures other libraries that store conversations, for `store_sqlite.py`.
 
-Reads a line `NAME TURNS FOLDER`: fills a conversation with so many turns, once, and answers with
-the seconds of processor time that one more turn takes, and with the size of its database.
-LangGraph's checkpointer loads the state and writes it as its graphs do with one node: the input,
-then the answer. The Agents SDK's session loads the newest 40 items and adds two.
+Runs in the environment where these libraries are installed. Reads lines `NAME TURNS FOLDER`, fills
+a conversation with this number of turns once, and prints the CPU seconds of one more turn and the
+size of the database in bytes. LangGraph's checkpointer loads the state and writes it as a graph
+with one node does: the input, then the reply. The Agents SDK's session loads the newest 40 items
+and adds two.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-SAID = "Tell me more about this. " * 41
+TEXT = "Tell me more about this. " * 41
 WINDOW = 40
 TURNS = 10
 
@@ -28,23 +29,23 @@ def langgraph(turns: int, folder: str) -> Callable[[], None]:
     base: Any = import_module("langgraph.checkpoint.base")
     core: Any = import_module("langchain_core.messages")
     path = f"{folder}/langgraph-{turns}.db"
-    keeper = saver(sqlite3.connect(path, check_same_thread=False))
+    storage = saver(sqlite3.connect(path, check_same_thread=False))
     config: dict[str, Any] = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
-    said: list[Any] = []
+    messages: list[Any] = []
 
     def put(number: int, source: str) -> None:
         checkpoint = base.empty_checkpoint()
-        checkpoint["channel_values"] = {"messages": list(said)}
+        checkpoint["channel_values"] = {"messages": list(messages)}
         checkpoint["channel_versions"] = {"messages": number}
         metadata = {"source": source, "step": number, "parents": {}}
-        keeper.put(config, checkpoint, metadata, {"messages": number})
+        storage.put(config, checkpoint, metadata, {"messages": number})
 
     def turn() -> None:
-        keeper.get_tuple(config)
-        said.append(core.HumanMessage(SAID, id=str(uuid.uuid4())))
-        put(len(said), "input")
-        said.append(core.AIMessage(SAID, id=str(uuid.uuid4())))
-        put(len(said), "loop")
+        storage.get_tuple(config)
+        messages.append(core.HumanMessage(TEXT, id=str(uuid.uuid4())))
+        put(len(messages), "input")
+        messages.append(core.AIMessage(TEXT, id=str(uuid.uuid4())))
+        put(len(messages), "loop")
 
     for _ in range(turns):
         turn()
@@ -54,13 +55,13 @@ def langgraph(turns: int, folder: str) -> Callable[[], None]:
 @cache
 def agents(turns: int, folder: str) -> Callable[[], None]:
     session: Any = import_module("agents.memory.sqlite_session").SQLiteSession
-    keeper = session("1", f"{folder}/agents-{turns}.db")
+    storage = session("1", f"{folder}/agents-{turns}.db")
     loop = asyncio.new_event_loop()
 
     async def turn() -> None:
-        await keeper.get_items(limit=WINDOW)
-        await keeper.add_items([{"role": "user", "content": SAID}])
-        await keeper.add_items([{"role": "assistant", "content": SAID}])
+        await storage.get_items(limit=WINDOW)
+        await storage.add_items([{"role": "user", "content": TEXT}])
+        await storage.add_items([{"role": "assistant", "content": TEXT}])
 
     for _ in range(turns):
         loop.run_until_complete(turn())
@@ -75,10 +76,10 @@ def main() -> None:
         name, turns, folder = line.split()
         turn = PEERS[name](int(turns), folder)
         size = sum(path.stat().st_size for path in Path(folder).glob(f"{name}-{turns}.db*"))
-        began = time.process_time()
+        start = time.process_time()
         for _ in range(TURNS):
             turn()
-        print((time.process_time() - began) / TURNS, size, flush=True)
+        print((time.process_time() - start) / TURNS, size, flush=True)
 
 
 if __name__ == "__main__":

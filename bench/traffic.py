@@ -1,7 +1,7 @@
-"""The traffic that `wire.py` measures with: a long conversation with tools, and streamed answers.
+"""Sample requests and streams for `wire.py`: a long conversation with tools, and streamed replies.
 
-An agent at an airline's desk: questions, two calls at once, results of about a kilobyte of JSON, an
-answer. The same for everybody and every time: nothing here is random or read from a file.
+An agent at an airline's desk: a question, two parallel tool calls, results of about 1 KB of JSON, a
+reply. The content is the same in every run: nothing is random or read from a file.
 """
 
 import json
@@ -24,9 +24,9 @@ MODELS: dict[Protocol, str] = {
     "bedrock": "claude-sonnet-4-5-20250929",
 }
 MESSAGES = 200
-# A question, two calls, their results and an answer: results are two messages to one protocol
-# and one to the other.
-MESSAGES_OF_EXCHANGE: dict[Client, int] = {"openai": 5, "anthropic": 4}
+# A question, two calls, their results and a reply. The results are two messages in OpenAI's
+# protocol and one in Anthropic's.
+MESSAGES_PER_EXCHANGE: dict[Client, int] = {"openai": 5, "anthropic": 4}
 RULES = (
     "Confirm what you are about to change, and wait for a yes.\n"
     "Never promise a refund that the fare's rules do not give.\n"
@@ -63,7 +63,7 @@ WORDS = (
 
 
 def schema(number: int) -> Fields:
-    """What a tool is called with."""
+    """Return the JSON schema of a tool's arguments."""
     return {
         "type": "object",
         "properties": {
@@ -89,7 +89,7 @@ def arguments(number: int) -> Fields:
 
 
 def result(number: int) -> str:
-    """What a tool answers: JSON in a text, as tools do."""
+    """Return the result of a tool: JSON in a string."""
     flights = [
         {
             "flight": f"LX{number * 7 + leg}",
@@ -112,7 +112,7 @@ def question(number: int) -> str:
     )
 
 
-def answer(number: int) -> str:
+def reply(number: int) -> str:
     return (
         f"I found RES{number:03}: it leaves at 9:40.\n\n- An earlier flight leaves at 6:40.\n"
         f'- The change costs {number} EUR, and the fare is "light", so it is not given back.\n\n'
@@ -123,45 +123,45 @@ def answer(number: int) -> str:
 def request_body(
     client: Client, model: str, *, stream: bool = True, conversation: int = 0
 ) -> bytes:
-    """A request of 200 messages, as a client of that protocol sends it.
+    """Return a request of 200 messages in the client's protocol.
 
-    No message of one `conversation` is in another one; system prompt and tools are.
+    Different conversations share the system prompt and the tools, but no message.
     """
-    return _written(_request(client, model, stream=stream, conversation=conversation))
+    return _encode(_request(client, model, stream=stream, conversation=conversation))
 
 
-def requests_of_agent(
+def agent_requests(
     client: Client,
     model: str,
     *,
     stream: bool = True,
     conversation: int = 0,
 ) -> Iterator[bytes]:
-    """The requests by which the same conversation came to be, each with all that was said before.
+    """Yield the requests of the same conversation, each with all messages so far.
 
-    The model is asked after every question, and after the results of its calls.
+    The agent calls the model after every question and after the results of its tool calls.
     """
-    whole = _request(client, model, stream=stream, conversation=conversation)
-    messages = whole["messages"]
-    places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
-    for place in places:
-        yield _written(whole | {"messages": messages[:place]})
+    request = _request(client, model, stream=stream, conversation=conversation)
+    messages = request["messages"]
+    for index, message in enumerate(messages):
+        if message["role"] == "assistant":
+            yield _encode(request | {"messages": messages[:index]})
 
 
-def _written(body: Fields) -> bytes:
+def _encode(body: Fields) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _request(client: Client, model: str, *, stream: bool, conversation: int) -> Fields:
-    count = MESSAGES // MESSAGES_OF_EXCHANGE[client]
+    count = MESSAGES // MESSAGES_PER_EXCHANGE[client]
     exchanges = range(conversation * count, (conversation + 1) * count)
     if client == "openai":
-        said: list[Fields] = [{"role": "system", "content": SYSTEM}]
+        messages: list[Fields] = [{"role": "system", "content": SYSTEM}]
         for number in exchanges:
-            said.extend(_openai_exchange(number))
+            messages.extend(_openai_exchange(number))
         body: Fields = {
             "model": model,
-            "messages": said,
+            "messages": messages,
             "tools": [_openai_tool(number, name) for number, name in enumerate(TOOLS)],
             "tool_choice": "auto",
             "max_tokens": 2048,
@@ -172,7 +172,9 @@ def _request(client: Client, model: str, *, stream: bool, conversation: int) -> 
             "model": model,
             "max_tokens": 2048,
             "system": [block],
-            "messages": [said for number in exchanges for said in _anthropic_exchange(number)],
+            "messages": [
+                message for number in exchanges for message in _anthropic_exchange(number)
+            ],
             "tools": [_anthropic_tool(number, name) for number, name in enumerate(TOOLS)],
             "tool_choice": {"type": "auto"},
         }
@@ -180,7 +182,7 @@ def _request(client: Client, model: str, *, stream: bool, conversation: int) -> 
 
 
 def _call_ids(number: int) -> tuple[tuple[str, str, int], ...]:
-    """The id, the tool and the number of each call of an exchange."""
+    """Return the ID, the tool and the number of each call of an exchange."""
     numbers = (2 * number, 2 * number + 1)
     return tuple((f"call_{n:024}", TOOLS[n % len(TOOLS)], n) for n in numbers)
 
@@ -188,14 +190,14 @@ def _call_ids(number: int) -> tuple[tuple[str, str, int], ...]:
 def _openai_exchange(number: int) -> Iterator[Fields]:
     yield {"role": "user", "content": question(number)}
     calls = [
-        {"id": id_, "type": "function", "function": {"name": tool, "arguments": json.dumps(said)}}
+        {"id": id_, "type": "function", "function": {"name": tool, "arguments": json.dumps(value)}}
         for id_, tool, n in _call_ids(number)
-        for said in (arguments(n),)
+        for value in (arguments(n),)
     ]
     yield {"role": "assistant", "content": "Let me look that up.", "tool_calls": calls}
     for id_, _, n in _call_ids(number):
         yield {"role": "tool", "tool_call_id": id_, "content": result(n)}
-    yield {"role": "assistant", "content": answer(number)}
+    yield {"role": "assistant", "content": reply(number)}
 
 
 def _anthropic_exchange(number: int) -> Iterator[Fields]:
@@ -210,20 +212,20 @@ def _anthropic_exchange(number: int) -> Iterator[Fields]:
         for id_, _, n in _call_ids(number)
     ]
     yield {"role": "user", "content": results}
-    yield {"role": "assistant", "content": [{"type": "text", "text": answer(number)}]}
+    yield {"role": "assistant", "content": [{"type": "text", "text": reply(number)}]}
 
 
 def _openai_tool(number: int, name: str) -> Fields:
-    described = {"name": name, "description": RULES, "parameters": schema(number)}
-    return {"type": "function", "function": described}
+    function = {"name": name, "description": RULES, "parameters": schema(number)}
+    return {"type": "function", "function": function}
 
 
 def _anthropic_tool(number: int, name: str) -> Fields:
     return {"name": name, "description": RULES, "input_schema": schema(number)}
 
 
-def pieces(kind: Kind) -> list[str]:
-    """The words of an answer, a token or two each; of arguments, the JSON of one text."""
+def deltas(kind: Kind) -> list[str]:
+    """Return the deltas of a reply, one or two tokens each; for arguments, a JSON object."""
     words = [WORDS[number % len(WORDS)] for number in range(DELTAS)]
     if kind != "arguments":
         return words
@@ -232,9 +234,13 @@ def pieces(kind: Kind) -> list[str]:
 
 
 def stream(protocol: Protocol, kind: Kind) -> list[bytes]:
-    """An answer as the provider streams it, an event to a piece."""
-    makers = {"openai": _openai_stream, "anthropic": _anthropic_stream, "bedrock": _bedrock_stream}
-    return list(makers[protocol](kind))
+    """Return a reply as the provider streams it, one event per item."""
+    encoders = {
+        "openai": _openai_stream,
+        "anthropic": _anthropic_stream,
+        "bedrock": _bedrock_stream,
+    }
+    return list(encoders[protocol](kind))
 
 
 def _openai_stream(kind: Kind) -> Iterator[bytes]:
@@ -248,14 +254,14 @@ def _openai_stream(kind: Kind) -> Iterator[bytes]:
         yield chunk(
             {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]}
         )
-    for piece in pieces(kind):
+    for text in deltas(kind):
         match kind:
             case "text":
-                yield chunk({"content": piece})
+                yield chunk({"content": text})
             case "thinking":
-                yield chunk({"reasoning_content": piece})
+                yield chunk({"reasoning_content": text})
             case "arguments":
-                yield chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
+                yield chunk({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})
     yield chunk({}, "tool_calls" if kind == "arguments" else "stop")
     usage = {"prompt_tokens": 1200, "completion_tokens": DELTAS, "total_tokens": 1200 + DELTAS}
     yield _data({**OPENAI_HEAD, "choices": [], "usage": usage})
@@ -293,47 +299,49 @@ def _anthropic_stream(kind: Kind) -> Iterator[bytes]:
 
     usage = {"input_tokens": 1200, "output_tokens": 1}
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": MODELS["anthropic"]}
-    ending = {"stop_reason": None, "stop_sequence": None}
-    yield event("message_start", message={**head, "content": [], **ending, "usage": usage})
+    no_stop = {"stop_reason": None, "stop_sequence": None}
+    yield event("message_start", message={**head, "content": [], **no_stop, "usage": usage})
     yield event("content_block_start", index=0, content_block=ANTHROPIC_OPENINGS[kind])
     delta, field = ANTHROPIC_DELTAS[kind]
-    for piece in pieces(kind):
-        yield event("content_block_delta", index=0, delta={"type": delta, field: piece})
+    for text in deltas(kind):
+        yield event("content_block_delta", index=0, delta={"type": delta, field: text})
     if kind == "thinking":
-        signed = {"type": "signature_delta", "signature": SIGNATURE}
-        yield event("content_block_delta", index=0, delta=signed)
+        signature = {"type": "signature_delta", "signature": SIGNATURE}
+        yield event("content_block_delta", index=0, delta=signature)
     yield event("content_block_stop", index=0)
     reason = "tool_use" if kind == "arguments" else "end_turn"
-    ended = {"stop_reason": reason, "stop_sequence": None}
-    yield event("message_delta", delta=ended, usage={"output_tokens": DELTAS})
+    stop = {"stop_reason": reason, "stop_sequence": None}
+    yield event("message_delta", delta=stop, usage={"output_tokens": DELTAS})
     yield event("message_stop")
 
 
 def _bedrock_stream(kind: Kind) -> Iterator[bytes]:
-    yield frame("messageStart", {"role": "assistant"})
+    yield encode_frame("messageStart", {"role": "assistant"})
     if kind == "arguments":
         start = {"toolUse": {"toolUseId": "tooluse_1", "name": "hand_over"}}
-        yield frame("contentBlockStart", {"contentBlockIndex": 0, "start": start})
-    for piece in pieces(kind):
+        yield encode_frame("contentBlockStart", {"contentBlockIndex": 0, "start": start})
+    for text in deltas(kind):
         match kind:
             case "text":
-                delta: Fields = {"text": piece}
+                delta: Fields = {"text": text}
             case "thinking":
-                delta = {"reasoningContent": {"text": piece}}
+                delta = {"reasoningContent": {"text": text}}
             case "arguments":
-                delta = {"toolUse": {"input": piece}}
-        yield frame("contentBlockDelta", {"contentBlockIndex": 0, "delta": delta})
+                delta = {"toolUse": {"input": text}}
+        yield encode_frame("contentBlockDelta", {"contentBlockIndex": 0, "delta": delta})
     if kind == "thinking":
-        signed = {"reasoningContent": {"signature": SIGNATURE}}
-        yield frame("contentBlockDelta", {"contentBlockIndex": 0, "delta": signed})
-    yield frame("contentBlockStop", {"contentBlockIndex": 0})
-    yield frame("messageStop", {"stopReason": "tool_use" if kind == "arguments" else "end_turn"})
+        signature = {"reasoningContent": {"signature": SIGNATURE}}
+        yield encode_frame("contentBlockDelta", {"contentBlockIndex": 0, "delta": signature})
+    yield encode_frame("contentBlockStop", {"contentBlockIndex": 0})
+    yield encode_frame(
+        "messageStop", {"stopReason": "tool_use" if kind == "arguments" else "end_turn"}
+    )
     usage = {"inputTokens": 1200, "outputTokens": DELTAS, "totalTokens": 1200 + DELTAS}
-    yield frame("metadata", {"usage": usage, "metrics": {"latencyMs": 900}})
+    yield encode_frame("metadata", {"usage": usage, "metrics": {"latencyMs": 900}})
 
 
-def frame(name: str, payload: Fields) -> bytes:
-    """An event in the frame that AWS streams are made of."""
+def encode_frame(name: str, payload: Fields) -> bytes:
+    """Return an event as a frame of the AWS event stream encoding."""
     headers = b"".join(
         struct.pack("!B", len(key)) + key + struct.pack("!BH", 7, len(value)) + value
         for key, value in (
@@ -342,19 +350,19 @@ def frame(name: str, payload: Fields) -> bytes:
             (b":message-type", b"event"),
         )
     )
-    # Bedrock pads its payloads, so that their length does not give the words away.
+    # Bedrock pads its payloads, so that their length does not reveal the text.
     body = json.dumps({**payload, "p": "abcdefghijklmnopqrst"}, ensure_ascii=False).encode()
     prelude = struct.pack("!II", 16 + len(headers) + len(body), len(headers))
     message = prelude + struct.pack("!I", zlib.crc32(prelude)) + headers + body
     return message + struct.pack("!I", zlib.crc32(message))
 
 
-def whole_answer(protocol: Protocol) -> bytes:
-    """A short answer in one piece."""
-    return json.dumps(WHOLE_ANSWERS[protocol]).encode()
+def response_body(protocol: Protocol) -> bytes:
+    """Return a short complete response."""
+    return json.dumps(RESPONSES[protocol]).encode()
 
 
-WHOLE_ANSWERS: dict[Protocol, Fields] = {
+RESPONSES: dict[Protocol, Fields] = {
     "openai": {
         "id": "chatcmpl-1",
         "object": "chat.completion",

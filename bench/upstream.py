@@ -1,9 +1,9 @@
-"""A provider on loopback that is quick enough to be no part of what is measured.
+"""A fast provider on loopback, a separate process, for `server.py`: `upstream.py PORT`.
 
-Speaks just enough HTTP: any POST is answered with the same few words, as a whole or as a stream,
-in OpenAI's protocol or, under `/v1/messages`, in Anthropic's. A stream can be asked for in so many
-words (`wanted`): as from a model, one word after another, each in a write of its own, all of them
-within `PACED_SECONDS`; or at once. Runs as a process of its own: `upstream.py PORT`.
+A minimal HTTP server. Every POST gets the same short reply, complete or streamed, in Anthropic's
+protocol at `/v1/messages` and in OpenAI's elsewhere. The text of a request can set the number of
+words of a stream (`request_words`): paced, one write per word within `PACED_SECONDS`, as from a
+model; or a burst, all words in one write.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from functools import lru_cache
 
 from loopback import USAGE, WORDS
 
-LAST_CHUNK = b"\r\n0\r\n\r\n"
-LAST_PIECE = b"0\r\n\r\n"
-WANTED = re.compile(rb"in (\d+) words( at once)?")
+END_OF_CHUNKED_BODY = b"\r\n0\r\n\r\n"
+END_OF_STREAM = b"0\r\n\r\n"
+WORD_COUNT = re.compile(rb"in (\d+) words( at once)?")
 PACED_SECONDS = 4.0
 
 
-def wanted(words: int, *, at_once: bool) -> str:
-    """What a request says that wants so many words, one by one or all at once."""
-    return f"Answer in {words} words{' at once' * at_once}."
+def request_words(words: int, *, burst: bool) -> str:
+    """Return the text that makes the server stream this number of words, paced or in a burst."""
+    return f"Answer in {words} words{' at once' * burst}."
 
 
 def _chat_events(words: list[str]) -> list[bytes]:
@@ -38,7 +38,7 @@ def _chat_events(words: list[str]) -> list[bytes]:
     return [*events, b"data: [DONE]\n\n"]
 
 
-def _chat_whole() -> bytes:
+def _chat_response() -> bytes:
     message = {"role": "assistant", "content": "".join(WORDS), "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
     return json.dumps(
@@ -62,26 +62,26 @@ def _message() -> dict[str, object]:
 
 
 def _message_events(words: list[str]) -> list[bytes]:
-    begun = _message() | {"content": [], "stop_reason": None}
-    opened = {"type": "content_block_start", "index": 0}
+    message = _message() | {"content": [], "stop_reason": None}
+    block = {"type": "content_block_start", "index": 0}
     events: list[dict[str, object]] = [
-        {"type": "message_start", "message": begun},
-        opened | {"content_block": {"type": "text", "text": ""}},
+        {"type": "message_start", "message": message},
+        block | {"content_block": {"type": "text", "text": ""}},
     ]
     for word in words:
         delta = {"type": "text_delta", "text": word}
         events.append({"type": "content_block_delta", "index": 0, "delta": delta})
-    ended = {"stop_reason": "end_turn", "stop_sequence": None}
+    stop = {"stop_reason": "end_turn", "stop_sequence": None}
     usage = {"output_tokens": USAGE["completion_tokens"]}
     events += [
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": ended, "usage": usage},
+        {"type": "message_delta", "delta": stop, "usage": usage},
         {"type": "message_stop"},
     ]
     return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
 
 
-def _response(body: bytes, kind: str) -> bytes:
+def _encode_response(body: bytes, kind: str) -> bytes:
     head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
@@ -90,25 +90,25 @@ STREAM = "text/event-stream"
 CHUNKED_HEAD = (
     f"HTTP/1.1 200 OK\r\nContent-Type: {STREAM}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
 )
-# By whether it is Anthropic's protocol, and streamed.
-ANSWERS = {
-    (False, False): _response(_chat_whole(), "application/json"),
-    (False, True): _response(b"".join(_chat_events(WORDS)), STREAM),
-    (True, False): _response(json.dumps(_message()).encode(), "application/json"),
-    (True, True): _response(b"".join(_message_events(WORDS)), STREAM),
+# Keys: whether the protocol is Anthropic's, and whether the response is streamed.
+RESPONSES = {
+    (False, False): _encode_response(_chat_response(), "application/json"),
+    (False, True): _encode_response(b"".join(_chat_events(WORDS)), STREAM),
+    (True, False): _encode_response(json.dumps(_message()).encode(), "application/json"),
+    (True, True): _encode_response(b"".join(_message_events(WORDS)), STREAM),
 }
 
 
 @lru_cache(maxsize=10)
-def _pieces(count: int, *, is_message: bool) -> list[bytes]:
-    """The chunks of a stream of so many words, an event in each."""
+def _encode_chunks(count: int, *, is_message: bool) -> list[bytes]:
+    """Return the HTTP chunks of a stream with this number of words, one event per chunk."""
     words = (WORDS * count)[:count]
     events = _message_events(words) if is_message else _chat_events(words)
     return [b"%x\r\n%b\r\n" % (len(event), event) for event in events]
 
 
 class _Connection(asyncio.Protocol):
-    """One connection; requests may come in pieces and one after another."""
+    """One keep-alive connection. Requests may arrive in several reads."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -126,39 +126,41 @@ class _Connection(asyncio.Protocol):
             self.pending = self.pending[stop:]
             streamed = b'"stream":true' in body.replace(b" ", b"")
             is_message = b"/messages" in head.split(b"\r\n")[0]
-            found = WANTED.search(body) if streamed else None
-            if found is None:
-                self.transport.write(ANSWERS[is_message, streamed])
+            match = WORD_COUNT.search(body) if streamed else None
+            if match is None:
+                self.transport.write(RESPONSES[is_message, streamed])
                 continue
-            pieces = _pieces(int(found[1]), is_message=is_message)
-            if found[2] is None:
-                self._send_paced(pieces)
+            chunks = _encode_chunks(int(match[1]), is_message=is_message)
+            if match[2] is None:
+                self._send_paced(chunks)
             else:
-                self.transport.write(b"".join((CHUNKED_HEAD, *pieces, LAST_PIECE)))
+                self.transport.write(b"".join((CHUNKED_HEAD, *chunks, END_OF_STREAM)))
 
-    def _send_paced(self, pieces: list[bytes]) -> None:
-        """Write one piece after another, at equal distances; the first at once."""
+    def _send_paced(self, chunks: list[bytes]) -> None:
+        """Write the chunks at equal intervals, the first immediately."""
         loop = asyncio.get_running_loop()
-        began, pause = loop.time(), PACED_SECONDS / len(pieces)
+        start, pause = loop.time(), PACED_SECONDS / len(chunks)
         self.transport.write(CHUNKED_HEAD)
 
         def send(number: int) -> None:
             if self.transport.is_closing():
                 return
-            if number == len(pieces):
-                self.transport.write(LAST_PIECE)
+            if number == len(chunks):
+                self.transport.write(END_OF_STREAM)
                 return
-            self.transport.write(pieces[number])
-            loop.call_at(began + (number + 1) * pause, send, number + 1)
+            self.transport.write(chunks[number])
+            loop.call_at(start + (number + 1) * pause, send, number + 1)
 
         send(0)
 
     def _end_of_body(self, head: bytes, start: int) -> int | None:
         if b"transfer-encoding: chunked" in head:
-            last = self.pending.find(LAST_CHUNK, start)
-            return None if last < 0 else last + len(LAST_CHUNK)
+            last = self.pending.find(END_OF_CHUNKED_BODY, start)
+            return None if last < 0 else last + len(END_OF_CHUNKED_BODY)
         fields = (line.partition(b":") for line in head.split(b"\r\n"))
-        return start + next((int(said) for name, _, said in fields if name == b"content-length"), 0)
+        return start + next(
+            (int(value) for name, _, value in fields if name == b"content-length"), 0
+        )
 
 
 async def main(port: int) -> None:

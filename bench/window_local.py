@@ -1,8 +1,8 @@
-"""What the real local model has to evaluate when a conversation grows past its window.
+"""Counts the tokens that the local model evaluates when a conversation outgrows its window.
 
-The same 60 turns twice: trimmed by tokens in blocks, and with the oldest turn leaving each time.
-Counted are the tokens of the prompts that the model did not have in its cache. Target: in blocks at
-most a quarter. Exits 1 if it is missed.
+Runs the same 60 turns twice: trimmed in blocks, and with the oldest turn removed in each turn.
+Counts the prompt tokens that were not in the model's cache. Limit: a quarter with blocks. Exits 1
+if it is exceeded.
 """
 
 import argparse
@@ -16,25 +16,25 @@ from pathlib import Path
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, Usage
-from cllm.providers.local.fetch import Fetcher, fetch_known_model
+from cllm.providers.local.fetch import Fetcher
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
 from cllm.providers.local.provider import LocalProvider
 from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, prices_for
 from cllm.window.tokens import estimate_message
-from cllm.window.turn_index import ReportedCount, TurnIndex, count_messages, make_indexed_message
+from cllm.window.turn_index import ReportedCount, count_messages
 from cllm.wire.convert import parts_of
-from measure import Targets
+from measurement import Limits
 
 TURNS = 60
 BUDGET = 500
 LIMIT = 0.25
 SYSTEM = plain_message("system", "You are a helpful assistant. Answer in a few words.")
-SAID = "This is message number {number}: my cat sat by the window and looked at the birds. Why?"
+MESSAGE = "This is message number {number}: my cat sat by the window and looked at the birds. Why?"
 
 
-class Talk:
-    """A conversation of which the engine's part is played here, with what was reported last."""
+class Conversation:
+    """A conversation with the engine's bookkeeping, including the last reported token count."""
 
     def __init__(self, strategy: ByTokens) -> None:
         self.strategy = strategy
@@ -44,15 +44,13 @@ class Talk:
         self.window_start: int | None = None
         self.evaluated = 0
 
-    def prompt(self, said: str) -> tuple[WindowPlan, Prompt]:
-        self.messages.append(plain_message("user", said))
-        estimates = [estimate_message(message) for message in self.messages]
-        counted = count_messages(
-            estimates, replies=self.replies, last=self.last, overhead=estimate_message(SYSTEM)
-        )
-        turn_index = TurnIndex(
-            make_indexed_message(message.role, parts_of(message), tokens)
-            for message, tokens in zip(self.messages, counted.messages, strict=True)
+    def build_prompt(self, text: str) -> tuple[WindowPlan, Prompt]:
+        self.messages.append(plain_message("user", text))
+        weighed = [weigh(message) for message in self.messages]
+        counts = count_messages(weighed, replies=self.replies, last=self.last, beside=weigh(SYSTEM))
+        ledger = TokenLedger(
+            item_of(message.role, parts_of(message), tokens)
+            for message, tokens in zip(self.messages, counts.messages, strict=True)
         )
         view = plan_window(turn_index, self.strategy, budget=BUDGET, window_start=self.window_start)
         self.window_start = view.window_start
@@ -63,7 +61,7 @@ class Talk:
             parameters={"temperature": 0, "max_tokens": 12},
         )
 
-    def hear(self, view: WindowPlan, reply: ReplyFinished) -> None:
+    def add_reply(self, view: WindowPlan, reply: ReplyFinished) -> None:
         usage = reply.usage or Usage()
         sent = usage.input + usage.cache_read + usage.cache_write
         self.evaluated += sent - usage.cache_read
@@ -72,25 +70,25 @@ class Talk:
         self.messages.append(reply.message)
 
 
-async def talk(strategy: ByTokens, file: Path, root: Path) -> int:
-    """The tokens that were evaluated in all turns."""
+async def run_turns(strategy: ByTokens, file: Path, root: Path) -> int:
+    """Run all turns; return the number of evaluated tokens."""
     provider = LocalProvider(
         model=ModelFile(name=DEFAULT_MODEL, path=file, known=KNOWN_MODELS[DEFAULT_MODEL]),
         paths=CachePaths(root=root),
         environ=dict(os.environ),
         threads=1,
     )
-    spoken = Talk(strategy)
+    conversation = Conversation(strategy)
     try:
         for number in range(TURNS):
-            view, prompt = spoken.prompt(SAID.format(number=number))
+            view, prompt = conversation.build_prompt(MESSAGE.format(number=number))
             async with aclosing(provider.ask(prompt)) as events:
                 async for event in events:
                     if isinstance(event, ReplyFinished):
-                        spoken.hear(view, event)
+                        conversation.add_reply(view, event)
     finally:
         await provider.close()
-    return spoken.evaluated
+    return conversation.evaluated
 
 
 def main() -> int:
@@ -99,20 +97,20 @@ def main() -> int:
     default = Path(__file__).resolve().parents[1] / ".cache" / "cllm"
     paths = CachePaths(root=Path(os.environ.get("CLLM_TEST_CACHE", default)))
     known = KNOWN_MODELS[DEFAULT_MODEL]
-    file = fetch_known_model(known, Fetcher(paths=paths, environ=dict(os.environ))).path
-    ways = {
+    file = fetch_known(known, Fetcher(paths=paths, environ=dict(os.environ))).path
+    strategies = {
         "in blocks": ByTokens(prices=prices_for("local", DEFAULT_MODEL)),
-        "turn by turn": ByTokens(floor=BUDGET, block=1),
+        "one turn out per turn": ByTokens(floor=BUDGET, block=1),
     }
     evaluated = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, strategy in ways.items():
-            evaluated[name] = asyncio.run(talk(strategy, file, Path(folder) / name))
-            print(f"{name:13} {evaluated[name]:7,} tokens of {TURNS} prompts were evaluated")
-    targets = Targets()
-    ratio = evaluated["in blocks"] / evaluated["turn by turn"]
-    targets.at_most("evaluated in blocks / turn by turn", ratio, LIMIT)
-    return targets.finish()
+        for name, strategy in strategies.items():
+            evaluated[name] = asyncio.run(run_turns(strategy, file, Path(folder) / name))
+            print(f"{name:22} {evaluated[name]:7,} evaluated tokens in {TURNS} prompts")
+    limits = Limits()
+    ratio = evaluated["in blocks"] / evaluated["one turn out per turn"]
+    limits.check("evaluated tokens: in blocks / one turn out per turn", ratio, LIMIT)
+    return limits.exit_code()
 
 
 if __name__ == "__main__":

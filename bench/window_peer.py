@@ -1,7 +1,8 @@
-"""The trimming of others, for `window.py`: measured where they are installed, when asked.
+"""Measures the trimming of other libraries, for `window.py`.
 
-Reads a line `NAME TURNS` and answers with the seconds of one call at such a length. Each is used
-as its documentation shows, with its own approximate or given counter, which flatters it.
+Runs in the environment where these libraries are installed. Reads lines `NAME TURNS` and prints the
+wall and CPU seconds of one call for a conversation of this length. Each library is used as its
+documentation shows, with an approximate token counter, which is in its favour.
 """
 
 import os
@@ -76,9 +77,9 @@ def main() -> None:
         except ImportError:
             print("missing", flush=True)
             continue
-        began = time.perf_counter(), time.process_time()
+        start = time.perf_counter(), time.process_time()
         call()
-        print(time.perf_counter() - began[0], time.process_time() - began[1], flush=True)
+        print(time.perf_counter() - start[0], time.process_time() - start[1], flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The traffic that the benchmark of the wire measures with is such as providers accept."""
+"""The sample traffic of the wire benchmark is valid for the providers."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ DECODERS = {
 }
 
 
-def provider(protocol: traffic.Protocol) -> HttpProvider:
+def make_provider(protocol: traffic.Protocol) -> HttpProvider:
     http, url = StdlibTransport(), "http://127.0.0.1:9"
     if protocol == "bedrock":
         return BedrockProvider(
@@ -37,72 +37,72 @@ def provider(protocol: traffic.Protocol) -> HttpProvider:
 
 
 @pytest.mark.parametrize("client", traffic.CLIENTS)
-def test_the_conversation_has_200_messages_beside_its_system_prompt(client):
+def test_the_conversation_has_200_messages_and_a_system_prompt(client):
     fields = json.loads(traffic.request_body(client, "some-model"))
 
     assert sum(message["role"] != "system" for message in fields["messages"]) == 200
     assert len(fields["tools"]) == 10
 
 
-def test_every_call_in_openais_words_is_answered_before_anything_else_is_said():
+def test_results_follow_their_calls_in_openai_requests():
     messages = json.loads(traffic.request_body("openai", "some-model"))["messages"]
-    asked = [place for place, message in enumerate(messages) if message.get("tool_calls")]
+    indexes = [index for index, message in enumerate(messages) if message.get("tool_calls")]
 
-    assert len(asked) == 40
-    for place in asked:
-        ids = [call["id"] for call in messages[place]["tool_calls"]]
-        answers = messages[place + 1 : place + 1 + len(ids)]
-        assert [answer.get("tool_call_id") for answer in answers] == ids
+    assert len(indexes) == 40
+    for index in indexes:
+        ids = [call["id"] for call in messages[index]["tool_calls"]]
+        results = messages[index + 1 : index + 1 + len(ids)]
+        assert [result.get("tool_call_id") for result in results] == ids
 
 
-def test_every_call_in_anthropics_words_is_answered_in_the_next_message():
+def test_results_are_in_the_message_after_their_calls_in_anthropic_requests():
     messages = json.loads(traffic.request_body("anthropic", "some-model"))["messages"]
     pairs = zip(messages[1::4], messages[2::4], strict=True)
 
-    for asked, answered in pairs:
-        ids = [block["id"] for block in asked["content"] if block["type"] == "tool_use"]
+    for calls, results in pairs:
+        ids = [block["id"] for block in calls["content"] if block["type"] == "tool_use"]
         assert len(ids) == 2
-        assert [block["tool_use_id"] for block in answered["content"]] == ids
+        assert [block["tool_use_id"] for block in results["content"]] == ids
 
 
 @pytest.mark.parametrize("client", traffic.CLIENTS)
 @pytest.mark.parametrize("protocol", traffic.PROTOCOLS)
-def test_the_whole_conversation_reaches_every_provider(client, protocol):
+def test_the_complete_conversation_reaches_every_provider(client, protocol):
     prompt = DECODERS[client](traffic.request_body(client, traffic.MODELS[protocol]))
 
-    body = provider(protocol)._encode(prompt).body.decode()
+    body = make_provider(protocol)._encode(prompt).body.decode()
 
-    exchanges = 200 // traffic.MESSAGES_OF_EXCHANGE[client]
+    exchanges = 200 // traffic.MESSAGES_PER_EXCHANGE[client]
     for number in range(exchanges):
-        for words in (traffic.question(number), traffic.answer(number)):
-            assert json.dumps(words, ensure_ascii=False)[1:-1] in body
+        for text in (traffic.question(number), traffic.reply(number)):
+            assert json.dumps(text, ensure_ascii=False)[1:-1] in body
     assert all(f"call_{number:024}" in body for number in range(2 * exchanges))
 
 
 @pytest.mark.parametrize("kind", traffic.KINDS)
 @pytest.mark.parametrize("protocol", traffic.PROTOCOLS)
-def test_a_stream_is_a_whole_answer_of_one_delta_an_event(protocol, kind):
-    reader = provider(protocol)._stream_reader(ProviderRequest(url="", body=b""))
+def test_a_stream_is_a_complete_reply_with_one_delta_per_event(protocol, kind):
+    reader = make_provider(protocol)._stream_reader(ProviderRequest(url="", body=b""))
 
-    events = [event for piece in traffic.stream(protocol, kind) for event in reader.feed(piece)]
+    events = [event for data in traffic.stream(protocol, kind) for event in reader.feed(data)]
 
-    said = {"text": TextDelta, "thinking": ThinkingDelta, "arguments": ToolCallDelta}[kind]
+    event_type = {"text": TextDelta, "thinking": ThinkingDelta, "arguments": ToolCallDelta}[kind]
     field = "arguments" if kind == "arguments" else "text"
-    pieces = [getattr(event, field) for event in events if isinstance(event, said)]
-    assert [piece for piece in pieces if piece] == traffic.pieces(kind)
+    texts = [getattr(event, field) for event in events if isinstance(event, event_type)]
+    assert [text for text in texts if text] == traffic.deltas(kind)
     finished = reader.finish()
     assert isinstance(finished, ReplyFinished)
     assert finished.stop_reason == ("tool_calls" if kind == "arguments" else "end")
 
 
-def test_the_pieces_of_arguments_are_json_together():
-    assert set(json.loads("".join(traffic.pieces("arguments")))) == {"notes"}
+def test_the_deltas_of_arguments_are_one_json_object():
+    assert set(json.loads("".join(traffic.deltas("arguments")))) == {"notes"}
 
 
 @pytest.mark.parametrize("protocol", traffic.PROTOCOLS)
-def test_the_short_answer_is_one_in_the_words_of_its_protocol(protocol):
-    events = provider(protocol)._decode_answer(
-        traffic.whole_answer(protocol), ProviderRequest(url="", body=b"")
+def test_the_short_response_is_valid_in_its_protocol(protocol):
+    events = make_provider(protocol)._decode_answer(
+        traffic.response_body(protocol), ProviderRequest(url="", body=b"")
     )
 
     end = events[-1]

@@ -1,7 +1,7 @@
-"""Our whole way from a client's body to a provider's, for `wire.py`.
+"""cllm's path from a client's request body to a provider's, for `wire.py`.
 
-The decoding of the client's body as at our own door and the provider's `ask`, in an event loop, to
-where the network would be, which answers from memory. The clock begins in the loop.
+Decodes the client's body as the server does and calls the provider in an event loop, with a
+transport that responds from memory. The stopwatch starts inside the event loop.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.openai import request as openai_request
-from sending import Stopwatch
-from traffic import PROTOCOLS, Client, Protocol, whole_answer
+from stopwatch import Stopwatch
+from traffic import PROTOCOLS, Client, Protocol, response_body
 
 DECODERS: dict[Client, Callable[[bytes], Prompt]] = {
     "openai": openai_request.decode_request,
@@ -25,7 +25,7 @@ DECODERS: dict[Client, Callable[[bytes], Prompt]] = {
 
 
 class MemoryResponse(HttpResponse):
-    """An answer that was there before it was asked for."""
+    """A response whose body is in memory."""
 
     status = 200
 
@@ -40,14 +40,14 @@ class MemoryResponse(HttpResponse):
         return body
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing to close."""
 
 
-class MemoryHttp(HttpTransport):
-    """Stands where the network would be: says when a request was sent, and answers at once."""
+class MemoryTransport(HttpTransport):
+    """A transport without a network: stops the stopwatch and responds immediately."""
 
     def __init__(self, protocol: Protocol, watch: Stopwatch) -> None:
-        self._answer = whole_answer(protocol)
+        self._response = response_body(protocol)
         self._watch = watch
 
     async def post(
@@ -60,16 +60,16 @@ class MemoryHttp(HttpTransport):
         timeouts: Timeouts,
     ) -> HttpResponse:
         del url, headers
-        self._watch.sent(body)
-        return MemoryResponse(self._answer, provider=provider, timeouts=timeouts)
+        self._watch.stop(body)
+        return MemoryResponse(self._response, provider=provider, timeouts=timeouts)
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing to close."""
 
 
-def providers(watch: Stopwatch) -> dict[Protocol, HttpProvider]:
-    """One of each, without a network."""
-    http = {protocol: MemoryHttp(protocol, watch) for protocol in PROTOCOLS}
+def make_providers(watch: Stopwatch) -> dict[Protocol, HttpProvider]:
+    """Return a provider for each protocol, without a network."""
+    http = {protocol: MemoryTransport(protocol, watch) for protocol in PROTOCOLS}
     url, key = "http://127.0.0.1:9", "unused"
     account = AwsAccount(endpoint_url=url, bearer=key)
     return {
@@ -81,19 +81,19 @@ def providers(watch: Stopwatch) -> dict[Protocol, HttpProvider]:
     }
 
 
-class Ours:
-    """Asks through cllm, with a provider that is kept for each protocol."""
+class CllmClient:
+    """Sends requests through cllm, with one provider object per protocol."""
 
     def __init__(self, watch: Stopwatch, runner: asyncio.Runner) -> None:
-        self.providers = providers(watch)
+        self.providers = make_providers(watch)
         self._watch = watch
         self._runner = runner
 
-    def ask(self, body: bytes, client: Client, provider: Protocol) -> None:
-        """Send the request of a client to a provider, and wait for the answer."""
-        self._runner.run(self._ask(body, client, self.providers[provider]))
+    def send(self, body: bytes, client: Client, provider: Protocol) -> None:
+        """Send a client's request to a provider and read the response."""
+        self._runner.run(self._send(body, client, self.providers[provider]))
 
-    async def _ask(self, body: bytes, client: Client, provider: HttpProvider) -> None:
-        self._watch.begin()
+    async def _send(self, body: bytes, client: Client, provider: HttpProvider) -> None:
+        self._watch.restart()
         async for _ in provider.ask(DECODERS[client](body)):
             pass

@@ -1,14 +1,15 @@
-"""LiteLLM's translation, for `wire.py`: the functions that its own calls go through, and no more.
+"""LiteLLM's translation without its other work, for `wire.py`.
 
-Left out, in its favour: its router, callbacks and logging, its copies of the messages, its proxy's
-hooks, the signature, the HTTP client's sending. What is timed begins with the same bytes as ours
-and ends with the same: a request's body from a client's body, a client's events from a provider's.
+Calls only the functions that translate. Omitted, in LiteLLM's favour: router, callbacks, logging,
+copies of the messages, the proxy's hooks, request signatures and the HTTP client. The measurement
+starts and ends with the same bytes as cllm's: from a client's body to a provider's body, from a
+provider's events to a client's events.
 
-Requests to a chat completion: `get_optional_params` (where tools and parameters are translated),
-then `transform_request` of the provider's config, then the `json.dumps` of its handlers. Requests
-to the Messages API are first made a chat completion by the adapter that its `/v1/messages` uses.
-Streams: the provider's iterator, `CustomStreamWrapper`, which makes chunks of what that gives, and
-`model_dump_json` as its proxy calls it; for Anthropic's clients the adapter's stream instead.
+Chat completion requests: `get_optional_params` (translates tools and parameters), the provider
+config's `transform_request`, then `json.dumps` as in its handlers. Requests to the Messages API are
+first converted to a chat completion by the adapter of LiteLLM's `/v1/messages`.
+Streams: the provider's iterator, `CustomStreamWrapper`, and `model_dump_json` as in its proxy; for
+Anthropic clients the adapter's stream instead.
 """
 
 import json
@@ -19,7 +20,7 @@ from typing import Any
 
 from traffic import MODELS, Client, Fields, Protocol
 
-# Read when the package is imported: its prices come from a file of its own then, not the network.
+# Read at import: makes LiteLLM load its prices from its own file instead of the network.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 import httpx
@@ -39,10 +40,10 @@ from litellm.utils import ProviderConfigManager, get_optional_params
 from openai.types.chat import ChatCompletionChunk
 
 litellm.suppress_debug_info = True
-# Otherwise each chunk of a stream is given to a thread that counts and logs it.
+# Otherwise a thread counts and logs every chunk of a stream.
 litellm.disable_streaming_logging = True
 
-NAMES: dict[Protocol, str] = {
+MODEL_IDS: dict[Protocol, str] = {
     "openai": MODELS["openai"],
     "anthropic": MODELS["anthropic"],
     "bedrock": f"us.anthropic.{MODELS['bedrock']}-v1:0",
@@ -50,23 +51,23 @@ NAMES: dict[Protocol, str] = {
 
 
 def translate(body: bytes, client: Client, provider: Protocol) -> bytes:
-    """The body that LiteLLM would send to a provider for this body of a client's."""
+    """Return the body that LiteLLM sends to a provider for a client's body."""
     fields = json.loads(body)
     del fields["model"]
     if client == "anthropic":
-        fields = _as_chat(fields, provider)
+        fields = _convert_to_chat(fields, provider)
     return _encode_chat(fields, provider)
 
 
-def _as_chat(fields: Fields, provider: Protocol) -> Fields:
+def _convert_to_chat(fields: Fields, provider: Protocol) -> Fields:
     prepare = LiteLLMMessagesToCompletionTransformationHandler._prepare_completion_kwargs  # noqa: SLF001
     extra = {"custom_llm_provider": provider}
-    chat, _ = prepare(model=NAMES[provider], extra_kwargs=extra, **fields)
-    return {name: said for name, said in chat.items() if name not in ("model", *extra)}
+    chat, _ = prepare(model=MODEL_IDS[provider], extra_kwargs=extra, **fields)
+    return {name: value for name, value in chat.items() if name not in ("model", *extra)}
 
 
 def _encode_chat(fields: Fields, provider: Protocol) -> bytes:
-    model, messages = NAMES[provider], fields.pop("messages")
+    model, messages = MODEL_IDS[provider], fields.pop("messages")
     parameters = get_optional_params(
         model=model, custom_llm_provider=provider, messages=messages, **fields
     )
@@ -84,27 +85,29 @@ def _encode_chat(fields: Fields, provider: Protocol) -> bytes:
     return json.dumps(data).encode()
 
 
-def restream(pieces: Iterable[bytes], client: Client, provider: Protocol) -> Iterator[bytes]:
-    """The events that LiteLLM would send to a client for these pieces of a provider's stream."""
-    chunks = CustomStreamWrapper(
-        completion_stream=READERS[provider](iter(pieces)),
-        model=NAMES[provider],
+def translate_stream(
+    chunks: Iterable[bytes], client: Client, provider: Protocol
+) -> Iterator[bytes]:
+    """Yield the events that LiteLLM sends to a client for the bytes of a provider's stream."""
+    events = CustomStreamWrapper(
+        completion_stream=READERS[provider](iter(chunks)),
+        model=MODEL_IDS[provider],
         custom_llm_provider=provider,
-        logging_obj=_logging(NAMES[provider]),
+        logging_obj=_make_logging(MODEL_IDS[provider]),
         stream_options={"include_usage": True},
     )
     if client == "anthropic":
-        return _for_anthropic(chunks, NAMES[provider])
-    return _for_openai(chunks)
+        return _encode_for_anthropic(events, MODEL_IDS[provider])
+    return _encode_for_openai(events)
 
 
-def _for_openai(chunks: Iterable[Any]) -> Iterator[bytes]:
+def _encode_for_openai(chunks: Iterable[Any]) -> Iterator[bytes]:
     for chunk in chunks:
-        said = chunk.model_dump_json(exclude_none=True, exclude_unset=True)
-        yield f"data: {said}\n\n".encode()
+        data = chunk.model_dump_json(exclude_none=True, exclude_unset=True)
+        yield f"data: {data}\n\n".encode()
 
 
-def _for_anthropic(chunks: Iterable[Any], model: str) -> Iterator[bytes]:
+def _encode_for_anthropic(chunks: Iterable[Any], model: str) -> Iterator[bytes]:
     adapted = ANTHROPIC_ADAPTER.translate_completion_output_params_streaming(
         chunks, model=model, is_async=False
     )
@@ -112,7 +115,7 @@ def _for_anthropic(chunks: Iterable[Any], model: str) -> Iterator[bytes]:
     return adapted
 
 
-def _logging(model: str) -> Logging:
+def _make_logging(model: str) -> Logging:
     return Logging(
         model=model,
         messages=[],
@@ -124,20 +127,20 @@ def _logging(model: str) -> Logging:
     )
 
 
-def _read_openai(pieces: Iterator[bytes]) -> Iterable[Any]:
+def _read_openai(chunks: Iterator[bytes]) -> Iterable[Any]:
     request = httpx2.Request("POST", "http://127.0.0.1")
-    response = httpx2.Response(200, content=pieces, request=request)
+    response = httpx2.Response(200, content=chunks, request=request)
     return openai.Stream(cast_to=ChatCompletionChunk, response=response, client=_openai_client)
 
 
-def _read_anthropic(pieces: Iterator[bytes]) -> Iterable[Any]:
-    lines = httpx.Response(200, content=pieces).iter_lines()
+def _read_anthropic(chunks: Iterator[bytes]) -> Iterable[Any]:
+    lines = httpx.Response(200, content=chunks).iter_lines()
     return ModelResponseIterator(streaming_response=lines, sync_stream=True)
 
 
-def _read_bedrock(pieces: Iterator[bytes]) -> Iterable[Any]:
-    decoder = AWSEventStreamDecoder(model=NAMES["bedrock"])
-    return decoder.iter_bytes(httpx.Response(200, content=pieces).iter_bytes())
+def _read_bedrock(chunks: Iterator[bytes]) -> Iterable[Any]:
+    decoder = AWSEventStreamDecoder(model=MODEL_IDS["bedrock"])
+    return decoder.iter_bytes(httpx.Response(200, content=chunks).iter_bytes())
 
 
 _openai_client = openai.OpenAI(api_key="unused", base_url="http://127.0.0.1")

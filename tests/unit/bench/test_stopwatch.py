@@ -1,4 +1,4 @@
-"""The clock of the benchmark stops when a request is handed to where the network would be."""
+"""The stopwatch of the benchmarks stops when a request reaches the transport."""
 
 import sys
 from pathlib import Path
@@ -7,33 +7,33 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "bench"))
 
-from measure import Cost
-from sending import Stopwatch
+from measurement import Cost
+from stopwatch import Stopwatch
 
 
-def test_what_comes_after_the_sending_is_not_counted():
+def test_work_after_the_request_was_sent_is_not_measured():
     now = Cost(cpu=1.0, wall=2.0)
     watch = Stopwatch(clock=lambda: now)
 
-    def ask() -> None:
+    def call() -> None:
         nonlocal now
         now = Cost(cpu=1.5, wall=3.0)
-        watch.sent(b"the body")
+        watch.stop(b"the body")
         now = Cost(cpu=9.0, wall=9.0)
 
-    cost = watch.time(ask)
+    cost = watch.time(call)
 
     assert cost == Cost(cpu=0.5, wall=1.0)
     assert watch.body == b"the body"
 
 
 @pytest.mark.parametrize("times", [0, 2])
-def test_a_request_that_is_not_sent_exactly_once_is_no_measurement(times):
+def test_a_call_that_does_not_send_exactly_one_request_fails(times):
     watch = Stopwatch()
 
-    def ask() -> None:
+    def call() -> None:
         for _ in range(times):
-            watch.sent(b"")
+            watch.stop(b"")
 
     with pytest.raises(AssertionError, match=f"sent {times} times"):
-        watch.time(ask)
+        watch.time(call)

@@ -1,6 +1,7 @@
-"""What a captured system prompt costs the JSON store: its bytes, and nothing else.
+"""Measures what a stored system prompt costs the store of conversation files.
 
-Saves and loads the same conversation with and without a prompt, in interleaved rounds.
+Saves and loads the same conversation with and without a system prompt, in interleaved rounds. The
+file may only grow by the prompt, its JSON frame and its source.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from cllm.core.ports import Lease, NewConversation, Opening, TurnStart
 from cllm.engine import run_without_loop
 from cllm.history.system_prompt import GivenPrompt, build_captured_opening
 from cllm.stores.json.store import JsonFileStore
-from measure import Cost, Targets, counted, interleave, print_table
+from measurement import Cost, Limits, interleave, measure_call, print_table
 
 PROMPT = "You are a helpful assistant. " * 17
 SOURCE = "Cllmfile.yml: default_system_message"
@@ -28,8 +29,7 @@ def now() -> datetime:
     return datetime(2026, 11, 15, tzinfo=UTC)
 
 
-def take_turn(store: JsonFileStore, ref: str, number: int, opening: Opening) -> None:
-    """One turn, begun and finished."""
+def run_turn(store: JsonFileStore, ref: str, number: int, opening: Opening) -> None:
     start = TurnStart(
         id=f"turn-{number:06}", messages=(plain_message("user", "Hello " * 20),), visible=False
     )
@@ -47,32 +47,37 @@ def take_turn(store: JsonFileStore, ref: str, number: int, opening: Opening) -> 
 
 def fill(store: JsonFileStore, ref: str, opening: Opening) -> None:
     for number in range(TURNS):
-        take_turn(store, ref, number, opening)
+        run_turn(store, ref, number, opening)
 
 
-def saving(store: JsonFileStore, ref: str, opening: Opening) -> Cost:
-    """Append turns to a conversation of the same length each time."""
+def measure_saves(store: JsonFileStore, ref: str, opening: Opening) -> Cost:
+    """Append turns, then delete them, so that the conversation has the same length each time."""
 
-    def work() -> None:
+    def repeat() -> None:
         for number in range(REPEATS):
-            take_turn(store, ref, TURNS + number, opening)
+            run_turn(store, ref, TURNS + number, opening)
 
+<<<<<<< HEAD:bench/store.py
     cost = counted(work)
     run_without_loop(store.delete_from(ref, 2 * TURNS + 1))
+=======
+    cost = measure_call(repeat)
+    run_without_waiting(store.delete_from(ref, 2 * TURNS + 1))
+>>>>>>> ca1b65b (Benchmarks: module names, functions, docstrings and printed tables in plain English, with units and limits):bench/store_json.py
     return cost
 
 
-def loading(store: JsonFileStore, ref: str) -> Cost:
-    def work() -> None:
+def measure_loads(store: JsonFileStore, ref: str) -> Cost:
+    def repeat() -> None:
         for _ in range(REPEATS):
             run_without_loop(store.load(ref))
 
-    return counted(work)
+    return measure_call(repeat)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=15, help="measured rounds")
     options = parser.parse_args()
     with_prompt = build_captured_opening(GivenPrompt(text=PROMPT.strip(), source=SOURCE), now=now())
     without = build_captured_opening(GivenPrompt(), now=now())
@@ -82,10 +87,10 @@ def main() -> int:
         fill(store, "no-prompt", without)
         samples = interleave(
             {
-                "save, no prompt": lambda: saving(store, "no-prompt", without),
-                "save, prompt": lambda: saving(store, "with-prompt", with_prompt),
-                "load, no prompt": lambda: loading(store, "no-prompt"),
-                "load, prompt": lambda: loading(store, "with-prompt"),
+                "20 saves, no system prompt": lambda: measure_saves(store, "no-prompt", without),
+                "20 saves, system prompt": lambda: measure_saves(store, "with-prompt", with_prompt),
+                "20 loads, no system prompt": lambda: measure_loads(store, "no-prompt"),
+                "20 loads, system prompt": lambda: measure_loads(store, "with-prompt"),
             },
             rounds=options.rounds,
         )
@@ -93,18 +98,19 @@ def main() -> int:
             ref: len((Path(folder) / f"{ref}.json").read_bytes())
             for ref in ("no-prompt", "with-prompt")
         }
-    print_table(samples, against="load, no prompt")
-    targets = Targets()
-    for what in ("save", "load"):
-        ratio = samples[f"{what}, prompt"].cpu / samples[f"{what}, no prompt"].cpu
-        targets.at_most(f"{what} with a prompt / without, cpu", ratio, 1.1)
+    print_table(samples, baseline="20 loads, no system prompt")
+    limits = Limits()
+    for action in ("save", "load"):
+        name = f"{REPEATS} {action}s"
+        ratio = samples[f"{name}, system prompt"].cpu / samples[f"{name}, no system prompt"].cpu
+        limits.check(f"{action} with / without a system prompt, CPU time", ratio, 1.1)
     extra = sizes["with-prompt"] - sizes["no-prompt"]
-    named = len(SOURCE) - len("none") + len("with") - len("no")
-    frame = len('    {\n      "role": "system",\n      "content": ""\n    },\n') + named
-    print(f"bytes: {extra} more with a prompt of {len(PROMPT.strip())}")
+    names = len(SOURCE) - len("none") + len("with") - len("no")
+    frame = len('    {\n      "role": "system",\n      "content": ""\n    },\n') + names
+    print(f"file size: {extra} bytes more with a system prompt of {len(PROMPT.strip())} bytes")
     unexplained = abs(extra - len(PROMPT.strip()) - frame)
-    targets.at_most("bytes beside the prompt's own, its frame and its source", unexplained, 0)
-    return targets.finish()
+    limits.check("bytes besides the prompt, its frame and its source", unexplained, 0, unit="bytes")
+    return limits.exit_code()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,250 @@
+"""Generates many conversations for the benchmarks of the stores and loads them in bulk.
+
+The rows are those that real turns write; `run_turns` creates the same conversations with real turns
+to check this. Each conversation has five turns of a question and a reply of about 1 KB each; one in
+a thousand has a rare word in all of them. Texts come from a pool, so that each is tokenised once.
+IDs are UUIDs in random order, as the library and the server create them.
+"""
+
+import hashlib
+import random
+import sqlite3
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import asyncpg
+import msgspec
+
+from cllm.core.conversation import StoredConversation, Turn, WindowRecord
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import NewConversation, Store, TurnStart
+from cllm.core.reply import Usage
+from cllm.stores.postgres.reader import CODEC
+from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, RowCodec, encode_message
+from cllm.stores.sql.search import indexed_terms
+from cllm.stores.sqlite import statements as sql
+from cllm.stores.sqlite.reader import ROWS
+
+OWNER = "local"
+TURNS = 5
+MESSAGES = TURNS * 2
+BATCH = 1000
+RARE_WORD = "zyzzyva"
+RARE_EVERY = 1000
+POOL = 2000
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+WINDOW = WindowRecord(first_sequence=1, sent_messages=MESSAGES)
+USAGE = Usage(input=1000, output=200)
+MESSAGE_COLUMNS = (
+    *("owner", "conversation", "turn", "ordinal", "sequence_number"),
+    *("role", "dialect", "raw"),
+)
+SELECT_NUMBERS = "SELECT id, number FROM conversations WHERE owner = $1 AND id = ANY($2::text[])"
+
+
+def _vocabulary() -> list[str]:
+    chance = random.Random(7)  # noqa: S311
+    return ["".join(chance.choices(LETTERS, k=chance.randint(2, 10))) for _ in range(20_000)]
+
+
+WORDS = _vocabulary()
+COMMON_WORD = WORDS[0]
+
+
+def make_text(chance: random.Random, size: int = 1000) -> str:
+    """Return words of about `size` bytes in total. Word frequencies differ."""
+    words: list[str] = []
+    length = 0
+    while length < size:
+        words.append(WORDS[int(len(WORDS) * chance.random() ** 3)])
+        length += len(words[-1]) + 1
+    return " ".join(words)
+
+
+class SampleMessage(NamedTuple):
+    """A message, its row, its search terms and the length of its text."""
+
+    message: Message
+    row: tuple[Any, ...]
+    terms: str
+    size: int
+
+
+def _make_message(role: Any, text: str) -> SampleMessage:
+    message = plain_message(role, text)
+    return SampleMessage(message, encode_message(message), indexed_terms(message, OWNER), len(text))
+
+
+def _make_pool() -> list[tuple[SampleMessage, SampleMessage]]:
+    """Return pairs of a question and a reply."""
+    chance = random.Random(13)  # noqa: S311
+    texts = [(make_text(chance), make_text(chance)) for _ in range(POOL)]
+    return [
+        (_make_message("user", question), _make_message("assistant", reply))
+        for question, reply in texts
+    ]
+
+
+class SampleConversations:
+    """Generates conversations by their numbers, the same in every run."""
+
+    def __init__(self) -> None:
+        self._pool = _make_pool()
+        self._rare = [
+            tuple(
+                _make_message(each.message.role, f"{each.message.text} {RARE_WORD}")
+                for each in pair
+            )
+            for pair in self._pool[:20]
+        ]
+
+    def messages(self, number: int, index: int) -> tuple[SampleMessage, ...]:
+        if number % RARE_EVERY == 0:
+            return self._rare[(number // RARE_EVERY + index) % len(self._rare)]
+        return self._pool[(number * 7919 + index * 104_729) % POOL]
+
+    def size(self, number: int) -> int:
+        """Return the bytes of text in a conversation."""
+        return sum(each.size for index in range(TURNS) for each in self.messages(number, index))
+
+    def turn(self, number: int, index: int) -> Turn:
+        at = timestamp(number, index)
+        turn_id = _make_id(f"turn {index} of {number}")
+        return Turn(
+            id=turn_id,
+            place=turn_id,
+            state="complete",
+            model="m",
+            messages=tuple(each.message for each in self.messages(number, index)),
+            started_at=at,
+            ended_at=at,
+            usage=USAGE,
+            cost=0.001,
+            window=WINDOW,
+        )
+
+    def id(self, number: int) -> str:
+        """Return the ID of a conversation."""
+        return _make_id(f"conversation {number}")
+
+    def conversation(self, number: int) -> StoredConversation:
+        return StoredConversation(
+            id=self.id(number),
+            title=f"Title {number}",
+            model="m",
+            created_at=timestamp(number, 0),
+            updated_at=timestamp(number, TURNS - 1),
+            first_sequence=MESSAGES + 1,
+        )
+
+    def rows(self, codec: RowCodec, numbers: range) -> "Rows":
+        """Return the rows of some conversations for a database engine."""
+        rows = Rows([], [], [])
+        for number in numbers:
+            key = (OWNER, self.id(number))
+            rows.conversations.append(codec.encode_conversation(self.conversation(number)))
+            for index in range(TURNS):
+                turn = codec.encode_turn(self.turn(number, index))
+                rows.turns.append((*key, index + 1, index + 1, *turn))
+                for ordinal, message in enumerate(self.messages(number, index)):
+                    position = (index + 1, ordinal, index * 2 + ordinal + 1)
+                    rows.messages.append((*key, *position, *message.row, message.terms))
+        return rows
+
+
+class Rows(NamedTuple):
+    """Rows of three tables. The last value of a message row is its search terms."""
+
+    conversations: list[tuple[Any, ...]]
+    turns: list[tuple[Any, ...]]
+    messages: list[tuple[Any, ...]]
+
+
+def _make_id(seed: str) -> str:
+    """Return a UUID that depends only on the seed."""
+    digest = hashlib.blake2b(seed.encode(), digest_size=16).digest()
+    return str(uuid.UUID(bytes=digest, version=4))
+
+
+def timestamp(number: int, index: int) -> datetime:
+    return START + timedelta(seconds=number, milliseconds=index)
+
+
+async def run_turns(
+    many: SampleConversations,
+    conversations: int,
+    open_store: Callable[[Callable[[], datetime]], Store],
+) -> Store:
+    """Create the same conversations with real turns; the store's clock is set for each turn."""
+    now = START
+    store = open_store(lambda: now)
+    for number in range(conversations):
+        new = NewConversation(id=many.id(number), title=f"Title {number}", model="m")
+        for index in range(TURNS):
+            now = timestamp(number, index)
+            turn = many.turn(number, index)
+            start = TurnStart(id=turn.id, messages=turn.messages[:1], model="m")
+            lease = await store.begin_turn(new.id, start, create=new, tail=0)
+            await store.finish_turn(lease, msgspec.structs.replace(turn, started_at=now))
+    return store
+
+
+def batches(numbers: range) -> Iterator[range]:
+    """Yield the numbers in batches and print the progress to standard error."""
+    start = time.monotonic()
+    for first in range(numbers.start, numbers.stop, BATCH):
+        last = min(first + BATCH, numbers.stop)
+        yield range(first, last)
+        if last % (BATCH * 10) == 0 or last == numbers.stop:
+            seconds = time.monotonic() - start
+            print(f"filled {last} of {numbers.stop} in {seconds:.0f} s", file=sys.stderr)
+
+
+def fill_sqlite(db: sqlite3.Connection, many: SampleConversations, numbers: range) -> int:
+    """Insert conversations into an open file; return the bytes of their texts."""
+    size = 0
+    number = 1 + (db.execute("SELECT max(number) FROM messages").fetchone()[0] or 0)
+    db.execute("PRAGMA synchronous = OFF")
+    for batch in batches(numbers):
+        rows = many.rows(ROWS, batch)
+        db.execute("BEGIN")
+        db.executemany(sql.ADD_CONVERSATION, rows.conversations)
+        db.executemany(sql.ADD_TURN, rows.turns)
+        db.executemany(sql.ADD_MESSAGE, [row[:-1] for row in rows.messages])
+        db.executemany(sql.INDEX, [(at, row[-1]) for at, row in enumerate(rows.messages, number)])
+        db.execute("COMMIT")
+        number += len(rows.messages)
+        size += sum(map(many.size, batch))
+    return size
+
+
+async def fill_postgres(
+    db: "asyncpg.Connection[Any]", many: SampleConversations, numbers: range
+) -> int:
+    """Insert conversations with COPY; return the bytes of their texts."""
+    size = 0
+    turn_columns = ("owner", "conversation", "number", "position", *TURN_COLUMNS)
+    for batch in batches(numbers):
+        rows = many.rows(CODEC, batch)
+        await db.copy_records_to_table(
+            "conversations", records=rows.conversations, columns=CONVERSATION_COLUMNS
+        )
+        keys = dict(await db.fetch(SELECT_NUMBERS, OWNER, [many.id(number) for number in batch]))
+        turns = [(owner, keys[ref], *turn) for owner, ref, *turn in rows.turns]
+        messages = [(owner, keys[ref], *message) for owner, ref, *message in rows.messages]
+        await db.copy_records_to_table("turns", records=turns, columns=turn_columns)
+        await db.copy_to_table("messages", source=_encode_copy(messages), columns=MESSAGE_COLUMNS)
+        size += sum(map(many.size, batch))
+    await db.execute("VACUUM ANALYZE", timeout=1800)
+    return size
+
+
+async def _encode_copy(messages: list[tuple[Any, ...]]) -> AsyncIterator[bytes]:
+    """Yield rows in the format of COPY, without terms. No value needs escaping."""
+    for row in messages:
+        yield "\t".join(map(str, row[:-1])).encode() + b"\n"
