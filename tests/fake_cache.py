@@ -1,8 +1,9 @@
-"""A provider's cache of prompts, by the rules that Anthropic and Bedrock document.
+"""A provider's prompt cache, by the rules that Anthropic and Bedrock document.
 
-What is kept is a prefix up to a mark: tools, system prompt, messages, block by block. From each
-mark of a prompt it is looked for at no more than 20 blocks, the marked one among them. Prefixes
-below the minimum are not kept. Tokens are counted by length; entries never grow old.
+An entry is a prefix of the prompt (tools, system prompt, messages, block by block) up to a cache
+breakpoint. A lookup checks up to 20 blocks before each breakpoint, including its own block.
+Prefixes below the minimum are not cached. Tokens are estimated from the length; entries never
+expire.
 """
 
 import hashlib
@@ -36,70 +37,72 @@ class PromptTokens:
 class _Block:
     key: str
     tokens: int
-    marked: bool
+    is_breakpoint: bool
 
 
 class PromptCache:
-    """What one provider has kept of all prompts so far."""
+    """The cached prefixes of one provider."""
 
     def __init__(self, *, minimum: int) -> None:
         self._minimum = minimum
-        self._kept: set[str] = set()
+        self._entries: set[str] = set()
         self.counted: list[PromptTokens] = []
 
     def count(self, request: Fields) -> PromptTokens:
-        """Look the prompt up, keep what it marks, and say which tokens were which."""
+        """Look up a prompt, cache its prefixes and return its token counts."""
         blocks = list(_blocks(request))
         names: list[str] = []
         sums: list[int] = []
         for block in blocks:
             names.append(_name((names[-1] if names else "") + block.key))
             sums.append((sums[-1] if sums else 0) + block.tokens)
-        marks = [place for place, block in enumerate(blocks) if block.marked]
-        assert len(marks) <= MAX_CACHE_BREAKPOINTS
-        read = max((sums[found] for found in self._found(marks, names)), default=0)
-        large = [mark for mark in marks if sums[mark] >= self._minimum]
-        self._kept.update(names[mark] for mark in large)
-        written = max(0, sums[large[-1]] - read) if large else 0
+        breakpoints = [index for index, block in enumerate(blocks) if block.is_breakpoint]
+        assert len(breakpoints) <= MAX_CACHE_BREAKPOINTS
+        read = max((sums[index] for index in self._find_entries(breakpoints, names)), default=0)
+        cacheable = [index for index in breakpoints if sums[index] >= self._minimum]
+        self._entries.update(names[index] for index in cacheable)
+        written = max(0, sums[cacheable[-1]] - read) if cacheable else 0
         total = sums[-1]
         self.counted.append(
-            PromptTokens(sent=total - read - written, read=read, written=written, marks=len(marks))
+            PromptTokens(
+                sent=total - read - written, read=read, written=written, marks=len(breakpoints)
+            )
         )
         return self.counted[-1]
 
-    def _found(self, marks: list[int], names: list[str]) -> Iterator[int]:
-        for mark in marks:
-            for place in range(mark, max(mark - LOOKBACK, -1), -1):
-                if names[place] in self._kept:
-                    yield place
+    def _find_entries(self, breakpoints: list[int], names: list[str]) -> Iterator[int]:
+        for last in breakpoints:
+            for index in range(last, max(last - LOOKBACK, -1), -1):
+                if names[index] in self._entries:
+                    yield index
                     break
 
 
 def _blocks(request: Fields) -> Iterator[_Block]:
     tools = request.get("tools") or (request.get("toolConfig") or {}).get("tools") or []
-    yield from _listed("tools", tools)
-    yield from _listed("system", request.get("system") or [])
+    yield from _list_blocks("tools", tools)
+    yield from _list_blocks("system", request.get("system") or [])
     for message in request["messages"]:
-        yield from _listed(message["role"], message["content"])
+        yield from _list_blocks(message["role"], message["content"])
 
 
-def _listed(where: str, content: str | list[Fields]) -> Iterator[_Block]:
-    """The blocks of a list; a mark is a field of a block, or a block that follows it."""
-    given = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    for place, block in enumerate(given):
+def _list_blocks(section: str, content: str | list[Fields]) -> Iterator[_Block]:
+    """Yield blocks. A cache breakpoint is a field of a block or the block after it."""
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    for index, block in enumerate(blocks):
         if "cachePoint" in block:
-            assert place, "a cache point is not the first block"
+            assert index, "a cache point is not the first block"
             continue
-        following = given[place + 1] if place + 1 < len(given) else {}
-        marked = "cache_control" in block or "cachePoint" in following
-        if marked:
+        following = blocks[index + 1] if index + 1 < len(blocks) else {}
+        is_breakpoint = "cache_control" in block or "cachePoint" in following
+        if is_breakpoint:
             assert block.get("type") not in ("thinking", "redacted_thinking")
             assert "reasoningContent" not in block
             assert "document" not in block
             assert block.get("text") != ""
-        said = {name: value for name, value in block.items() if name != "cache_control"}
-        key = json.dumps([where, said])
-        yield _Block(key=key, tokens=len(key) // CHARACTERS_PER_TOKEN, marked=marked)
+        fields = {name: value for name, value in block.items() if name != "cache_control"}
+        key = json.dumps([section, fields])
+        yield _Block(key=key, tokens=len(key) // CHARACTERS_PER_TOKEN, is_breakpoint=is_breakpoint)
 
 
 def _name(text: str) -> str:

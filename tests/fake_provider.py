@@ -1,10 +1,10 @@
-"""A provider on loopback that records what it was sent and answers from a script.
+"""A fake provider on loopback that records its requests and returns queued responses.
 
-It runs on an event loop in a thread of the test process. A test queues answers (`say`, `fail`,
-`answer`), runs the command, and looks at `requests`. Without a queued answer it repeats the newest
-user text. Protocols are rows in `PROTOCOLS`: each turns a `Reply` into the steps of a response;
-the server only carries steps. With a `cache` it counts the tokens of a prompt and which of them it
-had. Nothing here waits for a clock: a `Gate` holds an answer until the test opens it.
+It runs on an event loop in a thread of the test process. A test queues responses (`say`, `fail`,
+`answer`), runs the command and checks `requests`. Without a queued response the provider repeats
+the newest user text. Protocols are rows in `PROTOCOLS`: each converts a `Reply` to the steps of a
+response, and the server executes the steps. With a `cache` it reports the cached tokens of a
+prompt. Nothing here waits for a clock: a `Gate` holds a response until the test opens it.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from tests.fake_cache import PromptCache
 
 ACCEPT_LOOP_STEPS = 10
 WAIT = 60.0
-"""Seconds after which a wait for something that must happen is given up."""
+"""The timeout in seconds of a wait for an event that must happen."""
 
 
 class Gate:
-    """Holds an answer back until the test opens it, and says when the answer has got there."""
+    """Holds a response until the test opens it, and reports when the response has reached it."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()
@@ -39,17 +39,17 @@ class Gate:
 
     def wait_reached(self, timeout: float = WAIT) -> None:
         if not self._reached.wait(timeout):
-            raise TimeoutError("no answer got to the gate")
+            raise TimeoutError("no response reached the gate")
 
     def open(self) -> None:
         with self._lock:
             self._opened.set()
             waiters, self._waiters = self._waiters, []
         for loop, event in waiters:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(event.set)
 
-    async def passed(self) -> None:
+    async def wait_open(self) -> None:
         event = asyncio.Event()
         with self._lock:
             if self._opened.is_set():
@@ -62,7 +62,7 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """The status line and headers. With `chunked`, what follows goes out as HTTP chunks."""
+    """The status line and headers. With `chunked` the data is sent in HTTP chunks."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -81,12 +81,12 @@ class Hold:
 
 @dataclass(frozen=True)
 class Silence:
-    """Nothing more comes; the connection stays open until the client leaves."""
+    """Send nothing more; the connection stays open until the client closes it."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The connection breaks off, without the end that HTTP promises."""
+    """Close the connection before the end of the HTTP response."""
 
 
 Step = Head | Send | Hold | Silence | Cut
@@ -101,15 +101,15 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What the model says, in pieces, and everything that can be wrong with how it travels.
+    """The model's reply in pieces, and the faults of its transmission.
 
-    `hold` has a gate for the moment before piece number N (the number of pieces: before the end).
-    `stop_after` ends the stream after that many pieces, `abrupt` says how; after all of them, the
-    end has been announced. With `finish` None it never is; with `done` false the last marker of
-    the stream is left out. `packet` is the size of the parts that an event is sent in. `error`
-    comes in the middle of a stream, as type and message, where `stop_after` says so. `signature`
-    goes with the reasoning where a protocol has a place for it. `cached` are the tokens read from
-    a cache and written to one, which Anthropic and Bedrock count beside those that were sent.
+    `hold`: a gate before piece number N (N = the number of pieces: before the end). `stop_after`:
+    end the stream after this many pieces, abruptly or not (`abrupt`); after all pieces the finish
+    reason has been sent. `finish` None: send no finish reason. `done` False: omit the stream's last
+    marker. `packet`: the size of the writes of an event. `error`: the type and message of an error
+    in the middle of a stream, at `stop_after`. `signature`: sent with the reasoning if the protocol
+    has one. `cached`: tokens read from and written to the cache, which Anthropic and Bedrock count
+    separately from the input.
     """
 
     pieces: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class Reply:
 
 @dataclass(kw_only=True)
 class Request:
-    """One request as it came, and what became of it."""
+    """A received request, and whether it was answered or the client disconnected."""
 
     method: str
     path: str
@@ -154,7 +154,7 @@ class Request:
 
     @property
     def said(self) -> list[tuple[str, Any]]:
-        """The messages as pairs of role and content, which is what most tests compare."""
+        """The messages as pairs of role and content."""
         return [(message["role"], message.get("content")) for message in self.messages]
 
     def wait_disconnected(self, timeout: float = WAIT) -> None:
@@ -164,13 +164,13 @@ class Request:
 
 Answer = Reply | tuple[Step, ...]
 Refuse = Callable[[Request], str | None]
+"""Returns the message of an error with status 400, or None to accept the request."""
 Choose = Callable[[Request], Reply | None]
-"""The reply to a request, before the queue of replies is used; None for the next of the queue."""
-"""Returns why a request is refused with status 400; None if it is answered."""
+"""Returns the reply to a request, or None to use the next queued reply."""
 
 
 class WireProtocol(Protocol):
-    """Turns a reply into the response of one protocol."""
+    """Converts a reply to the response of one protocol."""
 
     def echo(self, request: Request) -> Reply: ...
 
@@ -252,7 +252,7 @@ class OpenAIChat:
             yield {"tool_calls": [{"index": index} | _tool_call(call)]}
 
     def _pieces(self, reply: Reply, frame: dict[str, Any]) -> Generator[Step, None, bool]:
-        """The text and its announced end; returns whether the stream stops there."""
+        """Yield the text and the finish reason; return whether the stream stops there."""
         for index, piece in enumerate((*reply.pieces, None)):
             if index in reply.hold:
                 yield Hold(reply.hold[index])
@@ -278,7 +278,7 @@ class OpenAIChat:
 
 
 class AnthropicMessages:
-    """Anthropic's Messages API, with the events of its streams by their names."""
+    """Anthropic's Messages API, with named stream events."""
 
     ERRORS: Mapping[int, str] = {
         400: "invalid_request_error",
@@ -335,7 +335,7 @@ class AnthropicMessages:
 
     def _openings(self, reply: Reply) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
         if reply.reasoning:
-            thoughts = [{"type": "thinking_delta", "thinking": said} for said in reply.reasoning]
+            thoughts = [{"type": "thinking_delta", "thinking": text} for text in reply.reasoning]
             signed = {"type": "signature_delta", "signature": reply.signature}
             yield {"type": "thinking", "thinking": "", "signature": ""}, [*thoughts, signed]
         for call in reply.tool_calls:
@@ -344,7 +344,7 @@ class AnthropicMessages:
             yield start, [{"type": "input_json_delta", "partial_json": half} for half in halves]
 
     def _pieces(self, reply: Reply, place: int) -> Generator[Step, None, bool]:
-        """The text and the announced end; returns whether the stream stops there."""
+        """Yield the text and the finish reason; return whether the stream stops there."""
         if reply.pieces:
             yield from self._start(reply, place, {"type": "text", "text": ""})
         for index, piece in enumerate((*reply.pieces, None)):
@@ -354,8 +354,8 @@ class AnthropicMessages:
                 yield from self._ending(reply, place)
             if index == reply.stop_after:
                 if reply.error is not None:
-                    kind, said = reply.error
-                    error = {"type": kind, "message": said}
+                    kind, message = reply.error
+                    error = {"type": kind, "message": message}
                     yield from self._event(reply, {"type": "error", "error": error})
                 elif reply.abrupt:
                     yield Cut()
@@ -406,8 +406,10 @@ class AnthropicMessages:
             thought = "".join(reply.reasoning)
             blocks.append({"type": "thinking", "thinking": thought, "signature": reply.signature})
         for call in reply.tool_calls:
-            given = json.loads(call.arguments)
-            blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": given})
+            arguments = json.loads(call.arguments)
+            blocks.append(
+                {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
+            )
         if reply.pieces:
             blocks.append({"type": "text", "text": reply.text})
         return blocks
@@ -425,7 +427,7 @@ class AnthropicMessages:
 
 
 class BedrockConverse:
-    """Bedrock's Converse and ConverseStream, in the frames of Amazon's event stream."""
+    """Bedrock's Converse and ConverseStream, with AWS event stream frames."""
 
     ERRORS: Mapping[int, str] = {
         400: "ValidationException",
@@ -483,14 +485,14 @@ class BedrockConverse:
         self, reply: Reply
     ) -> Iterator[tuple[dict[str, Any] | None, list[dict[str, Any]]]]:
         if reply.reasoning:
-            thoughts = [{"reasoningContent": {"text": said}} for said in reply.reasoning]
+            thoughts = [{"reasoningContent": {"text": text}} for text in reply.reasoning]
             yield None, [*thoughts, {"reasoningContent": {"signature": reply.signature}}]
         for call in reply.tool_calls:
             start = {"toolUse": {"toolUseId": call.id, "name": call.name}}
             yield start, [{"toolUse": {"input": half}} for half in _halves(call.arguments)]
 
     def _pieces(self, reply: Reply, place: int) -> Generator[Step, None, bool]:
-        """The text and the announced end; returns whether the stream stops there."""
+        """Yield the text and the finish reason; return whether the stream stops there."""
         at = {"contentBlockIndex": place}
         for index, piece in enumerate((*reply.pieces, None)):
             if index in reply.hold:
@@ -499,8 +501,8 @@ class BedrockConverse:
                 yield from self._ending(reply, at)
             if index == reply.stop_after:
                 if reply.error is not None:
-                    kind, said = reply.error
-                    yield from _packets(reply, exception_frame(kind, said))
+                    kind, message = reply.error
+                    yield from _packets(reply, exception_frame(kind, message))
                 elif reply.abrupt:
                     yield Cut()
                 return True
@@ -546,7 +548,7 @@ class BedrockConverse:
 
 
 def frame(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """A frame of Amazon's event stream: prelude and its CRC, headers, payload, CRC of it all."""
+    """Encode an AWS event stream frame: prelude and its CRC, headers, payload, CRC."""
     encoded = b"".join(
         struct.pack("!B", len(name)) + name.encode() + struct.pack("!BH", 7, len(value)) + value
         for name, value in ((name, text.encode()) for name, text in headers.items())
@@ -566,7 +568,7 @@ def event_frame(name: str, event: dict[str, Any]) -> bytes:
 
 
 def exception_frame(kind: str, message: str) -> bytes:
-    """An exception in the middle of a stream: modelled, with its type in a header."""
+    """Encode a modelled exception in a stream; its type is in a header."""
     headers = {
         ":exception-type": kind,
         ":content-type": "application/json",
@@ -576,13 +578,13 @@ def exception_frame(kind: str, message: str) -> bytes:
 
 
 def error_frame(code: str, message: str) -> bytes:
-    """An error in the middle of a stream that is not modelled: all of it is in the headers."""
+    """Encode an unmodelled error in a stream; code and message are in the headers."""
     headers = {":error-code": code, ":error-message": message, ":message-type": "error"}
     return frame(headers, b"")
 
 
 class CountTokens:
-    """An endpoint beside a protocol's own that counts: the characters of what it was sent."""
+    """A token-counting endpoint; returns the number of characters of the request."""
 
     def __init__(self, protocol: WireProtocol, name: str) -> None:
         self._protocol = protocol
@@ -613,14 +615,14 @@ PROTOCOLS: dict[str, WireProtocol] = {
 
 
 def find_protocol(path: str) -> WireProtocol | None:
-    """The protocol of a path; a model's id in it is escaped, and stands between two slashes."""
+    """Return the protocol of a path. A model ID in it is escaped, between two slashes."""
     return PROTOCOLS.get(re.sub(r"^/model/[^/]+/", "/model/{id}/", path))
 
 
 def _echo(request: Request) -> Reply:
-    """The newest text of the user's, in blocks or plain."""
-    said = [_text(m.get("content")) for m in request.json["messages"] if m["role"] == "user"]
-    return Reply(pieces=("echo: ", said[-1] if said else ""))
+    """Return the newest user text, from blocks or a string."""
+    texts = [_text(m.get("content")) for m in request.json["messages"] if m["role"] == "user"]
+    return Reply(pieces=("echo: ", texts[-1] if texts else ""))
 
 
 def _halves(text: str) -> tuple[str, str]:
@@ -634,7 +636,7 @@ def _packets(reply: Reply, encoded: bytes) -> Iterator[Step]:
 
 
 def _whole_reply(reply: Reply, body: dict[str, Any]) -> Iterator[Step]:
-    """An answer in one piece, held back and broken off as the reply says."""
+    """Yield a complete response, with the gates and the cut of the reply."""
     for _, gate in sorted(reply.hold.items()):
         yield Hold(gate)
     data = json.dumps(body, ensure_ascii=False).encode()
@@ -647,10 +649,10 @@ def _whole_reply(reply: Reply, body: dict[str, Any]) -> Iterator[Step]:
 
 
 def response_steps(status: int, data: bytes, **headers: str) -> tuple[Step, ...]:
-    """A response in one piece; header names are written with underscores."""
-    named = {name.replace("_", "-").title(): value for name, value in headers.items()}
+    """Return the steps of a complete response. Header names have underscores for hyphens."""
+    extra = {name.replace("_", "-").title(): value for name, value in headers.items()}
     defaults = {"Content-Type": "application/json", "Content-Length": str(len(data))}
-    return (Head(status=status, headers=defaults | named), Send(data))
+    return (Head(status=status, headers=defaults | extra), Send(data))
 
 
 def _text(content: Any) -> str:
@@ -691,7 +693,7 @@ def _chunk(
 
 
 class FakeProvider:
-    """The server. `with FakeProvider() as provider:` starts and stops it."""
+    """The server. Use it as a context manager."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -728,23 +730,23 @@ class FakeProvider:
 
     @property
     def root(self) -> str:
-        """The address without a path, for protocols whose paths begin there."""
+        """The base URL without a path, for protocols whose paths start there."""
         return f"http://127.0.0.1:{self.port}"
 
     def gate(self) -> Gate:
-        """A gate that is opened at the latest when the provider stops."""
+        """Create a gate that opens when the provider stops, or before."""
         gate = Gate()
         self._gates.append(gate)
         return gate
 
     def say(self, *pieces: str, **options: Any) -> Reply:
-        """Queue a reply made of these pieces; the options are the fields of `Reply`."""
+        """Queue a reply of these pieces. The options are the fields of `Reply`."""
         reply = Reply(pieces=pieces, **options)
         self._answers.append(reply)
         return reply
 
     def say_held(self, *pieces: str, at: int = 1, **options: Any) -> Gate:
-        """Queue a reply that stops before piece number `at` until the gate is opened."""
+        """Queue a reply that waits before piece number `at` until the gate is opened."""
         gate = self.gate()
         self.say(*pieces, hold={at: gate}, **options)
         return gate
@@ -752,18 +754,18 @@ class FakeProvider:
     def fail(
         self, status: int, message: str = "No.", *, code: str | None = None, **headers: str
     ) -> None:
-        """Queue an error response in the words of the protocol that is spoken."""
+        """Queue an error response in the format of the request's protocol."""
         self._answers.append((status, message, code, headers))
 
     def answer(self, *steps: Step) -> None:
-        """Queue a response step by step, for what no protocol would send."""
+        """Queue a response as steps, for data that no protocol would send."""
         self._answers.append(steps)
 
     def wait_for(self, count: int, timeout: float = WAIT) -> Request:
-        """Wait until this many requests have come, and return the newest of them."""
+        """Wait until this many requests have arrived; return the last of these."""
         with self._arrived:
             if not self._arrived.wait_for(lambda: len(self.requests) >= count, timeout):
-                raise TimeoutError(f"{len(self.requests)} requests came, not {count}")
+                raise TimeoutError(f"{len(self.requests)} requests arrived instead of {count}")
             return self.requests[count - 1]
 
     def _run(self) -> None:
@@ -780,7 +782,7 @@ class FakeProvider:
 
     async def _stop(self) -> None:
         self._server.close()
-        # A connection that was accepted just now has no task yet, or one that has not started.
+        # A connection that was just accepted may have no task, or one that has not started.
         for _ in range(ACCEPT_LOOP_STEPS):
             await asyncio.sleep(0)
         while tasks := list(self._tasks):
@@ -801,7 +803,7 @@ class FakeProvider:
                 await self._respond(request, reader, writer)
         except ConnectionError:
             pass
-        except Exception as error:  # noqa: BLE001 - kept, and raised where the test can see it
+        except Exception as error:  # noqa: BLE001 - raised in the test by __exit__
             self.errors.append(error)
         finally:
             writer.close()
@@ -812,19 +814,19 @@ class FakeProvider:
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         steps = self._steps(request)
-        answering = asyncio.ensure_future(_carry_out(steps, writer))
-        watching = asyncio.ensure_future(_until_gone(reader))
+        response = asyncio.ensure_future(_execute(steps, writer))
+        disconnect = asyncio.ensure_future(_wait_disconnect(reader))
         try:
-            await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done() or isinstance(answering.exception(), ConnectionError):
+            await asyncio.wait({response, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+            if not response.done() or isinstance(response.exception(), ConnectionError):
                 request.disconnected.set()
             else:
-                answering.result()
+                response.result()
                 request.answered.set()
         finally:
-            for task in (answering, watching):
+            for task in (response, disconnect):
                 task.cancel()
-            await asyncio.gather(answering, watching, return_exceptions=True)
+            await asyncio.gather(response, disconnect, return_exceptions=True)
 
     def _steps(self, request: Request) -> tuple[Step, ...]:
         protocol = find_protocol(request.path)
@@ -846,14 +848,14 @@ class FakeProvider:
             answer = protocol.echo(request)
         if isinstance(answer, Reply):
             if self.cache is not None:
-                counted = self.cache.count(request.json)
-                cached = (counted.read, counted.written)
-                answer = replace(answer, usage=(counted.sent, len(answer.text)), cached=cached)
+                tokens = self.cache.count(request.json)
+                cached = (tokens.read, tokens.written)
+                answer = replace(answer, usage=(tokens.sent, len(answer.text)), cached=cached)
             return protocol.steps(answer, request, number)
         if isinstance(answer[0], int):
             status, message, code, headers = answer
-            named = protocol.error_headers(status, code) | headers
-            return response_steps(status, protocol.error(status, message, code), **named)
+            all_headers = protocol.error_headers(status, code) | headers
+            return response_steps(status, protocol.error(status, message, code), **all_headers)
         return answer
 
 
@@ -877,7 +879,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
         except asyncio.IncompleteReadError as error:
             if error.partial:
                 raise
-            return None  # who asked was stopped between the head and the body
+            return None  # the client was stopped between head and body
     request = Request(
         method=method, path=path, headers=headers, body=body, received_at=time.monotonic()
     )
@@ -895,13 +897,13 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-async def _until_gone(reader: asyncio.StreamReader) -> None:
+async def _wait_disconnect(reader: asyncio.StreamReader) -> None:
     with contextlib.suppress(ConnectionError):
         while await reader.read(65536):
             pass
 
 
-async def _carry_out(steps: tuple[Step, ...], writer: asyncio.StreamWriter) -> None:
+async def _execute(steps: tuple[Step, ...], writer: asyncio.StreamWriter) -> None:
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     chunked = False
@@ -909,11 +911,11 @@ async def _carry_out(steps: tuple[Step, ...], writer: asyncio.StreamWriter) -> N
         match step:
             case Head():
                 chunked = step.chunked
-                writer.write(_head(step))
+                writer.write(_encode_head(step))
             case Send(data):
                 writer.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
             case Hold(gate):
-                await gate.passed()
+                await gate.wait_open()
             case Silence():
                 await writer.drain()
                 await asyncio.Event().wait()
@@ -927,7 +929,7 @@ async def _carry_out(steps: tuple[Step, ...], writer: asyncio.StreamWriter) -> N
         await writer.drain()
 
 
-def _head(head: Head) -> bytes:
+def _encode_head(head: Head) -> bytes:
     headers = dict(head.headers) | {"Connection": "close"}
     if head.chunked:
         headers["Transfer-Encoding"] = "chunked"
@@ -937,7 +939,7 @@ def _head(head: Head) -> bytes:
 
 
 def closed_port() -> int:
-    """A port on loopback on which nobody listens."""
+    """Return a port on loopback without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

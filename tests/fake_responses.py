@@ -70,8 +70,8 @@ def web_search_item(item_id: str = "ws_1") -> Item:
 def make_response(
     *items: Item, usage: tuple[int, int, int, int, int] | None = None, **fields: Any
 ) -> Item:
-    """A response of these items; `usage`: input, cached, written, output, reasoning."""
-    made: Item = {
+    """Return a response of these items; `usage`: input, cached, cache write, output, reasoning."""
+    body: Item = {
         "id": "resp_1",
         "object": "response",
         "created_at": 1_800_000_000,
@@ -85,46 +85,46 @@ def make_response(
         "tools": [],
         "usage": _usage(usage or (11, 0, 0, 7, 0)),
     } | fields
-    Response.model_validate(made)
-    return made
+    Response.model_validate(body)
+    return body
 
 
 def _usage(counts: tuple[int, int, int, int, int]) -> Item:
-    given, cached, written, made, reasoning = counts
+    input_tokens, cached, written, output_tokens, reasoning = counts
     return {
-        "input_tokens": given,
+        "input_tokens": input_tokens,
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
-        "output_tokens": made,
+        "output_tokens": output_tokens,
         "output_tokens_details": {"reasoning_tokens": reasoning},
-        "total_tokens": given + made,
+        "total_tokens": input_tokens + output_tokens,
     }
 
 
-def make_events(answer: Item) -> list[Item]:
-    """The events in which the API streams a response."""
-    opening = answer | {"status": "in_progress", "output": [], "usage": None}
+def make_events(response: Item) -> list[Item]:
+    """Return the stream events of a response."""
+    initial = response | {"status": "in_progress", "output": [], "usage": None}
     kinds = {"completed": "completed", "failed": "failed", "incomplete": "incomplete"}
-    made: list[Item] = [
-        {"type": "response.created", "response": opening},
-        {"type": "response.in_progress", "response": opening},
-        *(e for place, item in enumerate(answer["output"]) for e in _item_events(item, place)),
-        {"type": f"response.{kinds[answer['status']]}", "response": answer},
+    events: list[Item] = [
+        {"type": "response.created", "response": initial},
+        {"type": "response.in_progress", "response": initial},
+        *(e for index, item in enumerate(response["output"]) for e in _item_events(item, index)),
+        {"type": f"response.{kinds[response['status']]}", "response": response},
     ]
-    numbered = [event | {"sequence_number": n} for n, event in enumerate(made)]
+    numbered = [event | {"sequence_number": n} for n, event in enumerate(events)]
     for event in numbered:
         EVENT.validate_python(event)
     return numbered
 
 
-def _item_events(item: Item, place: int) -> Iterator[Item]:
-    at = {"output_index": place, "item_id": item["id"]}
-    beginnings: dict[str, Item] = {
+def _item_events(item: Item, index: int) -> Iterator[Item]:
+    at = {"output_index": index, "item_id": item["id"]}
+    initial: dict[str, Item] = {
         "message": {"content": [], "status": "in_progress"},
         "reasoning": {"summary": [], "encrypted_content": "gAAAA-begun"},
         "function_call": {"arguments": "", "status": "in_progress"},
     }
-    started = item | beginnings.get(item["type"], {})
-    yield {"type": "response.output_item.added", "output_index": place, "item": started}
+    started = item | initial.get(item["type"], {})
+    yield {"type": "response.output_item.added", "output_index": index, "item": started}
     match item["type"]:
         case "message":
             for inner, block in enumerate(item["content"]):
@@ -137,7 +137,7 @@ def _item_events(item: Item, place: int) -> Iterator[Item]:
             yield from _pieces(f"{name}.delta", item["arguments"], at)
             whole_call = {"name": item["name"], "arguments": item["arguments"]}
             yield {"type": f"{name}.done", **at, **whole_call}
-    yield {"type": "response.output_item.done", "output_index": place, "item": item}
+    yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
 def _block_events(block: Item, at: Item) -> Iterator[Item]:
@@ -181,29 +181,29 @@ def encode_events(sent: Iterable[Item]) -> bytes:
 def stream_steps(
     sent: Sequence[Item], *, packet: int | None = None, cut: bool = False
 ) -> tuple[Step, ...]:
-    """The steps of a stream of these events, in packets of any size; with `cut`, broken off."""
+    """Return the steps that send these events in packets; `cut` closes the connection early."""
     data = encode_events(sent)
     size = packet or len(data) or 1
     packets = (Send(data[start : start + size]) for start in range(0, len(data), size))
     return (Head(headers=STREAM, chunked=True), *packets, *((Cut(),) if cut else ()))
 
 
-def json_response_steps(answer: Item) -> tuple[Step, ...]:
-    return response_steps(200, json.dumps(answer, ensure_ascii=False, indent=2).encode())
+def json_response_steps(response: Item) -> tuple[Step, ...]:
+    return response_steps(200, json.dumps(response, ensure_ascii=False, indent=2).encode())
 
 
 class OpenAIResponses(OpenAIChat):
-    """The route: errors are those of OpenAI's other API, a reply is one message of its pieces."""
+    """The route. Errors are the same as in Chat Completions; a reply is one message."""
 
     def echo(self, request: Request) -> Reply:
-        heard = (request.json or {}).get("input")
-        return Reply(pieces=("echo: ", heard if isinstance(heard, str) else json.dumps(heard)))
+        value = (request.json or {}).get("input")
+        return Reply(pieces=("echo: ", value if isinstance(value, str) else json.dumps(value)))
 
     def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:
-        answer = make_response(message_item(reply.text, f"msg_{number}"), id=f"resp_{number}")
+        response = make_response(message_item(reply.text, f"msg_{number}"), id=f"resp_{number}")
         if request.json.get("stream"):
-            return stream_steps(make_events(answer), packet=reply.packet)
-        return json_response_steps(answer)
+            return stream_steps(make_events(response), packet=reply.packet)
+        return json_response_steps(response)
 
 
 PROTOCOLS[PATH] = OpenAIResponses()

@@ -1,7 +1,7 @@
-"""Random messages for Hypothesis, as their protocols write them.
+"""Hypothesis strategies for messages in each protocol's format.
 
-A message may be of anything that its protocol has a block for, in any place and out of all order.
-Conversations that make sense are in `client_requests`.
+A message may contain every block of its protocol in any order. Valid conversations are in
+`request_strategies`.
 """
 
 import base64
@@ -31,7 +31,7 @@ CACHE_CONTROL_FIELDS: st.SearchStrategy[Json] = st.sampled_from(
 
 
 def block(**fields: Any) -> Blocks:
-    """A block of these fields, each a value or the strategy of one."""
+    """Return a strategy for a block. Each field is a value or a strategy."""
     return st.fixed_dictionaries(
         {
             name: value if isinstance(value, st.SearchStrategy) else st.just(value)
@@ -41,7 +41,7 @@ def block(**fields: Any) -> Blocks:
 
 
 def with_cache_control(blocks: Blocks) -> Blocks:
-    """The same blocks, some with a cache mark."""
+    """Return the same blocks, some with `cache_control`."""
     return st.tuples(blocks, CACHE_CONTROL_FIELDS).map(lambda pair: pair[0] | pair[1])
 
 
@@ -203,7 +203,7 @@ def message_contents(dialect: Dialect, role: Role) -> st.SearchStrategy[Any]:
 
 @st.composite
 def messages(draw: st.DrawFn) -> Message:
-    """A message of any dialect, of any blocks that it has, in any role's mouth."""
+    """A message of any dialect and role with any blocks of the dialect."""
     dialect = draw(st.sampled_from(DIALECTS))
     role = draw(st.sampled_from(ROLES))
     if dialect == "openai":

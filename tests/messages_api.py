@@ -1,4 +1,4 @@
-"""A `cllm serve` with four providers behind it, and what programs for Anthropic send to it."""
+"""A `cllm serve` with four providers, and requests to its Messages API."""
 
 import json
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ BEDROCK_KEY = "bedrock-key-0123456789"
 
 
 def make_settings(upstream: FakeProvider, **server: Any) -> dict[str, Any]:
-    """A Cllmfile with Anthropic, Bedrock and OpenAI at one fake provider."""
+    """Return settings with Anthropic, Bedrock and OpenAI at one fake provider."""
     return {
         "model": MODELS["anthropic"],
         "num_retries": 0,
@@ -52,13 +52,13 @@ def start_server(
     environment: Mapping[str, str] | None = None,
     store: str = "memory:",
 ) -> Server:
-    """A server by these settings, in an environment of its own."""
+    """Start a server with these settings and a separate home directory."""
     home = folder / "home"
     (home / ".cllm").mkdir(parents=True, exist_ok=True)
     (home / ".cllm/Cllmfile.yml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    known = {"HOME": str(home), "LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+    defaults = {"HOME": str(home), "LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"}
     return Server(
-        environment={**known, **(environment or {})},
+        environment={**defaults, **(environment or {})},
         directory=home,
         store=store,
         arguments=arguments,
@@ -67,24 +67,24 @@ def start_server(
 
 def post_message(
     server: Client,
-    *said: tuple[str, Any],
+    *messages: tuple[str, Any],
     headers: Mapping[str, str] | None = None,
     path: str = MESSAGES,
     **fields: Any,
-) -> Response:
-    """Ask for a message; without a model, Anthropic's."""
-    messages = [{"role": role, "content": content} for role, content in said]
-    body = {"model": SONNET, "max_tokens": 100, "messages": messages, **fields}
+) -> EncodedResponse:
+    """Send a request to the Messages API, by default for Anthropic's model."""
+    encoded = [{"role": role, "content": content} for role, content in messages]
+    body = {"model": SONNET, "max_tokens": 100, "messages": encoded, **fields}
     return server("POST", path, {k: v for k, v in body.items() if v is not None}, headers)
 
 
-def read_text(answer: Response) -> str:
-    """What a whole message says."""
+def read_text(answer: EncodedResponse) -> str:
+    """Return the text of a complete message."""
     return "".join(block.get("text", "") for block in answer.json["content"])
 
 
-def event_names(answer: Response) -> list[str]:
-    """The names of a stream's events."""
+def event_names(answer: EncodedResponse) -> list[str]:
+    """Return the names of a stream's events."""
     lines = answer.body.decode().splitlines()
     return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
 
@@ -94,7 +94,7 @@ def list_notice_codes(answer: Response) -> list[str]:
 
 
 def validate_provider_request(request: Request) -> None:
-    """Raise what is wrong with a request, by the provider's types and by the rules for it."""
+    """Check a provider's request with the provider's types and with the history rules."""
     dialect: Dialect
     if request.path == "/v1/messages":
         validate_anthropic_request(request.body, sampling=True)

@@ -1,7 +1,7 @@
-"""A virtual environment with cllm and chosen extras only, made of links to the installed packages.
+"""Creates a virtual environment with cllm and some extras, from links to installed packages.
 
-It is a real one: what is not in the dependencies of cllm or of those extras cannot be imported.
-Nothing is downloaded.
+A package that is not a dependency of cllm or of these extras cannot be imported. Nothing is
+downloaded.
 """
 
 import sysconfig
@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 
 def make_environment(folder: Path, extras: Iterable[str]) -> Path:
-    """Make the environment in a new folder; returns its Python."""
+    """Create the environment in a new folder; return the path of its Python."""
     venv.create(folder, with_pip=False, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
     for name in resolve_dependencies("cllm", extras):
@@ -27,15 +27,15 @@ def make_environment(folder: Path, extras: Iterable[str]) -> Path:
 
 
 def resolve_dependencies(package: str, extras: Iterable[str]) -> set[str]:
-    """The names of a package and of all that it needs with these extras."""
-    found: set[tuple[NormalizedName, str]] = set()
-    waiting = [(canonicalize_name(package), extra) for extra in ("", *extras)]
-    while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found.add(one)
-            waiting += _requirements(*one)
-    return {name for name, _ in found}
+    """Return the names of a package and of all its dependencies with these extras."""
+    visited: set[tuple[NormalizedName, str]] = set()
+    pending = [(canonicalize_name(package), extra) for extra in ("", *extras)]
+    while pending:
+        requirement = pending.pop()
+        if requirement not in visited:
+            visited.add(requirement)
+            pending += _requirements(*requirement)
+    return {name for name, _ in visited}
 
 
 def _requirements(package: str, extra: str) -> Iterator[tuple[NormalizedName, str]]:
@@ -44,11 +44,11 @@ def _requirements(package: str, extra: str) -> Iterator[tuple[NormalizedName, st
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": extra}):
             name = canonicalize_name(requirement.name)
-            yield from ((name, wanted) for wanted in ("", *requirement.extras))
+            yield from ((name, name_of_extra) for name_of_extra in ("", *requirement.extras))
 
 
 def _link(installed: Distribution, packages: Path) -> None:
-    """Link a package's files and folders, without its commands."""
+    """Link the files and folders of a package, without its commands."""
     tops = {file.parts[0] for file in installed.files or ()} - {"..", "__pycache__"}
     for top in tops:
         target = Path(str(installed.locate_file(top)))

@@ -1,7 +1,7 @@
-"""Runs the programs in `tests/node` with packages that npm installs once, into the cache.
+"""Runs the programs in `tests/node` with packages that npm installs once into the cache.
 
-The packages are those of the lock file, by hash, from whatever registry npm is configured for.
-Without Node or npm a test skips; in CI it fails, so that nobody takes the silence for a success.
+npm installs the packages of the lock file, checked by hash, from its configured registry. Without
+Node or npm a test is skipped; in CI it fails.
 """
 
 import fcntl
@@ -21,12 +21,12 @@ from tests.fake_provider import WAIT
 PROGRAMS = Path(__file__).resolve().parent / "node"
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "node"
 INSTALL_SECONDS = 180
-FORGET_SECONDS = 600
+RETRY_SECONDS = 600
 ATTEMPTS = 2
 
 
 def install_packages() -> Path:
-    """The folder with `node_modules` in it, installed now if no earlier run has."""
+    """Return the folder with `node_modules`; install the packages if it does not exist."""
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
             skip_or_fail(f"{tool} is not installed")
@@ -34,10 +34,10 @@ def install_packages() -> Path:
     assert b'"resolved"' not in lock, "lock with npm's --omit-lockfile-registry-resolved"
     CACHE.mkdir(parents=True, exist_ok=True)
     folder = CACHE / hashlib.sha256(lock).hexdigest()[:16]
-    with (CACHE / "lock").open("w", encoding="utf-8") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
+    with (CACHE / "lock").open("w", encoding="utf-8") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         failed = folder.with_suffix(".failed")
-        if failed.exists() and time.time() - failed.stat().st_mtime < FORGET_SECONDS:
+        if failed.exists() and time.time() - failed.stat().st_mtime < RETRY_SECONDS:
             skip_or_fail(failed.read_text(encoding="utf-8"))
         if not (folder / "ready").exists():
             _install(folder, failed)
@@ -51,47 +51,48 @@ def _install(folder: Path, failed: Path) -> None:
         shutil.copy(PROGRAMS / name, folder / name)
     command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
     for _ in range(ATTEMPTS):
-        done = subprocess.run(
+        result = subprocess.run(
             command, cwd=folder, check=False, capture_output=True, timeout=INSTALL_SECONDS
         )
-        if done.returncode == 0:
+        if result.returncode == 0:
             break
     else:
-        what = f"npm could not install its packages ({(done.stdout + done.stderr).decode()[-300:]})"
-        failed.write_text(what, encoding="utf-8")
-        skip_or_fail(what)
+        output = (result.stdout + result.stderr).decode()[-300:]
+        reason = f"npm could not install the packages ({output})"
+        failed.write_text(reason, encoding="utf-8")
+        skip_or_fail(reason)
     (folder / "ready").touch()
 
 
-def skip_or_fail(what: str) -> NoReturn:
-    reason = f"This test runs a program of Node's, and {what}; install Node 20 or newer with npm."
+def skip_or_fail(problem: str) -> NoReturn:
+    reason = f"This test runs a Node program, but {problem}. Install Node 20 or newer with npm."
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 
 
 class NodePrograms:
-    """The programs in a folder of their own, beside the packages that they import."""
+    """The programs in a separate folder, with the packages that they import."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder = folder
         self.address = address
-        self._started: list[subprocess.Popen[str]] = []
+        self._processes: list[subprocess.Popen[str]] = []
         for program in PROGRAMS.glob("*.mjs"):
             shutil.copy(program, folder)
         (folder / "node_modules").symlink_to(install_packages() / "node_modules")
 
     def __call__(self, program: str, *arguments: str) -> dict[str, Any]:
-        """What the program tells, once it has ended well."""
-        running = self.start(program, *arguments)
-        out, err = running.communicate(timeout=WAIT)
-        assert running.returncode == 0, err
+        """Run a program; return the JSON that it prints. Fails if it fails."""
+        process = self.start(program, *arguments)
+        out, err = process.communicate(timeout=WAIT)
+        assert process.returncode == 0, err
         assert not err, err
-        told: dict[str, Any] = json.loads(out)
-        return told
+        result: dict[str, Any] = json.loads(out)
+        return result
 
     def start(self, program: str, *arguments: str) -> "subprocess.Popen[str]":
-        started = subprocess.Popen(
+        process = subprocess.Popen(
             ["node", f"{program}.mjs", *arguments],
             cwd=self.folder,
             env=self._environment(),
@@ -100,14 +101,14 @@ class NodePrograms:
             stderr=subprocess.PIPE,
             encoding="utf-8",
         )
-        self._started.append(started)
-        return started
+        self._processes.append(process)
+        return process
 
     def close(self) -> None:
-        """End what a test that failed has left running."""
-        for started in self._started:
-            with started:
-                started.kill()
+        """Kill the processes that a failed test has left."""
+        for process in self._processes:
+            with process:
+                process.kill()
 
     def _environment(self) -> Mapping[str, str]:
         return {

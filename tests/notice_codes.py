@@ -1,17 +1,17 @@
-"""The codes of notices, read from the source: where notices are made, and tables of sentences."""
+"""Collects the notice codes from the source: calls that create notices, and message tables."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "cllm"
-MAKERS = ("Notice",)
-GATHERERS = ("notes", "_notes", "notices", "under_way")
-GATHERING = ("add", "changed")
+CONSTRUCTORS = ("Notice",)
+COLLECTIONS = ("notes", "_notes", "notices", "under_way")
+ADD_METHODS = ("add", "changed")
 
 
 def collect_notice_codes() -> set[str]:
-    """Every code that the source can produce."""
+    """Return every code that the source can produce."""
     files = SOURCE.rglob("*.py")
     return {code for path in files for code in find_codes(path.read_text(encoding="utf-8"))}
 
@@ -27,7 +27,7 @@ def find_codes(source: str) -> Iterator[str]:
 
 
 class ConstantInliner(ast.NodeTransformer):
-    """Puts the texts that a module has names for in the place of these names."""
+    """Replaces names of module-level string constants by their values."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._texts = {
@@ -38,15 +38,17 @@ class ConstantInliner(ast.NodeTransformer):
         }
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        known = isinstance(node.ctx, ast.Load) and node.id in self._texts
-        return self._texts[node.id] if known else node
+        is_constant = isinstance(node.ctx, ast.Load) and node.id in self._texts
+        return self._texts[node.id] if is_constant else node
 
 
 def _codes_of_call(call: ast.Call) -> Iterator[str]:
-    if _name_of(call.func) in MAKERS:
+    if _name_of(call.func) in CONSTRUCTORS:
         yield from _texts(*(word.value for word in call.keywords if word.arg == "code"))
     match call.func:
-        case ast.Attribute(attr=word, value=of) if word in GATHERING and _name_of(of) in GATHERERS:
+        case ast.Attribute(attr=method, value=target) if (
+            method in ADD_METHODS and _name_of(target) in COLLECTIONS
+        ):
             yield from _texts(*call.args[:1])
 
 

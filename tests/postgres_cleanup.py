@@ -1,8 +1,8 @@
-"""What a test run could leave on the machine, and clearing it away when the run is over.
+"""Stops the PostgreSQL servers of test runs and removes their folders.
 
-A PostgreSQL server's folder is named after the process whose run it belongs to. It goes with the
-worker that leaves last; where a worker was killed, at the end of the run; where the whole run was
-killed, when the next run starts a server.
+The folder of a server is named after the first process of its run. The last worker removes it. If a
+worker was killed, the end of the run removes it; if the whole run was killed, the next run that
+starts a server removes it.
 """
 
 import contextlib
@@ -14,21 +14,21 @@ import time
 from pathlib import Path
 
 PREFIX = "cllm-pg-"
-STOPPING_SECONDS = 5.0
+STOP_SECONDS = 5.0
 
 
 def run_id() -> int:
-    """The process that a run begins with, the same for all its workers."""
+    """Return the ID of the run's first process, the same for all its workers."""
     return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
 
 
 def run_folder() -> Path:
-    """Where the server is that the workers of a run share."""
+    """Return the folder of the server that all workers of a run share."""
     return Path(tempfile.gettempdir()) / f"{PREFIX}{run_id()}"
 
 
 def remove_abandoned_servers() -> None:
-    """Clear what belongs to runs that are no more."""
+    """Remove the servers of runs that have ended."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdecimal() and not _is_running(int(owner)):
@@ -36,24 +36,24 @@ def remove_abandoned_servers() -> None:
 
 
 def remove_run_servers() -> None:
-    """Clear what belongs to this run: the server that its tests share, and those of single ones."""
+    """Remove the servers of this run: the shared server and the servers of single tests."""
     shared = run_folder()
     for folder in (shared, *shared.parent.glob(f"{shared.name}-*")):
         remove_server(folder)
 
 
 def remove_server(folder: Path) -> None:
-    """Stop a server that is still running in the folder, and delete it."""
-    # It may be somebody else's, half written, or no server's at all.
+    """Stop the server that runs in a folder, and delete the folder."""
+    # The PID file may be missing, incomplete or of another user.
     with contextlib.suppress(OSError, ValueError, IndexError):
-        first = int((folder / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
-        if _runs_in(first, folder):
-            os.kill(first, signal.SIGQUIT)
-            deadline = time.monotonic() + STOPPING_SECONDS
-            while _runs_in(first, folder) and time.monotonic() < deadline:
+        pid = int((folder / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
+        if _runs_in(pid, folder):
+            os.kill(pid, signal.SIGQUIT)
+            deadline = time.monotonic() + STOP_SECONDS
+            while _runs_in(pid, folder) and time.monotonic() < deadline:
                 time.sleep(0.05)
-            if _runs_in(first, folder):  # whoever runs in the background may not hear the first
-                os.kill(first, signal.SIGKILL)
+            if _runs_in(pid, folder):  # a background process may ignore SIGQUIT
+                os.kill(pid, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -62,13 +62,13 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):  # it is another user's, or no number of a process
+    except (PermissionError, OverflowError):  # another user's process, or not a process ID
         return True
     return True
 
 
 def _runs_in(process: int, folder: Path) -> bool:
-    """Whether it is the server of that folder; the number may be another's by now."""
+    """Whether the process is the server of the folder. Its ID may have been reused."""
     try:
         return os.fsencode(folder) in Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:

@@ -1,8 +1,8 @@
-"""Random requests for Hypothesis, as clients of OpenAI's and of Anthropic's send them.
+"""Hypothesis strategies for valid requests of OpenAI and Anthropic clients.
 
-Each makes sense: calls are answered, in the next message and once; roles take turns; marks are few
-and in order. Its own provider takes it, or would if the model behind it had always been its own:
-ids and thinking may come from elsewhere. Whoever translates one has no excuse.
+Every tool call has one result in the next message, roles alternate, and cache breakpoints are few
+and in order. The client's own provider accepts the request, except for IDs and thinking, which may
+come from another provider. A translation of such a request must never fail.
 """
 
 import json
@@ -48,14 +48,14 @@ STEPS = st.integers(0, 2)
 
 
 def optional(**fields: Any) -> Blocks:
-    """Some of these fields."""
+    """Return a strategy for an object with some of these fields."""
     return st.fixed_dictionaries({}, optional=fields)
 
 
 def calls(draw: Draw, ids: tuple[str, ...], names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Ids, each once in its message and perhaps again in a later one, with the tool to call."""
-    chosen = draw(st.lists(st.sampled_from(ids), min_size=1, max_size=3, unique=True))
-    return [(call_id, draw(st.sampled_from(names))) for call_id in chosen]
+    """Draw call IDs with tool names. IDs are unique in a message, not in a conversation."""
+    call_ids = draw(st.lists(st.sampled_from(ids), min_size=1, max_size=3, unique=True))
+    return [(call_id, draw(st.sampled_from(names))) for call_id in call_ids]
 
 
 OPENAI_USER = block(
@@ -81,33 +81,33 @@ OPENAI_CALL_FIELDS = optional(
 
 
 def openai_step(draw: Draw) -> list[Json]:
-    """The assistant calls, and every call is answered."""
-    made = calls(draw, OPENAI_IDS, OPENAI_NAMES)
-    calling = [
+    """Draw an assistant message with tool calls, and the result of each call."""
+    pairs = calls(draw, OPENAI_IDS, OPENAI_NAMES)
+    tool_calls = [
         {
             "id": call_id,
             "type": "function",
             "function": {"name": name, "arguments": json.dumps(draw(ARGUMENTS))},
         }
-        for call_id, name in made
+        for call_id, name in pairs
     ]
-    caller = {"role": "assistant", **draw(OPENAI_CALL_FIELDS), "tool_calls": calling}
-    answers = [
+    caller = {"role": "assistant", **draw(OPENAI_CALL_FIELDS), "tool_calls": tool_calls}
+    results = [
         {"role": "tool", "tool_call_id": call_id, "content": draw(OPENAI_RESULT)}
-        for call_id, _ in draw(st.permutations(made))
+        for call_id, _ in draw(st.permutations(pairs))
     ]
-    return [caller, *answers]
+    return [caller, *results]
 
 
 def openai_messages(draw: Draw) -> list[Json]:
-    said: list[Json] = draw(lists(OPENAI_SYSTEM, most=2))
+    messages: list[Json] = draw(lists(OPENAI_SYSTEM, most=2))
     for turn in range(draw(TURNS)):
         if turn:
-            said += draw(lists(OPENAI_ANSWER, most=1)) + draw(lists(OPENAI_SYSTEM, most=1))
-        said += draw(lists(OPENAI_USER, least=1, most=2))
+            messages += draw(lists(OPENAI_ANSWER, most=1)) + draw(lists(OPENAI_SYSTEM, most=1))
+        messages += draw(lists(OPENAI_USER, least=1, most=2))
         for _ in range(draw(STEPS)):
-            said += openai_step(draw)
-    return said
+            messages += openai_step(draw)
+    return messages
 
 
 def openai_tool(name: str, extra: Json) -> Json:
@@ -134,7 +134,7 @@ OPENAI_TOOL = optional(description=NONBLANK_TEXT, parameters=SCHEMAS, strict=st.
 
 @st.composite
 def openai_requests(draw: Draw) -> Json:
-    """A body for Chat Completions."""
+    """A request body for Chat Completions."""
     body = {"model": "gpt-4o", "messages": openai_messages(draw), **draw(OPENAI_PARAMETERS)}
     if draw(st.booleans()):
         body["tools"] = [openai_tool(name, draw(OPENAI_TOOL)) for name in OPENAI_NAMES]
@@ -146,7 +146,7 @@ def openai_requests(draw: Draw) -> Json:
 
 ANTHROPIC_TEXT = block(type="text", text=NONBLANK_TEXT)
 MEDIA_WITHOUT_CACHE_CONTROL = (ANTHROPIC_IMAGE | ANTHROPIC_DOCUMENT).map(
-    lambda given: {name: value for name, value in given.items() if name != "cache_control"}
+    lambda media: {name: value for name, value in media.items() if name != "cache_control"}
 )
 ANTHROPIC_CONTENT = lists(ANTHROPIC_TEXT | MEDIA_WITHOUT_CACHE_CONTROL, least=1)
 ANTHROPIC_THOUGHTS = lists(
@@ -167,34 +167,34 @@ ANTHROPIC_SYSTEM = block(role="system", content=NONBLANK_TEXT | lists(ANTHROPIC_
 
 
 def anthropic_step(draw: Draw) -> list[Json]:
-    made = calls(draw, ANTHROPIC_IDS, ANTHROPIC_NAMES)
-    calling = [
+    pairs = calls(draw, ANTHROPIC_IDS, ANTHROPIC_NAMES)
+    tool_calls = [
         {"type": "tool_use", "id": call_id, "name": name, "input": draw(ARGUMENTS)}
-        for call_id, name in made
+        for call_id, name in pairs
     ]
-    answers = [
+    results = [
         {"type": "tool_result", "tool_use_id": call_id, **draw(ANTHROPIC_RESULT)}
-        for call_id, _ in draw(st.permutations(made))
+        for call_id, _ in draw(st.permutations(pairs))
     ]
     before = draw(ANTHROPIC_THOUGHTS) + draw(lists(ANTHROPIC_TEXT, most=1))
-    beside = draw(lists(ANTHROPIC_TEXT | MEDIA_WITHOUT_CACHE_CONTROL, most=1))
+    extra = draw(lists(ANTHROPIC_TEXT | MEDIA_WITHOUT_CACHE_CONTROL, most=1))
     return [
-        {"role": "assistant", "content": before + calling},
-        {"role": "user", "content": answers + beside},
+        {"role": "assistant", "content": before + tool_calls},
+        {"role": "user", "content": results + extra},
     ]
 
 
 def anthropic_messages(draw: Draw) -> list[Json]:
-    said: list[Json] = []
+    messages: list[Json] = []
     for turn in range(draw(TURNS)):
         if turn:
             answer = draw(ANTHROPIC_THOUGHTS) + draw(lists(ANTHROPIC_TEXT, least=1, most=2))
-            said.append({"role": "assistant", "content": answer})
-        said += draw(lists(ANTHROPIC_USER, least=1, most=2))
-        said += draw(lists(ANTHROPIC_SYSTEM, most=1))
+            messages.append({"role": "assistant", "content": answer})
+        messages += draw(lists(ANTHROPIC_USER, least=1, most=2))
+        messages += draw(lists(ANTHROPIC_SYSTEM, most=1))
         for _ in range(draw(STEPS)):
-            said += anthropic_step(draw)
-    return said
+            messages += anthropic_step(draw)
+    return messages
 
 
 ANTHROPIC_PARAMETERS = optional(
@@ -214,7 +214,7 @@ ANTHROPIC_TOOL = optional(description=NONBLANK_TEXT)
 
 @st.composite
 def anthropic_requests(draw: Draw) -> Json:
-    """A body for the Messages API."""
+    """A request body for the Messages API."""
     body = {
         "model": "claude-3-7-sonnet-20250219",
         "max_tokens": draw(st.integers(2000, 5000)),
@@ -222,8 +222,8 @@ def anthropic_requests(draw: Draw) -> Json:
         **draw(ANTHROPIC_PARAMETERS),
         **draw(ANTHROPIC_SAMPLING | ANTHROPIC_THINKING),
     }
-    called = "tool_use" in json.dumps(body["messages"])
-    if called or draw(st.booleans()):
+    has_calls = "tool_use" in json.dumps(body["messages"])
+    if has_calls or draw(st.booleans()):
         body["tools"] = [
             {"name": name, "input_schema": draw(SCHEMAS), **draw(ANTHROPIC_TOOL)}
             for name in ANTHROPIC_NAMES
@@ -239,29 +239,29 @@ def anthropic_requests(draw: Draw) -> Json:
 
 
 def add_cache_control(draw: Draw, body: Json) -> None:
-    """Up to four marks, in the order in which the prompt is read: the long-lived ones first."""
-    places = list(list_cacheable_blocks(body))
-    most = min(MAX_CACHE_BREAKPOINTS, len(places))
-    chosen = draw(st.sets(st.integers(0, max(0, len(places) - 1)), max_size=most))
-    ttls = draw(st.lists(st.sampled_from(["1h", "5m", None]), min_size=most, max_size=most))
+    """Add up to four cache breakpoints in prompt order, those with a TTL of 1h first."""
+    blocks = list(list_cacheable_blocks(body))
+    count = min(MAX_CACHE_BREAKPOINTS, len(blocks))
+    indexes = draw(st.sets(st.integers(0, max(0, len(blocks) - 1)), max_size=count))
+    ttls = draw(st.lists(st.sampled_from(["1h", "5m", None]), min_size=count, max_size=count))
     ordered = sorted(ttls, key=lambda ttl: ttl != "1h")
-    for place, ttl in zip(sorted(chosen), ordered, strict=False):
-        lasting = {} if ttl is None else {"ttl": ttl}
-        places[place]["cache_control"] = {"type": "ephemeral", **lasting}
+    for index, ttl in zip(sorted(indexes), ordered, strict=False):
+        lifetime = {} if ttl is None else {"ttl": ttl}
+        blocks[index]["cache_control"] = {"type": "ephemeral", **lifetime}
 
 
 def list_cacheable_blocks(body: Json) -> list[Json]:
-    """The blocks that take a mark, in the order in which the prompt is read."""
+    """Return the blocks that accept `cache_control`, in prompt order."""
     system = body.get("system", [])
-    found: list[Json] = [*body.get("tools", []), *(system if isinstance(system, list) else [])]
+    blocks: list[Json] = [*body.get("tools", []), *(system if isinstance(system, list) else [])]
     for message in body["messages"]:
         content = message["content"]
-        found += content if isinstance(content, list) else []
-    return [each for each in found if each.get("type") not in ("thinking", "redacted_thinking")]
+        blocks += content if isinstance(content, list) else []
+    return [each for each in blocks if each.get("type") not in ("thinking", "redacted_thinking")]
 
 
 def inline_media(value: Any) -> Any:
-    """The same request with every image and document by its data, and none by its URL."""
+    """Replace the URLs of images and documents by data."""
     if isinstance(value, list):
         return [inline_media(item) for item in value]
     if not isinstance(value, dict):
@@ -269,7 +269,7 @@ def inline_media(value: Any) -> Any:
     if value.get("type") == "image_url":
         return {**value, "image_url": {"url": f"data:image/png;base64,{DATA}"}}
     source = value.get("source")
-    # What a tool is called with may have fields of these names too.
+    # The arguments of a tool call may have fields of the same names.
     if isinstance(source, dict) and source.get("type") == "url":
         kind = "image/png" if value.get("type") == "image" else "application/pdf"
         return {**value, "source": {"type": "base64", "media_type": kind, "data": DATA}}

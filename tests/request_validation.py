@@ -1,6 +1,6 @@
-"""What others say about the requests that we make: the SDKs' own types, and botocore's model.
+"""Validates provider requests with the types of the SDKs and with botocore's service model.
 
-Each takes a body as it goes over the wire and raises what is wrong with it.
+Each function takes an encoded body and raises an error if it is invalid.
 """
 
 import base64
@@ -20,8 +20,8 @@ SAMPLING = {"temperature", "top_k", "top_p"}
 
 
 def validate_openai_request(body: bytes) -> None:
-    """OpenAI's types have a place for everything in this request."""
-    _typed(
+    """Check that OpenAI's types accept every field of the request."""
+    _validate(
         json.loads(body),
         streaming=openai_params.CompletionCreateParamsStreaming,
         whole=openai_params.CompletionCreateParamsNonStreaming,
@@ -29,7 +29,7 @@ def validate_openai_request(body: bytes) -> None:
 
 
 def validate_compatible_request(body: bytes) -> None:
-    """The same for a server like OpenAI's that takes past reasoning, as unknown ones are sent."""
+    """The same for OpenAI-compatible servers, which may receive past reasoning."""
     request = json.loads(body)
     for message in request["messages"]:
         if message["role"] == "assistant":
@@ -38,16 +38,16 @@ def validate_compatible_request(body: bytes) -> None:
 
 
 def validate_anthropic_request(body: bytes, *, sampling: bool) -> None:
-    """Anthropic's types have a place for everything in this request.
+    """Check that Anthropic's types accept every field of the request.
 
-    They are those of models that take no temperature and its like; with `sampling` the model is an
-    older one, to which the API still gives them.
+    The types are for models without sampling parameters such as temperature. `sampling`: the model
+    is an older one, for which the API still accepts them.
     """
     request = json.loads(body)
     if sampling:
         for name in SAMPLING & request.keys():
             assert request.pop(name) >= 0
-    _typed(
+    _validate(
         request,
         streaming=anthropic_params.MessageCreateParamsStreaming,
         whole=anthropic_params.MessageCreateParamsNonStreaming,
@@ -55,27 +55,27 @@ def validate_anthropic_request(body: bytes, *, sampling: bool) -> None:
 
 
 def validate_bedrock_request(body: bytes, *, model: str) -> None:
-    """botocore would send this request to Converse and to ConverseStream."""
+    """Check that botocore accepts the request for Converse and ConverseStream."""
     for name in ("Converse", "ConverseStream"):
         shape = _operation(name).input_shape
-        parameters = {"modelId": model, **_as_parameters(json.loads(body), shape)}
+        parameters = {"modelId": model, **_to_parameters(json.loads(body), shape)}
         report = botocore.validate.ParamValidator().validate(parameters, shape)
         assert not report.has_errors(), report.generate_report()
 
 
-def _typed(request: dict[str, Any], *, streaming: Any, whole: Any) -> None:
-    read = _adapter(streaming if request.get("stream") else whole).validate_python(request)
-    # The types drop a field that they do not know.
-    assert read_lazy_lists(read) == request
+def _validate(request: dict[str, Any], *, streaming: Any, whole: Any) -> None:
+    parsed = _adapter(streaming if request.get("stream") else whole).validate_python(request)
+    # The types drop unknown fields.
+    assert read_lazy_lists(parsed) == request
 
 
 @functools.cache
-def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    return pydantic.TypeAdapter(kind)
+def _adapter(type_: Any) -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(type_)
 
 
 def read_lazy_lists(value: Any) -> Any:
-    """The value with its lazy lists read, which is when they are judged."""
+    """Return the value with its lazy lists read: pydantic validates them when they are read."""
     if isinstance(value, dict):
         return {name: read_lazy_lists(inner) for name, inner in value.items()}
     if isinstance(value, str) or not isinstance(value, Iterable):
@@ -85,22 +85,22 @@ def read_lazy_lists(value: Any) -> Any:
 
 @functools.cache
 def _operation(name: str) -> Any:
-    described = botocore.loaders.Loader().load_service_model("bedrock-runtime", "service-2")
-    return botocore.model.ServiceModel(described, "bedrock-runtime").operation_model(name)
+    description = botocore.loaders.Loader().load_service_model("bedrock-runtime", "service-2")
+    return botocore.model.ServiceModel(description, "bedrock-runtime").operation_model(name)
 
 
-def _as_parameters(value: Any, shape: Any) -> Any:
-    """What a program would give botocore for this JSON: blobs are bytes there."""
+def _to_parameters(value: Any, shape: Any) -> Any:
+    """Return botocore's parameters for this JSON. Blobs are bytes in botocore."""
     match shape.type_name:
         case "blob":
             return base64.b64decode(value, validate=True)
         case "list":
-            return [_as_parameters(item, shape.member) for item in value]
+            return [_to_parameters(item, shape.member) for item in value]
         case "map":
-            return {key: _as_parameters(item, shape.value) for key, item in value.items()}
+            return {key: _to_parameters(item, shape.value) for key, item in value.items()}
         case "structure" if not shape.is_document_type:
             unknown = value.keys() - shape.members.keys()
             assert not unknown, f"{shape.name} has no {sorted(unknown)}"
-            return {key: _as_parameters(item, shape.members[key]) for key, item in value.items()}
+            return {key: _to_parameters(item, shape.members[key]) for key, item in value.items()}
         case _:
             return value

@@ -1,8 +1,8 @@
 # ruff: noqa: E501, RUF001 - sentences and code of many languages
-"""Texts of many kinds and any length to judge token estimates with: prose, code, data and runs.
+"""Texts of many kinds and any length to check token estimates with: prose, code, data and runs.
 
-`CORPUS` maps the name of a kind to a function that makes a text of it. Choices are seeded, so that
-every run sees the same texts.
+`CORPUS` maps the name of a kind to a function that generates a text. Choices are seeded, so every
+run has the same texts.
 """
 
 import base64
@@ -489,7 +489,7 @@ FLAGS = ("🇩🇪", "🇫🇷", "🇯🇵", "🇧🇷", "🇮🇳", "🇹🇷",
 
 
 def _fill(length: int, piece: Callable[[], str], separator: str = "") -> str:
-    """Exactly this many characters of pieces, one after another."""
+    """Return exactly this many characters of concatenated pieces."""
     parts: list[str] = []
     size = 0
     while size < length + len(separator):
@@ -503,7 +503,7 @@ def _prose(sentences: Sequence[str], separator: str = " ") -> Make:
 
 
 def _passages(source: str) -> Make:
-    """A program, from one of its lines on, again and again."""
+    """Repeat a program, from a random character on."""
 
     def make(chance: random.Random, length: int) -> str:
         start = chance.randrange(len(source))
@@ -513,12 +513,12 @@ def _passages(source: str) -> Make:
     return make
 
 
-def _drawn(characters: str) -> Make:
+def _sample(characters: str) -> Make:
     return lambda chance, length: "".join(chance.choices(characters, k=length))
 
 
 def _run(characters: str) -> Make:
-    """A run of one character, or of a few that alternate."""
+    """Repeat one character or a few alternating characters."""
     return lambda _, length: (characters * length)[:length]
 
 
@@ -629,8 +629,8 @@ CORPUS: dict[str, Make] = {
     "data: base32": lambda chance, length: base64.b32encode(chance.randbytes(length))[
         :length
     ].decode(),
-    "data: hex": _drawn("0123456789abcdef"),
-    "data: hex in capitals": _drawn("0123456789ABCDEF"),
+    "data: hex": _sample("0123456789abcdef"),
+    "data: hex in capitals": _sample("0123456789ABCDEF"),
     "data: hex bytes": lambda chance, length: _fill(
         length, lambda: f"{chance.randrange(256):02x}", " "
     ),
@@ -644,22 +644,22 @@ CORPUS: dict[str, Make] = {
         ),
         "\n",
     ),
-    "data: dna": _drawn("acgt"),
-    "data: dna in capitals": _drawn("ACGT"),
+    "data: dna": _sample("acgt"),
+    "data: dna in capitals": _sample("ACGT"),
     "data: dna in lines": lambda chance, length: _fill(
         length, lambda: "".join(chance.choices("ACGT", k=60)), "\n"
     ),
-    "data: protein": _drawn("ACDEFGHIKLMNPQRSTVWY"),
-    "data: letters": _drawn(string.ascii_lowercase),
-    "data: letters and digits": _drawn(string.ascii_letters + string.digits),
-    "data: printable": _drawn(string.printable),
-    "data: marks": _drawn(string.punctuation),
-    "data: digits": _drawn(string.digits),
-    "data: bits": _drawn("01"),
+    "data: protein": _sample("ACDEFGHIKLMNPQRSTVWY"),
+    "data: letters": _sample(string.ascii_lowercase),
+    "data: letters and digits": _sample(string.ascii_letters + string.digits),
+    "data: printable": _sample(string.printable),
+    "data: marks": _sample(string.punctuation),
+    "data: digits": _sample(string.digits),
+    "data: bits": _sample("01"),
     "data: bits with spaces": lambda chance, length: _fill(
         length, lambda: chance.choice("01"), " "
     ),
-    "data: brackets": _drawn("()[]{}"),
+    "data: brackets": _sample("()[]{}"),
     "data: compact json": _json(None, (",", ":")),
     "data: json": _json(None),
     "data: indented json": _json(2),
@@ -673,7 +673,7 @@ CORPUS: dict[str, Make] = {
     "data: urls": lambda chance, length: _fill(length, lambda: _url(chance), "\n"),
     "data: log": _log,
     "data: markdown": _markdown,
-    "emoji: single": _drawn(EMOJI),
+    "emoji: single": _sample(EMOJI),
     "emoji: with words": lambda chance, length: _fill(
         length, lambda: chance.choice(WORDS) + " " + chance.choice(EMOJI), " "
     ),
@@ -683,9 +683,9 @@ CORPUS: dict[str, Make] = {
         f"space: {characters!r}": _run(characters)
         for characters in (" ", "\t", "\n", "\r\n", " \n", "    \n", "\t\t\n")
     },
-    "space: spaces and tabs": _drawn(" \t"),
-    "space: spaces and lines": _drawn(" \n"),
-    "space: mixed": _drawn(" \t\n"),
+    "space: spaces and tabs": _sample(" \t"),
+    "space: spaces and lines": _sample(" \n"),
+    "space: mixed": _sample(" \t\n"),
     **{
         f"run: {one!r}": _run(one)
         for one in string.ascii_letters + string.digits + string.punctuation
@@ -698,5 +698,5 @@ CORPUS: dict[str, Make] = {
 
 
 def text_of(kind: str, length: int) -> str:
-    """A text of a kind with this many characters, the same in every run."""
-    return CORPUS[kind](random.Random(f"{kind} {length}"), length)  # noqa: S311 - guards nothing
+    """Return a text of this kind and length, the same in every run."""
+    return CORPUS[kind](random.Random(f"{kind} {length}"), length)  # noqa: S311 - not for security

@@ -1,7 +1,7 @@
-# ruff: noqa: RUF001 - the marks of Chinese and Japanese sentences
-"""Texts of six kinds to judge token estimates with: many, varied, and the same in every run.
+# ruff: noqa: RUF001 - Chinese and Japanese punctuation
+"""Texts of six kinds to check token estimates with: many, varied, and the same in every run.
 
-English and code are passages of what comes with Python; the others are made of seeded choices.
+English and code are excerpts from Python's own files; the others are generated from seeded choices.
 """
 
 import base64
@@ -210,7 +210,7 @@ JAPANESE_MORE = [
 
 
 def passage(text: str, chance: random.Random) -> str:
-    """A piece of a text, between 250 and 2,500 characters long."""
+    """Return an excerpt of 250 to 2,500 characters."""
     length = chance.randint(250, 2500)
     start = chance.randrange(max(1, len(text) - length))
     return text[start : start + length]
@@ -229,8 +229,8 @@ def code(chance: random.Random) -> str:
 def chinese(chance: random.Random) -> str:
     def sentence() -> str:
         parts = (CHINESE_WHEN, CHINESE_WHO, CHINESE_DOES, CHINESE_WHAT)
-        said = "".join(chance.choice(words) for words in parts)
-        return f"{said}，{chance.choice(CHINESE_MORE)}{chance.choice('。。。！？；')}"
+        clause = "".join(chance.choice(words) for words in parts)
+        return f"{clause}，{chance.choice(CHINESE_MORE)}{chance.choice('。。。！？；')}"
 
     return "".join(sentence() for _ in range(chance.randint(5, 60)))
 
@@ -238,14 +238,14 @@ def chinese(chance: random.Random) -> str:
 def japanese(chance: random.Random) -> str:
     def sentence() -> str:
         parts = (JAPANESE_WHEN, JAPANESE_WHO, JAPANESE_WHAT, JAPANESE_DOES)
-        said = "".join(chance.choice(words) for words in parts)
-        return said + (chance.choice(JAPANESE_MORE) if chance.random() < 0.5 else "")
+        clause = "".join(chance.choice(words) for words in parts)
+        return clause + (chance.choice(JAPANESE_MORE) if chance.random() < 0.5 else "")
 
     return "".join(sentence() for _ in range(chance.randint(5, 50)))
 
 
 def tool_result(chance: random.Random) -> str:
-    """A list of records as a tool gives them back, compact or indented."""
+    """Return a JSON list of records, compact or indented, as tools do."""
     records = [_record(chance) for _ in range(chance.randint(1, 12))]
     indent = chance.choice((None, None, 2))
     return json.dumps({"results": records, "next": None}, indent=indent)
@@ -284,7 +284,7 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
 
 
 def samples(kind: str, count: int) -> list[str]:
-    """So many texts of a kind."""
-    # Seeded, and they guard nothing.
+    """Return texts of a kind, the same in every run."""
+    # Seeded; not used for security.
     chances = (random.Random(f"{kind} {number}") for number in range(count))  # noqa: S311
     return [KINDS[kind](chance) for chance in chances]

@@ -1,4 +1,4 @@
-"""Real tokenizers to judge estimates with: what is in the test environment, without a network."""
+"""Real tokenizers to check estimates with, from the test environment, without a network."""
 
 import importlib.util
 import json
@@ -15,7 +15,7 @@ Count = Callable[[str], int]
 
 
 def _tables() -> Path:
-    """The vocabularies that LiteLLM brings along; looked up without importing it."""
+    """Return the folder of LiteLLM's vocabularies, without importing LiteLLM."""
     spec = importlib.util.find_spec("litellm")
     assert spec is not None
     assert spec.submodule_search_locations is not None
@@ -24,9 +24,9 @@ def _tables() -> Path:
 
 @cache
 def o200k() -> Count:
-    """The vocabulary of OpenAI's models since 2024."""
+    """Return a counter with the vocabulary of OpenAI's models since 2024."""
     os.environ["TIKTOKEN_CACHE_DIR"] = str(_tables())
-    import tiktoken  # noqa: PLC0415 - reads the variable when it is used, and is slow to load
+    import tiktoken  # noqa: PLC0415 - reads the variable at import and is slow to import
 
     encoding = tiktoken.get_encoding("o200k_base")
     return lambda text: len(encoding.encode(text, disallowed_special=()))
@@ -34,11 +34,11 @@ def o200k() -> Count:
 
 @contextmanager
 def smollm2(model: Path, folder: Path) -> Iterator[Count]:
-    """The vocabulary of the local model, as its own process counts."""
+    """Yield a counter that uses the local model's own process."""
     settings = {
         "model": str(model),
-        "name": "judge",
-        "key": "judge",
+        "name": "test",
+        "key": "test",
         "slots": str(folder),
         "context": 512,
         "threads": 1,
@@ -51,12 +51,12 @@ def smollm2(model: Path, folder: Path) -> Iterator[Count]:
         child.stdin.write(json.dumps(settings).encode() + b"\n")
         child.stdin.flush()
         address = json.loads(child.stdout.readline())["address"]
-        yield lambda text: _asked(address, text)
+        yield lambda text: _count_tokens(address, text)
         child.stdin.close()
 
 
-def _asked(address: str, text: str) -> int:
+def _count_tokens(address: str, text: str) -> int:
     body = json.dumps({"content": text}).encode()
-    headers = {"Authorization": "Bearer judge", "Content-Type": "application/json"}
-    with urlopen(Request(f"{address}/tokenize", body, headers), timeout=30) as answer:
-        return len(json.load(answer)["tokens"])
+    headers = {"Authorization": "Bearer test", "Content-Type": "application/json"}
+    with urlopen(Request(f"{address}/tokenize", body, headers), timeout=30) as response:
+        return len(json.load(response)["tokens"])

@@ -1,4 +1,4 @@
-"""How large the storms and kills are: small in an ordinary run, full with CLLM_TORTURE=1."""
+"""Sizes of stress and crash tests: small by default, full with CLLM_TORTURE=1."""
 
 import os
 from typing import TypeVar
@@ -9,5 +9,5 @@ T = TypeVar("T")
 
 
 def choose_size(ordinary: T, full: T) -> T:
-    """The count for this run."""
+    """Return the size for this run."""
     return full if TORTURE else ordinary

@@ -1,4 +1,4 @@
-"""Turn requests for tests, from the fields of all three parts."""
+"""Creates turn requests for tests from the fields of all three parts."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
 
 
 def make_turn_request(*, system_policy: Any = "captured", **fields: Any) -> TurnRequest:
-    """Make a request; each field goes to the part that has it, `system` to the input."""
+    """Create a request. Each field goes to the part that has it; `system` goes to the input."""
     target = {name: fields.pop(name) for name in TurnTarget.__struct_fields__ if name in fields}
-    given = {name: fields.pop(name) for name in TurnInput.__struct_fields__ if name in fields}
+    turn_input = {name: fields.pop(name) for name in TurnInput.__struct_fields__ if name in fields}
     return TurnRequest(
-        input=TurnInput(**given),
+        input=TurnInput(**turn_input),
         target=TurnTarget(**target),
         policy=TurnPolicy(system=system_policy, **fields),
     )

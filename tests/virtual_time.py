@@ -1,4 +1,4 @@
-"""An event loop whose time passes at once, for tests of code that waits."""
+"""An event loop with virtual time, for tests of code that waits."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,13 +12,13 @@ START = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
 @pytest.fixture
 async def loop_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], datetime]:
-    """A clock by the time of the running loop, which skips to its next timer when it is idle.
+    """Return a clock with the time of the running loop, which skips to its next timer when idle.
 
     Only for tests without threads and sockets: the loop does not wait for them.
     """
     loop: Any = asyncio.get_running_loop()
     select, time = loop._selector.select, loop.time
-    begun = time()
+    start = time()
     skipped = 0.0
 
     def skip(seconds: float | None) -> Any:
@@ -30,4 +30,4 @@ async def loop_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], datetime]:
 
     monkeypatch.setattr(loop._selector, "select", skip)
     monkeypatch.setattr(loop, "time", lambda: time() + skipped)
-    return lambda: START + timedelta(seconds=loop.time() - begun)
+    return lambda: START + timedelta(seconds=loop.time() - start)

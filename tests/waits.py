@@ -1,4 +1,4 @@
-"""Bounded waits: for a condition, and for a file to be opened (by inotify where there is one)."""
+"""Bounded waits: for a condition, and for a file to be opened (with inotify if available)."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ POLL_SECONDS = 0.005
 
 
 def wait_until(condition: Callable[[], object], timeout: float = WAIT) -> bool:
-    """Wait until the condition is true; False if the time ends first."""
+    """Wait until the condition is true. Returns False after the timeout."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -32,21 +32,21 @@ async def wait_until_async(condition: Callable[[], object], timeout: float = WAI
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _two_seconds(_: float) -> bool:
+def _wait_two_seconds(_: float) -> bool:
     time.sleep(2)
     return False
 
 
 @contextlib.contextmanager
 def watch_file_opens(folder: Path) -> Iterator[Callable[[float], bool]]:
-    """A way to wait until somebody opens a file below the folder; says whether somebody did."""
+    """Yield a function that waits until a file below the folder is opened; it returns whether."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "inotify_init1"):
-        yield _two_seconds
+        yield _wait_two_seconds
         return
     watch = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    for watched in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
-        added = libc.inotify_add_watch(watch, os.fsencode(watched), IN_OPEN)
+    for path in (folder, *(item for item in folder.rglob("*") if item.is_dir())):
+        added = libc.inotify_add_watch(watch, os.fsencode(path), IN_OPEN)
         assert added >= 0, os.strerror(ctypes.get_errno())
 
     def wait(timeout: float) -> bool:

@@ -1,4 +1,4 @@
-"""The tree that is drawn in the docstring of `cllm.core.errors` is the tree of its classes."""
+"""The error tree in the docstring of `cllm.core.errors` matches its classes."""
 
 import inspect
 import re
@@ -8,8 +8,8 @@ from cllm.core import errors
 LINE = re.compile(r"^    (?P<indent>(?:│   |    )*)(?:[├└]── )?(?P<name>[A-Z]\w+Error)\b")
 
 
-def drawn_tree() -> dict[str, str | None]:
-    """The parent of each class in the drawing."""
+def documented_tree() -> dict[str, str | None]:
+    """Return the parent of each class in the docstring."""
     parents: dict[str, str | None] = {}
     path: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
@@ -31,12 +31,12 @@ def class_tree() -> dict[str, str | None]:
     }
 
 
-def test_the_drawn_tree_is_the_tree_of_the_classes():
-    assert drawn_tree() == class_tree()
+def test_the_documented_tree_matches_the_classes():
+    assert documented_tree() == class_tree()
 
 
-def test_the_classes_stand_in_the_order_of_the_drawing():
+def test_the_classes_are_in_the_documented_order():
     source = inspect.getsource(errors)
-    positions = [source.index(f"class {name}(") for name in drawn_tree()]
+    positions = [source.index(f"class {name}(") for name in documented_tree()]
 
     assert positions == sorted(positions)

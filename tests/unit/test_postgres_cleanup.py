@@ -1,4 +1,4 @@
-"""What test runs leave behind is cleared, and what is still in use is not."""
+"""Servers of ended test runs are removed; servers in use are not."""
 
 import os
 import subprocess
@@ -17,37 +17,40 @@ from tests.postgres_cleanup import (
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
-def ended_process() -> int:
+def run_ended_process() -> int:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     return process.pid
 
 
-def test_folders_of_runs_that_are_no_more_go_and_others_stay(place: Path):
-    abandoned = [place / f"{PREFIX}{ended_process()}", place / f"{PREFIX}{ended_process()}-abc"]
+def test_folders_of_ended_runs_are_removed_and_others_stay(folder_root: Path):
+    abandoned = [
+        folder_root / f"{PREFIX}{run_ended_process()}",
+        folder_root / f"{PREFIX}{run_ended_process()}-abc",
+    ]
     names = (f"{os.getpid()}", "somebody", "9" * 30)
-    kept = [place / f"{PREFIX}{name}" for name in names]
-    for folder in (*abandoned, *kept):
+    in_use = [folder_root / f"{PREFIX}{name}" for name in names]
+    for folder in (*abandoned, *in_use):
         folder.mkdir()
 
     remove_abandoned_servers()
 
     assert not any(folder.exists() for folder in abandoned)
-    assert all(folder.exists() for folder in kept)
+    assert all(folder.exists() for folder in in_use)
 
 
-def test_a_server_that_runs_in_the_folder_is_stopped(place: Path):
-    folder = place / f"{PREFIX}1"
+def test_a_server_that_runs_in_the_folder_is_stopped(folder_root: Path):
+    folder = folder_root / f"{PREFIX}1"
     folder.mkdir()
-    waiting = [sys.executable, "-c", "input('ready\\n')", str(folder)]
+    command = [sys.executable, "-c", "input('ready\\n')", str(folder)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(waiting, stdin=pipe, stdout=pipe) as server:
-        # A process that was just started has no words to be known by yet.
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as server:
+        # The command line of a process is empty until it has started.
         assert server.stdout is not None
         server.stdout.readline()
         (folder / "postmaster.pid").write_text(f"{server.pid}\n", encoding="utf-8")
@@ -57,8 +60,8 @@ def test_a_server_that_runs_in_the_folder_is_stopped(place: Path):
     assert not folder.exists()
 
 
-def test_another_process_with_its_number_is_left_alone(place: Path):
-    folder = place / f"{PREFIX}1"
+def test_another_process_with_the_same_id_is_not_stopped(folder_root: Path):
+    folder = folder_root / f"{PREFIX}1"
     folder.mkdir()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         (folder / "postmaster.pid").write_text(f"{other.pid}\n", encoding="utf-8")
@@ -69,27 +72,27 @@ def test_another_process_with_its_number_is_left_alone(place: Path):
     assert not folder.exists()
 
 
-def test_at_the_end_of_a_run_all_its_folders_go_and_no_others(place: Path):
-    ours = [place / f"{PREFIX}{run_id()}", place / f"{PREFIX}{run_id()}-abc"]
-    theirs = [place / f"{PREFIX}{run_id()}0", place / f"{PREFIX}{os.getppid()}1-abc"]
-    for folder in (*ours, *theirs):
+def test_the_end_of_a_run_removes_its_folders_only(folder_root: Path):
+    own = [folder_root / f"{PREFIX}{run_id()}", folder_root / f"{PREFIX}{run_id()}-abc"]
+    others = [folder_root / f"{PREFIX}{run_id()}0", folder_root / f"{PREFIX}{os.getppid()}1-abc"]
+    for folder in (*own, *others):
         folder.mkdir()
 
     remove_run_servers()
 
-    assert not any(folder.exists() for folder in ours)
-    assert all(folder.exists() for folder in theirs)
+    assert not any(folder.exists() for folder in own)
+    assert all(folder.exists() for folder in others)
 
 
-@pytest.mark.parametrize("found", [b"", b"\n\n", b"no number\n", b"\xff\n", None])
-def test_a_folder_in_which_no_server_can_be_found_goes_too(place: Path, found: bytes | None):
-    folder = place / f"{PREFIX}1"
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"no number\n", b"\xff\n", None])
+def test_a_folder_without_a_valid_pid_file_is_removed(folder_root: Path, content: bytes | None):
+    folder = folder_root / f"{PREFIX}1"
     folder.mkdir()
-    noted = folder / "postmaster.pid"
-    if found is None:
-        noted.mkdir()
+    pid_file = folder / "postmaster.pid"
+    if content is None:
+        pid_file.mkdir()
     else:
-        noted.write_bytes(found)
+        pid_file.write_bytes(content)
 
     remove_server(folder)
 

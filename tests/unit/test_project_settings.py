@@ -1,4 +1,4 @@
-"""The settings of the checks name packages that exist, and leave none out."""
+"""The settings of the checks name only packages that exist, and all of them."""
 
 import tomllib
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ SOURCE = ROOT / "src"
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
 
 
-def modules() -> set[str]:
-    """Every package and module of cllm, by its dotted name."""
+def list_modules() -> set[str]:
+    """Return the dotted names of all packages and modules of cllm."""
     paths = (path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
     return {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths}
 
 
-def contracted() -> Iterator[str]:
-    """The modules of cllm that a contract between packages names."""
+def list_contract_modules() -> Iterator[str]:
+    """Yield the modules that import contracts name."""
     for contract in SETTINGS["importlinter"]["contracts"]:
         yield from contract.get("source_modules", ())
         yield from contract.get("modules", ())
@@ -30,30 +30,30 @@ def contracted() -> Iterator[str]:
 
 
 def test_contracts_name_modules_that_exist():
-    assert set(contracted()) <= modules()
+    assert set(list_contract_modules()) <= list_modules()
 
 
 def test_the_layers_name_every_package():
-    top = {name for name in modules() if name.count(".") == 1}
+    top = {name for name in list_modules() if name.count(".") == 1}
     layers = SETTINGS["importlinter"]["contracts"][0]["layers"]
     assert {f"cllm.{name.strip()}" for layer in layers for name in layer.split("|")} == top
 
 
 @pytest.mark.parametrize("pattern", SETTINGS["ruff"]["lint"]["per-file-ignores"])
-def test_ruff_has_exceptions_for_folders_that_exist(pattern: str):
+def test_exceptions_of_ruff_name_existing_folders(pattern: str):
     assert list(ROOT.glob(pattern))
 
 
-def test_ruff_and_mypy_read_folders_that_exist():
+def test_ruff_and_mypy_check_existing_folders():
     for folder in (*SETTINGS["ruff"]["src"], *SETTINGS["mypy"]["files"]):
         assert (ROOT / folder).is_dir()
     assert {"src", "tests", "bench"} == set(SETTINGS["mypy"]["files"])
 
 
 def test_coverage_is_measured_of_every_package():
-    measured = SETTINGS["coverage"]
-    assert measured["run"]["source"] == ["cllm"]
-    assert not {"omit", "include"} & (measured["run"].keys() | measured["report"].keys())
+    coverage = SETTINGS["coverage"]
+    assert coverage["run"]["source"] == ["cllm"]
+    assert not {"omit", "include"} & (coverage["run"].keys() | coverage["report"].keys())
 
 
 def test_coverage_is_added_up_by_package():

@@ -1,4 +1,4 @@
-"""The parts that the surface is made with: shapes of JSON, text without what differs by run."""
+"""Parts of the surface generator: shapes of JSON, and text without values that differ by run."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tests.surface_generator.shapes import Shape
 from tests.surface_generator.text import Normaliser
 
 
-def test_a_shape_has_the_paths_and_types_and_no_values():
+def test_a_shape_contains_paths_and_types_without_values():
     value = {"id": "a", "items": [{"n": 1, "x": None}, {"n": 2.5}], "open": True, "more": {}}
 
     assert Shape([value]).lines() == [
@@ -21,11 +21,11 @@ def test_a_shape_has_the_paths_and_types_and_no_values():
     ]
 
 
-def test_a_field_that_one_of_two_values_has_is_optional():
+def test_a_field_of_only_one_value_is_optional():
     assert Shape([{"a": 1}, {"a": "x", "b": []}]).lines() == ["  a: number | string", "  b?: array"]
 
 
-def test_nothing_is_looked_at_below_a_path_that_is_left_out():
+def test_an_excluded_path_is_not_described():
     assert Shape([{"raw": {"x": 1}}], without=("raw",)).lines() == ["  raw: object"]
 
 
@@ -43,5 +43,5 @@ def test_nothing_is_looked_at_below_a_path_that_is_left_out():
         ("a\x00b\x1b", "a\\x00b\\x1b"),
     ],
 )
-def test_what_differs_from_run_to_run_becomes_a_placeholder(text: str, normal: str):
+def test_values_that_differ_between_runs_become_placeholders(text: str, normal: str):
     assert Normaliser({"home": Path("/x/home")})(text) == normal

@@ -1,4 +1,4 @@
-"""How far long work is: shown on a terminal only, and only once it takes a while."""
+"""Progress is shown on a terminal only, and only after a delay."""
 
 import io
 import sys
@@ -18,7 +18,7 @@ class Stream(io.StringIO):
 
 
 class SlowClock:
-    """Every look at it takes a second."""
+    """A clock that advances with every call."""
 
     def __init__(self, step: float) -> None:
         self.now = 0.0
@@ -30,7 +30,7 @@ class SlowClock:
 
 
 @pytest.fixture
-def shown(monkeypatch):
+def run_counter(monkeypatch):
     def run(*, terminal: bool, step: float) -> str:
         stream = Stream(terminal=terminal)
         monkeypatch.setattr(sys, "stderr", stream)
@@ -45,16 +45,16 @@ def shown(monkeypatch):
     return run
 
 
-def test_on_a_terminal_it_is_shown_and_cleared(shown):
-    text = shown(terminal=True, step=1.0)
+def test_progress_is_shown_and_cleared_on_a_terminal(run_counter):
+    text = run_counter(terminal=True, step=1.0)
 
     assert "Looking: 2 of 3" in text
     assert text.endswith("\r\x1b[K")
 
 
-def test_what_is_quick_shows_nothing(shown):
-    assert shown(terminal=True, step=0.001) == ""
+def test_quick_work_shows_no_progress(run_counter):
+    assert run_counter(terminal=True, step=0.001) == ""
 
 
-def test_elsewhere_nothing_is_shown(shown):
-    assert shown(terminal=False, step=1.0) == ""
+def test_no_progress_is_shown_without_a_terminal(run_counter):
+    assert run_counter(terminal=False, step=1.0) == ""
