@@ -1,5 +1,5 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`.
-# Each makes its own virtual environment; nothing is installed outside of it.
+# `make demo` and `make test` work on a new machine. Each creates its own virtual environment and
+# installs nothing elsewhere. CONTRIBUTING.md lists all targets.
 
 PYTHON ?= python3
 DEMO := .venv-demo
@@ -8,9 +8,9 @@ PEERS := .venv-bench
 PORTKEY := .cache/portkey/node_modules/@portkey-ai/gateway/build/start-server.js
 TEST_ARGS ?=
 OLD ?= HEAD
-# Tests of a server wait for it much of the time, so that a core has room for more than one of them.
+# Tests of a server mostly wait, so there are more workers than cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) * 3 // 2 + 1)')
-# Without compiled files every worker and every command of the tests compiles everything again.
+# Without bytecode files every worker and every command of the tests would compile all modules.
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
@@ -28,8 +28,8 @@ $(DEMO)/ready: pyproject.toml requirements/local.txt $(shell find src -name '*.p
 test tests: $(DEV)/ready
 	$(DEV)/bin/pytest --numprocesses $(WORKERS) --dist worksteal $(TEST_ARGS)
 
-# The same tests, slower, with a count of the lines that they run. Fails if a package is below the
-# limit in pyproject.toml; `.venv/bin/coverage report` then names the lines that did not run.
+# Runs the same tests with coverage, which is slower. Fails if a package is below `fail_under` in
+# pyproject.toml; `.venv/bin/coverage report` then lists the lines that did not run.
 coverage: $(DEV)/ready
 	$(DEV)/bin/coverage erase
 	$(DEV)/bin/coverage run -m pytest --numprocesses $(WORKERS) --dist worksteal $(TEST_ARGS)
@@ -43,14 +43,14 @@ $(DEV)/ready: pyproject.toml requirements/dev.txt
 	$(DEV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# What a user can notice, written to tests/surface; a test fails where it has changed.
+# Writes everything that a user can notice to tests/surface; a test fails if it differs.
 surface: $(DEV)/ready
 	$(DEV)/bin/python -m tests.surface_generator
 	@git --no-pager diff --stat -- tests/surface
 
 check: format lint types contracts coverage
 
-# An older version (a wheel or a commit) and the working tree, side by side: every difference.
+# Compares an older version (OLD: a commit, wheel or folder) with the working tree.
 differential: $(DEV)/ready
 	$(DEV)/bin/python -m tests.differential --old "$(OLD)" $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases $(CASES)) $(DIFFERENTIAL_ARGS)
 
@@ -66,7 +66,7 @@ types: $(DEV)/ready
 contracts: $(DEV)/ready
 	$(DEV)/bin/lint-imports
 
-# The storms and kills of the tests at their full counts.
+# Runs the stress and crash tests with their full counts.
 torture: $(DEV)/ready
 	CLLM_TORTURE=1 $(DEV)/bin/pytest --timeout=3600 -m torture
 
@@ -98,7 +98,7 @@ bench-window-local: $(DEV)/ready
 bench-server: $(DEV)/ready $(PEERS)/ready $(PORTKEY)
 	$(DEV)/bin/python bench/server.py --peers $(CURDIR)/$(PEERS)/bin --portkey $(CURDIR)/$(PORTKEY)
 
-# The tools that the benchmarks compare with.
+# Installs the tools that the benchmarks compare with.
 $(PORTKEY):
 	npm install --silent --no-audit --no-fund --prefix .cache/portkey @portkey-ai/gateway@1.15.2
 
@@ -107,7 +107,7 @@ $(PEERS)/ready: requirements/bench.txt
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	@touch $@
 
-# Needs uv. The lock files name versions and hashes, and no registry.
+# Needs uv. The lock files contain versions and hashes, but no registry.
 lock:
 	$(COMPILE) --extra local pyproject.toml --output-file requirements/local.txt
 	$(COMPILE) --extra dev pyproject.toml --output-file requirements/dev.txt

@@ -1,29 +1,29 @@
 #!/bin/sh
-# The main job, with a real model on this machine: say something, ask about it, look at the file.
+# Demo with a local model: send a message, ask about it, show the conversation file.
 set -eu
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+heading() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
-# The model of this machine and the usual folder, whatever the environment says.
+# Use the local model and the default folder; ignore the environment.
 unset CLLM_PATH CLLM_CONVERSATIONS_PATH
 export CLLM_MODEL=local/smollm2-135m
 folder=$HOME/.cllm/conversations
 if [ -d .cllm/conversations ] || [ -e .cllm/cllm.db ]; then folder=.cllm/conversations; fi
 
-say '$ cllm "My cat is called Luna." --conversation demo'
+heading '$ cllm "My cat is called Luna." --conversation demo'
 cllm "My cat is called Luna." --conversation demo </dev/null
 
-say '$ cllm "What is my cat called?" --conversation demo'
+heading '$ cllm "What is my cat called?" --conversation demo'
 cllm "What is my cat called?" --conversation demo </dev/null
 
-say "The conversation is a file, $folder/demo.json:"
+heading "The conversation is a file, $folder/demo.json:"
 cat "$folder/demo.json"
 
-say 'To go on:'
+heading 'Next steps:'
 cat <<'TEXT'
-  . .venv-demo/bin/activate                             use this environment's cllm in this shell
-  cllm "Write a haiku about her." --conversation demo   the next turn
-  cllm --show-conversation demo                         read it
-  cllm --list-conversations                             see all of them
-  cllm --help                                           everything else
+  . .venv-demo/bin/activate                             use cllm from this environment
+  cllm "Write a haiku about her." --conversation demo   continue the conversation
+  cllm --show-conversation demo                         show the conversation
+  cllm --list-conversations                             list all conversations
+  cllm --help                                           show all options
 TEXT

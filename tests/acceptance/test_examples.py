@@ -76,7 +76,7 @@ def test_context_is_kept_once_under_the_prompt(example, home, provider, cllm):
     cllm(*asked, "And now?").succeeded()
 
     system = home.messages("demo")[0][1]
-    assert system.startswith("You answer from the context you are given.\n\n--- Context: Machine")
+    assert system.startswith("Answer from the context.\n\n--- Context: Machine")
     assert "--- Context: Files ---\na.txt\nb.txt\n--- End Context ---" in system
     assert [r.json["messages"][0]["content"] for r in provider.requests] == [system] * 2
     assert provider.requests[1].said[-1] == ("user", "And now?")
