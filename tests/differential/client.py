@@ -1,8 +1,8 @@
-"""A client that hides nothing of HTTP/1.1: one request, and the response as it came.
+"""A minimal HTTP/1.1 client that returns responses unchanged.
 
-The body is what the response carries once its chunks are joined; where the network cut it is not
-part of the result. A connection is used again where the response allows it, but not after a pause,
-in which the server may be about to close it.
+The body is the joined content of the chunks; the boundaries of network packets are not part of the
+result. A connection is reused if the response allows it, but not after a pause, when the server may
+be about to close it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ EVENT_END = b"\n\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """A response, or the part of it that came. `problem` says how it broke off."""
+    """A response, or the part of it that was received. `problem` says why it is incomplete."""
 
     status: str = ""
     headers: tuple[tuple[str, str], ...] = ()
@@ -46,18 +46,20 @@ class Client:
         body: bytes | None,
         *,
         leave_after: int | None = None,
-        begun: asyncio.Event | None = None,
+        started_event: asyncio.Event | None = None,
     ) -> Response:
-        """Send a request. `begun` is set when the body of its response begins."""
+        """Send a request. `started_event` is set when the response body starts."""
         lines = [f"{method} {path} HTTP/1.1"]
-        named = {"Host": f"127.0.0.1:{self._port}", **headers}
+        all_headers = {"Host": f"127.0.0.1:{self._port}", **headers}
         if body is not None:
-            named = {"Content-Type": "application/json", **named}
-            named["Content-Length"] = str(len(body))
-        lines += [f"{name}: {value}" for name, value in named.items()]
+            all_headers = {"Content-Type": "application/json", **all_headers}
+            all_headers["Content-Length"] = str(len(body))
+        lines += [f"{name}: {value}" for name, value in all_headers.items()]
         data = "\r\n".join([*lines, "", ""]).encode("utf-8") + (body or b"")
         head_only = method == "HEAD"
-        return await self.send_raw(data, leave_after=leave_after, head_only=head_only, begun=begun)
+        return await self.send_raw(
+            data, leave_after=leave_after, head_only=head_only, started_event=started_event
+        )
 
     async def send_raw(
         self,
@@ -65,10 +67,10 @@ class Client:
         *,
         leave_after: int | None = None,
         head_only: bool = False,
-        begun: asyncio.Event | None = None,
+        started_event: asyncio.Event | None = None,
     ) -> Response:
-        """Send these bytes and read one response, or as many events of it as are wanted."""
-        progress = _Progress(begun)
+        """Send these bytes and read one response, or its first `leave_after` events."""
+        progress = _Progress(started_event)
         try:
             reader, writer = await self._connection()
         except OSError:
@@ -76,7 +78,7 @@ class Client:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 writer.write(data)
-                # A server may answer before it has read everything.
+                # A server may respond before it has read the complete request.
                 with contextlib.suppress(ConnectionError):
                     await writer.drain()
                 await _read_head(reader, progress)
@@ -90,7 +92,7 @@ class Client:
             progress.problem = "broken off"
         except ValueError:
             progress.problem = "not HTTP"
-        if progress.stays and not progress.problem:
+        if progress.keep_alive and not progress.problem:
             self._idle = (reader, writer)
             self._used_at = time.monotonic()
         else:
@@ -113,15 +115,15 @@ class Client:
 
 
 class _Progress:
-    """What of a response has been read."""
+    """The part of a response that has been read."""
 
-    def __init__(self, begun: asyncio.Event | None) -> None:
-        self.begun = begun or asyncio.Event()
+    def __init__(self, started_event: asyncio.Event | None) -> None:
+        self.started_event = started_event or asyncio.Event()
         self.status = ""
         self.headers: list[tuple[str, str]] = []
         self.body = bytearray()
         self.problem = ""
-        self.stays = False
+        self.keep_alive = False
 
     def header(self, name: str) -> str:
         return next((value for key, value in self.headers if key.lower() == name), "")
@@ -142,7 +144,7 @@ async def _read_head(reader: asyncio.StreamReader, progress: _Progress) -> None:
     for line in lines:
         name, _, value = line.partition(":")
         progress.headers.append((name, value.strip()))
-    progress.stays = progress.header("connection").lower() != "close"
+    progress.keep_alive = progress.header("connection").lower() != "close"
 
 
 async def _read_body(
@@ -153,25 +155,25 @@ async def _read_body(
     if progress.header("transfer-encoding").lower() == "chunked":
         while size := int((await reader.readline()).split(b";")[0], 16):
             progress.body += await reader.readexactly(size)
-            progress.begun.set()
+            progress.started_event.set()
             await reader.readexactly(2)
             if leave_after is not None and progress.body.count(EVENT_END) >= leave_after:
-                _leave(progress, leave_after)
+                _truncate(progress, leave_after)
                 return
         await reader.readline()
         return
     if length := progress.header("content-length"):
         progress.body += await reader.readexactly(int(length))
         return
-    progress.stays = False
+    progress.keep_alive = False
     progress.body += await reader.read()
 
 
-def _leave(progress: _Progress, events: int) -> None:
-    """Keep just these events: how many more had come by then is a matter of timing."""
-    kept = bytes(progress.body).split(EVENT_END)[:events]
-    progress.body[:] = EVENT_END.join(kept) + EVENT_END
-    progress.stays = False
+def _truncate(progress: _Progress, events: int) -> None:
+    """Discard later events: how many have arrived depends on timing."""
+    first = bytes(progress.body).split(EVENT_END)[:events]
+    progress.body[:] = EVENT_END.join(first) + EVENT_END
+    progress.keep_alive = False
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:

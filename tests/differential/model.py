@@ -1,7 +1,7 @@
-"""What the runner executes: cases made of requests to a server, or of runs of the command line.
+"""The cases that the runner executes: requests to a server, or runs of the command.
 
-These are values. They are the same for both versions; `{name}` in a path, a header or a body stands
-for a value that an earlier response of the same version gave (`Call.save`).
+Cases are values, the same for both versions. `{name}` in a path, a header or a body is replaced by
+a value from an earlier response of the same version (`Call.save`).
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class NamedGate(Gate):
-    """A gate of `Reply.hold`, which each version's provider has under this name."""
+    """A gate for `Reply.hold`. Each version's provider has its own gate with this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class NamedGate(Gate):
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """An error of the provider, in the words of the protocol that is spoken."""
+    """An error of the provider, in the format of the request's protocol."""
 
     status: int
     message: str = "No."
@@ -42,12 +42,12 @@ Answer = Reply | Refusal | tuple[Step, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One request to the server, and what the provider answers while it is handled.
+    """One request to the server, and the provider's responses during it.
 
-    `save` maps a name to where its value is in the response: `header:NAME`, `json:PATH` with dots,
-    or `body`. `leave_after` closes the connection after that many events of the stream. With
-    `background` the next step begins once the provider has the request, or the client the first of
-    a stream; a `Join` waits for the response. `is_raw` sends `body` as the whole request.
+    `save` maps a name to the location of its value in the response: `header:NAME`, `json:PATH` with
+    dots, or `body`. `leave_after` closes the connection after that many events of the stream. With
+    `background` the next step starts when the provider has the request or the client the first
+    event; a `Join` waits for the response. `is_raw` sends `body` as the complete HTTP request.
     """
 
     path: str
@@ -63,21 +63,21 @@ class Call:
 
 @dataclass(frozen=True)
 class Open:
-    """Lets the provider go on with the answers that wait at the gate."""
+    """Opens a gate: the provider continues with the responses that wait at it."""
 
     gate: str
 
 
 @dataclass(frozen=True)
 class Join:
-    """Waits for the response to a call in the background."""
+    """Waits for the response to a background call."""
 
     call: str
 
 
 @dataclass(frozen=True)
 class Settle:
-    """Reads a resource until no turn in it is running."""
+    """Reads a resource until none of its turns is running."""
 
     path: str
 
@@ -87,7 +87,7 @@ Action = Call | Open | Join | Settle
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Requests in order, with the four dimensions that the summary counts them by."""
+    """Requests in order, with the four dimensions of the summary."""
 
     id: str
     protocol: str
@@ -104,7 +104,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of the command. `files` are written first, below the home or the work folder.
+    """One run of the command. `files` are written first, in the home or the work folder.
 
     A variable of `environment` that is None is not set.
     """
@@ -118,7 +118,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandCase:
-    """Runs in one home, in order. `settings` replaces keys of the Cllmfile; `...` removes one."""
+    """Runs in one home directory. `settings` replaces keys of the Cllmfile; `...` removes one."""
 
     id: str
     runs: tuple[Run, ...]

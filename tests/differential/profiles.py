@@ -1,4 +1,4 @@
-"""The settings that servers and commands run with: every provider leads to the side's own fake."""
+"""The settings of servers and commands. All providers are the version's own fake provider."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ROUTED = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """How a server is started. With `deletes`, all rows are compared after every case."""
+    """How a server is started. With `deletes` all rows are compared after every case."""
 
     settings: Callable[[str, str], Settings]
     arguments: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ def providers(root: str, nobody: str) -> Settings:
     }
 
 
-def plain(root: str, nobody: str) -> Settings:
+def plain_settings(root: str, nobody: str) -> Settings:
     return {
         "model": "openai/gpt-test",
         "num_retries": 0,
@@ -48,20 +48,26 @@ def plain(root: str, nobody: str) -> Settings:
     }
 
 
-def impatient(root: str, nobody: str) -> Settings:
-    """For providers that fall silent."""
-    return plain(root, nobody) | {"timeout": 1.0} | _each_with(root, nobody, timeout=1.0)
+def timeout_settings(root: str, nobody: str) -> Settings:
+    """Short timeouts, for providers that stop sending."""
+    return (
+        plain_settings(root, nobody)
+        | {"timeout": 1.0}
+        | _provider_settings(root, nobody, timeout=1.0)
+    )
 
 
-def _each_with(root: str, nobody: str, **more: Any) -> Settings:
-    found = providers(root, nobody)
-    return {"providers": {name: {**settings, **more} for name, settings in found.items()}}
+def _provider_settings(root: str, nobody: str, **options: Any) -> Settings:
+    all_providers = providers(root, nobody)
+    return {
+        "providers": {name: {**settings, **options} for name, settings in all_providers.items()}
+    }
 
 
-def keyed(root: str, nobody: str) -> Settings:
-    """Two owners, an operator's prompt, routes, fallbacks, small limits and a retry."""
+def key_settings(root: str, nobody: str) -> Settings:
+    """Two owners, a system prefix, routes, fallbacks, small limits and a retry."""
     keys = [{"name": name, "owner": name, "key": key} for name, key in KEYS.items()]
-    return plain(root, nobody) | {
+    return plain_settings(root, nobody) | {
         "num_retries": 1,
         "fallbacks": ["anthropic/claude-sonnet-4-5", "bedrock/claude-sonnet-4-5"],
         "server": {
@@ -76,33 +82,33 @@ def keyed(root: str, nobody: str) -> Settings:
     }
 
 
-def windowed(root: str, nobody: str) -> Settings:
-    return plain(root, nobody) | {"window": {"strategy": "turns", "max_turns": 2}}
+def turn_window_settings(root: str, nobody: str) -> Settings:
+    return plain_settings(root, nobody) | {"window": {"strategy": "turns", "max_turns": 2}}
 
 
-def tokened(root: str, nobody: str) -> Settings:
-    return plain(root, nobody) | {"window": {"strategy": "blocks", "max_tokens": 400}}
+def token_window_settings(root: str, nobody: str) -> Settings:
+    return plain_settings(root, nobody) | {"window": {"strategy": "blocks", "max_tokens": 400}}
 
 
-def summarised(root: str, nobody: str) -> Settings:
+def summary_settings(root: str, nobody: str) -> Settings:
     window = {"strategy": "summarise", "max_tokens": 600, "summary_tokens": 100}
-    return plain(root, nobody) | {"window": window}
+    return plain_settings(root, nobody) | {"window": window}
 
 
 PROFILES = {
-    "plain": Profile(settings=plain),
-    "deleting": Profile(settings=plain, deletes=True),
-    "fresh": Profile(settings=plain),
-    "impatient": Profile(settings=impatient),
-    "keyed": Profile(settings=keyed),
-    "windowed": Profile(settings=windowed),
-    "tokened": Profile(settings=tokened),
-    "summarised": Profile(settings=summarised),
+    "plain": Profile(settings=plain_settings),
+    "deleting": Profile(settings=plain_settings, deletes=True),
+    "fresh": Profile(settings=plain_settings),
+    "impatient": Profile(settings=timeout_settings),
+    "keyed": Profile(settings=key_settings),
+    "windowed": Profile(settings=turn_window_settings),
+    "tokened": Profile(settings=token_window_settings),
+    "summarised": Profile(settings=summary_settings),
 }
 
 
 def command_settings(root: str, nobody: str) -> Settings:
-    """The Cllmfile of the home for runs of the command."""
+    """Return the Cllmfile of the home directory for runs of the command."""
     return {
         "model": "openai/gpt-test",
         "num_retries": 0,

@@ -1,4 +1,4 @@
-"""Writes what a comparison came to: a summary, the differences in groups, and a full report."""
+"""Formats the result of a comparison: a summary, grouped differences and a full report."""
 
 import re
 from collections import Counter
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from tests.differential.compare import Difference
-from tests.differential.execute import Group, Result
-from tests.differential.intended import Rule, reasons_for
+from tests.differential.comparison import Difference
+from tests.differential.intended_differences import Rule, find_reasons
 from tests.differential.model import Call, Case
+from tests.differential.runner import Group, Result
 
 SHOWN_GROUPS = 25
 SHOWN_LINES = 14
@@ -20,8 +20,8 @@ NUMBER = re.compile(r"\d+")
 
 
 @dataclass
-class Verdict:
-    """The differences of all groups, those that are intended apart."""
+class ComparisonResult:
+    """The unexpected and the intended differences of all groups."""
 
     requests: int = 0
     runs: int = 0
@@ -36,7 +36,7 @@ class Verdict:
         self.upstream += result.upstream
         self.rows += result.rows
         for difference in result.differences:
-            reasons = reasons_for(difference, rules)
+            reasons = find_reasons(difference, rules)
             if reasons is None:
                 self.unexpected.append(difference)
             else:
@@ -52,14 +52,14 @@ class Verdict:
         )
 
 
-def matrix(groups: Iterable[Group]) -> str:
-    """How many requests there are, by protocol, provider, mode and state."""
+def format_matrix(groups: Iterable[Group]) -> str:
+    """Return a table of the number of requests by protocol, provider, mode and state."""
     counts: Counter[tuple[str, str, str, str]] = Counter()
     for group in groups:
         for case in group.cases:
             if isinstance(case, Case):
                 for call in (step for step in case.steps if isinstance(step, Call)):
-                    counts[case.protocol, case.provider, case.mode, state_of(call, case)] += 1
+                    counts[case.protocol, case.provider, case.mode, request_state(call, case)] += 1
     rows = sorted({key[:3] for key in counts})
     states = [state for state in STATES if any(key[3] == state for key in counts)]
     lines = [f"{'protocol':14}{'provider':12}{'mode':8}" + "".join(f"{s:>11}" for s in states)]
@@ -71,29 +71,29 @@ def matrix(groups: Iterable[Group]) -> str:
     return "\n".join(lines)
 
 
-def state_of(call: Call, case: Case) -> str:
-    """Whether a request has no conversation, starts one or continues one; "none" asks no model."""
+def request_state(call: Call, case: Case) -> str:
+    """Return the state of a request: "none" if it does not call a model."""
     if "messages" not in call.path and "completions" not in call.path:
         return "none"
-    named = call.headers.get("X-Conversation-ID")
-    if named is None:
+    conversation = call.headers.get("X-Conversation-ID")
+    if conversation is None:
         return "none" if case.state == "none" or call.method != "POST" else "stateless"
-    return "new" if named in {"", "null"} else "continue"
+    return "new" if conversation in {"", "null"} else "continue"
 
 
-def grouped(differences: Iterable[Difference]) -> list[list[Difference]]:
-    """Differences that say the same, however often and but for numbers; the largest group first."""
-    found: dict[tuple[str, ...], list[Difference]] = {}
+def group_differences(differences: Iterable[Difference]) -> list[list[Difference]]:
+    """Group differences that are equal except for numbers, the largest group first."""
+    groups: dict[tuple[str, ...], list[Difference]] = {}
     for difference in differences:
         changed = dict.fromkeys(NUMBER.sub("0", line) for line in difference.changed)
-        found.setdefault((difference.aspect, *changed), []).append(difference)
-    return sorted(found.values(), key=len, reverse=True)
+        groups.setdefault((difference.aspect, *changed), []).append(difference)
+    return sorted(groups.values(), key=len, reverse=True)
 
 
-def shown(verdict: Verdict) -> str:
-    """The differences for a terminal: alike ones once, with some of their cases."""
+def format_differences(result: ComparisonResult) -> str:
+    """Return the differences for a terminal: one of each group, with some case IDs."""
     lines: list[str] = []
-    groups = grouped(verdict.unexpected)
+    groups = group_differences(result.unexpected)
     for group in groups[:SHOWN_GROUPS]:
         first = group[0]
         names = list(dict.fromkeys(difference.case for difference in group))
@@ -103,22 +103,22 @@ def shown(verdict: Verdict) -> str:
         if len(first.lines) > SHOWN_LINES:
             lines.append(f"    ({len(first.lines) - SHOWN_LINES} more lines)")
     if len(groups) > SHOWN_GROUPS:
-        lines.append(f"\n({len(groups) - SHOWN_GROUPS} more kinds of differences)")
-    if verdict.intended:
-        reasons = Counter(reason for _, reasons in verdict.intended for reason in reasons)
+        lines.append(f"\n({len(groups) - SHOWN_GROUPS} more groups of differences)")
+    if result.intended:
+        reasons = Counter(reason for _, reasons in result.intended for reason in reasons)
         lines.append("\nIntended:")
         lines += [f"    {count:6,}  {reason}" for reason, count in reasons.most_common()]
     return "\n".join(lines)
 
 
-def write_report(path: Path, verdict: Verdict, title: str) -> None:
-    """Every difference with its whole diff."""
+def write_report(path: Path, result: ComparisonResult, title: str) -> None:
+    """Write every difference with its complete diff."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(f"{title}\n{verdict.summary}\n")
-        for difference in verdict.unexpected:
+        file.write(f"{title}\n{result.summary}\n")
+        for difference in result.unexpected:
             _write(file, difference, "")
-        for difference, reasons in verdict.intended:
+        for difference, reasons in result.intended:
             _write(file, difference, f" (intended: {'; '.join(reasons)})")
 
 

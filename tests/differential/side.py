@@ -1,8 +1,8 @@
-"""One version while cases run: its home, its provider, its server and its command.
+"""One version during the run: its home directory, its provider, its server and its command.
 
-The environment of the processes is written out and not inherited; what would leave this machine
-ends at an address where nobody listens. Both sides have folders of equal length, so that nothing
-that depends on the length of a path differs.
+Processes do not inherit the environment. The HTTP proxy is a closed port, so that no request leaves
+the machine. The folders of both versions have paths of equal length, so that nothing that depends
+on the length of a path differs.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from typing import Any
 import yaml
 from tests.differential.client import Client
 from tests.differential.database import Database
-from tests.differential.normalise import Normaliser
+from tests.differential.normaliser import Normaliser
 from tests.differential.upstream import Upstream
 from tests.differential.versions import Version
 
-ADDRESS = re.compile(rb"Serving at http://[^ ]*:(\d+)")
-STARTING_SECONDS = 60.0
-STOPPING_SECONDS = 20.0
+ADDRESS = re.compile(rb"(?:Serving|Listening|Running)[^{\n]*http://[^ ]*:(\d+)")
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
 COMMAND_SECONDS = 60.0
 SECRETS = {
     "ANTHROPIC_API_KEY": "key-of-anthropic",
@@ -37,18 +37,18 @@ SECRETS = {
 
 Settings = dict[str, Any]
 MakeSettings = Callable[[str, str], Settings]
-"""Settings from the address of the provider and one where nobody listens."""
+"""Creates settings from the URL of the provider and a URL without a listener."""
 
 
 class SideError(Exception):
-    """A version cannot be run; the message says why."""
+    """A version does not run; the message says why."""
 
 
 class Side:
-    """A version, a folder for it and a provider."""
+    """A version with its folder and its provider."""
 
     def __init__(self, version: Version, name: str, root: Path, cache: Path) -> None:
-        """`cache` is kept from group to group: what is in it is found anew otherwise, at a cost."""
+        """`cache` is shared by all groups, to avoid computing its content again."""
         self.version = version
         self.name = name
         self.root = root / name
@@ -65,7 +65,7 @@ class Side:
 
     @property
     def nobody(self) -> str:
-        """An address at which connections are refused, as nobody listens."""
+        """A URL without a listener: connections are refused."""
         return f"http://127.0.0.1:{self._closed.getsockname()[1]}"
 
     @property
@@ -77,7 +77,7 @@ class Side:
         return self.root / "work"
 
     def empty(self) -> None:
-        """Make the folders anew."""
+        """Delete the folders and create them again."""
         shutil.rmtree(self.root, ignore_errors=True)
         for folder in (self.home / ".cllm", self.work, self.root / "tmp"):
             folder.mkdir(parents=True)
@@ -126,7 +126,7 @@ class Side:
         return self._client
 
     def new_client(self) -> Client:
-        """A client with a connection of its own, for a request beside another one."""
+        """Return a client with a separate connection, for a concurrent request."""
         return Client(self._port)
 
     async def start_server(self, arguments: tuple[str, ...] = ()) -> None:
@@ -144,13 +144,13 @@ class Side:
         started = asyncio.Event()
         self._reading = asyncio.create_task(self._read_log(started))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(started.wait(), STARTING_SECONDS)
-        found = ADDRESS.search(self._log)
-        if found is None:
+            await asyncio.wait_for(started.wait(), START_SECONDS)
+        match = ADDRESS.search(self._log)
+        if match is None:
             await self.stop_server()
-            said = self._log.decode("utf-8", "replace")[-2000:]
-            raise SideError(f"The server of {self.version.label} does not start:\n{said}")
-        self._port = int(found[1])
+            output = self._log.decode("utf-8", "replace")[-2000:]
+            raise SideError(f"The server of {self.version.label} does not start:\n{output}")
+        self._port = int(match[1])
         self._client = Client(self._port)
 
     async def _read_log(self, started: asyncio.Event) -> None:
@@ -163,7 +163,7 @@ class Side:
         started.set()
 
     async def stop_server(self) -> str:
-        """Stop the server; how it ended and what it said that is no line of its log."""
+        """Stop the server; return its exit code and its output without JSON log lines."""
         if self._server is None:
             return ""
         if self._client is not None:
@@ -172,21 +172,21 @@ class Side:
         with contextlib.suppress(ProcessLookupError):
             self._server.send_signal(signal.SIGTERM)
         try:
-            code = await asyncio.wait_for(self._server.wait(), STOPPING_SECONDS)
+            code = await asyncio.wait_for(self._server.wait(), STOP_SECONDS)
         except TimeoutError:
             self._server.kill()
             code = await self._server.wait()
         if self._reading is not None:
             await self._reading
         self._server = None
-        said = self._log.decode("utf-8", "replace").splitlines()
-        plain = [line for line in said if not line.startswith("{")]
+        lines = self._log.decode("utf-8", "replace").splitlines()
+        plain = [line for line in lines if not line.startswith("{")]
         return "\n".join([f"exit {code}", *plain])
 
     async def run(
         self, arguments: tuple[str, ...], stdin: bytes, environment: Mapping[str, str | None]
     ) -> tuple[int | None, bytes, bytes]:
-        """Run the command to its end: exit code, standard output and standard error."""
+        """Run the command; return its exit code, standard output and standard error."""
         process = await asyncio.create_subprocess_exec(
             *self.version.command,
             *arguments,

@@ -1,4 +1,4 @@
-"""The runner reports a fault that is put into a copy of the sources, and nothing without one."""
+"""The runner reports faults in a copy of the sources, and nothing without a fault."""
 
 import fnmatch
 import re
@@ -7,58 +7,58 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.differential import execute
-from tests.differential.catalogue.building import ask, case, plain_body, said
-from tests.differential.execute import Group, Result, run_group
+from tests.differential import runner
+from tests.differential.catalogue.builders import make_body, make_call, make_case, make_message
 from tests.differential.model import CommandCase, Refusal, Run
+from tests.differential.runner import Group, Result, run_group
 from tests.differential.versions import Version, install
 from tests.fake_provider import Reply
 
 REPOSITORY = Path(__file__).parents[2]
 
-# Names of protocols and of the package's way in, which no change of the inside can rename.
-SEEDS: Mapping[str, tuple[str, str]] = {
-    "an option is lost on its way": (r'"stop_sequences"', '"stop_words"'),
+# Patterns use protocol names and the entry point only, which internal changes do not rename.
+FAULTS: Mapping[str, tuple[str, str]] = {
+    "an option is lost": (r'"stop_sequences"', '"stop_words"'),
     "a field of the response changes": (r'"chat\.completion"', '"chat.completed"'),
     "a notice is lost": (r'"X-CLLM-Notice"', '"X-CLLM-Remark"'),
     "stored usage changes": (r"\bcache_read_input_tokens\b", "cache_read_input_token"),
     "an exit code changes": (r"sys\.exit\((\w+)\)", r"sys.exit(\1 and \1 + 2)"),
 }
-WAY_IN = "__main__.py"
+ENTRY_POINT = "__main__.py"
 
 
-def cases() -> Group:
-    """A request for each seed, and a run of the command that fails."""
-    counted = Reply(pieces=("One ", "two."), usage=(40, 5), cached=(1000, 200))
-    stopped = plain_body("openai", said("user", "Hi"), stop=["X"], seed=5)
-    kept = plain_body("anthropic", said("user", "Count"))
+def make_group() -> Group:
+    """Return a request for each fault, and a run of the command that fails."""
+    reply = Reply(pieces=("One ", "two."), usage=(40, 5), cached=(1000, 200))
+    with_stop = make_body("openai", make_message("user", "Hi"), stop=["X"], seed=5)
+    question = make_body("anthropic", make_message("user", "Count"))
     return Group(
         name="seeded",
         cases=[
-            case(
+            make_case(
                 "stop",
                 "openai",
                 "anthropic",
                 "whole",
                 "stateless",
-                [ask("openai", "anthropic", stopped)],
+                [make_call("openai", "anthropic", with_stop)],
             ),
-            case(
+            make_case(
                 "usage",
                 "anthropic",
                 "anthropic",
                 "stream",
                 "new",
                 [
-                    ask(
+                    make_call(
                         "anthropic",
                         "anthropic",
-                        kept,
+                        question,
                         mode="stream",
                         conversation="",
-                        answers=[counted],
+                        answers=[reply],
                     ),
-                    ask("anthropic", "anthropic", kept, conversation="{conversation}"),
+                    make_call("anthropic", "anthropic", question, conversation="{conversation}"),
                 ],
             ),
             CommandCase(
@@ -78,48 +78,51 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sound(cache: Path) -> Version:
+def correct_version(cache: Path) -> Version:
     return install(str(REPOSITORY), cache, REPOSITORY)
 
 
 @pytest.fixture(scope="module")
-def faulty(cache: Path) -> Version:
-    """A copy of the sources with every seed in it."""
+def faulty_version(cache: Path) -> Version:
+    """A copy of the sources with every fault."""
     copy = cache / "faulty"
     shutil.copytree(REPOSITORY / "src", copy / "src")
     shutil.copy(REPOSITORY / "pyproject.toml", copy)
-    sown = dict.fromkeys(SEEDS, 0)
+    counts = dict.fromkeys(FAULTS, 0)
     for path in copy.rglob("*.py"):
         before = text = path.read_text(encoding="utf-8")
-        for name, (pattern, replacement) in SEEDS.items():
-            if "exit" not in name or path.name == WAY_IN:
+        for name, (pattern, replacement) in FAULTS.items():
+            if "exit" not in name or path.name == ENTRY_POINT:
                 text, count = re.subn(pattern, replacement, text)
-                sown[name] += count
+                counts[name] += count
         if text != before:
             path.write_text(text, encoding="utf-8")
-    assert all(sown.values()), f"The sources have no place for a seed any more: {sown}"
+    assert all(counts.values()), f"Update the pattern of a fault without a match: {counts}"
     return install(str(copy), cache, REPOSITORY)
 
 
-def compared(old: Version, new: Version, folder: Path) -> Result:
-    return run_group(cases(), old, new, folder, rows=True)
+def run_cases(old: Version, new: Version, folder: Path) -> Result:
+    return run_group(make_group(), old, new, folder, rows=True)
 
 
-def test_a_version_does_not_differ_from_itself(sound: Version, tmp_path: Path) -> None:
-    result = compared(sound, sound, tmp_path)
+def test_a_version_does_not_differ_from_itself(correct_version: Version, tmp_path: Path) -> None:
+    result = run_cases(correct_version, correct_version, tmp_path)
     assert result.differences == []
     assert (result.requests, result.runs) == (3, 2)
-    # The providers of both sides were asked by every request and every run.
+    # Every request and every run of both versions called the provider.
     assert result.upstream == 2 * (3 + 2)
     assert result.rows > 0
 
 
 def test_each_seeded_fault_is_reported(
-    sound: Version, faulty: Version, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    correct_version: Version,
+    faulty_version: Version,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Rows that differ for good need no second look.
-    monkeypatch.setattr(execute, "ROWS_SECONDS", 0.0)
-    found = compared(sound, faulty, tmp_path).differences
+    # Do not wait for rows to become equal.
+    monkeypatch.setattr(runner, "ROWS_SECONDS", 0.0)
+    differences = run_cases(correct_version, faulty_version, tmp_path).differences
     expected = {
         ("stop/*", "upstream"): ("stop_sequences", "stop_words"),
         ("stop/*", "body"): ("chat.completion", "chat.completed"),
@@ -130,7 +133,7 @@ def test_each_seeded_fault_is_reported(
     for (pattern, aspect), (old, new) in expected.items():
         lines = [
             line
-            for difference in found
+            for difference in differences
             if fnmatch.fnmatchcase(difference.case, pattern) and difference.aspect == aspect
             for line in difference.changed
         ]

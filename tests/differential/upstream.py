@@ -1,8 +1,8 @@
-"""A provider on loopback that records the bytes it receives and answers from a script.
+"""A provider on loopback that records the bytes of its requests and returns scripted responses.
 
-It runs on the event loop of its worker, keeps connections open between requests, and speaks every
-protocol of `tests/fake_provider.py`, OpenAI's Responses API and embeddings. Each side has one; a
-case fills its script. Without a scripted answer it repeats the newest text.
+It runs on the event loop of its worker, keeps connections open between requests, and has all
+protocols of `tests/fake_provider.py`, OpenAI's Responses API and embeddings. Each version has one;
+a case sets its script. Without a scripted response it repeats the newest text.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from tests.fake_provider import (
     response_steps,
 )
 
-MOST_BYTES = 64 * 1024 * 1024
-SETTLING_SECONDS = 5.0
+MAX_HEAD_BYTES = 64 * 1024 * 1024
+SETTLE_SECONDS = 5.0
 EMBEDDINGS = "/v1/embeddings"
 RESPONSES = "/v1/responses"
 
 
 class OpenAIResponses(OpenAIChat):
-    """OpenAI's Responses API: reasoning, calls and text of a reply are its items."""
+    """OpenAI's Responses API: the items are reasoning, calls and text of a reply."""
 
     def echo(self, request: Request) -> Reply:
-        texts = [_text_of(item) for item in _input_items(request) if item.get("role") == "user"]
+        texts = [_read_text(item) for item in _input_items(request) if item.get("role") == "user"]
         return Reply(pieces=("echo: ", texts[-1] if texts else ""))
 
     def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:
@@ -137,19 +137,19 @@ class OpenAIResponses(OpenAIChat):
                 name = "response.function_call_arguments"
                 for piece in _halves(item["arguments"]):
                     yield {"type": f"{name}.delta", **inner, "delta": piece}
-                told = {"name": item["name"], "arguments": item["arguments"]}
-                yield {"type": f"{name}.done", **inner, **told}
+                call = {"name": item["name"], "arguments": item["arguments"]}
+                yield {"type": f"{name}.done", **inner, **call}
         yield {"type": "response.output_item.done", **at, "item": item}
 
 
 def _input_items(request: Request) -> list[Json]:
-    given = request.json.get("input")
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    return [item for item in given or [] if isinstance(item, dict)]
+    value = request.json.get("input")
+    if isinstance(value, str):
+        return [{"role": "user", "content": value}]
+    return [item for item in value or [] if isinstance(item, dict)]
 
 
-def _text_of(item: Json) -> str:
+def _read_text(item: Json) -> str:
     content = item.get("content")
     if isinstance(content, str):
         return content
@@ -166,7 +166,7 @@ def _event(event: Json) -> bytes:
 
 
 class Embeddings(OpenAIChat):
-    """OpenAI's embeddings: one short vector for each text."""
+    """OpenAI's embeddings: one short vector per text."""
 
     def steps(self, reply: Reply, request: Request, number: int) -> tuple[Step, ...]:  # noqa: ARG002
         texts = request.json.get("input")
@@ -184,7 +184,7 @@ OTHERS: dict[str, WireProtocol] = {RESPONSES: OpenAIResponses(), EMBEDDINGS: Emb
 
 
 class AsyncGate:
-    """Holds an answer back until a step of the case opens it."""
+    """Holds a response until a step of the case opens it."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -192,13 +192,13 @@ class AsyncGate:
     def open(self) -> None:
         self._event.set()
 
-    async def passed(self) -> None:
+    async def wait_open(self) -> None:
         await self._event.wait()
 
 
 @dataclass(kw_only=True)
-class Received:
-    """One request as it came, with its headers in order, and how its answer ended."""
+class ReceivedRequest:
+    """A received request with its headers in order, and the outcome of its response."""
 
     method: str
     path: str
@@ -209,11 +209,11 @@ class Received:
 
 
 class Upstream:
-    """The server. `script` and `received` belong to the case that runs."""
+    """The server. `script` and `received` belong to the current case."""
 
     def __init__(self) -> None:
         self.port = 0
-        self.received: list[Received] = []
+        self.received: list[ReceivedRequest] = []
         self._answers: deque[Answer] = deque()
         self._gates: dict[str, AsyncGate] = {}
         self._arrived = asyncio.Event()
@@ -226,7 +226,7 @@ class Upstream:
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(
-            self._accept, "127.0.0.1", 0, backlog=64, limit=MOST_BYTES
+            self._accept, "127.0.0.1", 0, backlog=64, limit=MAX_HEAD_BYTES
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -237,31 +237,31 @@ class Upstream:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def begin_case(self) -> None:
+    def start_case(self) -> None:
         for gate in self._gates.values():
             gate.open()
         self.received, self._gates = [], {}
         self._answers.clear()
 
     def script(self, answers: tuple[Answer, ...]) -> None:
-        """Replace the answers that nobody asked for."""
+        """Replace the scripted responses that have not been used."""
         self._answers = deque(answers)
 
     def gate(self, name: str) -> AsyncGate:
         return self._gates.setdefault(name, AsyncGate())
 
     async def wait_for(self, count: int) -> None:
-        """Wait until this many requests of the case have come."""
+        """Wait until this many requests of the case have arrived."""
         while len(self.received) < count:
             self._arrived.clear()
             await self._arrived.wait()
 
     async def settle(self) -> None:
-        """Wait until every answer has ended, or for some seconds."""
+        """Wait until every response has ended, up to a timeout."""
         waits = [request.done.wait() for request in self.received if not request.done.is_set()]
         if waits:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.gather(*waits), SETTLING_SECONDS)
+                await asyncio.wait_for(asyncio.gather(*waits), SETTLE_SECONDS)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
@@ -290,10 +290,10 @@ class Upstream:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    def _steps(self, received: Received) -> tuple[Step, ...]:
+    def _steps(self, received: ReceivedRequest) -> tuple[Step, ...]:
         path = received.path.partition("?")[0]
         protocol = OTHERS.get(path) or find_protocol(path)
-        request = _as_request(received)
+        request = _make_request(received)
         if protocol is None or received.method != "POST" or not isinstance(request.json, dict):
             body = PROTOCOLS["/v1/chat/completions"].error(404, f"No route {path}", None)
             return response_steps(404, body)
@@ -303,7 +303,7 @@ class Upstream:
             if isinstance(answer, Reply):
                 return protocol.steps(answer, request, len(self.received))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # A version may send anything; what it sent is recorded and compared.
+            # A version may send any data; the recorded request is compared.
             return response_steps(
                 400, protocol.error(400, f"Unreadable: {type(error).__name__}.", None)
             )
@@ -318,7 +318,7 @@ class Upstream:
         return answer
 
 
-def _as_request(received: Received) -> Request:
+def _make_request(received: ReceivedRequest) -> Request:
     headers = {name.lower(): value for name, value in received.headers}
     value: Any = None
     with contextlib.suppress(ValueError):
@@ -333,7 +333,7 @@ def _as_request(received: Received) -> Request:
     )
 
 
-async def _read(reader: asyncio.StreamReader) -> Received | None:
+async def _read(reader: asyncio.StreamReader) -> ReceivedRequest | None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -346,7 +346,7 @@ async def _read(reader: asyncio.StreamReader) -> Received | None:
         body = await _read_chunks(reader)
     else:
         body = await reader.readexactly(int(named.get("content-length", "0")))
-    return Received(method=method, path=path, headers=headers, body=body)
+    return ReceivedRequest(method=method, path=path, headers=headers, body=body)
 
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
@@ -366,8 +366,8 @@ async def _send(
 ) -> bool:
     """Send the steps; return whether the connection can be used again.
 
-    What nothing waits in between goes out at once: a version may handle the events that come
-    together in another way than those that do not, and which do must not be a matter of timing.
+    All data up to the next gate is sent in one write: a version may handle events that arrive
+    together differently, and the result must not depend on timing.
     """
     chunked = stays = False
     waiting = bytearray()
@@ -381,15 +381,15 @@ async def _send(
         match step:
             case Head():
                 chunked, stays = step.chunked, _has_length(step)
-                waiting += _head(step, stays=stays)
+                waiting += _encode_head(step, stays=stays)
             case Send(data):
                 waiting += b"%x\r\n%s\r\n" % (len(data), data) if chunked else data
             case Hold(gate):
                 await flush()
-                await _unless_gone(gate_called(str(gate)).passed(), reader)
+                await _wait_unless_closed(gate_called(str(gate)).wait_open(), reader)
             case Silence():
                 await flush()
-                await _unless_gone(asyncio.Event().wait(), reader)
+                await _wait_unless_closed(asyncio.Event().wait(), reader)
             case Cut():
                 await flush()
                 return False
@@ -399,26 +399,26 @@ async def _send(
     return stays
 
 
-async def _unless_gone(waiting: Any, reader: asyncio.StreamReader) -> None:
-    """Wait; a client that closes its connection meanwhile is a ConnectionError.
+async def _wait_unless_closed(waiting: Any, reader: asyncio.StreamReader) -> None:
+    """Wait; raise ConnectionError if the client closes its connection.
 
-    A client that waits for an answer sends nothing, so what is read here can only be the end.
+    A client that waits for a response sends nothing, so a read can only return the end.
     """
     task = asyncio.ensure_future(waiting)
-    gone = asyncio.ensure_future(reader.read(1))
-    done, pending = await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+    closed = asyncio.ensure_future(reader.read(1))
+    done, pending = await asyncio.wait({task, closed}, return_when=asyncio.FIRST_COMPLETED)
     for each in pending:
         each.cancel()
     await asyncio.gather(*pending, return_exceptions=True)
     if task not in done:
-        raise ConnectionResetError("the client has left")
+        raise ConnectionResetError("the client closed the connection")
 
 
 def _has_length(head: Head) -> bool:
     return head.chunked or any(name.lower() == "content-length" for name in head.headers)
 
 
-def _head(head: Head, *, stays: bool) -> bytes:
+def _encode_head(head: Head, *, stays: bool) -> bytes:
     headers = dict(head.headers)
     if head.chunked:
         headers["Transfer-Encoding"] = "chunked"

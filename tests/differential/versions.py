@@ -1,8 +1,8 @@
-"""Installs the versions that are compared, each under a folder of its own.
+"""Installs the versions to compare, each in a separate folder.
 
-A version is a commit, a wheel or a folder with sources. Its package comes first on the path of a
-virtual environment that otherwise uses the packages of the development environment; what the
-version needs and is not there is installed beside it. Nothing is installed anywhere else.
+A version is a commit, a wheel or a folder with sources. Its package is the first entry on the path
+of a virtual environment that uses the packages of the development environment. Missing dependencies
+are installed in the version's folder. Nothing is installed elsewhere.
 """
 
 import hashlib
@@ -45,20 +45,20 @@ class Version:
         return (str(self.python), "-m", "cllm")
 
 
-def install(wanted: str, cache: Path, repository: Path) -> Version:
+def install(source: str, cache: Path, repository: Path) -> Version:
     """Install a wheel, a folder with `src/cllm`, or a commit of the repository."""
-    path = Path(wanted)
+    path = Path(source)
     if path.suffix == ".whl":
         if not path.is_file():
-            raise VersionError(f"There is no wheel {path}.")
-        return _install(_hash_of([path]), wanted, cache, lambda to: _unpack_wheel(path, to))
+            raise VersionError(f"The wheel {path} does not exist.")
+        return _install(_hash_files([path]), source, cache, lambda to: _unpack_wheel(path, to))
     if (path / "src/cllm").is_dir():
         sources = sorted((path / "src").rglob("*"))
-        name = _hash_of([*(each for each in sources if _is_source(each)), path / METADATA])
-        return _install(f"tree-{name}", wanted, cache, lambda to: _copy_tree(path, to))
-    commit = _git(repository, "rev-parse", "--verify", "--quiet", f"{wanted}^{{commit}}")
+        name = _hash_files([*(each for each in sources if _is_source(each)), path / METADATA])
+        return _install(f"tree-{name}", source, cache, lambda to: _copy_tree(path, to))
+    commit = _git(repository, "rev-parse", "--verify", "--quiet", f"{source}^{{commit}}")
     name = commit.decode().strip()
-    label = f"{wanted} ({name[:12]})"
+    label = f"{source} ({name[:12]})"
     return _install(name[:12], label, cache, lambda to: _unpack_commit(repository, name, to))
 
 
@@ -66,7 +66,7 @@ def _is_source(path: Path) -> bool:
     return path.is_file() and "__pycache__" not in path.parts
 
 
-def _hash_of(paths: Iterable[Path]) -> str:
+def _hash_files(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
         digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -74,20 +74,20 @@ def _hash_of(paths: Iterable[Path]) -> str:
 
 
 def _git(repository: Path, *arguments: str) -> bytes:
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", "-C", str(repository), *arguments], check=False, capture_output=True
     )
-    if done.returncode != 0:
+    if result.returncode != 0:
         raise VersionError(
             f"'{arguments[-1]}' is neither a wheel, a folder with src/cllm, nor a commit: "
             f"git {arguments[0]} failed."
         )
-    return done.stdout
+    return result.stdout
 
 
 def _unpack_wheel(wheel: Path, to: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(to / "src")  # noqa: S202 - a wheel of our own
+        archive.extractall(to / "src")  # noqa: S202 - our own wheel
 
 
 def _unpack_commit(repository: Path, commit: str, to: Path) -> None:
@@ -97,7 +97,7 @@ def _unpack_commit(repository: Path, commit: str, to: Path) -> None:
 
 
 def _copy_tree(path: Path, to: Path) -> None:
-    # With the compiled files, which hold for the copies as well: they keep their times.
+    # Including bytecode files, which stay valid because the copies have the same times.
     shutil.copytree(path / "src", to / "src")
     shutil.copy(path / METADATA, to / METADATA)
 
@@ -111,12 +111,12 @@ def _install(name: str, label: str, cache: Path, unpack: Callable[[Path], None])
         _make_environment(folder)
         (folder / READY).touch()
     python = folder / "venv/bin/python"
-    done = subprocess.run(
+    result = subprocess.run(
         [str(python), "-m", "cllm", "--version"], check=False, capture_output=True, text=True
     )
-    if done.returncode != 0:
-        raise VersionError(f"Version {label} does not start: {done.stderr.strip()[-500:]}")
-    return Version(label=label, python=python, number=done.stdout.split()[-1])
+    if result.returncode != 0:
+        raise VersionError(f"Version {label} does not start: {result.stderr.strip()[-500:]}")
+    return Version(label=label, python=python, number=result.stdout.split()[-1])
 
 
 def _make_environment(folder: Path) -> None:
@@ -125,10 +125,19 @@ def _make_environment(folder: Path) -> None:
     shared = sysconfig.get_path("purelib")
     own = folder / "packages"
     own.mkdir()
-    lacking = sorted(missing(_requirements(folder)))
-    if lacking:
+    requirements = sorted(find_missing(_requirements(folder)))
+    if requirements:
         subprocess.run(
-            [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(own), *lacking],
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--target",
+                str(own),
+                *requirements,
+            ],
             check=True,
         )
     paths = (folder / "src", own, shared)
@@ -136,7 +145,7 @@ def _make_environment(folder: Path) -> None:
 
 
 def _requirements(folder: Path) -> list[Requirement]:
-    """What the version needs for what the runner does, by its own metadata."""
+    """Return the dependencies of the version that the runner uses, from its metadata."""
     if (folder / METADATA).exists():
         project = tomllib.loads((folder / METADATA).read_text(encoding="utf-8"))["project"]
         optional = project.get("optional-dependencies", {})
@@ -144,17 +153,17 @@ def _requirements(folder: Path) -> list[Requirement]:
         return [Requirement(text) for text in texts]
     (info,) = (folder / "src").glob("cllm-*.dist-info")
     texts = importlib.metadata.PathDistribution(info).requires or []
-    found = [Requirement(text) for text in texts]
+    requirements = [Requirement(text) for text in texts]
     contexts = [{"extra": extra} for extra in ("", *EXTRAS)]
-    return [r for r in found if r.marker is None or any(map(r.marker.evaluate, contexts))]
+    return [r for r in requirements if r.marker is None or any(map(r.marker.evaluate, contexts))]
 
 
-def missing(requirements: Iterable[Requirement]) -> Iterator[str]:
-    """The requirements that the development environment does not meet."""
+def find_missing(requirements: Iterable[Requirement]) -> Iterator[str]:
+    """Yield the requirements that the development environment does not meet."""
     for requirement in requirements:
         try:
-            found = importlib.metadata.version(requirement.name)
+            version = importlib.metadata.version(requirement.name)
         except importlib.metadata.PackageNotFoundError:
-            found = ""
-        if not found or not requirement.specifier.contains(found, prereleases=True):
+            version = ""
+        if not version or not requirement.specifier.contains(version, prereleases=True):
             yield str(requirement).partition(";")[0]

@@ -1,8 +1,8 @@
-"""Cases of the command line: flags, settings, conversations, commands, chat, and what goes wrong.
+"""Cases of the command line: flags, settings, conversations, commands, chat and errors.
 
-Paths of files are below the folder of the side: `home/…` and `work/…`. In arguments, variables and
-files `{provider}` is the address of the provider, `{nobody}` one where nobody listens, and `{root}`
-the folder of the side.
+File paths are relative to the folder of the version: `home/…` and `work/…`. In arguments, variables
+and files `{provider}` is the URL of the provider, `{nobody}` a URL without a listener, and `{root}`
+the folder of the version.
 """
 
 import base64
@@ -38,10 +38,10 @@ def text(*pieces: str, **options: Any) -> tuple[Answer, ...]:
     return (Reply(pieces=pieces, **options),)
 
 
-def calling(command: str, number: int = 1) -> Reply:
-    """A reply that asks to run a shell command."""
-    given = json.dumps({"command": command, "reason": "to see"})
-    call = ToolCall(id=f"call_{number}", name="execute_bash_command", arguments=given)
+def make_command_reply(command: str, number: int = 1) -> Reply:
+    """Return a reply with a call of a shell command."""
+    arguments = json.dumps({"command": command, "reason": "to see"})
+    call = ToolCall(id=f"call_{number}", name="execute_bash_command", arguments=arguments)
     return Reply(tool_calls=(call,), finish="tool_calls")
 
 
@@ -50,12 +50,12 @@ def settings(**keys: Any) -> str:
 
 
 def conversation_file(name: str, *messages: tuple[str, Any], **more: Any) -> Mapping[str, str]:
-    """A conversation file as an older program wrote it."""
-    said = [{"role": role, "content": content} for role, content in messages]
+    """Return a conversation file as an older program wrote it."""
+    encoded = [{"role": role, "content": content} for role, content in messages]
     content: Json = {
         "id": name,
         "model": "openai/gpt-test",
-        "messages": said,
+        "messages": encoded,
         "created_at": "2025-10-31T12:00:00Z",
         "updated_at": "2025-10-31T12:00:15Z",
         "metadata": {"total_tokens": 150},
@@ -64,7 +64,7 @@ def conversation_file(name: str, *messages: tuple[str, Any], **more: Any) -> Map
     return {f"home/.cllm/conversations/{name}.json": data}
 
 
-def asking() -> Iterator[tuple[str, Sequence[Run]]]:
+def turn_runs() -> Iterator[tuple[str, Sequence[Run]]]:
     yield (
         "prompt",
         [
@@ -169,7 +169,7 @@ def asking() -> Iterator[tuple[str, Sequence[Run]]]:
     )
 
 
-def failing() -> Iterator[tuple[str, Sequence[Run]]]:
+def error_runs() -> Iterator[tuple[str, Sequence[Run]]]:
     statuses = (400, 401, 403, 404, 413, 429, 500, 503, 529)
     yield (
         "errors",
@@ -227,7 +227,7 @@ def failing() -> Iterator[tuple[str, Sequence[Run]]]:
     )
 
 
-def keeping() -> Iterator[tuple[str, Sequence[Run]]]:
+def storage_runs() -> Iterator[tuple[str, Sequence[Run]]]:
     for name, store in (("files", ()), ("sqlite", ("--store", STORE))):
         yield (
             f"conversation-{name}",
@@ -362,7 +362,7 @@ def keeping() -> Iterator[tuple[str, Sequence[Run]]]:
         )
 
 
-def configuring() -> Iterator[tuple[str, Sequence[Run]]]:
+def settings_runs() -> Iterator[tuple[str, Sequence[Run]]]:
     named = {"work/quick.Cllmfile.yml": "temperature: 0.25\nmodel: openai/gpt-quick\n"}
     yield (
         "layers",
@@ -473,7 +473,7 @@ def configuring() -> Iterator[tuple[str, Sequence[Run]]]:
     )
 
 
-def contexts() -> Iterator[tuple[str, Sequence[Run]]]:
+def context_runs() -> Iterator[tuple[str, Sequence[Run]]]:
     commands = [
         {"name": "static", "command": "echo one; echo two >&2"},
         {"name": "moving", "command": "echo moving", "dynamic": True},
@@ -532,26 +532,32 @@ def contexts() -> Iterator[tuple[str, Sequence[Run]]]:
 HOME_CONTEXT = "work/.cllm/Cllmfile.yml"
 
 
-def model_commands() -> Iterator[tuple[str, Sequence[Run]]]:
-    def asked(*commands: str) -> tuple[Answer, ...]:
-        calls = [calling(command, number) for number, command in enumerate(commands, 1)]
+def model_command_runs() -> Iterator[tuple[str, Sequence[Run]]]:
+    def command_replies(*commands: str) -> tuple[Answer, ...]:
+        calls = [make_command_reply(command, number) for number, command in enumerate(commands, 1)]
         return (*calls, *text("Done."))
 
     files = {"work/a.txt": "alpha\n", "work/.env": "SECRET=1\n", "work/sub/b.txt": "beta\n"}
     yield (
         "allow-commands",
         [
-            run("--allow-commands", "Look", files=files, answers=asked("cat a.txt")),
-            run("--allow-commands", "Look", answers=asked("ls", "cat sub/b.txt")),
-            run("--allow-commands", "Look", answers=asked("rm a.txt")),
-            run("--allow-commands", "Look", answers=asked("cat a.txt; rm a.txt")),
-            run("--allow-commands", "Look", answers=asked("cat /etc/hostname")),
-            run("--allow-commands", "Look", answers=asked("cat .env")),
-            run("--allow-commands", "Look", answers=asked("cat none.txt")),
-            run("--allow-commands", "--conversation", "k", "Look", answers=asked("head -1 a.txt")),
+            run("--allow-commands", "Look", files=files, answers=command_replies("cat a.txt")),
+            run("--allow-commands", "Look", answers=command_replies("ls", "cat sub/b.txt")),
+            run("--allow-commands", "Look", answers=command_replies("rm a.txt")),
+            run("--allow-commands", "Look", answers=command_replies("cat a.txt; rm a.txt")),
+            run("--allow-commands", "Look", answers=command_replies("cat /etc/hostname")),
+            run("--allow-commands", "Look", answers=command_replies("cat .env")),
+            run("--allow-commands", "Look", answers=command_replies("cat none.txt")),
+            run(
+                "--allow-commands",
+                "--conversation",
+                "k",
+                "Look",
+                answers=command_replies("head -1 a.txt"),
+            ),
             run("--allow-commands", "--conversation", "k", "Again", answers=text("Known.")),
             run("--show-conversation", "k"),
-            run("Look", answers=asked("cat a.txt")),
+            run("Look", answers=command_replies("cat a.txt")),
         ],
     )
     yield (
@@ -563,16 +569,16 @@ def model_commands() -> Iterator[tuple[str, Sequence[Run]]]:
                 "echo *",
                 "Say",
                 files=files,
-                answers=asked("echo hello"),
+                answers=command_replies("echo hello"),
             ),
             run(
                 "--allow-commands",
                 "--command-deny",
                 "cat",
                 "Look",
-                answers=asked("cat a.txt"),
+                answers=command_replies("cat a.txt"),
             ),
-            run("--allow-commands", "--confirm-commands", "Look", answers=asked("ls")),
+            run("--allow-commands", "--confirm-commands", "Look", answers=command_replies("ls")),
             run(
                 "Look",
                 files={
@@ -587,10 +593,12 @@ def model_commands() -> Iterator[tuple[str, Sequence[Run]]]:
                     )
                 },
                 environment=TRUSTED,
-                answers=asked("ls"),
+                answers=command_replies("ls"),
             ),
             run(
-                "Look", environment=TRUSTED, answers=asked("wc -l a.txt", "wc -c a.txt", "wc a.txt")
+                "Look",
+                environment=TRUSTED,
+                answers=command_replies("wc -l a.txt", "wc -c a.txt", "wc a.txt"),
             ),
             run(
                 "--allow-commands",
@@ -610,7 +618,7 @@ def model_commands() -> Iterator[tuple[str, Sequence[Run]]]:
                 "anthropic/claude-sonnet-4-5",
                 "Look",
                 environment=TRUSTED,
-                answers=asked("wc -l a.txt"),
+                answers=command_replies("wc -l a.txt"),
             ),
             run(
                 "--allow-commands",
@@ -618,13 +626,13 @@ def model_commands() -> Iterator[tuple[str, Sequence[Run]]]:
                 "bedrock/claude-sonnet-4-5",
                 "Look",
                 environment=TRUSTED,
-                answers=asked("wc -l a.txt"),
+                answers=command_replies("wc -l a.txt"),
             ),
         ],
     )
 
 
-def schemas() -> Iterator[tuple[str, Sequence[Run]]]:
+def schema_runs() -> Iterator[tuple[str, Sequence[Run]]]:
     schema = json.dumps(SCHEMA)
     good, bad = '{"name": "Ann", "age": 5}', '{"name": "Ann", "age": "five"}'
     yield (
@@ -664,7 +672,7 @@ def schemas() -> Iterator[tuple[str, Sequence[Run]]]:
     )
 
 
-def attaching() -> Iterator[tuple[str, Sequence[Run]]]:
+def attachment_runs() -> Iterator[tuple[str, Sequence[Run]]]:
     files: dict[str, str | bytes] = {
         "work/dot.png": PNG,
         "work/doc.pdf": PDF,
@@ -704,7 +712,7 @@ def attaching() -> Iterator[tuple[str, Sequence[Run]]]:
     )
 
 
-def chatting() -> Iterator[tuple[str, Sequence[Run]]]:
+def chat_runs() -> Iterator[tuple[str, Sequence[Run]]]:
     def chat(*lines: str, **options: Any) -> Run:
         arguments = options.pop("arguments", ())
         stdin = "".join(f"{line}\n" for line in lines).encode()
@@ -771,7 +779,7 @@ def chatting() -> Iterator[tuple[str, Sequence[Run]]]:
     )
 
 
-def tools() -> Iterator[tuple[str, Sequence[Run]]]:
+def tool_runs() -> Iterator[tuple[str, Sequence[Run]]]:
     commands = ("", "chat", "completion", "conversations", "db", "doctor", "init", "models")
     more = ("serve", "trust", "c")
     yield "help", [run(*filter(None, (command, "--help"))) for command in (*commands, *more)]
@@ -875,18 +883,18 @@ def tools() -> Iterator[tuple[str, Sequence[Run]]]:
 
 
 def command_cases() -> Iterator[CommandCase]:
-    """Every case, each in a home of its own."""
+    """Yield every case; each has its own home directory."""
     families = (
-        asking,
-        failing,
-        keeping,
-        configuring,
-        contexts,
-        model_commands,
-        schemas,
-        attaching,
-        chatting,
-        tools,
+        turn_runs,
+        error_runs,
+        storage_runs,
+        settings_runs,
+        context_runs,
+        model_command_runs,
+        schema_runs,
+        attachment_runs,
+        chat_runs,
+        tool_runs,
     )
     for family in families:
         for name, runs in family():

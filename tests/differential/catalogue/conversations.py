@@ -1,24 +1,24 @@
-"""Cases about conversations: created, continued, read, changed, branched, exported, deleted.
+"""Cases of conversations: create, continue, read, change, branch, export, delete.
 
-Also what happens around a turn: replies of every kind, regenerating, conflicts, keys for one answer
-only, clients that leave, streams that are picked up again, and windows.
+Also cases of turns: replies of every kind, regeneration, conflicts, idempotency keys, disconnects,
+resumed streams and windows.
 """
 
 import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from tests.differential.catalogue.building import (
+from tests.differential.catalogue.builders import (
     MODES,
     PROTOCOLS,
     PROVIDERS,
     STATES,
-    ask,
-    case,
-    encoded,
-    in_state,
-    plain_body,
-    said,
+    encode_body,
+    make_body,
+    make_call,
+    make_case,
+    make_message,
+    make_steps,
 )
 from tests.differential.model import (
     Action,
@@ -74,7 +74,7 @@ def get(path: str, **options: Any) -> Call:
 
 
 def send(method: str, path: str, body: Any, **options: Any) -> Call:
-    return Call(method=method, path=path, body=encoded(body), **options)
+    return Call(method=method, path=path, body=encode_body(body), **options)
 
 
 def delete(path: str) -> Call:
@@ -130,36 +130,36 @@ REFUSALS: dict[str, Refusal] = {
 
 
 def reply_cases() -> Iterator[Case]:
-    """Every kind of reply, for both protocols at every provider, modes and states in turn."""
+    """Every kind of reply, in both protocols, all providers, alternating modes and states."""
     kinds = itertools.product(REPLIES.items(), PROTOCOLS, PROVIDERS)
     for number, ((name, answers), protocol, provider) in enumerate(kinds):
         mode = MODES[(number + number // len(PROVIDERS)) % 2]
         state = STATES[(number + number // len(PROVIDERS)) % 3]
-        body = plain_body(protocol, tools=TOOLS[protocol]) if "tool" in name else {}
-        body = body or plain_body(protocol)
-        steps = in_state(state, protocol, provider, body, mode=mode, answers=answers)
-        yield case(f"reply-{name}", protocol, provider, mode, state, steps)
+        body = make_body(protocol, tools=TOOLS[protocol]) if "tool" in name else {}
+        body = body or make_body(protocol)
+        steps = make_steps(state, protocol, provider, body, mode=mode, answers=answers)
+        yield make_case(f"reply-{name}", protocol, provider, mode, state, steps)
 
 
 def refusal_cases() -> Iterator[Case]:
-    """Every error of a provider."""
+    """Every kind of provider error."""
     kinds = itertools.product(REFUSALS.items(), PROTOCOLS, PROVIDERS[:4])
     for number, ((name, refusal), protocol, provider) in enumerate(kinds):
         mode, state = MODES[number // 4 % 2], STATES[number % 3]
-        body = plain_body(protocol)
-        steps = in_state(state, protocol, provider, body, mode=mode, answers=[refusal])
-        yield case(f"refusal-{name}", protocol, provider, mode, state, steps)
+        body = make_body(protocol)
+        steps = make_steps(state, protocol, provider, body, mode=mode, answers=[refusal])
+        yield make_case(f"refusal-{name}", protocol, provider, mode, state, steps)
     for protocol, mode in itertools.product(PROTOCOLS, MODES):
-        call = ask(protocol, "openai", plain_body(protocol), mode=mode, conversation="")
+        call = make_call(protocol, "openai", make_body(protocol), mode=mode, conversation="")
         sent = {**call.headers, "X-Provider": "nobody"}
         unreachable = Call(path=call.path, headers=sent, body=call.body, save=call.save)
-        yield case("refusal-unreachable", protocol, "openai", mode, "new", [unreachable])
+        yield make_case("refusal-unreachable", protocol, "openai", mode, "new", [unreachable])
 
 
 def lifetime_cases() -> Iterator[Case]:
-    """A conversation from its first turn to its end, by every way that there is to look at it."""
+    """A conversation from its first turn to its deletion, with every route that reads it."""
     for protocol, provider, mode in itertools.product(PROTOCOLS, MAIN, MODES):
-        yield case(
+        yield make_case(
             "lifetime",
             protocol,
             provider,
@@ -172,13 +172,15 @@ def lifetime_cases() -> Iterator[Case]:
 
 def _lifetime(protocol: str, provider: str, mode: str) -> Iterator[Action]:
     def turn(text: str, conversation: str = "{conversation}", **options: Any) -> Call:
-        body = plain_body(protocol, said("user", text))
-        return ask(protocol, provider, body, mode=mode, conversation=conversation, **options)
+        body = make_body(protocol, make_message("user", text))
+        return make_call(protocol, provider, body, mode=mode, conversation=conversation, **options)
 
     system = {"system": "You are a cat."} if protocol == "anthropic" else {}
-    opening = [] if system else [said("system", "You are a cat.")]
-    first = plain_body(protocol, *opening, said("user", "Tell me about cats & dogs"), **system)
-    yield ask(protocol, provider, first, mode=mode, conversation="")
+    opening = [] if system else [make_message("system", "You are a cat.")]
+    first = make_body(
+        protocol, *opening, make_message("user", "Tell me about cats & dogs"), **system
+    )
+    yield make_call(protocol, provider, first, mode=mode, conversation="")
     yield turn("And about whales?")
     yield get(ONE)
     yield get(f"{ONE}/messages/1")
@@ -188,8 +190,8 @@ def _lifetime(protocol: str, provider: str, mode: str) -> Iterator[Action]:
     yield get(f"{ONE}/turns/{{turn}}/events")
     yield get(f"{ONE}?after=2&limit=1")
     yield send("PATCH", ONE, {"title": "  Animals  ", "metadata": {"tag": ["a", 1]}})
-    regenerate = plain_body(protocol) | {"messages": []}
-    yield ask(
+    regenerate = make_body(protocol) | {"messages": []}
+    yield make_call(
         protocol,
         provider,
         regenerate,
@@ -231,7 +233,7 @@ def _lifetime(protocol: str, provider: str, mode: str) -> Iterator[Action]:
 
 
 def policy_cases() -> Iterator[Case]:
-    """Conversations that are made first, with each policy for the system prompt."""
+    """Conversations that are created before the first turn, with each system prompt policy."""
     for protocol, policy in itertools.product(PROTOCOLS, ("dynamic", "captured", "pinned")):
         created: Json = {"title": "Made", "metadata": {"a": 1}, "system_policy": policy}
         steps: list[Action] = [
@@ -240,15 +242,15 @@ def policy_cases() -> Iterator[Case]:
         ]
         for text in ("One.", "Two."):
             system = {"system": f"Prompt {text}"} if protocol == "anthropic" else {}
-            opening = [] if system else [said("system", f"Prompt {text}")]
-            body = plain_body(protocol, *opening, said("user", text), **system)
-            steps.append(ask(protocol, "openai", body, conversation="{conversation}"))
+            opening = [] if system else [make_message("system", f"Prompt {text}")]
+            body = make_body(protocol, *opening, make_message("user", text), **system)
+            steps.append(make_call(protocol, "openai", body, conversation="{conversation}"))
         steps += [get(ONE), get(f"{ONE}/export"), get(f"{CONVERSATIONS}/search?q=prompt")]
-        yield case(f"policy-{policy}", protocol, "openai", "whole", "continue", steps)
+        yield make_case(f"policy-{policy}", protocol, "openai", "whole", "continue", steps)
 
 
-def mistake_cases() -> Iterator[Case]:
-    """Everything about conversations that is refused."""
+def invalid_request_cases() -> Iterator[Case]:
+    """Invalid requests about conversations."""
     wrong: list[Action] = [
         get(f"{CONVERSATIONS}/{UNKNOWN}"),
         get(f"{CONVERSATIONS}/cats"),
@@ -284,8 +286,8 @@ def mistake_cases() -> Iterator[Case]:
         Call(method="PUT", path=CONVERSATIONS, body=b"{}"),
     ]
     for number, step in enumerate(wrong):
-        yield case(f"mistake-{number:02}", "conversations", "none", "whole", "none", [step])
-    opening = ask("openai", "openai", plain_body("openai"), conversation="")
+        yield make_case(f"mistake-{number:02}", "conversations", "none", "whole", "none", [step])
+    opening = make_call("openai", "openai", make_body("openai"), conversation="")
     further: list[Action] = [
         send("POST", f"{ONE}/branch", {"branch_at_sequence": 0}),
         send("POST", f"{ONE}/branch", {"branch_at_sequence": 99}),
@@ -301,26 +303,28 @@ def mistake_cases() -> Iterator[Case]:
         get(f"{ONE}/turns/{{turn}}/events?x=1", headers={"Last-Event-ID": "1"}),
         get(f"{ONE}/turns/{{turn}}/events", headers={"Last-Event-ID": "x"}),
         get(f"{ONE}?after=x"),
-        ask("openai", "openai", {"messages": []}, conversation=UNKNOWN),
-        ask("openai", "openai", {"messages": []}, conversation=""),
-        ask("openai", "openai", {"messages": []}),
-        ask("openai", "openai", plain_body("openai"), conversation="cats"),
-        ask("openai", "openai", plain_body("openai"), conversation="null"),
-        ask("openai", "openai", plain_body("openai"), conversation="files:cats"),
-        ask("anthropic", "openai", plain_body("anthropic"), conversation=UNKNOWN),
-        ask("anthropic", "openai", {"max_tokens": 5, "messages": []}, conversation=""),
+        make_call("openai", "openai", {"messages": []}, conversation=UNKNOWN),
+        make_call("openai", "openai", {"messages": []}, conversation=""),
+        make_call("openai", "openai", {"messages": []}),
+        make_call("openai", "openai", make_body("openai"), conversation="cats"),
+        make_call("openai", "openai", make_body("openai"), conversation="null"),
+        make_call("openai", "openai", make_body("openai"), conversation="files:cats"),
+        make_call("anthropic", "openai", make_body("anthropic"), conversation=UNKNOWN),
+        make_call("anthropic", "openai", {"max_tokens": 5, "messages": []}, conversation=""),
     ]
     for number, step in enumerate(further):
         steps = [opening, step, get(ONE)]
-        yield case(f"further-{number:02}", "conversations", "openai", "whole", "continue", steps)
+        yield make_case(
+            f"further-{number:02}", "conversations", "openai", "whole", "continue", steps
+        )
 
 
 def import_cases() -> Iterator[Case]:
-    """Conversation files of several kinds become conversations, which are continued."""
+    """Conversation files of several formats are imported and continued."""
     at = "2025-10-31T12:00:00.123456Z"
-    plain = [said("user", "Hello"), said("assistant", "Hi.")]
+    plain = [make_message("user", "Hello"), make_message("assistant", "Hi.")]
     tool = [
-        said("user", "Weather?"),
+        make_message("user", "Weather?"),
         {
             "role": "assistant",
             "content": None,
@@ -333,21 +337,21 @@ def import_cases() -> Iterator[Case]:
             ],
         },
         {"role": "tool", "tool_call_id": "call_1", "content": "Rain"},
-        said("assistant", "It rains."),
+        make_message("assistant", "It rains."),
     ]
     parts = [
-        said(
+        make_message(
             "user",
             [
                 {"type": "text", "text": "See"},
                 {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
             ],
         ),
-        said("assistant", "A cat."),
+        make_message("assistant", "A cat."),
     ]
     files: dict[str, Json] = {
         "plain": {"messages": plain},
-        "system": {"messages": [said("system", "Be brief."), *plain]},
+        "system": {"messages": [make_message("system", "Be brief."), *plain]},
         "tools": {"messages": tool},
         "parts": {"messages": parts},
         "open-call": {"messages": tool[:2]},
@@ -366,20 +370,20 @@ def import_cases() -> Iterator[Case]:
         steps = [
             imported,
             get(f"{ONE}?variants=true"),
-            ask("openai", provider, plain_body("openai"), conversation="{conversation}"),
+            make_call("openai", provider, make_body("openai"), conversation="{conversation}"),
             get(f"{ONE}/export"),
         ]
-        yield case(f"import-{name}", "conversations", provider, "whole", "continue", steps)
+        yield make_case(f"import-{name}", "conversations", provider, "whole", "continue", steps)
 
 
 def tool_cases() -> Iterator[Case]:
-    """A client's tool loop in a conversation, begun in one protocol and ended in another."""
+    """A tool loop in a conversation that starts in one protocol and ends in another."""
     for first, second, provider, mode in itertools.product(PROTOCOLS, PROTOCOLS, PROVIDERS, MODES):
         steps: list[Action] = [
-            ask(
+            make_call(
                 first,
                 provider,
-                plain_body(first, said("user", "Weather?"), tools=TOOLS[first]),
+                make_body(first, make_message("user", "Weather?"), tools=TOOLS[first]),
                 mode=mode,
                 conversation="",
                 answers=[
@@ -391,23 +395,23 @@ def tool_cases() -> Iterator[Case]:
                     )
                 ],
             ),
-            ask(
+            make_call(
                 second,
                 provider,
-                plain_body(second, *_results(second), tools=TOOLS[second]),
+                make_body(second, *_results(second), tools=TOOLS[second]),
                 mode=mode,
                 conversation="{conversation}",
                 answers=[Reply(pieces=("Rain ", "and sun."))],
             ),
-            ask(
+            make_call(
                 first,
                 provider,
-                plain_body(first, said("user", "Thanks.")),
+                make_body(first, make_message("user", "Thanks.")),
                 mode=mode,
                 conversation="{conversation}",
             ),
         ]
-        yield case(f"tools-then-{second}", first, provider, mode, "continue", steps)
+        yield make_case(f"tools-then-{second}", first, provider, mode, "continue", steps)
 
 
 def _results(protocol: str) -> list[Json]:
@@ -418,8 +422,8 @@ def _results(protocol: str) -> list[Json]:
     return [{"role": "user", "content": blocks}]
 
 
-def across_cases() -> Iterator[Case]:
-    """A conversation that is continued at another provider with each turn."""
+def provider_switch_cases() -> Iterator[Case]:
+    """A conversation that uses another provider in each turn."""
     for protocol, mode, first in itertools.product(PROTOCOLS, MODES, PROVIDERS):
         start = PROVIDERS.index(first)
         order = [*PROVIDERS[start:], *PROVIDERS[:start]][:4]
@@ -427,22 +431,22 @@ def across_cases() -> Iterator[Case]:
         for number, provider in enumerate(order):
             thinking = Reply(pieces=(f"Answer {number}.",), reasoning=("Hm.",), signature="c2ln")
             steps.append(
-                ask(
+                make_call(
                     protocol,
                     provider,
-                    plain_body(protocol, said("user", f"Question {number}")),
+                    make_body(protocol, make_message("user", f"Question {number}")),
                     mode=mode,
                     conversation="{conversation}" if number else "",
                     answers=[thinking],
                 )
             )
-        yield case("across", protocol, first, mode, "continue", steps)
+        yield make_case("across", protocol, first, mode, "continue", steps)
 
 
-def again_cases() -> Iterator[Case]:
-    """Failed turns and regenerating, keys for one answer, and libraries that try again."""
+def retry_cases() -> Iterator[Case]:
+    """Failed turns, regeneration, idempotency keys, and clients that retry."""
     for protocol, provider, mode in itertools.product(PROTOCOLS, MAIN, MODES):
-        body = plain_body(protocol, said("user", "Again?"))
+        body = make_body(protocol, make_message("user", "Again?"))
 
         def turn(
             number: str = "{conversation}",
@@ -454,7 +458,7 @@ def again_cases() -> Iterator[Case]:
             provider: str = provider,
             mode: str = mode,
         ) -> Call:
-            return ask(
+            return make_call(
                 protocol,
                 provider,
                 body,
@@ -464,7 +468,7 @@ def again_cases() -> Iterator[Case]:
                 headers=headers,
             )
 
-        nothing = plain_body(protocol) | {"messages": []}
+        nothing = make_body(protocol) | {"messages": []}
         failed = [
             turn(""),
             turn(answers=(Refusal(status=500),)),
@@ -473,20 +477,22 @@ def again_cases() -> Iterator[Case]:
             turn(body=nothing, answers=(Reply(pieces=("Third.",)),)),
             get(f"{ONE}?variants=true"),
         ]
-        yield case("failed-again", protocol, provider, mode, "continue", failed)
+        yield make_case("failed-again", protocol, provider, mode, "continue", failed)
         key = {"Idempotency-Key": "key-1"}
         keyed = [
             turn("", headers={"Idempotency-Key": "key-new"}),
             turn("", headers={"Idempotency-Key": "key-new"}),
             turn(headers=key),
             turn(headers=key),
-            turn(headers=key, body=plain_body(protocol, said("user", "Other"))),
-            ask(protocol, provider, body, mode=mode, headers={"Idempotency-Key": "key-2"}),
-            ask(protocol, provider, body, mode=mode, headers={"Idempotency-Key": "key-2"}),
+            turn(headers=key, body=make_body(protocol, make_message("user", "Other"))),
+            make_call(protocol, provider, body, mode=mode, headers={"Idempotency-Key": "key-2"}),
+            make_call(protocol, provider, body, mode=mode, headers={"Idempotency-Key": "key-2"}),
         ]
-        # A key belongs to its owner, and all cases of a group have one owner.
+        # An idempotency key belongs to its owner, and all cases of a group have the same owner.
         own = f"{protocol}-{provider}-{mode}"
-        yield case("one-answer", protocol, provider, mode, "continue", _own_keys(keyed, own))
+        yield make_case(
+            "one-answer", protocol, provider, mode, "continue", _with_separate_keys(keyed, own)
+        )
         retried = [
             turn("", answers=(Refusal(status=500),), headers={"x-stainless-retry-count": "0"}),
             turn("", answers=(Refusal(status=500),), headers={"x-stainless-retry-count": "1"}),
@@ -495,10 +501,10 @@ def again_cases() -> Iterator[Case]:
             turn(headers={"x-stainless-retry-count": "1"}),
             get(f"{ONE}?variants=true"),
         ]
-        yield case("tried-again", protocol, provider, mode, "continue", retried)
+        yield make_case("tried-again", protocol, provider, mode, "continue", retried)
 
 
-def _own_keys(calls: list[Call], name: str) -> Iterator[Call]:
+def _with_separate_keys(calls: list[Call], name: str) -> Iterator[Call]:
     for call in calls:
         headers = {
             key: f"{value}-{name}" if key == "Idempotency-Key" else value
@@ -508,14 +514,14 @@ def _own_keys(calls: list[Call], name: str) -> Iterator[Call]:
 
 
 def conflict_cases() -> Iterator[Case]:
-    """A second request while a turn runs, by each way to handle it."""
+    """A second request while a turn runs, with each conflict policy."""
     held = Reply(pieces=("Slow ", "answer."), hold={1: NamedGate("gate")})
     ways = ("reject", "branch", "queue", "nonsense")
     for protocol, way, mode in itertools.product(PROTOCOLS, ways, MODES):
         provider = "anthropic" if protocol == "anthropic" else "openai"
-        body = plain_body(protocol, said("user", "Slow?"))
-        first = ask(protocol, provider, plain_body(protocol), mode=mode, conversation="")
-        slow = ask(
+        body = make_body(protocol, make_message("user", "Slow?"))
+        first = make_call(protocol, provider, make_body(protocol), mode=mode, conversation="")
+        slow = make_call(
             protocol,
             provider,
             body,
@@ -524,10 +530,10 @@ def conflict_cases() -> Iterator[Case]:
             answers=[held],
             background="slow",
         )
-        second = ask(
+        second = make_call(
             protocol,
             provider,
-            plain_body(protocol, said("user", "Meanwhile")),
+            make_body(protocol, make_message("user", "Meanwhile")),
             mode=mode,
             conversation="{conversation}",
             headers={"X-On-Conflict": way},
@@ -541,18 +547,18 @@ def conflict_cases() -> Iterator[Case]:
             steps = [first, slow, Open("gate"), Join("slow"), waiting, Join("queued"), get(ONE)]
         else:
             steps = [first, slow, second, get(ONE), Open("gate"), Join("slow"), get(ONE)]
-        yield case(f"conflict-{way}", protocol, provider, mode, "continue", steps)
+        yield make_case(f"conflict-{way}", protocol, provider, mode, "continue", steps)
 
 
-def leaving_cases() -> Iterator[Case]:
-    """Clients that leave in the middle of a stream, where turns complete and where they end."""
+def disconnect_cases() -> Iterator[Case]:
+    """Disconnects during a stream, with both settings of `on_disconnect`."""
     held = Reply(pieces=("One ", "two ", "three."), hold={1: NamedGate("gate")})
     for profile, protocol, provider in itertools.product(("plain", "keyed"), PROTOCOLS, MAIN):
         headers = {} if profile == "plain" else OWNED
-        leaving = ask(
+        leaving = make_call(
             protocol,
             provider,
-            plain_body(protocol),
+            make_body(protocol),
             mode="stream",
             conversation="",
             answers=[held],
@@ -566,14 +572,14 @@ def leaving_cases() -> Iterator[Case]:
         resumed = {**headers, "Last-Event-ID": "1"}
         steps.append(get(f"{ONE}/turns/{{turn}}/events", headers=resumed))
         name = "leaving" if profile == "plain" else "leaving-cancels"
-        yield case(name, protocol, provider, "stream", "new", steps, profile)
+        yield make_case(name, protocol, provider, "stream", "new", steps, profile)
 
 
 OWNED = {"Authorization": "Bearer key-of-ann-0123456789abcdef"}
 
 
 def window_cases() -> Iterator[Case]:
-    """Conversations that are longer than their windows, by each strategy."""
+    """Conversations that are longer than their window, with each strategy."""
     profiles = ("windowed", "tokened", "summarised")
     for profile, protocol, provider in itertools.product(profiles, PROTOCOLS, MAIN):
         mode = MODES[MAIN.index(provider) % 2]
@@ -581,21 +587,21 @@ def window_cases() -> Iterator[Case]:
         for number in range(8):
             text = f"Question {number}: " + "and a few more words to think about " * 8
             steps.append(
-                ask(
+                make_call(
                     protocol,
                     provider,
-                    plain_body(protocol, said("user", text)),
+                    make_body(protocol, make_message("user", text)),
                     mode=mode,
                     conversation="{conversation}" if number else "",
                     answers=[Reply(pieces=(f"Answer {number}.",), usage=(90 * (number + 1), 10))],
                 )
             )
         steps += [get(f"{ONE}/turns/{{turn}}/prompt"), get(ONE)]
-        yield case(f"window-{profile}", protocol, provider, mode, "continue", steps, profile)
+        yield make_case(f"window-{profile}", protocol, provider, mode, "continue", steps, profile)
 
 
 def owner_cases() -> Iterator[Case]:
-    """A server with keys: two owners, an operator's prompt, routes, fallbacks and limits."""
+    """A server with keys: two owners, a system prefix, routes, fallbacks and limits."""
     ann = OWNED
     bob = {"x-api-key": "key-of-bob-0123456789abcdef"}
     for protocol, mode in itertools.product(PROTOCOLS, MODES):
@@ -610,10 +616,10 @@ def owner_cases() -> Iterator[Case]:
             protocol: str = protocol,
             mode: str = mode,
         ) -> Call:
-            return ask(
+            return make_call(
                 protocol,
                 provider,
-                body or plain_body(protocol),
+                body or make_body(protocol),
                 mode=mode,
                 conversation=conversation,
                 answers=answers,
@@ -622,16 +628,16 @@ def owner_cases() -> Iterator[Case]:
 
         def named(model: str, *, protocol: str = protocol, mode: str = mode) -> Call:
             stream = {"stream": True} if mode == "stream" else {}
-            body = plain_body(protocol, model=model, **stream)
-            return Call(path=turn().path, headers=ann, body=encoded(body))
+            body = make_body(protocol, model=model, **stream)
+            return Call(path=turn().path, headers=ann, body=encode_body(body))
 
-        many = plain_body(protocol, *[said("user", f"{n}") for n in range(41)])
+        many = make_body(protocol, *[make_message("user", f"{n}") for n in range(41)])
         deep: Any = "x"
         for _ in range(14):
             deep = [deep]
         scenarios: dict[str, list[Action]] = {
             "prefix": [
-                turn(plain_body(protocol, **_system(protocol, "Mine."))),
+                turn(make_body(protocol, **_system(protocol, "Mine."))),
                 turn(conversation=""),
                 turn(conversation="{conversation}"),
                 get(ONE, headers=ann),
@@ -666,8 +672,8 @@ def owner_cases() -> Iterator[Case]:
             "retries": [turn(answers=(Refusal(status=503, headers={"Retry-After": "0"}),))],
             "limits": [
                 turn(many),
-                turn(plain_body(protocol, said("user", "x" * 61_000))),
-                turn(plain_body(protocol, novel=deep)),
+                turn(make_body(protocol, make_message("user", "x" * 61_000))),
+                turn(make_body(protocol, novel=deep)),
             ],
             "origins": [
                 turn(headers={**ann, "Origin": "https://example.org"}),
@@ -683,27 +689,27 @@ def owner_cases() -> Iterator[Case]:
             ],
         }
         for name, steps in scenarios.items():
-            yield case(f"keyed-{name}", protocol, "openai", mode, "mixed", steps, "keyed")
+            yield make_case(f"keyed-{name}", protocol, "openai", mode, "mixed", steps, "keyed")
 
 
 def _system(protocol: str, text: str) -> Json:
     if protocol == "anthropic":
         return {"system": text}
-    return {"messages": [said("system", text), said("user", "Hello")]}
+    return {"messages": [make_message("system", text), make_message("user", "Hello")]}
 
 
 def conversation_cases() -> Iterator[Case]:
-    """All of these."""
+    """Yield all cases of this module."""
     yield from reply_cases()
     yield from refusal_cases()
     yield from lifetime_cases()
     yield from policy_cases()
-    yield from mistake_cases()
+    yield from invalid_request_cases()
     yield from import_cases()
     yield from tool_cases()
-    yield from across_cases()
-    yield from again_cases()
+    yield from provider_switch_cases()
+    yield from retry_cases()
     yield from conflict_cases()
-    yield from leaving_cases()
+    yield from disconnect_cases()
     yield from window_cases()
     yield from owner_cases()

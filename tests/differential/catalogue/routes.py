@@ -1,4 +1,4 @@
-"""Cases about everything else that the server answers: counts, embeddings, models, odd requests."""
+"""Cases of the other routes: token counts, embeddings, models, malformed requests."""
 
 import copy
 import itertools
@@ -7,18 +7,18 @@ from typing import Any
 
 from tests.agent_request import HEADERS as AGENT_HEADERS
 from tests.agent_request import make_agent_request
-from tests.differential.catalogue.building import (
+from tests.differential.catalogue.builders import (
     MODELS,
     MODES,
     PATHS,
     PROTOCOLS,
     PROVIDERS,
     STATES,
-    ask,
-    case,
-    encoded,
-    in_state,
-    plain_body,
+    encode_body,
+    make_body,
+    make_call,
+    make_case,
+    make_steps,
 )
 from tests.differential.catalogue.conversations import get, send
 from tests.differential.model import Action, Call, Case, Json, Refusal
@@ -30,36 +30,36 @@ MARK = {"type": "ephemeral", "ttl": "5m"}
 
 
 def count_cases() -> Iterator[Case]:
-    """Counts of tokens, by a provider or estimated, without and with a conversation."""
+    """Token counts, by a provider or estimated, with and without a conversation."""
     texts = ("Hi", "word " * 400, "🐈" * 50, "def f(x):\n    return x ** 2\n" * 20)
     for provider, (number, text) in itertools.product(PROVIDERS, enumerate(texts)):
         body = {"model": MODELS[provider], "messages": [{"role": "user", "content": text}]}
         headers = {"X-Provider": provider}
         steps: list[Action] = [send("POST", COUNT, body, headers=headers)]
         if number == 0:
-            opening = ask("anthropic", provider, plain_body("anthropic"), conversation="")
-            kept = {**headers, "X-Conversation-ID": "{conversation}"}
-            steps += [opening, send("POST", f"{COUNT}?beta=true", body, headers=kept)]
+            opening = make_call("anthropic", provider, make_body("anthropic"), conversation="")
+            continued = {**headers, "X-Conversation-ID": "{conversation}"}
+            steps += [opening, send("POST", f"{COUNT}?beta=true", body, headers=continued)]
             steps += [send("POST", COUNT, body, headers=headers, answers=(Refusal(status=500),))]
-        yield case(f"count-{number}", "count_tokens", provider, "whole", "stateless", steps)
+        yield make_case(f"count-{number}", "count_tokens", provider, "whole", "stateless", steps)
 
 
 def embedding_cases() -> Iterator[Case]:
     inputs: list[Any] = ["Hello", ["a", "b", "c"], [[1, 2, 3]], "", None, {"a": 1}]
-    for number, given in enumerate(inputs):
+    for number, value in enumerate(inputs):
         for provider in ("openai", "anthropic", "bedrock", "deepseek"):
-            body = {"model": "text-embedding-3-small", "input": given, "dimensions": 2}
+            body = {"model": "text-embedding-3-small", "input": value, "dimensions": 2}
             headers = {"X-Provider": provider}
             steps = [send("POST", "/v1/embeddings", body, headers=headers)]
-            yield case(f"embed-{number}", "embeddings", provider, "whole", "stateless", steps)
+            yield make_case(f"embed-{number}", "embeddings", provider, "whole", "stateless", steps)
     for number, refusal in enumerate((Refusal(status=400), Refusal(status=429))):
         body = {"model": "openai/text-embedding-3-small", "input": "x"}
         step = send("POST", "/v1/embeddings", body, answers=(refusal,))
-        yield case(f"embed-no-{number}", "embeddings", "openai", "whole", "stateless", [step])
+        yield make_case(f"embed-no-{number}", "embeddings", "openai", "whole", "stateless", [step])
 
 
 def server_cases() -> Iterator[Case]:
-    """The routes about the server, odd requests, and bodies that are none."""
+    """Routes about the server, unusual requests and invalid bodies."""
     paths = (
         "/",
         "/health",
@@ -89,10 +89,10 @@ def server_cases() -> Iterator[Case]:
     for path, method in itertools.product(paths, ("GET", "HEAD", "POST")):
         step = Call(method=method, path=path, body=b"{}" if method == "POST" else None)
         name = f"route-{method}-{path}"
-        yield case(name, "server", "none", "whole", "none", [step])
-    # On a server of their own: the figures depend on how long other requests took.
+        yield make_case(name, "server", "none", "whole", "none", [step])
+    # On a separate server: the numbers depend on the durations of other requests.
     metrics = [get("/metrics")]
-    yield case("route-metrics", "server", "none", "whole", "none", metrics, "fresh")
+    yield make_case("route-metrics", "server", "none", "whole", "none", metrics, "fresh")
     headers: tuple[Json, ...] = (
         {"Host": "evil.example"},
         {"Host": "localhost"},
@@ -118,10 +118,10 @@ def server_cases() -> Iterator[Case]:
         call = Call(
             path=PATHS[protocol],
             headers=named,
-            body=encoded(plain_body(protocol, model="gpt-4o")),
+            body=encode_body(make_body(protocol, model="gpt-4o")),
         )
         name = f"header-{number:02}"
-        yield case(name, protocol, "openai", "whole", "stateless", [call])
+        yield make_case(name, protocol, "openai", "whole", "stateless", [call])
     yield from _broken_bodies()
 
 
@@ -148,7 +148,7 @@ def _broken_bodies() -> Iterator[Case]:
         for state in ("stateless", "new"):
             headers = {"X-Conversation-ID": ""} if state == "new" else {}
             call = Call(path=PATHS[protocol], headers=headers, body=body)
-            yield case(f"body-{number:02}", protocol, "openai", "whole", state, [call])
+            yield make_case(f"body-{number:02}", protocol, "openai", "whole", state, [call])
     requests = (
         b"GET /health HTTP/1.0\r\n\r\n",
         b"GET /health HTTP/1.1\r\n\r\n",
@@ -158,15 +158,15 @@ def _broken_bodies() -> Iterator[Case]:
     )
     for number, data in enumerate(requests):
         call = Call(path="", body=data, is_raw=True)
-        yield case(f"raw-{number}", "server", "none", "whole", "none", [call])
+        yield make_case(f"raw-{number}", "server", "none", "whole", "none", [call])
 
 
 def agent_cases() -> Iterator[Case]:
-    """The request of a coding agent, to every provider in every mode and state."""
+    """A coding agent's request, to every provider in every mode and state."""
     for provider, mode, state in itertools.product(PROVIDERS, MODES, STATES):
         body = make_agent_request(MODELS[provider])
-        steps = in_state(state, "anthropic", provider, body, mode=mode, headers=AGENT_HEADERS)
-        yield case("agent", "anthropic", provider, mode, state, steps)
+        steps = make_steps(state, "anthropic", provider, body, mode=mode, headers=AGENT_HEADERS)
+        yield make_case("agent", "anthropic", provider, mode, state, steps)
 
 
 OPENAI_REQUEST: Json = {
@@ -244,46 +244,46 @@ ANTHROPIC_REQUEST: Json = {
         },
     ],
 }
-ODD: tuple[Any, ...] = (None, "", "🐈", -1, 1.5, True, 2**70, [], {}, [None], {"a": 1})
-GONE = object()
+UNUSUAL_VALUES: tuple[Any, ...] = (None, "", "🐈", -1, 1.5, True, 2**70, [], {}, [None], {"a": 1})
+REMOVED = object()
 
 
-def odd_cases() -> Iterator[Case]:
-    """Requests with something odd in one place, or with one place gone: each place once."""
+def malformed_request_cases() -> Iterator[Case]:
+    """Requests with one unusual value or one missing value, at each path of the body."""
     for protocol, request in (("openai", OPENAI_REQUEST), ("anthropic", ANTHROPIC_REQUEST)):
-        for number, place in enumerate(_places(request)):
+        for number, path in enumerate(_list_paths(request)):
             for turn in range(2):
-                odd = (*ODD, GONE)[(number * 2 + turn) % (len(ODD) + 1)]
+                odd = (*UNUSUAL_VALUES, REMOVED)[(number * 2 + turn) % (len(UNUSUAL_VALUES) + 1)]
                 provider = PROVIDERS[(number + turn) % len(PROVIDERS)]
                 mode = MODES[number % 2]
-                body = _changed(request, place, odd)
-                steps = [ask(protocol, provider, body, mode=mode)]
+                body = _replace_at(request, path, odd)
+                steps = [make_call(protocol, provider, body, mode=mode)]
                 name = f"odd-{number:03}-{turn}"
-                yield case(name, protocol, provider, mode, "stateless", steps)
+                yield make_case(name, protocol, provider, mode, "stateless", steps)
 
 
-def _places(value: Any, here: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    if here:
-        yield here
+def _list_paths(value: Any, prefix: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if prefix:
+        yield prefix
     inner = value.items() if isinstance(value, dict) else ()
     for name, field in enumerate(value) if isinstance(value, list) else inner:
-        yield from _places(field, (*here, name))
+        yield from _list_paths(field, (*prefix, name))
 
 
-def _changed(value: Json, place: tuple[str | int, ...], odd: Any) -> Json:
+def _replace_at(value: Json, path: tuple[str | int, ...], new: Any) -> Json:
     changed = copy.deepcopy(value)
-    holder: Any = changed
-    for name in place[:-1]:
-        holder = holder[name]
-    if odd is GONE:
-        del holder[place[-1]]
+    parent: Any = changed
+    for name in path[:-1]:
+        parent = parent[name]
+    if new is REMOVED:
+        del parent[path[-1]]
     else:
-        holder[place[-1]] = odd
+        parent[path[-1]] = new
     return changed
 
 
-def odd_answer_cases() -> Iterator[Case]:
-    """Whole answers with something odd in one place."""
+def malformed_response_cases() -> Iterator[Case]:
+    """Complete responses with one unusual value."""
     answers: dict[str, Json] = {
         "openai": {
             "id": "c",
@@ -340,24 +340,24 @@ def odd_answer_cases() -> Iterator[Case]:
         },
     }
     for provider, answer in answers.items():
-        for number, place in enumerate(_places(answer)):
-            odd = (*ODD, GONE)[number % (len(ODD) + 1)]
-            data = encoded(_changed(answer, place, odd))
+        for number, path in enumerate(_list_paths(answer)):
+            odd = (*UNUSUAL_VALUES, REMOVED)[number % (len(UNUSUAL_VALUES) + 1)]
+            data = encode_body(_replace_at(answer, path, odd))
             headers = {"Content-Type": "application/json", "Content-Length": str(len(data))}
             steps = (Head(headers=headers), Send(data))
             protocol = PROTOCOLS[number % 2]
             state = STATES[number % 2]
-            calls = in_state(
-                state, protocol, provider, plain_body(protocol), mode="whole", answers=[steps]
+            calls = make_steps(
+                state, protocol, provider, make_body(protocol), mode="whole", answers=[steps]
             )
-            yield case(f"odd-answer-{number:02}", protocol, provider, "whole", state, calls)
+            yield make_case(f"odd-answer-{number:02}", protocol, provider, "whole", state, calls)
 
 
 def route_cases() -> Iterator[Case]:
-    """All of these."""
+    """Yield all cases of this module."""
     yield from count_cases()
     yield from embedding_cases()
     yield from server_cases()
     yield from agent_cases()
-    yield from odd_cases()
-    yield from odd_answer_cases()
+    yield from malformed_request_cases()
+    yield from malformed_response_cases()

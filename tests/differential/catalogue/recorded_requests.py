@@ -1,4 +1,4 @@
-"""Cases from the recorded requests of the fidelity tests and from bodies that Hypothesis drew."""
+"""Cases from recorded requests of the fidelity tests and from generated bodies."""
 
 import base64
 import json
@@ -6,24 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.differential.catalogue.building import (
+from tests.differential.catalogue.builders import (
     MODES,
     PROTOCOLS,
     PROVIDERS,
     STATES,
-    case,
-    in_state,
-    plain_body,
+    make_body,
+    make_case,
+    make_steps,
 )
 from tests.differential.model import Case, Json
 from tests.fake_provider import Cut, Head, Send, Silence, Step
 
 CASES = Path(__file__).parents[1] / "cases"
 BEYOND = ("responses", "deepseek", "vllm")
-"""Providers that the recorded requests were not written for."""
+"""Additional providers for the recorded requests."""
 
 
-def _lines(name: str) -> list[Json]:
+def _read_lines(name: str) -> list[Json]:
     text = (CASES / f"{name}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.split("\n") if line]
 
@@ -48,13 +48,13 @@ def _other(values: tuple[str, ...], value: str) -> str:
 
 
 def fidelity_cases() -> Iterator[Case]:
-    """Each request as it was recorded, and in another mode or state or at another provider."""
-    for number, line in enumerate(_lines("fidelity")):
+    """Each request as recorded, and with another mode, state or provider."""
+    for number, line in enumerate(_read_lines("fidelity")):
         name = f"fidelity-{number:04}"
         protocol, provider, body = line["client"], line["kind"], line["body"]
         mode = "stream" if line["stream"] else "whole"
         if "answer" in line:
-            yield from _answered(name, number, line, mode)
+            yield from _make_answer_cases(name, number, line, mode)
             continue
         varied = [(protocol, provider, mode, "stateless")]
         if number % 2:
@@ -63,33 +63,33 @@ def fidelity_cases() -> Iterator[Case]:
             varied.append((protocol, BEYOND[number // 4 % len(BEYOND)], mode, "stateless"))
         for dimensions in varied:
             _, at, way, state = dimensions
-            steps = in_state(state, protocol, at, body, mode=way)
-            yield case(name, *dimensions, steps)
+            steps = make_steps(state, protocol, at, body, mode=way)
+            yield make_case(name, *dimensions, steps)
 
 
-def _answered(name: str, number: int, line: Json, mode: str) -> Iterator[Case]:
-    """A request with a scripted answer, in the recorded mode; plain ones for both protocols."""
+def _make_answer_cases(name: str, number: int, line: Json, mode: str) -> Iterator[Case]:
+    """A request with a scripted response, in the recorded mode; simple ones in both protocols."""
     protocol, provider, body = line["client"], line["kind"], line["body"]
     answer = tuple(map(_step, line["answer"]))
     waits = any(isinstance(step, Silence) for step in answer)
     profile = "impatient" if waits else "plain"
     state = STATES[number % 3] if number % 2 else "stateless"
-    steps = in_state(state, protocol, provider, body, mode=mode, answers=[answer])
-    yield case(name, protocol, provider, mode, state, steps, profile)
+    steps = make_steps(state, protocol, provider, body, mode=mode, answers=[answer])
+    yield make_case(name, protocol, provider, mode, state, steps, profile)
     is_plain = set(body) <= {"model", "messages", "max_tokens"} and len(body["messages"]) == 1
     if is_plain and not waits:
         other = _other(PROTOCOLS, protocol)
         state = STATES[(number + 1) % 2]
         model = {"model": body["model"]}
-        steps = in_state(
-            state, other, provider, plain_body(other) | model, mode=mode, answers=[answer]
+        steps = make_steps(
+            state, other, provider, make_body(other) | model, mode=mode, answers=[answer]
         )
-        yield case(name, other, provider, mode, state, steps, profile)
+        yield make_case(name, other, provider, mode, state, steps, profile)
 
 
 def generated_cases() -> Iterator[Case]:
-    """Each drawn body at two providers, with modes and states in turn."""
-    for number, line in enumerate(_lines("generated")):
+    """Each generated body with two providers and alternating modes and states."""
+    for number, line in enumerate(_read_lines("generated")):
         protocol, body = line["client"], line["body"]
         body = {key: value for key, value in body.items() if key != "model"}
         for turn in range(2):
@@ -97,5 +97,5 @@ def generated_cases() -> Iterator[Case]:
             mode = MODES[(number + turn) % 2]
             state = STATES[(number // 2 + turn) % 3]
             strict = {"X-CLLM-Strict": "true"} if number % 10 == 9 and turn == 0 else None
-            steps = in_state(state, protocol, provider, body, mode=mode, headers=strict)
-            yield case(f"generated-{number:03}-{turn}", protocol, provider, mode, state, steps)
+            steps = make_steps(state, protocol, provider, body, mode=mode, headers=strict)
+            yield make_case(f"generated-{number:03}-{turn}", protocol, provider, mode, state, steps)

@@ -1,14 +1,14 @@
 """Records the requests of the fidelity tests and of Hypothesis as plain JSON case files.
 
-The runner itself imports nothing of cllm, so that it survives a change of the inside. The builders
-of test data do import it; this script runs them once and writes down what they made:
+The runner imports nothing of cllm, so that it works across internal changes. The builders of test
+data do import cllm; this pytest plugin runs them once and records their requests:
 
-    python -m pytest -p tests.differential.record tests/fidelity
+    python -m pytest -p tests.differential.recorder tests/fidelity
 
 Each line of `cases/fidelity.jsonl` has the client's protocol, the provider's kind, the body and the
-steps of the provider's answer, which are missing where the provider repeats the newest text. Each
-line of `cases/generated.jsonl` has a protocol and a body from the strategies of
-`tests/request_strategies.py`, drawn with a fixed seed.
+steps of the provider's response, unless the provider repeats the newest text. Each line of
+`cases/generated.jsonl` has a protocol and a body from the strategies in
+`tests/request_strategies.py`, generated with a fixed seed.
 """
 
 import base64
@@ -25,11 +25,11 @@ from tests import fake_provider
 
 CASES = Path(__file__).with_name("cases")
 SEED = 20_261_116
-DRAWN = 160
-"""Bodies of each protocol that are drawn; those longer than `LONGEST` are left out."""
-LONGEST = 6_000
-MOST_SENDS = 40
-"""An answer in more pieces than this is recorded in one piece."""
+EXAMPLES = 160
+"""Generated bodies per protocol; those over `MAX_BODY_CHARACTERS` are skipped."""
+MAX_BODY_CHARACTERS = 6_000
+MAX_SENDS = 40
+"""A response with more pieces than this is recorded as one piece."""
 
 Json = dict[str, Any]
 
@@ -50,11 +50,11 @@ class Recorder:
         self._kind = kind
 
     def answer(self, path: str, steps: tuple[fake_provider.Step, ...] | None) -> None:
-        """Record what the provider answers to the open request; None if it repeats the text."""
+        """Record the provider's response to the open request; None if it repeats the text."""
         if self._open is not None:
-            self._open = {**self._open, "kind": _kind_of(path)}
+            self._open = {**self._open, "kind": _provider_kind(path)}
             if steps is not None:
-                self._open["answer"] = list(_recorded(steps))
+                self._open["answer"] = list(_encode_steps(steps))
             self.close(keep_open=True)
 
     def close(self, *, keep_open: bool = False) -> None:
@@ -70,28 +70,28 @@ class Recorder:
         self._kind = None
 
 
-def _kind_of(path: str) -> str:
+def _provider_kind(path: str) -> str:
     if path.startswith("/model/"):
         return "bedrock"
     return "anthropic" if path.startswith("/v1/messages") else "openai"
 
 
-def _recorded(steps: tuple[fake_provider.Step, ...]) -> Iterator[list[Any]]:
-    """The steps as JSON; adjacent pieces are joined where they are many."""
+def _encode_steps(steps: tuple[fake_provider.Step, ...]) -> Iterator[list[Any]]:
+    """Yield the steps as JSON. Many adjacent pieces are joined."""
     sends = [step for step in steps if isinstance(step, fake_provider.Send)]
     joined = bytearray()
     for step in steps:
-        if isinstance(step, fake_provider.Send) and len(sends) > MOST_SENDS:
+        if isinstance(step, fake_provider.Send) and len(sends) > MAX_SENDS:
             joined += step.data
             continue
         if joined:
-            yield _send(bytes(joined))
+            yield _encode_data(bytes(joined))
             joined.clear()
         match step:
             case fake_provider.Head():
                 yield ["head", step.status, dict(step.headers), step.chunked]
             case fake_provider.Send(data):
-                yield _send(data)
+                yield _encode_data(data)
             case fake_provider.Silence():
                 yield ["silence"]
             case fake_provider.Cut():
@@ -99,10 +99,10 @@ def _recorded(steps: tuple[fake_provider.Step, ...]) -> Iterator[list[Any]]:
             case fake_provider.Hold():
                 pass
     if joined:
-        yield _send(bytes(joined))
+        yield _encode_data(bytes(joined))
 
 
-def _send(data: bytes) -> list[Any]:
+def _encode_data(data: bytes) -> list[Any]:
     try:
         return ["text", data.decode()]
     except UnicodeDecodeError:
@@ -113,35 +113,35 @@ RECORDER = Recorder()
 
 
 def _wrap_prompt(prompt_of: Callable[..., Any]) -> Callable[..., Any]:
-    def recording(body: Json, client: str, model: str, *, stream: bool) -> Any:
-        given: Json = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
-        given |= {"max_tokens": 4096} if client == "anthropic" else {}
-        RECORDER.prompt(json.loads(json.dumps(given | body)), client, stream)
+    def record(body: Json, client: str, model: str, *, stream: bool) -> Any:
+        defaults: Json = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
+        defaults |= {"max_tokens": 4096} if client == "anthropic" else {}
+        RECORDER.prompt(json.loads(json.dumps(defaults | body)), client, stream)
         return prompt_of(body, client, model, stream=stream)
 
-    return recording
+    return record
 
 
 def _wrap_provider(make_provider: Callable[..., Any]) -> Callable[..., Any]:
-    def recording(kind: str, *arguments: Any, **options: Any) -> Any:
+    def record(kind: str, *arguments: Any, **options: Any) -> Any:
         RECORDER.kind(kind)
         return make_provider(kind, *arguments, **options)
 
-    return recording
+    return record
 
 
-def _wrap_steps(chosen: Callable[..., Any]) -> Callable[..., Any]:
-    def recording(provider: Any, request: Any) -> Any:
+def _wrap_steps(choose: Callable[..., Any]) -> Callable[..., Any]:
+    def record(provider: Any, request: Any) -> Any:
         is_scripted = bool(provider._answers)
-        steps = chosen(provider, request)
+        steps = choose(provider, request)
         RECORDER.answer(request.path, steps if is_scripted else None)
         return steps
 
-    return recording
+    return record
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Wrap the functions that the tests make requests with, in every module that has them."""
+    """Wrap the functions that create requests, in all modules of the fidelity tests."""
     wrappers = {"prompt_of": _wrap_prompt, "make_provider": _wrap_provider}
     for name, module in list(sys.modules.items()):
         if name.startswith("tests.fidelity"):
@@ -158,7 +158,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     _write("fidelity", RECORDER.cases.values())
-    _write("generated", _drawn())
+    _write("generated", _generate_cases())
 
 
 def _write(name: str, cases: Any) -> None:
@@ -168,21 +168,21 @@ def _write(name: str, cases: Any) -> None:
     (CASES / f"{name}.jsonl").write_text(text, encoding="utf-8", newline="\n")
 
 
-def _drawn() -> Iterator[Json]:
+def _generate_cases() -> Iterator[Json]:
     from tests.request_strategies import anthropic_requests, openai_requests  # noqa: PLC0415
 
     for client, strategy in (("openai", openai_requests()), ("anthropic", anthropic_requests())):
-        for body in _draw(strategy):
+        for body in _generate_bodies(strategy):
             yield {"client": client, "body": body}
 
 
-def _draw(strategy: SearchStrategy[Json]) -> list[Json]:
-    """Different bodies from the strategy, always the same ones."""
-    drawn: dict[str, Json] = {}
+def _generate_bodies(strategy: SearchStrategy[Json]) -> list[Json]:
+    """Generate different bodies, the same in every run."""
+    bodies: dict[str, Json] = {}
 
     @seed(SEED)
     @settings(
-        max_examples=DRAWN,
+        max_examples=EXAMPLES,
         database=None,
         deadline=None,
         phases=[Phase.generate],
@@ -191,8 +191,8 @@ def _draw(strategy: SearchStrategy[Json]) -> list[Json]:
     @given(strategy)
     def collect(body: Json) -> None:
         text = json.dumps(body, sort_keys=True)
-        if len(text) <= LONGEST:
-            drawn.setdefault(text, body)
+        if len(text) <= MAX_BODY_CHARACTERS:
+            bodies.setdefault(text, body)
 
     collect()
-    return list(drawn.values())
+    return list(bodies.values())

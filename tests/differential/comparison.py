@@ -1,7 +1,8 @@
-"""Compares what was observed of two versions, and says in lines what differs.
+"""Compares the observations of two versions and describes the differences as diff lines.
 
-Equal means equal bytes after normalising. Lines are for people and for the patterns of intended
-differences: JSON is laid out one field on a line, unless only its layout differs.
+Sections are equal if their normalised bytes are equal. The lines are for people and for the
+patterns of intended differences: JSON is printed with one field per line, unless only its layout
+differs.
 """
 
 import difflib
@@ -9,15 +10,15 @@ import json
 import re
 from dataclasses import dataclass
 
-MOST_LINES = 120
-MOST_COLUMNS = 240
+MAX_LINES = 120
+MAX_COLUMNS = 240
 NUMBER_TOKEN = re.compile(r"(?<=[:\[, ])<(epoch|seconds)>(?=[,}\]])")
-"""Tokens that stand for numbers, where JSON has no quotes."""
+"""Tokens that replace numbers, which have no quotes in JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One thing that was observed: `aspect` is what it is, `step` where in the case it belongs."""
+    """One observation: `aspect` is its kind, `step` its position in the case."""
 
     aspect: str
     step: str
@@ -30,7 +31,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One section that differs. `lines` is a unified diff without its head."""
+    """A section that differs. `lines` is a unified diff without its header."""
 
     case: str
     aspect: str
@@ -43,11 +44,11 @@ class Difference:
 
 
 def compare(case: str, old: list[Section], new: list[Section]) -> list[Difference]:
-    """The sections that differ, in order; one that only one side has differs from nothing."""
+    """Return the sections that differ, in order. A missing section counts as empty."""
     before = {section.name: section for section in old}
     after = {section.name: section for section in new}
     names = [*before, *(name for name in after if name not in before)]
-    found = []
+    differences = []
     for name in names:
         one, other = before.get(name), after.get(name)
         if one is not None and other is not None and one.text == other.text:
@@ -55,10 +56,10 @@ def compare(case: str, old: list[Section], new: list[Section]) -> list[Differenc
         section = one or other
         assert section is not None
         lines = _diff(one.text if one else "", other.text if other else "")
-        found.append(
+        differences.append(
             Difference(case=case, aspect=section.aspect, step=section.step, lines=tuple(lines))
         )
-    return found
+    return differences
 
 
 def _diff(old: str, new: str) -> list[str]:
@@ -66,26 +67,26 @@ def _diff(old: str, new: str) -> list[str]:
     lines: list[str] = []
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        if tag != "equal" and len(lines) <= MOST_LINES:
+        if tag != "equal" and len(lines) <= MAX_LINES:
             lines.append(f"@@ line {i1 + 1} @@")
             lines += _hunk(before[i1:i2], after[j1:j2])
-    cut = [_cut(line) for line in _aligned(lines)]
-    if len(cut) > MOST_LINES:
-        cut = [*cut[:MOST_LINES], " (and more)"]
+    cut = [_cut(line) for line in _skip_common_start(lines)]
+    if len(cut) > MAX_LINES:
+        cut = [*cut[:MAX_LINES], " (and more)"]
     return cut
 
 
 def _hunk(old: list[str], new: list[str]) -> list[str]:
-    """The lines that were replaced by others, laid out unless only their layout differs."""
-    before, after = _laid_out(old), _laid_out(new)
+    """Return the diff of replaced lines, with indented JSON unless only its layout differs."""
+    before, after = _indent_json(old), _indent_json(new)
     if before == after:
         before, after = old, new
-    found = list(difflib.unified_diff(before, after, lineterm="", n=1))[2:]
-    return [line for line in found if not line.startswith("@@")]
+    diff = list(difflib.unified_diff(before, after, lineterm="", n=1))[2:]
+    return [line for line in diff if not line.startswith("@@")]
 
 
-def _laid_out(lines: list[str]) -> list[str]:
-    """JSON one field on a line; a word may stand before it, as in a row or an event."""
+def _indent_json(lines: list[str]) -> list[str]:
+    """Indent JSON, one field per line. A word may precede it, as in a row or an event."""
     result: list[str] = []
     for line in lines:
         name, text = "", line
@@ -100,27 +101,27 @@ def _laid_out(lines: list[str]) -> list[str]:
         if value is None:
             result.append(line)
             continue
-        found = json.dumps(value, ensure_ascii=False, indent=1).split("\n")
-        result += [f"{name} {found[0]}".strip(), *found[1:]]
+        indented = json.dumps(value, ensure_ascii=False, indent=1).split("\n")
+        result += [f"{name} {indented[0]}".strip(), *indented[1:]]
     return result
 
 
-def _aligned(lines: list[str]) -> list[str]:
-    """In long lines that were replaced one by one, leave out what both begin with."""
+def _skip_common_start(lines: list[str]) -> list[str]:
+    """Remove the common start of long replaced lines."""
     result = list(lines)
-    for place in range(len(lines) - 1):
-        one, other = result[place], result[place + 1]
-        if one[:1] == "-" and other[:1] == "+" and max(len(one), len(other)) > MOST_COLUMNS:
+    for index in range(len(lines) - 1):
+        one, other = result[index], result[index + 1]
+        if one[:1] == "-" and other[:1] == "+" and max(len(one), len(other)) > MAX_COLUMNS:
             same = next(
                 (at for at, (a, b) in enumerate(zip(one[1:], other[1:], strict=False)) if a != b),
                 min(len(one), len(other)) - 1,
             )
-            start = max(0, same - MOST_COLUMNS // 3)
+            start = max(0, same - MAX_COLUMNS // 3)
             if start:
-                result[place] = f"-…{one[1 + start :]}"
-                result[place + 1] = f"+…{other[1 + start :]}"
+                result[index] = f"-…{one[1 + start :]}"
+                result[index + 1] = f"+…{other[1 + start :]}"
     return result
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= MOST_COLUMNS else f"{line[:MOST_COLUMNS]}…"
+    return line if len(line) <= MAX_COLUMNS else f"{line[:MAX_COLUMNS]}…"

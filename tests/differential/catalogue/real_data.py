@@ -1,6 +1,6 @@
-"""Cases from real data beside the repository: conversations with tools, and requests of clients.
+"""Cases from the recorded data in `../shared/data`: tool conversations and client requests.
 
-The data is read in place and not copied. Where the folder is missing these cases are left out.
+If the folder does not exist, these cases are skipped.
 """
 
 import json
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.differential.catalogue.building import (
+from tests.differential.catalogue.builders import (
     MODES,
-    as_anthropic,
-    ask,
-    case,
-    encoded,
-    plain_body,
-    reply_of,
+    convert_to_anthropic,
+    encode_body,
+    make_body,
+    make_call,
+    make_case,
+    make_reply,
 )
 from tests.differential.model import Action, Answer, Call, Case, Json, Refusal
 from tests.fake_provider import Reply, ToolCall
@@ -28,7 +28,7 @@ OVERLOADED = Refusal(status=529, message="Overloaded.")
 
 
 def tau_cases(data: Path) -> Iterator[Case]:
-    """Each conversation twice without memory, and once turn by turn with it."""
+    """Each conversation twice stateless, and once turn by turn in a stored conversation."""
     lines = (data / TAU).read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines):
         messages: list[Json] = json.loads(line)["messages"]
@@ -39,18 +39,18 @@ def tau_cases(data: Path) -> Iterator[Case]:
         ends = [place for place, m in enumerate(messages) if m["role"] == "assistant"]
         chosen = {ends[len(ends) // 2], ends[-1]}
         whole = [
-            ask(
+            make_call(
                 protocol,
                 provider,
                 _history(protocol, messages[:end]),
                 mode=mode,
-                answers=[reply_of(messages[end])],
+                answers=[make_reply(messages[end])],
             )
             for end in sorted(chosen)
         ]
-        yield case(name, protocol, provider, mode, "stateless", whole)
+        yield make_case(name, protocol, provider, mode, "stateless", whole)
         turns = list(_turns(protocol, provider, mode, messages))
-        yield case(name, protocol, provider, mode, "continue", turns)
+        yield make_case(name, protocol, provider, mode, "continue", turns)
 
 
 def _history(protocol: str, messages: list[Json]) -> Json:
@@ -60,11 +60,11 @@ def _history(protocol: str, messages: list[Json]) -> Json:
     others = [m for m in messages if m["role"] != "system"]
     fields: Json = {"system": system[0]} if system else {}
     tools = _tools(protocol, messages)
-    return plain_body(protocol, *as_anthropic(others), tools=tools, **fields)
+    return make_body(protocol, *convert_to_anthropic(others), tools=tools, **fields)
 
 
 def _tools(protocol: str, messages: list[Json]) -> list[Json]:
-    """The tools that are called, in order of their names."""
+    """Return the called tools, sorted by name."""
     calls = [call for m in messages for call in m.get("tool_calls") or ()]
     names = sorted({call["function"]["name"] for call in calls} | {"get_user_details"})
     schema: Json = {"type": "object", "properties": {}}
@@ -76,7 +76,7 @@ def _tools(protocol: str, messages: list[Json]) -> list[Json]:
 
 
 def _turns(protocol: str, provider: str, mode: str, messages: list[Json]) -> Iterator[Call]:
-    """One request for each reply: what is new since the reply before."""
+    """Yield one request per reply, with the messages since the previous reply."""
     new: list[Json] = []
     sent = 0
     for message in messages:
@@ -85,26 +85,26 @@ def _turns(protocol: str, provider: str, mode: str, messages: list[Json]) -> Ite
             continue
         body = _history(protocol, new)
         conversation = "{conversation}" if sent else ""
-        yield ask(
+        yield make_call(
             protocol,
             provider,
             body,
             mode=mode,
             conversation=conversation,
-            answers=[reply_of(message, (100 * (sent + 1), 20))],
+            answers=[make_reply(message, (100 * (sent + 1), 20))],
         )
         new, sent = [], sent + 1
         if sent == MOST_TURNS:
             return
 
 
-WAYS: tuple[tuple[str, str, Json], ...] = (
+TARGETS: tuple[tuple[str, str, Json], ...] = (
     ("own", "stateless", {}),
     ("own", "new", {"X-Conversation-ID": ""}),
     ("bedrock", "stateless", {}),
     ("other", "stateless", {}),
 )
-"""Where the recorded requests of a client are sent, and whether they are kept."""
+"""The provider of a client's recorded requests, and the state of the conversation."""
 OWN = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic", "/v1/responses": "responses"}
 OTHER = {"openai": "anthropic", "anthropic": "deepseek", "responses": "openai"}
 RECORDED_MODELS = {
@@ -117,53 +117,53 @@ RECORDED_MODELS = {
 
 
 def client_cases(data: Path) -> Iterator[Case]:
-    """The requests of each client in their order, at four places."""
+    """The requests of each client in order, for four targets."""
     for path in sorted((data / CLIENTS).glob("*.jsonl")):
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        for at, state, headers in WAYS:
+        for target, state, headers in TARGETS:
             for route, protocol in OWN.items():
-                found = [line for line in lines if line["path"].partition("?")[0] == route]
-                if not found or (protocol == "responses" and at != "own"):
+                matches = [line for line in lines if line["path"].partition("?")[0] == route]
+                if not matches or (protocol == "responses" and target != "own"):
                     continue
-                provider = {"own": protocol, "other": OTHER[protocol]}.get(at, at)
-                modes = {_mode(line) for line in found}
+                provider = {"own": protocol, "other": OTHER[protocol]}.get(target, target)
+                modes = {_mode(line) for line in matches}
                 mode = modes.pop() if len(modes) == 1 else "mixed"
-                steps: list[Action] = [_replayed(line, provider, headers) for line in found]
-                yield case(f"client-{path.stem}", protocol, provider, mode, state, steps)
+                steps: list[Action] = [_make_call(line, provider, headers) for line in matches]
+                yield make_case(f"client-{path.stem}", protocol, provider, mode, state, steps)
 
 
 def _mode(line: Json) -> str:
     return "stream" if (line.get("body") or {}).get("stream") else "whole"
 
 
-def _replayed(line: Json, provider: str, headers: Json) -> Call:
+def _make_call(line: Json, provider: str, headers: Json) -> Call:
     body = line.get("body")
     if isinstance(body, dict):
         protocol = OWN[line["path"].partition("?")[0]]
         own = protocol == provider
-        body = _restored(body, "input_schema" if protocol == "anthropic" else "parameters")
+        body = _restore_schemas(body, "input_schema" if protocol == "anthropic" else "parameters")
         if not own or not str(body.get("model", "")).startswith(("gpt", "claude")):
             body["model"] = RECORDED_MODELS[provider]
     return Call(
         method=line["method"],
         path=line["path"],
         headers={**line["headers"], "X-Provider": provider, **headers},
-        body=None if body is None else encoded(body),
+        body=None if body is None else encode_body(body),
         answers=_answers(line),
     )
 
 
-def _restored(value: Any, kind: str) -> Any:
-    """Tools whose description and schema were reduced to a mark get a schema again."""
+def _restore_schemas(value: Any, kind: str) -> Any:
+    """Add a schema to tools whose recorded description and schema were replaced by `rest`."""
     if isinstance(value, list):
-        return [_restored(item, kind) for item in value]
+        return [_restore_schemas(item, kind) for item in value]
     if not isinstance(value, dict):
         return value
     if "rest" in value and "name" in value:
         schema = {"type": "object", "properties": {"path": {"type": "string"}}}
-        kept = {key: item for key, item in value.items() if key != "rest"}
-        return {**kept, "description": value["rest"], kind: schema}
-    return {key: _restored(item, kind) for key, item in value.items()}
+        fields = {key: item for key, item in value.items() if key != "rest"}
+        return {**fields, "description": value["rest"], kind: schema}
+    return {key: _restore_schemas(item, kind) for key, item in value.items()}
 
 
 def _answers(line: Json) -> tuple[Answer, ...]:
@@ -171,8 +171,8 @@ def _answers(line: Json) -> tuple[Answer, ...]:
     if answer is None:
         return (OVERLOADED,)
     calls = tuple(
-        ToolCall(id=f"call_{line['seq']}_{place}", name=name, arguments=json.dumps(given))
-        for place, (name, given) in enumerate(answer.get("calls") or ())
+        ToolCall(id=f"call_{line['seq']}_{index}", name=name, arguments=json.dumps(arguments))
+        for index, (name, arguments) in enumerate(answer.get("calls") or ())
     )
     text = answer.get("text") or ""
     thought = (answer["think"],) if answer.get("think") else ()

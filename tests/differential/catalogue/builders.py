@@ -1,4 +1,4 @@
-"""What the builders of cases share: paths, models, bodies and turns of a conversation."""
+"""Builders that all cases use: paths, models, request bodies and conversation turns."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,22 +24,22 @@ SAVED = {"conversation": "header:x-conversation-id", "turn": "header:x-turn-id"}
 HELLO = {"role": "user", "content": "Hello"}
 
 
-def encoded(body: Any) -> bytes:
-    """A body as the clients' libraries write it."""
+def encode_body(body: Any) -> bytes:
+    """Encode a body as client libraries do."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def plain_body(protocol: str, *messages: Json, **fields: Any) -> Json:
-    """A request for these messages."""
+def make_body(protocol: str, *messages: Json, **fields: Any) -> Json:
+    """Return a request body with these messages."""
     body: Json = {"messages": list(messages) or [HELLO]}
     return ({"max_tokens": 500} if protocol == "anthropic" else {}) | body | fields
 
 
-def said(role: str, content: Any) -> Json:
+def make_message(role: str, content: Any) -> Json:
     return {"role": role, "content": content}
 
 
-def ask(
+def make_call(
     protocol: str,
     provider: str,
     body: Json,
@@ -51,24 +51,24 @@ def ask(
     save: Mapping[str, str] = SAVED,
     **options: Any,
 ) -> Call:
-    """A request for a reply. `conversation` is the header: None for none, "" for a new one."""
-    sent: Json = {"model": MODELS[provider]} | body
-    sent = {key: value for key, value in sent.items() if key != "stream"}
-    sent |= {"stream": True} if mode == "stream" else {}
-    named = {"X-Provider": provider} | dict(headers or {})
+    """Return a model request. `conversation` is the header: None for none, "" for a new one."""
+    request: Json = {"model": MODELS[provider]} | body
+    request = {key: value for key, value in request.items() if key != "stream"}
+    request |= {"stream": True} if mode == "stream" else {}
+    all_headers = {"X-Provider": provider} | dict(headers or {})
     if conversation is not None:
-        named["X-Conversation-ID"] = conversation
+        all_headers["X-Conversation-ID"] = conversation
     return Call(
         path=PATHS[protocol],
-        headers=named,
-        body=encoded(sent),
+        headers=all_headers,
+        body=encode_body(request),
         answers=tuple(answers),
         save=save if conversation == "" else {},
         **options,
     )
 
 
-def in_state(
+def make_steps(
     state: str,
     protocol: str,
     provider: str,
@@ -78,12 +78,12 @@ def in_state(
     answers: Sequence[Answer] = (),
     headers: Mapping[str, str] | None = None,
 ) -> tuple[Action, ...]:
-    """The request without a conversation, as the first of one, or as the second of one."""
+    """Return the request without a conversation, as its first turn, or as its second turn."""
     if state == "stateless":
-        return (ask(protocol, provider, body, mode=mode, answers=answers, headers=headers),)
+        return (make_call(protocol, provider, body, mode=mode, answers=answers, headers=headers),)
     if state == "new":
         return (
-            ask(
+            make_call(
                 protocol,
                 provider,
                 body,
@@ -93,10 +93,14 @@ def in_state(
                 headers=headers,
             ),
         )
-    opening = ask(
-        protocol, provider, plain_body(protocol, said("user", "First.")), conversation="", mode=mode
+    first = make_call(
+        protocol,
+        provider,
+        make_body(protocol, make_message("user", "First.")),
+        conversation="",
+        mode=mode,
     )
-    going_on = ask(
+    second = make_call(
         protocol,
         provider,
         body,
@@ -105,10 +109,10 @@ def in_state(
         answers=answers,
         headers=headers,
     )
-    return (opening, going_on)
+    return (first, second)
 
 
-def case(
+def make_case(
     name: str,
     protocol: str,
     provider: str,
@@ -128,8 +132,8 @@ def case(
     )
 
 
-def reply_of(message: Json, usage: tuple[int, int] = (11, 7)) -> Reply:
-    """The reply that is this assistant message of OpenAI's."""
+def make_reply(message: Json, usage: tuple[int, int] = (11, 7)) -> Reply:
+    """Convert an assistant message of OpenAI's protocol to a reply."""
     calls = tuple(
         ToolCall(
             id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"]
@@ -143,8 +147,8 @@ def reply_of(message: Json, usage: tuple[int, int] = (11, 7)) -> Reply:
     return Reply(pieces=pieces, tool_calls=calls, finish=finish, usage=usage)
 
 
-def as_anthropic(messages: Sequence[Json]) -> Iterator[Json]:
-    """OpenAI's messages without system messages in Anthropic's words, one for each."""
+def convert_to_anthropic(messages: Sequence[Json]) -> Iterator[Json]:
+    """Convert OpenAI messages to Anthropic's format, one for one; system messages are skipped."""
     for message in messages:
         match message["role"]:
             case "assistant":
@@ -153,9 +157,9 @@ def as_anthropic(messages: Sequence[Json]) -> Iterator[Json]:
                     blocks.append({"type": "text", "text": message["content"]})
                 for call in message.get("tool_calls") or ():
                     function = call["function"]
-                    given = json.loads(function["arguments"])
+                    arguments = json.loads(function["arguments"])
                     use = {"type": "tool_use", "id": call["id"], "name": function["name"]}
-                    blocks.append({**use, "input": given})
+                    blocks.append({**use, "input": arguments})
                 yield {"role": "assistant", "content": blocks}
             case "tool":
                 result = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}

@@ -1,4 +1,4 @@
-"""Reads `intended.md`: the differences that a change was meant to make, each with its reason."""
+"""Reads `intended.md`, the list of intended differences with their reasons."""
 
 import fnmatch
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.differential.compare import Difference
+from tests.differential.comparison import Difference
 
 FILE = Path(__file__).with_name("intended.md")
 COLUMNS = 4
@@ -14,7 +14,7 @@ COLUMNS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A changed line that matches is intended, in the cases and aspects that match."""
+    """Changed lines that match are intended, in matching cases and aspects."""
 
     cases: str
     aspect: str
@@ -30,12 +30,12 @@ class Rule:
 
 
 def read_rules(path: Path = FILE) -> list[Rule]:
-    """The rows of the table, but for its head."""
+    """Return the rules of the table."""
     rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
-    return [_rule(row) for row in rows[2:]]
+    return [_parse_rule(row) for row in rows[2:]]
 
 
-def _rule(row: str) -> Rule:
+def _parse_rule(row: str) -> Rule:
     cells = [cell.strip().strip("`") for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
     if len(cells) != COLUMNS or not cells[3]:
         raise ValueError(f"A row of intended.md needs cases, aspect, line and reason: {row}")
@@ -44,8 +44,8 @@ def _rule(row: str) -> Rule:
     return Rule(cases=cases, aspect=aspect, line=pattern, reason=reason)
 
 
-def reasons_for(difference: Difference, rules: Iterable[Rule]) -> list[str] | None:
-    """Why each changed line is intended; None if one of them is not."""
+def find_reasons(difference: Difference, rules: Iterable[Rule]) -> list[str] | None:
+    """Return the reasons for all changed lines, or None if one of them has none."""
     rules = list(rules)
     reasons: list[str] = []
     for line in difference.changed:
