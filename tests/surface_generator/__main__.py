@@ -1,6 +1,6 @@
-"""`python -m tests.surface_generator [FOLDER]`: write the surface into a folder, `tests/surface`.
+"""`python -m tests.surface_generator [FOLDER]`: write the surface to a folder (`tests/surface`).
 
-Files in the folder that are not part of the surface any more are deleted.
+Deletes files in the folder that are no longer part of the surface.
 """
 
 import os
@@ -11,13 +11,13 @@ from pathlib import Path
 from tests.postgres import own_server
 from tests.surface_generator.generate import generate
 
-RECORDED = Path(__file__).parents[1] / "surface"
-USUAL_UMASK = 0o022
+DEFAULT_FOLDER = Path(__file__).parents[1] / "surface"
+UMASK = 0o022
 
 
 def main() -> None:
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDED
-    os.umask(USUAL_UMASK)
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_FOLDER
+    os.umask(UMASK)
     with tempfile.TemporaryDirectory(prefix="cllm-surface-") as folder, own_server() as postgres:
         files = generate(Path(folder), postgres)
     target.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,12 @@
-"""Commands, run in turn: what they print, how they end, what they send and which files they write.
+"""Runs commands and records their output, exit codes, requests and files.
 
-Each function is a subject with a home of its own. The provider is a fake on loopback.
+Each function is a subject with a separate home directory. The provider is a fake on loopback. The
+names of the functions are headings in the surface files.
 """
 
 import base64
 import json
+import re
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tests.fake_responses  # noqa: F401 - the fake provider speaks the Responses API too
+import tests.fake_responses  # noqa: F401 - adds the Responses API to the fake provider
 from tests.fake_provider import FakeProvider, Request, ToolCall, closed_port, response_steps
 from tests.forking import fork_server
 from tests.surface_generator import third_party
@@ -99,7 +101,7 @@ quit
 
 @dataclass(frozen=True)
 class Observed:
-    """What the commands of one subject did."""
+    """The observations of one subject."""
 
     subject: str
     transcript: list[str]
@@ -109,7 +111,7 @@ class Observed:
 
 
 def observe(folder: Path) -> list[Observed]:
-    """Run every subject, some at the same time."""
+    """Run all subjects, some in parallel."""
     fork_server()
     with ThreadPoolExecutor(3) as pool:
         return list(pool.map(lambda subject: _observe(subject, folder), SUBJECTS))
@@ -127,18 +129,18 @@ def _observe(subject: Callable[[Shell], None], folder: Path) -> Observed:
             subject=name.replace("_", " "),
             transcript=shell.lines,
             sent=provider.requests,
-            logs=_logged(shell),
-            conversations=_stored(shell),
+            logs=_read_logs(shell),
+            conversations=_read_conversations(shell),
         )
 
 
-def _logged(shell: Shell) -> list[dict[str, Any]]:
+def _read_logs(shell: Shell) -> list[dict[str, Any]]:
     files = shell.home.work.glob("*.log")
     lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def _stored(shell: Shell) -> list[dict[str, Any]]:
+def _read_conversations(shell: Shell) -> list[dict[str, Any]]:
     files = sorted(shell.home.path.parent.rglob("conversations/*.json"))
     return [json.loads(file.read_bytes()) for file in files if file.stem != BROKEN]
 
@@ -401,10 +403,17 @@ def commands_of_the_model(shell: Shell) -> None:
     shell.provider.say(tool_calls=tuple(_tool_call(*call) for call in calls), finish="tool_calls")
     shell("Look", "--allow-commands", "--confirm-commands", hides_output=True)
     results = {one.get("tool_call_id"): one for one in shell.last_request()["messages"]}
-    # A command that passes the rules is refused only because nobody can confirm it.
-    passed = [name for id_, name in calls if "confirmed" in str(results.get(id_, {}))]
-    shell.note("programs that need no rule", passed)
+    # A command that passes the rules is refused only because it needs confirmation, as `pwd` is.
+    texts = {name: _read_result(results[id_], name) for id_, name in calls}
+    allowed = [name for name in texts if texts[name] == texts["pwd"]]
+    assert len(allowed) < len(calls), "all programs have the same result"
+    shell.note("programs that need no rule", allowed)
     shell.note("tools", json.dumps(tools, indent=2, sort_keys=True).splitlines())
+
+
+def _read_result(message: dict[str, Any], program: str) -> str:
+    """Return the content of a tool message without the name of the program."""
+    return re.sub(rf"\b{re.escape(program)}\b", "", str(message.get("content")))
 
 
 def _tool_call(call: str, command: str) -> ToolCall:
@@ -526,7 +535,7 @@ def interruptions(shell: Shell) -> None:
 
 
 def waiting(shell: Shell) -> None:
-    """A second command for a conversation waits for the first."""
+    """A second command for the same conversation waits for the first."""
     gate = shell.provider.say_held("Once upon a time.", at=0)
     first = shell.cllm.start("--conversation", "cats", "Tell me.")
     shell.provider.wait_for(1)

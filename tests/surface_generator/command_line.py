@@ -1,4 +1,4 @@
-"""The commands: the text of every `--help`, and every argument and option with its type."""
+"""Describes the commands: the text of every `--help`, and every argument and option."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,28 +6,28 @@ from typing import Any
 import click
 from click.testing import CliRunner
 from tests.surface_generator import internals
-from tests.surface_generator.text import aligned, document, section
+from tests.surface_generator.text import document, join_rows, section
 
 
 def surface() -> dict[str, str]:
-    return {"help.txt": _help(), "options.txt": _options()}
+    return {"help.txt": _format_help(), "options.txt": _format_options()}
 
 
-def _help_of(words: tuple[str, ...]) -> list[str]:
-    """What `--help` of a command prints; click's runner has 80 columns."""
+def _read_help(words: tuple[str, ...]) -> list[str]:
+    """Return the lines of a command's `--help`. Click's runner has 80 columns."""
     arguments = (*words, "--help")
     result = CliRunner().invoke(internals.root_command(), arguments, prog_name="cllm")
     return result.output.split("\n")
 
 
-def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command with the words that name it, `cllm PROMPT` first."""
+def list_commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield every command with its name as words, `cllm PROMPT` first."""
     yield (), internals.main_command()
     root = internals.root_command()
-    yield from _below(root, click.Context(root), ())
+    yield from _list_subcommands(root, click.Context(root), ())
 
 
-def _below(
+def _list_subcommands(
     group: click.Group, context: click.Context, words: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     for name in sorted(group.list_commands(context)):
@@ -36,27 +36,27 @@ def _below(
         yield (*words, name), command
         if isinstance(command, click.Group):
             inner = click.Context(command, info_name=name, parent=context)
-            yield from _below(command, inner, (*words, name))
+            yield from _list_subcommands(command, inner, (*words, name))
 
 
-def _help() -> str:
+def _format_help() -> str:
     return document(
         "The text of --help of every command, in a terminal of 80 columns.",
         *(
-            section(f"$ {' '.join(('cllm', *words, '--help'))}", _help_of(words))
-            for words, _ in commands()
+            section(f"$ {' '.join(('cllm', *words, '--help'))}", _read_help(words))
+            for words, _ in list_commands()
         ),
     )
 
 
-def _options() -> str:
+def _format_options() -> str:
     aliases = [(short, name) for short, name in sorted(internals.command_aliases().items())]
     return document(
         "Every argument and option of every command: type, default, whether it can be repeated.",
-        section("other names of commands", aligned(aliases)),
+        section("other names of commands", join_rows(aliases)),
         *(
             section(" ".join(("cllm", *words)), sorted(_parameters(command)))
-            for words, command in commands()
+            for words, command in list_commands()
         ),
     )
 
@@ -66,7 +66,7 @@ def _parameters(command: click.Command) -> Iterator[str]:
         command, info_name="cllm", parent=click.Context(internals.root_command())
     )
     for parameter in command.get_params(context):
-        yield f"  {_names(parameter)}: {', '.join(_facts(parameter))}"
+        yield f"  {_names(parameter)}: {', '.join(_describe(parameter))}"
 
 
 def _names(parameter: click.Parameter) -> str:
@@ -78,7 +78,7 @@ def _names(parameter: click.Parameter) -> str:
     return names
 
 
-def _facts(parameter: click.Parameter) -> Iterator[str]:
+def _describe(parameter: click.Parameter) -> Iterator[str]:
     option = parameter if isinstance(parameter, click.Option) else None
     yield "flag" if option and option.is_flag else _type(parameter.type)
     if option and option.metavar:
@@ -103,16 +103,16 @@ def _facts(parameter: click.Parameter) -> Iterator[str]:
 def _default(parameter: click.Parameter) -> Any:
     if isinstance(parameter, click.Option) and parameter.is_flag:
         return None
-    known = isinstance(parameter.default, str | int | float | bool)
-    return parameter.default if known and parameter.default != "" else None
+    is_constant = isinstance(parameter.default, str | int | float | bool)
+    return parameter.default if is_constant and parameter.default != "" else None
 
 
-def _type(kind: click.ParamType[Any]) -> str:
-    match kind:
+def _type(type_: click.ParamType[Any]) -> str:
+    match type_:
         case click.Choice():
-            return "|".join(map(str, kind.choices))
+            return "|".join(map(str, type_.choices))
         case click.IntRange() | click.FloatRange():
-            low = "" if kind.min is None else kind.min
-            high = "" if kind.max is None else kind.max
-            return f"{kind.name.removesuffix(' range')} {low}..{high}"
-    return kind.name
+            low = "" if type_.min is None else type_.min
+            high = "" if type_.max is None else type_.max
+            return f"{type_.name.removesuffix(' range')} {low}..{high}"
+    return type_.name

@@ -1,4 +1,4 @@
-"""The databases that `cllm db upgrade` makes: tables, columns, indexes and functions."""
+"""Describes the databases that `cllm db upgrade` creates: tables, columns, indexes, functions."""
 
 import asyncio
 import sqlite3
@@ -51,7 +51,7 @@ def _sqlite(connection: sqlite3.Connection) -> Iterator[list[str]]:
     ).fetchall()
     virtual = [name for _, name, _, sql in objects if (sql or "").startswith("CREATE VIRTUAL")]
     for kind, name, _, sql in objects:
-        # The tables in which SQLite keeps a virtual table are its own affair.
+        # SQLite manages the internal tables of a virtual table.
         if kind != "table" or name.startswith(tuple(f"{table}_" for table in virtual)):
             continue
         columns = connection.execute(f"PRAGMA table_info('{name}')").fetchall()
@@ -67,8 +67,8 @@ def _sqlite(connection: sqlite3.Connection) -> Iterator[list[str]]:
 
 def _references(connection: sqlite3.Connection, table: str) -> Iterator[str]:
     for row in connection.execute(f"PRAGMA foreign_key_list('{table}')").fetchall():
-        _, _, of, here, there, _, on_delete, _ = row
-        yield f"  {here} REFERENCES {of}({there}) ON DELETE {on_delete}"
+        _, _, target, column, target_column, _, on_delete, _ = row
+        yield f"  {column} REFERENCES {target}({target_column}) ON DELETE {on_delete}"
 
 
 def _column(*, name: str, type: str, required: Any, key: Any = 0) -> str:  # noqa: A002
@@ -86,16 +86,16 @@ async def _postgres(url: str) -> list[list[str]]:
     finally:
         await connection.close()
     tables = sorted({row[0] for row in columns})
-    found = []
+    sections = []
     for table in tables:
         lines = [
             _column(name=column, type=kind + " identity" * counts, required=required)
-            for of, column, kind, required, counts in columns
-            if of == table
+            for owner, column, kind, required, counts in columns
+            if owner == table
         ]
-        more = [f"  {text}" for of, text in (*indexes, *constraints) if of == table]
-        found.append(section(f"PostgreSQL table {table}", [*lines, *more]))
+        more = [f"  {text}" for owner, text in (*indexes, *constraints) if owner == table]
+        sections.append(section(f"PostgreSQL table {table}", [*lines, *more]))
     signatures = [f"  {name}({arguments}) -> {result}" for name, arguments, result in functions]
-    found.append(section("PostgreSQL functions", signatures))
-    found.append(section("PostgreSQL sequences", [f"  {name}" for (name,) in sequences]))
-    return found
+    sections.append(section("PostgreSQL functions", signatures))
+    sections.append(section("PostgreSQL sequences", [f"  {name}" for (name,) in sequences]))
+    return sections

@@ -1,4 +1,4 @@
-"""Errors and notices: codes, and the text and the responses of each error class."""
+"""Describes errors and notices: codes, and the text and responses of each error class."""
 
 import inspect
 import json
@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.notice_codes import collect_notice_codes
 from tests.surface_generator import internals
-from tests.surface_generator.text import aligned, document, section
+from tests.surface_generator.text import document, join_rows, section
 
 from cllm.core import errors
 
@@ -21,7 +21,7 @@ SAMPLES: dict[str, Any] = {
     "sequence": 7,
 }
 
-ALSO_GIVEN = ("line", "path", "turn_id")
+OPTIONAL_ARGUMENTS = ("line", "path", "turn_id")
 
 
 def surface() -> dict[str, str]:
@@ -30,7 +30,7 @@ def surface() -> dict[str, str]:
 
 def _notices() -> str:
     return document(
-        "Codes of notices.", aligned((code,) for code in sorted(collect_notice_codes()))
+        "Codes of notices.", join_rows((code,) for code in sorted(collect_notice_codes()))
     )
 
 
@@ -39,38 +39,40 @@ def _errors() -> str:
     return document(
         "Error codes of the server with their statuses, and every error class with its text and "
         "the responses made of it.",
-        section("codes", aligned((str(status), code) for code, status in statuses)),
+        section("codes", join_rows((str(status), code) for code, status in statuses)),
         *(section(kind.__name__, _class(kind)) for kind in _classes()),
     )
 
 
 def _classes() -> list[type[errors.CllmError]]:
-    found = (kind for _, kind in inspect.getmembers(errors, inspect.isclass))
-    return [kind for kind in found if issubclass(kind, errors.CllmError)]
+    classes = (kind for _, kind in inspect.getmembers(errors, inspect.isclass))
+    return [kind for kind in classes if issubclass(kind, errors.CllmError)]
 
 
 def _class(kind: type[errors.CllmError]) -> Iterator[str]:
-    error = _made(kind)
+    error = _make_error(kind)
     yield f"  text: {error}"
     yield f"  fields: {', '.join(sorted(vars(error))) or 'none'}"
     for protocol in ("openai", "anthropic"):
         status, headers, body = internals.error_response(error, protocol)
-        told = json.loads(body)
-        message = told.get("error", {}).pop("message", "(no message)")
-        yield f"  {protocol}: {status} {json.dumps(told, sort_keys=True)}"
+        response = json.loads(body)
+        message = response.get("error", {}).pop("message", "(no message)")
+        yield f"  {protocol}: {status} {json.dumps(response, sort_keys=True)}"
         yield f"    {message}"
         yield f"    headers: {', '.join(sorted(headers, key=str.lower))}"
 
 
-def _made(kind: type[errors.CllmError]) -> errors.CllmError:
-    """An error of the class, with the names of its arguments as their values."""
+def _make_error(kind: type[errors.CllmError]) -> errors.CllmError:
+    """Create an error whose arguments are their own names in upper case."""
     if not inspect.isfunction(kind.__init__):
         return kind("MESSAGE")
     parameters = list(inspect.signature(kind).parameters.values())
-    needed = [one for one in parameters if one.default is one.empty or one.name in ALSO_GIVEN]
+    arguments = [
+        one for one in parameters if one.default is one.empty or one.name in OPTIONAL_ARGUMENTS
+    ]
     return kind(
-        *(_sample(one) for one in needed if one.kind is not one.KEYWORD_ONLY),
-        **{one.name: _sample(one) for one in needed if one.kind is one.KEYWORD_ONLY},
+        *(_sample(one) for one in arguments if one.kind is not one.KEYWORD_ONLY),
+        **{one.name: _sample(one) for one in arguments if one.kind is one.KEYWORD_ONLY},
     )
 
 

@@ -1,4 +1,4 @@
-"""Everything that a user of cllm can notice, as text files; one file for each subject."""
+"""Generates the surface: everything that a user can notice, as one text file per subject."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.surface_generator.shapes import Shape
 from tests.surface_generator.text import Normaliser, document, section
 
 CHAT = ("chat", "summaries")
-FREE = (
+FREE_FORM_PATHS = (
     "metadata.cllm.extras[].raw",
     "metadata.cllm.variants[].inline[]",
     "metadata.cllm.turns[].inline[]",
@@ -28,7 +28,7 @@ FREE = (
 
 
 def generate(folder: Path, postgres: Server) -> dict[str, str]:
-    """The files by name. `folder` is an empty one to work in."""
+    """Return the texts by file name. `folder` is an empty folder for temporary files."""
     files = {
         **command_line.surface(),
         **settings.surface(folder / "settings"),
@@ -36,25 +36,25 @@ def generate(folder: Path, postgres: Server) -> dict[str, str]:
         **errors.surface(),
     }
     with ThreadPoolExecutor(2) as pool:
-        served = pool.submit(http_scenarios.observe, _made(folder / "http"))
-        ran = pool.submit(cli_scenarios.observe, _made(folder / "commands"))
-        work = _made(folder / "database")
+        served = pool.submit(http_scenarios.observe, _make_folder(folder / "http"))
+        ran = pool.submit(cli_scenarios.observe, _make_folder(folder / "commands"))
+        work = _make_folder(folder / "database")
         files |= database.surface(Cllm(Home(work)), work, postgres)
-        files |= _observed(served.result(), ran.result(), folder)
+        files |= _format_observations(served.result(), ran.result(), folder)
     return files
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir()
     return folder
 
 
-def _observed(
+def _format_observations(
     served: http_scenarios.Observed, ran: list[cli_scenarios.Observed], folder: Path
 ) -> dict[str, str]:
     normalise = Normaliser({"folder": folder})
     sent = [request for one in ran for request in one.sent]
-    logged = [record for one in ran for record in one.logs]
+    records = [record for one in ran for record in one.logs]
     stored = [*served.conversations, *(file for one in ran for file in one.conversations)]
     return {
         **http_files.surface(served, normalise),
@@ -62,7 +62,7 @@ def _observed(
         "chat.txt": _transcripts([one for one in ran if one.subject in CHAT]),
         "logs.txt": document(
             "Fields of log records by logger, level and message; the server's last.",
-            *http_files.record_sections(logged),
+            *http_files.record_sections(records),
             *http_files.log_sections(served, normalise),
         ),
         "sent.txt": document(
@@ -71,7 +71,8 @@ def _observed(
             *http_files.sent_to_providers(served.sent, "from the server"),
         ),
         "conversation_file.txt": document(
-            "Fields of conversation files.", section("file", Shape(stored, without=FREE).lines())
+            "Fields of conversation files.",
+            section("file", Shape(stored, without=FREE_FORM_PATHS).lines()),
         ),
     }
 

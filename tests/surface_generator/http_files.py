@@ -1,4 +1,4 @@
-"""What was observed of the servers, as text: requests, response fields, metrics, log, and so on."""
+"""Formats the observations of the servers: requests, response fields, metrics, logs, exports."""
 
 import json
 import re
@@ -12,24 +12,24 @@ from tests.server_process import Response
 from tests.surface_generator import routes, source
 from tests.surface_generator.http_scenarios import Exchange, Observed
 from tests.surface_generator.shapes import Shape
-from tests.surface_generator.text import Normaliser, aligned, document, section
+from tests.surface_generator.text import Normaliser, document, join_rows, section
 
 STREAM = "text/event-stream"
 JSON = "application/json"
 HEADER = re.compile(r"(?:X-[A-Za-z-]+|x-[a-z-]+|(?:[A-Z][A-Za-z]+-)+[A-Z][A-Za-z]+)")
 SAMPLE = re.compile(r"^(\w+?)(?:\{(.*)\})? [-+.\deEInfNa]+$")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-FREE = ("metadata",)
-"""What conversation_file.txt is about, or a client's own."""
+FREE_FORM_PATHS = ("metadata",)
+"""Described in conversation_file.txt, or defined by the client."""
 
 
 def surface(observed: Observed, normalise: Normaliser) -> dict[str, str]:
-    described = {"paths": {}, "components": {}} | json.loads(observed.body("description"))
-    found = Routes(described)
+    openapi = {"paths": {}, "components": {}} | json.loads(observed.body("description"))
+    route_table = Routes(openapi)
     return {
-        **routes.surface(described),
-        "requests.txt": _requests(observed.exchanges, found, normalise),
-        "responses.txt": _responses(observed.exchanges, found),
+        **routes.surface(openapi),
+        "requests.txt": _requests(observed.exchanges, route_table, normalise),
+        "responses.txt": _responses(observed.exchanges, route_table),
         "headers.txt": _headers(observed.exchanges),
         "metrics.txt": _metrics(observed.body("metrics").decode()),
         "exports.txt": _exports(observed, normalise),
@@ -37,15 +37,15 @@ def surface(observed: Observed, normalise: Normaliser) -> dict[str, str]:
 
 
 class Routes:
-    """Finds the route that a path is of."""
+    """Finds the route of a path."""
 
-    def __init__(self, described: dict[str, Any]) -> None:
+    def __init__(self, openapi: dict[str, Any]) -> None:
         self._routes = [
             (template, re.compile(re.sub(r"\\\{\w+\\\}", r"[^/]+", re.escape(template))))
-            for template in routes.templates(described)
+            for template in routes.templates(openapi)
         ]
 
-    def of(self, path: str) -> str:
+    def find(self, path: str) -> str:
         plain = path.partition("?")[0]
         for template, pattern in self._routes:
             if pattern.fullmatch(plain):
@@ -53,18 +53,18 @@ class Routes:
         return "/v1/models/{model}" if plain.startswith("/v1/models/") else "(no route)"
 
 
-def _requests(exchanges: list[Exchange], found: Routes, normalise: Normaliser) -> str:
+def _requests(exchanges: list[Exchange], route_table: Routes, normalise: Normaliser) -> str:
     about = "One request of each kind: its status, the names of its headers, errors and notices."
     return document(
         about,
-        *(section(one.name, _request(one, found, normalise)) for one in exchanges),
+        *(section(one.name, _request(one, route_table, normalise)) for one in exchanges),
     )
 
 
-def _request(exchange: Exchange, found: Routes, normalise: Normaliser) -> Iterator[str]:
+def _request(exchange: Exchange, route_table: Routes, normalise: Normaliser) -> Iterator[str]:
     answer = exchange.answer
     query = normalise(unquote(exchange.path.partition("?")[2]))
-    path = found.of(exchange.path) + (f"?{query}" if query else "")
+    path = route_table.find(exchange.path) + (f"?{query}" if query else "")
     yield f"  {exchange.method} {path}"
     if exchange.sent_headers:
         yield f"  sent: {', '.join(sorted(exchange.sent_headers, key=str.lower))}"
@@ -84,8 +84,8 @@ def _request(exchange: Exchange, found: Routes, normalise: Normaliser) -> Iterat
         yield f"  notice: {notice['code']} at {notice['path']!r}: {normalise(notice['message'])}"
 
 
-def _stream(answer: Response) -> Iterator[str]:
-    """The kinds of lines and events in a stream."""
+def _stream(answer: EncodedResponse) -> Iterator[str]:
+    """Yield the kinds of lines and events in a stream."""
     if _media(answer) == STREAM:
         lines = {line.partition(":")[0] or "comment" for line in answer.body.decode().split("\n")}
         yield f"  lines: {', '.join(sorted(lines - {'comment'}))}"
@@ -96,8 +96,8 @@ def _media(answer: Response) -> str:
     return answer.headers.get("content-type", "").partition(";")[0]
 
 
-def _errors(answer: Response, normalise: Normaliser) -> Iterator[str]:
-    """The errors in a response, as a stream can have one too."""
+def _errors(answer: EncodedResponse, normalise: Normaliser) -> Iterator[str]:
+    """Yield the errors in a response or a stream."""
     bodies: Iterable[Any] = ()
     if answer.status >= 400 and answer.body:
         bodies = [answer.json]
@@ -109,11 +109,11 @@ def _errors(answer: Response, normalise: Normaliser) -> Iterator[str]:
             yield normalise(f"{json.dumps(body, sort_keys=True)} {message}")
 
 
-def _responses(exchanges: list[Exchange], found: Routes) -> str:
-    """The fields of responses; requests whose responses have the same ones are named together."""
+def _responses(exchanges: list[Exchange], route_table: Routes) -> str:
+    """Format the fields of responses, grouped by equal fields."""
     groups: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for one in exchanges:
-        route = f"{one.method} {found.of(one.path)}, {one.answer.status}"
+        route = f"{one.method} {route_table.find(one.path)}, {one.answer.status}"
         for suffix, shape in _shapes(one.answer):
             lines = "\n".join(shape.lines())
             groups[f"{route}{suffix}"][lines].append(one.name)
@@ -131,23 +131,23 @@ def _responses(exchanges: list[Exchange], found: Routes) -> str:
     )
 
 
-def _shapes(answer: Response) -> Iterator[tuple[str, Shape]]:
-    """The fields of a response, of a stream by the names of its events."""
+def _shapes(answer: EncodedResponse) -> Iterator[tuple[str, Shape]]:
+    """Yield the fields of a response; for a stream, by event name."""
     if answer.status >= 400 or not answer.body:
         return
     if _media(answer) == JSON and b'"openapi"' not in answer.body[:20]:
-        yield "", Shape([answer.json], without=FREE)
+        yield "", Shape([answer.json], without=FREE_FORM_PATHS)
     if _media(answer) == STREAM:
         events: dict[str, list[Any]] = defaultdict(list)
         for name, data in _events(answer.body):
             if isinstance(data, dict) and "error" not in data:
                 events[name].append(data)
-        for name, found in events.items():
-            yield f", event {name}", Shape(found)
+        for name, values in events.items():
+            yield f", event {name}", Shape(values)
 
 
 def _events(body: bytes) -> Iterator[tuple[str, Any]]:
-    """The events of a stream by name: its own, or the kind of its data."""
+    """Yield the events of a stream with their names, or else the kind of their data."""
     for block in body.decode().split("\n\n"):
         lines = dict(line.partition(": ")[::2] for line in block.splitlines() if line[:1] != ":")
         if "data" not in lines:
@@ -167,16 +167,16 @@ def _headers(exchanges: list[Exchange]) -> str:
     return document(
         "Headers: those of responses, those that the requests of requests.txt sent, and strings in "
         "the source that have the form of one.",
-        section("responses", aligned((name,) for name in sorted(seen))),
-        section("requests", aligned((name,) for name in sorted(sent, key=str.lower))),
-        section("in the source", aligned((name,) for name in sorted(named, key=str.lower))),
+        section("responses", join_rows((name,) for name in sorted(seen))),
+        section("requests", join_rows((name,) for name in sorted(sent, key=str.lower))),
+        section("in the source", join_rows((name,) for name in sorted(named, key=str.lower))),
     )
 
 
 def _metrics(text: str) -> str:
     kinds = re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE)
     abouts = dict(re.findall(r"^# HELP (\w+) (.*)$", text, re.MULTILINE))
-    samples = [found for line in text.splitlines() if (found := SAMPLE.match(line))]
+    samples = [match for line in text.splitlines() if (match := SAMPLE.match(line))]
     about = "Metrics of /metrics after the requests of requests.txt: samples, labels and values."
     return document(
         about,
@@ -192,9 +192,9 @@ def _samples(metric: str, samples: list[re.Match[str]]) -> Iterator[str]:
     values: dict[str, set[str]] = defaultdict(set)
     for sample in samples:
         if sample[1] == metric or sample[1].rpartition("_")[0] == metric:
-            found = LABEL.findall(sample[2] or "")
-            labels[sample[1]].update(name for name, _ in found)
-            for name, value in found:
+            pairs = LABEL.findall(sample[2] or "")
+            labels[sample[1]].update(name for name, _ in pairs)
+            for name, value in pairs:
                 values[name].add(value)
     for name in sorted(labels):
         yield f"  {name}{{{', '.join(sorted(labels[name]))}}}"
@@ -211,22 +211,22 @@ def _order(values: set[str]) -> list[str]:
 
 
 def log_sections(observed: Observed, normalise: Normaliser) -> Iterator[list[str]]:
-    """The log of the servers: the fields of its records, other lines, and the exit code."""
+    """Yield the fields of the servers' log records, other lines and the exit code."""
     records = [json.loads(line) for line in observed.logs if line.startswith("{")]
     others = [normalise(line) for line in observed.logs if not line.startswith("{")]
     yield from record_sections(records)
     outcomes = {str(record["outcome"]) for record in records if "outcome" in record}
-    yield section("outcomes of requests", aligned((name,) for name in sorted(outcomes)))
+    yield section("outcomes of requests", join_rows((name,) for name in sorted(outcomes)))
     yield section("other lines", [f"  {line}" for line in dict.fromkeys(others)])
     yield section("exit code of the server after SIGTERM", [f"  {observed.exit_code}"])
 
 
 def record_sections(records: list[dict[str, Any]]) -> Iterator[list[str]]:
-    """The fields of log records, by logger, level and message."""
+    """Yield the fields of log records by logger, level and message."""
     shapes: dict[str, Shape] = defaultdict(Shape)
     for record in records:
-        named = [str(record.get(name)) for name in ("logger", "level", "message")]
-        shapes[": ".join(named)].add(record)
+        key = [str(record.get(name)) for name in ("logger", "level", "message")]
+        shapes[": ".join(key)].add(record)
     for name, shape in sorted(shapes.items()):
         yield section(name, shape.lines())
 
@@ -238,12 +238,12 @@ def _exports(observed: Observed, normalise: Normaliser) -> str:
     return document(
         "Exports of a conversation: the Markdown, and the elements of the HTML.",
         section("Markdown", [f"  {line}" for line in markdown]),
-        section("HTML", aligned((tag,) for tag in tags)),
+        section("HTML", join_rows((tag,) for tag in tags)),
     )
 
 
 def sent_to_providers(requests: list[Request], about: str) -> Iterator[list[str]]:
-    """The names of the headers and fields of requests to providers, by path."""
+    """Yield the header names and fields of requests to providers by path."""
     by_path: dict[str, list[Request]] = defaultdict(list)
     for request in requests:
         by_path[request.path].append(request)

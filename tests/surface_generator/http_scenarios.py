@@ -1,6 +1,7 @@
-"""Requests to real servers, chosen so that every route, header and kind of error is met once.
+"""Sends requests to real servers: every route, header and kind of error at least once.
 
-The first server has no keys and every provider, the second has keys, the third no time for a turn.
+The first server has no keys and all providers, the second has keys, the third a very short turn
+timeout. The names of the requests are headings in the surface files.
 """
 
 import json
@@ -64,7 +65,7 @@ SERVERS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request that was made under a name, and its response."""
+    """A named request and its response."""
 
     name: str
     method: str
@@ -74,7 +75,7 @@ class Exchange:
 
 
 class Embeddings(OpenAIChat):
-    """Embeddings of one number."""
+    """Embeddings with one number."""
 
     def echo(self, request: Request) -> Reply:  # noqa: ARG002
         return Reply()
@@ -88,7 +89,7 @@ class Embeddings(OpenAIChat):
 
 @dataclass(frozen=True)
 class Observed:
-    """All that the servers did."""
+    """The observations of all servers."""
 
     exchanges: list[Exchange]
     logs: list[str]
@@ -97,12 +98,12 @@ class Observed:
     conversations: list[dict[str, Any]]
 
     def body(self, name: str) -> bytes:
-        """The body of the response to a request."""
+        """Return the body of a response by the name of the request."""
         return next(one.answer.body for one in self.exchanges if one.name == name)
 
 
 def observe(folder: Path) -> Observed:
-    """Run every scenario."""
+    """Run all scenarios."""
     home = Home(folder)
     with pytest.MonkeyPatch.context() as patch, FakeProvider() as upstream:
         patch.setitem(PROTOCOLS, EMBEDDINGS, Embeddings())
@@ -114,9 +115,9 @@ def observe(folder: Path) -> Observed:
         home.keep("broken", b"{")
         upstream.requests.clear()
         servers = {
-            "without keys": Talk.everything,
-            "with keys": Talk.with_keys,
-            "in a hurry": Talk.in_a_hurry,
+            "without keys": Scenarios.run_all,
+            "with keys": Scenarios.run_with_keys,
+            "in a hurry": Scenarios.run_with_short_timeout,
         }
         exchanges: list[Exchange] = []
         logs: list[str] = []
@@ -125,9 +126,9 @@ def observe(folder: Path) -> Observed:
             _write(home, _settings(upstream, **SERVERS[name]))
             url = store if name == "without keys" else "memory:"
             with Server(environment=environment, directory=home.work, store=url) as server:
-                talk = Talk(server, upstream)
-                scenario(talk)
-                exchanges += talk.exchanges
+                scenarios = Scenarios(server, upstream)
+                scenario(scenarios)
+                exchanges += scenarios.exchanges
                 server.terminate()
                 exit_code = server.wait()
             logs += server.log.splitlines()
@@ -136,12 +137,12 @@ def observe(folder: Path) -> Observed:
             logs=logs,
             exit_code=exit_code,
             sent=upstream.requests,
-            conversations=[home.load("notes"), *_exported(exchanges)],
+            conversations=[home.load("notes"), *_read_exports(exchanges)],
         )
 
 
-def _exported(exchanges: list[Exchange]) -> list[dict[str, Any]]:
-    """The conversation files among the responses."""
+def _read_exports(exchanges: list[Exchange]) -> list[dict[str, Any]]:
+    """Return the exported conversation files."""
     exports = (one.answer for one in exchanges if one.path.endswith("/export"))
     return [answer.json for answer in exports if answer.status == 200]
 
@@ -172,43 +173,47 @@ def _write(home: Home, settings: dict[str, Any]) -> None:
     file.chmod(0o600)
 
 
-class Talk:
-    """Sends requests to one server and keeps each with its response."""
+class Scenarios:
+    """Sends requests to one server and records them with their responses."""
 
     def __init__(self, server: Server, upstream: FakeProvider) -> None:
         self.exchanges: list[Exchange] = []
         self._server = server
         self._upstream = upstream
 
-    def ask(
+    def send(
         self,
         name: str,
         method: str,
         path: str,
         body: Any = None,
         **headers: str,
-    ) -> Response:
-        """Send a request; header names are written with underscores, but for one that has some."""
-        named = {
+    ) -> EncodedResponse:
+        """Send a request. Underscores in header names become hyphens, except in TOKEN_HEADER."""
+        encoded = {
             key if key == TOKEN_HEADER else key.replace("_", "-"): value
             for key, value in headers.items()
         }
-        answer = self._server(method, path, body, named)
-        self.exchanges.append(Exchange(name, method, path, named, answer))
+        answer = self._server(method, path, body, encoded)
+        self.exchanges.append(Exchange(name, method, path, encoded, answer))
         return answer
 
-    def complete(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Response:
-        """A chat completion; without messages, of one greeting."""
+    def complete(
+        self, name: str, *messages: Any, headers: Any = None, **fields: Any
+    ) -> EncodedResponse:
+        """Send a chat completion, by default with one greeting."""
         body = {"model": MODEL, "messages": list(messages) or [HELLO], **fields}
-        return self.ask(name, "POST", COMPLETIONS, body, **(headers or {}))
+        return self.send(name, "POST", COMPLETIONS, body, **(headers or {}))
 
-    def message(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Response:
-        """A request to the Messages API; a field that is None is left out."""
+    def message(
+        self, name: str, *messages: Any, headers: Any = None, **fields: Any
+    ) -> EncodedResponse:
+        """Send a request to the Messages API. Fields that are None are omitted."""
         body = {"model": SONNET, "max_tokens": 100, "messages": list(messages) or [HELLO], **fields}
-        given = {key: value for key, value in body.items() if value is not None}
-        return self.ask(name, "POST", MESSAGES, given, **(headers or {}))
+        sent = {key: value for key, value in body.items() if value is not None}
+        return self.send(name, "POST", MESSAGES, sent, **(headers or {}))
 
-    def everything(self) -> None:
+    def run_all(self) -> None:
         self._about_the_server()
         conversation = self._completions()
         self._completion_errors()
@@ -218,26 +223,26 @@ class Talk:
         self._idempotency()
         self._messages()
         self._message_errors()
-        self._counting()
+        self._token_counts()
         self._embeddings()
         self._turns(conversation)
         self._conversations(conversation)
         self._origins()
-        self._leave()
-        self.ask("metrics", "GET", "/metrics")
+        self._disconnect()
+        self.send("metrics", "GET", "/metrics")
 
     def _about_the_server(self) -> None:
-        self.ask("health", "GET", "/health")
-        self.ask("health, HEAD", "HEAD", "/health")
-        self.ask("ready", "GET", "/ready")
-        self.ask("docs", "GET", "/docs")
-        self.ask("description", "GET", "/openapi.json")
-        self.ask("models", "GET", "/v1/models")
-        self.ask("a model", "GET", "/v1/models/openai/gpt-test")
-        self.ask("a model that is not known", "GET", "/v1/models/nobody/none")
-        self.ask("no such route", "GET", "/v2/nothing")
-        self.ask("no such route below messages", "GET", "/v1/messages/nothing")
-        self.ask("a method that a route does not have", "PUT", CONVERSATIONS)
+        self.send("health", "GET", "/health")
+        self.send("health, HEAD", "HEAD", "/health")
+        self.send("ready", "GET", "/ready")
+        self.send("docs", "GET", "/docs")
+        self.send("description", "GET", "/openapi.json")
+        self.send("models", "GET", "/v1/models")
+        self.send("a model", "GET", "/v1/models/openai/gpt-test")
+        self.send("a model that is not known", "GET", "/v1/models/nobody/none")
+        self.send("no such route", "GET", "/v2/nothing")
+        self.send("no such route below messages", "GET", "/v1/messages/nothing")
+        self.send("a method that a route does not have", "PUT", CONVERSATIONS)
 
     def _completions(self) -> str:
         self.complete("completion without a conversation")
@@ -256,8 +261,8 @@ class Talk:
         self.complete("completion with reasoning, streamed", stream=True)
         self._upstream.say("Cut", finish="length")
         self.complete("completion that reached its limit", max_tokens=1)
-        begun = self.complete("completion that begins a conversation", headers=_in(""))
-        conversation = _conversation(begun)
+        first = self.complete("completion that begins a conversation", headers=_in(""))
+        conversation = _conversation(first)
         self.complete("completion that begins a conversation by null", headers=_in("null"))
         here = _in(conversation)
         self.complete("completion that continues a conversation", headers=here)
@@ -270,7 +275,7 @@ class Talk:
             headers=here,
         )
         self._tools(here)
-        self.ask("regenerate", "POST", COMPLETIONS, {"model": MODEL, "messages": []}, **here)
+        self.send("regenerate", "POST", COMPLETIONS, {"model": MODEL, "messages": []}, **here)
         self.complete("completion in a conversation of the folder", headers=_in("files:notes"))
         return conversation
 
@@ -294,10 +299,10 @@ class Talk:
         self.complete("a broken conversation of the folder", headers=_in("files:broken"))
         self.complete("an unknown model", model="nobody/none")
         self.complete("a provider without a key", model="groq/none")
-        self.ask("no messages", "POST", COMPLETIONS, {"model": MODEL, "messages": []})
-        self.ask("no model", "POST", COMPLETIONS, {"messages": [HELLO]})
-        self.ask("a body that is no JSON", "POST", COMPLETIONS, b"{")
-        self.ask("a body that is a list", "POST", COMPLETIONS, [])
+        self.send("no messages", "POST", COMPLETIONS, {"model": MODEL, "messages": []})
+        self.send("no model", "POST", COMPLETIONS, {"messages": [HELLO]})
+        self.send("a body that is no JSON", "POST", COMPLETIONS, b"{")
+        self.send("a body that is a list", "POST", COMPLETIONS, [])
         self.complete("messages of the wrong type", messages="Hello")
         self.complete("a message without a role", {"content": "Hello"})
         self.complete("too many messages", *[HELLO] * 31)
@@ -399,10 +404,10 @@ class Talk:
             for stream in (False, True):
                 name = f"message of {provider}{', streamed' * stream}"
                 self._upstream.say("Well.", reasoning=("Hm.",), cached=(3, 5))
-                begun = self.message(name, model=model, stream=stream, headers=_in(""))
+                first = self.message(name, model=model, stream=stream, headers=_in(""))
                 self._upstream.say(tool_calls=(CALL,), finish="tool_calls")
                 tool = {"name": "look", "input_schema": {"type": "object"}}
-                here = _in(_conversation(begun))
+                here = _in(_conversation(first))
                 self.message(
                     f"{name}, with a tool call",
                     model=model,
@@ -420,7 +425,7 @@ class Talk:
         token = {TOKEN_HEADER: "sk-ant-oat-own"}
         self.message("message with the caller's token", headers=token)
         body = {"model": SONNET, "max_tokens": 9, "messages": [HELLO]}
-        self.ask("message with ?beta=true", "POST", f"{MESSAGES}?beta=true", body)
+        self.send("message with ?beta=true", "POST", f"{MESSAGES}?beta=true", body)
 
     def _message_errors(self) -> None:
         for status in (400, 401, 403, 404, 413, 429, 500, 529):
@@ -440,131 +445,131 @@ class Talk:
         self.message("message, a body that is too long", {"role": "user", "content": "x" * 30_000})
         self.message("message, a thread", model=MODEL, thread={"id": "thread_1"})
 
-    def _counting(self) -> None:
+    def _token_counts(self) -> None:
         for name, model in (
             ("Anthropic", SONNET),
             ("Bedrock", f"bedrock/{SONNET}"),
             ("OpenAI", MODEL),
         ):
             body = {"model": model, "messages": [HELLO]}
-            self.ask(f"count tokens of {name}", "POST", COUNT, body)
-        self.ask("count tokens, no messages", "POST", COUNT, {"model": SONNET, "messages": []})
+            self.send(f"count tokens of {name}", "POST", COUNT, body)
+        self.send("count tokens, no messages", "POST", COUNT, {"model": SONNET, "messages": []})
 
     def _embeddings(self) -> None:
         body = {"model": MODEL, "input": "Hello."}
-        self.ask("embeddings", "POST", EMBEDDINGS, body)
-        self.ask("embeddings of a provider without", "POST", EMBEDDINGS, body | {"model": SONNET})
-        self.ask(
+        self.send("embeddings", "POST", EMBEDDINGS, body)
+        self.send("embeddings of a provider without", "POST", EMBEDDINGS, body | {"model": SONNET})
+        self.send(
             "embeddings of an unknown model", "POST", EMBEDDINGS, body | {"model": "nobody/none"}
         )
-        self.ask("embeddings without input", "POST", EMBEDDINGS, {"model": MODEL})
+        self.send("embeddings without input", "POST", EMBEDDINGS, {"model": MODEL})
 
     def _turns(self, conversation: str) -> None:
         here = f"{CONVERSATIONS}/{conversation}"
         streamed = self.complete("a stream to look at", headers=_in(conversation), stream=True)
         turns = f"{here}/turns"
         turn = f"{turns}/{_turn(streamed)}"
-        self.ask("a turn", "GET", turn)
-        self.ask("what a turn sent", "GET", f"{turn}/prompt")
-        self.ask("the events of a turn", "GET", f"{turn}/events")
-        self.ask("the events of a turn, the rest", "GET", f"{turn}/events", Last_Event_ID="1")
-        self.ask("the events of a turn, wrong", "GET", f"{turn}/events", Last_Event_ID="x")
-        self.ask("an unknown turn", "GET", f"{turns}/none")
+        self.send("a turn", "GET", turn)
+        self.send("what a turn sent", "GET", f"{turn}/prompt")
+        self.send("the events of a turn", "GET", f"{turn}/events")
+        self.send("the events of a turn, the rest", "GET", f"{turn}/events", Last_Event_ID="1")
+        self.send("the events of a turn, wrong", "GET", f"{turn}/events", Last_Event_ID="x")
+        self.send("an unknown turn", "GET", f"{turns}/none")
         whole_turn = self.complete("a whole answer to look at", headers=_in(conversation))
-        self.ask("the events of a whole answer", "GET", f"{turns}/{_turn(whole_turn)}/events")
+        self.send("the events of a whole answer", "GET", f"{turns}/{_turn(whole_turn)}/events")
         failed = self._exchange("the provider answers 500 in a conversation").answer
         path = f"{CONVERSATIONS}/{_conversation(failed)}"
-        self.ask("a failed turn", "GET", f"{path}/turns/{_turn(failed)}")
-        self.ask("a conversation with a failed turn", "GET", path)
+        self.send("a failed turn", "GET", f"{path}/turns/{_turn(failed)}")
+        self.send("a conversation with a failed turn", "GET", path)
 
     def _conversations(self, conversation: str) -> None:
         here = f"{CONVERSATIONS}/{conversation}"
         self._lists()
         self._new_conversations()
-        self._reading(here)
+        self._reads(here)
         self._exports(here)
         self._changes(conversation)
         self._folder()
-        self.ask("usage", "GET", "/v1/usage")
-        self.ask("usage by model", "GET", "/v1/usage?by=model")
-        self.ask("usage, wrong", "GET", "/v1/usage?from=yesterday")
+        self.send("usage", "GET", "/v1/usage")
+        self.send("usage by model", "GET", "/v1/usage?by=model")
+        self.send("usage, wrong", "GET", "/v1/usage?from=yesterday")
 
     def _lists(self) -> None:
-        listed = self.ask("list", "GET", CONVERSATIONS).json.get("conversations", [])
+        listed = self.send("list", "GET", CONVERSATIONS).json.get("conversations", [])
         named = next((one.get("id") for one in listed if one.get("name") == "named"), UNKNOWN)
-        self.ask("export of a conversation with a name", "GET", f"{CONVERSATIONS}/{named}/export")
-        page = self.ask("list, a page", "GET", f"{CONVERSATIONS}?limit=1")
+        self.send("export of a conversation with a name", "GET", f"{CONVERSATIONS}/{named}/export")
+        page = self.send("list, a page", "GET", f"{CONVERSATIONS}?limit=1")
         cursor = quote(str(page.json.get("next_cursor")))
-        self.ask("list, the next page", "GET", f"{CONVERSATIONS}?limit=1&cursor={cursor}")
-        self.ask("list, archived", "GET", f"{CONVERSATIONS}?archive_filter=archived")
-        self.ask("list of the folder", "GET", f"{CONVERSATIONS}?store=files")
-        self.ask("list, a wrong limit", "GET", f"{CONVERSATIONS}?limit=0")
-        self.ask("list, a wrong cursor", "GET", f"{CONVERSATIONS}?cursor=none")
-        self.ask("search", "GET", f"{CONVERSATIONS}/search?q=hello&limit=2")
-        self.ask("search of the folder", "GET", f"{CONVERSATIONS}/search?q=hello&store=files")
-        self.ask("search without words", "GET", f"{CONVERSATIONS}/search")
+        self.send("list, the next page", "GET", f"{CONVERSATIONS}?limit=1&cursor={cursor}")
+        self.send("list, archived", "GET", f"{CONVERSATIONS}?archive_filter=archived")
+        self.send("list of the folder", "GET", f"{CONVERSATIONS}?store=files")
+        self.send("list, a wrong limit", "GET", f"{CONVERSATIONS}?limit=0")
+        self.send("list, a wrong cursor", "GET", f"{CONVERSATIONS}?cursor=none")
+        self.send("search", "GET", f"{CONVERSATIONS}/search?q=hello&limit=2")
+        self.send("search of the folder", "GET", f"{CONVERSATIONS}/search?q=hello&store=files")
+        self.send("search without words", "GET", f"{CONVERSATIONS}/search")
 
     def _new_conversations(self) -> None:
-        self.ask("create", "POST", CONVERSATIONS)
+        self.send("create", "POST", CONVERSATIONS)
         full = {"title": "Cats", "metadata": {"colour": "red"}, "system_policy": "captured"}
-        made = self.ask("create with everything", "POST", CONVERSATIONS, full).json.get(
+        made = self.send("create with everything", "POST", CONVERSATIONS, full).json.get(
             "id", UNKNOWN
         )
-        self.ask("create with a wrong field", "POST", CONVERSATIONS, {"title": 7})
-        self.ask("create with an unknown field", "POST", CONVERSATIONS, {"novel": 7})
+        self.send("create with a wrong field", "POST", CONVERSATIONS, {"title": 7})
+        self.send("create with an unknown field", "POST", CONVERSATIONS, {"novel": 7})
         pinned = {"system_policy": "pinned"}
-        pin = self.ask("create, pinned", "POST", CONVERSATIONS, pinned).json.get("id", UNKNOWN)
+        pin = self.send("create, pinned", "POST", CONVERSATIONS, pinned).json.get("id", UNKNOWN)
         system = {"role": "system", "content": "Be kind."}
         self.complete("completion that pins a prompt", system, HELLO, headers=_in(pin))
         self.complete("completion under a captured prompt", system, HELLO, headers=_in(made))
         self.complete("completion with an ignored prompt", system, HELLO, headers=_in(pin))
-        self.ask("a pinned conversation", "GET", f"{CONVERSATIONS}/{pin}")
-        self.ask("export of a pinned conversation", "GET", f"{CONVERSATIONS}/{pin}/export")
+        self.send("a pinned conversation", "GET", f"{CONVERSATIONS}/{pin}")
+        self.send("export of a pinned conversation", "GET", f"{CONVERSATIONS}/{pin}/export")
 
-    def _reading(self, here: str) -> None:
-        self.ask("a conversation", "GET", here)
-        self.ask("a conversation with variants", "GET", f"{here}?variants=true")
-        self.ask("a part of a conversation", "GET", f"{here}?after=1&limit=2")
-        self.ask("a conversation of the folder", "GET", f"{CONVERSATIONS}/files:notes")
-        self.ask("an unknown conversation to read", "GET", f"{CONVERSATIONS}/{UNKNOWN}")
-        self.ask("a wrong id to read", "GET", f"{CONVERSATIONS}/two%20words")
-        number = self.ask("a message by number", "GET", f"{here}/messages/2").json
-        self.ask("a message by id", "GET", f"{here}/messages/{number.get('id')}")
-        self.ask("an unknown number", "GET", f"{here}/messages/999")
-        self.ask("an unknown message", "GET", f"{here}/messages/none")
+    def _reads(self, here: str) -> None:
+        self.send("a conversation", "GET", here)
+        self.send("a conversation with variants", "GET", f"{here}?variants=true")
+        self.send("a part of a conversation", "GET", f"{here}?after=1&limit=2")
+        self.send("a conversation of the folder", "GET", f"{CONVERSATIONS}/files:notes")
+        self.send("an unknown conversation to read", "GET", f"{CONVERSATIONS}/{UNKNOWN}")
+        self.send("a wrong id to read", "GET", f"{CONVERSATIONS}/two%20words")
+        number = self.send("a message by number", "GET", f"{here}/messages/2").json
+        self.send("a message by id", "GET", f"{here}/messages/{number.get('id')}")
+        self.send("an unknown number", "GET", f"{here}/messages/999")
+        self.send("an unknown message", "GET", f"{here}/messages/none")
 
     def _changes(self, conversation: str) -> None:
         here = f"{CONVERSATIONS}/{conversation}"
         branch = {"branch_at_sequence": 2}
-        branched = self.ask("branch", "POST", f"{here}/branch", branch).json.get("id", UNKNOWN)
-        self.ask("branch at no message", "POST", f"{here}/branch", {"branch_at_sequence": 999})
-        self.ask("branch at a wrong number", "POST", f"{here}/branch", {"branch_at_sequence": 0})
-        self.ask("rename", "PATCH", here, {"title": "Dogs", "metadata": {"a": [1]}})
-        self.ask("archive", "PATCH", here, {"archived": True})
+        branched = self.send("branch", "POST", f"{here}/branch", branch).json.get("id", UNKNOWN)
+        self.send("branch at no message", "POST", f"{here}/branch", {"branch_at_sequence": 999})
+        self.send("branch at a wrong number", "POST", f"{here}/branch", {"branch_at_sequence": 0})
+        self.send("rename", "PATCH", here, {"title": "Dogs", "metadata": {"a": [1]}})
+        self.send("archive", "PATCH", here, {"archived": True})
         self.complete("completion in the archive", headers=_in(conversation))
-        self.ask("bring back", "PATCH", here, {"archived": False})
-        self.ask("rename wrongly", "PATCH", here, {"archived": "yes"})
-        self.ask("delete messages", "DELETE", f"{here}/messages/3")
-        self.ask("delete no message", "DELETE", f"{here}/messages/999")
-        self.ask("delete a wrong message", "DELETE", f"{here}/messages/x")
-        self.ask("delete", "DELETE", f"{CONVERSATIONS}/{branched}")
-        self.ask("delete for good", "DELETE", f"{CONVERSATIONS}/{branched}?permanent=true")
-        self.ask("delete an unknown one", "DELETE", f"{CONVERSATIONS}/{UNKNOWN}")
+        self.send("bring back", "PATCH", here, {"archived": False})
+        self.send("rename wrongly", "PATCH", here, {"archived": "yes"})
+        self.send("delete messages", "DELETE", f"{here}/messages/3")
+        self.send("delete no message", "DELETE", f"{here}/messages/999")
+        self.send("delete a wrong message", "DELETE", f"{here}/messages/x")
+        self.send("delete", "DELETE", f"{CONVERSATIONS}/{branched}")
+        self.send("delete for good", "DELETE", f"{CONVERSATIONS}/{branched}?permanent=true")
+        self.send("delete an unknown one", "DELETE", f"{CONVERSATIONS}/{UNKNOWN}")
 
     def _exports(self, here: str) -> None:
-        exported = self.ask("export", "GET", f"{here}/export").body
+        exported = self.send("export", "GET", f"{here}/export").body
         thinking = _conversation(self._exchange("message of anthropic").answer)
         short = f"{CONVERSATIONS}/{thinking}/export"
-        self.ask("export of other messages", "GET", short)
-        self.ask("export, Markdown", "GET", f"{short}?format=markdown")
-        self.ask("export, HTML", "GET", f"{short}?format=html")
-        self.ask("export, wrong", "GET", f"{short}?format=pdf")
-        self.ask("export of the folder", "GET", f"{CONVERSATIONS}/files:notes/export")
-        self.ask("import", "POST", f"{CONVERSATIONS}/import", exported)
-        self.ask("import, wrong", "POST", f"{CONVERSATIONS}/import", {"messages": 7})
+        self.send("export of other messages", "GET", short)
+        self.send("export, Markdown", "GET", f"{short}?format=markdown")
+        self.send("export, HTML", "GET", f"{short}?format=html")
+        self.send("export, wrong", "GET", f"{short}?format=pdf")
+        self.send("export of the folder", "GET", f"{CONVERSATIONS}/files:notes/export")
+        self.send("import", "POST", f"{CONVERSATIONS}/import", exported)
+        self.send("import, wrong", "POST", f"{CONVERSATIONS}/import", {"messages": 7})
 
     def _folder(self) -> None:
-        """Changes to a conversation of the folder, which leave their marks in its file."""
+        """Change a conversation of the folder, so that its file has all fields."""
         here, notes = _in("files:notes"), f"{CONVERSATIONS}/files:notes"
         self._upstream.fail(500)
         self.complete("a failed turn in a conversation of the folder", headers=here)
@@ -583,19 +588,19 @@ class Talk:
         self._upstream.fail(500)
         self.complete("a failed turn that stays in the folder", headers=here)
         mine = {"title": "Notes", "metadata": {"colour": "red", "cllm": 1, "system": {}}}
-        self.ask("rename a conversation of the folder", "PATCH", notes, mine)
-        self.ask("archive a conversation of the folder", "PATCH", notes, {"archived": True})
-        self.ask("export of the changed folder", "GET", f"{notes}/export")
+        self.send("rename a conversation of the folder", "PATCH", notes, mine)
+        self.send("archive a conversation of the folder", "PATCH", notes, {"archived": True})
+        self.send("export of the changed folder", "GET", f"{notes}/export")
 
     def _exchange(self, name: str) -> Exchange:
         return next(one for one in self.exchanges if one.name == name)
 
     def _origins(self) -> None:
-        self.ask("an allowed origin", "GET", "/health", Origin=ORIGIN)
-        self.ask("a foreign origin", "GET", "/health", Origin="https://evil.example")
-        self.ask("a foreign host", "GET", "/health", Host="evil.example")
-        self.ask("a foreign host, Messages API", "GET", f"{MESSAGES}/x", Host="evil.example")
-        self.ask(
+        self.send("an allowed origin", "GET", "/health", Origin=ORIGIN)
+        self.send("a foreign origin", "GET", "/health", Origin="https://evil.example")
+        self.send("a foreign host", "GET", "/health", Host="evil.example")
+        self.send("a foreign host, Messages API", "GET", f"{MESSAGES}/x", Host="evil.example")
+        self.send(
             "a preflight",
             "OPTIONS",
             COMPLETIONS,
@@ -604,8 +609,8 @@ class Talk:
             Access_Control_Request_Headers="content-type, x-conversation-id",
         )
 
-    def _leave(self) -> None:
-        """A client that leaves in the middle of a stream."""
+    def _disconnect(self) -> None:
+        """Disconnect in the middle of a stream."""
         gate = self._upstream.say_held("Once ", "upon", at=1)
         body = {"model": MODEL, "messages": [HELLO], "stream": True}
         opened = self._server.open("POST", COMPLETIONS, body)
@@ -614,20 +619,20 @@ class Talk:
         self._upstream.requests[-1].wait_disconnected()
         gate.open()
 
-    def with_keys(self) -> None:
-        self.ask("health without a key", "GET", "/health")
-        self.ask("metrics without a key", "GET", "/metrics")
-        self.ask("no key", "GET", CONVERSATIONS)
-        self.ask("no key, Messages API", "POST", MESSAGES, {"model": SONNET})
-        self.ask("a wrong key", "GET", CONVERSATIONS, Authorization="Bearer wrong-0123456789")
-        self.ask("a key in Authorization", "GET", CONVERSATIONS, Authorization=f"Bearer {KEY}")
-        self.ask("a key in x-api-key", "GET", CONVERSATIONS, x_api_key=KEY)
+    def run_with_keys(self) -> None:
+        self.send("health without a key", "GET", "/health")
+        self.send("metrics without a key", "GET", "/metrics")
+        self.send("no key", "GET", CONVERSATIONS)
+        self.send("no key, Messages API", "POST", MESSAGES, {"model": SONNET})
+        self.send("a wrong key", "GET", CONVERSATIONS, Authorization="Bearer wrong-0123456789")
+        self.send("a key in Authorization", "GET", CONVERSATIONS, Authorization=f"Bearer {KEY}")
+        self.send("a key in x-api-key", "GET", CONVERSATIONS, x_api_key=KEY)
         mine = {"x_api_key": KEY}
-        self.ask("files of a server with keys", "GET", f"{CONVERSATIONS}?store=files", **mine)
+        self.send("files of a server with keys", "GET", f"{CONVERSATIONS}?store=files", **mine)
         system = {"role": "system", "content": "Be kind."}
         self.complete("completion under the operator's prompt", system, HELLO, headers=mine)
 
-    def in_a_hurry(self) -> None:
+    def run_with_short_timeout(self) -> None:
         gate = self._upstream.say_held("Late.", at=0)
         self.complete("a turn that takes too long", headers=_in(""))
         gate.open()

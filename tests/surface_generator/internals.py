@@ -1,7 +1,8 @@
-"""The private names of cllm that the generator needs. No other file of the generator has any.
+"""All private names of cllm that the generator uses.
 
-Everything else is observed: commands are run, requests are sent, files are read. When a refactoring
-moves or renames one of these, adapt its function here; what it returns stays the same.
+The generator observes everything else: it runs commands, sends requests and reads files. If a
+refactoring moves or renames one of these names, change its function here. The result stays the
+same.
 """
 
 from collections.abc import Mapping
@@ -15,30 +16,30 @@ from cllm.core.errors import CllmError
 
 
 def root_command() -> click.Group:
-    """The click group behind the command `cllm`."""
+    """Return the click group of `cllm`."""
     from cllm.cli.main import root  # noqa: PLC0415
 
     return root
 
 
 def main_command() -> click.Command:
-    """The click command behind `cllm PROMPT`."""
+    """Return the click command of `cllm PROMPT`."""
     from cllm.cli.main import ASK  # noqa: PLC0415
 
-    found = root_command().get_command(click.Context(root_command()), ASK)
-    assert found is not None
-    return found
+    command = root_command().get_command(click.Context(root_command()), ASK)
+    assert command is not None
+    return command
 
 
 def command_aliases() -> Mapping[str, str]:
-    """Short names of commands, with the full ones."""
+    """Return the aliases of commands with their full names."""
     from cllm.cli.main import ALIASES  # noqa: PLC0415
 
     return ALIASES
 
 
 def settings_keys() -> Mapping[str, frozenset[str]]:
-    """The known top-level keys of a Cllmfile, by who uses them."""
+    """Return the top-level keys of a Cllmfile by their user."""
     from cllm.settings import sections  # noqa: PLC0415
 
     return {
@@ -49,13 +50,14 @@ def settings_keys() -> Mapping[str, frozenset[str]]:
 
 
 def settings_defaults(home: Path) -> Mapping[str, Any]:
-    """The value of each setting that has a default, with empty settings."""
-    from cllm.history.context import ContextCommand  # noqa: PLC0415
+    """Return the default values of the settings."""
+    from cllm.core.context import ContextCommand  # noqa: PLC0415
+
     from cllm.providers.http.transport import Timeouts  # noqa: PLC0415
     from cllm.settings.load import CommandLine, Environment, load_settings  # noqa: PLC0415
 
-    place = Environment(home=home, directory=home, environment={})
-    settings = load_settings(place, CommandLine())
+    environment = Environment(home=home, directory=home, environment={})
+    settings = load_settings(environment, CommandLine())
     fields = {field.name: field.default for field in msgspec.structs.fields(ContextCommand)}
     return {
         "context_commands[].on_failure": fields["on_failure"],
@@ -79,7 +81,7 @@ def settings_defaults(home: Path) -> Mapping[str, Any]:
 
 
 def settings_records() -> Mapping[str, tuple[str, ...]]:
-    """The keys of mappings in lists of the settings."""
+    """Return the keys of mappings in lists of the settings."""
     from cllm.commands.tool import OfferedCommand  # noqa: PLC0415
     from cllm.settings.sections import KeySettings  # noqa: PLC0415
 
@@ -90,7 +92,7 @@ def settings_records() -> Mapping[str, tuple[str, ...]]:
 
 
 def provider_rows() -> Mapping[str, Mapping[str, Any]]:
-    """The built-in providers: address, variable of the key, protocol."""
+    """Return the built-in providers: URL, variable of the key, protocol."""
     from cllm.providers.registry import BUILTIN_PROVIDERS  # noqa: PLC0415
 
     return {
@@ -100,21 +102,21 @@ def provider_rows() -> Mapping[str, Mapping[str, Any]]:
 
 
 def provider_prefixes() -> Mapping[str, str]:
-    """The beginnings of model names that are known without a provider."""
+    """Return the prefixes of model names that determine a provider."""
     from cllm.providers.registry import KNOWN_PREFIXES  # noqa: PLC0415
 
     return KNOWN_PREFIXES
 
 
 def error_statuses() -> Mapping[str, int]:
-    """The status of every error code of the server."""
+    """Return the HTTP status of every error code."""
     from cllm.server.http.errors import STATUS_BY_CODE  # noqa: PLC0415
 
     return STATUS_BY_CODE
 
 
 def error_response(error: CllmError, protocol: str) -> tuple[int, Mapping[str, str], bytes]:
-    """The response of the server to an error: status, headers and body."""
+    """Return the server's response to an error: status, headers and body."""
     from cllm.server.http.errors import anthropic_error_response, openai_error_response  # noqa: PLC0415
 
     return (
@@ -123,7 +125,7 @@ def error_response(error: CllmError, protocol: str) -> tuple[int, Mapping[str, s
 
 
 def notice() -> Any:
-    """A notice with the names of its fields as their values."""
+    """Return a notice whose fields are their own names."""
     from cllm.core.notice import Notice  # noqa: PLC0415
 
     return Notice(code="CODE", message="MESSAGE", path="PATH")

@@ -1,7 +1,7 @@
-"""The public Python names: functions with their signatures, classes with fields and methods.
+"""Describes the public Python names: signatures of functions, fields and methods of classes.
 
-Types are written by their own names, without modules, in the same way on every version of Python.
-Classes that a public name mentions and that are in no public module have a section at the end.
+Types are written without their modules, the same on every version of Python. Classes that a public
+name uses and that are in no public module are in a section at the end.
 """
 
 import ast
@@ -33,11 +33,11 @@ SPECIAL = ("__init__", "__new__", "__repr__", "__post_init__", "__subclasshook__
 
 def surface() -> dict[str, str]:
     modules = [*MODULES, *(name for package in PACKAGES for name in _submodules(package))]
-    described = Describer()
+    describer = Describer()
     sections = [
-        section(name, list(described.module(importlib.import_module(name)))) for name in modules
+        section(name, list(describer.module(importlib.import_module(name)))) for name in modules
     ]
-    reached = section("types that these use", list(described.reached()))
+    reached = section("types that these use", list(describer.reached()))
     about = (
         "Public Python names. A module without __all__ has the names that it defines itself. The "
         "tests of contract suites are left out."
@@ -46,18 +46,18 @@ def surface() -> dict[str, str]:
 
 
 def _submodules(package: str) -> list[str]:
-    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
-    return [package, *sorted(f"{package}.{module.name}" for module in found)]
+    modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return [package, *sorted(f"{package}.{module.name}" for module in modules)]
 
 
 def public_names(module: types.ModuleType) -> list[str]:
-    """`__all__`, or else what the module's own source defines."""
+    """Return `__all__`, or the names that the module defines."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
-    return sorted(name for name in set(_defined(module)) if not name.startswith("_"))
+    return sorted(name for name in set(_list_definitions(module)) if not name.startswith("_"))
 
 
-def _defined(module: types.ModuleType) -> Iterator[str]:
+def _list_definitions(module: types.ModuleType) -> Iterator[str]:
     for node in ast.parse(inspect.getsource(module)).body:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
@@ -69,7 +69,7 @@ def _defined(module: types.ModuleType) -> Iterator[str]:
 
 
 class Describer:
-    """Describes names, and remembers the classes of cllm's that it came across."""
+    """Describes names, and collects the classes of cllm that they use."""
 
     def __init__(self) -> None:
         self._names: dict[type, str] = {}
@@ -86,10 +86,10 @@ class Describer:
             yield from self._value(name, getattr(module, name))
 
     def reached(self) -> Iterator[str]:
-        """The classes that were mentioned and not described yet, and those that they mention."""
+        """Yield the used classes that are not described yet, and the classes that these use."""
         lines: dict[str, list[str]] = {}
-        while waiting := [kind for kind in self._reached if kind not in self._described]:
-            for kind in waiting:
+        while pending := [kind for kind in self._reached if kind not in self._described]:
+            for kind in pending:
                 lines.setdefault(kind.__name__, []).extend(self._class(kind.__name__, kind))
         for name in sorted(lines):
             yield from lines[name]
@@ -168,17 +168,17 @@ class Describer:
             annotation = (
                 inspect.Parameter.empty
                 if hint is inspect.Parameter.empty
-                else _Shown(self.type(hint))
+                else _Repr(self.type(hint))
             )
             default = parameter.default
             if default is not inspect.Parameter.empty:
-                default = _Shown(_value(default))
+                default = _Repr(_value(default))
             parameters.append(parameter.replace(annotation=annotation, default=default))
-        returned = "" if inspect.isclass(function) else f" -> {self.type(hints.get('return'))}"
-        return f"{inspect.Signature(parameters)}{returned}"
+        return_type = "" if inspect.isclass(function) else f" -> {self.type(hints.get('return'))}"
+        return f"{inspect.Signature(parameters)}{return_type}"
 
     def type(self, hint: Any) -> str:
-        """A type by its name."""
+        """Return the name of a type."""
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if origin in (typing.Union, types.UnionType):
             return " | ".join(map(self.type, arguments))
@@ -204,12 +204,12 @@ class Describer:
                 if _is_ours(hint):
                     self._reached.setdefault(hint)
                 return self._names.get(hint, hint.__name__)
-        named = "..." if hint is Ellipsis else str(hint).removeprefix("typing.")
-        return getattr(hint, "__name__", None) or named
+        name = "..." if hint is Ellipsis else str(hint).removeprefix("typing.")
+        return getattr(hint, "__name__", None) or name
 
 
-class _Shown:
-    """Something whose `repr` is a given text, for a signature."""
+class _Repr:
+    """An object with a fixed `repr`, for a signature."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -227,7 +227,7 @@ def _init_of(kind: Any) -> Any:
 
 
 def _hints(value: Any) -> dict[str, Any]:
-    """The annotations, evaluated where they can be."""
+    """Return the annotations, evaluated if possible."""
     try:
         return typing.get_type_hints(value)
     except (NameError, TypeError):
@@ -245,7 +245,7 @@ def _defaults(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _attributes(kind: type) -> Iterator[str]:
-    """The public attributes that `__init__` sets."""
+    """Yield the public attributes that `__init__` sets."""
     for one in kind.__mro__:
         init = one.__dict__.get("__init__")
         if not _is_ours(one) or init is None or not inspect.isfunction(init):
@@ -258,7 +258,7 @@ def _attributes(kind: type) -> Iterator[str]:
 
 
 def _value(value: Any) -> str:
-    """A constant or default, without addresses of objects."""
+    """Format a constant or a default, without addresses of objects."""
     value = getattr(value, "factory", value)
     match value:
         case str() | bytes() | bool() | int() | float() | None:

@@ -1,4 +1,4 @@
-"""The routes, as the server describes itself in `/openapi.json`."""
+"""Describes the routes from `/openapi.json`."""
 
 import json
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ SIMPLE = (
 )
 
 
-def surface(described: dict[str, Any]) -> dict[str, str]:
+def surface(openapi: dict[str, Any]) -> dict[str, str]:
     operations = [
         section(f"{method.upper()} {path}", _operation(operation))
-        for path, methods in sorted(described["paths"].items())
+        for path, methods in sorted(openapi["paths"].items())
         for method, operation in sorted(methods.items())
     ]
     schemas = [
         section(name, _schema(schema))
-        for name, schema in sorted(described["components"].get("schemas", {}).items())
+        for name, schema in sorted(openapi["components"].get("schemas", {}).items())
     ]
-    security = described["components"].get("securitySchemes", {})
+    security = openapi["components"].get("securitySchemes", {})
     about = "Routes, parameters, bodies and responses by /openapi.json; then the schemas."
     return {
         "routes.txt": document(
@@ -48,9 +48,9 @@ def surface(described: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def templates(described: dict[str, Any]) -> list[str]:
-    """The paths with their parameters; those without any first, which go before the others."""
-    return sorted(described["paths"], key=lambda path: (path.count("{"), path))
+def templates(openapi: dict[str, Any]) -> list[str]:
+    """Return the path templates; paths without parameters first, as in routing."""
+    return sorted(openapi["paths"], key=lambda path: (path.count("{"), path))
 
 
 def _operation(operation: dict[str, Any]) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _schema(schema: Schema) -> Iterator[str]:
 
 
 def _type(schema: Any) -> str:
-    """A schema on one line."""
+    """Format a schema on one line."""
     if schema in ({}, True):
         return "anything"
     if "$ref" in schema:

@@ -1,6 +1,6 @@
-"""Settings: the keys of a Cllmfile, what each accepts, which need trust, defaults, variables.
+"""Describes the settings: keys of a Cllmfile, accepted values, trust, defaults, variables.
 
-A key is described by what cllm says about a wrong value. Where that names the keys below it, these
+A key is described by cllm's error messages for wrong values. If a message lists nested keys, these
 are tried in the same way.
 """
 
@@ -15,13 +15,13 @@ from typing import Any
 import yaml
 from click.testing import CliRunner
 from tests.surface_generator import internals, source
-from tests.surface_generator.text import Normaliser, aligned, document, section
+from tests.surface_generator.text import Normaliser, document, join_rows, section
 
 ROOT = Path(__file__).parents[2]
 WRONG_VALUES: tuple[Any, ...] = ([{"?": 1}], {"?": {"?": 1}}, "?")
 DEPTH = 3
-ONE_OF = re.compile(r"must be one of ([a-z_, ]+)\.$")
-SAYS = re.compile(r"^Configuration error: (?:<home>\S*(?:, line \d+)?: )?")
+ONE_OF = re.compile(r"one of:? ([a-z_, ]+)\.")
+ERROR_PREFIX = re.compile(r"^Configuration error: (?:<home>\S*(?:, line \d+)?: )?")
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 WORD = re.compile(r"[A-Z]{4,}")
 NEEDING_TRUST = {
@@ -31,8 +31,8 @@ NEEDING_TRUST = {
     "temperature": "${SOME_API_KEY}",
 }
 WINDOWS = ("blocks", "turns", "summarise")
-BESIDE = {"context_commands": {"command": "true"}}
-"""What an entry of a list needs beside the key that is tried."""
+REQUIRED_KEYS = {"context_commands": {"command": "true"}}
+"""The other keys that an entry of a list requires."""
 PROVIDER_KEYS = ("type", "api_base", "api_key", "extra_headers", "timeout", "models", "names")
 
 
@@ -47,7 +47,7 @@ def surface(folder: Path) -> dict[str, str]:
 
 
 class Probe:
-    """Reads settings files through the command, in this process and an empty home."""
+    """Loads settings files with the command, in this process and an empty home directory."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.work = folder / "home", folder / "work"
@@ -62,26 +62,26 @@ class Probe:
         mine: bool = True,
         environment: dict[str, str] | None = None,
     ) -> list[str]:
-        """What `cllm --show-config` prints with these settings, or the error in their place."""
+        """Return the output of `cllm --show-config` with these settings, or the error."""
         file = (self.home / ".cllm" if mine else self.work) / "Cllmfile.yml"
         file.write_text(yaml.safe_dump(settings), encoding="utf-8")
         runner = CliRunner()
-        known = {"HOME": str(self.home), "PATH": "/usr/bin:/bin", **(environment or {})}
+        variables = {"HOME": str(self.home), "PATH": "/usr/bin:/bin", **(environment or {})}
         cleared = dict.fromkeys(os.environ)
         with contextlib.chdir(self.work):
             result = runner.invoke(
-                internals.root_command(), ["--show-config"], env={**cleared, **known}
+                internals.root_command(), ["--show-config"], env={**cleared, **variables}
             )
         file.unlink()
         failed = result.exception is not None and not isinstance(result.exception, SystemExit)
-        said = str(result.exception) if failed else result.output
-        return self._normalise(said).splitlines()
+        output = str(result.exception) if failed else result.output
+        return self._normalise(output).splitlines()
 
     def rejection(self, settings: dict[str, Any]) -> str | None:
-        """Why the settings are refused, if they are."""
+        """Return the error message for the settings, or None if they are valid."""
         first = self.show(settings)[0]
-        found = SAYS.sub("", first)
-        return found if found != first or first.startswith("Variable error") else None
+        message = ERROR_PREFIX.sub("", first)
+        return message if message != first or first.startswith("Variable error") else None
 
 
 def _settings(probe: Probe) -> str:
@@ -101,7 +101,7 @@ def _settings(probe: Probe) -> str:
         ),
         section("providers.NAME", _provider(probe)),
         *(
-            section(name, aligned((field,) for field in sorted(fields)))
+            section(name, join_rows((field,) for field in sorted(fields)))
             for name, fields in sorted(internals.settings_records().items())
         ),
         section("keys that need trust in a Cllmfile of the current directory", dangerous),
@@ -110,29 +110,31 @@ def _settings(probe: Probe) -> str:
 
 
 def _needs_trust(probe: Probe, keys: dict[str, str]) -> list[str]:
-    """The keys that the error about an untrusted file names, when the file has them all."""
-    said = probe.show({**dict.fromkeys(keys, "x"), **NEEDING_TRUST}, mine=False)[0]
-    named = said.partition("it sets ")[2].partition(", which can")[0]
-    return [f"  {name}" for name in sorted(named.split(", "))]
+    """Return the keys that the error about an untrusted file lists, if the file has all keys."""
+    message = probe.show({**dict.fromkeys(keys, "x"), **NEEDING_TRUST}, mine=False)[0]
+    key = "|".join(sorted(map(re.escape, keys), key=len, reverse=True))
+    lists = re.findall(rf"\b(?:{key})(?:, (?:{key}))+\b", message)
+    assert lists, f"The error lists no keys: {message}"
+    return [f"  {name}" for name in sorted(max(lists, key=len).split(", "))]
 
 
 def _about(probe: Probe, path: tuple[str | int, ...], depth: int = 1) -> Iterator[str]:
     indent = "  " * depth
-    said = [probe.rejection(_at(path, value)) for value in WRONG_VALUES]
-    yield from (f"{indent}{line}" for line in dict.fromkeys(said) if line is not None)
-    below = [found for line in said if line and (found := ONE_OF.search(line))]
-    if not below or depth >= DEPTH:
+    messages = [probe.rejection(_at(path, value)) for value in WRONG_VALUES]
+    yield from (f"{indent}{line}" for line in dict.fromkeys(messages) if line is not None)
+    nested = [match for line in messages if line and (match := ONE_OF.search(line))]
+    if not nested or depth >= DEPTH:
         return
-    for name in sorted(below[0][1].split(", ")):
-        is_list = ".0." in below[0].string
+    for name in sorted(nested[0][1].split(", ")):
+        is_list = ".0." in nested[0].string
         yield f"{indent}{name}"
         yield from _about(probe, (*path, 0, name) if is_list else (*path, name), depth + 1)
 
 
 def _at(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
-    """Settings with a value at a path; the number 0 is the first entry of a list."""
+    """Return settings with a value at a path; 0 is the first entry of a list."""
     for name in reversed(path):
-        value = [BESIDE[str(path[0])] | value] if name == 0 else {name: value}
+        value = [REQUIRED_KEYS[str(path[0])] | value] if name == 0 else {name: value}
     settings: dict[str, Any] = value
     return settings
 
@@ -144,9 +146,11 @@ def _window(probe: Probe, strategy: str) -> Iterator[str]:
 
 def _provider(probe: Probe) -> Iterator[str]:
     for key in sorted(PROVIDER_KEYS):
-        said = [probe.rejection({"providers": {"NAME": {key: value}}}) for value in WRONG_VALUES]
+        messages = [
+            probe.rejection({"providers": {"NAME": {key: value}}}) for value in WRONG_VALUES
+        ]
         yield f"  {key}"
-        yield from (f"    {line}" for line in dict.fromkeys(said) if line is not None)
+        yield from (f"    {line}" for line in dict.fromkeys(messages) if line is not None)
 
 
 def _flat(path: str, value: Any) -> Iterator[str]:
@@ -158,22 +162,22 @@ def _flat(path: str, value: Any) -> Iterator[str]:
 
 
 def _environment(probe: Probe) -> str:
-    found = sorted(set(_variables()))
+    names = sorted(set(_variables()))
     return document(
         "Names in the source that have the form of environment variables, and what --show-config "
         "says when one that begins with CLLM_ is set to 1.",
-        section("in the source", aligned((name,) for name in found)),
-        *(section(f"{name}=1", _effect(probe, name)) for name in found if name.startswith("CLLM_")),
+        section("in the source", join_rows((name,) for name in names)),
+        *(section(f"{name}=1", _effect(probe, name)) for name in names if name.startswith("CLLM_")),
     )
 
 
 def _effect(probe: Probe, name: str) -> list[str]:
-    usual, now = probe.show({}), probe.show({}, environment={name: "1"})
-    return [f"  {line}" for line in now if line not in usual] or ["  (no change)"]
+    default, changed = probe.show({}), probe.show({}, environment={name: "1"})
+    return [f"  {line}" for line in changed if line not in default] or ["  (no change)"]
 
 
 def _variables() -> Iterator[str]:
-    """Names of variables: strings with an underscore, or by which something is looked up."""
+    """Yield names of variables: strings with an underscore, or keys of lookups."""
     yield from (name for name in source.strings() if VARIABLE.fullmatch(name))
     yield from (name for name in source.lookups() if WORD.fullmatch(name))
 
@@ -184,7 +188,7 @@ def _providers() -> str:
         "Built-in providers, and the providers of model names without one.",
         *(section(name, _row(rows[name])) for name in sorted(rows)),
         section(
-            "beginnings of model names", aligned(sorted(internals.provider_prefixes().items()))
+            "beginnings of model names", join_rows(sorted(internals.provider_prefixes().items()))
         ),
     )
 
@@ -197,7 +201,7 @@ def _package() -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return document(
         "The package: the commands it installs, its extras, and the Python it needs.",
-        section("commands", aligned((name,) for name in sorted(project["scripts"]))),
-        section("extras", aligned((name,) for name in sorted(project["optional-dependencies"]))),
+        section("commands", join_rows((name,) for name in sorted(project["scripts"]))),
+        section("extras", join_rows((name,) for name in sorted(project["optional-dependencies"]))),
         section("Python", [f"  {project['requires-python']}"]),
     )

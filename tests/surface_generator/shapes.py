@@ -1,4 +1,4 @@
-"""The shape of JSON: the path of every field and the types of its values, without the values."""
+"""The shape of JSON: the path and the types of every field, without values."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ TOP = ""
 
 
 class Shape:
-    """The fields of one or several values. Below the paths in `without` nothing is looked at."""
+    """The fields of one or several values. Paths child those in `without` are not described."""
 
     def __init__(self, values: Iterable[Any] = (), *, without: tuple[str, ...] = ()) -> None:
         self._types: dict[str, set[str]] = defaultdict(set)
@@ -30,9 +30,9 @@ class Shape:
                 if path in self._without:
                     return
                 for name, inner in value.items():
-                    below = f"{path}.{name}" if path else name
-                    self._seen[below] += 1
-                    self._add(inner, below)
+                    child = f"{path}.{name}" if path else name
+                    self._seen[child] += 1
+                    self._add(inner, child)
             case list():
                 self._types[path].add("array")
                 for inner in value:
@@ -41,7 +41,7 @@ class Shape:
                 self._types[path].add(NAMES[type(value)])
 
     def lines(self) -> list[str]:
-        """A line for each path; a `?` behind a field that not all of its objects have."""
+        """Return a line per path, with `?` if not all objects have the field."""
         return [
             f"  {path}{'?' if self._is_optional(path) else ''}: {' | '.join(sorted(kinds))}"
             for path, kinds in sorted(self._types.items())

@@ -1,4 +1,4 @@
-"""A shell in an empty home that writes down what it runs: command, output and exit code."""
+"""Runs commands in an empty home directory and records command, output and exit code."""
 
 import json
 import os
@@ -15,20 +15,20 @@ from tests.home import SECRET, Home
 from tests.surface_generator.shapes import Shape
 from tests.surface_generator.text import Normaliser
 
-UNLISTED = (".locks", ".run")
+UNLISTED_FOLDERS = (".locks", ".run")
 OFFLINE = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "HF_ENDPOINT": "http://127.0.0.1:1",
     "PIP_NO_INDEX": "1",
     "UV_OFFLINE": "1",
 }
-"""Keeps a command from fetching a model, and Bedrock from asking for credentials."""
+"""Prevents downloads of models and requests for AWS credentials."""
 
 
 class Shell:
-    """Runs commands for one subject. `lines` is the transcript: `$`, output, `=` exit code.
+    """Runs the commands of one subject. `lines` is the transcript.
 
-    `|` stands before a line of standard output, `!` before one of standard error.
+    Prefixes: `$` the command, `<` input, `|` standard output, `!` standard error, `=` exit code.
     """
 
     def __init__(self, folder: Path, provider: FakeProvider) -> None:
@@ -42,21 +42,21 @@ class Shell:
         self.write("~/.cllm/Cllmfile.yml", self.settings_text())
 
     def configure(self, **settings: Any) -> None:
-        """Write the user's Cllmfile: the fake provider, and these settings, which are noted."""
+        """Write the user's Cllmfile with the fake provider and these settings, and record these."""
         lines = (f"{name}: {json.dumps(value)}" for name, value in sorted(settings.items()))
         self.note("settings", lines)
         self.write("~/.cllm/Cllmfile.yml", self.settings_text(**settings))
 
     def settings_text(self, **settings: Any) -> str:
-        """A Cllmfile for the fake provider with these settings."""
+        """Return a Cllmfile with the fake provider and these settings."""
         providers = dict(settings.pop("providers", {}))
-        own = {"api_base": self.provider.url, "api_key": SECRET}
-        providers["openai"] = own | providers.get("openai", {})
+        defaults = {"api_base": self.provider.url, "api_key": SECRET}
+        providers["openai"] = defaults | providers.get("openai", {})
         values = {"model": "openai/gpt-test", "num_retries": 0, **settings, "providers": providers}
         return yaml.safe_dump(values, sort_keys=False)
 
     def write(self, name: str, text: str) -> None:
-        """Write a file of the work folder, or with `~` of the home."""
+        """Write a file in the work folder, or with `~` in the home directory."""
         path = self.home.work / name.replace("~", str(self.home.path), 1)
         if not path.parent.exists():
             path.parent.mkdir(mode=0o700)
@@ -70,7 +70,7 @@ class Shell:
         env: Mapping[str, str] | None = None,
         hides_output: bool = False,
     ) -> Result:
-        """Run the command and write it down."""
+        """Run the command and record it."""
         env = env or {}
         result = self.cllm(*arguments, stdin=stdin.encode(), env={**OFFLINE, **env})
         variables = [f"{name}={value}" for name, value in sorted(env.items())]
@@ -81,7 +81,7 @@ class Shell:
     def record(
         self, line: str, result: Result, *, stdin: str = "", hides_output: bool = False
     ) -> None:
-        """Write down what a command did."""
+        """Record the result of a command."""
         self.lines.append(f"$ {self.normalise(line)}")
         self.lines.extend(f"< {text}" for text in self.normalise(stdin).splitlines())
         if not hides_output:
@@ -90,23 +90,23 @@ class Shell:
         self.lines.append(f"= {result.code}")
 
     def note(self, title: str, lines: Iterable[str]) -> None:
-        """Write something else down."""
+        """Record other lines under a title."""
         self.lines.append(f"# {self.normalise(title)}")
         self.lines.extend(f"  {self.normalise(line)}".rstrip() for line in lines)
 
     def note_sent(self) -> None:
-        """Write down the messages of the last request to the provider."""
+        """Record the messages of the last request to the provider."""
         for message in self.last_request().get("messages", []):
             text = str(message.get("content"))
             self.note(f"sent, {message['role']}:", text.splitlines())
 
     def last_request(self) -> dict[str, Any]:
-        """The body of the last request to the provider."""
+        """Return the body of the last request to the provider."""
         requests = self.provider.requests
         return dict(requests[-1].json) if requests else {}
 
     def note_fields(self, text: str) -> None:
-        """Write down the fields of a JSON document."""
+        """Record the fields of a JSON document."""
         try:
             fields = Shape([json.loads(text)]).lines()
         except ValueError:
@@ -114,12 +114,12 @@ class Shell:
         self.note("fields", [line.strip() for line in fields])
 
     def note_files(self) -> None:
-        """Write down the files in the home and the work folder, with their modes."""
+        """Record the files in the home directory and the work folder with their modes."""
         lines = []
         for root in (self.home.path, self.home.work):
             for path in root.rglob("*"):
                 is_cached = ".cache" in path.parts and not path.is_dir()
-                if not is_cached and not any(part in UNLISTED for part in path.parts):
+                if not is_cached and not any(part in UNLISTED_FOLDERS for part in path.parts):
                     mode = stat.S_IMODE(os.lstat(path).st_mode)
                     lines.append(self.normalise(f"{path}{'/' * path.is_dir()} {mode:04o}"))
         self.note("files", sorted(lines))

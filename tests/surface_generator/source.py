@@ -1,4 +1,4 @@
-"""The strings in the source of the package, for what has no other list: variables and headers."""
+"""Finds strings in the source, for subjects without a list: variables and headers."""
 
 import ast
 from collections.abc import Iterator
@@ -10,25 +10,25 @@ PACKAGE = Path(__file__).parents[2] / "src" / "cllm"
 
 @cache
 def strings() -> frozenset[str]:
-    """Every string in the source, without those in `__all__` and in tables of public names."""
-    return frozenset(value for value, _ in _all())
+    """Return all strings in the source, except in `__all__` and tables of public names."""
+    return frozenset(value for value, _ in _find_strings())
 
 
 @cache
 def lookups() -> frozenset[str]:
-    """The strings by which the source looks something up."""
-    return frozenset(value for value, is_key in _all() if is_key)
+    """Return the strings that the source uses as keys of lookups."""
+    return frozenset(value for value, is_key in _find_strings() if is_key)
 
 
 @cache
-def _all() -> frozenset[tuple[str, bool]]:
-    found: set[tuple[str, bool]] = set()
+def _find_strings() -> frozenset[tuple[str, bool]]:
+    strings: set[tuple[str, bool]] = set()
     for path in PACKAGE.rglob("*.py"):
         if "testing" not in path.parts:
             tree = ast.parse(path.read_text(encoding="utf-8"))
             for node in _walk(tree):
-                found.update(_strings(node))
-    return frozenset(found)
+                strings.update(_strings(node))
+    return frozenset(strings)
 
 
 def _walk(tree: ast.Module) -> Iterator[ast.AST]:
@@ -47,7 +47,7 @@ def _is_table_of_names(statement: ast.stmt) -> bool:
 
 
 def _strings(node: ast.AST) -> Iterator[tuple[str, bool]]:
-    """The strings in a node, and whether it looks something up by them."""
+    """Yield the strings of a node, each with whether it is the key of a lookup."""
     match node:
         case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(value)), *_]):
             yield value, True

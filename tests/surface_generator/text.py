@@ -1,4 +1,4 @@
-"""Text that is the same on every machine: what differs from run to run becomes a placeholder."""
+"""Text without values that differ between runs; these become placeholders."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Normaliser:
-    """Replaces folders, ids, times and ports by names."""
+    """Replaces folders, IDs, times and ports by placeholders."""
 
     def __init__(self, folders: dict[str, Path]) -> None:
         longest_first = sorted(folders.items(), key=lambda item: -len(str(item[1])))
@@ -35,21 +35,21 @@ class Normaliser:
             text = text.replace(path, name)
         for pattern, name in PATTERNS:
             text = pattern.sub(name, text)
-        return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+        return CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
-def aligned(rows: Iterable[Sequence[str]], *, indent: str = "  ") -> list[str]:
-    """Rows as lines. Columns have no common width: a new long row would change all the others."""
+def join_rows(rows: Iterable[Sequence[str]], *, indent: str = "  ") -> list[str]:
+    """Return rows as lines. Columns have no common width, so that a new row changes no other."""
     return [indent + "  ".join(cell for cell in row if cell) for row in rows]
 
 
 def section(title: str, lines: Iterable[str]) -> list[str]:
-    """A heading, its lines and a blank line."""
+    """Return a heading, its lines and a blank line."""
     return [title, *lines, ""]
 
 
 def document(about: str, *sections: Iterable[str]) -> str:
-    """A file: what it is about, then its sections."""
+    """Return the text of a file: its description, then its sections."""
     lines = [f"# {about}", ""]
     for one in sections:
         lines.extend(line.rstrip() for line in one)

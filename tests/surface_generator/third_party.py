@@ -1,4 +1,4 @@
-"""A package that brings two providers by entry points: one repeats what it hears, one is broken."""
+"""A package with two providers as entry points: one repeats the prompt, one raises an error."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ class Faulty(Parrot):
 
 
 def install(site: Path) -> dict[str, str]:
-    """Put the package into a folder; the environment in which Python finds it there."""
+    """Write the package to a folder; return the environment variables that add it to the path."""
     info = site / "cllm_parrot-1.0.dist-info"
     info.mkdir(parents=True)
     metadata = "Metadata-Version: 2.1\nName: cllm-parrot\nVersion: 1.0\n"
