@@ -71,19 +71,19 @@ def post_message(
     headers: Mapping[str, str] | None = None,
     path: str = MESSAGES,
     **fields: Any,
-) -> EncodedResponse:
+) -> Answer:
     """Send a request to the Messages API, by default for Anthropic's model."""
     encoded = [{"role": role, "content": content} for role, content in messages]
     body = {"model": SONNET, "max_tokens": 100, "messages": encoded, **fields}
     return server("POST", path, {k: v for k, v in body.items() if v is not None}, headers)
 
 
-def read_text(answer: EncodedResponse) -> str:
+def read_text(answer: Answer) -> str:
     """Return the text of a complete message."""
     return "".join(block.get("text", "") for block in answer.json["content"])
 
 
-def event_names(answer: EncodedResponse) -> list[str]:
+def event_names(answer: Answer) -> list[str]:
     """Return the names of a stream's events."""
     lines = answer.body.decode().splitlines()
     return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]

@@ -84,7 +84,7 @@ def _request(exchange: Exchange, route_table: Routes, normalise: Normaliser) -> 
         yield f"  notice: {notice['code']} at {notice['path']!r}: {normalise(notice['message'])}"
 
 
-def _stream(answer: EncodedResponse) -> Iterator[str]:
+def _stream(answer: Answer) -> Iterator[str]:
     """Yield the kinds of lines and events in a stream."""
     if _media(answer) == STREAM:
         lines = {line.partition(":")[0] or "comment" for line in answer.body.decode().split("\n")}
@@ -96,7 +96,7 @@ def _media(answer: Response) -> str:
     return answer.headers.get("content-type", "").partition(";")[0]
 
 
-def _errors(answer: EncodedResponse, normalise: Normaliser) -> Iterator[str]:
+def _errors(answer: Answer, normalise: Normaliser) -> Iterator[str]:
     """Yield the errors in a response or a stream."""
     bodies: Iterable[Any] = ()
     if answer.status >= 400 and answer.body:
@@ -131,7 +131,7 @@ def _responses(exchanges: list[Exchange], route_table: Routes) -> str:
     )
 
 
-def _shapes(answer: EncodedResponse) -> Iterator[tuple[str, Shape]]:
+def _shapes(answer: Answer) -> Iterator[tuple[str, Shape]]:
     """Yield the fields of a response; for a stream, by event name."""
     if answer.status >= 400 or not answer.body:
         return

@@ -188,7 +188,7 @@ class Scenarios:
         path: str,
         body: Any = None,
         **headers: str,
-    ) -> EncodedResponse:
+    ) -> Answer:
         """Send a request. Underscores in header names become hyphens, except in TOKEN_HEADER."""
         encoded = {
             key if key == TOKEN_HEADER else key.replace("_", "-"): value
@@ -200,14 +200,14 @@ class Scenarios:
 
     def complete(
         self, name: str, *messages: Any, headers: Any = None, **fields: Any
-    ) -> EncodedResponse:
+    ) -> Answer:
         """Send a chat completion, by default with one greeting."""
         body = {"model": MODEL, "messages": list(messages) or [HELLO], **fields}
         return self.send(name, "POST", COMPLETIONS, body, **(headers or {}))
 
     def message(
         self, name: str, *messages: Any, headers: Any = None, **fields: Any
-    ) -> EncodedResponse:
+    ) -> Answer:
         """Send a request to the Messages API. Fields that are None are omitted."""
         body = {"model": SONNET, "max_tokens": 100, "messages": list(messages) or [HELLO], **fields}
         sent = {key: value for key, value in body.items() if value is not None}

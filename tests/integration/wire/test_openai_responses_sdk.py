@@ -201,7 +201,7 @@ class TestStream:
         assert end is not None
         out += encoder.encode(end)
 
-        output = check_events(out)[-1]["make_response"]["output"]
+        output = check_events(out)[-1]["response"]["output"]
 
         assert (output[0], output[2]) == (items[0], items[2])
         assert [item["type"] for item in output] == [item["type"] for item in items]
@@ -227,7 +227,7 @@ class TestStream:
         )
 
         assert end["type"] == f"response.{kind}"
-        for response_ in (end["make_response"], answer):
+        for response_ in (end["response"], answer):
             assert response_["status"] == response_["output"][-1]["status"] == kind
             assert response_["incomplete_details"] == details
 

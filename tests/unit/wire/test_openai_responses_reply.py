@@ -144,7 +144,7 @@ def test_a_call_is_told_under_the_name_that_the_client_knows(repeated):
     decoder = ResponsesStreamDecoder(names=names)
     sent = make_events(answer)
     if not repeated:
-        sent[-1]["make_response"] = answer | {"output": []}
+        sent[-1]["response"] = answer | {"output": []}
 
     one = decode_answer(json.dumps(answer).encode(), names=names)
     other = [event for each in sent for event in decoder.decode(json.dumps(each).encode())]
@@ -237,7 +237,7 @@ class TestHowItEnded:
     def test_counts_that_make_no_sense_are_unknown(self, way):
         answer = make_response(message_item("Hi"))
         sent = make_events(answer)
-        for one in (answer, sent[-1]["make_response"]):
+        for one in (answer, sent[-1]["response"]):
             one["usage"] = {"input_tokens": -1}
 
         assert last(whole(answer) if way == "whole" else streamed(sent)).usage is None
@@ -282,7 +282,7 @@ class TestStream:
 
     def test_whose_last_event_repeats_nothing_is_kept_from_its_items(self):
         sent = make_events(make_response(*EVERYTHING))
-        sent[-1]["make_response"] = sent[-1]["make_response"] | {"output": []}
+        sent[-1]["response"] = sent[-1]["response"] | {"output": []}
 
         finished = last(streamed(sent))
 
