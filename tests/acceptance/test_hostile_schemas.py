@@ -61,7 +61,7 @@ def refused(request, home, provider, settings, cllm):
         ('{"$ref": "#/$defs/nothing"}', ["$ref", "#/$defs/nothing"]),
     ],
 )
-def test_what_is_no_schema_is_refused_with_the_place(refused, schema, words):
+def test_an_invalid_schema_is_refused_with_its_path(refused, schema, words):
     refused("--json-schema", schema, *words)
 
 
@@ -102,33 +102,33 @@ def test_the_size_limit_can_be_set(refused, write):
 def test_a_pipe_is_refused_without_waiting_for_it(refused, home):
     os.mkfifo(home.work / "pipe")
 
-    refused("--json-schema-file", "pipe", "not an ordinary file")
+    refused("--json-schema-file", "pipe", "not a regular file")
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/stdin"])
 def test_a_device_is_refused(refused, path):
-    refused("--json-schema-file", path, "ordinary file")
+    refused("--json-schema-file", path, "regular file")
 
 
 def test_a_folder_is_refused(refused):
     refused("--json-schema-file", ".", "is a directory")
 
 
-def test_a_file_that_is_missing(refused):
+def test_a_missing_file_is_reported(refused):
     refused("--json-schema-file", "missing.json", "missing.json", "no such file")
 
 
-def test_a_schema_nested_without_end(refused, write):
+def test_a_very_deeply_nested_schema_is_refused(refused, write):
     deep = '{"not":' * 100_000 + "{}" + "}" * 100_000
 
     refused("--json-schema-file", write(deep), "nested")
 
 
-def test_a_schema_nested_too_deeply_for_others(refused, write):
+def test_a_schema_nested_more_than_the_limit_is_refused(refused, write):
     refused("--json-schema-file", write('{"not":' * 80 + "{}" + "}" * 80), "nested")
 
 
-def test_a_pattern_of_great_length(refused):
+def test_a_very_long_pattern_is_refused(refused):
     refused("--json-schema", json.dumps({"pattern": "a?" * 5000}), "pattern", "1000")
 
 
@@ -154,7 +154,7 @@ def test_references_that_multiply_are_stopped(home, provider, settings, cllm):
     assert not home.file("demo").exists()
 
 
-def test_a_reference_to_itself_ends(provider, settings, cllm):
+def test_a_schema_that_refers_to_itself_is_refused(provider, settings, cllm):
     provider.say("1")
 
     result = cllm("Who?", "--json-schema", '{"$ref": "#"}')
@@ -162,7 +162,7 @@ def test_a_reference_to_itself_ends(provider, settings, cllm):
     result.failed_with_one_sentence("refers to itself without end")
 
 
-def test_a_reply_nested_without_end(provider, settings, cllm):
+def test_a_very_deeply_nested_reply_is_refused(provider, settings, cllm):
     provider.say("[" * 100_000 + "]" * 100_000)
 
     result = cllm("Who?", "--json-schema", '{"type": "array"}')
@@ -196,7 +196,7 @@ def elsewhere(home, settings):
     ["/etc/passwd", "~/.ssh/id_rsa", "../secret.json", "a/../../secret.json", "${HOME}/x"],
 )
 @pytest.mark.parametrize("words", [["Who?"], ["--validate-schema"]])
-def test_a_file_outside_its_folder_waits_for_trust(home, provider, elsewhere, cllm, file, words):
+def test_a_file_outside_the_folder_requires_trust(home, provider, elsewhere, cllm, file, words):
     elsewhere(json_schema_file=file)
 
     result = cllm(*words)
@@ -205,7 +205,7 @@ def test_a_file_outside_its_folder_waits_for_trust(home, provider, elsewhere, cl
     assert provider.requests == []
 
 
-def test_an_address_waits_for_trust(provider, schemas, elsewhere, cllm):
+def test_a_url_requires_trust(provider, schemas, elsewhere, cllm):
     elsewhere(json_schema_file=schemas.put("/x", body(json.dumps(PERSON).encode())))
     provider.say(ALICE)
 
@@ -216,7 +216,7 @@ def test_an_address_waits_for_trust(provider, schemas, elsewhere, cllm):
     assert schemas.asked == ["/x"]
 
 
-def test_a_file_beside_it_needs_no_trust(provider, elsewhere, write, cllm):
+def test_a_file_in_the_same_folder_requires_no_trust(provider, elsewhere, write, cllm):
     elsewhere(json_schema_file=write(PERSON, "schemas/person.json"))
     provider.say(ALICE)
 
@@ -237,7 +237,7 @@ def test_a_link_out_of_the_folder_is_not_followed(home, provider, elsewhere, cll
     assert provider.requests == []
 
 
-def test_what_is_read_is_not_shown_in_an_error(home, settings, cllm):
+def test_an_error_does_not_show_the_contents_of_a_file(home, settings, cllm):
     secret = home.path / "id_rsa"
     secret.write_text("-----BEGIN hunter2-----", encoding="utf-8")
 

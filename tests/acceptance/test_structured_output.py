@@ -42,7 +42,7 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def test_the_schema_is_sent_in_openais_words(provider, settings, cllm):
+def test_the_schema_is_sent_as_an_openai_response_format(provider, settings, cllm):
     provider.say(ALICE)
 
     cllm("Who?", "--json-schema", json.dumps(PERSON)).succeeded()
@@ -62,7 +62,7 @@ def test_a_schema_that_strict_mode_refuses_is_sent_without_it(provider, settings
     assert asked == {"name": "reply", "schema": CITY}
 
 
-def test_a_reply_that_fits_is_printed_and_kept(home, provider, settings, write, cllm):
+def test_a_valid_reply_is_printed_and_saved(home, provider, settings, write, cllm):
     provider.say(ALICE)
 
     result = cllm("Who?", "--json-schema-file", write(PERSON), "--conversation", "demo").succeeded()
@@ -78,12 +78,12 @@ def test_a_reply_that_fits_is_printed_and_kept(home, provider, settings, write, 
         ('{"name": "Alice", "age": "old"}', ["$.age", "must be integer", "is string"]),
         ('{"name": "Alice"}', ["at $:", "'age' is missing"]),
         ('{"name": "A", "age": 1, "x": 1}', ["'x' is not allowed"]),
-        (f"```json\n{ALICE}\n```", ["fences", "JSON alone"]),
-        (f"Here you are: {ALICE}", ["text before the JSON"]),
+        (f"```json\n{ALICE}\n```", ["fences", "JSON only"]),
+        (f"Here you are: {ALICE}", ["text precedes the JSON"]),
         ("Alice is 30.", ["not JSON", "line 1, column 1"]),
     ],
 )
-def test_a_reply_that_does_not_fit_is_neither_printed_nor_kept(
+def test_an_invalid_reply_is_neither_printed_nor_saved(
     home, provider, settings, cllm, reply, words, way
 ):
     middle = len(reply) // 2
@@ -97,9 +97,7 @@ def test_a_reply_that_does_not_fit_is_neither_printed_nor_kept(
     assert not home.file("demo").exists()
 
 
-def test_an_existing_conversation_is_untouched_by_a_reply_that_does_not_fit(
-    home, provider, settings, cllm
-):
+def test_an_invalid_reply_does_not_change_an_existing_conversation(home, provider, settings, cllm):
     before = home.keep_old("demo", ("user", "Hello"), ("assistant", "Hi."))
     provider.say("Alice is 30.")
 
@@ -109,7 +107,7 @@ def test_an_existing_conversation_is_untouched_by_a_reply_that_does_not_fit(
     assert home.file("demo").read_bytes() == before
 
 
-def test_nothing_of_a_streamed_reply_is_printed_before_all_of_it_fits(provider, settings, cllm):
+def test_a_streamed_reply_is_printed_only_after_it_is_checked(provider, settings, cllm):
     gate = provider.say_held('{"name": "Alice", ', '"age": 30}')
     running = cllm.start("Who?", "--json-schema", json.dumps(PERSON))
     gate.wait_reached()
@@ -120,7 +118,7 @@ def test_nothing_of_a_streamed_reply_is_printed_before_all_of_it_fits(provider, 
     assert json.loads(running.finish().succeeded().out)["age"] == 30
 
 
-def test_ctrl_c_keeps_no_half_document(home, provider, settings, cllm):
+def test_ctrl_c_saves_no_partial_document(home, provider, settings, cllm):
     gate = provider.say_held('{"name": "Alice", ', '"age": 30}')
     schema = json.dumps(PERSON)
     running = cllm.start("Who?", "--json-schema", schema, "--conversation", "demo")
@@ -134,15 +132,15 @@ def test_ctrl_c_keeps_no_half_document(home, provider, settings, cllm):
     assert not home.file("demo").exists()
 
 
-def test_a_reply_that_was_cut_says_how_to_get_more(provider, settings, cllm):
+def test_a_truncated_reply_is_reported_with_max_tokens(provider, settings, cllm):
     provider.say('{"name": "Al', finish="length")
 
     result = cllm("Who?", "--json-schema", json.dumps(PERSON))
 
-    result.failed_with_one_sentence("limit of tokens", "--max-tokens")
+    result.failed_with_one_sentence("token limit", "--max-tokens")
 
 
-def test_raw_prints_the_providers_json_once_the_reply_in_it_fits(provider, settings, cllm):
+def test_raw_prints_the_providers_json_after_the_reply_is_checked(provider, settings, cllm):
     provider.say(ALICE)
 
     result = cllm("Who?", "--json-schema", json.dumps(PERSON), "--raw").succeeded()
@@ -151,9 +149,7 @@ def test_raw_prints_the_providers_json_once_the_reply_in_it_fits(provider, setti
 
 
 @pytest.mark.parametrize("model", ["anthropic/claude-sonnet-4-5", "bedrock/claude-sonnet-4-5"])
-def test_other_protocols_are_sent_the_schema_in_their_words(
-    provider, settings, secret, cllm, model
-):
+def test_the_schema_is_sent_in_the_format_of_each_protocol(provider, settings, secret, cllm, model):
     row = {"api_base": provider.root, "api_key": secret}
     settings(model=model, api_base=..., api_key=..., providers={"anthropic": row, "bedrock": row})
     provider.say(ALICE)
@@ -188,7 +184,7 @@ def test_a_schema_in_the_cllmfile_as_text(provider, settings, cllm):
     assert sent_schema(provider) == PERSON
 
 
-def test_a_schema_file_is_beside_the_cllmfile_that_names_it(home, provider, settings, cllm):
+def test_a_schema_file_is_relative_to_its_cllmfile(home, provider, settings, cllm):
     settings(json_schema_file="schemas/person.json")
     folder = home.path / ".cllm/schemas"
     folder.mkdir()
@@ -203,7 +199,7 @@ def test_a_schema_file_is_beside_the_cllmfile_that_names_it(home, provider, sett
 
 @pytest.mark.parametrize("file_key", ["json_schema", "json_schema_file"])
 @pytest.mark.parametrize("flag", ["--json-schema", "--json-schema-file"])
-def test_the_command_line_goes_over_the_file_whichever_key_it_uses(
+def test_the_command_line_takes_precedence_over_both_keys_of_a_file(
     provider, settings, write, cllm, file_key, flag
 ):
     settings(**{file_key: PERSON if file_key == "json_schema" else "missing.json"})
@@ -215,7 +211,7 @@ def test_the_command_line_goes_over_the_file_whichever_key_it_uses(
     assert sent_schema(provider) == CITY
 
 
-def test_a_higher_file_replaces_a_schema_and_never_mixes_two(home, provider, settings, cllm):
+def test_a_file_of_higher_precedence_replaces_the_schema(home, provider, settings, cllm):
     settings(json_schema=PERSON)
     text = yaml.safe_dump({"json_schema": CITY})
     (home.work / "Cllmfile.yml").write_text(text, encoding="utf-8")
@@ -226,7 +222,7 @@ def test_a_higher_file_replaces_a_schema_and_never_mixes_two(home, provider, set
     assert sent_schema(provider) == CITY
 
 
-def test_a_schema_goes_over_a_response_format_of_the_settings(provider, settings, cllm):
+def test_a_schema_takes_precedence_over_response_format(provider, settings, cllm):
     settings(response_format={"type": "json_object"})
     provider.say(ALICE)
 
@@ -235,7 +231,7 @@ def test_a_schema_goes_over_a_response_format_of_the_settings(provider, settings
     assert sent_schema(provider) == PERSON
 
 
-def test_the_process_that_checks_ends_with_its_parent(provider, settings, until, cllm):
+def test_the_checker_process_ends_with_its_parent(provider, settings, until, cllm):
     gate = provider.say_held('{"name": "Alice", ', '"age": 30}')
     running = cllm.start("Who?", "--json-schema", json.dumps(PERSON))
     gate.wait_reached()
@@ -262,7 +258,7 @@ def test_both_keys_in_one_file_are_refused(provider, settings, cllm):
     )
 
 
-def test_a_schema_that_is_valid_is_described(provider, settings, write, cllm):
+def test_validate_schema_describes_a_valid_schema(provider, settings, write, cllm):
     result = cllm("--validate-schema", "--json-schema-file", write(PERSON)).succeeded()
 
     assert result.out.splitlines() == [
@@ -274,7 +270,7 @@ def test_a_schema_that_is_valid_is_described(provider, settings, write, cllm):
     assert provider.requests == []
 
 
-def test_the_draft_is_the_one_that_the_schema_names(write, cllm):
+def test_validate_schema_shows_the_draft_of_the_schema(write, cllm):
     old = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "array"}
 
     result = cllm("--validate-schema", "--json-schema-file", write(old)).succeeded()
@@ -282,7 +278,7 @@ def test_the_draft_is_the_one_that_the_schema_names(write, cllm):
     assert "Draft: 04" in result.out
 
 
-def test_the_schema_of_the_settings_is_checked(provider, settings, cllm):
+def test_validate_schema_checks_the_schema_of_the_settings(provider, settings, cllm):
     settings(json_schema=PERSON)
 
     result = cllm("--validate-schema").succeeded()
@@ -291,11 +287,11 @@ def test_the_schema_of_the_settings_is_checked(provider, settings, cllm):
     assert provider.requests == []
 
 
-def test_without_a_schema_there_is_nothing_to_check(settings, cllm):
+def test_validate_schema_without_a_schema_is_an_error(settings, cllm):
     cllm("--validate-schema").failed_with_one_sentence("no schema", "--json-schema")
 
 
-def test_it_leaves_nothing_behind(home, cllm):
+def test_validate_schema_creates_no_files(home, cllm):
     cllm("--validate-schema", "--json-schema", "{}").succeeded()
 
     assert home.entries() == []
@@ -310,7 +306,7 @@ def fetched_model(home, local_model):
 
 @pytest.mark.usefixtures("fetched_model")
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
-def test_the_local_model_is_held_to_the_schema(home, cllm, way):
+def test_the_local_model_follows_the_schema(home, cllm, way):
     schema = {
         "type": "object",
         "properties": {

@@ -1,1 +1,1 @@
-"""What a turn cost and how much fits a model, as far as that is known."""
+"""The cost of a turn and the context window of a model, if known."""

@@ -1,7 +1,7 @@
 """The cost of a call and the context window of a model; None if unknown.
 
-Prices of the settings come first, then those of genai-prices. That takes 200 ms to import, so its
-records are cached in memory and in files.
+Prices in the settings take precedence over genai-prices. Its import takes 200 ms, so records are
+cached in memory and in files.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from cllm.providers.registry import KNOWN_PREFIXES, LITELLM
 
 PACKAGE = "genai_prices"
 FORMAT = 4
-"""Increase it when ModelRecord, or how `table.look_up` builds one, changes."""
+"""Increase it when ModelRecord changes, or the way `table.look_up` builds one."""
 
 MAX_RECORDS = 1024
 MAX_FILES = 512
@@ -129,7 +129,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     context_window: int | None = None
 
     def rates(self, at: datetime) -> Rates | None:
-        """The rates at a time, which is UTC without a zone."""
+        """Return the rates at a time; without a time zone it is UTC."""
         if len(self.dated) <= 1:
             return self.dated[0].rates if self.dated else None
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
@@ -145,7 +145,7 @@ class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def table_entry(provider: str, model: str) -> TableEntry | None:
-    """The entry of a model; None if the name does not tell who is paid."""
+    """Return the entry of a model; None if its name does not identify the provider."""
     if len(model) > MAX_NAME_LENGTH:
         return None
     names = PROVIDERS
@@ -155,8 +155,8 @@ def table_entry(provider: str, model: str) -> TableEntry | None:
         if slash:
             provider, model = prefix, rest
         else:
-            known = (name for start, name in KNOWN_PREFIXES.items() if model.startswith(start))
-            provider = next(known, "")
+            matches = (name for start, name in KNOWN_PREFIXES.items() if model.startswith(start))
+            provider = next(matches, "")
     owner: str | None = names.get(provider)
     name: str | None = model
     if owner == "aws":
@@ -168,7 +168,7 @@ def table_entry(provider: str, model: str) -> TableEntry | None:
 
 
 def _bedrock_name(model: str) -> str | None:
-    """A short name without a region is the regional model, as when it is sent."""
+    """Return the model id; a short name without a region is the regional model, as in a request."""
     from cllm.wire.bedrock.models import UnknownModelError, resolve_model_id  # noqa: PLC0415
 
     if model.startswith("arn:"):
@@ -195,16 +195,16 @@ class PriceBook:
         redirected: Collection[str] = (),
     ) -> None:
         self._cache = CacheFolder(folder=folder, max_files=MAX_FILES, max_bytes=MAX_FILE_BYTES)
-        self._given = _read_configured(configured or {})
+        self._configured = _read_configured(configured or {})
         self._redirected = frozenset(redirected)
         self._record = functools.lru_cache(MAX_RECORDS)(self._find_record)
 
     def price(self, provider: str, model: str, usage: Usage, at: datetime) -> Decimal | None:
-        rates = self._given.get((provider, model)) or self._record(provider, model).rates(at)
+        rates = self._configured.get((provider, model)) or self._record(provider, model).rates(at)
         return None if rates is None else rates.cost(usage)
 
     def price_turn(self, provider: str, model: str, usage: Usage, at: datetime) -> float | None:
-        """The model of a stored turn may start with its provider's name."""
+        """Price a stored turn, whose model may start with its provider's name."""
         cost = self.price(provider, model.removeprefix(f"{provider}/"), usage, at)
         return None if cost is None else float(cost)
 
@@ -233,13 +233,13 @@ def _look_up(entry: TableEntry, cache: CacheFolder) -> ModelRecord:
 
 @functools.cache
 def installed_version() -> str | None:
-    """The version by the metadata folder: importlib.metadata takes 30 ms."""
+    """Read the version from the name of the metadata folder: importlib.metadata takes 30 ms."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         return None
     start, end = f"{PACKAGE}-", ".dist-info"
-    found = list(Path(spec.origin).parent.parent.glob(f"{start}*{end}"))
-    return found[0].name.removeprefix(start).removesuffix(end) if len(found) == 1 else None
+    folders = list(Path(spec.origin).parent.parent.glob(f"{start}*{end}"))
+    return folders[0].name.removeprefix(start).removesuffix(end) if len(folders) == 1 else None
 
 
 def _read_configured(configured: Mapping[str, object]) -> dict[tuple[str, str], Rates]:
@@ -248,7 +248,7 @@ def _read_configured(configured: Mapping[str, object]) -> dict[tuple[str, str], 
         where = f"providers.{provider}.prices"
         if not isinstance(models, Mapping) or not all(isinstance(model, str) for model in models):
             example = "gpt-4o: {input: 2.5, output: 10.0}"
-            raise SettingsError(f"`{where}` must have a line for each model, such as {example}.")
+            raise SettingsError(f"`{where}` must map each model to its prices, such as {example}.")
         for model, prices in models.items():
             rates[provider, model] = _read_rates(f"{where}.{model}", prices)
     return rates
@@ -263,7 +263,7 @@ def _read_rates(where: str, prices: object) -> Rates:
     rates: dict[str, Rate] = {}
     for kind, price in prices.items():
         if kind not in KINDS:
-            raise SettingsError(f"`{where}` has no price '{kind}'; there are {', '.join(KINDS)}.")
+            raise SettingsError(f"`{where}` has no price '{kind}'; use one of {', '.join(KINDS)}.")
         is_number = isinstance(price, int | float | Decimal) and not isinstance(price, bool)
         exact = Decimal(str(price)) if is_number else Decimal("NaN")
         if exact.is_nan() or not 0 <= exact <= MAX_PRICE:

@@ -1,6 +1,6 @@
 """Reads a model's record from genai-prices; the only module that imports it.
 
-Only the installed table is used, as records are cached by the installed version.
+Uses only the installed table, because records are cached by the installed version.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,8 @@ def look_up(entry: TableEntry) -> ModelRecord:
         return ModelRecord()
     dated = tuple(_dated_rates(model.prices))
     if any(
-        entry.provider == who and name in entry.model for who, name in CACHE_WRITE_AT_INPUT_PRICE
+        entry.provider == provider and name in entry.model
+        for provider, name in CACHE_WRITE_AT_INPUT_PRICE
     ):
         dated = tuple(map(_with_cache_write_price, dated))
     return ModelRecord(dated=dated, context_window=model.context_window or None)
@@ -80,7 +81,7 @@ def _in_utc(value: time) -> time:
 
 
 def _rates(prices: ModelPrice) -> Rates | None:
-    """None if there are none, or if a call has a cost that Usage does not count."""
+    """Return the rates; None without any, or if a call has a cost that Usage does not count."""
     rates = {kind: _rate(prices, names) for kind, names in KINDS.items()}
     per_call = prices.requests_kcount or Decimal(0)
     if getattr(prices, UNCOUNTED) is not None or isinstance(per_call, TieredPrices):
@@ -92,7 +93,7 @@ def _rates(prices: ModelPrice) -> Rates | None:
 
 def _rate(prices: ModelPrice, names: tuple[str, ...]) -> Rate | None:
     price: Decimal | TieredPrices | None = next(
-        (found for name in names if (found := getattr(prices, name)) is not None), None
+        (value for name in names if (value := getattr(prices, name)) is not None), None
     )
     if price is None:
         return None

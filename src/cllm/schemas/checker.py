@@ -29,7 +29,7 @@ PASSED_VARIABLES = (
 DEFAULT_NAME = "reply"
 MAX_NAME_LENGTH = 64
 INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
-# What OpenAI's strict mode has words for; with any other keyword it refuses the request.
+# Keywords that OpenAI's strict mode accepts; it refuses a request with any other keyword.
 STRICT_KEYWORDS = frozenset(
     (
         *("$defs", "$ref", "$schema", "additionalProperties", "anyOf", "const", "definitions"),
@@ -49,7 +49,7 @@ class SchemaOutline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Finding(msgspec.Struct, frozen=True, kw_only=True):
-    place: str
+    path: str
     problem: str
     of_schema: bool = False
 
@@ -77,17 +77,17 @@ class SchemaChecker:
             raise
 
     def accept(self, reply: ReplyFinished) -> None:
-        """Raise ReplySchemaError unless the reply's text is JSON of the schema."""
+        """Raise ReplySchemaError unless the reply's text is JSON that matches the schema."""
         text = reply.message.text
-        answer = self._ask(text, self._seconds, "checking the reply against it")
+        answer = self._request(text, self._seconds, "checking the reply against it")
         if answer.finding is None:
             return
         if answer.finding.of_schema:
-            raise self._wrong(answer.finding)
+            raise self._schema_error(answer.finding)
         problem = answer.finding.problem
         if reply.stop_reason == "length":
-            problem += " (the reply was cut at its limit of tokens; raise --max-tokens)"
-        raise ReplySchemaError(problem, place=answer.finding.place)
+            problem += " (the reply reached its token limit; increase --max-tokens)"
+        raise ReplySchemaError(problem, place=answer.finding.path)
 
     def close(self) -> None:
         self._child.kill()
@@ -105,16 +105,16 @@ class SchemaChecker:
 
     def _check_schema(self) -> SchemaOutline:
         limit = SCHEMA_CHECK_SECONDS + self._seconds
-        answer = self._ask(self.schema.content, limit, "checking it")
+        answer = self._request(self.schema.content, limit, "checking it")
         if answer.finding is not None:
-            raise self._wrong(answer.finding)
+            raise self._schema_error(answer.finding)
         return answer.about or SchemaOutline(draft="unknown")
 
-    def _wrong(self, finding: _Finding) -> SchemaError:
-        return SchemaError(f"{finding.problem}.", source=self.schema.source, place=finding.place)
+    def _schema_error(self, finding: _Finding) -> SchemaError:
+        return SchemaError(f"{finding.problem}.", source=self.schema.source, place=finding.path)
 
-    def _ask(self, value: Any, seconds: float, what: str) -> _Answer:
-        """Send the child a line and return its answer. Raises SchemaError after `seconds`."""
+    def _request(self, value: Any, seconds: float, action: str) -> _Answer:
+        """Send the child process a line, return its answer. Raises SchemaError after `seconds`."""
         pipes: Any = self._child
         expired = threading.Event()
 
@@ -129,10 +129,10 @@ class SchemaChecker:
             pipes.stdin.flush()
             return msgspec.json.decode(pipes.stdout.readline(), type=_Answer)
         except (OSError, msgspec.DecodeError) as error:
-            problem = f"{what} failed, perhaps for want of memory; make it simpler."
+            problem = f"{action} failed, perhaps because memory ran out; make it simpler."
             if expired.is_set():
                 problem = (
-                    f"{what} took more than {seconds:g} s and was stopped; make its patterns and "
+                    f"{action} took more than {seconds:g} s and was stopped; make its patterns and "
                     "references simpler."
                 )
             raise SchemaError(problem, source=self.schema.source) from error
@@ -156,14 +156,17 @@ def _start_process(environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
 
 
 def response_format(schema: dict[str, Any]) -> dict[str, Any]:
-    asked: dict[str, Any] = {"name": _schema_name(schema), "schema": schema}
+    json_schema: dict[str, Any] = {"name": _schema_name(schema), "schema": schema}
     if _is_type(schema, "object") and fits_strict_mode(schema):
-        asked["strict"] = True
-    return {"type": "json_schema", "json_schema": asked}
+        json_schema["strict"] = True
+    return {"type": "json_schema", "json_schema": json_schema}
 
 
 def fits_strict_mode(schema: Any) -> bool:
-    """OpenAI's strict mode: each object requires all its properties and allows no others."""
+    """Whether OpenAI's strict mode accepts the schema.
+
+    Each object must require all its properties and allow no others.
+    """
     if not isinstance(schema, dict) or not schema.keys() <= STRICT_KEYWORDS:
         return False
     if "properties" in schema or _is_type(schema, "object"):
@@ -192,5 +195,5 @@ def _is_type(schema: dict[str, Any], name: str) -> bool:
 
 def _schema_name(schema: dict[str, Any]) -> str:
     title = schema.get("title")
-    words = INVALID_IN_NAME.sub("_", title).strip("_") if isinstance(title, str) else ""
-    return words[:MAX_NAME_LENGTH] or DEFAULT_NAME
+    name = INVALID_IN_NAME.sub("_", title).strip("_") if isinstance(title, str) else ""
+    return name[:MAX_NAME_LENGTH] or DEFAULT_NAME

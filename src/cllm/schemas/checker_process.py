@@ -1,8 +1,8 @@
 """The process that checks replies against a schema: `python -m cllm.schemas.checker_process`.
 
-A pattern or a reference can run for ever, so the parent must be able to kill it. The first line of
-standard input is the schema, every further one a reply; each is answered with one line. References
-resolve in the schema and the drafts only.
+A pattern or a reference can run for ever, so the parent must be able to kill the check. The first
+line of standard input is the schema, every further line a reply; each is answered with one line.
+References resolve in the schema and the drafts only.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ JSON_TYPES: dict[type, str] = {
 }
 
 
-# What jsonschema raises over parts that no draft's own schema looks at.
+# Errors of jsonschema for parts that a draft's meta-schema does not check.
 MALFORMED = (
     AttributeError,
     LookupError,
@@ -55,9 +55,9 @@ MALFORMED = (
 
 
 class SchemaViolation(NamedTuple):
-    """`of_schema`: the reply is not at fault."""
+    """`of_schema`: the schema is wrong, not the reply."""
 
-    place: str
+    path: str
     problem: str
     of_schema: bool = False
 
@@ -65,7 +65,7 @@ class SchemaViolation(NamedTuple):
 def check_schema(schema: dict[str, Any]) -> SchemaViolation | None:
     draft = _draft(schema)
     if draft is None:
-        return SchemaViolation("$.$schema", "it names a draft that is not known here")
+        return SchemaViolation("$.$schema", "it names an unknown draft")
     try:
         errors = draft(draft.META_SCHEMA, registry=SPECIFICATIONS).iter_errors(schema)
         error = best_match(islice(errors, MAX_ERRORS))
@@ -73,9 +73,9 @@ def check_schema(schema: dict[str, Any]) -> SchemaViolation | None:
             return SchemaViolation(json_path(error.absolute_path), _schema_problem(error))
         return _find_in_parts(schema, draft.META_SCHEMA["$schema"])
     except (RecursionError, MemoryError):
-        return SchemaViolation("$", "it is too large to be checked")
+        return SchemaViolation("$", "it is too large to check")
     except MALFORMED:
-        return SchemaViolation("$", "a part of it is no schema")
+        return SchemaViolation("$", "a part of it is not a schema")
 
 
 def check_reply(schema: dict[str, Any], text: str) -> SchemaViolation | None:
@@ -88,7 +88,7 @@ def check_reply(schema: dict[str, Any], text: str) -> SchemaViolation | None:
     except Unresolvable as reference:
         return _unresolved_reference(str(reference.ref))
     except MALFORMED:
-        return SchemaViolation("$", "a reference in it leads to what is no schema", of_schema=True)
+        return SchemaViolation("$", "a reference in it does not point to a schema", of_schema=True)
     except (RecursionError, MemoryError):
         return SchemaViolation(
             "$", "it refers to itself without end, or is too large", of_schema=True
@@ -113,62 +113,64 @@ def outline(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def json_path(path: Iterable[str | int]) -> str:
-    """A path into JSON as it is usually written: `$.items[0].name`."""
-    place = "$"
+    """Return a path as JSONPath: `$.items[0].name`."""
+    result = "$"
     for step in path:
         if isinstance(step, int):
-            place += f"[{step}]"
+            result += f"[{step}]"
         else:
-            place += f".{step}" if PLAIN_KEY.fullmatch(step) else f"[{_quote(step)}]"
-    return place
+            result += f".{step}" if PLAIN_KEY.fullmatch(step) else f"[{_quote(step)}]"
+    return result
 
 
 def describe_error(error: ValidationError) -> str:
-    wanted, found = error.validator_value, error.instance
+    expected, instance = error.validator_value, error.instance
     match error.validator:
         case None:
-            problem = "nothing is allowed there"
+            problem = "no value is allowed here"
         case "additionalProperties":
             known = error.schema.get("properties", {})
-            is_named = wanted is False and not error.schema.get("patternProperties")
-            names = _join_names(name for name in found if name not in known)
+            is_named = expected is False and not error.schema.get("patternProperties")
+            names = _join_names(name for name in instance if name not in known)
             problem = f"{names if is_named else 'a property of it'} is not allowed"
         case "anyOf" | "oneOf":
-            which = "any" if error.validator == "anyOf" else "exactly one"
-            problem = f"{_quote(found)} does not fit {which} of the {len(wanted)} forms allowed"
+            quantity = "any" if error.validator == "anyOf" else "exactly one"
+            problem = (
+                f"{_quote(instance)} does not match {quantity} of the {len(expected)} alternatives"
+            )
         case "const":
-            problem = f"must be {_quote(wanted)}, and is {_quote(found)}"
+            problem = f"must be {_quote(expected)}, but is {_quote(instance)}"
         case "enum":
-            problem = f"must be one of {_shorten(_join_names(wanted))}, and is {_quote(found)}"
+            problem = f"must be one of {_shorten(_join_names(expected))}, but is {_quote(instance)}"
         case "pattern":
-            problem = f"{_quote(found)} does not match the pattern {_quote(wanted)}"
-        case "required" if isinstance(wanted, list):
-            problem = f"{_join_names(name for name in wanted if name not in found)} is missing"
+            problem = f"{_quote(instance)} does not match the pattern {_quote(expected)}"
+        case "required" if isinstance(expected, list):
+            problem = f"{_join_names(name for name in expected if name not in instance)} is missing"
         case "required":
             problem = "it is missing"
         case "type":
-            types = [wanted] if isinstance(wanted, str) else wanted
-            name = JSON_TYPES.get(type(found), "something else")
-            problem = f"must be {' or '.join(map(str, types))}, and is {name}"
+            types = [expected] if isinstance(expected, str) else expected
+            name = JSON_TYPES.get(type(instance), "something else")
+            problem = f"must be {' or '.join(map(str, types))}, but is {name}"
         case keyword:
-            rule = f"{keyword}: {_shorten(_json(wanted))}"
-            problem = f"{_quote(found)} does not fit `{rule}`"
+            rule = f"{keyword}: {_shorten(_json(expected))}"
+            problem = f"{_quote(instance)} does not satisfy `{rule}`"
     return problem
 
 
 def _schema_problem(error: ValidationError) -> str:
     if list(error.absolute_path)[-1:] == ["type"]:
-        return f"{_quote(error.instance)} is not a type that JSON has"
+        return f"{_quote(error.instance)} is not a JSON type"
     return describe_error(error)
 
 
 def _find_in_parts(schema: dict[str, Any], dialect: str) -> SchemaViolation | None:
-    """Find references that leave the schema and unusable patterns."""
+    """Find references out of the schema and invalid patterns."""
     root = specification_with(dialect).create_resource(schema)
     resolver = SPECIFICATIONS.resolver_with_root(root)
-    waiting, seen = [(root, resolver)], set[int]()
-    while waiting:
-        part, resolver = waiting.pop()
+    pending, seen = [(root, resolver)], set[int]()
+    while pending:
+        part, resolver = pending.pop()
         contents = part.contents
         if id(contents) in seen or not isinstance(contents, dict):
             continue
@@ -185,12 +187,12 @@ def _find_in_parts(schema: dict[str, Any], dialect: str) -> SchemaViolation | No
             except (Unresolvable, UnknownDialect, ValueError, TypeError):
                 return _unresolved_reference(reference)
             # The target has the draft of the part that refers to it.
-            found = part._specification.create_resource(target.contents)  # noqa: SLF001
-            waiting.append((found, target.resolver))
+            referenced = part._specification.create_resource(target.contents)  # noqa: SLF001
+            pending.append((referenced, target.resolver))
         try:
-            waiting += [(inner, resolver.in_subresource(inner)) for inner in part.subresources()]
+            pending += [(inner, resolver.in_subresource(inner)) for inner in part.subresources()]
         except UnknownDialect:
-            return SchemaViolation("$", "a part of it names a draft that is not known here")
+            return SchemaViolation("$", "a part of it names an unknown draft")
     return None
 
 
@@ -205,9 +207,7 @@ def _pattern_finding(part: dict[str, Any]) -> SchemaViolation | None:
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError):
-            return SchemaViolation(
-                "pattern", f"{_quote(pattern)} is no pattern that can be used here"
-            )
+            return SchemaViolation("pattern", f"{_quote(pattern)} is not a valid pattern")
     return None
 
 
@@ -222,8 +222,8 @@ def _unresolved_reference(reference: str) -> SchemaViolation:
 def _draft(schema: dict[str, Any]) -> Any:
     if "$schema" not in schema:
         return Draft202012Validator
-    named = schema["$schema"]
-    return validator_for(schema, default=None) if isinstance(named, str) else None
+    name = schema["$schema"]
+    return validator_for(schema, default=None) if isinstance(name, str) else None
 
 
 def _join_names(names: Iterable[Any]) -> str:
@@ -257,13 +257,13 @@ def main() -> None:
 
 def _limit_resources() -> None:
     """Bound memory and time, even after the parent has ended."""
-    for kind, most in (
+    for kind, limit in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_CPU, CPU_SECONDS),
         (resource.RLIMIT_CORE, 0),
     ):
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(kind, (most, most))
+            resource.setrlimit(kind, (limit, limit))
 
 
 def _answer(finding: SchemaViolation | None, about: dict[str, Any] | None) -> None:

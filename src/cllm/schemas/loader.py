@@ -1,4 +1,4 @@
-"""Reads a schema: inline, from a file, or from an https address."""
+"""Loads a schema: inline, from a file, or from an https URL."""
 
 import http.client
 import ipaddress
@@ -42,36 +42,36 @@ def too_large_error(source: str, limit: int) -> SchemaError:
 
 
 def redact_url(url: str) -> str:
-    """The address without user name, password and query, which can be secret."""
+    """Return a URL without user name, password and query, which can be secret."""
     try:
         parts = urlsplit(url)
         port = "" if parts.port is None else f":{parts.port}"
     except ValueError:
-        return "an address that cannot be read"
+        return "an invalid URL"
     return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
 
 
 def fetch(url: str, rules: SchemaRules, *, seconds: float = TOTAL_SECONDS) -> bytes:
-    """The body of an address. Raises SchemaUnavailableError if a retry can help."""
+    """Return the body at a URL; raise SchemaUnavailableError if a retry can help."""
     check_url(url, rules)
     errors: list[SchemaError] = []
-    answers: list[bytes] = []
+    bodies: list[bytes] = []
 
     def work() -> None:
         try:
-            answers.append(_fetch(url, rules))
+            bodies.append(_fetch(url, rules))
         except SchemaError as error:
             errors.append(error)
 
-    # A time-out of the socket is for each piece, and an address can send pieces for ever.
+    # The socket timeout applies to each chunk, and a server can send chunks for ever.
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(seconds)
     if errors:
         raise errors[0]
-    if not answers:
-        raise _unavailable_error(url, f"it was not there whole in {seconds:g} s")
-    return answers[0]
+    if not bodies:
+        raise _unavailable_error(url, f"the download took more than {seconds:g} s")
+    return bodies[0]
 
 
 def check_url(url: str, rules: SchemaRules) -> None:
@@ -85,22 +85,22 @@ def _url_problem(url: str, rules: SchemaRules) -> str | None:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        return "that is no address."
+        return "that is not a valid URL."
     if parts.scheme != "https" and not (parts.scheme == "http" and rules.allow_http):
         return "schemas are fetched over https only; CLLM_ALLOW_HTTP_SCHEMAS=true allows http."
     if parts.username is not None:
-        return "leave the name and the password out of the address."
+        return "remove the user name and the password from the URL."
     if not parts.hostname or not url.isprintable() or " " in url:
-        return "that is no address."
+        return "that is not a valid URL."
     return None
 
 
 def _fetch(url: str, rules: SchemaRules) -> bytes:
     opener = urllib.request.build_opener(_SafeRedirects(rules), *_proxies(urlsplit(url)))
-    request = urllib.request.Request(url, headers=HEADERS)  # noqa: S310 - it was checked
+    request = urllib.request.Request(url, headers=HEADERS)  # noqa: S310 - checked above
     try:
-        with opener.open(request, timeout=READ_TIMEOUT_SECONDS) as answer:
-            return _read(answer, url, rules.max_bytes)
+        with opener.open(request, timeout=READ_TIMEOUT_SECONDS) as response:
+            return _read(response, url, rules.max_bytes)
     except urllib.error.HTTPError as error:
         error.close()
         raise _status_error(url, error.code) from error
@@ -111,32 +111,34 @@ def _fetch(url: str, rules: SchemaRules) -> bytes:
 
 
 def _proxies(parts: SplitResult) -> list[urllib.request.BaseHandler]:
-    """No proxy for loopback addresses."""
+    """Return a handler that uses no proxy for loopback hosts."""
     host = parts.hostname or ""
     try:
-        is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        is_here = False
-    return [urllib.request.ProxyHandler({})] if is_here else []
+        is_loopback = False
+    return [urllib.request.ProxyHandler({})] if is_loopback else []
 
 
-def _read(answer: Any, url: str, limit: int) -> bytes:
-    announced = str(answer.headers.get("Content-Length", ""))
+def _read(response: Any, url: str, limit: int) -> bytes:
+    content_length = str(response.headers.get("Content-Length", ""))
     error = too_large_error(redact_url(url), limit)
-    if announced.isdecimal() and (len(announced) > len(str(limit)) or int(announced) > limit):
+    if content_length.isdecimal() and (
+        len(content_length) > len(str(limit)) or int(content_length) > limit
+    ):
         raise error
     body = bytearray()
-    while piece := answer.read1(CHUNK_BYTES):
+    while piece := response.read1(CHUNK_BYTES):
         body += piece
         if len(body) > limit:
             raise error
-    if announced.isdecimal() and len(body) < int(announced):
+    if content_length.isdecimal() and len(body) < int(content_length):
         raise _unavailable_error(url, "the connection ended too early")
     return bytes(body)
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only to an allowed address, and never out of https."""
+    """Follows a redirect only to an allowed URL, and never from https to http."""
 
     max_redirections = 5
 
@@ -148,7 +150,9 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         was_secure = req.full_url.lower().startswith("https://")
         if was_secure and not newurl.lower().startswith("https://"):
-            raise SchemaError("it redirects out of https.", source=redact_url(req.full_url))
+            raise SchemaError(
+                "it redirects from https to another scheme.", source=redact_url(req.full_url)
+            )
         problem = _url_problem(newurl, self._rules)
         if problem is not None:
             raise SchemaError(
@@ -160,24 +164,26 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
 
 def _status_error(url: str, status: int) -> SchemaError:
     if status in RETRYABLE_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return _unavailable_error(url, f"the server answered {status}")
+        return _unavailable_error(url, f"the server responded with status {status}")
     if status // 100 == HTTPStatus.MULTIPLE_CHOICES // 100:
-        return SchemaError("it redirects without end or to nowhere.", source=redact_url(url))
-    return SchemaError(f"the server answered {status}; check the address.", source=redact_url(url))
+        return SchemaError("it redirects too often, or without a target.", source=redact_url(url))
+    return SchemaError(
+        f"the server responded with status {status}; check the URL.", source=redact_url(url)
+    )
 
 
 def _connection_error(url: str, reason: object) -> SchemaError:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return SchemaError("the server's certificate was not accepted.", source=redact_url(url))
     if isinstance(reason, TimeoutError):
-        return _unavailable_error(url, f"nothing came for {READ_TIMEOUT_SECONDS:g} s")
-    said = reason.strerror if isinstance(reason, OSError) and reason.strerror else "no connection"
-    return _unavailable_error(url, said.lower())
+        return _unavailable_error(url, f"no data for {READ_TIMEOUT_SECONDS:g} s")
+    text = reason.strerror if isinstance(reason, OSError) and reason.strerror else "no connection"
+    return _unavailable_error(url, text.lower())
 
 
 def _unavailable_error(url: str, reason: str) -> SchemaUnavailableError:
     return SchemaUnavailableError(
-        f"it cannot be fetched ({reason}); check the network and ask again.",
+        f"it cannot be fetched ({reason}); check the network and try again.",
         source=redact_url(url),
     )
 
@@ -232,7 +238,7 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
 
     def read(self, source: SchemaSource) -> Schema:
         if source.url is not None:
-            return self._from_address(source.url)
+            return self._load_url(source.url)
         if source.file is not None:
             path = source.folder / source.file
             return _parse_schema(_read_file(path, source, self.rules.max_bytes), source.file)
@@ -243,7 +249,7 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
             return _parse_schema(data, source.name)
         return _build_schema(source.inline, source.name)
 
-    def _from_address(self, url: str) -> Schema:
+    def _load_url(self, url: str) -> Schema:
         check_url(url, self.rules)
         name = redact_url(url)
         cached = self.cache.read(url)
@@ -252,7 +258,7 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
         if self.rules.offline and cached is None:
             raise SchemaError(
                 "CLLM_OFFLINE_MODE is on and it was never fetched; fetch it once with: "
-                "cllm --validate-schema --json-schema-file ADDRESS",
+                "cllm --validate-schema --json-schema-file URL",
                 source=name,
             )
         if cached is not None:
@@ -267,7 +273,7 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
             notice = Notice(
                 code="schema_stale",
                 path=error.source,
-                message=f"The JSON schema of {error.source} is an older copy: {error.problem}",
+                message=f"A cached JSON schema of {error.source} is used: {error.problem}",
             )
             schema = _parse_schema(cached.text.encode(), name)
             return msgspec.structs.replace(schema, notices=(notice,))
@@ -283,18 +289,18 @@ def _read_file(path: Path, source: SchemaSource, limit: int) -> bytes:
     try:
         if source.confined and not path.resolve().is_relative_to(source.folder.resolve()):
             raise SchemaError(
-                "it is a link that leads out of its Cllmfile's folder; name the file itself.",
+                "it is a link to a file outside its Cllmfile's folder; name that file itself.",
                 source=name,
             )
         return read_regular_file(path, limit=limit)
     except NotRegularFileError as error:
-        raise SchemaError("it is not an ordinary file.", source=name) from error
+        raise SchemaError("it is not a regular file.", source=name) from error
     except FileTooLargeError as error:
         raise too_large_error(name, limit) from error
     except (OSError, ValueError) as error:
         reason = os.strerror(getattr(error, "errno", None) or 0).lower()
-        said = "that is no path" if isinstance(error, ValueError) else reason
-        raise SchemaError(f"it cannot be read ({said}).", source=name) from error
+        problem = "the path is invalid" if isinstance(error, ValueError) else reason
+        raise SchemaError(f"it cannot be read ({problem}).", source=name) from error
 
 
 def _parse_schema(data: bytes, source: str) -> Schema:

@@ -1,4 +1,4 @@
-"""Where a schema comes from, and the rules for loading it."""
+"""The source of a schema, and the rules for loading it."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class SchemaSource(msgspec.Struct, frozen=True, kw_only=True):
-    """`confined`: an untrusted Cllmfile names the file, so links must stay in the folder."""
+    """`confined`: an untrusted Cllmfile names the file, so links must not leave the folder."""
 
     name: str
     inline: Any = None

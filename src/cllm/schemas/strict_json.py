@@ -1,4 +1,4 @@
-"""Decodes JSON strictly (no NaN), or says what is wrong with it and where."""
+"""Decodes JSON strictly (no NaN), or raises an error with the problem and its position."""
 
 import json
 import math
@@ -12,7 +12,7 @@ LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class NotJsonError(ValueError):
-    """The text is the reason."""
+    """The message is the reason."""
 
 
 def decode(text: str) -> Any:
@@ -24,7 +24,7 @@ def decode(text: str) -> Any:
         raise NotJsonError("it is nested too deeply") from error
     except ValueError as error:
         raise NotJsonError(
-            "it has a number that JSON has no word for, or a very long one"
+            "it has a number that JSON does not allow, or one that is too long"
         ) from error
     problem = shape_problem(value)
     if problem is not None:
@@ -33,16 +33,16 @@ def decode(text: str) -> Any:
 
 
 def shape_problem(value: Any) -> str | None:
-    waiting: list[tuple[Any, int]] = [(value, 0)]
-    while waiting:
-        item, depth = waiting.pop()
+    pending: list[tuple[Any, int]] = [(value, 0)]
+    while pending:
+        item, depth = pending.pop()
         if depth > MAX_DEPTH:
             return f"it is nested more than {MAX_DEPTH} deep"
         if isinstance(item, float) and not math.isfinite(item):
-            return "it has a number that JSON has no word for"
+            return "it has a number that JSON does not allow"
         if isinstance(item, str) and LONE_SURROGATE.search(item):
-            return "it has half a character, which no text can hold"
-        waiting.extend((inner, depth + 1) for inner in _children(item))
+            return "it has a lone surrogate, which is not a character"
+        pending.extend((inner, depth + 1) for inner in _children(item))
     return None
 
 
@@ -54,19 +54,19 @@ def _children(item: Any) -> Iterator[Any]:
         yield from item
 
 
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(word)
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(constant)
 
 
 def _reason(text: str, error: json.JSONDecodeError) -> str:
-    place = f"line {error.lineno}, column {error.colno}"
+    position = f"line {error.lineno}, column {error.colno}"
     start = text.lstrip()
     if not start:
         return "it is empty"
     if FENCE in start:
-        return f"it has {FENCE} fences or text around the JSON, and must be JSON alone"
+        return f"it has {FENCE} fences or other text around the JSON; it must be JSON only"
     if error.msg == "Extra data":
-        return f"there is text after the JSON document ({place})"
+        return f"text follows the JSON document ({position})"
     if start[0] not in '{["' and ("{" in start or "[" in start):
-        return f"there is text before the JSON document ({place})"
-    return f"it is not JSON ({place})"
+        return f"text precedes the JSON document ({position})"
+    return f"it is not JSON ({position})"

@@ -1,4 +1,4 @@
-"""The book and genai-prices' own table: the same figures, whatever way they are asked for."""
+"""PriceBook and genai-prices return the same prices."""
 
 import subprocess
 import sys
@@ -21,8 +21,8 @@ from cllm.prices.table import look_up
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 TABLE = {provider.id: provider for provider in providers}
 MILLION = 1_000_000
-WAYS_TO_ASK = {"fireworks": "accounts/fireworks/models/{}"}
-"""Where a model's name for a request is not its id in the table."""
+REQUEST_NAMES = {"fireworks": "accounts/fireworks/models/{}"}
+"""Providers whose model names in requests differ from the ids in the table."""
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def model_of(provider: str, name: str) -> ModelInfo:
     return model
 
 
-def figure(prices: ModelPrice, name: str, *, above: bool = False) -> Decimal:
+def table_price(prices: ModelPrice, name: str, *, above: bool = False) -> Decimal:
     """The table's own figure of a price, below or above its one border."""
     price = getattr(prices, name)
     if isinstance(price, TieredPrices):
@@ -63,7 +63,7 @@ class TestFigures:
     MODEL = "claude-sonnet-4-5-20250929"
 
     @pytest.mark.parametrize("above", [False, True])
-    def test_each_kind_costs_the_tables_figure_and_the_kinds_add_up(self, book, above):
+    def test_each_kind_has_the_price_of_the_table_and_the_kinds_add_up(self, book, above):
         usage = Usage(
             input=250_000 if above else 50_000,
             cache_read=40_000,
@@ -78,34 +78,34 @@ class TestFigures:
         cost = book.price("anthropic", self.MODEL, usage, NOW)
 
         by_hand = (
-            usage.input * figure(prices, "input_mtok", above=above)
-            + usage.cache_read * figure(prices, "cache_read_mtok", above=above)
-            + usage.cache_write * figure(prices, "cache_write_mtok", above=above)
-            + (usage.output + usage.reasoning) * figure(prices, "output_mtok", above=above)
+            usage.input * table_price(prices, "input_mtok", above=above)
+            + usage.cache_read * table_price(prices, "cache_read_mtok", above=above)
+            + usage.cache_write * table_price(prices, "cache_write_mtok", above=above)
+            + (usage.output + usage.reasoning) * table_price(prices, "output_mtok", above=above)
         ) / MILLION
         assert cost == by_hand
         assert cost > 0
 
-    def test_a_cache_write_is_priced_for_five_minutes(self, book):
+    def test_a_cache_write_has_the_five_minute_price(self, book):
         prices = model_of("anthropic", self.MODEL).prices
         assert isinstance(prices, ModelPrice)
-        five_minutes = figure(prices, "cache_write_mtok")
-        assert five_minutes == figure(prices, "input_mtok") * Decimal("1.25")
+        five_minutes = table_price(prices, "cache_write_mtok")
+        assert five_minutes == table_price(prices, "input_mtok") * Decimal("1.25")
 
         cost = book.price("anthropic", self.MODEL, Usage(cache_write=100_000), NOW)
 
         assert cost == five_minutes / 10
 
-    def test_one_for_an_hour_costs_more(self, book):
+    def test_a_cache_write_for_an_hour_costs_more(self, book):
         prices = model_of("anthropic", self.MODEL).prices
         assert isinstance(prices, ModelPrice)
-        hour = figure(prices, "cache_write_1h_mtok")
-        assert hour == figure(prices, "input_mtok") * 2
+        hour = table_price(prices, "cache_write_1h_mtok")
+        assert hour == table_price(prices, "input_mtok") * 2
         usage = Usage(cache_write=100_000, cache_write_hour=100_000)
 
         assert book.price("anthropic", self.MODEL, usage, NOW) == hour / 10
 
-    def test_the_profile_of_a_bedrock_model_decides_its_price(self, book):
+    def test_the_price_of_a_bedrock_model_depends_on_its_profile(self, book):
         name = "anthropic.claude-sonnet-4-5-20250929-v1:0"
         usage = Usage(input=1000, output=10)
 
@@ -124,13 +124,13 @@ class TestFigures:
             "openai", "gpt-4o", usage, NOW
         )
 
-    def test_the_price_is_that_of_the_day(self, book):
+    def test_the_price_depends_on_the_date(self, book):
         usage = Usage(input=MILLION)
 
         assert book.price("openai", "o3", usage, datetime(2025, 6, 9, tzinfo=UTC)) == 10
         assert book.price("openai", "o3", usage, datetime(2025, 6, 10, tzinfo=UTC)) == 2
 
-    def test_the_price_is_that_of_the_hour(self, book):
+    def test_the_price_depends_on_the_hour(self, book):
         usage = Usage(input=MILLION)
 
         day = book.price("deepseek", "deepseek-chat", usage, NOW)
@@ -138,15 +138,18 @@ class TestFigures:
 
         assert day == 2 * night > 0
 
-    def test_a_call_that_costs_something_itself_costs_it(self, book):
+    def test_a_price_per_call_is_included(self, book):
         prices = model_of("perplexity", "sonar").prices
         assert isinstance(prices, ModelPrice)
 
         cost = book.price("perplexity", "sonar", Usage(input=MILLION), NOW)
 
-        assert cost == figure(prices, "input_mtok") + figure(prices, "requests_kcount") / 1000
+        assert (
+            cost
+            == table_price(prices, "input_mtok") + table_price(prices, "requests_kcount") / 1000
+        )
 
-    def test_tokens_that_no_usage_counts_make_the_cost_unknown(self, book):
+    def test_tokens_that_usage_does_not_count_make_the_cost_unknown(self, book):
         prices = model_of("perplexity", "sonar-deep-research").prices
         assert isinstance(prices, ModelPrice)
         assert prices.output_citation_mtok is not None
@@ -165,10 +168,10 @@ class TestFigures:
             ("nvidia", "meta/llama-3.1-8b-instruct", Usage(input=1)),
         ],
     )
-    def test_what_the_table_does_not_say_is_unknown(self, book, provider, model, usage):
+    def test_a_price_that_the_table_does_not_have_is_unknown(self, book, provider, model, usage):
         assert book.price(provider, model, usage, NOW) is None
 
-    def test_the_context_window_is_the_tables(self, book):
+    def test_the_context_window_comes_from_the_table(self, book):
         window = model_of("openai", "gpt-4o").context_window
 
         assert window is not None
@@ -181,7 +184,7 @@ def has_every_rate(rates: Rates) -> bool:
 
 
 @pytest.mark.parametrize("provider", sorted(set(LITELLM_PROVIDERS.values())))
-def test_the_tables_own_arithmetic_agrees_for_every_model(provider):
+def test_the_cost_equals_that_of_genai_prices_for_every_model(provider):
     """Where we know a cost it is theirs; they also guess where a kind of token has no price."""
     usages = (
         Usage(input=1000, output=200, cache_read=500, cache_write=300, reasoning=70),
@@ -192,7 +195,7 @@ def test_the_tables_own_arithmetic_agrees_for_every_model(provider):
     times = (NOW, NOW.replace(hour=2), NOW.replace(year=2024))
     compared = set()
     for listed in TABLE[provider].models:
-        name = WAYS_TO_ASK.get(provider, "{}").format(listed.id.removeprefix("regional."))
+        name = REQUEST_NAMES.get(provider, "{}").format(listed.id.removeprefix("regional."))
         model = TABLE[provider].find_model(name)
         if model is None:
             continue
@@ -210,7 +213,7 @@ def test_the_tables_own_arithmetic_agrees_for_every_model(provider):
     assert len(compared) > len(TABLE[provider].models) * 0.6
 
 
-def test_prices_that_others_have_fetched_are_not_kept_under_the_installed_version():
+def test_prices_fetched_by_other_code_are_not_cached_under_the_installed_version():
     entry = TableEntry(provider="openai", model="gpt-4o")
     set_custom_snapshot(DataSnapshot(providers=[], from_auto_update=True))
     try:
@@ -272,7 +275,7 @@ class TestByHand:
             ("openai", "gpt-4o", Usage(input=1_000, cache_read=20_000, output=500), "0.0325"),
         ],
     )
-    def test_cached_tokens_cost_their_own_price(self, book, provider, model, usage, dollars):
+    def test_cached_tokens_have_their_own_price(self, book, provider, model, usage, dollars):
         assert book.price(provider, model, usage, NOW) == Decimal(dollars)
 
     @pytest.mark.parametrize(
@@ -284,18 +287,16 @@ class TestByHand:
             ("bedrock", "0.033"),
         ],
     )
-    def test_tokens_that_are_kept_for_an_hour_cost_twice_as_much_as_input(
-        self, book, provider, dollars
-    ):
+    def test_tokens_cached_for_an_hour_cost_twice_as_much_as_input(self, book, provider, dollars):
         usage = msgspec.structs.replace(self.CACHED, cache_write_hour=1_000)
 
         assert book.price(provider, "claude-sonnet-4-5", usage, NOW) == Decimal(dollars)
 
-    def test_a_long_prompt_costs_more_however_much_of_it_was_cached(self, book):
+    def test_a_long_prompt_costs_more_even_if_it_is_cached(self, book):
         usage = Usage(input=1_000, cache_read=200_000, output=500)
 
         # 6 000 + 120 000 + 11 250
         assert book.price("anthropic", "claude-sonnet-4-5", usage, NOW) == Decimal("0.13725")
 
-    def test_tokens_of_a_kind_that_has_no_price_make_the_cost_unknown(self, book):
+    def test_tokens_without_a_price_make_the_cost_unknown(self, book):
         assert book.price("openai", "gpt-4o", self.CACHED, NOW) is None

@@ -1,4 +1,4 @@
-"""What a call costs by known rates, whose table is asked, and prices from the settings."""
+"""The cost of a call by rates, tiers and times, table entries, and prices in the settings."""
 
 import subprocess
 import sys
@@ -23,12 +23,12 @@ from cllm.prices.book import (
     Tier,
     table_entry,
 )
-from cllm.providers.registry import BUILTIN_PROVIDERS, LITELLM
+from cllm.providers.registry import LITELLM
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
-ON_THIS_MACHINE = {"llama-server", "lmstudio", "ollama", "vllm"}
-WITHOUT_A_TABLE = {"nvidia"}
+LOCAL_PROVIDERS = {"llama-server", "lmstudio", "ollama", "vllm"}
+UNLISTED_PROVIDERS = {"nvidia"}
 
 RATES = Rates(
     input=Rate(base=Decimal(3)),
@@ -46,7 +46,7 @@ flat_rates = st.builds(Rate, base=prices)
 
 
 def rising(base: Decimal, steps: list[tuple[int, Decimal]]) -> Rate:
-    """A rate whose tiers cost more and more."""
+    """A rate whose tiers have rising prices."""
     above, price, tiers = 0, base, []
     for step, more in steps:
         above, price = above + step, price + more
@@ -95,12 +95,12 @@ class TestCost:
 
         assert RATES.cost(usage) == Decimal("0.009675")
 
-    def test_reasoning_with_a_rate_of_its_own_is_not_charged_as_output(self):
+    def test_reasoning_with_a_separate_rate_is_not_charged_as_output(self):
         rates = msgspec.structs.replace(RATES, reasoning=Rate(base=Decimal(2)))
 
         assert rates.cost(Usage(reasoning=1_000_000)) == 2
 
-    def test_every_call_costs_what_a_call_costs(self):
+    def test_the_price_per_call_is_added_once(self):
         rates = msgspec.structs.replace(RATES, per_call=Decimal("0.012"))
 
         assert rates.cost(Usage(input=1_000_000)) == Decimal("3.012")
@@ -123,13 +123,13 @@ class TestCost:
 
         assert Rates(input=free, output=free).cost(Usage(input=5, output=5)) == 0
 
-    def test_a_count_below_zero_makes_the_cost_unknown(self):
+    def test_a_negative_count_makes_the_cost_unknown(self):
         assert RATES.cost(Usage(input=100, output=-1)) is None
 
-    def test_estimated_usage_has_a_cost_too(self):
+    def test_estimated_usage_has_a_cost(self):
         assert RATES.cost(Usage(input=100, estimated=True)) == RATES.cost(Usage(input=100))
 
-    def test_the_programs_own_decimal_context_does_not_round_a_cost(self):
+    def test_the_callers_decimal_context_does_not_round_a_cost(self):
         with localcontext() as context:
             context.prec = 2
             cost = RATES.cost(Usage(input=123_456_789))
@@ -145,14 +145,14 @@ class TestTiers:
         cache_write=Rate(base=Decimal("3.75")),
     )
 
-    def test_a_prompt_at_the_border_pays_the_lower_price(self):
+    def test_a_prompt_at_the_threshold_has_the_lower_price(self):
         assert self.TIERED.cost(Usage(input=200_000)) == Decimal("0.6")
 
-    def test_a_prompt_over_the_border_pays_the_higher_price_for_every_token(self):
+    def test_a_prompt_above_the_threshold_has_the_higher_price_for_every_token(self):
         assert self.TIERED.cost(Usage(input=200_001, output=10)) == Decimal("1.200231")
 
     @pytest.mark.parametrize("kind", ["cache_read", "cache_write"])
-    def test_cached_tokens_count_towards_the_border(self, kind):
+    def test_cached_tokens_count_towards_the_threshold(self, kind):
         usage = used(input=1, output=1_000_000, **{kind: 200_000})
         alone = used(**{kind: 200_000})
 
@@ -160,17 +160,17 @@ class TestTiers:
 
         assert cost == Decimal("22.500006")
 
-    def test_the_answer_does_not_count_towards_the_border(self):
+    def test_the_answer_does_not_count_towards_the_threshold(self):
         assert self.TIERED.cost(Usage(output=1_000_000, reasoning=1_000_000)) == 30
 
-    def test_the_highest_tier_that_was_reached_is_the_price(self):
+    def test_the_highest_tier_below_the_prompt_size_applies(self):
         tiers = (Tier(above=10, price=Decimal(2)), Tier(above=20, price=Decimal(3)))
         rate = Rate(base=Decimal(1), tiers=tiers)
 
         assert [rate.price(count) for count in (10, 11, 20, 21)] == [1, 2, 2, 3]
 
 
-class TestLaws:
+class TestProperties:
     @given(rates=all_kinds(rising_rates), usage=usages, kind=st.sampled_from(KINDS), more=tokens)
     def test_more_tokens_of_any_kind_never_cost_less(self, rates, usage, kind, more):
         larger = msgspec.structs.replace(usage, **{kind: getattr(usage, kind) + more})
@@ -184,7 +184,7 @@ class TestLaws:
         assert known(rates, both) == known(rates, one) + known(rates, other)
 
     @given(rates=all_kinds(rising_rates), usage=usages)
-    def test_a_record_is_the_same_after_it_was_a_file(self, rates, usage):
+    def test_a_record_survives_encoding_as_json(self, rates, usage):
         record = ModelRecord(dated=(DatedRates(rates=rates),), context_window=1)
 
         again = msgspec.json.decode(msgspec.json.encode(record), type=ModelRecord)
@@ -197,7 +197,7 @@ def costing(dollars: int) -> Rates:
     return Rates(input=Rate(base=Decimal(dollars)))
 
 
-class TestTimes:
+class TestDatedRates:
     RECORD = ModelRecord(
         dated=(
             DatedRates(rates=costing(1)),
@@ -219,11 +219,11 @@ class TestTimes:
             (datetime(2026, 1, 1, 12, 0), 2),  # noqa: DTZ001 - a time without a zone is meant
         ],
     )
-    def test_the_last_rates_that_hold_are_meant(self, at, dollars):
+    def test_the_last_rates_that_apply_are_used(self, at, dollars):
         assert self.RECORD.rates(at) == costing(dollars)
 
     @pytest.mark.parametrize(("hour", "dollars"), [(22, 1), (23, 2), (0, 2), (1, 1)])
-    def test_hours_may_go_over_midnight(self, hour, dollars):
+    def test_a_daily_range_can_span_midnight(self, hour, dollars):
         night = (time(23), time(1))
         record = ModelRecord(
             dated=(DatedRates(rates=costing(1)), DatedRates(rates=costing(2), daily=night))
@@ -231,7 +231,7 @@ class TestTimes:
 
         assert record.rates(NOW.replace(hour=hour)) == costing(dollars)
 
-    def test_before_all_dates_the_first_rates_are_meant(self):
+    def test_before_all_dates_the_first_rates_are_used(self):
         later = [date(2030, 1, 1), date(2031, 1, 1)]
         dated = tuple(
             DatedRates(rates=costing(number), since=since) for number, since in enumerate(later)
@@ -239,16 +239,16 @@ class TestTimes:
 
         assert ModelRecord(dated=dated).rates(NOW) == costing(0)
 
-    def test_a_record_of_nothing_has_no_rates(self):
+    def test_an_empty_record_has_no_rates(self):
         assert ModelRecord().rates(NOW) is None
 
 
-class TestNames:
-    def test_every_provider_has_a_table_or_is_known_to_have_none(self):
-        assert set(BUILTIN_PROVIDERS) == {*PROVIDERS, LITELLM, *ON_THIS_MACHINE, *WITHOUT_A_TABLE}
+class TestTableEntry:
+    def test_every_provider_is_in_the_table_or_listed_as_absent(self):
+        assert set(SQLITE_CODEC) == {*PROVIDERS, LITELLM, *LOCAL_PROVIDERS, *UNLISTED_PROVIDERS}
 
-    @pytest.mark.parametrize("provider", ["local", "my-own", "", *sorted(ON_THIS_MACHINE)])
-    def test_models_of_this_machine_and_of_strangers_are_in_no_table(self, provider):
+    @pytest.mark.parametrize("provider", ["local", "my-own", "", *sorted(LOCAL_PROVIDERS)])
+    def test_local_and_unknown_providers_have_no_entry(self, provider):
         assert table_entry(provider, "gpt-4o") is None
 
     @pytest.mark.parametrize(
@@ -291,20 +291,20 @@ class TestNames:
             ("openai/", None),
         ],
     )
-    def test_a_litellm_name_says_who_serves_it(self, model, entry):
-        found = table_entry(LITELLM, model)
+    def test_a_litellm_name_identifies_the_provider(self, model, entry):
+        result = table_entry(LITELLM, model)
 
-        assert (found and (found.provider, found.model)) == entry
+        assert (result and (result.provider, result.model)) == entry
 
-    def test_a_name_without_end_is_not_looked_up(self):
+    def test_a_very_long_name_is_not_looked_up(self):
         assert table_entry("openai", "x" * MAX_NAME_LENGTH) is not None
         assert table_entry("openai", "x" * (MAX_NAME_LENGTH + 1)) is None
 
 
-class TestGivenPrices:
+class TestConfiguredPrices:
     USAGE = Usage(input=1000, output=200, cache_read=5000, cache_write=300, reasoning=70)
 
-    def test_they_win_over_the_table(self, tmp_path):
+    def test_they_take_precedence_over_the_table(self, tmp_path):
         prices = {"openai": {"gpt-4o": {"input": 1, "output": 2.5}}}
         book = PriceBook(tmp_path, configured=prices)
 
@@ -323,29 +323,29 @@ class TestGivenPrices:
 
         assert book.price("openai", "gpt-4o", Usage(cache_read=1), NOW) is None
 
-    def test_they_are_for_the_named_model_only(self, tmp_path):
+    def test_they_apply_to_the_named_model_only(self, tmp_path):
         book = PriceBook(tmp_path, configured={"ollama": {"llama3": {"input": 0, "output": 0}}})
 
         assert book.price("ollama", "llama3", Usage(input=5, output=5), NOW) == 0
         assert book.price("ollama", "llama4", Usage(input=5, output=5), NOW) is None
         assert book.price("vllm", "llama3", Usage(input=5, output=5), NOW) is None
 
-    def test_they_hold_at_an_address_of_the_persons_own(self, tmp_path):
+    def test_they_apply_to_a_provider_with_another_base_url(self, tmp_path):
         prices = {"openai": {"gpt-4o": {"input": 1}}}
         book = PriceBook(tmp_path, configured=prices, redirected={"openai"})
 
         assert book.price("openai", "gpt-4o", Usage(input=1_000_000), NOW) == 1
 
     @pytest.mark.parametrize(
-        ("prices", "words"),
+        ("prices", "message"),
         [
-            (3, "`providers.mine.prices` must have a line for each model"),
-            (["gpt-4o"], "`providers.mine.prices` must have a line for each model"),
-            ({4: {"input": 1}}, "`providers.mine.prices` must have a line for each model"),
+            (3, "`providers.mine.prices` must map each model to its prices"),
+            (["gpt-4o"], "`providers.mine.prices` must map each model to its prices"),
+            ({4: {"input": 1}}, "`providers.mine.prices` must map each model to its prices"),
             ({"m": 3}, "`providers.mine.prices.m` must be prices in dollars per million tokens"),
             ({"m": {}}, "`providers.mine.prices.m` must be prices in dollars per million tokens"),
             ({"m": None}, "`providers.mine.prices.m` must be prices"),
-            ({"m": {"inptu": 1}}, "has no price 'inptu'; there are input, output, cache_read"),
+            ({"m": {"inptu": 1}}, "has no price 'inptu'; use one of input, output, cache_read"),
             ({"m": {"per_call": 1}}, "has no price 'per_call'"),
             ({"m": {"input": "3"}}, "`providers.mine.prices.m.input` must be a number of dollars"),
             ({"m": {"input": True}}, "`providers.mine.prices.m.input` must be a number"),
@@ -357,18 +357,18 @@ class TestGivenPrices:
             ({"m": {"input": float("inf")}}, "from 0 to 1000000"),
         ],
     )
-    def test_a_wrong_one_is_named_in_one_sentence(self, tmp_path, prices, words):
+    def test_an_invalid_price_is_reported_in_one_sentence(self, tmp_path, prices, message):
         with pytest.raises(SettingsError) as raised:
             PriceBook(tmp_path, configured={"mine": prices})
 
         text = str(raised.value)
-        assert words in text
+        assert message in text
         assert text.startswith("Configuration error: ")
         assert text.endswith(".")
         assert "\n" not in text
 
 
-def test_loading_the_book_loads_no_table():
+def test_importing_the_book_does_not_import_the_table():
     program = "import cllm.prices.book, sys; print('genai_prices' in sys.modules)"
 
     done = subprocess.run(
@@ -378,7 +378,7 @@ def test_loading_the_book_loads_no_table():
     assert done.stdout.strip() == "False"
 
 
-def test_the_unknown_needs_no_table_and_no_folder(tmp_path):
+def test_an_unknown_provider_needs_no_table_and_no_folder(tmp_path):
     book = PriceBook(tmp_path / "folder", redirected={"openai"})
 
     for provider in ("local", "ollama", "openai", "my-own"):

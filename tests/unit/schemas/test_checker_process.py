@@ -1,4 +1,4 @@
-"""What is found wrong with schemas and replies, in words that a person can use."""
+"""Problems of schemas and replies, with their path and a readable message."""
 
 import json
 
@@ -25,19 +25,19 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
         {"patternProperties": {"^x-": {}}, "pattern": "^[a-z]+$"},
     ],
 )
-def test_a_schema_that_replies_can_be_held_against(schema):
+def test_a_valid_schema_has_no_problem(schema):
     assert check_schema(schema) is None
 
 
 @pytest.mark.parametrize(
-    ("schema", "place", "words"),
+    ("schema", "path", "text"),
     [
-        ({"type": 12}, "$.type", "12 is not a type"),
-        ({"items": {"type": "text"}}, "$.items.type", "'text' is not a type"),
-        ({"required": "name"}, "$.required", "must be array, and is string"),
+        ({"type": 12}, "$.type", "12 is not a JSON type"),
+        ({"items": {"type": "text"}}, "$.items.type", "'text' is not a JSON type"),
+        ({"required": "name"}, "$.required", "must be array, but is string"),
         ({"minLength": -1}, "$.minLength", "-1"),
         ({"$schema": 12}, "$.$schema", "draft"),
-        ({"$schema": DRAFT_3, "definitions": 12}, "$", "a part of it is no schema"),
+        ({"$schema": DRAFT_3, "definitions": 12}, "$", "a part of it is not a schema"),
         ({"$schema": "https://example.com/x"}, "$.$schema", "draft"),
         ({"$schema": DRAFT_7, "exclusiveMinimum": True}, "$.exclusiveMinimum", "boolean"),
         ({"$ref": "https://example.com/x"}, "$ref", "never fetched"),
@@ -52,35 +52,35 @@ def test_a_schema_that_replies_can_be_held_against(schema):
         ({"properties": {"a": {"pattern": "x" * 1001}}}, "pattern", "1000 characters"),
     ],
 )
-def test_what_keeps_a_schema_from_being_used(schema, place, words):
+def test_an_invalid_schema_is_reported_with_its_path(schema, path, text):
     finding = check_schema(schema)
 
     assert finding is not None
-    assert finding.place == place
-    assert words in finding.problem
+    assert finding.path == path
+    assert text in finding.problem
 
 
 @pytest.mark.parametrize(
-    ("schema", "reply", "place", "words"),
+    ("schema", "reply", "path", "text"),
     [
-        ({"type": "string"}, "null", "$", "must be string, and is null"),
-        ({"type": ["string", "number"]}, "{}", "$", "string or number, and is object"),
+        ({"type": "string"}, "null", "$", "must be string, but is null"),
+        ({"type": ["string", "number"]}, "{}", "$", "string or number, but is object"),
         ({"required": ["a", "b"]}, '{"a": 1}', "$", "'b' is missing"),
         ({"additionalProperties": False}, '{"z": 1}', "$", "'z' is not allowed"),
-        ({"items": {"enum": ["a"]}}, '["a", "b"]', "$[1]", "must be one of 'a', and is 'b'"),
-        ({"const": 3}, "4", "$", "must be 3, and is 4"),
+        ({"items": {"enum": ["a"]}}, '["a", "b"]', "$[1]", "must be one of 'a', but is 'b'"),
+        ({"const": 3}, "4", "$", "must be 3, but is 4"),
         ({"pattern": "^a$"}, '"b"', "$", "'b' does not match the pattern '^a$'"),
         ({"oneOf": [{"type": "null"}, {"const": 1}]}, "2", "$", "exactly one of the 2"),
-        ({"minimum": 5}, "2", "$", "2 does not fit `minimum: 5`"),
+        ({"minimum": 5}, "2", "$", "2 does not satisfy `minimum: 5`"),
         ({"properties": {"a b": {"minimum": 5}}}, '{"a b": 1}', "$['a b']", "minimum"),
         ({"not": {}}, "1", "$", "not"),
         ({}, "", "$", "empty"),
-        ({}, "{} {}", "$", "text after the JSON document (line 1, column 4)"),
+        ({}, "{} {}", "$", "text follows the JSON document (line 1, column 4)"),
         ({}, "```json\n{}\n```", "$", "fences"),
-        ({}, "Sure! {}", "$", "text before the JSON document"),
+        ({}, "Sure! {}", "$", "text precedes the JSON document"),
         ({}, "NaN", "$", "number"),
-        ({}, r'"\ud800"', "$", "half a character"),
-        ({}, r'{"\udfff": 1}', "$", "half a character"),
+        ({}, r'"\ud800"', "$", "lone surrogate"),
+        ({}, r'{"\udfff": 1}', "$", "lone surrogate"),
         (
             {"$schema": DRAFT_3, "properties": {"a": {"required": True}}},
             "{}",
@@ -92,21 +92,21 @@ def test_what_keeps_a_schema_from_being_used(schema, place, words):
         ({}, "[" * 80 + "]" * 80, "$", "nested"),
     ],
 )
-def test_what_is_wrong_with_a_reply(schema, reply, place, words):
+def test_a_reply_that_violates_the_schema_is_reported(schema, reply, path, text):
     finding = check_reply(schema, reply)
 
     assert finding is not None
-    assert finding.place == place
-    assert words in finding.problem
+    assert finding.path == path
+    assert text in finding.problem
     assert not finding.of_schema
 
 
 @pytest.mark.parametrize("reply", ["{}", ' \n{"a": [1, null]}\n', '{"z": "é"}'])
-def test_a_json_document_with_white_space_around_it_fits(reply):
+def test_white_space_around_a_json_document_is_accepted(reply):
     assert check_reply({"type": "object"}, reply) is None
 
 
-def test_the_draft_decides_what_a_keyword_means():
+def test_a_keyword_is_interpreted_by_the_draft_of_the_schema():
     old = {"$schema": DRAFT_7, "items": [{"type": "string"}]}
 
     assert check_reply(old, "[1]") is not None
@@ -122,21 +122,21 @@ def test_the_draft_decides_what_a_keyword_means():
         {"$ref": "https://example.com/x"},
     ],
 )
-def test_a_schema_that_fails_only_when_it_is_used_is_not_the_replys_fault(schema):
+def test_a_schema_that_fails_only_in_use_is_reported_as_a_schema_problem(schema):
     finding = check_reply(schema, '"hello"')
 
     assert finding is not None
     assert finding.of_schema
 
 
-def test_long_values_are_cut_in_the_sentence():
+def test_long_values_are_shortened_in_the_message():
     finding = check_reply({"const": "x" * 5000}, json.dumps("y" * 5000))
 
     assert finding is not None
     assert len(finding.problem) < 200
 
 
-def test_many_names_are_counted():
+def test_long_lists_of_names_are_shortened_with_a_count():
     names = [f"name{number}" for number in range(100)]
 
     finding = check_reply({"required": names}, "{}")
@@ -146,14 +146,14 @@ def test_many_names_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("path", "shown"),
+    ("path", "expected"),
     [([], "$"), (["a", 0, "b-c"], "$.a[0].b-c"), (["a.b"], "$['a.b']"), ([""], "$['']")],
 )
-def test_a_place_is_written_as_a_path(path, shown):
-    assert json_path(path) == shown
+def test_a_path_is_written_as_json_path(path, expected):
+    assert json_path(path) == expected
 
 
-def test_a_summary_says_what_a_person_recognises_a_schema_by():
+def test_an_outline_has_the_draft_type_and_properties():
     schema = {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a"]}
 
     assert outline(schema) == {

@@ -1,4 +1,4 @@
-"""Files that spare the loading of the table: they save time and never change an answer."""
+"""Cache files of prices: they avoid loading the table and never change a price."""
 
 import os
 import stat
@@ -34,7 +34,7 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
-def ask_in_a_process(folder: Path, *models: str) -> list[str]:
+def price_in_a_process(folder: Path, *models: str) -> list[str]:
     """The costs of the same usage, and whether the table had to be loaded."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(folder), *models],
@@ -55,15 +55,15 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def lookups(monkeypatch) -> list[str]:
     """The models that were looked up in the table."""
-    asked: list[str] = []
+    models: list[str] = []
     look_up = table.look_up
 
-    def counting(entry: TableEntry) -> ModelRecord:
-        asked.append(entry.model)
+    def count_lookup(entry: TableEntry) -> ModelRecord:
+        models.append(entry.model)
         return look_up(entry)
 
-    monkeypatch.setattr(table, "look_up", counting)
-    return asked
+    monkeypatch.setattr(table, "look_up", count_lookup)
+    return models
 
 
 def only_file(folder: Path) -> Path:
@@ -72,8 +72,8 @@ def only_file(folder: Path) -> Path:
 
 
 def test_a_second_process_does_not_load_the_table(folder):
-    first = ask_in_a_process(folder, "gpt-4o", "nobody-knows-this")
-    second = ask_in_a_process(folder, "gpt-4o", "nobody-knows-this")
+    first = price_in_a_process(folder, "gpt-4o", "nobody-knows-this")
+    second = price_in_a_process(folder, "gpt-4o", "nobody-knows-this")
 
     assert first[-1] == "True"
     assert second == [*first[:-1], "False"]
@@ -81,14 +81,14 @@ def test_a_second_process_does_not_load_the_table(folder):
     assert first[1] == "None"
 
 
-def test_processes_that_write_at_once_leave_whole_files(folder):
+def test_processes_that_write_concurrently_leave_complete_files(folder):
     models = ("gpt-4o", "gpt-5", "o3", "nobody-knows-this")
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: ask_in_a_process(folder, *models), range(4)))
+        answers = list(pool.map(lambda _: price_in_a_process(folder, *models), range(4)))
 
     assert len({tuple(answer[:-1]) for answer in answers}) == 1
     assert len(list(folder.iterdir())) == len(models)
-    assert ask_in_a_process(folder, *models)[-1] == "False"
+    assert price_in_a_process(folder, *models)[-1] == "False"
 
 
 def test_a_model_is_looked_up_once(folder, lookups):
@@ -102,7 +102,7 @@ def test_a_model_is_looked_up_once(folder, lookups):
     assert lookups == ["gpt-4o", "nobody-knows-this"]
 
 
-def test_the_folder_and_its_files_are_the_persons_alone(folder):
+def test_the_folder_and_its_files_are_private(folder):
     before = os.umask(0)
     try:
         PriceBook(folder).price("openai", "gpt-4o", USAGE, NOW)
@@ -128,7 +128,7 @@ def test_the_folder_and_its_files_are_the_persons_alone(folder):
         "",
     ],
 )
-def test_a_hostile_name_is_only_a_name(tmp_path, folder, model):
+def test_a_hostile_model_name_does_not_leave_the_folder(tmp_path, folder, model):
     book = PriceBook(folder)
 
     assert book.price("groq", model, USAGE, NOW) is None
@@ -161,7 +161,7 @@ def test_a_damaged_file_is_ignored_and_written_again(folder, lookups, garbage):
     assert len(lookups) == 2
 
 
-def test_another_version_of_the_table_has_files_of_its_own(folder, lookups, monkeypatch):
+def test_another_version_of_the_table_has_separate_files(folder, lookups, monkeypatch):
     PriceBook(folder).price("openai", "gpt-4o", USAGE, NOW)
     monkeypatch.setattr("cllm.prices.book.installed_version", lambda: "0.0.1")
     PriceBook(folder).price("openai", "gpt-4o", USAGE, NOW)
@@ -182,7 +182,7 @@ def test_the_version_is_the_installed_one():
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "pipe", "link"])
-def test_something_else_in_the_way_is_no_error(folder, kind):
+def test_an_unexpected_file_type_is_no_error(folder, kind):
     expected = PriceBook(folder).price("openai", "gpt-4o", USAGE, NOW)
     path = only_file(folder)
     path.unlink()
@@ -201,11 +201,11 @@ def test_something_else_in_the_way_is_no_error(folder, kind):
 
 
 @pytest.mark.parametrize("folder", ["/proc/self/prices", "/dev/null/prices"])
-def test_a_folder_that_cannot_be_made_is_no_error(folder):
+def test_a_folder_that_cannot_be_created_is_no_error(folder):
     assert PriceBook(Path(folder)).price("openai", "gpt-4o", USAGE, NOW) is not None
 
 
-def test_a_full_disk_leaves_nothing_half_written(folder, monkeypatch):
+def test_a_full_disk_leaves_no_partial_file(folder, monkeypatch):
     def refuse(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -215,7 +215,7 @@ def test_a_full_disk_leaves_nothing_half_written(folder, monkeypatch):
     assert list(folder.iterdir()) == []
 
 
-def test_names_without_number_do_not_fill_the_disk(folder, lookups, monkeypatch):
+def test_the_number_of_cache_files_is_limited(folder, lookups, monkeypatch):
     monkeypatch.setattr("cllm.prices.book.MAX_FILES", 5)
     for second in range(12):
         PriceBook(folder).context_window("openai", f"model-{second}")
@@ -231,7 +231,7 @@ def test_names_without_number_do_not_fill_the_disk(folder, lookups, monkeypatch)
     assert len(lookups) == looked_up + 1
 
 
-def test_names_without_number_do_not_fill_the_memory(folder, monkeypatch):
+def test_the_number_of_records_in_memory_is_limited(folder, monkeypatch):
     monkeypatch.setattr("cllm.prices.book.MAX_RECORDS", 10)
     book = PriceBook(folder)
     for number in range(50):

@@ -1,4 +1,4 @@
-"""Schemas that are fetched: over https, within limits, once, and from the cache offline."""
+"""Schemas from URLs: https only, size limits, redirects, the cache and offline mode."""
 
 import json
 import shutil
@@ -35,9 +35,9 @@ def fetched(schemas):
     return schemas.put("/person.json", body(json.dumps(PERSON).encode()))
 
 
-def ask_for(cllm: Any, provider: FakeProvider, address: str, **env: str) -> Any:
+def ask_for(cllm: Any, provider: FakeProvider, url: str, **env: str) -> Any:
     provider.say(ALICE)
-    return cllm("Who?", "--json-schema-file", address, env=HTTP | env)
+    return cllm("Who?", "--json-schema-file", url, env=HTTP | env)
 
 
 def test_a_schema_is_fetched_once_and_cached(
@@ -64,26 +64,26 @@ def test_http_is_refused_unless_it_is_allowed(provider, settings, schemas, fetch
     assert provider.requests == []
 
 
-@pytest.mark.parametrize("address", ["file:///etc/passwd", "ftp://127.0.0.1/x", "https://"])
-def test_other_kinds_of_address_are_refused(settings, cllm, address):
-    result = cllm("Who?", "--json-schema-file", address, env=HTTP)
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "https://"])
+def test_other_schemes_are_refused(settings, cllm, url):
+    result = cllm("Who?", "--json-schema-file", url, env=HTTP)
 
-    result.failed_with_one_sentence("address" if address == "https://" else "https")
+    result.failed_with_one_sentence("not a valid URL" if url == "https://" else "https")
 
 
-def test_a_password_in_the_address_is_refused_and_not_shown(settings, secret, cllm):
+def test_a_password_in_the_url_is_refused_and_not_shown(settings, secret, cllm):
     result = cllm("Who?", "--json-schema-file", f"https://me:{secret}@127.0.0.1:1/x")
 
-    result.failed_with_one_sentence("leave the name and the password out")
+    result.failed_with_one_sentence("remove the user name and the password")
 
 
-def test_a_token_in_the_address_is_not_shown(settings, secret, cllm):
+def test_a_token_in_the_url_is_not_shown(settings, secret, cllm):
     result = cllm("Who?", "--json-schema-file", f"https://127.0.0.1:1/x?token={secret}")
 
     result.failed_with_one_sentence("cannot be fetched", "https://127.0.0.1:1/x")
 
 
-def test_a_redirect_is_followed_to_where_one_may_go(provider, settings, schemas, fetched, cllm):
+def test_a_redirect_to_an_allowed_url_is_followed(provider, settings, schemas, fetched, cllm):
     moved = schemas.put("/old.json", redirect(fetched))
 
     ask_for(cllm, provider, moved).succeeded()
@@ -92,25 +92,25 @@ def test_a_redirect_is_followed_to_where_one_may_go(provider, settings, schemas,
 
 
 @pytest.mark.parametrize("to", ["file:///etc/passwd", "ftp://127.0.0.1/x"])
-def test_a_redirect_out_of_http_is_not_followed(provider, settings, schemas, cllm, to):
+def test_a_redirect_to_another_scheme_is_not_followed(provider, settings, schemas, cllm, to):
     result = ask_for(cllm, provider, schemas.put("/old.json", redirect(to)))
 
     result.failed_with_one_sentence("redirects")
     assert provider.requests == []
 
 
-def test_redirects_in_a_circle_end(provider, settings, schemas, cllm):
-    address = schemas.put("/a", redirect("/b"))
+def test_a_redirect_loop_is_refused(provider, settings, schemas, cllm):
+    url = schemas.put("/a", redirect("/b"))
     schemas.put("/b", redirect("/a"))
 
-    ask_for(cllm, provider, address).failed_with_one_sentence("redirects")
+    ask_for(cllm, provider, url).failed_with_one_sentence("redirects")
     assert len(schemas.asked) < 20
 
 
-def test_an_announced_size_is_refused(provider, settings, schemas, cllm):
-    address = schemas.put("/x", body(b"{}" + b" " * 2_000_000))
+def test_a_content_length_over_the_limit_is_refused(provider, settings, schemas, cllm):
+    url = schemas.put("/x", body(b"{}" + b" " * 2_000_000))
 
-    ask_for(cllm, provider, address).failed_with_one_sentence("larger than 1048576")
+    ask_for(cllm, provider, url).failed_with_one_sentence("larger than 1048576")
 
 
 def test_an_endless_body_is_refused(home, provider, settings, schemas, cllm):
@@ -121,7 +121,7 @@ def test_an_endless_body_is_refused(home, provider, settings, schemas, cllm):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("response", "words"),
     [
         (body(b"<html>Log in</html>"), ["not JSON"]),
         (body(b"\xff\xfe"), ["UTF-8"]),
@@ -130,21 +130,21 @@ def test_an_endless_body_is_refused(home, provider, settings, schemas, cllm):
         (body(b"{}", Content_Length="99"), ["too early"]),
     ],
 )
-def test_what_is_no_schema_is_not_cached(home, provider, settings, schemas, cllm, given, words):
-    ask_for(cllm, provider, schemas.put("/x", given)).failed_with_one_sentence(*words)
+def test_an_invalid_schema_is_not_cached(home, provider, settings, schemas, cllm, response, words):
+    ask_for(cllm, provider, schemas.put("/x", response)).failed_with_one_sentence(*words)
 
     assert cached(home) == []
     assert provider.requests == []
 
 
-def test_a_copy_that_is_too_old_is_fetched_again(provider, settings, schemas, fetched, cllm):
+def test_an_expired_copy_is_fetched_again(provider, settings, schemas, fetched, cllm):
     ask_for(cllm, provider, fetched).succeeded()
     ask_for(cllm, provider, fetched, CLLM_SCHEMA_CACHE_TTL="0").succeeded()
 
     assert len(schemas.asked) == 2
 
 
-def test_an_old_copy_is_used_with_a_warning_when_the_network_fails(
+def test_an_expired_copy_is_used_with_a_warning_if_the_server_fails(
     provider, settings, schemas, fetched, cllm
 ):
     ask_for(cllm, provider, fetched).succeeded()
@@ -152,11 +152,13 @@ def test_an_old_copy_is_used_with_a_warning_when_the_network_fails(
 
     result = ask_for(cllm, provider, fetched, CLLM_SCHEMA_CACHE_TTL="0").succeeded()
 
-    assert [line for line in result.warnings if "older copy" in line and "503" in line]
+    assert [line for line in result.warnings if "cached JSON schema" in line and "503" in line]
     assert len(provider.requests) == 2
 
 
-def test_offline_any_copy_will_do_and_nobody_is_asked(provider, settings, schemas, fetched, cllm):
+def test_offline_mode_uses_an_expired_copy_without_a_request(
+    provider, settings, schemas, fetched, cllm
+):
     ask_for(cllm, provider, fetched).succeeded()
 
     offline = {"CLLM_OFFLINE_MODE": "1", "CLLM_SCHEMA_CACHE_TTL": "0"}
@@ -166,7 +168,7 @@ def test_offline_any_copy_will_do_and_nobody_is_asked(provider, settings, schema
     assert len(schemas.asked) == 1
 
 
-def test_offline_without_a_copy_is_an_error(provider, settings, schemas, fetched, cllm):
+def test_offline_mode_without_a_copy_is_an_error(provider, settings, schemas, fetched, cllm):
     result = ask_for(cllm, provider, fetched, CLLM_OFFLINE_MODE="true")
 
     result.failed_with_one_sentence("CLLM_OFFLINE_MODE", "never fetched")
@@ -200,7 +202,7 @@ def test_clearing_an_empty_cache_creates_nothing(home, cllm):
 @pytest.mark.parametrize(
     "name", ["CLLM_SCHEMA_CACHE_TTL", "CLLM_MAX_SCHEMA_SIZE", "CLLM_OFFLINE_MODE"]
 )
-def test_a_variable_that_makes_no_sense(provider, settings, fetched, cllm, name):
+def test_an_invalid_variable_is_reported(provider, settings, fetched, cllm, name):
     result = ask_for(cllm, provider, fetched, **{name: "soon"})
 
     result.failed_with_one_sentence(name, prefix="Configuration error: ")
@@ -208,7 +210,7 @@ def test_a_variable_that_makes_no_sense(provider, settings, fetched, cllm, name)
 
 @pytest.fixture
 def secure(tmp_path):
-    """A server with a certificate of its own, and the variable that makes it known."""
+    """A server with a self-signed certificate, and the variable that makes it trusted."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl, which makes the certificate, is not on this machine")
     path = certificate(tmp_path)
@@ -219,21 +221,21 @@ def secure(tmp_path):
 
 
 def test_https_needs_no_permission(provider, settings, secure, cllm):
-    server, known = secure
-    address = server.put("/person.json", body(json.dumps(PERSON).encode()))
+    server, trusted = secure
+    url = server.put("/person.json", body(json.dumps(PERSON).encode()))
     provider.say(ALICE)
 
-    cllm("Who?", "--json-schema-file", address, env=known).succeeded()
+    cllm("Who?", "--json-schema-file", url, env=trusted).succeeded()
 
-    assert address.startswith("https://")
+    assert url.startswith("https://")
     assert server.asked == ["/person.json"]
 
 
-def test_a_certificate_that_nobody_knows_is_refused(provider, settings, secure, cllm):
+def test_an_untrusted_certificate_is_refused(provider, settings, secure, cllm):
     server, _ = secure
-    address = server.put("/person.json", body(json.dumps(PERSON).encode()))
+    url = server.put("/person.json", body(json.dumps(PERSON).encode()))
 
-    result = cllm("Who?", "--json-schema-file", address)
+    result = cllm("Who?", "--json-schema-file", url)
 
     result.failed_with_one_sentence("certificate")
     assert server.asked == []
@@ -243,11 +245,11 @@ def test_a_certificate_that_nobody_knows_is_refused(provider, settings, secure, 
 def test_a_redirect_from_https_to_http_is_never_followed(
     provider, settings, secure, schemas, fetched, cllm
 ):
-    server, known = secure
-    address = server.put("/person.json", redirect(fetched))
+    server, trusted = secure
+    url = server.put("/person.json", redirect(fetched))
 
-    result = cllm("Who?", "--json-schema-file", address, env=HTTP | known)
+    result = cllm("Who?", "--json-schema-file", url, env=HTTP | trusted)
 
-    result.failed_with_one_sentence("redirects out of https")
+    result.failed_with_one_sentence("redirects from https")
     assert schemas.asked == []
     assert provider.requests == []
