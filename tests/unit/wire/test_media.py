@@ -1,13 +1,16 @@
-"""Finding what a message holds beside words."""
+"""Media in messages, media types, and base64 data."""
 
 import pytest
 
 from cllm.core.message import Document, Image, Message, Text, ToolResult, plain_message
 from cllm.core.prompt import Prompt
+from cllm.wire.errors import NotExpressibleError
 from cllm.wire.media import (
     find_first_media,
     find_media,
     find_unanswered_media,
+    normalize_base64,
+    normalize_media_type,
     replace_media_by_text,
 )
 from cllm.wire.messages import OutgoingMessage, no_repair
@@ -97,3 +100,35 @@ def test_a_history_of_words_stays_as_it_is():
     words = OutgoingMessage(role="user", parts=(Text(text="Hello"),))
 
     assert replace_media_by_text(no_repair)((words,)) == no_repair((words,))
+
+
+@pytest.mark.parametrize(
+    ("said", "plain"),
+    [
+        ("image/png", "image/png"),
+        ("IMAGE/Jpg", "image/jpeg"),
+        (" text/Plain ; charset=utf-8", "text/plain"),
+        ("text/x-markdown", "text/markdown"),
+        ("image/bmp", "image/bmp"),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_a_media_type_has_one_name(said, plain):
+    assert normalize_media_type(said) == plain
+
+
+def test_data_without_breaks_is_the_same_part():
+    image = Image(media_type="image/png", data="aGk=")
+
+    assert normalize_base64(image, "aGk=") is image
+
+
+def test_breaks_in_data_are_left_out():
+    assert normalize_base64(Document(data="aG\nk="), "aG\nk=").data == "aGk="
+
+
+@pytest.mark.parametrize("data", ["", " ", "?", "abc", "aGk=aGk=", "é"])
+def test_data_that_is_no_base64_is_an_error_that_names_its_kind(data):
+    with pytest.raises(NotExpressibleError, match="data of the document"):
+        normalize_base64(Document(data=data), data)

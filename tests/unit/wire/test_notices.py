@@ -6,11 +6,7 @@ The codes are read from the source by `tests/notice_codes.py`.
 import re
 from pathlib import Path
 
-import pytest
-from tests.notice_codes import collect_notice_codes, find_codes
-
-from cllm.core.notice import Notice
-from cllm.wire.messages import NoticeMerger
+from tests.notice_codes import notice_codes
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "notices.md"
@@ -42,32 +38,4 @@ seen.add("not a notice")
 
 
 def test_a_code_says_what_became_of_something_in_one_order_of_words():
-    assert [code for code in collect_notice_codes() if OTHER_WORDS.search(code)] == []
-
-
-class TestNotes:
-    def test_the_same_thing_in_several_places_is_one_notice(self):
-        notes = NoticeMerger({"why": ("part_left_out", "It was left out.")})
-        notes.report("why", "messages[1]")
-        notes.report("why", "messages[4]")
-        notes.add("part_left_out", "system", "Another was left out.")
-        assert notes.notices() == (
-            Notice(code="part_left_out", path="messages[1]", message="It was left out. (2 times)"),
-            Notice(code="part_left_out", path="system", message="Another was left out."),
-        )
-
-    def test_the_same_sentence_about_another_thing_is_another_notice(self):
-        notes = NoticeMerger({"field": ("field_left_out", "There is no such field.")})
-        notes.report("field", "a", subject="a")
-        notes.report("field", "b", subject="b")
-        assert [notice.path for notice in notes.notices()] == ["a", "b"]
-
-    def test_a_reason_without_a_sentence_is_a_mistake_of_ours(self):
-        with pytest.raises(KeyError):
-            NoticeMerger().report("why", "messages[0]")
-
-    def test_notices_of_others_are_taken_as_they_are(self):
-        notes = NoticeMerger()
-        notice = Notice(code="a", path="p", message="m")
-        notes.extend([notice])
-        assert notes.notices() == (notice,)
+    assert [code for code in notice_codes() if OTHER_WORDS.search(code)] == []

@@ -1,4 +1,4 @@
-"""Arguments of calls that come in pieces: whether they are a whole JSON object by now."""
+"""Notices of one request, and arguments that arrive in pieces."""
 
 import json
 from itertools import pairwise
@@ -7,7 +7,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.wire.messages import ObjectScanner, is_json_object
+from cllm.core.notice import Notice
+from cllm.wire.messages import NoticeMerger, ObjectScanner, is_json_object
+
+
+class TestNotes:
+    def test_the_same_thing_in_several_places_is_one_notice(self):
+        notes = NoticeMerger({"why": ("part_left_out", "It was left out.")})
+        notes.report("why", "messages[1]")
+        notes.report("why", "messages[4]")
+        notes.add("part_left_out", "system", "Another was left out.")
+        assert notes.notices() == (
+            Notice(code="part_left_out", path="messages[1]", message="It was left out. (2 times)"),
+            Notice(code="part_left_out", path="system", message="Another was left out."),
+        )
+
+    def test_the_same_sentence_about_another_thing_is_another_notice(self):
+        notes = NoticeMerger({"field": ("field_left_out", "There is no such field.")})
+        notes.report("field", "a", subject="a")
+        notes.report("field", "b", subject="b")
+        assert [notice.path for notice in notes.notices()] == ["a", "b"]
+
+    def test_a_reason_without_a_sentence_is_a_mistake_of_ours(self):
+        with pytest.raises(KeyError):
+            NoticeMerger().report("why", "messages[0]")
+
+    def test_notices_of_others_are_taken_as_they_are(self):
+        notes = NoticeMerger()
+        notice = Notice(code="a", path="p", message="m")
+        notes.extend([notice])
+        assert notes.notices() == (notice,)
+
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('"\\{}[]a ', max_size=6),

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.wire.test_conversation_json import conversation, conversations, turn
+from tests.unit.wire.conversation_file.test_codec import conversation, conversations, turn
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import UsageError

@@ -1,4 +1,4 @@
-"""Chat Completions: what is sent, and what comes back whole or in pieces."""
+"""Chat Completions answers, whole and streamed, and error bodies."""
 
 import json
 from typing import Any
@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.core.message import Message, Unknown, plain_message
-from cllm.core.prompt import Prompt
+from cllm.core.message import Unknown, plain_message
 from cllm.core.reply import (
     Noticed,
     PartAdded,
@@ -20,11 +19,9 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.wire.convert import splice_request
 from cllm.wire.errors import MalformedError, ReportedError
 from cllm.wire.openai.response_decoder import OpenAIStreamDecoder, decode_answer, decode_error
 
-HELLO = plain_message("user", "Hello")
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
@@ -32,107 +29,8 @@ JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def prompt(*messages: Message, **fields: Any) -> Prompt:
-    return Prompt(model="gpt-test", messages=messages or (HELLO,), **fields)
-
-
-def encode_request(prompt: Prompt) -> bytes:
-    return splice_request(prompt, prompt.parameters)
-
-
 def encode(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
-
-
-class TestRequest:
-    def test_a_request_has_the_model_the_messages_and_the_parameters(self):
-        sent = prompt(
-            system=plain_message("system", "Be brief."),
-            parameters={"temperature": 0.5},
-            stream=False,
-        )
-
-        assert json.loads(encode_request(sent)) == {
-            "model": "gpt-test",
-            "messages": [
-                {"role": "system", "content": "Be brief."},
-                {"role": "user", "content": "Hello"},
-            ],
-            "temperature": 0.5,
-        }
-
-    @given(
-        st.lists(st.text(max_size=20), min_size=1, max_size=4),
-        st.dictionaries(st.sampled_from(["temperature", "stop", "seed", "x"]), JSON_VALUES),
-        st.booleans(),
-    )
-    def test_the_same_prompt_gives_the_same_bytes(self, texts, parameters, stream):
-        def made() -> bytes:
-            messages = (plain_message("user", text) for text in texts)
-            return encode_request(prompt(*messages, parameters=dict(parameters), stream=stream))
-
-        assert made() == made()
-
-    @pytest.mark.parametrize(
-        "raw",
-        [
-            b'{"content":"order","role":"user","name":"z"}',
-            b'{"role":"user","content":"\\u00e4 \\/ 1.0e5"}',
-            b'{"role":"user","content":[{"type":"new","n":1e3,"big":123456789012345678901234}]}',
-            b'{"role":"developer","content":"Be brief."}',
-            b'{"role":"user","content":"this is my reasoning"}',
-        ],
-    )
-    def test_the_bytes_of_a_message_are_not_touched(self, raw):
-        sent = encode_request(prompt(Message(role="user", raw=raw), HELLO))
-
-        assert b'"messages":[' + raw + b"," + HELLO.raw + b"]" in sent
-
-    def test_an_assistant_that_speaks_of_reasoning_is_sent_untouched_too(self):
-        raw = b'{"content":"my \\u00e4 reasoning","role":"assistant"}'
-
-        assert raw in encode_request(prompt(Message(role="assistant", raw=raw), HELLO))
-
-    @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_details"])
-    def test_reasoning_is_spliced_like_any_other_field(self, field):
-        raw = encode({"role": "assistant", "content": "4", field: ["2+2"], "refusal": "x"})
-
-        assert raw in encode_request(prompt(Message(role="assistant", raw=raw), HELLO))
-
-    @pytest.mark.parametrize("value", [0, 0.0, False, "", []])
-    def test_a_parameter_that_is_falsy_is_sent(self, value):
-        sent = json.loads(encode_request(prompt(parameters={"temperature": value})))
-
-        assert sent["temperature"] == value
-
-    @pytest.mark.parametrize(
-        ("parameters", "options"),
-        [
-            ({}, {"include_usage": True}),
-            ({"stream_options": {"x": 1}}, {"include_usage": True, "x": 1}),
-            ({"stream_options": {"include_usage": False}}, {"include_usage": False}),
-            ({"stream_options": None}, {"include_usage": True}),
-        ],
-    )
-    def test_a_stream_asks_for_its_usage(self, parameters, options):
-        sent = json.loads(encode_request(prompt(parameters=parameters)))
-
-        assert sent["stream"] is True
-        assert sent["stream_options"] == options
-
-    def test_a_whole_answer_is_not_asked_for_as_a_stream(self):
-        assert not {"stream", "stream_options"} & set(
-            json.loads(encode_request(prompt(stream=False)))
-        )
-
-    @pytest.mark.parametrize(
-        "parameters", [{"messages": []}, {"model": "other"}], ids=["messages", "model"]
-    )
-    def test_a_parameter_never_takes_the_place_of_what_is_said_or_asked(self, parameters):
-        sent = json.loads(encode_request(prompt(parameters=parameters)))
-
-        assert sent["model"] == "gpt-test"
-        assert sent["messages"] == [{"role": "user", "content": "Hello"}]
 
 
 def answer(message: dict[str, Any] | None = None, **fields: Any) -> bytes:
