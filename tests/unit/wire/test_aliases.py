@@ -1,4 +1,4 @@
-"""Names and ids that a target refuses: one alias for each, the same every time, and given back."""
+"""Tool-name aliases: one per refused name or id, always the same, and reversed in answers."""
 
 import json
 import re
@@ -35,7 +35,9 @@ ENCODERS: dict[str, Any] = {
 }
 
 
-def asked(source: str, name: str, call_id: str) -> tuple[tuple[Message, ...], dict[str, Any]]:
+def build_request(
+    source: str, name: str, call_id: str
+) -> tuple[tuple[Message, ...], dict[str, Any]]:
     """A call of that name and id, its result, and the tool, as a client of the source has them."""
     function = {"name": name, "arguments": "{}"}
     if source == "openai":
@@ -64,13 +66,15 @@ def asked(source: str, name: str, call_id: str) -> tuple[tuple[Message, ...], di
     return messages, {"max_tokens": 9, "tools": [tool], "tool_choice": choice}
 
 
-def encoded(source: Any, target: str, *, name: str = "f", call_id: str = "a") -> EncodedRequest:
+def encode_request(
+    source: Any, target: str, *, name: str = "f", call_id: str = "a"
+) -> EncodedRequest:
     encode, model, *_ = ENCODERS[target]
-    messages, parameters = asked(source, name, call_id)
-    made: EncodedRequest = encode(
+    messages, parameters = build_request(source, name, call_id)
+    request: EncodedRequest = encode(
         Prompt(model=model, messages=messages, parameters=parameters, dialect=source)
     )
-    return made
+    return request
 
 
 def calls(body: bytes, target: Any) -> list[ToolCall]:
@@ -93,47 +97,47 @@ PAIRS = [
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 @pytest.mark.parametrize("name", [NAME, LONG, "ä"])
 def test_a_name_has_one_alias_in_tools_choice_and_history(source, target, name):
-    made = encoded(source, target, name=name)
-    alias = calls(made.body, target)[0].name
-    said = json.dumps(json.loads(made.body), ensure_ascii=False)
+    request = encode_request(source, target, name=name)
+    alias = calls(request.body, target)[0].name
+    text = json.dumps(json.loads(request.body), ensure_ascii=False)
 
     assert re.fullmatch(ENCODERS[target][2], alias)
-    assert made.names == {alias: name}
-    assert said.count(f'"{alias}"') == 3
-    assert f'"{name}"' not in said
-    assert made == encoded(source, target, name=name)
+    assert request.names == {alias: name}
+    assert text.count(f'"{alias}"') == 3
+    assert f'"{name}"' not in text
+    assert request == encode_request(source, target, name=name)
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 @pytest.mark.parametrize("call_id", [ID, LONG, "é é"])
 def test_an_id_has_one_alias_on_call_and_result(source, target, call_id):
-    made = encoded(source, target, call_id=call_id)
-    alias = calls(made.body, target)[0].id
+    request = encode_request(source, target, call_id=call_id)
+    alias = calls(request.body, target)[0].id
 
     assert re.fullmatch(ENCODERS[target][3], alias)
-    assert made.body.count(f'"{alias}"'.encode()) == 2
-    assert made.ids == ({} if alias == call_id else {alias: call_id})
+    assert request.body.count(f'"{alias}"'.encode()) == 2
+    assert request.ids == ({} if alias == call_id else {alias: call_id})
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_what_the_target_takes_is_not_renamed(source, target):
-    made = encoded(source, target, name="read_File-2", call_id="call_1")
+def test_accepted_names_get_no_alias(source, target):
+    request = encode_request(source, target, name="read_File-2", call_id="call_1")
 
-    assert (made.names, made.ids) == ({}, {})
-
-
-def test_between_openai_and_openai_nothing_is_renamed():
-    made = encoded("openai", "openai", name=NAME, call_id=LONG)
-
-    assert calls(made.body, "openai")[0].name == NAME
-    assert calls(made.body, "openai")[0].id == LONG
-    assert (made.names, made.ids) == ({}, {})
+    assert (request.names, request.ids) == ({}, {})
 
 
-def test_a_reply_in_the_targets_words_is_sent_back_under_the_alias():
+def test_openai_to_openai_has_no_aliases():
+    request = encode_request("openai", "openai", name=NAME, call_id=LONG)
+
+    assert calls(request.body, "openai")[0].name == NAME
+    assert calls(request.body, "openai")[0].id == LONG
+    assert (request.names, request.ids) == ({}, {})
+
+
+def test_a_reply_in_the_targets_dialect_is_sent_with_the_alias():
     block = {"id": "a", "type": "function", "function": {"name": NAME, "arguments": "{}"}}
     reply = {"role": "assistant", "content": None, "tool_calls": [block]}
-    messages, parameters = asked("anthropic", NAME, "a")
+    messages, parameters = build_request("anthropic", NAME, "a")
     own = Message(role="assistant", raw=json.dumps(reply).encode())
     prompt = Prompt(
         model="gpt-4o",
@@ -141,23 +145,23 @@ def test_a_reply_in_the_targets_words_is_sent_back_under_the_alias():
         parameters=parameters,
         dialect="anthropic",
     )
-    made = encode_openai(prompt)
+    request = encode_openai(prompt)
 
-    assert calls(made.body, "openai")[0].name in made.names
+    assert calls(request.body, "openai")[0].name in request.names
 
 
-def given_back(events: list[Any]) -> tuple[list[str | None], str]:
-    """The names in the deltas, and the one in the message that is kept."""
+def tool_names(events: list[Any]) -> tuple[list[str | None], str]:
+    """The names in the deltas, and the name in the message."""
     last = events[-1]
     assert isinstance(last, ReplyFinished)
-    kept = [part.name for part in parts_of(last.message) if isinstance(part, ToolCall)]
-    return [e.name for e in events if isinstance(e, ToolCallDelta) and e.name], kept[0]
+    saved_names = [part.name for part in parts_of(last.message) if isinstance(part, ToolCall)]
+    return [e.name for e in events if isinstance(e, ToolCallDelta) and e.name], saved_names[0]
 
 
 NAMES = {"alias_1": NAME}
 
 
-def test_openai_s_whole_answer_and_stream_are_given_back_under_the_client_s_name():
+def test_openai_answers_have_the_clients_tool_name():
     call = {"id": "c", "type": "function", "function": {"name": "alias_1", "arguments": "{}"}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     whole = {"choices": [{"message": message, "finish_reason": "tool_calls"}]}
@@ -166,14 +170,14 @@ def test_openai_s_whole_answer_and_stream_are_given_back_under_the_client_s_name
     decoder = openai_decoder.OpenAIStreamDecoder(names=NAMES)
     events = [e for data in (chunk, end) for e in decoder.decode(json.dumps(data).encode())]
 
-    assert given_back(openai_decoder.decode_answer(json.dumps(whole).encode(), names=NAMES)) == (
+    assert tool_names(openai_decoder.decode_answer(json.dumps(whole).encode(), names=NAMES)) == (
         [NAME],
         NAME,
     )
-    assert given_back([*events, decoder.finish()]) == ([NAME], NAME)
+    assert tool_names([*events, decoder.finish()]) == ([NAME], NAME)
 
 
-def test_anthropic_s_whole_answer_and_stream_are_given_back_under_the_client_s_name():
+def test_anthropic_answers_have_the_clients_tool_name():
     block = {"type": "tool_use", "id": "t", "name": "alias_1", "input": {"a": 1.0}}
     other = {"type": "text", "text": "alias_1"}
     whole = {"type": "message", "content": [block, other], "stop_reason": "tool_use"}
@@ -196,21 +200,21 @@ def test_anthropic_s_whole_answer_and_stream_are_given_back_under_the_client_s_n
     ]
     answer = anthropic_decoder.decode_answer(json.dumps(whole).encode(), names=NAMES)
 
-    assert given_back(answer) == ([NAME], NAME)
-    assert given_back([*read, decoder.finish()]) == ([NAME], NAME)
+    assert tool_names(answer) == ([NAME], NAME)
+    assert tool_names([*read, decoder.finish()]) == ([NAME], NAME)
     assert answer[-1].message.json()["content"] == [{**block, "name": NAME}, other]  # type: ignore[union-attr]
 
 
-def test_bedrock_s_whole_answer_is_given_back_under_the_client_s_name():
+def test_bedrock_answers_have_the_clients_tool_name():
     block = {"toolUse": {"toolUseId": "t", "name": "alias_1", "input": {}}}
     message = {"role": "assistant", "content": [block]}
     whole = {"output": {"message": message}, "stopReason": "tool_use"}
 
     answer = bedrock_decoder.decode_answer(json.dumps(whole).encode(), names=NAMES)
-    assert given_back(answer) == ([NAME], NAME)
+    assert tool_names(answer) == ([NAME], NAME)
 
 
-def test_words_that_differ_have_aliases_that_differ():
+def test_different_names_have_different_aliases():
     rule = AliasRule(longest=64)
     words = ["a b", "a.b", "a/b", LONG, LONG + "n"]
     aliases = {rule.alias(word) for word in words} | {rule.alias("a b", again=1)}
@@ -219,7 +223,7 @@ def test_words_that_differ_have_aliases_that_differ():
     assert all(rule.accepts(alias) for alias in aliases)
 
 
-def test_a_name_is_changed_where_it_stands_and_nowhere_else():
+def test_only_the_name_at_the_path_is_replaced():
     aliases = Aliases(names=AliasRule(), ids=AliasRule())
     tool = {"function": {"name": "a b", "x": 1}, "name": "a b"}
     changed = alias_field(tool, aliases, "function", "name")

@@ -145,8 +145,8 @@ def test_the_same_prompt_gives_the_same_bytes(source, target):
     assert one.body == other.body
 
 
-def heard(target: Any, body: Any) -> Iterator[tuple[str, Any]]:
-    """What the target is told, as (role, kind, value), read by its own codec."""
+def decode_messages(target: Any, body: Any) -> Iterator[tuple[str, Any]]:
+    """The messages of a body as (role, kind, value), decoded by the target's codec."""
     for message in body["messages"]:
         role = {"tool": "tool", "system": "system"}.get(message["role"], message["role"])
         again = Message(role=role, dialect=target, raw=json.dumps(message).encode())
@@ -159,12 +159,14 @@ def heard(target: Any, body: Any) -> Iterator[tuple[str, Any]]:
             yield kind, json.loads(value or "") if kind == "ToolCall" else value
 
 
-def test_every_word_call_and_result_arrives_in_order(source, target):
+def test_texts_calls_and_results_are_sent_in_order(source, target):
     body = json.loads(encoded(source, target)[0].body)
 
-    told = [pair for pair in heard(target, body) if pair != ("Text", "You are a pirate.")]
+    decoded = [
+        pair for pair in decode_messages(target, body) if pair != ("Text", "You are a pirate.")
+    ]
 
-    assert told == [
+    assert decoded == [
         ("Text", "Read a.txt, please."),
         ("Text", "Reading."),
         ("ToolCall", CALL),
@@ -174,7 +176,7 @@ def test_every_word_call_and_result_arrives_in_order(source, target):
     ]
 
 
-def test_the_system_prompt_arrives_once_in_its_own_place(source, target):
+def test_the_system_prompt_is_sent_once(source, target):
     body = encoded(source, target)[0].body
 
     assert body.count(b"You are a pirate.") == 1
@@ -185,7 +187,7 @@ def test_the_system_prompt_arrives_once_in_its_own_place(source, target):
         assert "pirate" in json.dumps(decoded["system"])
 
 
-def test_zero_limits_stops_and_tools_are_said_in_the_target_s_words(source, target):
+def test_options_are_converted_to_the_target_format(source, target):
     body = json.loads(encoded(source, target)[0].body)
 
     sampling = body["inferenceConfig"] if target == "bedrock" else body
@@ -197,7 +199,7 @@ def test_zero_limits_stops_and_tools_are_said_in_the_target_s_words(source, targ
     assert "read" in json.dumps(tools)
 
 
-def test_messages_in_the_target_s_own_words_keep_their_bytes(target):
+def test_messages_in_the_targets_dialect_keep_their_bytes(target):
     body = encoded(target, target)[0].body
 
     for message in SAID[target]:
@@ -210,7 +212,7 @@ ANSWERED_AS_FUNCTION = {"role": "function", "name": "read", "content": "It says 
 
 
 @pytest.mark.parametrize("caller", [OPENAI[1], ANTHROPIC[1]], ids=["openai", "anthropic"])
-def test_a_function_answers_the_call_that_a_provider_of_tools_has_made(caller, target):
+def test_a_function_result_answers_a_providers_tool_call(caller, target):
     """A client that knows functions only was told of the call without its id."""
     encode, model = ENCODERS[target]
     answer = raw("openai", "tool", **ANSWERED_AS_FUNCTION)
@@ -221,7 +223,7 @@ def test_a_function_answers_the_call_that_a_provider_of_tools_has_made(caller, t
     )
     body = encode(prompt).body
 
-    assert list(heard(target, json.loads(body)))[-2:] == [
+    assert list(decode_messages(target, json.loads(body)))[-2:] == [
         ("ToolCall", CALL),
         ("ToolResult", "It says hello."),
     ]
@@ -237,7 +239,7 @@ AUDIO = raw(
 
 
 @pytest.mark.parametrize("target", ["anthropic", "bedrock"])
-def test_a_question_of_which_nothing_can_be_said_is_an_error_that_names_it(target):
+def test_a_newest_message_that_cannot_be_sent_is_an_error(target):
     encode, model = ENCODERS[target]
     prompt = Prompt(model=model, messages=(*OPENAI[:4], AUDIO))
 
@@ -246,7 +248,7 @@ def test_a_question_of_which_nothing_can_be_said_is_an_error_that_names_it(targe
 
 
 @pytest.mark.parametrize("target", ["anthropic", "bedrock"])
-def test_an_earlier_message_of_which_nothing_can_be_said_is_noticed(target):
+def test_an_earlier_message_that_cannot_be_sent_is_a_notice(target):
     encode, model = ENCODERS[target]
     prompt = Prompt(model=model, messages=(AUDIO, *OPENAI[3:]))
 
@@ -254,9 +256,7 @@ def test_an_earlier_message_of_which_nothing_can_be_said_is_noticed(target):
 
 
 @pytest.mark.parametrize(("ids", "is_expected"), [(("a", "b"), True), (("a", "a"), False)])
-def test_calls_of_one_message_with_equal_ids_are_not_ordinary(
-    ids: tuple[str, str], is_expected: bool
-):
+def test_calls_with_equal_ids_are_not_ordered(ids: tuple[str, str], is_expected: bool):
     function = {"name": "read", "arguments": "{}"}
     calls = [{"id": one, "type": "function", "function": function} for one in ids]
     history = (
@@ -311,11 +311,11 @@ class TestRequest:
         st.booleans(),
     )
     def test_the_same_prompt_gives_the_same_bytes(self, texts, parameters, stream):
-        def made() -> bytes:
+        def encode() -> bytes:
             messages = (plain_message("user", text) for text in texts)
             return encode_request(prompt(*messages, parameters=dict(parameters), stream=stream))
 
-        assert made() == made()
+        assert encode() == encode()
 
     @pytest.mark.parametrize(
         "raw",
@@ -327,12 +327,12 @@ class TestRequest:
             b'{"role":"user","content":"this is my reasoning"}',
         ],
     )
-    def test_the_bytes_of_a_message_are_not_touched(self, raw):
+    def test_the_bytes_of_a_message_are_unchanged(self, raw):
         sent = encode_request(prompt(Message(role="user", raw=raw), HELLO))
 
         assert b'"messages":[' + raw + b"," + HELLO.raw + b"]" in sent
 
-    def test_an_assistant_that_speaks_of_reasoning_is_sent_untouched_too(self):
+    def test_a_message_that_mentions_reasoning_is_unchanged(self):
         raw = b'{"content":"my \\u00e4 reasoning","role":"assistant"}'
 
         assert raw in encode_request(prompt(Message(role="assistant", raw=raw), HELLO))
@@ -344,7 +344,7 @@ class TestRequest:
         assert raw in encode_request(prompt(Message(role="assistant", raw=raw), HELLO))
 
     @pytest.mark.parametrize("value", [0, 0.0, False, "", []])
-    def test_a_parameter_that_is_falsy_is_sent(self, value):
+    def test_falsy_parameters_are_sent(self, value):
         sent = json.loads(encode_request(prompt(parameters={"temperature": value})))
 
         assert sent["temperature"] == value
@@ -358,13 +358,13 @@ class TestRequest:
             ({"stream_options": None}, {"include_usage": True}),
         ],
     )
-    def test_a_stream_asks_for_its_usage(self, parameters, options):
+    def test_a_stream_requests_usage(self, parameters, options):
         sent = json.loads(encode_request(prompt(parameters=parameters)))
 
         assert sent["stream"] is True
         assert sent["stream_options"] == options
 
-    def test_a_whole_answer_is_not_asked_for_as_a_stream(self):
+    def test_stream_is_not_sent_for_a_whole_answer(self):
         assert not {"stream", "stream_options"} & set(
             json.loads(encode_request(prompt(stream=False)))
         )
@@ -372,7 +372,7 @@ class TestRequest:
     @pytest.mark.parametrize(
         "parameters", [{"messages": []}, {"model": "other"}], ids=["messages", "model"]
     )
-    def test_a_parameter_never_takes_the_place_of_what_is_said_or_asked(self, parameters):
+    def test_parameters_never_replace_the_model_or_the_messages(self, parameters):
         sent = json.loads(encode_request(prompt(parameters=parameters)))
 
         assert sent["model"] == "gpt-test"

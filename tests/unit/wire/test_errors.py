@@ -1,4 +1,4 @@
-"""Errors that count: a prompt with more tokens than its model holds is told by the counts."""
+"""Errors that report a prompt above the context window."""
 
 import json
 
@@ -19,7 +19,7 @@ TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
         "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, try again",
     ],
 )
-def test_counts_that_are_more_than_the_model_holds_are_seen_in_any_words(message):
+def test_counts_above_the_context_window_are_recognised(message):
     assert is_context_overflow(message)
 
 
@@ -35,11 +35,11 @@ def test_counts_that_are_more_than_the_model_holds_are_seen_in_any_words(message
     ],
     ids=["nothing", "only words", "a limit on the answer", "not more", "no count", "a sum"],
 )
-def test_anything_else_is_not_taken_for_a_prompt_that_is_too_long(message):
+def test_other_errors_are_not_a_context_overflow(message):
     assert not is_context_overflow(message)
 
 
-def test_only_an_invalid_request_of_anthropics_can_be_too_long():
+def test_only_an_invalid_anthropic_request_can_be_too_long():
     def too_long(kind: str) -> bool:
         error = {"type": kind, "message": TOO_LONG}
         return anthropic_decoder.decode_error(json.dumps({"error": error}).encode()).too_long
@@ -48,14 +48,14 @@ def test_only_an_invalid_request_of_anthropics_can_be_too_long():
     assert not too_long("rate_limit_error")
 
 
-def test_only_an_invalid_request_of_bedrocks_can_be_too_long():
+def test_only_an_invalid_bedrock_request_can_be_too_long():
     body = json.dumps({"message": f"The model returned: {TOO_LONG}"}).encode()
 
     assert bedrock_decoder.decode_error(body, kind="ValidationException").too_long
     assert not bedrock_decoder.decode_error(body, kind="ThrottlingException").too_long
 
 
-def test_the_code_that_anthropic_gives_beside_the_type_is_kept():
+def test_the_error_code_of_anthropic_is_preserved():
     details = {"error_code": "storage_quota_exceeded"}
     error = {"type": "invalid_request_error", "message": "No.", "details": details}
 

@@ -1,4 +1,4 @@
-"""Bytes that are no UTF-8, in fields that are kept as they came: a bad reply, never a crash."""
+"""Invalid UTF-8 in answers is a MalformedError in every protocol."""
 
 import pytest
 
@@ -27,7 +27,7 @@ CONVERSE_BLOCKS = [
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_in_a_message_of_anthropic_s(block):
+def test_an_anthropic_answer_with_invalid_utf8_is_malformed(block):
     body = b'{"type":"message","content":[' + block + b'],"stop_reason":"end_turn"}'
     start = b'{"type":"content_block_start","index":0,"content_block":' + block + b"}"
 
@@ -38,7 +38,7 @@ def test_in_a_message_of_anthropic_s(block):
 
 
 @pytest.mark.parametrize("item", ITEMS)
-def test_in_a_response(item):
+def test_a_responses_answer_with_invalid_utf8_is_malformed(item):
     body = b'{"object":"response","status":"completed","output":[' + item + b"]}"
     done = b'{"type":"response.output_item.done","output_index":0,"item":' + item + b"}"
     end = b'{"type":"response.completed","response":' + body + b"}"
@@ -51,7 +51,7 @@ def test_in_a_response(item):
 
 
 @pytest.mark.parametrize("block", CONVERSE_BLOCKS)
-def test_in_an_answer_of_converse_s(block):
+def test_a_bedrock_answer_with_invalid_utf8_is_malformed(block):
     message = b'{"role":"assistant","content":[' + block + b"]}"
     body = b'{"output":{"message":' + message + b'},"stopReason":"end_turn"}'
 
@@ -60,12 +60,12 @@ def test_in_an_answer_of_converse_s(block):
 
 
 @pytest.mark.parametrize("field", [b'"model":"\xff"', b'"new":"\xff"'])
-def test_in_a_chat_completion(field):
+def test_a_chat_completion_with_invalid_utf8_is_malformed(field):
     with pytest.raises(MalformedError):
         openai_decoder.decode_answer(b"{" + field + b',"choices":[{"message":{"content":"a"}}]}')
 
 
-def test_in_the_head_of_a_streamed_chat_completion():
+def test_a_streamed_chat_completion_with_invalid_utf8_is_malformed():
     decoder = openai_decoder.OpenAIStreamDecoder()
     decoder.decode(b'{"id":"\xff","choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}')
 

@@ -1,4 +1,4 @@
-"""What LiteLLM adds to OpenAI's words."""
+"""LiteLLM's additions to the OpenAI format."""
 
 import json
 from typing import Any
@@ -38,13 +38,13 @@ def whole(usage: Any = None, **message: Any) -> list[ReplyEvent]:
     return decode_answer(json.dumps({"choices": [choice], "usage": usage}).encode())
 
 
-def kept(finished: ReplyEvent | None) -> Any:
+def saved_message(finished: ReplyEvent | None) -> Any:
     assert isinstance(finished, ReplyFinished)
     return finished.message.json()
 
 
 @pytest.mark.parametrize("numbered", [True, False])
-def test_a_block_that_came_in_pieces_is_put_together(numbered):
+def test_a_streamed_thinking_block_is_joined(numbered):
     number = {"index": 4} if numbered else {}
     begun = {"type": "thinking", "thinking": "H", **number}
     more = {"type": "thinking", "thinking": "m.", **number}
@@ -66,11 +66,11 @@ def test_a_block_that_came_in_pieces_is_put_together(numbered):
         PartAdded(part=RedactedThinking(data="eHg="), index=1),
         TextDelta(text="Yes."),
     ]
-    assert kept(finished)["reasoning_details"] == [SIGNED, REDACTED]
-    assert kept(finished)["content"] == "Yes."
+    assert saved_message(finished)["reasoning_details"] == [SIGNED, REDACTED]
+    assert saved_message(finished)["content"] == "Yes."
 
 
-def test_two_blocks_stay_two():
+def test_two_blocks_are_not_joined():
     second = {"type": "thinking", "thinking": "So.", "signature": "Mm5k"}
 
     events, finished = stream(
@@ -78,10 +78,10 @@ def test_two_blocks_stay_two():
     )
 
     assert [event.index for event in events if isinstance(event, ThinkingDelta)] == [0, 1]
-    assert kept(finished)["reasoning_details"] == [SIGNED, second]
+    assert saved_message(finished)["reasoning_details"] == [SIGNED, second]
 
 
-def test_a_whole_answer_is_kept_without_what_litellm_says_about_itself():
+def test_a_whole_answer_is_saved_without_litellms_fields():
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     noted = call | {"index": 1, "provider_specific_fields": {"a": 1}}
 
@@ -97,7 +97,7 @@ def test_a_whole_answer_is_kept_without_what_litellm_says_about_itself():
         ThinkingDelta(text="Hm.", signature="c2ln"),
         PartAdded(part=RedactedThinking(data="eHg="), index=1),
     ]
-    assert kept(finished) == {
+    assert saved_message(finished) == {
         "role": "assistant",
         "content": "Yes.",
         "reasoning_content": "Hm.",
@@ -122,7 +122,7 @@ NO_COUNTS = {"prompt_tokens": 0, "completion_tokens": 0}
         (None, None),
     ],
 )
-def test_counts_are_disjoint_and_zeros_are_no_counts(reported, usage):
+def test_counts_are_disjoint_and_zeros_are_unknown(reported, usage):
     _, streamed = stream(chunk(content="x"), chunk("stop", usage=reported))
     finished = whole(reported, content="x")[-1]
 
@@ -133,18 +133,18 @@ def test_counts_are_disjoint_and_zeros_are_no_counts(reported, usage):
         assert usage.total == 109
 
 
-def test_a_stream_without_an_end_is_none():
+def test_a_stream_without_an_end_is_incomplete():
     assert stream(chunk(content="x", thinking_blocks=[SIGNED]))[1] is None
 
 
 @pytest.mark.parametrize("blocks", ["x", 3, {"type": "thinking"}, [[1]]])
-def test_thinking_that_cannot_be_read_is_malformed(blocks):
+def test_invalid_thinking_is_malformed(blocks):
     with pytest.raises(MalformedError):
         stream(chunk(thinking_blocks=blocks))
 
 
 class TestRequests:
-    said = Message(
+    ANSWER = Message(
         role="assistant",
         raw=json.dumps(
             {"role": "assistant", "content": "Yes.", "reasoning_details": [SIGNED, REDACTED]}
@@ -153,9 +153,9 @@ class TestRequests:
 
     def prompt(self, **fields: Any) -> Prompt:
         user = plain_message("user", "Hi")
-        return Prompt(model="a/b", messages=(user, self.said, user), **fields)
+        return Prompt(model="a/b", messages=(user, self.ANSWER, user), **fields)
 
-    def test_signed_thinking_goes_back_beside_its_message(self):
+    def test_signed_thinking_is_sent_as_thinking_blocks(self):
         system = plain_message("system", "Be brief.")
 
         messages = encode_request(self.prompt(system=system)).fields["messages"]
@@ -166,13 +166,13 @@ class TestRequests:
             "thinking_blocks": [SIGNED, REDACTED],
         }
 
-    def test_another_model_s_thinking_does_not(self):
+    def test_thinking_of_another_model_is_not_sent(self):
         messages = encode_request(self.prompt(foreign=frozenset({1}))).fields["messages"]
 
         assert messages[1] == {"role": "assistant", "content": "Yes."}
 
-    def test_details_of_another_server_s_reasoning_do_not(self):
-        raw = self.said.raw.replace(b"redacted_thinking", b"reasoning.text")
+    def test_reasoning_details_of_another_server_are_not_sent(self):
+        raw = self.ANSWER.raw.replace(b"redacted_thinking", b"reasoning.text")
         raw = raw.replace(b'"type": "thinking"', b'"type": "reasoning.summary"')
         prompt = Prompt(model="a/b", messages=(Message(role="assistant", raw=raw),))
 
@@ -180,14 +180,14 @@ class TestRequests:
         assert request.fields["messages"] == [{"role": "assistant", "content": "Yes."}]
         assert [notice.code for notice in request.notices] == ["thinking_left_out"]
 
-    def test_plain_reasoning_goes_back_in_litellm_s_own_field(self):
+    def test_plain_reasoning_is_sent_as_reasoning_content(self):
         raw = json.dumps({"role": "assistant", "content": "Yes.", "reasoning": "Hm."}).encode()
         prompt = Prompt(model="a/b", messages=(Message(role="assistant", raw=raw),))
 
         (sent,) = encode_request(prompt).fields["messages"]
         assert sent == {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
 
-    def test_a_field_that_is_no_chat_completion_s_is_left_out_with_a_notice(self):
+    def test_an_unknown_parameter_is_dropped_with_a_notice(self):
         request = encode_request(self.prompt(parameters={"api_base": "http://x", "seed": 1}))
 
         assert "api_base" not in request.fields

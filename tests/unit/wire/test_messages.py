@@ -11,8 +11,8 @@ from cllm.core.notice import Notice
 from cllm.wire.messages import NoticeMerger, ObjectScanner, is_json_object
 
 
-class TestNotes:
-    def test_the_same_thing_in_several_places_is_one_notice(self):
+class TestNoticeMerger:
+    def test_equal_notices_are_counted(self):
         notes = NoticeMerger({"why": ("part_left_out", "It was left out.")})
         notes.report("why", "messages[1]")
         notes.report("why", "messages[4]")
@@ -22,17 +22,17 @@ class TestNotes:
             Notice(code="part_left_out", path="system", message="Another was left out."),
         )
 
-    def test_the_same_sentence_about_another_thing_is_another_notice(self):
+    def test_another_subject_is_another_notice(self):
         notes = NoticeMerger({"field": ("field_left_out", "There is no such field.")})
         notes.report("field", "a", subject="a")
         notes.report("field", "b", subject="b")
         assert [notice.path for notice in notes.notices()] == ["a", "b"]
 
-    def test_a_reason_without_a_sentence_is_a_mistake_of_ours(self):
+    def test_an_unknown_reason_is_an_error(self):
         with pytest.raises(KeyError):
             NoticeMerger().report("why", "messages[0]")
 
-    def test_notices_of_others_are_taken_as_they_are(self):
+    def test_notices_of_other_codecs_are_added(self):
         notes = NoticeMerger()
         notice = Notice(code="a", path="p", message="m")
         notes.extend([notice])
@@ -51,21 +51,21 @@ _TEXTS = st.one_of(
 )
 
 
-@given(text=_TEXTS, cuts=st.lists(st.integers(0, 40), max_size=8), asked=st.sets(st.integers(0, 9)))
-def test_pieces_are_an_object_when_their_text_is_one(text: str, cuts: list[int], asked: set[int]):
+@given(text=_TEXTS, cuts=st.lists(st.integers(0, 40), max_size=8), checked=st.sets(st.integers(0, 9)))
+def test_pieces_are_an_object_if_their_text_is(text: str, cuts: list[int], checked: set[int]):
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     pieces: list[str] = []
     scanner = ObjectScanner(pieces)
     for number, (begin, end) in enumerate(pairwise(places)):
         pieces.append(text[begin:end])
-        if number not in asked:
+        if number not in checked:
             assert scanner.is_object() == is_json_object("".join(pieces))
 
     assert scanner.is_object() == is_json_object(text)
 
 
 @pytest.mark.parametrize("text", ['{"a": "}"}', '{"\\"": {"b": [1]}}', ' {"a": "\\\\"}\n', "{}"])
-def test_letter_by_letter(text: str):
+def test_single_characters_are_scanned(text: str):
     pieces: list[str] = []
     scanner = ObjectScanner(pieces)
     for letter in text:

@@ -1,4 +1,4 @@
-"""One vocabulary of notices: every code that the source can produce has its line in the reference.
+"""Every notice code of the source has a line in the reference.
 
 The codes are read from the source by `tests/notice_codes.py`.
 """
@@ -14,13 +14,13 @@ LINE = re.compile(r"^\| `(\w+)` \| \S", re.MULTILINE)
 OTHER_WORDS = re.compile(r"dropped|moved_|added_|changed_|wrapped|needs_|block_")
 
 
-def test_every_code_that_the_source_produces_is_explained_and_no_other():
+def test_the_reference_lists_exactly_the_codes_of_the_source():
     explained = LINE.findall(REFERENCE.read_text(encoding="utf-8"))
     assert set(explained) == collect_notice_codes()
     assert explained == sorted(set(explained))
 
 
-def test_the_codes_are_read_from_every_form_they_are_written_in():
+def test_codes_are_found_in_every_form():
     source = """
 SENTENCES = {"why": ("a", "A sentence.")}
 NOTICES = {"b": "A sentence."}
@@ -37,5 +37,5 @@ seen.add("not a notice")
     assert set(find_codes(source)) == set("abcdefghi")
 
 
-def test_a_code_says_what_became_of_something_in_one_order_of_words():
+def test_codes_name_the_subject_before_the_action():
     assert [code for code in notice_codes() if OTHER_WORDS.search(code)] == []

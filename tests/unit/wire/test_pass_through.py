@@ -1,4 +1,4 @@
-"""A client that speaks the provider's protocol: its own bytes, wherever they say all there is."""
+"""Requests in the provider's protocol are sent byte for byte where possible."""
 
 import json
 from typing import Any
@@ -79,7 +79,7 @@ def read(dialect: str, body: bytes) -> Prompt:
     return prompt
 
 
-def encoded(prompt: Prompt, dialect: Any) -> EncodedRequest:
+def encode_prompt(prompt: Prompt, dialect: Any) -> EncodedRequest:
     repair = repair_for(dialect, prompt.model, provider="x")
     if dialect == "openai":
         return encode_openai(prompt, repair=repair)
@@ -87,12 +87,12 @@ def encoded(prompt: Prompt, dialect: Any) -> EncodedRequest:
 
 
 @both
-def test_a_body_that_needs_nothing_goes_as_its_own_bytes(dialect):
+def test_a_body_without_changes_is_sent_byte_for_byte(dialect):
     body = written(BODIES[dialect])
-    made = encoded(read(dialect, body), dialect)
+    request = encode_prompt(read(dialect, body), dialect)
 
-    assert made.body == body
-    assert made.notices == ()
+    assert request.body == body
+    assert request.notices == ()
 
 
 PLAIN: dict[str, Any] = {
@@ -121,34 +121,34 @@ MARKED = {"cache_control": {"type": "ephemeral"}}
         {"messages": [{"content": "Hello", "role": "user"}]},
     ],
 )
-def test_an_ordinary_body_for_anthropic_goes_as_its_own_bytes(more):
+def test_a_plain_anthropic_body_is_sent_byte_for_byte(more):
     body = written({**PLAIN, **more})
-    made = encoded(read("anthropic", body), "anthropic")
+    request = encode_prompt(read("anthropic", body), "anthropic")
 
-    assert (made.body, made.notices) == (body, ())
+    assert (request.body, request.notices) == (body, ())
 
 
 @both
 @pytest.mark.parametrize("stream", [False, None])
-def test_not_to_stream_may_be_said_or_not(dialect, stream):
+def test_stream_false_and_absent_are_equal(dialect, stream):
     body = written({**BODIES[dialect], "stream": stream})
 
-    assert encoded(read(dialect, body), dialect).body == body
+    assert encode_prompt(read(dialect, body), dialect).body == body
 
 
-def test_anthropic_is_asked_for_a_stream_in_the_client_s_bytes():
+def test_a_streamed_anthropic_body_is_sent_byte_for_byte():
     body = written({**ANTHROPIC, "stream": True})
 
-    assert encoded(read("anthropic", body), "anthropic").body == body
+    assert encode_prompt(read("anthropic", body), "anthropic").body == body
 
 
-def test_openai_is_asked_for_the_usage_of_a_stream_unless_the_client_did():
+def test_include_usage_is_added_unless_the_client_set_it():
     silent = written({**OPENAI, "stream": True})
     asking = written({**OPENAI, "stream": True, "stream_options": {"include_usage": True}})
 
-    sent = json.loads(encoded(read("openai", silent), "openai").body)
+    sent = json.loads(encode_prompt(read("openai", silent), "openai").body)
     assert sent == {**OPENAI, "stream": True, "stream_options": {"include_usage": True}}
-    assert encoded(read("openai", asking), "openai").body == asking
+    assert encode_prompt(read("openai", asking), "openai").body == asking
 
 
 @both
@@ -162,67 +162,67 @@ def test_openai_is_asked_for_the_usage_of_a_stream_unless_the_client_did():
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_prompt_that_says_something_else_is_not_the_client_s_body(dialect, change):
+def test_a_changed_prompt_is_encoded_again(dialect, change):
     body = written(BODIES[dialect])
     prompt = msgspec.structs.replace(read(dialect, body), **change)
 
-    assert encoded(prompt, dialect).body != body
+    assert encode_prompt(prompt, dialect).body != body
 
 
 @pytest.mark.parametrize(
     ("dialect", "model"), [("anthropic", "claude-3-7-sonnet-20250219"), ("openai", "gpt-4o")]
 )
-def test_another_model_is_sent_all_that_the_client_said(dialect, model):
+def test_a_body_for_another_model_keeps_all_fields(dialect, model):
     body = written(BODIES[dialect])
     prompt = msgspec.structs.replace(read(dialect, body), model=model)
 
-    assert json.loads(encoded(prompt, dialect).body) == {**BODIES[dialect], "model": model}
+    assert json.loads(encode_prompt(prompt, dialect).body) == {**BODIES[dialect], "model": model}
 
 
-def test_reasoning_that_a_server_does_not_take_is_not_sent_back_and_all_else_is():
-    said = {"role": "assistant", "content": "Hi", "odd": 1}
-    messages = [OPENAI["messages"][1], {**said, "reasoning_content": "hm"}, OPENAI["messages"][1]]
+def test_only_reasoning_that_the_server_refuses_is_dropped():
+    answer = {"role": "assistant", "content": "Hi", "odd": 1}
+    messages = [OPENAI["messages"][1], {**answer, "reasoning_content": "hm"}, OPENAI["messages"][1]]
     body = written({**OPENAI, "messages": messages})
-    made = encode_openai(read("openai", body), reasoning=TAKES_NONE)
+    request = encode_openai(read("openai", body), reasoning=TAKES_NONE)
 
-    assert json.loads(made.body) == {**OPENAI, "messages": [messages[0], said, messages[2]]}
-    assert [notice.code for notice in made.notices] == ["thinking_left_out"]
+    assert json.loads(request.body) == {**OPENAI, "messages": [messages[0], answer, messages[2]]}
+    assert [notice.code for notice in request.notices] == ["thinking_left_out"]
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_details"])
-def test_a_body_with_reasoning_goes_as_its_own_bytes_to_a_server_that_takes_it(field):
-    said = {"role": "assistant", "content": "Hi", field: "hm"}
-    body = written({**OPENAI, "messages": [OPENAI["messages"][1], said, OPENAI["messages"][1]]})
+def test_a_body_with_accepted_reasoning_is_sent_byte_for_byte(field):
+    answer = {"role": "assistant", "content": "Hi", field: "hm"}
+    body = written({**OPENAI, "messages": [OPENAI["messages"][1], answer, OPENAI["messages"][1]]})
 
     assert encode_openai(read("openai", body)) == EncodedRequest(body=body)
 
 
-def test_renaming_a_field_of_reasoning_changes_no_parameter():
+def test_a_renamed_reasoning_field_changes_no_parameter():
     """The parameters are the client's own, and its model would be asked for others by us."""
-    said = {"role": "assistant", "content": "Hi", "reasoning_content": "hm"}
-    fields = {"model": "o3", "messages": [SAID_HELLO, said, SAID_HELLO], "temperature": 0.5}
-    made = encode_openai(read("openai", written(fields)), reasoning=TAKES_REASONING)
+    answer = {"role": "assistant", "content": "Hi", "reasoning_content": "hm"}
+    fields = {"model": "o3", "messages": [SAID_HELLO, answer, SAID_HELLO], "temperature": 0.5}
+    request = encode_openai(read("openai", written(fields)), reasoning=TAKES_REASONING)
 
     sent = {"role": "assistant", "content": "Hi", "reasoning": "hm"}
-    assert json.loads(made.body) == {**fields, "messages": [SAID_HELLO, sent, SAID_HELLO]}
-    assert made.notices == ()
+    assert json.loads(request.body) == {**fields, "messages": [SAID_HELLO, sent, SAID_HELLO]}
+    assert request.notices == ()
 
 
-def test_a_limit_that_anthropic_wants_is_added_to_all_that_the_client_said():
+def test_the_required_max_tokens_is_added_to_the_client_fields():
     fields = {name: value for name, value in ANTHROPIC.items() if name != "max_tokens"}
-    sent = json.loads(encoded(read("anthropic", written(fields)), "anthropic").body)
+    sent = json.loads(encode_prompt(read("anthropic", written(fields)), "anthropic").body)
 
     assert sent == {**ANTHROPIC, "max_tokens": 9}
 
 
 @both
-def test_an_interrupted_call_is_mended_and_all_else_is_as_the_client_said_it(dialect):
+def test_an_unanswered_call_is_repaired_and_the_rest_is_unchanged(dialect):
     fields = BODIES[dialect]
     body = written({**fields, "messages": fields["messages"][:-1]})
-    made = encoded(read(dialect, body), dialect)
-    sent = json.loads(made.body)
+    request = encode_prompt(read(dialect, body), dialect)
+    sent = json.loads(request.body)
 
-    assert [notice.code for notice in made.notices] == ["interrupted_call_answered"]
+    assert [notice.code for notice in request.notices] == ["interrupted_call_answered"]
     assert sent["messages"][:-1] == fields["messages"][:-1]
     assert {k: v for k, v in sent.items() if k != "messages"} == {
         k: v for k, v in fields.items() if k != "messages"
@@ -230,21 +230,21 @@ def test_an_interrupted_call_is_mended_and_all_else_is_as_the_client_said_it(dia
 
 
 @both
-def test_the_client_s_bytes_are_not_for_another_protocol(dialect):
+def test_the_clients_bytes_are_not_sent_to_another_protocol(dialect):
     other = "anthropic" if dialect == "openai" else "openai"
     body = written(BODIES[dialect])
 
-    assert encoded(read(dialect, body), other).body != body
+    assert encode_prompt(read(dialect, body), other).body != body
     assert encode_bedrock(read(dialect, body)).body != body
 
 
 @both
-def test_a_blank_text_is_left_out_of_a_body_for_anthropic_alone(dialect):
+def test_blank_text_is_dropped_for_anthropic_only(dialect):
     messages = [{"role": "user", "content": [{"type": "text", "text": t} for t in ("", "Hello")]}]
     fields = {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": messages}
-    made = encoded(read(dialect, written(fields)), dialect)
+    request = encode_prompt(read(dialect, written(fields)), dialect)
 
-    assert (made.body == written(fields)) is (dialect == "openai")
+    assert (request.body == written(fields)) is (dialect == "openai")
 
 
 def thinking(signature: str = "s") -> Message:
@@ -273,7 +273,7 @@ TARGETS: Any = [
 
 
 @pytest.mark.parametrize(("dialect", "model", "encode"), TARGETS)
-def test_what_another_model_thought_is_left_out_and_the_rest_kept(dialect, model, encode):
+def test_thinking_of_another_model_is_dropped(dialect, model, encode):
     history = (HELLO, thinking("one"), HELLO, thinking("two"), HELLO)
     prompt = Prompt(
         model=model,
@@ -281,45 +281,45 @@ def test_what_another_model_thought_is_left_out_and_the_rest_kept(dialect, model
         messages=history,
         foreign=frozenset({1}),
     )
-    made = encode(prompt, repair_for(dialect, model, provider="x"))
+    request = encode(prompt, repair_for(dialect, model, provider="x"))
 
-    assert b'"one"' not in made.body
-    assert b'"two"' in made.body
-    assert made.body.count(b'"Hi"') == 2
-    assert [(n.code, n.path) for n in made.notices] == [("thinking_left_out", "messages[1]")]
+    assert b'"one"' not in request.body
+    assert b'"two"' in request.body
+    assert request.body.count(b'"Hi"') == 2
+    assert [(n.code, n.path) for n in request.notices] == [("thinking_left_out", "messages[1]")]
 
 
 @pytest.mark.parametrize(("dialect", "model", "encode"), TARGETS)
-def test_what_two_other_models_thought_is_one_notice(dialect, model, encode):
+def test_dropped_thinking_of_two_models_is_one_notice(dialect, model, encode):
     history = (HELLO, thinking(), HELLO, thinking(), HELLO)
     prompt = Prompt(model=model, messages=history, foreign=frozenset({1, 3}))
-    made = encode(prompt, repair_for(dialect, model, provider="x"))
+    request = encode(prompt, repair_for(dialect, model, provider="x"))
 
-    assert b"hm" not in made.body
-    assert [notice.code for notice in made.notices] == ["thinking_left_out"]
-    assert "2 times" in made.notices[0].message
+    assert b"hm" not in request.body
+    assert [notice.code for notice in request.notices] == ["thinking_left_out"]
+    assert "2 times" in request.notices[0].message
 
 
 @pytest.mark.parametrize(("dialect", "model", "encode"), TARGETS)
-def test_a_message_of_another_model_s_thinking_alone_is_no_message(dialect, model, encode):
+def test_a_message_with_only_foreign_thinking_is_dropped(dialect, model, encode):
     block = {"type": "thinking", "thinking": "hm", "signature": "s"}
     raw = json.dumps({"role": "assistant", "content": [block]}).encode()
     alone = Message(role="assistant", raw=raw, dialect="anthropic")
     prompt = Prompt(model=model, messages=(HELLO, alone, HELLO), foreign=frozenset({1}))
-    made = encode(prompt, repair_for(dialect, model, provider="x"))
+    request = encode(prompt, repair_for(dialect, model, provider="x"))
 
-    assert [message["role"] for message in json.loads(made.body)["messages"]] == ["user"]
+    assert [message["role"] for message in json.loads(request.body)["messages"]] == ["user"]
 
 
-def test_a_foreign_message_without_thinking_keeps_its_bytes():
+def test_a_foreign_message_without_thinking_is_unchanged():
     prompt = msgspec.structs.replace(
         read("anthropic", written(ANTHROPIC)), foreign=frozenset({0, 2})
     )
 
-    assert encoded(prompt, "anthropic").body == written(ANTHROPIC)
+    assert encode_prompt(prompt, "anthropic").body == written(ANTHROPIC)
 
 
-MEND = repair_for("openai", "gpt-5", provider="x")
+REPAIR = repair_for("openai", "gpt-5", provider="x")
 SAID_HELLO = {"role": "user", "content": "Hello"}
 RESPONSES: dict[str, Any] = {
     "model": "gpt-5",
@@ -335,26 +335,26 @@ RESPONSES: dict[str, Any] = {
 }
 
 
-def test_a_request_of_the_responses_api_goes_as_it_is_to_that_api():
+def test_a_responses_request_is_sent_unchanged_to_that_api():
     body = written(RESPONSES)
-    sent = encode_responses(responses_request.decode_request(body), repair=MEND)
+    sent = encode_responses(responses_request.decode_request(body), repair=REPAIR)
 
     assert sent.body == body
     assert not sent.names
 
 
-def test_a_client_that_asks_for_no_storing_is_not_kept_at_the_provider():
+def test_store_false_is_sent_to_the_provider():
     body = written({name: RESPONSES[name] for name in RESPONSES if name != "store"})
-    sent = encode_responses(responses_request.decode_request(body), repair=MEND)
+    sent = encode_responses(responses_request.decode_request(body), repair=REPAIR)
 
     assert json.loads(sent.body)["store"] is False
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_calls_that_are_answered_in_order_go_as_the_bytes_they_came_as(stream):
-    said = OPENAI | {"stream": stream, "stream_options": {"include_usage": False}}
+def test_calls_answered_in_order_are_sent_byte_for_byte(stream):
+    answer = OPENAI | {"stream": stream, "stream_options": {"include_usage": False}}
 
-    assert encoded(read("openai", written(said)), "openai").body == written(said)
+    assert encode_prompt(read("openai", written(answer)), "openai").body == written(answer)
 
 
 @pytest.mark.parametrize(
@@ -367,39 +367,39 @@ def test_calls_that_are_answered_in_order_go_as_the_bytes_they_came_as(stream):
     ],
     ids=["no result", "no call", "a result twice", "a late result"],
 )
-def test_calls_that_are_answered_otherwise_are_looked_at(messages):
+def test_calls_answered_otherwise_are_repaired(messages):
     body = written(OPENAI | {"messages": messages})
-    sent = encoded(read("openai", body), "openai")
+    sent = encode_prompt(read("openai", body), "openai")
 
     assert sent.notices
     assert sent.body != body
 
 
-def test_results_in_another_order_than_their_calls_are_put_in_order():
+def test_results_are_sorted_in_the_order_of_their_calls():
     call = OPENAI["messages"][2]["tool_calls"][0]
     calls = {"role": "assistant", "content": None, "tool_calls": [call, {**call, "id": "d"}]}
     results = [{"role": "tool", "tool_call_id": id_, "content": id_} for id_ in ("d", "c")]
-    sent = encoded(
+    sent = encode_prompt(
         read("openai", written(OPENAI | {"messages": [SAID_HELLO, calls, *results]})), "openai"
     )
 
     assert json.loads(sent.body)["messages"] == [SAID_HELLO, calls, *reversed(results)]
 
 
-def test_parameters_that_a_client_chose_for_its_model_are_its_own():
+def test_parameters_of_the_clients_own_request_are_unchanged():
     body = written({"model": "o3", "messages": [SAID_HELLO], "temperature": 0.5})
 
-    assert encoded(read("openai", body), "openai").body == body
+    assert encode_prompt(read("openai", body), "openai").body == body
 
 
-def test_parameters_of_nobody_s_request_are_fitted_to_the_model():
+def test_other_parameters_are_fitted_to_the_model():
     prompt = Prompt(
         model="o3",
         messages=(plain_message("user", "Hello"),),
         parameters={"temperature": 0.5, "max_tokens": 9, "stream_options": {}},
         stream=False,
     )
-    sent = encoded(prompt, "openai")
+    sent = encode_prompt(prompt, "openai")
 
     assert json.loads(sent.body) == {
         "model": "o3",
@@ -409,7 +409,7 @@ def test_parameters_of_nobody_s_request_are_fitted_to_the_model():
     assert [notice.path for notice in sent.notices] == ["temperature"]
 
 
-def test_a_message_that_has_to_be_rewritten_keeps_its_name_or_says_that_it_does_not():
+def test_a_rewritten_message_keeps_its_name_or_reports_the_loss():
     messages = [
         {"role": "user", "content": "Hello", "name": "ann"},
         {"role": "user", "content": "Hello?", "name": "bob"},

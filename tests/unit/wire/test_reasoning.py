@@ -1,4 +1,4 @@
-"""Reasoning of past messages, fitted to what a server takes, and streamed details put together."""
+"""Reasoning of past messages fitted to a server's rule, and streamed details joined."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ def written(**fields: Any) -> bytes:
     return json.dumps({"role": "assistant", "content": "Hi.", **fields}, indent=1).encode()
 
 
-def fitted(rule: ReasoningRule, *, is_foreign: bool = False, **fields: Any) -> dict[str, Any]:
+def fit(rule: ReasoningRule, *, is_foreign: bool = False, **fields: Any) -> dict[str, Any]:
     raw = fit_reasoning(written(**fields), rule, is_foreign=is_foreign).raw
     said: dict[str, Any] = json.loads(raw)
     return said
@@ -57,7 +57,7 @@ def fitted(rule: ReasoningRule, *, is_foreign: bool = False, **fields: Any) -> d
     "fields",
     [{}, {"content": 'my "reasoning" and "thinking"'}, {"tool_calls": [CALL]}, {"name": "ann"}],
 )
-def test_a_message_without_reasoning_stays_the_same_bytes(rule, fields):
+def test_a_message_without_reasoning_is_unchanged(rule, fields):
     raw = written(**fields)
 
     assert fit_reasoning(raw, rule) == FittedReasoning(raw)
@@ -75,13 +75,13 @@ def test_a_message_without_reasoning_stays_the_same_bytes(rule, fields):
         (AS_SENT, {"reasoning_details": {"odd": 1.50}, "reasoning": 3, "content": [BLOCK]}),
     ],
 )
-def test_what_a_server_takes_stays_the_same_bytes(rule, fields):
+def test_accepted_reasoning_is_unchanged(rule, fields):
     raw = written(**fields)
 
     assert fit_reasoning(raw, rule) == FittedReasoning(raw)
 
 
-def test_the_rest_of_a_message_keeps_its_bytes_when_its_reasoning_is_moved():
+def test_other_fields_keep_their_bytes_if_reasoning_moves():
     raw = b'{"role":"assistant","n":1.50,"content":"\\u00e4","reasoning":"hm","big":1e400}'
     sent = fit_reasoning(raw, TAKES_REASONING_CONTENT).raw
 
@@ -107,7 +107,7 @@ def test_the_rest_of_a_message_keeps_its_bytes_when_its_reasoning_is_moved():
         {"content": [BLOCK, {"type": "text", "text": "Hi."}]},
     ],
 )
-def test_plain_text_goes_where_the_server_takes_it_and_nothing_is_lost(rule, field, fields):
+def test_plain_reasoning_moves_to_the_accepted_field(rule, field, fields):
     found = fit_reasoning(written(**fields), rule)
     said = json.loads(found.raw)
 
@@ -125,8 +125,8 @@ def test_plain_text_goes_where_the_server_takes_it_and_nothing_is_lost(rule, fie
         (None, []),
     ],
 )
-def test_text_is_a_block_before_the_content_for_a_server_that_takes_blocks(content, rest):
-    said = fitted(TAKES_THINKING_BLOCKS, content=content, reasoning="hm", tool_calls=[CALL])
+def test_plain_reasoning_becomes_a_thinking_block(content, rest):
+    said = fit(TAKES_THINKING_BLOCKS, content=content, reasoning="hm", tool_calls=[CALL])
 
     assert said["content"] == [BLOCK, *rest]
     assert said["tool_calls"] == [CALL]
@@ -148,7 +148,7 @@ def test_text_is_a_block_before_the_content_for_a_server_that_takes_blocks(conte
         (TAKES_REASONING_CONTENT, {"reasoning_details": ["x"]}, "reasoning_details"),
     ],
 )
-def test_the_field_of_what_cannot_be_sent_is_named(rule, fields, lost):
+def test_the_field_of_lost_reasoning_is_returned(rule, fields, lost):
     found = fit_reasoning(written(**fields), rule)
 
     assert found.lost == lost
@@ -158,7 +158,7 @@ def test_the_field_of_what_cannot_be_sent_is_named(rule, fields, lost):
 
 
 @pytest.mark.parametrize("rule", [TAKES_DETAILS, AS_SENT])
-def test_details_of_another_model_are_not_sent_and_their_text_is(rule):
+def test_only_the_text_of_foreign_details_is_sent(rule):
     found = fit_reasoning(written(reasoning_details=[SIGNED, SEALED]), rule, is_foreign=True)
 
     assert found.lost == "reasoning_details"
@@ -167,7 +167,7 @@ def test_details_of_another_model_are_not_sent_and_their_text_is(rule):
 
 
 @pytest.mark.parametrize("rule", [TAKES_THINKING_BLOCKS, AS_SENT])
-def test_a_block_that_another_model_signed_is_not_sent_and_its_text_is(rule):
+def test_only_the_text_of_a_foreign_signed_block_is_sent(rule):
     raw = written(content=[BLOCK | {"signature": "c2ln"}, {"type": "text", "text": "Hi."}])
     found = fit_reasoning(raw, rule, is_foreign=True)
 
@@ -179,7 +179,7 @@ def test_a_block_that_another_model_signed_is_not_sent_and_its_text_is(rule):
 
 @pytest.mark.parametrize("rule", [TAKES_DETAILS, AS_SENT])
 @pytest.mark.parametrize("kind", ["thinking", "redacted_thinking"])
-def test_blocks_that_claude_signed_go_to_no_server_that_does_not_know_them(rule, kind):
+def test_signed_blocks_of_claude_are_sent_only_if_accepted(rule, kind):
     raw = written(reasoning="hm", reasoning_details=[{"type": kind, "data": "eA=="}])
 
     assert fit_reasoning(raw, rule).lost == "reasoning_details"
@@ -199,7 +199,7 @@ def test_blocks_that_claude_signed_go_to_no_server_that_does_not_know_them(rule,
         ({}, False),
     ],
 )
-def test_a_call_of_another_model_gets_a_blank_where_it_is_needed(fields, filled):
+def test_a_foreign_call_gets_blank_reasoning_if_required(fields, filled):
     raw = written(**fields)
     found = fit_reasoning(raw, NEEDS_REASONING_CONTENT, is_foreign=True)
 
@@ -236,7 +236,7 @@ JUNK = st.recursive(
     ),
     st.booleans(),
 )
-def test_any_json_is_fitted_and_what_was_fitted_stays(rule, fields, is_foreign):
+def test_any_message_is_fitted_and_a_second_time_unchanged(rule, fields, is_foreign):
     found = fit_reasoning(written(**fields), rule, is_foreign=is_foreign)
     again = fit_reasoning(found.raw, rule, is_foreign=is_foreign)
     said = json.loads(found.raw)
@@ -248,7 +248,7 @@ def test_any_json_is_fitted_and_what_was_fitted_stays(rule, fields, is_foreign):
 
 
 class TestStreamedThinking:
-    def test_blocks_and_texts_stand_in_the_order_in_which_they_came(self):
+    def test_blocks_and_texts_keep_their_order(self):
         texts: list[str] = []
         thinking = StreamedThinking()
         texts.append("So ")
@@ -278,7 +278,7 @@ class TestStreamedThinking:
 
 
 class TestStreamedDetails:
-    def test_pieces_of_one_index_are_joined_and_others_stand_for_themselves(self):
+    def test_pieces_with_the_same_index_are_joined(self):
         details = StreamedDetails()
         details.add([{"type": "reasoning.text", "text": "h", "signature": None, "index": 0}])
         details.add([{"type": "reasoning.text", "text": "m", "id": "a", "index": 0}])
@@ -307,7 +307,7 @@ class TestStreamedDetails:
             {"type": "reasoning.text", "text": "!"},
         ]
 
-    def test_two_ids_are_two_items(self):
+    def test_pieces_with_different_ids_are_separate_items(self):
         details = StreamedDetails()
         first, second = TEXT | {"id": "a"}, TEXT | {"id": "b"}
         details.add([first, second])
@@ -315,7 +315,7 @@ class TestStreamedDetails:
         assert details.whole() == [first, second]
 
     @given(st.lists(JUNK, max_size=6))
-    def test_whole_details_of_their_own_indexes_and_any_junk_stay_as_they_came(self, junk):
+    def test_whole_details_and_invalid_values_are_unchanged(self, junk):
         odd = [item for item in junk if not (isinstance(item, dict) and "type" in item)]
         details = StreamedDetails()
         details.add([SIGNED, *odd, SEALED])
@@ -323,7 +323,7 @@ class TestStreamedDetails:
         assert details.whole() == [SIGNED, *odd, SEALED]
 
     @given(st.lists(st.lists(JUNK, max_size=3), max_size=4))
-    def test_no_junk_is_an_error(self, chunks):
+    def test_invalid_values_are_no_error(self, chunks):
         details = StreamedDetails()
         for chunk in chunks:
             details.add(chunk)

@@ -54,14 +54,14 @@ def cut(draw: st.DrawFn, stream: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("line_end", LINE_ENDS)
 @given(data=st.data())
-def test_any_cut_of_the_bytes_gives_the_same_events(line_end, data):
+def test_events_do_not_depend_on_the_pieces(line_end, data):
     stream = data.draw(streams(st.just(line_end)))
 
     assert decode(*data.draw(cut(stream))) == decode(stream)
 
 
 @given(data=st.data())
-def test_any_cut_gives_the_same_events_where_line_ends_are_mixed(data):
+def test_events_with_mixed_line_ends_do_not_depend_on_the_pieces(data):
     stream = data.draw(streams(st.sampled_from(LINE_ENDS)))
 
     assert decode(*data.draw(cut(stream))) == decode(stream)
@@ -74,11 +74,11 @@ def test_every_line_end_gives_the_same_events(stream, line_end):
 
 
 @given(st.binary(max_size=200), st.data())
-def test_any_bytes_at_all_are_events_or_none_whatever_the_cut(stream, data):
+def test_any_bytes_are_decoded(stream, data):
     assert decode(*data.draw(cut(stream))) == decode(stream)
 
 
-def test_a_crlf_that_is_cut_in_two_ends_one_line_and_no_more():
+def test_a_split_crlf_ends_one_line():
     assert decode(b"data: x\r", b"\n", b"\n") == [event(b"x")]
 
 
@@ -101,22 +101,22 @@ def test_a_crlf_that_is_cut_in_two_ends_one_line_and_no_more():
         (b"", []),
     ],
 )
-def test_fields_are_read_as_the_standard_says(stream, expected):
+def test_fields_are_decoded_as_in_the_standard(stream, expected):
     assert decode(stream) == expected
 
 
 @pytest.mark.parametrize("tail", [b"data: y", b"data: y\n", b"data: y\r\n", b"event: z\n", b": c"])
-def test_what_stands_unfinished_at_the_end_is_no_event(tail):
+def test_an_unfinished_event_is_ignored(tail):
     assert decode(b"data: x\n\n" + tail) == [event(b"x")]
 
 
-def test_a_character_may_be_cut_in_two():
+def test_a_character_can_be_split():
     cat = "data: 🐈\n\n".encode()
 
     assert decode(cat[:8], cat[8:]) == [event("🐈".encode())]
 
 
-def test_an_event_comes_with_the_piece_that_completes_it():
+def test_an_event_is_yielded_with_its_last_piece():
     decoder = SseDecoder()
 
     assert list(decoder.feed(b"data: x\n")) == []
@@ -150,12 +150,12 @@ def test_an_event_below_the_limit_is_not_too_large(line_end):
     ]
 
 
-def test_lines_without_content_count_against_the_limit_too():
+def test_empty_lines_count_towards_the_limit():
     with pytest.raises(MalformedError, match="100 bytes"):
         decode(b"data:\n" * 1000, max_event_bytes=100)
 
 
-def test_the_limit_is_for_one_event_and_not_for_the_stream():
+def test_the_limit_applies_to_each_event():
     assert len(decode(b"data: 0123456789\n\n" * 100, max_event_bytes=100)) == 100
 
 
@@ -176,7 +176,7 @@ def units(text: str) -> list[str]:
 
 
 @given(WORDS, st.data())
-def test_a_text_cut_at_any_unit_is_the_same_text(text, data):
+def test_a_text_split_at_any_code_unit_is_joined(text, data):
     cut = units(text)
     places = sorted(data.draw(st.sets(st.integers(0, len(cut)))))
     pieces = [cut[a:b] for a, b in zip([0, *places], [*places, len(cut)], strict=True)]
@@ -186,14 +186,14 @@ def test_a_text_cut_at_any_unit_is_the_same_text(text, data):
 
 
 @given(st.lists(st.text(st.sampled_from('a"\\\ud83d\ude00'), max_size=5), max_size=4))
-def test_what_is_mended_holds_no_half_any_more(texts):
+def test_joined_data_has_no_lone_surrogate(texts):
     halves = SurrogateJoiner()
     for text in texts:
         event = json.dumps({"text": text}).encode()
-        mended = halves.join(event) or event
+        joined = halves.join(event) or event
 
-        json.loads(mended)["text"].encode()
-        assert SurrogateJoiner().join(mended) is None
+        json.loads(joined)["text"].encode()
+        assert SurrogateJoiner().join(joined) is None
 
 
 @pytest.mark.parametrize(
@@ -207,11 +207,11 @@ def test_what_is_mended_holds_no_half_any_more(texts):
         ((rb'{"text":"a\ud83d"}',), "a"),
     ],
 )
-def test_a_half_is_joined_only_where_the_other_follows(events, text):
+def test_a_surrogate_is_joined_only_with_the_next_one(events, text):
     assert said(*events) == text
 
 
-def test_data_without_a_half_is_left_to_whoever_could_not_read_it():
+def test_data_without_a_surrogate_returns_none():
     assert SurrogateJoiner().join(b'{"text":"\xff') is None
     assert SurrogateJoiner().join(rb'{"text":"\ud83d\ude00"') is None
 
@@ -221,7 +221,7 @@ def in_two(before: bytes, after: bytes) -> tuple[bytes, bytes]:
 
 
 class TestDecoders:
-    def test_arguments_of_a_call_to_openai_are_put_together(self):
+    def test_openai_arguments_are_joined(self):
         head = b'{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"'
         decoder = openai_decoder.OpenAIStreamDecoder()
 
@@ -232,7 +232,7 @@ class TestDecoders:
         (call,) = decoder.message().json()["tool_calls"]
         assert call["function"]["arguments"] == "a😀b"
 
-    def test_a_text_of_anthropic_s_is_kept_whole(self):
+    def test_anthropic_text_is_joined(self):
         decoder = anthropic_decoder.AnthropicStreamDecoder()
         block = (
             b'{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
@@ -245,7 +245,7 @@ class TestDecoders:
         assert events == [TextDelta(text="a"), TextDelta(text="😀b")]
         assert decoder.message().text == "a😀b"
 
-    def test_a_text_of_the_responses_api_is_put_together(self):
+    def test_responses_text_is_joined(self):
         decoder = responses_decoder.ResponsesStreamDecoder()
         head = b'{"type":"response.output_text.delta","output_index":0,"delta":"'
 
@@ -254,7 +254,7 @@ class TestDecoders:
         assert events == [TextDelta(text="a"), TextDelta(text="😀b")]
 
     @pytest.mark.parametrize("data", [rb'{"choices":[{"delta":{"content":"\ud83d"', b"\xff", b""])
-    def test_what_is_broken_besides_is_still_malformed(self, data):
+    def test_other_invalid_data_is_malformed(self, data):
         with pytest.raises(MalformedError):
             openai_decoder.OpenAIStreamDecoder().decode(data)
         with pytest.raises(MalformedError):

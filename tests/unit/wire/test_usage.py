@@ -1,4 +1,4 @@
-"""Token counts of all protocols: disjoint, adding up, never negative, alike for any client."""
+"""Token usage of all protocols: disjoint, adding up, never negative."""
 
 import json
 from typing import Any
@@ -48,18 +48,18 @@ def numbers(usage: Usage) -> tuple[int, ...]:
 
 
 @given(USAGES)
-def test_openai_counts_come_back_as_they_went(usage):
+def test_openai_usage_survives_encoding(usage):
     assert decode_usage(encode_usage(usage)) == usage
 
 
 @given(USAGES, COUNTS)
-def test_anthropic_counts_come_back_as_they_went(usage, hour):
+def test_anthropic_usage_survives_encoding(usage, hour):
     usage = msgspec.structs.replace(usage, cache_write_hour=min(hour, usage.cache_write))
     assert from_anthropic(anthropic_encoder.encode_usage(usage)) == usage
 
 
 @given(USAGES)
-def test_an_openai_client_is_told_sums_and_an_anthropic_client_what_was_not_cached(usage):
+def test_openai_input_includes_cached_tokens_and_anthropic_input_does_not(usage):
     openai, anthropic = encode_usage(usage), anthropic_encoder.encode_usage(usage)
     assert openai["prompt_tokens"] == usage.input + usage.cache_read + usage.cache_write
     assert openai["total_tokens"] == usage.total
@@ -68,7 +68,7 @@ def test_an_openai_client_is_told_sums_and_an_anthropic_client_what_was_not_cach
 
 
 @given(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
-def test_openai_counts_add_up_to_the_totals_it_gave(prompt, read, write, completion, thought):
+def test_openai_counts_add_up_to_the_reported_totals(prompt, read, write, completion, thought):
     usage = decode_usage(
         {
             "prompt_tokens": prompt,
@@ -120,11 +120,11 @@ def test_openai_counts_add_up_to_the_totals_it_gave(prompt, read, write, complet
     ],
     ids=["deepseek", "moonshot", "reasoning beside", "written"],
 )
-def test_servers_that_count_in_ways_of_their_own(said, usage):
+def test_counts_of_other_servers_are_converted(said, usage):
     assert decode_usage(said) == usage
 
 
-def test_a_cache_entry_by_its_lifetimes_is_counted_as_written():
+def test_cache_writes_by_lifetime_are_added():
     parts = {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 4}
     said = {"input_tokens": 1, "output_tokens": 2, "cache_creation": parts}
     counted = Usage(input=1, output=2, cache_write=7, cache_write_hour=4)
@@ -132,7 +132,7 @@ def test_a_cache_entry_by_its_lifetimes_is_counted_as_written():
     assert from_anthropic({**said, "cache_creation_input_tokens": 7}) == counted
 
 
-def test_what_bedrock_wrote_to_its_cache_for_an_hour_is_counted_as_that():
+def test_bedrock_cache_writes_for_an_hour_are_counted():
     details = [{"ttl": "1h", "inputTokens": 4}, {"ttl": "5m", "inputTokens": 3}]
     said = {"inputTokens": 1, "outputTokens": 2, "totalTokens": 10, "cacheDetails": details}
     counted = Usage(input=1, output=2, cache_write=7, cache_write_hour=4)
@@ -141,14 +141,14 @@ def test_what_bedrock_wrote_to_its_cache_for_an_hour_is_counted_as_that():
 
 
 @pytest.mark.parametrize("details", [None, [], {}, "1h", [{"ttl": "1h"}], [7]], ids=repr)
-def test_details_of_bedrocks_cache_that_cannot_be_read_leave_the_other_counts(details):
+def test_invalid_cache_details_of_bedrock_do_not_change_other_counts(details):
     said = {"inputTokens": 1, "outputTokens": 2, "cacheWriteInputTokens": 7}
     assert from_bedrock({**said, "cacheDetails": details}) == Usage(
         input=1, output=2, cache_write=7
     )
 
 
-def test_an_anthropic_client_is_told_of_lifetimes_and_server_tools():
+def test_anthropic_clients_receive_lifetimes_and_server_tools():
     usage = {
         "input_tokens": 1,
         "output_tokens": 2,
@@ -166,7 +166,7 @@ def test_an_anthropic_client_is_told_of_lifetimes_and_server_tools():
     assert usage.items() <= told.items()
 
 
-def test_bedrock_counts_what_was_cached_beside_its_input():
+def test_bedrock_input_does_not_include_cached_tokens():
     said = {
         "inputTokens": 1,
         "outputTokens": 2,
@@ -196,13 +196,13 @@ def test_bedrock_counts_what_was_cached_beside_its_input():
         ODD,
     )
 )
-def test_whatever_is_counted_no_number_is_below_zero_and_the_answer_stays_one(said):
+def test_counts_are_never_negative(said):
     for usage in (decode_usage(said), from_anthropic(said), from_bedrock(said)):
         assert usage is None or 0 <= min(numbers(usage)) <= max(numbers(usage)) <= 2**53
 
 
 @given(USAGES)
-def test_a_streamed_count_is_the_same_as_a_whole_one(usage):
+def test_usage_of_a_stream_equals_that_of_the_whole_answer(usage):
     said = encode_usage(usage)
     decoder = openai_decoder.OpenAIStreamDecoder()
     choice = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}

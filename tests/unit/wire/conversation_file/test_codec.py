@@ -67,7 +67,7 @@ def conversation(*turns: Turn, **fields: Any) -> StoredConversation:
     return StoredConversation(id="demo", **(given | fields))
 
 
-def old_file(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def file_without_records(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {
         "id": "demo",
         "model": "gpt-4",
@@ -78,7 +78,7 @@ def old_file(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
     } | fields
 
 
-def edited(data: bytes, change) -> bytes:
+def edit_file(data: bytes, change) -> bytes:
     """The file after another tool has changed it."""
     document = json.loads(data)
     change(document)
@@ -94,8 +94,8 @@ ANTHROPIC = Message(
 )
 
 
-def test_an_ordinary_file_reads_well():
-    said = conversation(
+def test_a_file_has_the_expected_json():
+    original = conversation(
         turn("t1", "My cat is called Luna.", "Hé!", usage=Usage(input=3, output=4), model="m"),
         system=plain_message("system", "Be brief."),
         system_record=SystemRecord(policy="captured", source="settings"),
@@ -104,7 +104,7 @@ def test_an_ordinary_file_reads_well():
         metadata={"tags": ["a"]},
     )
     assert (
-        encode_conversation(said).decode()
+        encode_conversation(original).decode()
         == """\
 {
   "id": "demo",
@@ -161,7 +161,7 @@ def test_an_ordinary_file_reads_well():
     )
 
 
-def test_a_prompt_adds_its_own_bytes_and_nothing_else():
+def test_a_system_prompt_adds_only_its_own_bytes():
     without = encode_conversation(TWO)
     prompt = plain_message("system", "x" * 1000)
     data = encode_conversation(replace(TWO, system=prompt))
@@ -172,7 +172,7 @@ def test_a_prompt_adds_its_own_bytes_and_nothing_else():
 PINNED = SystemRecord(policy="pinned", source="ConversationManager", prompt="Be kind.")
 
 
-def test_a_pinned_prompt_is_beside_the_messages_with_where_it_came_from():
+def test_a_pinned_prompt_is_stored_in_metadata_with_its_source():
     data = encode_conversation(replace(TWO, system_record=PINNED))
 
     document = json.loads(data)
@@ -185,7 +185,7 @@ def test_a_pinned_prompt_is_beside_the_messages_with_where_it_came_from():
     assert decode(data).conversation.kept_prompt == plain_message("system", "Be kind.")
 
 
-def test_an_older_cllm_reads_a_pinned_file_as_the_same_conversation_and_loses_nothing():
+def test_an_older_version_reads_a_pinned_file_without_loss():
     class OlderRecord(msgspec.Struct, frozen=True, kw_only=True):
         policy: str
         source: str | None = None
@@ -197,28 +197,28 @@ def test_an_older_cllm_reads_a_pinned_file_as_the_same_conversation_and_loses_no
     )
 
 
-def test_a_captured_file_says_nothing_of_a_pinned_prompt():
+def test_a_captured_file_has_no_pinned_prompt():
     record = SystemRecord(policy="captured", source="x")
     data = encode_conversation(replace(TWO, system_record=record))
 
     assert json.loads(data)["metadata"]["system"] == {"policy": "captured", "source": "x"}
 
 
-def test_only_history_is_among_the_messages():
+def test_messages_contain_only_history_turns():
     failed = turn("t2", "two", state="failed", failure=TurnFailure(code="x", message="y"))
     running = turn("t3", "three", state="running")
     cut = turn("t4", "four", state="incomplete")
-    said = conversation(turn("t1", "one", "1"), failed, cut, running)
-    data = encode_conversation(said)
+    original = conversation(turn("t1", "one", "1"), failed, cut, running)
+    data = encode_conversation(original)
     assert [message["content"] for message in json.loads(data)["messages"]] == ["one", "1", "four"]
-    assert decode(data).conversation == said
+    assert decode(data).conversation == original
 
 
-def test_variants_are_beside_the_messages():
-    said = conversation(turn("t1", "one", "1"), variants=(turn("t2", "one", "2", place="t1"),))
-    data = encode_conversation(said)
+def test_variants_are_not_among_the_messages():
+    original = conversation(turn("t1", "one", "1"), variants=(turn("t2", "one", "2", place="t1"),))
+    data = encode_conversation(original)
     assert len(json.loads(data)["messages"]) == 2
-    assert decode(data).conversation == said
+    assert decode(data).conversation == original
 
 
 def test_messages_keep_their_spelling():
@@ -233,7 +233,7 @@ def test_messages_keep_their_spelling():
 
 
 def test_unknown_keys_survive():
-    document = old_file({"role": "user", "content": "x"}, mine={"b": 1.50})
+    document = file_without_records({"role": "user", "content": "x"}, mine={"b": 1.50})
     document["metadata"] |= {
         "big": 12345678901234567890123,
         "system": {"policy": "captured", "source": None, "later": 1},
@@ -241,16 +241,16 @@ def test_unknown_keys_survive():
     }
     stored = decode(json.dumps(document).replace("1.5", "1.50"))
     data = encode_conversation(stored.conversation, stored.remainder)
-    kept = json.loads(data)
+    saved = json.loads(data)
     assert b"1.50" in data
-    assert kept["mine"] == {"b": 1.5}
-    assert list(kept) == [*list(document)]
-    assert kept["metadata"]["big"] == 12345678901234567890123
-    assert kept["metadata"]["system"]["later"] == 1
-    assert kept["metadata"]["cllm"]["future"] == [1, 2]
+    assert saved["mine"] == {"b": 1.5}
+    assert list(saved) == [*list(document)]
+    assert saved["metadata"]["big"] == 12345678901234567890123
+    assert saved["metadata"]["system"]["later"] == 1
+    assert saved["metadata"]["cllm"]["future"] == [1, 2]
 
 
-def test_metadata_keeps_its_spelling_until_it_changes():
+def test_unchanged_metadata_keeps_its_spelling():
     stored = decode('{"id":"demo","messages":[],"metadata":{"a":1.50,"b":true}}')
     changed = replace(stored.conversation, metadata={"a": 1.5, "b": 1})
     section = encode_conversation(changed, stored.remainder)
@@ -258,25 +258,25 @@ def test_metadata_keeps_its_spelling_until_it_changes():
     assert b'"b": 1,' in section
 
 
-def test_metadata_under_our_own_names_is_kept_apart():
+def test_user_metadata_with_keys_of_cllm_is_stored_separately():
     mine = {"cllm": 1, "total_tokens": "many", "system": {"policy": "dynamic"}, "context": 3}
-    said = conversation(metadata=mine, context_record=ContextRecord(executed_at=NOW))
-    stored = decode(encode_conversation(said))
-    assert stored.conversation == said
-    assert summary(encode_conversation(said)).metadata == mine
+    original = conversation(metadata=mine, context_record=ContextRecord(executed_at=NOW))
+    stored = decode(encode_conversation(original))
+    assert stored.conversation == original
+    assert summary(encode_conversation(original)).metadata == mine
 
 
-def test_metadata_of_other_tools_under_our_names_stays_where_it_is():
-    document = old_file(metadata={"system": "be nice", "context": [1]})
+def test_metadata_of_other_programs_with_keys_of_cllm_is_unchanged():
+    document = file_without_records(metadata={"system": "be nice", "context": [1]})
     stored = decode(document)
     assert stored.conversation.metadata == {"system": "be nice", "context": [1]}
     assert stored.conversation.system_record is None
-    kept = json.loads(encode_conversation(stored.conversation, stored.remainder))["metadata"]
-    assert (kept["system"], kept["context"]) == ("be nice", [1])
+    saved = json.loads(encode_conversation(stored.conversation, stored.remainder))["metadata"]
+    assert (saved["system"], saved["context"]) == ("be nice", [1])
 
 
-def test_tokens_that_no_turn_explains_are_kept_and_added_to():
-    stored = decode(old_file({"role": "user", "content": "x"}))
+def test_tokens_of_no_turn_are_preserved_in_the_total():
+    stored = decode(file_without_records({"role": "user", "content": "x"}))
     more = replace(
         stored.conversation,
         turns=(*stored.conversation.turns, turn("t9", "y", usage=Usage(output=7))),
@@ -294,14 +294,14 @@ def test_tokens_that_no_turn_explains_are_kept_and_added_to():
 
 
 @pytest.mark.parametrize("total", ["many", -1, 1.5, None, True])
-def test_a_total_that_is_no_number_counts_nothing(total: Any):
-    stored = decode(old_file(metadata={"total_tokens": total}))
+def test_an_invalid_token_total_is_ignored(total: Any):
+    stored = decode(file_without_records(metadata={"total_tokens": total}))
     assert stored.remainder.base_tokens == 0
 
 
-def test_an_old_file_has_turns_too():
+def test_a_file_without_records_has_turns():
     stored = decode(
-        old_file(
+        file_without_records(
             {"role": "system", "content": "S"},
             {"role": "user", "content": "a"},
             {"role": "user", "content": "b"},
@@ -321,9 +321,9 @@ def test_an_old_file_has_turns_too():
     assert stored.turns[0].started_at == NOW
 
 
-def test_what_is_said_before_the_user_is_a_turn_of_its_own():
+def test_messages_before_the_first_user_message_are_a_separate_turn():
     stored = decode(
-        old_file(
+        file_without_records(
             {"role": "developer", "content": "S"},
             {"role": "assistant", "content": "Welcome"},
             {"role": "user", "content": "a"},
@@ -334,52 +334,52 @@ def test_what_is_said_before_the_user_is_a_turn_of_its_own():
     assert [len(turn.messages) for turn in stored.turns] == [1, 1]
 
 
-def test_reading_an_old_file_twice_gives_the_same_turns():
-    document = old_file(*({"role": "user", "content": "x"}, {"role": "assistant"}) * 3)
+def test_decoding_a_file_without_records_twice_gives_the_same_turns():
+    document = file_without_records(*({"role": "user", "content": "x"}, {"role": "assistant"}) * 3)
     first = decode(document).conversation
     assert first == decode(document).conversation
     assert len({turn.id for turn in first.turns}) == 3
 
 
-def test_a_system_message_that_was_said_is_no_prompt():
-    said = conversation(
+def test_a_system_message_of_a_turn_is_not_the_system_prompt():
+    original = conversation(
         replace(turn("t1"), messages=(plain_message("system", "S"), plain_message("user", "u")))
     )
-    data = encode_conversation(said)
-    assert decode(data).conversation == said
+    data = encode_conversation(original)
+    assert decode(data).conversation == original
     assert summary(data).message_count == 2
 
 
-def test_a_prompt_put_in_front_by_hand_is_the_prompt():
+def test_a_system_message_added_manually_is_the_system_prompt():
     def change(document: dict[str, Any]) -> None:
         document["messages"].insert(0, {"role": "system", "content": "new"})
 
-    read = decode(edited(encode_conversation(TWO), change)).conversation
+    read = decode(edit_file(encode_conversation(TWO), change)).conversation
     assert read.system is not None
     assert read.turns == TWO.turns
 
 
-def test_a_changed_message_wins_over_its_record():
+def test_an_edited_message_replaces_its_record():
     def change(document: dict[str, Any]) -> None:
         document["messages"][3]["content"] = "corrected"
 
-    read = decode(edited(encode_conversation(TWO), change)).conversation
+    read = decode(edit_file(encode_conversation(TWO), change)).conversation
     assert (read.turns[0], read.turns[2]) == (TWO.turns[0], TWO.turns[2])
     assert [message.text for message in read.turns[1].messages] == ["two", "corrected"]
     assert read.turns[1].id not in {"t1", "t2", "t3"}
 
 
-def test_deleted_messages_are_gone_and_the_rest_keeps_its_records():
+def test_other_turns_keep_their_records_after_a_deletion():
     def change(document: dict[str, Any]) -> None:
         del document["messages"][:2]
 
-    read = decode(edited(encode_conversation(TWO), change)).conversation
+    read = decode(edit_file(encode_conversation(TWO), change)).conversation
     assert read.turns == TWO.turns[1:]
 
 
 def test_appended_messages_are_a_new_turn():
     failed = turn("t4", "four", state="failed")
-    said = replace(TWO, turns=(*TWO.turns, failed))
+    original = replace(TWO, turns=(*TWO.turns, failed))
 
     def change(document: dict[str, Any]) -> None:
         document["messages"] += [
@@ -387,39 +387,39 @@ def test_appended_messages_are_a_new_turn():
             {"role": "assistant", "content": "5"},
         ]
 
-    read = decode(edited(encode_conversation(said), change)).conversation
-    assert read.turns[:4] == said.turns
+    read = decode(edit_file(encode_conversation(original), change)).conversation
+    assert read.turns[:4] == original.turns
     assert [message.text for message in read.turns[4].messages] == ["five", "5"]
 
 
-def test_inserted_messages_do_not_disturb_what_follows():
+def test_turns_after_inserted_messages_keep_their_records():
     def change(document: dict[str, Any]) -> None:
         document["messages"][2:2] = [{"role": "user", "content": "more"}, {"role": "assistant"}]
 
-    read = decode(edited(encode_conversation(TWO), change)).conversation
+    read = decode(edit_file(encode_conversation(TWO), change)).conversation
     assert (read.turns[0], *read.turns[2:]) == TWO.turns
 
 
-def test_a_turn_without_a_file_message_is_never_passed_over():
+def test_a_turn_with_inline_messages_is_never_skipped():
     failed = turn("t9", "nine", state="failed")
-    said = conversation(failed, *TWO.turns[:1], replace(failed, id="t8", place="t8"))
+    original = conversation(failed, *TWO.turns[:1], replace(failed, id="t8", place="t8"))
 
     def change(document: dict[str, Any]) -> None:
         document["messages"][0]["content"] = "changed"
 
-    read = decode(edited(encode_conversation(said), change)).conversation
+    read = decode(edit_file(encode_conversation(original), change)).conversation
     assert [turn.id for turn in read.turns if turn.state == "failed"] == ["t9", "t8"]
 
     def swap(document: dict[str, Any]) -> None:
         records = document["metadata"]["cllm"]["turns"]
         records.insert(0, {**records[1], "digest": "gone", "id": "t0"})
 
-    read = decode(edited(encode_conversation(said), swap)).conversation
+    read = decode(edit_file(encode_conversation(original), swap)).conversation
     assert [turn.id for turn in read.turns] == ["t9", "t1", "t8"]
 
 
-def test_a_derived_id_is_never_used_twice():
-    document = old_file({"role": "user", "content": "x"})
+def test_derived_turn_ids_are_unique():
+    document = file_without_records({"role": "user", "content": "x"})
     derived = decode(document).conversation.turns[0].id
     document["metadata"]["cllm"] = {
         "variants": [{"id": derived, "started_at": "2025-01-01T00:00:00Z", "inline": []}]
@@ -428,11 +428,11 @@ def test_a_derived_id_is_never_used_twice():
     assert read.variants[0].id != read.turns[0].id
 
 
-def test_a_tool_that_spells_and_sorts_otherwise_changes_nothing():
-    said = conversation(
+def test_reformatted_json_is_the_same_conversation():
+    original = conversation(
         replace(turn("t1", "one"), messages=(plain_message("user", "é\x7f"), ANTHROPIC))
     )
-    data = json.dumps(json.loads(encode_conversation(said)), sort_keys=True, indent=4)
+    data = json.dumps(json.loads(encode_conversation(original)), sort_keys=True, indent=4)
     assert "\\u00e9" in data
     read = decode(data).conversation
     assert [turn.id for turn in read.turns] == ["t1"]
@@ -441,7 +441,7 @@ def test_a_tool_that_spells_and_sorts_otherwise_changes_nothing():
     assert read.messages[1].json() == ANTHROPIC.json()
 
 
-def test_a_message_that_could_not_be_read_again_is_not_written():
+def test_a_message_that_cannot_be_decoded_again_is_refused():
     cut = Message(role="user", raw=b'{"role":"user","content":"\\ud83d"}')
     for state in ("complete", "failed"):
         with pytest.raises(UsageError):
@@ -455,17 +455,17 @@ def test_a_message_that_could_not_be_read_again_is_not_written():
         encode_conversation(conversation(title="\ud83d"))
 
 
-def test_a_message_of_another_dialect_is_kept_beside_its_text():
-    said = conversation(
+def test_a_message_of_another_dialect_is_stored_with_its_original():
+    original = conversation(
         replace(turn("t1", "one"), messages=(plain_message("user", "one"), ANTHROPIC))
     )
-    data = encode_conversation(said)
+    data = encode_conversation(original)
     assert json.loads(data)["messages"][1] == {"role": "assistant", "content": "ok"}
-    assert decode(data).conversation == said
+    assert decode(data).conversation == original
 
 
-def test_a_message_of_another_dialect_is_found_where_it_was_moved_to():
-    said = conversation(
+def test_the_original_of_a_moved_message_is_found():
+    original = conversation(
         turn("t0", "zero", "0"),
         replace(turn("t1", "one"), messages=(plain_message("user", "one"), ANTHROPIC)),
     )
@@ -473,13 +473,13 @@ def test_a_message_of_another_dialect_is_found_where_it_was_moved_to():
     def change(document: dict[str, Any]) -> None:
         del document["messages"][:2]
 
-    read = decode(edited(encode_conversation(said), change)).conversation
-    assert read.turns == said.turns[1:]
+    read = decode(edit_file(encode_conversation(original), change)).conversation
+    assert read.turns == original.turns[1:]
 
 
 @pytest.mark.parametrize("also", [[], [{"role": "assistant", "content": "ok"}] * 2])
-def test_an_edited_text_wins_over_the_original_of_another_dialect(also: list[Any]):
-    said = conversation(
+def test_an_edited_text_replaces_the_original_of_another_dialect(also: list[Any]):
+    original = conversation(
         replace(turn("t1", "one"), messages=(plain_message("user", "one"), ANTHROPIC))
     )
 
@@ -487,7 +487,7 @@ def test_an_edited_text_wins_over_the_original_of_another_dialect(also: list[Any
         document["messages"][1]["content"] = "edited"
         document["messages"] += also
 
-    read = decode(edited(encode_conversation(said), change)).conversation
+    read = decode(edit_file(encode_conversation(original), change)).conversation
     assert [message.dialect for message in read.messages] == ["openai"] * (2 + len(also))
     assert read.messages[1].text == "edited"
 
@@ -502,12 +502,12 @@ def test_an_edited_text_wins_over_the_original_of_another_dialect(also: list[Any
         ("2025-10-31 12:00:00", datetime(2025, 10, 31, 12, tzinfo=UTC)),
     ],
 )
-def test_times_are_read_as_they_are_usually_written(text: str, expected: datetime):
-    read = decode(old_file(created_at=text, updated_at=text)).conversation
+def test_times_are_read_in_common_formats(text: str, expected: datetime):
+    read = decode(file_without_records(created_at=text, updated_at=text)).conversation
     assert (read.created_at, read.updated_at) == (expected, expected)
 
 
-def test_a_file_without_times_has_the_time_of_the_file():
+def test_a_file_without_times_has_its_modification_time():
     read = decode('{"id":"demo","messages":[]}').conversation
     assert (read.created_at, read.updated_at, read.model) == (NOW, NOW, None)
     later = NOW + timedelta(days=1)
@@ -523,27 +523,27 @@ BROKEN: list[tuple[bytes | str | dict[str, Any], str]] = [
     ("null", "Expected `object`"),
     ('{"id": "demo"}', "no messages"),
     ('{"messages": []}', "id differs from the file name"),
-    (old_file(id="other"), "id differs from the file name"),
-    (old_file(id=3), "id differs from the file name"),
-    (old_file(messages={}), "messages"),
-    (old_file({"role": "ghost"}), "role 'ghost'"),
-    (old_file({"content": "x"}), "role"),
-    (old_file({"role": 3}), "Expected `str`"),
-    (old_file(messages=["x"]), "Expected `object`"),
-    (old_file(model=3), "model is not a string"),
-    (old_file(created_at="yesterday"), "created_at is not a time"),
-    (old_file(updated_at=5), "updated_at is not a time"),
-    (old_file(updated_at="0001-01-01T00:00:00+23:00"), "updated_at is not a time"),
-    (old_file(metadata=[]), "metadata is not an object"),
-    (old_file(metadata={"cllm": 3}), "metadata.cllm"),
-    (old_file(metadata={"cllm": {"version": 2}}), "newer cllm"),
-    (old_file(metadata={"cllm": {"turns": [1]}}), "metadata.cllm"),
+    (file_without_records(id="other"), "id differs from the file name"),
+    (file_without_records(id=3), "id differs from the file name"),
+    (file_without_records(messages={}), "messages"),
+    (file_without_records({"role": "ghost"}), "role 'ghost'"),
+    (file_without_records({"content": "x"}), "role"),
+    (file_without_records({"role": 3}), "Expected `str`"),
+    (file_without_records(messages=["x"]), "Expected `object`"),
+    (file_without_records(model=3), "model is not a string"),
+    (file_without_records(created_at="yesterday"), "created_at is not a time"),
+    (file_without_records(updated_at=5), "updated_at is not a time"),
+    (file_without_records(updated_at="0001-01-01T00:00:00+23:00"), "updated_at is not a time"),
+    (file_without_records(metadata=[]), "metadata is not an object"),
+    (file_without_records(metadata={"cllm": 3}), "metadata.cllm"),
+    (file_without_records(metadata={"cllm": {"version": 2}}), "newer cllm"),
+    (file_without_records(metadata={"cllm": {"turns": [1]}}), "metadata.cllm"),
     ('{"id":"demo","messages":[],"deep":' + "[" * 100_000 + "]" * 100_000 + "}", "deeply"),
 ]
 
 
 @pytest.mark.parametrize(("data", "reason"), BROKEN)
-def test_what_makes_no_sense_is_broken_and_says_why(data: Any, reason: str):
+def test_an_invalid_file_is_reported_with_the_reason(data: Any, reason: str):
     with pytest.raises(BrokenConversationError) as caught:
         decode(data)
     assert reason in caught.value.reason
@@ -553,7 +553,7 @@ def test_what_makes_no_sense_is_broken_and_says_why(data: Any, reason: str):
 @pytest.mark.parametrize(
     "content", ['"\\ud800"', '"\\udc00"', "[1e999]", '{"type": "text", "text": "\\ud83d"}']
 )
-def test_a_text_that_cannot_be_read_is_broken(content: str):
+def test_invalid_text_is_reported(content: str):
     with pytest.raises(BrokenConversationError):
         decode('{"id":"demo","messages":[{"role":"user","content":' + content + "}]}")
     with pytest.raises(BrokenConversationError):
@@ -561,7 +561,7 @@ def test_a_text_that_cannot_be_read_is_broken(content: str):
 
 
 @pytest.mark.parametrize("data", [data for data, _ in BROKEN], ids=[reason for _, reason in BROKEN])
-def test_a_list_finds_the_same_files_broken(data: Any):
+def test_decode_summary_reports_the_same_files(data: Any):
     if isinstance(data, dict):
         data = json.dumps(data)
     raw = data if isinstance(data, bytes) else data.encode()
@@ -570,7 +570,7 @@ def test_a_list_finds_the_same_files_broken(data: Any):
 
 
 def test_null_metadata_is_no_metadata():
-    assert decode(old_file(metadata=None)).conversation.metadata == {}
+    assert decode(file_without_records(metadata=None)).conversation.metadata == {}
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -671,34 +671,34 @@ def conversations(draw: st.DrawFn) -> StoredConversation:
 
 @settings(max_examples=50, deadline=None)
 @given(conversations())
-def test_what_is_written_is_what_is_read(said: StoredConversation):
-    data = encode_conversation(said)
+def test_a_written_conversation_is_read_back(original: StoredConversation):
+    data = encode_conversation(original)
     stored = decode(data)
-    assert stored.conversation == said
+    assert stored.conversation == original
     assert encode_conversation(stored.conversation, stored.remainder) == data
     listed = summary(data)
-    assert listed.message_count == said.message_count
+    assert listed.message_count == original.message_count
     assert (listed.title, listed.metadata, listed.updated_at) == (
-        said.title,
-        said.metadata,
-        said.updated_at,
+        original.title,
+        original.metadata,
+        original.updated_at,
     )
 
 
 @settings(max_examples=50, deadline=None)
 @given(conversations(), st.data())
-def test_whatever_is_done_to_the_messages_the_file_wins(
-    said: StoredConversation, data: st.DataObject
+def test_edited_messages_of_the_file_take_precedence(
+    original: StoredConversation, data: st.DataObject
 ):
-    document = json.loads(encode_conversation(said))
+    document = json.loads(encode_conversation(original))
     listed = document["messages"]
-    kept = data.draw(st.lists(st.sampled_from(range(len(listed))), max_size=6)) if listed else []
-    document["messages"] = [listed[index] for index in kept]
+    saved = data.draw(st.lists(st.sampled_from(range(len(listed))), max_size=6)) if listed else []
+    document["messages"] = [listed[index] for index in saved]
     stored = decode(document)
     again = json.loads(encode_conversation(stored.conversation, stored.remainder))
     assert again["messages"] == document["messages"]
     assert summary(json.dumps(document).encode()).message_count == stored.conversation.message_count
     ids = [turn.id for turn in stored.conversation.turns]
     assert len(set(ids)) == len(ids)
-    unsent = [turn for turn in said.turns if not turn.is_history]
+    unsent = [turn for turn in original.turns if not turn.is_history]
     assert [turn for turn in stored.conversation.turns if not turn.is_history] == unsent

@@ -1,4 +1,4 @@
-"""Messages of every dialect in a file that has OpenAI's words for them."""
+"""Messages of every dialect in a conversation file, with their originals."""
 
 import json
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", 
 PNG_FORM = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
 
 
-def said(role: Role, content: Any, dialect: Dialect = "anthropic") -> Message:
+def message_of(role: Role, content: Any, dialect: Dialect = "anthropic") -> Message:
     side = "assistant" if role == "assistant" else "user"
     raw = msgspec.json.encode({"role": side, "content": content})
     return Message(role=role, raw=raw, dialect=dialect)
@@ -34,15 +34,17 @@ def result(call_id: str, content: Any = "ok") -> dict[str, Any]:
 
 
 def conversation(*turns: tuple[Message, ...], system: Message | None = None) -> StoredConversation:
-    made = tuple(
+    turns_made = tuple(
         Turn(id=f"t{at}", place=f"t{at}", state="complete", messages=given, started_at=NOW)
         for at, given in enumerate(turns)
     )
-    return StoredConversation(id="demo", created_at=NOW, updated_at=NOW, turns=made, system=system)
+    return StoredConversation(
+        id="demo", created_at=NOW, updated_at=NOW, turns=turns_made, system=system
+    )
 
 
-def written(kept: StoredConversation) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(encode_conversation(kept))
+def written(original: StoredConversation) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(encode_conversation(original))
     return document
 
 
@@ -56,14 +58,14 @@ def read(document: dict[str, Any]) -> StoredConversation:
 
 def form(*given: Message) -> list[dict[str, Any]]:
     """The file's messages; what was given is what is read again."""
-    kept = conversation(given)
-    document = written(kept)
-    assert read(document) == kept
+    original = conversation(given)
+    document = written(original)
+    assert read(document) == original
     forms: list[dict[str, Any]] = document["messages"]
     return forms
 
 
-CALLS = said(
+CALLS = message_of(
     "assistant",
     [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
@@ -72,11 +74,11 @@ CALLS = said(
         {"type": "tool_use", "id": "b", "name": "g", "input": {}},
     ],
 )
-RESULTS = said("user", [result("a"), result("b", [PNG]), {"type": "text", "text": "Go on."}])
+RESULTS = message_of("user", [result("a"), result("b", [PNG]), {"type": "text", "text": "Go on."}])
 LOOP = (plain_message("user", "Hi"), CALLS, RESULTS, plain_message("assistant", "Done."))
 
 
-def test_calls_stand_in_the_file_with_their_names_and_arguments():
+def test_tool_calls_have_their_names_and_arguments():
     assert form(CALLS) == [
         {
             "role": "assistant",
@@ -89,7 +91,7 @@ def test_calls_stand_in_the_file_with_their_names_and_arguments():
     ]
 
 
-def test_each_result_is_a_message_of_its_own_and_the_rest_follows():
+def test_each_tool_result_is_a_separate_message_before_the_rest():
     assert form(RESULTS) == [
         {"role": "tool", "tool_call_id": "a", "content": "ok"},
         {"role": "tool", "tool_call_id": "b", "content": ""},
@@ -97,19 +99,19 @@ def test_each_result_is_a_message_of_its_own_and_the_rest_follows():
     ]
 
 
-def test_a_lone_result_is_one_message():
-    assert form(said("user", [result("a", "sun")])) == [
+def test_a_single_tool_result_is_one_message():
+    assert form(message_of("user", [result("a", "sun")])) == [
         {"role": "tool", "tool_call_id": "a", "content": "sun"}
     ]
 
 
-def test_results_of_converse_are_written_like_any_other():
+def test_tool_results_of_bedrock_are_encoded_the_same_way():
     content = [
         {"toolResult": {"toolUseId": "a", "content": [{"json": {"x": 1}}], "status": "error"}},
         {"toolResult": {"toolUseId": "b", "content": [{"text": "p"}, {"text": "q"}]}},
     ]
     texts = [{"type": "text", "text": "p"}, {"type": "text", "text": "q"}]
-    assert form(said("user", content, "bedrock")) == [
+    assert form(message_of("user", content, "bedrock")) == [
         {"role": "tool", "tool_call_id": "a", "content": '{"x":1}'},
         {"role": "tool", "tool_call_id": "b", "content": texts},
     ]
@@ -149,30 +151,32 @@ def test_results_of_converse_are_written_like_any_other():
         ({"type": "url", "url": "https://x/y"}, {}, {"type": "text", "text": "https://x/y"}),
     ],
 )
-def test_a_document_is_a_file_or_a_text(
+def test_a_document_is_a_file_or_text(
     source: dict[str, str], more: dict[str, str], expected: dict[str, Any]
 ):
     given = [{"type": "text", "text": "See:"}, {"type": "document", "source": source, **more}]
-    (message,) = form(said("user", given))
+    (message,) = form(message_of("user", given))
     assert message == {"role": "user", "content": [{"type": "text", "text": "See:"}, expected]}
 
 
-def test_what_openai_has_no_words_for_is_only_beside_the_messages():
+def test_content_that_openai_does_not_have_is_only_in_the_original():
     given = [
         {"type": "thinking", "thinking": "secret", "signature": "s"},
         {"type": "redacted_thinking", "data": "secret"},
         {"type": "server_tool_use", "id": "s", "name": "secret", "input": {}},
     ]
-    assert form(said("assistant", given)) == [{"role": "assistant", "content": ""}]
+    assert form(message_of("assistant", given)) == [{"role": "assistant", "content": ""}]
 
 
-def test_a_message_that_its_dialect_cannot_read_is_there_with_its_text():
-    assert form(said("user", "words", "bedrock")) == [{"role": "user", "content": "words"}]
+def test_an_unreadable_message_is_stored_with_its_text():
+    assert form(message_of("user", "words", "bedrock")) == [{"role": "user", "content": "words"}]
 
 
-def test_a_turn_owns_all_the_messages_that_its_own_are_written_as():
-    kept = conversation(LOOP, LOOP, system=said("system", [{"type": "text", "text": "S"}]))
-    document = written(kept)
+def test_a_turn_owns_all_file_messages_of_its_messages():
+    original = conversation(
+        LOOP, LOOP, system=message_of("system", [{"type": "text", "text": "S"}])
+    )
+    document = written(original)
     assert [turn["messages"] for turn in document["metadata"]["cllm"]["turns"]] == [6, 6]
     assert [extra.get("span", 1) for extra in document["metadata"]["cllm"]["extras"]] == [
         1,
@@ -181,10 +185,10 @@ def test_a_turn_owns_all_the_messages_that_its_own_are_written_as():
         1,
         3,
     ]
-    assert read(document) == kept
+    assert read(document) == original
 
 
-def test_an_edited_result_wins_over_the_message_that_it_was_part_of():
+def test_an_edited_tool_result_replaces_its_original_message():
     document = written(conversation(LOOP))
     document["messages"][2]["content"] = "corrected"
     edited = read(document)
@@ -202,7 +206,7 @@ def test_an_edited_result_wins_over_the_message_that_it_was_part_of():
     assert written(edited)["messages"] == document["messages"]
 
 
-def test_a_result_taken_out_leaves_the_others_as_they_stand():
+def test_a_deleted_tool_result_leaves_the_others_unchanged():
     document = written(conversation(LOOP))
     del document["messages"][3]
     edited = read(document)
@@ -215,47 +219,47 @@ def test_a_result_taken_out_leaves_the_others_as_they_stand():
     ]
 
 
-def test_a_message_written_as_several_is_found_where_they_were_moved_to():
-    kept = conversation((plain_message("user", "one"), plain_message("assistant", "1")), LOOP)
-    document = written(kept)
+def test_the_original_of_several_moved_messages_is_found():
+    original = conversation((plain_message("user", "one"), plain_message("assistant", "1")), LOOP)
+    document = written(original)
     del document["messages"][:2]
-    assert read(document).turns == kept.turns[1:]
+    assert read(document).turns == original.turns[1:]
 
 
-def test_results_never_begin_a_turn():
+def test_tool_results_never_start_a_turn():
     document = written(conversation(LOOP, LOOP))
     del document["metadata"]["cllm"]["turns"]
     assert [turn.messages for turn in read(document).turns] == [LOOP, LOOP]
 
 
-def test_a_record_that_would_cut_a_message_in_two_does_not_fit():
-    kept = conversation(LOOP)
-    document = written(kept)
+def test_a_record_that_splits_a_message_does_not_match():
+    original = conversation(LOOP)
+    document = written(original)
     forms = [
         Message(role=each["role"], raw=msgspec.json.encode(each)) for each in document["messages"]
     ]
     halves = written(conversation(tuple(forms[:3]), tuple(forms[3:])))
     document["metadata"]["cllm"]["turns"] = halves["metadata"]["cllm"]["turns"]
     edited = read(document)
-    assert edited.messages == kept.messages
+    assert edited.messages == original.messages
     assert [len(turn.messages) for turn in edited.turns] == [4]
 
 
-def test_a_record_of_fewer_than_no_messages_fits_nowhere():
+def test_a_record_with_a_negative_count_does_not_match():
     document = written(conversation((), LOOP))
     document["metadata"]["cllm"]["turns"][0]["messages"] = -1
     assert [turn.messages for turn in read(document).turns] == [LOOP]
 
 
 @pytest.mark.parametrize("span", [0, -1, 3, 10**9])
-def test_a_span_that_fits_nothing_finds_nothing(span: int):
+def test_an_invalid_span_matches_nothing(span: int):
     document = written(conversation((CALLS,)))
     document["metadata"]["cllm"]["extras"][0]["span"] = span
     assert [message.dialect for message in read(document).messages] == ["openai"]
 
 
-def test_an_original_beside_its_bare_text_is_found_too():
-    document = written(conversation((said("assistant", [{"type": "text", "text": "ok"}]),)))
+def test_an_original_of_a_plain_text_is_found():
+    document = written(conversation((message_of("assistant", [{"type": "text", "text": "ok"}]),)))
     assert "span" not in document["metadata"]["cllm"]["extras"][0]
     assert document["messages"] == [{"role": "assistant", "content": "ok"}]
     assert read(document).messages[0].dialect == "anthropic"
@@ -268,14 +272,14 @@ KEPT = st.lists(st.lists(messages(), min_size=1, max_size=5).map(tuple), max_siz
 
 @settings(max_examples=100, deadline=None)
 @given(KEPT)
-def test_what_is_written_is_what_is_read_in_every_dialect(kept: StoredConversation):
-    assert read(written(kept)) == kept
+def test_messages_of_every_dialect_are_read_back(original: StoredConversation):
+    assert read(written(original)) == original
 
 
 @settings(max_examples=100, deadline=None)
 @given(KEPT, st.data())
-def test_an_edit_anywhere_is_what_is_read(kept: StoredConversation, data: st.DataObject):
-    document = written(kept)
+def test_an_edit_of_any_message_is_read(original: StoredConversation, data: st.DataObject):
+    document = written(original)
     forms = document["messages"]
     if not forms:
         return
@@ -289,5 +293,5 @@ def test_an_edit_anywhere_is_what_is_read(kept: StoredConversation, data: st.Dat
     ]
     assert written(edited)["messages"] == forms
     untouched = [m for m in edited.messages if m.dialect != "openai"]
-    foreign = [m for m in kept.messages if m.dialect != "openai"]
+    foreign = [m for m in original.messages if m.dialect != "openai"]
     assert len(foreign) - len(untouched) <= 1

@@ -1,4 +1,4 @@
-"""A conversation to be read, in both formats for people."""
+"""Transcripts in Markdown and HTML."""
 
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -25,8 +25,8 @@ from cllm.wire.conversation_file.transcript import (
 NOW = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
 
 
-def conversation(*said: Message, state: TurnState = "complete", **fields) -> StoredConversation:
-    turn = Turn(id="t", place="t", state=state, messages=said, started_at=NOW)
+def conversation(*messages: Message, state: TurnState = "complete", **fields) -> StoredConversation:
+    turn = Turn(id="t", place="t", state=state, messages=messages, started_at=NOW)
     known = {"id": "c", "created_at": NOW, "updated_at": NOW, "model": "openai/gpt-test"}
     return StoredConversation(turns=(turn,), **{**known, **fields})
 
@@ -51,7 +51,7 @@ class _Words(HTMLParser):
         self.words.append(data)
 
 
-def test_what_was_said_stands_under_its_speaker_and_number():
+def test_messages_have_role_and_number_as_heading():
     text = encode_markdown(
         transcript_of(
             conversation(
@@ -67,7 +67,7 @@ def test_what_was_said_stands_under_its_speaker_and_number():
     )
 
 
-def test_thinking_calls_results_and_files_are_told():
+def test_thinking_calls_results_and_files_are_shown():
     blocks = [
         {"type": "thinking", "thinking": "First\nsecond", "signature": "s"},
         {"type": "redacted_thinking", "data": "x"},
@@ -85,7 +85,7 @@ def test_thinking_calls_results_and_files_are_told():
             },
         ],
     }
-    said = (
+    messages = (
         Message(
             role="assistant",
             dialect="anthropic",
@@ -98,7 +98,7 @@ def test_thinking_calls_results_and_files_are_told():
         ),
     )
 
-    text = encode_markdown(transcript_of(conversation(*said)))
+    text = encode_markdown(transcript_of(conversation(*messages)))
 
     assert "*thinking*\n\n> First\n> second" in text
     assert "*encrypted thinking*" in text
@@ -108,22 +108,22 @@ def test_thinking_calls_results_and_files_are_told():
 
 
 @pytest.mark.parametrize(
-    ("policy", "shown"), [("captured", True), ("pinned", True), ("dynamic", False)]
+    ("policy", "is_shown"), [("captured", True), ("pinned", True), ("dynamic", False)]
 )
-def test_the_system_prompt_is_shown_where_the_policy_keeps_it(policy, shown):
-    kept = conversation(
+def test_a_stored_system_prompt_is_shown(policy, is_shown):
+    stored = conversation(
         plain_message("user", "Hello"),
         plain_message("system", "in between"),
         system=plain_message("system", "Be brief."),
         system_record=SystemRecord(policy=policy),
     )
 
-    for text in (encode_markdown(transcript_of(kept)), encode_html(transcript_of(kept))):
-        assert ("Be brief." in text) == shown
+    for text in (encode_markdown(transcript_of(stored)), encode_html(transcript_of(stored))):
+        assert ("Be brief." in text) == is_shown
         assert "in between" not in text
 
 
-def test_a_turn_that_is_not_complete_says_so():
+def test_the_state_of_an_incomplete_turn_is_shown():
     failed = conversation(plain_message("user", "Hello"), state="failed")
 
     assert "## User 1 (failed)" in encode_markdown(transcript_of(failed))
@@ -131,19 +131,19 @@ def test_a_turn_that_is_not_complete_says_so():
 
 
 @given(st.lists(messages(), max_size=4))
-def test_anything_that_can_be_kept_can_be_read(said):
-    kept = conversation(*said, title="<b>&\n#")
+def test_any_conversation_has_a_transcript(messages):
+    stored = conversation(*messages, title="<b>&\n#")
 
-    assert encode_markdown(transcript_of(kept))
+    assert encode_markdown(transcript_of(stored))
     page = _Words()
-    page.feed(encode_html(transcript_of(kept)))
+    page.feed(encode_html(transcript_of(stored)))
     assert page.elements <= {
         "html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "pre", "blockquote",
     }  # fmt: skip
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=40))
-def test_text_is_never_markup(text):
+def test_text_is_escaped(text):
     speech = TranscriptMessage(
         role_name="User", blocks=(TextBlock(text), CodeBlock("tool result", text))
     )
@@ -158,7 +158,7 @@ def test_text_is_never_markup(text):
 
 
 @given(st.text(st.sampled_from("`a\n "), max_size=30))
-def test_no_backticks_end_a_fence_early(text):
+def test_backticks_do_not_close_a_fence(text):
     speech = TranscriptMessage(role_name="Tool", blocks=(CodeBlock("tool result", text),))
     transcript = Transcript(
         title="x", id="c", model=None, created_at=NOW, updated_at=NOW, messages=(speech,)

@@ -1,4 +1,4 @@
-"""A conversation file in pieces is, byte for byte, the file that is written at once."""
+"""A conversation file written in pieces equals the file written as a whole."""
 
 from collections.abc import Iterator
 
@@ -53,16 +53,16 @@ def in_pieces(whole: StoredConversation, length: int) -> Iterator[bytes]:
 
 @settings(max_examples=100, deadline=None)
 @given(conversations(), st.integers(1, 4))
-def test_the_pieces_together_are_the_file(whole: StoredConversation, length: int):
+def test_the_joined_pieces_equal_the_whole_file(whole: StoredConversation, length: int):
     assert b"".join(in_pieces(whole, length)) == encode_conversation(whole)
 
 
-def test_a_conversation_of_nothing_is_the_same():
+def test_an_empty_conversation_equals_the_whole_file():
     whole = conversation()
     assert b"".join(in_pieces(whole, 1)) == encode_conversation(whole)
 
 
-def test_what_could_not_be_read_again_is_an_error_here_too():
+def test_a_message_that_cannot_be_decoded_again_is_refused():
     broken = Message(role="user", raw=b'{"role": "user", "content": "\\ud800"}')
     whole = conversation(msgspec.structs.replace(turn("t1"), messages=(broken,)))
     with pytest.raises(UsageError):

@@ -26,7 +26,7 @@ FINISHED = ReplyFinished(message=plain_message("assistant", ""), stop_reason="to
 CALL = ToolCall(id="toolu_1", name="find", arguments='{"a":1}')
 
 
-def told(*events: ReplyEvent) -> list[dict[str, Any]]:
+def encode_events(*events: ReplyEvent) -> list[dict[str, Any]]:
     """The choices in the chunks of a stream."""
     calls = FunctionCalls()
     encoder = OpenAIStreamEncoder(model="m", id="x", created=7)
@@ -35,7 +35,7 @@ def told(*events: ReplyEvent) -> list[dict[str, Any]]:
     return [json.loads(data)["choices"][0] for data in datas if data.startswith("{")]
 
 
-def joined(choices: list[dict[str, Any]]) -> dict[str, str]:
+def join_call(choices: list[dict[str, Any]]) -> dict[str, str]:
     """The call that a client puts together from its pieces."""
     call = {"name": "", "arguments": ""}
     for choice in choices:
@@ -44,54 +44,54 @@ def joined(choices: list[dict[str, Any]]) -> dict[str, str]:
     return call
 
 
-def test_a_streamed_call_of_a_tool_is_one_of_a_function():
+def test_a_streamed_tool_call_becomes_a_function_call():
     more = [ToolCallDelta(index=0, arguments=piece) for piece in ('{"a"', ":1}")]
 
-    choices = told(TextDelta(text="Let me look."), BEGUN, *more, FINISHED)
+    choices = encode_events(TextDelta(text="Let me look."), BEGUN, *more, FINISHED)
 
-    assert joined(choices) == {"name": "find", "arguments": '{"a":1}'}
+    assert join_call(choices) == {"name": "find", "arguments": '{"a":1}'}
     assert not any("tool_calls" in choice["delta"] for choice in choices)
     assert choices[-1]["finish_reason"] == "function_call"
 
 
-def test_a_name_that_is_given_again_is_said_once():
+def test_a_repeated_name_is_sent_once():
     again = ToolCallDelta(index=0, id="toolu_1", name="find", arguments="{}")
 
-    assert joined(told(BEGUN, again, FINISHED)) == {"name": "find", "arguments": "{}"}
+    assert join_call(encode_events(BEGUN, again, FINISHED)) == {"name": "find", "arguments": "{}"}
 
 
-def test_a_call_without_arguments_has_empty_ones():
-    assert joined(told(BEGUN, FINISHED)) == {"name": "find", "arguments": "{}"}
+def test_a_call_without_arguments_has_an_empty_object():
+    assert join_call(encode_events(BEGUN, FINISHED)) == {"name": "find", "arguments": "{}"}
 
 
-def test_a_call_that_came_whole_is_told_whole():
-    call = joined(told(PartAdded(part=CALL), FINISHED))
+def test_a_whole_tool_call_becomes_a_whole_function_call():
+    call = join_call(encode_events(PartAdded(part=CALL), FINISHED))
 
     assert call == {"name": "find", "arguments": '{"a":1}'}
 
 
-def test_only_the_first_call_can_be_told():
+def test_only_the_first_call_is_sent():
     other = ToolCallDelta(index=1, id="toolu_2", name="other", arguments="{}")
 
-    assert joined(told(BEGUN, other, FINISHED)) == {"name": "find", "arguments": "{}"}
+    assert join_call(encode_events(BEGUN, other, FINISHED)) == {"name": "find", "arguments": "{}"}
 
 
-def test_a_call_of_a_function_goes_by_as_it_came():
+def test_a_function_call_is_unchanged():
     came = extra_field(FUNCTION_CALL, {"name": "find", "arguments": "{}"})
 
     assert list(FunctionCalls().convert(came)) == [came]
 
 
-def test_an_answer_without_a_call_is_as_for_everybody():
+def test_an_answer_without_a_call_is_unchanged():
     ended = ReplyFinished(message=plain_message("assistant", "Hi"), stop_reason="end")
 
-    choices = told(TextDelta(text="Hi"), ended)
+    choices = encode_events(TextDelta(text="Hi"), ended)
 
     assert choices[0]["delta"] == {"role": "assistant", "content": "Hi"}
     assert choices[-1]["finish_reason"] == "stop"
 
 
-def test_a_whole_answer_has_the_first_call_as_one_of_a_function():
+def test_a_whole_answer_has_the_first_call_as_function_call():
     message = Message(role="assistant", raw=b"{}", dialect="anthropic")
     finished = ReplyFinished(message=message, stop_reason="tool_calls")
 
@@ -107,9 +107,9 @@ def test_a_whole_answer_has_the_first_call_as_one_of_a_function():
     }
 
 
-def test_a_whole_answer_that_was_cut_off_does_not_say_that_it_is_a_call():
-    said: dict[str, Any] = {"usage": None, "model": "m", "id": "x", "created": 7}
-    body = encode_answer((CALL,), stop_reason="length", functions=True, **said)
+def test_a_truncated_answer_has_no_function_call_finish_reason():
+    result: dict[str, Any] = {"usage": None, "model": "m", "id": "x", "created": 7}
+    body = encode_answer((CALL,), stop_reason="length", functions=True, **result)
 
     (choice,) = json.loads(body)["choices"]
 
@@ -126,7 +126,7 @@ def test_a_whole_answer_that_was_cut_off_does_not_say_that_it_is_a_call():
         ({}, False),
     ],
 )
-def test_functions_without_tools_are_what_such_a_client_offers(parameters, asks):
+def test_a_request_with_functions_and_no_tools_uses_functions(parameters, asks):
     assert uses_functions(parameters) is asks
 
 
@@ -134,29 +134,29 @@ FUNCTION = {"name": "f", "parameters": {}}
 
 
 def own(role: str, **fields: Any) -> Message:
-    said = {"role": role, **fields}
+    result = {"role": role, **fields}
     kind: Any = "tool" if role == "function" else role
-    return Message(role=kind, raw=msgspec.json.encode(said))
+    return Message(role=kind, raw=msgspec.json.encode(result))
 
 
-def called(name: str) -> Message:
+def function_call(name: str) -> Message:
     return own("assistant", content=None, function_call={"name": name, "arguments": "{}"})
 
 
 class TestParameters:
-    def test_parameters_without_functions_are_the_same(self):
+    def test_parameters_without_functions_are_unchanged(self):
         parameters = {"temperature": 0, "functions": None}
         assert functions_to_tools(parameters) is parameters
 
-    def test_functions_become_tools_that_are_called_one_at_a_time(self):
-        said = functions_to_tools({"functions": [FUNCTION], "function_call": "none"})
-        assert said == {
+    def test_functions_become_tools_without_parallel_calls(self):
+        result = functions_to_tools({"functions": [FUNCTION], "function_call": "none"})
+        assert result == {
             "tools": [{"type": "function", "function": FUNCTION}],
             "parallel_tool_calls": False,
             "tool_choice": "none",
         }
 
-    def test_functions_that_are_no_list_are_an_error(self):
+    def test_functions_must_be_a_list(self):
         with pytest.raises(FieldError, match="functions"):
             functions_to_tools({"functions": {}})
 
@@ -164,31 +164,33 @@ class TestParameters:
 class TestIds:
     ANSWER = own("function", name="f", content="1")
 
-    def test_a_function_answers_under_the_id_of_the_first_call(self):
+    def test_a_function_result_gets_the_id_of_the_first_call(self):
         messages = [own("assistant", content="x"), self.ANSWER, self.ANSWER]
 
-        said = add_call_ids(messages, lambda _: ["a"])
+        result = add_call_ids(messages, lambda _: ["a"])
 
-        assert said[1].json() == {"role": "tool", "tool_call_id": "a", "content": "1"}
-        assert said[2] is self.ANSWER
+        assert result[1].json() == {"role": "tool", "tool_call_id": "a", "content": "1"}
+        assert result[2] is self.ANSWER
 
-    def test_an_answer_to_a_call_without_an_id_is_the_same(self):
-        messages = [called("f"), self.ANSWER]
+    def test_a_result_of_a_call_without_an_id_is_unchanged(self):
+        messages = [function_call("f"), self.ANSWER]
 
         assert list(add_call_ids(messages, lambda _: [])) == messages
 
-    def test_messages_without_functions_are_not_looked_into(self):
+    def test_messages_without_functions_are_not_decoded(self):
         messages = [own("assistant", content="x"), own("tool", tool_call_id="a", content="1")]
 
         assert add_call_ids(messages, lambda _: pytest.fail("looked")) is messages
 
 
 class TestMessages:
-    def test_a_call_and_its_answer_have_one_id_and_the_next_call_another(self):
+    def test_a_call_and_its_result_share_an_id(self):
         answer = own("function", name="f", content="1")
-        said = function_calls_to_tool_calls([called("f"), answer, called("f"), answer])
-        calls = [message.json()["tool_calls"][0]["id"] for message in said[::2]]
-        assert [message.json()["tool_call_id"] for message in said[1::2]] == calls
+        result = function_calls_to_tool_calls(
+            [function_call("f"), answer, function_call("f"), answer]
+        )
+        calls = [message.json()["tool_calls"][0]["id"] for message in result[::2]]
+        assert [message.json()["tool_call_id"] for message in result[1::2]] == calls
         assert len(set(calls)) == 2
 
     @pytest.mark.parametrize(
@@ -201,7 +203,7 @@ class TestMessages:
             Message(role="assistant", raw=b'{"function_call":{}}', dialect="anthropic"),
         ],
     )
-    def test_every_other_message_is_the_same(self, message):
+    def test_other_messages_are_unchanged(self, message):
         assert function_calls_to_tool_calls([message])[0] is message
 
 
@@ -211,7 +213,7 @@ class TestAllowedTools:
         choice = {"type": "allowed_tools", "allowed_tools": allowed}
         return RequestOptions(tools=tools, extra={"tool_choice": choice, "n": 2})
 
-    def test_only_the_tools_of_the_choice_stay(self):
+    def test_only_the_allowed_tools_are_sent(self):
         allowed = [{"type": "function", "function": {"name": "g"}}, {"type": "odd"}]
         options = restrict_to_allowed_tools(self.options(mode="required", tools=allowed))
         assert [tool.name for tool in options.tools or ()] == ["g"]
@@ -219,10 +221,10 @@ class TestAllowedTools:
         assert options.extra == {"n": 2}
 
     @pytest.mark.parametrize("allowed", [{}, {"tools": {}}, {"tools": [], "mode": "odd"}])
-    def test_a_choice_that_cannot_be_read_is_an_error(self, allowed):
+    def test_an_invalid_choice_is_an_error(self, allowed):
         with pytest.raises(FieldError, match=r"tool_choice\.allowed_tools"):
             restrict_to_allowed_tools(self.options(**allowed))
 
-    def test_another_choice_is_the_same(self):
+    def test_another_choice_is_unchanged(self):
         options = RequestOptions(extra={"tool_choice": {"type": "custom"}})
         assert restrict_to_allowed_tools(options) is options

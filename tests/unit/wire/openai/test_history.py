@@ -48,13 +48,15 @@ def result(call_id: str, *content: Any, **fields: Any) -> ToolResult:
 
 def encode(*messages: OutgoingMessage, **fields: Any) -> EncodedRequest:
     given = {"model": "gpt-4o", "system": None, "parameters": {}, "stream": False, **fields}
-    placed = [msgspec.structs.replace(said, prompt_index=n) for n, said in enumerate(messages)]
-    return encode_request(messages=placed, **given)
+    indexed = [
+        msgspec.structs.replace(message, prompt_index=n) for n, message in enumerate(messages)
+    ]
+    return encode_request(messages=indexed, **given)
 
 
-def sent(*messages: OutgoingMessage, **fields: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(encode(*messages, **fields).body)["messages"]
-    return found
+def encode_messages(*messages: OutgoingMessage, **fields: Any) -> list[dict[str, Any]]:
+    messages_sent: list[dict[str, Any]] = json.loads(encode(*messages, **fields).body)["messages"]
+    return messages_sent
 
 
 def codes(notices: tuple[Notice, ...]) -> list[str]:
@@ -62,8 +64,8 @@ def codes(notices: tuple[Notice, ...]) -> list[str]:
 
 
 class TestToolResults:
-    def test_results_come_directly_after_their_calls_in_call_order_then_the_users_text(self):
-        messages = sent(
+    def test_results_follow_their_calls_in_order_before_user_text(self):
+        messages = encode_messages(
             assistant(CALL, OTHER_CALL),
             user(Text(text="And now?"), result("c2", "rain"), result("c1", "sun")),
         )
@@ -74,8 +76,8 @@ class TestToolResults:
             {"role": "user", "content": "And now?"},
         ]
 
-    def test_results_in_several_messages_still_come_first(self):
-        messages = sent(
+    def test_results_of_several_messages_precede_other_messages(self):
+        messages = encode_messages(
             assistant(CALL, OTHER_CALL),
             user(Text(text="Wait.")),
             user(result("c2", "rain")),
@@ -86,7 +88,7 @@ class TestToolResults:
         assert [message.get("tool_call_id") for message in messages[1:3]] == ["c1", "c2"]
 
     def test_the_same_id_in_a_later_turn_is_paired_by_position(self):
-        messages = sent(
+        messages = encode_messages(
             assistant(CALL),
             user(result("c1", "first")),
             assistant(CALL),
@@ -95,7 +97,7 @@ class TestToolResults:
 
         assert [message["content"] for message in messages] == [None, "first", None, "second"]
 
-    def test_an_image_in_a_result_follows_in_a_user_message_and_is_said(self):
+    def test_an_image_in_a_result_moves_to_a_user_message_with_a_notice(self):
         image = Image(media_type="image/png", data="QUJD")
         encoded = encode(assistant(CALL), user(result("c1", "a map:", image), Text(text="See?")))
         messages = json.loads(encoded.body)["messages"]
@@ -108,17 +110,19 @@ class TestToolResults:
         assert encoded.notices[0].code == "media_moved"
         assert encoded.notices[0].path == "messages[1].content[0].content[1]"
 
-    def test_a_result_of_an_image_alone_is_an_empty_tool_message_and_the_image(self):
-        messages = sent(assistant(CALL), user(result("c1", Image(url="https://x/y.png"))))
+    def test_a_result_with_only_an_image_is_an_empty_tool_message(self):
+        messages = encode_messages(
+            assistant(CALL), user(result("c1", Image(url="https://x/y.png")))
+        )
 
         assert messages[1]["content"] == ""
         assert messages[2]["role"] == "user"
 
     @pytest.mark.parametrize("text", ["", " "])
-    def test_a_blank_result_is_still_a_result(self, text):
-        assert sent(assistant(CALL), user(result("c1", text)))[1]["role"] == "tool"
+    def test_a_blank_result_is_sent(self, text):
+        assert encode_messages(assistant(CALL), user(result("c1", text)))[1]["role"] == "tool"
 
-    def test_that_a_tool_failed_is_in_a_notice_and_never_on_the_wire(self):
+    def test_the_error_flag_of_a_result_is_dropped_with_a_notice(self):
         encoded = encode(assistant(CALL), user(result("c1", "no such city", is_error=True)))
 
         assert json.loads(encoded.body)["messages"][1] == {
@@ -129,7 +133,9 @@ class TestToolResults:
         assert codes(encoded.notices) == ["error_flag_left_out"]
 
     def test_a_call_without_arguments_has_an_empty_object(self):
-        call = sent(assistant(ToolCall(id="c", name="now", arguments="")))[0]["tool_calls"][0]
+        call = encode_messages(assistant(ToolCall(id="c", name="now", arguments="")))[0][
+            "tool_calls"
+        ][0]
 
         assert call["function"] == {"name": "now", "arguments": "{}"}
 
@@ -147,32 +153,32 @@ class TestToolResults:
         assert encoded.ids == {first["tool_call_id"]: long}
         assert not encoded.notices
 
-    def test_a_result_in_openais_words_follows_the_alias_of_its_call(self):
+    def test_an_openai_result_has_the_alias_of_its_call(self):
         long = "x" * 41
         raw = msgspec.json.encode({"role": "tool", "tool_call_id": long, "content": "b"})
-        call, answer = sent(
+        call, answer = encode_messages(
             assistant(ToolCall(id=long, name="f", arguments="{}")),
             OutgoingMessage(role="tool", parts=(result(long, "b"),), raw=raw),
         )
 
         assert call["tool_calls"][0]["id"] == answer["tool_call_id"] != long
 
-    def test_an_id_in_openais_own_words_is_never_changed(self):
+    def test_an_id_of_openai_is_never_changed(self):
         long = "x" * 41
         call = ToolCall(id=long, name="f", arguments="{}")
         raw = b'{"role":"assistant","content":null,"tool_calls":[]}'
-        messages = sent(
+        messages = encode_messages(
             OutgoingMessage(role="assistant", parts=(call,), raw=raw), user(result(long, "b"))
         )
 
         assert messages[1]["tool_call_id"] == long
 
-    def test_results_before_any_call_are_sent_where_they_stand(self):
-        messages = sent(user(Text(text="Hi")), user(result("c9", "x")))
+    def test_results_before_any_call_keep_their_position(self):
+        messages = encode_messages(user(Text(text="Hi")), user(result("c9", "x")))
 
         assert [message["role"] for message in messages] == ["user", "tool"]
 
-    def test_a_foreign_block_in_a_result_is_left_out_and_said(self):
+    def test_a_foreign_block_in_a_result_is_dropped_with_a_notice(self):
         foreign = Unknown(dialect="anthropic", raw=b'{"type":"search_result"}')
         own = Unknown(dialect="openai", raw=b'{"type":"new"}')
         encoded = encode(assistant(CALL), user(result("c1", "a", foreign, own)))
@@ -183,7 +189,7 @@ class TestToolResults:
         ]
         assert codes(encoded.notices) == ["part_left_out"]
 
-    def test_marks_and_fields_on_a_result_are_left_out_and_said(self):
+    def test_cache_control_and_fields_of_a_result_are_dropped_with_notices(self):
         marked = result("c1", "a", cache=CacheMark(), extra={"toolset_name": "x"})
         encoded = encode(assistant(CALL), user(marked))
 
@@ -207,23 +213,26 @@ class TestMessages:
         assert codes(encoded.notices) == ["thinking_left_out"]
 
     def test_content_is_null_only_with_tool_calls(self):
-        assert sent(assistant(CALL))[0]["content"] is None
-        assert sent(assistant(Text(text=" \n"), CALL))[0]["content"] is None
-        assert sent(assistant(Text(text="")))[0]["content"] == ""
-        assert sent(assistant(Thinking(text="hm")))[0]["content"] == ""
-        assert sent(assistant())[0]["content"] == ""
+        assert encode_messages(assistant(CALL))[0]["content"] is None
+        assert encode_messages(assistant(Text(text=" \n"), CALL))[0]["content"] is None
+        assert encode_messages(assistant(Text(text="")))[0]["content"] == ""
+        assert encode_messages(assistant(Thinking(text="hm")))[0]["content"] == ""
+        assert encode_messages(assistant())[0]["content"] == ""
 
-    def test_white_space_that_was_said_is_sent(self):
-        assert sent(assistant(Text(text=" ")))[0]["content"] == " "
-        assert len(sent(user(Text(text="a"), Text(text=""), Text(text="\n")))[0]["content"]) == 2
+    def test_white_space_is_sent(self):
+        assert encode_messages(assistant(Text(text=" ")))[0]["content"] == " "
+        assert (
+            len(encode_messages(user(Text(text="a"), Text(text=""), Text(text="\n")))[0]["content"])
+            == 2
+        )
 
     def test_a_refusal_stays_a_refusal(self):
-        assert sent(assistant(Refusal(text="No.")))[0]["content"] == [
+        assert encode_messages(assistant(Refusal(text="No.")))[0]["content"] == [
             {"type": "refusal", "refusal": "No."}
         ]
 
     def test_images_and_documents_are_openais_parts(self):
-        content = sent(
+        content = encode_messages(
             user(
                 Image(url="https://x/y.png", extra={"image_url": {"detail": "low"}}),
                 Document(media_type="application/pdf", data="QUJD", name="a.pdf"),
@@ -264,7 +273,7 @@ class TestMessages:
             (CALL, "part_left_out"),
         ],
     )
-    def test_what_a_user_cannot_say_to_openai_is_named_in_a_notice(self, part, code):
+    def test_user_parts_that_openai_refuses_are_reported(self, part, code):
         encoded = encode(user(Text(text="Hi"), part))
 
         assert codes(encoded.notices) == [code]
@@ -272,15 +281,15 @@ class TestMessages:
         assert json.loads(encoded.body)["messages"][0]["role"] == "user"
 
     @pytest.mark.parametrize("part", [Image(url="https://x"), Document(file_id="f"), result("c")])
-    def test_what_an_assistant_cannot_say_to_openai_is_named_in_a_notice(self, part):
+    def test_assistant_parts_that_openai_refuses_are_reported(self, part):
         assert codes(encode(assistant(Text(text="Hi"), part)).notices) == ["part_left_out"]
 
-    def test_a_block_of_openais_own_kind_goes_through(self):
+    def test_an_unknown_openai_block_is_sent(self):
         raw = b'{"type":"input_audio","input_audio":{"data":"QUJD","format":"wav"}}'
 
         assert raw in encode(user(Unknown(dialect="openai", raw=raw))).body
 
-    def test_cache_marks_are_stripped_with_one_notice(self):
+    def test_cache_control_is_dropped_with_one_notice(self):
         marked = Text(text="a", cache=CacheMark(ttl="1h"))
         encoded = encode(user(marked), assistant(marked), user(marked), system=[marked])
 
@@ -290,7 +299,9 @@ class TestMessages:
         assert "4 times" in encoded.notices[0].message
 
     def test_a_system_prompt_of_blocks_keeps_its_blocks(self):
-        messages = sent(user(Text(text="Hi")), system=[Text(text="One."), Text(text="Two.")])
+        messages = encode_messages(
+            user(Text(text="Hi")), system=[Text(text="One."), Text(text="Two.")]
+        )
 
         assert messages[0] == {
             "role": "system",
@@ -298,20 +309,24 @@ class TestMessages:
         }
 
     def test_a_system_prompt_of_one_text_is_a_string(self):
-        assert sent(system=[Text(text="One.")]) == [{"role": "system", "content": "One."}]
+        assert encode_messages(system=[Text(text="One.")]) == [
+            {"role": "system", "content": "One."}
+        ]
 
     @pytest.mark.parametrize("system", [None, [], [Text(text=" ")]])
-    def test_no_system_prompt_none_sent(self, system):
-        assert sent(user(Text(text="Hi")), system=system) == [{"role": "user", "content": "Hi"}]
+    def test_an_empty_system_prompt_is_not_sent(self, system):
+        assert encode_messages(user(Text(text="Hi")), system=system) == [
+            {"role": "user", "content": "Hi"}
+        ]
 
-    def test_a_system_message_among_the_messages_keeps_its_place(self):
-        messages = sent(
+    def test_a_system_message_keeps_its_position(self):
+        messages = encode_messages(
             user(Text(text="Hi")), OutgoingMessage(role="system", parts=(Text(text="Be brief."),))
         )
 
         assert messages[1] == {"role": "system", "content": "Be brief."}
 
-    def test_a_message_that_is_openais_goes_as_it_is(self):
+    def test_an_openai_message_is_sent_unchanged(self):
         raws = [
             b'{"content":"\\u00e4 1.0e5","role":"user","name":"z"}',
             b'{"role":"assistant","content":null,"tool_calls":[{"id":"a","x":1.50}]}',
@@ -329,7 +344,7 @@ class TestMessages:
         assert b",".join(raws) in body
 
     @pytest.mark.parametrize("stream", [True, False])
-    def test_usage_is_asked_for_in_a_stream_and_stream_options_go_with_one_only(self, stream):
+    def test_stream_options_are_sent_only_with_a_stream(self, stream):
         given = {"stream": not stream, "stream_options": {"include_obfuscation": False}, "n": 1}
         body = json.loads(encode(user(), parameters=given, stream=stream).body)
         options = {"include_usage": True, "include_obfuscation": False}
@@ -362,8 +377,8 @@ class TestMessages:
             max_size=6,
         )
     )
-    def test_what_openai_can_say_is_the_same_after_going_through_a_request(self, said):
-        messages = [each for message in said for each in (message, user(Text(text="And?")))]
+    def test_messages_survive_encoding(self, answers):
+        messages = [each for message in answers for each in (message, user(Text(text="And?")))]
         encoded = encode(*messages)
         prompt = decode_request(encoded.body)
 

@@ -1,4 +1,4 @@
-"""What OpenAI's models are told, and what of a request they would refuse."""
+"""Parameters for OpenAI's models, and the changes for reasoning models."""
 
 import re
 from typing import get_args
@@ -51,12 +51,12 @@ def test_the_efforts_of_a_model(model, least, most):
 
 
 @pytest.mark.parametrize("model", ["gpt-4o", "gpt-4.1-mini", "gpt-5-chat-latest", "llama", "o", ""])
-def test_other_models_are_told_what_was_said(model):
-    said = {"max_tokens": 5, "temperature": 0, "stop": ["x"], "reasoning_effort": "none"}
-    assert fit_parameters(said, model=model) == (said, ())
+def test_parameters_of_other_models_are_unchanged(model):
+    parameters = {"max_tokens": 5, "temperature": 0, "stop": ["x"], "reasoning_effort": "none"}
+    assert fit_parameters(parameters, model=model) == (parameters, ())
 
 
-def test_every_model_that_thinks_is_one_of_a_row():
+def test_every_reasoning_model_has_a_row():
     names = [str(name) for name in get_args(ChatModel)]
     thinking = [name for name in names if re.match(r"o\d|gpt-[5-9]", name) and "-chat" not in name]
     assert len(thinking) > 20
@@ -64,7 +64,7 @@ def test_every_model_that_thinks_is_one_of_a_row():
 
 
 @pytest.mark.parametrize(
-    ("model", "effort", "told"),
+    ("model", "effort", "expected_codes"),
     [
         ("gpt-5.1", "none", []),
         ("gpt-5", "minimal", ["thinking_kept:reasoning_effort"]),
@@ -76,14 +76,14 @@ def test_every_model_that_thinks_is_one_of_a_row():
         ("o1-mini", None, ["thinking_disabled:reasoning_effort"]),
     ],
 )
-def test_thinking_switched_off_is_the_least_a_model_takes(model, effort, told):
+def test_disabled_thinking_is_the_lowest_effort(model, effort, expected_codes):
     fields, notices = encode_options(RequestOptions(reasoning=OFF), model=model)
     assert fields.get("reasoning_effort") == effort
-    assert codes(notices) == told
+    assert codes(notices) == expected_codes
 
 
 @pytest.mark.parametrize(
-    ("model", "asked", "sent"),
+    ("model", "requested", "sent"),
     [
         ("gpt-5", "max", "high"),
         ("gpt-5.1", "minimal", "low"),
@@ -92,15 +92,15 @@ def test_thinking_switched_off_is_the_least_a_model_takes(model, effort, told):
         ("gpt-5-pro", "low", "high"),
     ],
 )
-def test_an_effort_that_a_model_does_not_take_becomes_the_nearest(model, asked, sent):
-    options = RequestOptions(reasoning=Reasoning(enabled=True, effort=asked))
+def test_an_unsupported_effort_becomes_the_nearest(model, requested, sent):
+    options = RequestOptions(reasoning=Reasoning(enabled=True, effort=requested))
     fields, notices = encode_options(options, model=model)
     assert fields == {"reasoning_effort": sent}
     assert codes(notices) == ["effort_changed:reasoning_effort"]
 
 
-def test_a_model_that_thinks_gets_no_sampling_and_that_is_said():
-    said = {
+def test_sampling_is_dropped_with_a_notice_for_reasoning_models():
+    parameters = {
         "max_tokens": 9,
         "temperature": 0,
         "top_p": 0.5,
@@ -112,25 +112,25 @@ def test_a_model_that_thinks_gets_no_sampling_and_that_is_said():
         "stop": ["END"],
         "seed": 7,
     }
-    fields, notices = fit_parameters(said, model="gpt-5-mini")
+    fields, notices = fit_parameters(parameters, model="gpt-5-mini")
     assert fields == {"max_completion_tokens": 9, "seed": 7}
-    left_out = sorted(set(said) - {"max_tokens", "seed"})
+    left_out = sorted(set(parameters) - {"max_tokens", "seed"})
     assert sorted(notice.path for notice in notices) == left_out
     assert {notice.code for notice in notices} == {"parameter_left_out"}
 
 
-def test_what_says_nothing_is_left_out_without_a_word():
-    said = {"temperature": 1, "top_p": 1, "presence_penalty": 0, "logprobs": False, "n": 1}
-    assert fit_parameters(said, model="o3") == ({"n": 1}, ())
+def test_default_values_are_dropped_without_a_notice():
+    parameters = {"temperature": 1, "top_p": 1, "presence_penalty": 0, "logprobs": False, "n": 1}
+    assert fit_parameters(parameters, model="o3") == ({"n": 1}, ())
 
 
 @pytest.mark.parametrize("model", ["gpt-5.1", "gpt-5.4-mini"])
-def test_a_model_that_does_not_think_by_itself_takes_sampling(model):
-    said = {"temperature": 0, "top_p": 0.5, "logprobs": True}
-    assert fit_parameters(said, model=model) == (said, ())
+def test_a_model_that_does_not_reason_by_default_gets_sampling(model):
+    parameters = {"temperature": 0, "top_p": 0.5, "logprobs": True}
+    assert fit_parameters(parameters, model=model) == (parameters, ())
 
 
-def test_sampling_goes_with_an_effort_of_none_and_with_no_other():
+def test_sampling_is_sent_only_with_effort_none():
     off = {"temperature": 0, "reasoning_effort": "none"}
     assert fit_parameters(off, model="gpt-5.6-luna") == (off, ())
     fields, notices = fit_parameters({**off, "reasoning_effort": "low"}, model="gpt-5.6-luna")
@@ -138,21 +138,21 @@ def test_sampling_goes_with_an_effort_of_none_and_with_no_other():
     assert codes(notices) == ["parameter_left_out:temperature"]
 
 
-def test_a_temperature_stays_out_when_thinking_could_not_be_switched_off():
+def test_temperature_is_dropped_if_reasoning_cannot_be_disabled():
     options = RequestOptions(reasoning=OFF, temperature=0.0)
     fields, notices = encode_options(options, model="gpt-5")
     assert fields == {"reasoning_effort": "minimal"}
     assert codes(notices) == ["thinking_kept:reasoning_effort", "parameter_left_out:temperature"]
 
 
-def test_the_oldest_reasoners_are_not_told_about_parallel_calls():
+def test_parallel_tool_calls_is_dropped_for_the_oldest_reasoning_models():
     fields, notices = fit_parameters({"parallel_tool_calls": False}, model="o3-mini")
     assert fields == {}
     assert codes(notices) == ["parameter_left_out:parallel_tool_calls"]
     assert fit_parameters({"parallel_tool_calls": False}, model="gpt-5")[1] == ()
 
 
-def test_a_limit_under_both_names_is_the_newer_one():
+def test_max_completion_tokens_takes_precedence_over_max_tokens():
     fields, _ = fit_parameters({"max_tokens": 1, "max_completion_tokens": 2}, model="o3")
     assert fields == {"max_completion_tokens": 2}
 
@@ -171,20 +171,20 @@ def test_a_limit_under_both_names_is_the_newer_one():
         },
     ),
 )
-def test_fitting_twice_changes_nothing_more(model, fields):
+def test_fitting_twice_equals_fitting_once(model, fields):
     before = dict(fields)
     once, _ = fit_fields(fields, model)
     assert fit_fields(once, model) == (once, [])
     assert fields == before
 
 
-def test_an_ordinary_openai_request_says_nothing_that_others_would_have_to_be_told_of():
-    said = {"n": 1, "logprobs": False, "presence_penalty": 0, "stream_options": {"x": 1}}
-    assert decode_options(said).extra == {}
+def test_a_plain_openai_request_has_no_extra_options():
+    parameters = {"n": 1, "logprobs": False, "presence_penalty": 0, "stream_options": {"x": 1}}
+    assert decode_options(parameters).extra == {}
     assert decode_options({"n": 2}).extra == {"n": 2}
 
 
-def test_no_row_hides_behind_another():
+def test_every_row_is_reachable():
     patterns = [pattern.pattern for pattern, _ in REASONING_MODELS]
     assert len(set(patterns)) == len(patterns)
 
@@ -192,10 +192,10 @@ def test_no_row_hides_behind_another():
 @pytest.mark.parametrize(
     "model", ["gpt-4o", "openai/gpt-5", "o3-mini", "chatgpt-4o-latest", "codex-mini", "ft:gpt-4o:a"]
 )
-def test_openai_s_models_know_developers(model):
+def test_openai_models_support_the_developer_role(model):
     assert supports_developer_role(model)
 
 
 @pytest.mark.parametrize("model", ["qwen3-32b", "olmo-2", "meta/llama-3.3", "mistral-small", ""])
-def test_models_of_others_know_no_developers(model):
+def test_other_models_do_not_support_the_developer_role(model):
     assert not supports_developer_role(model)

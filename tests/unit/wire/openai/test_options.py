@@ -40,11 +40,11 @@ def codes(notices: tuple[Notice, ...]) -> list[str]:
     return [notice.code for notice in notices]
 
 
-def asked(model: str = "gpt-4o", **options: Any) -> dict[str, Any]:
+def encode_fields(model: str = "gpt-4o", **options: Any) -> dict[str, Any]:
     return encode_options(RequestOptions(**options), model=model)[0]
 
 
-def noticed(model: str = "gpt-4o", **options: Any) -> tuple[Notice, ...]:
+def encode_notices(model: str = "gpt-4o", **options: Any) -> tuple[Notice, ...]:
     return encode_options(RequestOptions(**options), model=model)[1]
 
 
@@ -105,9 +105,7 @@ def all_options(draw: st.DrawFn) -> RequestOptions:
 
 class TestOptions:
     @given(all_options(), st.sampled_from(["llama", "openai/llama", "deepseek-reasoner"]))
-    def test_what_openai_can_be_asked_for_is_the_same_after_going_through_parameters(
-        self, options, model
-    ):
+    def test_options_survive_encoding(self, options, model):
         parameters, notices = encode_options(options, model=model)
 
         assert decode_options(json.loads(json.dumps(parameters))) == options
@@ -120,10 +118,10 @@ class TestOptions:
         assert msgspec.json.encode(first) == msgspec.json.encode(second)
 
     @pytest.mark.parametrize("name", ["temperature", "top_p", "max_tokens", "seed"])
-    def test_zero_is_said(self, name):
+    def test_zero_is_sent(self, name):
         options: dict[str, Any] = {name: 0}
 
-        assert asked(**options) == {name: 0}
+        assert encode_fields(**options) == {name: 0}
         assert getattr(decode_options({name: 0}), name) == 0
 
     @pytest.mark.parametrize(
@@ -139,92 +137,97 @@ class TestOptions:
             ("olmo-2", "max_tokens"),
         ],
     )
-    def test_reasoning_models_are_given_their_own_word_for_the_limit(self, model, name):
-        assert asked(model, max_tokens=5) == {name: 5}
+    def test_reasoning_models_get_max_completion_tokens(self, model, name):
+        assert encode_fields(model, max_tokens=5) == {name: 5}
 
-    def test_either_word_for_the_limit_is_read_and_the_newer_wins(self):
+    def test_max_completion_tokens_takes_precedence_over_max_tokens(self):
         assert decode_options({"max_tokens": 5}).max_tokens == 5
         assert decode_options({"max_tokens": 5, "max_completion_tokens": 0}).max_tokens == 0
 
-    def test_stop_is_read_as_a_text_or_a_list(self):
+    def test_stop_is_a_string_or_a_list(self):
         assert decode_options({"stop": "X"}).stop == ("X",)
         assert decode_options({"stop": ["X", "Y"]}).stop == ("X", "Y")
         assert decode_options({"stop": None}).stop is None
-        assert asked(stop=("X",)) == {"stop": ["X"]}
+        assert encode_fields(stop=("X",)) == {"stop": ["X"]}
 
-    def test_more_than_four_stop_sequences_are_cut_and_said(self):
+    def test_more_than_four_stop_sequences_are_reported(self):
         five = ("a", "b", "c", "d", "e")
 
-        assert asked(stop=five) == {"stop": ["a", "b", "c", "d"]}
-        assert noticed(stop=five)[0].code == "parameter_changed"
-        assert noticed(stop=five)[0].path == "stop[4]"
+        assert encode_fields(stop=five) == {"stop": ["a", "b", "c", "d"]}
+        assert encode_notices(stop=five)[0].code == "parameter_changed"
+        assert encode_notices(stop=five)[0].path == "stop[4]"
 
     def test_empty_lists_that_openai_refuses_are_not_sent(self):
-        assert asked(stop=(), tools=()) == {}
-        assert noticed(stop=(), tools=()) == ()
+        assert encode_fields(stop=(), tools=()) == {}
+        assert encode_notices(stop=(), tools=()) == ()
 
     @pytest.mark.parametrize(
         ("kind", "word"), [("auto", "auto"), ("any", "required"), ("none", "none")]
     )
-    def test_a_tool_choice_keeps_its_meaning(self, kind, word):
+    def test_tool_choices_survive_encoding(self, kind, word):
         choice = ToolChoice(kind=kind)
 
-        assert asked(tools=(WEATHER,), tool_choice=choice)["tool_choice"] == word
+        assert encode_fields(tools=(WEATHER,), tool_choice=choice)["tool_choice"] == word
         assert decode_options({"tool_choice": word}).tool_choice == choice
 
-    def test_a_choice_of_one_tool_names_it(self):
+    def test_a_choice_of_one_tool_has_its_name(self):
         choice = {"type": "function", "function": {"name": "weather"}}
 
         assert decode_options({"tool_choice": choice}).tool_choice == ToolChoice(
             kind="tool", name="weather"
         )
         assert (
-            asked(tools=(WEATHER,), tool_choice=ToolChoice(kind="tool", name="weather"))[
+            encode_fields(tools=(WEATHER,), tool_choice=ToolChoice(kind="tool", name="weather"))[
                 "tool_choice"
             ]
             == choice
         )
 
     @pytest.mark.parametrize("choice", ["sometimes", {"type": "allowed_tools", "mode": "auto"}])
-    def test_a_choice_of_a_kind_we_have_no_name_for_goes_through(self, choice):
+    def test_an_unknown_choice_is_preserved(self, choice):
         options = decode_options({"tool_choice": choice, "tools": []})
 
         assert options.tool_choice is None
         assert encode_options(options, model="m")[0] == {"tool_choice": choice}
 
-    def test_what_is_said_about_tools_is_not_sent_without_any(self):
+    def test_tool_options_are_not_sent_without_tools(self):
         fields: dict[str, Any] = {
             "tool_choice": ToolChoice(kind="any"),
             "parallel_tool_calls": False,
         }
 
-        assert asked(**fields) == {}
-        assert [notice.path for notice in noticed(**fields)] == [
+        assert encode_fields(**fields) == {}
+        assert [notice.path for notice in encode_notices(**fields)] == [
             "tool_choice",
             "parallel_tool_calls",
         ]
 
-    def test_parallel_calls_can_be_forbidden_alone(self):
-        assert asked(tools=(WEATHER,), parallel_tool_calls=False)["parallel_tool_calls"] is False
+    def test_parallel_tool_calls_can_be_disabled_alone(self):
+        assert (
+            encode_fields(tools=(WEATHER,), parallel_tool_calls=False)["parallel_tool_calls"]
+            is False
+        )
 
-    def test_strict_false_is_said_and_absent_is_not(self):
-        function = asked(tools=(msgspec.structs.replace(WEATHER, strict=False),))["tools"][0]
+    def test_strict_is_sent_only_if_set(self):
+        function = encode_fields(tools=(msgspec.structs.replace(WEATHER, strict=False),))["tools"][
+            0
+        ]
 
         assert function["function"]["strict"] is False
-        assert "strict" not in asked(tools=(WEATHER,))["tools"][0]["function"]
+        assert "strict" not in encode_fields(tools=(WEATHER,))["tools"][0]["function"]
 
-    def test_a_tool_without_a_schema_takes_no_arguments(self):
-        function = asked(tools=(Tool(name="now"),))["tools"][0]["function"]
+    def test_a_tool_without_a_schema_has_no_arguments(self):
+        function = encode_fields(tools=(Tool(name="now"),))["tools"][0]["function"]
 
         assert function == {"name": "now", "parameters": {"type": "object", "properties": {}}}
 
-    def test_a_tool_of_another_protocol_is_refused_by_its_name(self):
+    def test_a_tool_of_another_protocol_is_refused(self):
         tool = ForeignTool(dialect="anthropic", name="web_search", raw={"type": "web_search_1"})
 
         with pytest.raises(NotExpressibleError, match=r"tools\[1\].*web_search"):
             encode_options(RequestOptions(tools=(WEATHER, tool)), model="m")
 
-    def test_cache_marks_and_unnamed_fields_of_tools_are_left_out_and_said(self):
+    def test_cache_control_and_unknown_fields_of_tools_are_dropped_with_notices(self):
         tool = Tool(name="f", cache=CacheMark(), extra={"defer_loading": True})
         parameters, notices = encode_options(RequestOptions(tools=(tool, tool)), model="m")
 
@@ -236,7 +239,7 @@ class TestOptions:
         ]
         assert all("2 times" in notice.message for notice in notices)
 
-    def test_a_cache_mark_on_a_tool_is_read(self):
+    def test_cache_control_of_a_tool_is_decoded(self):
         tool = {
             "type": "function",
             "function": {"name": "f", "new": 1},
@@ -248,45 +251,45 @@ class TestOptions:
         )
 
     @pytest.mark.parametrize("mark", ["yes", {"type": "ephemeral", "scope": "all"}])
-    def test_a_cache_mark_of_another_shape_stays_an_unnamed_field(self, mark):
+    def test_invalid_cache_control_is_an_extra_field(self, mark):
         tool = {"type": "function", "function": {"name": "f"}, "cache_control": mark}
 
         assert decode_options({"tools": [tool]}).tools == (
             Tool(name="f", extra={"cache_control": mark}),
         )
 
-    def test_a_hosted_tool_is_kept_as_it_came(self):
+    def test_a_hosted_tool_is_preserved(self):
         tool = {"type": "web_search_preview"}
 
         assert decode_options({"tools": [tool]}).tools == (
             ForeignTool(dialect="openai", name="web_search_preview", raw=tool),
         )
 
-    def test_json_output_of_any_shape(self):
-        assert asked(output=JsonOutput())["response_format"] == {"type": "json_object"}
-        assert asked(output=JsonOutput(schema={"type": "object"}))["response_format"] == {
+    def test_json_output_survives_encoding(self):
+        assert encode_fields(output=JsonOutput())["response_format"] == {"type": "json_object"}
+        assert encode_fields(output=JsonOutput(schema={"type": "object"}))["response_format"] == {
             "type": "json_schema",
             "json_schema": {"name": "answer", "schema": {"type": "object"}},
         }
 
-    def test_the_description_of_an_answer_goes_with_its_schema(self):
+    def test_the_description_moves_into_the_schema(self):
         form = {"type": "json_schema", "json_schema": {"name": "a", "description": "An answer"}}
 
         assert decode_options({"response_format": form}).output == JsonOutput(
             name="a", schema={"description": "An answer"}
         )
 
-    def test_plain_text_is_no_wish_and_an_unknown_form_goes_through(self):
+    def test_text_format_is_the_default_and_an_unknown_format_is_preserved(self):
         grammar = {"type": "grammar", "grammar": "x"}
 
         assert decode_options({"response_format": {"type": "text"}}) == RequestOptions()
-        assert asked(extra={"response_format": grammar}) == {"response_format": grammar}
+        assert encode_fields(extra={"response_format": grammar}) == {"response_format": grammar}
         assert decode_options({"response_format": grammar}).extra == {"response_format": grammar}
 
-    def test_thinking_disabled_is_an_effort_of_none(self):
+    def test_disabled_thinking_is_effort_none(self):
         disabled = Reasoning(enabled=False, dialect="anthropic", raw={"type": "disabled"})
 
-        assert asked("gpt-5.1", reasoning=disabled) == {"reasoning_effort": "none"}
+        assert encode_fields("gpt-5.1", reasoning=disabled) == {"reasoning_effort": "none"}
         assert decode_options({"reasoning_effort": "none"}).reasoning == Reasoning(
             enabled=False, dialect="openai", raw={"reasoning_effort": "none"}
         )
@@ -295,30 +298,32 @@ class TestOptions:
         ("budget", "effort"),
         [(1024, "low"), (2048, "low"), (2049, "medium"), (8192, "medium"), (32_000, "high")],
     )
-    def test_a_budget_becomes_the_nearest_effort_and_is_said(self, budget, effort):
+    def test_a_budget_becomes_the_nearest_effort_with_a_notice(self, budget, effort):
         reasoning = Reasoning(enabled=True, budget_tokens=budget)
 
-        assert asked("o3", reasoning=reasoning) == {"reasoning_effort": effort}
-        assert codes(noticed("o3", reasoning=reasoning)) == ["thinking_changed"]
+        assert encode_fields("o3", reasoning=reasoning) == {"reasoning_effort": effort}
+        assert codes(encode_notices("o3", reasoning=reasoning)) == ["thinking_changed"]
 
-    def test_thinking_without_a_measure_is_asked_for_all_the_same(self):
-        assert asked("o3", reasoning=Reasoning(enabled=True)) == {"reasoning_effort": "medium"}
+    def test_thinking_without_a_budget_is_medium_effort(self):
+        assert encode_fields("o3", reasoning=Reasoning(enabled=True)) == {
+            "reasoning_effort": "medium"
+        }
 
-    def test_an_effort_that_openai_has_no_word_for_is_said(self):
+    def test_an_unknown_effort_is_reported(self):
         reasoning = Reasoning(enabled=True, effort="heroic")
 
-        assert asked("o3", reasoning=reasoning) == {}
-        assert codes(noticed("o3", reasoning=reasoning)) == ["thinking_disabled"]
+        assert encode_fields("o3", reasoning=reasoning) == {}
+        assert codes(encode_notices("o3", reasoning=reasoning)) == ["thinking_disabled"]
 
     @pytest.mark.parametrize("model", ["gpt-4o", "gpt-4.1-mini", "gpt-3.5-turbo", "gpt-5-chat"])
-    def test_a_model_that_never_thinks_is_not_asked_to(self, model):
-        asking = Reasoning(enabled=True, effort="high")
+    def test_thinking_is_not_sent_to_models_without_reasoning(self, model):
+        reasoning = Reasoning(enabled=True, effort="high")
 
-        assert asked(model, reasoning=asking) == {}
-        assert codes(noticed(model, reasoning=asking)) == ["thinking_disabled"]
-        assert noticed(model, reasoning=Reasoning(enabled=False)) == ()
+        assert encode_fields(model, reasoning=reasoning) == {}
+        assert codes(encode_notices(model, reasoning=reasoning)) == ["thinking_disabled"]
+        assert encode_notices(model, reasoning=Reasoning(enabled=False)) == ()
 
-    def test_what_openai_has_no_word_for_is_named(self):
+    def test_unsupported_options_are_reported(self):
         parameters, notices = encode_options(
             RequestOptions(
                 top_k=5, extra={"thinking": {}, "service_tier": "standard_only", "n": 2}
@@ -347,7 +352,7 @@ class TestOptions:
             ({"seed": True}, "seed"),
         ],
     )
-    def test_a_parameter_of_the_wrong_type_is_named_by_its_path(self, parameters, path):
+    def test_a_parameter_of_the_wrong_type_is_reported_with_its_path(self, parameters, path):
         with pytest.raises(FieldError) as caught:
             decode_options(parameters)
 
@@ -360,6 +365,6 @@ class TestOptions:
             | st.lists(st.fixed_dictionaries({"type": JSON_VALUES, "function": JSON_VALUES})),
         )
     )
-    def test_whatever_parameters_come_nothing_but_a_malformed_error_is_raised(self, parameters):
+    def test_any_parameters_are_decoded_or_malformed(self, parameters):
         with contextlib.suppress(MalformedError):
             encode_options(decode_options(parameters), model="o3")

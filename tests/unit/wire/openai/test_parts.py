@@ -1,4 +1,4 @@
-"""Parts and OpenAI's words: there and back."""
+"""Parts decoded from OpenAI messages and encoded again."""
 
 import json
 from typing import Any
@@ -76,13 +76,13 @@ RESULTS = st.builds(
 def assistant_parts(draw: st.DrawFn) -> list[AnyPart]:
     """What an assistant's message can say, in the order in which it says it."""
     thinking = draw(st.lists(st.builds(Thinking, text=WORDS), max_size=1))
-    said = draw(st.lists(TEXTS | REFUSALS | UNKNOWN, max_size=3))
-    return [*thinking, *said, *draw(st.lists(CALLS, max_size=3))]
+    value = draw(st.lists(TEXTS | REFUSALS | UNKNOWN, max_size=3))
+    return [*thinking, *value, *draw(st.lists(CALLS, max_size=3))]
 
 
 TEXT_BLOCKS = st.text(max_size=3).map(lambda text: {"type": "text", "text": text})
 CALL_FIELDS = st.text(max_size=3).map(
-    lambda said: {"id": said, "type": "function", "function": {"name": said, "arguments": said}}
+    lambda value: {"id": value, "type": "function", "function": {"name": value, "arguments": value}}
 )
 
 
@@ -91,17 +91,17 @@ def message(role: Any = "user", **fields: Any) -> Message:
 
 
 @given(USER_PARTS)
-def test_what_a_user_said_is_the_same_after_going_through_a_message(parts):
+def test_user_parts_survive_encoding(parts):
     assert decode_parts(encode_parts("user", parts)) == tuple(parts)
 
 
 @given(assistant_parts())
-def test_what_an_assistant_said_is_the_same_after_going_through_a_message(parts):
+def test_assistant_parts_survive_encoding(parts):
     assert decode_parts(encode_parts("assistant", parts)) == tuple(parts)
 
 
 @given(RESULTS)
-def test_a_tool_result_is_the_same_after_going_through_a_message(result):
+def test_a_tool_result_survives_encoding(result):
     encoded = encode_parts("tool", [result])
 
     assert encoded.role == "tool"
@@ -109,14 +109,14 @@ def test_a_tool_result_is_the_same_after_going_through_a_message(result):
 
 
 @given(st.lists(UNKNOWN, min_size=1, max_size=3))
-def test_blocks_of_an_unknown_kind_survive_byte_for_byte(parts):
+def test_unknown_blocks_survive_byte_for_byte(parts):
     encoded = encode_parts("user", parts)
 
     assert encoded.json()["content"] == [json.loads(part.raw) for part in parts]
     assert all(part.raw in encoded.raw for part in parts)
 
 
-def test_one_plain_text_is_a_string_because_every_server_takes_that():
+def test_a_single_plain_text_is_a_string():
     assert encode_parts("user", [Text(text="Hello")]) == plain_message("user", "Hello")
 
 
@@ -124,7 +124,7 @@ def test_one_plain_text_is_a_string_because_every_server_takes_that():
     "part",
     [Text(text="Hello", cache=CacheMark()), Text(text="Hello", extra={"annotations": []})],
 )
-def test_a_text_with_more_to_it_is_a_block(part):
+def test_a_text_with_extra_fields_is_a_block(part):
     assert isinstance(encode_parts("user", [part]).json()["content"], list)
 
 
@@ -153,13 +153,13 @@ def test_a_text_with_more_to_it_is_a_block(part):
         ),
     ],
 )
-def test_parts_become_the_fields_that_openai_has_for_them(parts, fields):
+def test_parts_are_encoded_in_their_fields(parts, fields):
     encoded = encode_parts("assistant", parts).json()
 
     assert {name: encoded[name] for name in fields} == fields
 
 
-def test_a_tool_result_among_other_parts_cannot_be_said():
+def test_a_tool_result_among_other_parts_is_refused():
     with pytest.raises(ValueError, match="ToolResult"):
         encode_parts("user", [Text(text="Hello"), ToolResult(call_id="1")])
 
@@ -198,7 +198,7 @@ def test_a_tool_result_among_other_parts_cannot_be_said():
         ),
     ],
 )
-def test_content_is_read_as_parts(content, expected):
+def test_content_is_decoded_to_parts(content, expected):
     assert decode_parts(message(content=content)) == expected
 
 
@@ -223,7 +223,7 @@ def test_content_is_read_as_parts(content, expected):
     ],
     ids=str,
 )
-def test_a_block_that_is_not_as_promised_is_kept_as_it_came(block):
+def test_an_invalid_block_is_preserved(block):
     (part,) = decode_parts(message(content=[block]))
 
     assert isinstance(part, Unknown)
@@ -235,21 +235,21 @@ def test_a_block_that_is_not_as_promised_is_kept_as_it_came(block):
     "call",
     [{"id": "1", "type": "custom", "custom": {"name": "f", "input": "x"}}, {"function": {}}, "no"],
 )
-def test_a_tool_call_of_an_unknown_kind_is_kept_as_it_came(call):
+def test_an_unknown_tool_call_is_preserved(call):
     (part,) = decode_parts(message("assistant", content=None, tool_calls=[call]))
 
     assert isinstance(part, Unknown)
     assert json.loads(part.raw) == call
 
 
-def test_a_tool_call_of_an_unknown_kind_goes_back_among_the_tool_calls():
+def test_an_unknown_tool_call_is_encoded_among_the_tool_calls():
     call = {"id": "1", "type": "custom", "custom": {"name": "f", "input": "x"}}
-    said = message("assistant", content="Wait.", tool_calls=[call])
+    value = message("assistant", content="Wait.", tool_calls=[call])
 
-    assert encode_parts("assistant", decode_parts(said)).json() == said.json()
+    assert encode_parts("assistant", decode_parts(value)).json() == value.json()
 
 
-def test_a_tool_call_keeps_the_text_of_its_arguments():
+def test_the_text_of_arguments_is_preserved():
     function = {"name": "f", "arguments": '{"a" :  1.0}'}
     call = {"id": "1", "type": "function", "function": function, "index": 3}
 
@@ -258,7 +258,7 @@ def test_a_tool_call_keeps_the_text_of_its_arguments():
     assert part == ToolCall(id="1", name="f", arguments='{"a" :  1.0}', extra={"index": 3})
 
 
-def test_arguments_that_came_as_an_object_are_still_json():
+def test_arguments_sent_as_an_object_become_json_text():
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": None}}}
 
     (part,) = decode_parts(message("assistant", content=None, tool_calls=[call]))
@@ -267,13 +267,13 @@ def test_arguments_that_came_as_an_object_are_still_json():
     assert json.loads(part.arguments) == {"a": None}
 
 
-def test_a_refusal_beside_the_content_is_a_part():
-    said = message("assistant", content=None, refusal="No.")
+def test_a_refusal_field_is_a_part():
+    value = message("assistant", content=None, refusal="No.")
 
-    assert decode_parts(said) == (Refusal(text="No."),)
+    assert decode_parts(value) == (Refusal(text="No."),)
 
 
-def test_a_refusal_inside_a_tool_result_is_kept_as_a_block():
+def test_a_refusal_in_a_tool_result_is_an_unknown_block():
     block = {"type": "refusal", "refusal": "No."}
 
     (part,) = decode_parts(message("tool", tool_call_id="1", content=[block]))
@@ -291,7 +291,7 @@ def test_a_refusal_inside_a_tool_result_is_kept_as_a_block():
         JSON_VALUES,
     ),
 )
-def test_no_message_is_so_odd_that_it_has_no_parts(role, fields):
+def test_any_message_can_be_decoded(role, fields):
     parts = decode_parts(message(role, **fields))
 
     assert isinstance(parts, tuple)
@@ -308,7 +308,7 @@ USUAL = st.fixed_dictionaries(
 
 
 @given(USUAL, st.sampled_from(["user", "assistant"]))
-def test_a_field_beside_changes_nothing_of_the_parts_and_is_told_of(fields, role):
+def test_extra_fields_are_returned_and_do_not_change_the_parts(fields, role):
     usual, nothing = decode_message(message(role, **fields))
     odd, beside = decode_message(message(role, **fields, name="ann", audio=None))
 
@@ -330,14 +330,14 @@ BLOCK = {"type": "thinking", "thinking": [{"type": "text", "text": "2"}, {"text"
         {"reasoning_content": "2+2", "reasoning": "2+2", "reasoning_details": DETAILS},
     ],
 )
-def test_reasoning_in_any_field_is_one_thinking_part_and_beside_it(fields):
+def test_reasoning_in_any_field_is_a_thinking_part_and_an_extra_field(fields):
     parts, beside = decode_message(message("assistant", content="4", **fields))
 
     assert parts == (Thinking(text="2+2"), Text(text="4"))
     assert beside == fields
 
 
-def test_a_thinking_block_is_a_thinking_part_and_no_part_of_a_result():
+def test_a_thinking_block_is_a_thinking_part_except_in_a_result():
     content = [BLOCK, {"type": "text", "text": "4"}]
 
     assert decode_parts(message("assistant", content=content))[0] == Thinking(text="2+2")
@@ -348,7 +348,7 @@ def test_a_thinking_block_is_a_thinking_part_and_no_part_of_a_result():
 
 
 @pytest.mark.parametrize("thinking", ["2+2", None, 3, {"text": "2+2"}])
-def test_a_thinking_block_of_another_form_stays_as_it_came(thinking):
+def test_a_thinking_block_of_another_form_is_preserved(thinking):
     block = {"type": "thinking", "thinking": thinking}
     (part,) = decode_parts(message("assistant", content=[block]))
 
@@ -357,7 +357,7 @@ def test_a_thinking_block_of_another_form_stays_as_it_came(thinking):
 
 
 @given(st.none() | st.text(max_size=3) | st.lists(TEXT_BLOCKS, max_size=2))
-def test_a_result_is_the_same_with_a_field_beside_it(content):
+def test_extra_fields_of_a_result_are_preserved(content):
     (usual,) = decode_parts(message("tool", tool_call_id="c", content=content))
     (odd,) = decode_parts(message("tool", tool_call_id="c", content=content, name="f"))
 

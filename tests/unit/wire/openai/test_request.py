@@ -31,8 +31,8 @@ def assistant(*parts: AnyPart) -> OutgoingMessage:
     return OutgoingMessage(role="assistant", parts=parts)
 
 
-class TestDoor:
-    def test_messages_keep_their_bytes_and_everything_else_is_a_parameter(self):
+class TestDecodeRequest:
+    def test_messages_keep_their_bytes_and_other_fields_are_parameters(self):
         raws = [
             b'{"role": "developer",  "content":"Be brief."}',
             b'{"content":[{"type":"text","text":"\\u00e4"},{"type":"new","n":1.50}],"role":"user"}',
@@ -60,17 +60,17 @@ class TestDoor:
             "x": None,
         }
 
-    def test_a_request_passed_on_says_the_same(self):
+    def test_a_decoded_request_is_encoded_equally(self):
         body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "n": 2}
 
         assert json.loads(encode_openai(decode_request(json.dumps(body).encode())).body) == body
 
-    def test_of_a_field_given_twice_the_last_is_read(self):
+    def test_the_last_of_duplicate_fields_is_used(self):
         body = b'{"messages":5,"model":1,"model":"m","messages":[{"role":"user","content":"a"}]}'
 
         assert decode_request(body).messages[0].raw == b'{"role":"user","content":"a"}'
 
-    def test_no_messages_are_for_the_caller_to_judge(self):
+    def test_an_empty_list_of_messages_is_accepted(self):
         assert decode_request(b'{"model":"m","messages":[]}').messages == ()
 
     @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ class TestDoor:
             ({"model": "m", "messages": [{"role": "tool"}]}, "messages[0].tool_call_id"),
         ],
     )
-    def test_what_is_malformed_is_named_by_its_path(self, body, path):
+    def test_an_invalid_field_is_reported_with_its_path(self, body, path):
         given = body if isinstance(body, bytes) else json.dumps(body).encode()
 
         with pytest.raises(FieldError) as caught:
@@ -149,7 +149,7 @@ class TestDoor:
             },
         ).map(lambda fields: json.dumps(fields).encode())
     )
-    def test_whatever_comes_nothing_but_a_malformed_error_is_raised(self, body):
+    def test_any_body_is_decoded_or_malformed(self, body):
         try:
             prompt = decode_request(body)
         except MalformedError:

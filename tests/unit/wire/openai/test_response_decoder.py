@@ -34,8 +34,8 @@ def encode(value: Any) -> bytes:
 
 
 def answer(message: dict[str, Any] | None = None, **fields: Any) -> bytes:
-    said = {"role": "assistant", "content": "Hi"} if message is None else message
-    choice = {"index": 0, "message": said, "finish_reason": "stop"}
+    reply = {"role": "assistant", "content": "Hi"} if message is None else message
+    choice = {"index": 0, "message": reply, "finish_reason": "stop"}
     return encode({"choices": [choice], "model": "gpt-test-1", **fields})
 
 
@@ -46,7 +46,7 @@ def finished(events: list[ReplyEvent]) -> ReplyFinished:
 
 
 class TestWholeAnswer:
-    def test_an_answer_is_its_text_and_its_end(self):
+    def test_an_answer_is_a_text_delta_and_a_finish(self):
         body = answer(usage={"prompt_tokens": 3, "completion_tokens": 2})
 
         assert decode_answer(body) == [
@@ -60,8 +60,8 @@ class TestWholeAnswer:
             ),
         ]
 
-    def test_everything_it_said_is_kept_and_what_it_left_empty_is_not(self):
-        said: dict[str, Any] = {
+    def test_empty_fields_are_dropped_and_others_preserved(self):
+        fields: dict[str, Any] = {
             "annotations": [],
             "audio": None,
             "content": "Hi",
@@ -71,26 +71,26 @@ class TestWholeAnswer:
             "tool_calls": [],
         }
 
-        kept = finished(decode_answer(answer(said))).message
+        message = finished(decode_answer(answer(fields))).message
 
-        assert kept.json() == {"role": "assistant", "content": "Hi", "new": {"deep": [1, 0.5]}}
-        assert kept.raw.startswith(b'{"role":"assistant","content":"Hi"')
+        assert message.json() == {"role": "assistant", "content": "Hi", "new": {"deep": [1, 0.5]}}
+        assert message.raw.startswith(b'{"role":"assistant","content":"Hi"')
 
-    def test_a_role_that_is_missing_or_odd_is_the_assistant_s(self):
-        kept = finished(decode_answer(answer({"role": "model", "content": "Hi"}))).message
+    def test_a_missing_or_unknown_role_is_assistant(self):
+        message = finished(decode_answer(answer({"role": "model", "content": "Hi"}))).message
 
-        assert kept == plain_message("assistant", "Hi")
+        assert message == plain_message("assistant", "Hi")
 
-    def test_reasoning_refusal_and_tool_calls_come_as_events_in_order(self):
+    def test_reasoning_refusal_and_tool_calls_are_events_in_order(self):
         call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
-        said = {
+        fields = {
             "content": "Hi",
             "reasoning": "Hm.",
             "refusal": "No.",
             "tool_calls": [call, {"id": "c2"}],
         }
 
-        events = decode_answer(answer(said))
+        events = decode_answer(answer(fields))
 
         assert events[:-1] == [
             ThinkingDelta(text="Hm."),
@@ -107,7 +107,7 @@ class TestWholeAnswer:
         assert isinstance(only, ReplyFinished)
         assert only.message.json() == {"role": "assistant", "content": None}
 
-    def test_of_several_choices_the_first_counts(self):
+    def test_the_first_choice_is_used(self):
         choices = [{"message": {"content": text}} for text in ("first", "second")]
 
         assert finished(decode_answer(answer(choices=choices))).message.text == "first"
@@ -125,7 +125,7 @@ class TestWholeAnswer:
             (None, "unknown"),
         ],
     )
-    def test_stop_reasons_have_our_words_and_a_new_one_is_unknown(self, reason, expected):
+    def test_finish_reasons_are_converted(self, reason, expected):
         choice = {"message": {"content": "Hi"}, "finish_reason": reason}
 
         assert finished(decode_answer(answer(choices=[choice]))).stop_reason == expected
@@ -168,7 +168,7 @@ class TestWholeAnswer:
         assert finished(decode_answer(answer(usage=usage))).usage == expected
 
     @given(st.integers(0, 10**6), st.integers(0, 10**6), st.data())
-    def test_usage_adds_up_to_what_was_reported(self, sent, received, data):
+    def test_usage_adds_up_to_the_reported_counts(self, sent, received, data):
         cached, thought = data.draw(st.integers(0, sent)), data.draw(st.integers(0, received))
         usage = finished(
             decode_answer(
@@ -187,7 +187,7 @@ class TestWholeAnswer:
         assert usage.total == sent + received
         assert (usage.cache_read, usage.reasoning) == (cached, thought)
 
-    def test_no_number_of_a_usage_is_below_zero(self):
+    def test_usage_is_never_negative(self):
         usage = {
             "prompt_tokens": 1,
             "completion_tokens": 1,
@@ -223,11 +223,11 @@ class TestWholeAnswer:
         ],
         ids=lambda body: body[:48].decode("latin-1"),
     )
-    def test_what_is_not_an_answer_is_malformed(self, body):
+    def test_an_invalid_answer_is_malformed(self, body):
         with pytest.raises(MalformedError):
             decode_answer(body)
 
-    def test_a_whole_answer_that_is_an_error_says_what_the_provider_said(self):
+    def test_an_error_body_raises_the_providers_error(self):
         body = encode({"error": {"message": "The model is overloaded.", "code": 529}})
 
         with pytest.raises(ReportedError) as caught:
@@ -236,8 +236,8 @@ class TestWholeAnswer:
 
 
 def chunk(delta: dict[str, Any] | None = None, **choice: Any) -> bytes:
-    said = {} if delta is None else {"delta": delta}
-    return encode({"choices": [{"index": 0, **said, **choice}]})
+    fields = {} if delta is None else {"delta": delta}
+    return encode({"choices": [{"index": 0, **fields, **choice}]})
 
 
 def call_piece(index: int | None, **fields: Any) -> bytes:
@@ -264,7 +264,7 @@ DONE = b"[DONE]"
 
 
 class TestStream:
-    def test_text_comes_in_pieces_and_adds_up(self):
+    def test_text_pieces_are_joined(self):
         events, last = decode(
             chunk({"role": "assistant", "content": ""}),
             chunk({"content": "Hel"}),
@@ -278,7 +278,7 @@ class TestStream:
         assert (last.message, last.stop_reason) == (plain_message("assistant", "Hello"), "end")
 
     @given(st.lists(st.text(max_size=5)))
-    def test_the_message_is_what_the_pieces_add_up_to(self, pieces):
+    def test_the_message_equals_the_joined_pieces(self, pieces):
         events, last = decode(*(chunk({"content": piece}) for piece in pieces), STOP)
 
         assert last is not None
@@ -298,22 +298,22 @@ class TestStream:
         ],
         ids=["both", "no done", "no reason", "padded done", "cut", "nothing", "only usage"],
     )
-    def test_an_answer_is_whole_once_its_end_was_announced(self, data, is_whole):
+    def test_an_answer_is_complete_after_a_finish_reason_or_done(self, data, is_whole):
         _, last = decode(*data)
 
         assert (last is not None) is is_whole
 
-    def test_done_is_known_once_it_came(self):
+    def test_done_is_set_after_the_last_event(self):
         decoder = OpenAIStreamDecoder()
         decoder.decode(STOP)
         assert not decoder.done
         decoder.decode(DONE)
         assert decoder.done
 
-    def test_an_end_without_a_reason_has_an_unknown_one(self):
+    def test_done_without_a_finish_reason_is_unknown(self):
         assert whole(chunk({"content": "Hi"}), DONE).stop_reason == "unknown"
 
-    def test_what_was_said_before_a_cut_can_still_be_had(self):
+    def test_the_partial_message_is_available(self):
         decoder = OpenAIStreamDecoder()
         decoder.decode(chunk({"content": "Hel"}))
 
@@ -324,7 +324,7 @@ class TestStream:
         assert whole(STOP, DONE).message == plain_message("assistant", "")
 
     @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-    def test_reasoning_comes_as_thinking_and_stays_in_the_message(self, field):
+    def test_reasoning_is_thinking_and_stays_in_the_message(self, field):
         events, last = decode(
             chunk({field: "Hm"}), chunk({field: "m."}), chunk({"content": "4"}), STOP
         )
@@ -337,7 +337,7 @@ class TestStream:
             field: "Hmm.",
         }
 
-    def test_reasoning_in_two_fields_is_told_once_and_kept_in_both(self):
+    def test_reasoning_in_two_fields_is_one_event(self):
         both = {"reasoning": "Hm.", "reasoning_content": "Hm."}
         events, last = decode(chunk(both), chunk({"content": "4"}), STOP)
 
@@ -346,7 +346,7 @@ class TestStream:
         assert last.message.json() == {"role": "assistant", "content": "4", **both}
 
     @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-    def test_that_nothing_was_thought_is_kept_with_a_call_only(self, field):
+    def test_empty_reasoning_is_preserved_only_with_a_call(self, field):
         call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
         _, calling = decode(chunk({field: ""}), chunk({"tool_calls": [call]}), STOP)
         _, talking = decode(chunk({field: ""}), chunk({"content": "4"}), STOP)
@@ -356,21 +356,21 @@ class TestStream:
         assert talking is not None
         assert talking.message == plain_message("assistant", "4")
 
-    def test_reasoning_that_is_no_text_is_passed_over(self):
+    def test_reasoning_that_is_not_text_is_skipped(self):
         events, _ = decode(chunk({"reasoning": {"odd": True}}), STOP)
 
         assert events == []
 
-    def test_a_refusal_is_said_and_kept_as_one(self):
+    def test_a_refusal_is_streamed_and_saved(self):
         events, last = decode(chunk({"refusal": "I "}), chunk({"refusal": "won't."}), STOP)
 
         assert events == [RefusalDelta(text="I "), RefusalDelta(text="won't.")]
         assert last is not None
-        said = {"role": "assistant", "content": None, "refusal": "I won't."}
-        assert last.message.json() == said
+        fields = {"role": "assistant", "content": None, "refusal": "I won't."}
+        assert last.message.json() == fields
         assert last.message.text == "I won't."
 
-    def test_what_a_server_adds_to_calls_without_numbers_stays_with_each(self):
+    def test_extra_fields_of_calls_without_an_index_are_preserved(self):
         calls = [
             {
                 "id": name,
@@ -383,13 +383,13 @@ class TestStream:
         _, last = decode(chunk({"tool_calls": calls}), STOP)
 
         assert last is not None
-        kept = last.message.json()["tool_calls"]
-        assert [(call["id"], call["extra_content"]["of"]) for call in kept] == [
+        message = last.message.json()["tool_calls"]
+        assert [(call["id"], call["extra_content"]["of"]) for call in message] == [
             ("c1", "c1"),
             ("c2", "c2"),
         ]
 
-    def test_tool_calls_are_put_together_from_their_pieces(self):
+    def test_tool_calls_are_joined(self):
         events, last = decode(
             call_piece(0, id="c1", function={"name": "f", "arguments": ""}),
             call_piece(0, function={"arguments": '{"a":'}),
@@ -415,14 +415,14 @@ class TestStream:
             ],
         }
 
-    def test_text_beside_tool_calls_is_kept(self):
+    def test_text_with_tool_calls_is_preserved(self):
         last = whole(
             chunk({"content": "Wait."}), call_piece(0, id="c", function={"name": "f"}), STOP
         )
 
         assert last.message.text == "Wait."
 
-    def test_calls_are_kept_in_the_order_of_their_numbers(self):
+    def test_calls_are_sorted_by_index(self):
         last = whole(
             call_piece(1, id="c2", function={"name": "g"}),
             call_piece(0, id="c1", function={"name": "f"}),
@@ -431,7 +431,7 @@ class TestStream:
 
         assert [call["id"] for call in last.message.json()["tool_calls"]] == ["c1", "c2"]
 
-    def test_whole_calls_without_a_number_are_told_apart(self):
+    def test_whole_calls_without_an_index_are_separate(self):
         events, last = decode(
             call_piece(None, id="c1", function={"name": "f", "arguments": "{}"}),
             call_piece(None, id="c2", function={"name": "g", "arguments": "{}"}),
@@ -442,7 +442,7 @@ class TestStream:
         assert last is not None
         assert [call["id"] for call in last.message.json()["tool_calls"]] == ["c1", "c2"]
 
-    def test_a_piece_with_neither_number_nor_id_goes_on_with_the_call_before_it(self):
+    def test_a_piece_without_index_and_id_continues_the_last_call(self):
         last = whole(
             call_piece(None, id="c1", function={"name": "f", "arguments": '{"a":'}),
             call_piece(None, function={"arguments": "1}"}),
@@ -452,14 +452,14 @@ class TestStream:
         (call,) = last.message.json()["tool_calls"]
         assert call["function"] == {"name": "f", "arguments": '{"a":1}'}
 
-    def test_a_call_without_a_function_has_empty_words(self):
+    def test_a_call_without_a_function_is_empty(self):
         last = whole(chunk({"tool_calls": [{"index": 0}]}), STOP)
 
         (call,) = last.message.json()["tool_calls"]
         function = {"name": "", "arguments": "{}"}
         assert call == {"id": "call_0", "type": "function", "function": function}
 
-    def test_usage_and_model_may_come_late_and_without_a_choice(self):
+    def test_usage_and_model_can_arrive_in_the_last_chunk(self):
         last = whole(
             chunk({"content": "Hi"}),
             STOP,
@@ -471,12 +471,12 @@ class TestStream:
         assert last.usage == Usage(input=3)
         assert last.model == "m-1"
 
-    def test_the_newest_usage_counts(self):
+    def test_the_last_usage_is_used(self):
         counts = [encode({"usage": {"prompt_tokens": 9, "completion_tokens": n}}) for n in (1, 2)]
 
         assert whole(*counts, STOP).usage == Usage(input=9, output=2)
 
-    def test_only_the_first_of_several_choices_is_the_reply_and_the_others_go_by(self):
+    def test_only_the_first_choice_is_the_reply(self):
         both = {
             "choices": [
                 {"index": 1, "delta": {"content": "other"}, "finish_reason": "length"},
@@ -485,16 +485,16 @@ class TestStream:
         }
         events, last = decode(encode(both))
 
-        noticed, other, text = events
-        assert isinstance(noticed, Noticed)
-        assert noticed.notice.code == "choices_not_kept"
+        notice_event, other, text = events
+        assert isinstance(notice_event, Noticed)
+        assert notice_event.notice.code == "choices_not_kept"
         assert isinstance(other, PartAdded)
         assert isinstance(other.part, Unknown)
         assert json.loads(other.part.raw) == both["choices"][0]
         assert text == TextDelta(text="Hi")
         assert last is None
 
-    def test_a_choice_without_a_delta_says_nothing(self):
+    def test_a_choice_without_a_delta_is_ignored(self):
         events, last = decode(chunk(None, finish_reason="stop"))
 
         assert events == []
@@ -509,7 +509,7 @@ class TestStream:
             (5, "an error without a message", ""),
         ],
     )
-    def test_an_error_in_the_stream_is_the_provider_s_own(self, error, message, code):
+    def test_an_error_in_the_stream_is_raised(self, error, message, code):
         decoder = OpenAIStreamDecoder()
         decoder.decode(chunk({"content": "Hi"}))
 
@@ -539,7 +539,7 @@ class TestStream:
         ],
         ids=lambda data: data[:48].decode("latin-1"),
     )
-    def test_what_is_not_a_chunk_is_malformed(self, data):
+    def test_an_invalid_chunk_is_malformed(self, data):
         with pytest.raises(MalformedError):
             OpenAIStreamDecoder().decode(data)
 
@@ -590,7 +590,7 @@ def decode_stream(data: bytes) -> None:
 
 @pytest.mark.parametrize("decoder", [decode_answer, decode_stream])
 @given(data=st.binary(max_size=80) | mutated_bytes() | mutated_values())
-def test_anything_at_all_is_decoded_or_malformed(decoder, data):
+def test_any_data_is_decoded_or_malformed(decoder, data):
     try:
         decoder(data)
     except MalformedError as error:
@@ -598,7 +598,7 @@ def test_anything_at_all_is_decoded_or_malformed(decoder, data):
 
 
 @given(st.binary(max_size=80) | mutated_bytes() | mutated_values())
-def test_any_body_of_an_error_says_something_or_nothing(data):
+def test_any_error_body_is_decoded(data):
     details = decode_error(data)
 
     assert isinstance(details.message + details.type + details.code, str)
@@ -620,14 +620,14 @@ def test_any_body_of_an_error_says_something_or_nothing(data):
     ],
     ids=lambda value: value[:32].decode("latin-1") if isinstance(value, bytes) else "",
 )
-def test_an_error_body_is_read_in_every_shape(body, expected):
+def test_error_bodies_of_every_shape_are_decoded(body, expected):
     details = decode_error(body)
 
     assert (details.message, details.type, details.code) == expected
 
 
 @pytest.mark.parametrize("usage", ["many", [1], {"prompt_tokens": 7.5}, {"prompt_tokens": -1}])
-def test_counts_that_make_no_sense_are_unknown_and_the_answer_stays_one(usage):
+def test_invalid_usage_is_unknown(usage):
     (*_, finished) = decode_answer(answer(usage=usage))
 
     assert isinstance(finished, ReplyFinished)

@@ -1,4 +1,4 @@
-"""Answers for OpenAI's clients: whole, in chunks, and when they fail."""
+"""Answers encoded for OpenAI clients: whole, streamed, and errors."""
 
 import json
 from typing import Any, get_args
@@ -58,8 +58,8 @@ def datas(stream: bytes) -> list[bytes]:
 
 
 def encode(*events: ReplyEvent, **fields: Any) -> bytes:
-    made = encoder(**fields)
-    return b"".join(made.encode(event) for event in events)
+    stream_encoder = encoder(**fields)
+    return b"".join(stream_encoder.encode(event) for event in events)
 
 
 def chunks(*events: ReplyEvent, **fields: Any) -> list[dict[str, Any]]:
@@ -84,9 +84,9 @@ class TestStream:
             ToolCallDelta(index=0, id="c", name="f", arguments="{}"),
             PartAdded(part=Refusal(text="No.")),
         ):
-            found = deltas(first, TextDelta(text="b"), finished())
+            chunks_found = deltas(first, TextDelta(text="b"), finished())
 
-            assert [delta.get("role") for delta in found] == ["assistant", None, None]
+            assert [delta.get("role") for delta in chunks_found] == ["assistant", None, None]
 
     def test_every_chunk_has_the_same_head(self):
         for chunk in chunks(TextDelta(text="a"), finished(usage=USAGE), include_usage=True):
@@ -97,7 +97,7 @@ class TestStream:
                 "model": "m",
             }
 
-    def test_done_comes_last_and_once(self):
+    def test_done_is_the_last_event(self):
         stream = encode(TextDelta(text="a"), finished(), finished(), TextDelta(text="late"))
 
         assert datas(stream)[-1] == b"[DONE]"
@@ -107,8 +107,8 @@ class TestStream:
     def test_an_empty_answer_still_has_a_role_and_an_end(self):
         assert deltas(finished()) == [{"role": "assistant", "content": ""}, {}]
 
-    def test_tools_are_numbered_by_their_order_whatever_their_place_in_the_reply(self):
-        found = deltas(
+    def test_tool_calls_are_numbered_in_order(self):
+        chunks_found = deltas(
             TextDelta(text="Let me see."),
             ToolCallDelta(index=1, id="a", name="f"),
             ToolCallDelta(index=1, arguments='{"x":1}'),
@@ -117,23 +117,23 @@ class TestStream:
             ToolCallDelta(index=7, id="c", name="h", arguments="{}"),
             finished("tool_calls"),
         )
-        calls = [delta["tool_calls"][0] for delta in found if "tool_calls" in delta]
+        calls = [delta["tool_calls"][0] for delta in chunks_found if "tool_calls" in delta]
 
         assert [call["index"] for call in calls] == [0, 0, 1, 1, 2]
         assert [call.get("id") for call in calls] == ["a", None, "b", None, "c"]
 
     def test_a_call_without_arguments_ends_with_an_empty_object(self):
-        found = deltas(
+        chunks_found = deltas(
             ToolCallDelta(index=0, id="a", name="f"),
             ToolCallDelta(index=1, id="b", name="g", arguments="{}"),
             ToolCallDelta(index=0),
             finished("tool_calls"),
         )
 
-        assert found[-2] == {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}
-        assert len(found) == 4
+        assert chunks_found[-2] == {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}
+        assert len(chunks_found) == 4
 
-    def test_arguments_that_come_with_the_name_are_kept(self):
+    def test_arguments_in_the_first_piece_are_sent(self):
         call = deltas(ToolCallDelta(index=3, id="a", name="f", arguments='{"x":'))[0]
 
         assert call["tool_calls"] == [
@@ -145,13 +145,13 @@ class TestStream:
             }
         ]
 
-    def test_a_name_or_id_said_again_is_not_repeated_because_clients_join_them(self):
+    def test_a_repeated_name_or_id_is_not_sent_again(self):
         piece = ToolCallDelta(index=0, id="a", name="f", arguments="1")
         again = deltas(piece, piece)[1]
 
         assert again == {"tool_calls": [{"index": 0, "function": {"arguments": "1"}}]}
 
-    def test_a_name_or_id_that_comes_late_is_said_then(self):
+    def test_a_late_name_or_id_is_sent(self):
         late = deltas(ToolCallDelta(index=0), ToolCallDelta(index=0, id="a", name="f"))[1]
 
         assert late["tool_calls"] == [
@@ -159,11 +159,13 @@ class TestStream:
         ]
 
     def test_thinking_is_reasoning_content_and_never_content(self):
-        found = deltas(ThinkingDelta(text="hm"), ThinkingDelta(signature="s"), TextDelta(text="Hi"))
+        chunks_found = deltas(
+            ThinkingDelta(text="hm"), ThinkingDelta(signature="s"), TextDelta(text="Hi")
+        )
 
-        assert found == [{"role": "assistant", "reasoning_content": "hm"}, {"content": "Hi"}]
+        assert chunks_found == [{"role": "assistant", "reasoning_content": "hm"}, {"content": "Hi"}]
 
-    def test_empty_pieces_say_nothing(self):
+    def test_empty_pieces_are_not_sent(self):
         assert encode(TextDelta(text=""), ThinkingDelta(signature="s")) == b""
 
     @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ class TestStream:
             ToolResult(call_id="x"),
         ],
     )
-    def test_parts_that_openai_has_no_words_for_are_not_shown(self, part):
+    def test_parts_that_openai_does_not_have_are_not_sent(self, part):
         assert encode(PartAdded(part=part)) == b""
         assert encode(Noticed(notice=Notice(code="x", message="y"))) == b""
 
@@ -188,25 +190,25 @@ class TestStream:
             (Refusal(text="a"), {"refusal": "a"}),
         ],
     )
-    def test_parts_that_came_whole_are_shown_in_their_field(self, part, delta):
+    def test_whole_parts_are_sent_in_their_field(self, part, delta):
         assert deltas(PartAdded(part=part)) == [{"role": "assistant", **delta}]
 
-    def test_a_call_that_came_whole_is_a_call(self):
+    def test_a_whole_call_is_sent_as_a_call(self):
         whole = PartAdded(part=ToolCall(id="a", name="f", arguments="{}"), index=2)
 
         assert deltas(whole)[0]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
 
     @pytest.mark.parametrize("stop_reason", get_args(StopReason))
-    def test_every_stop_reason_has_its_word(self, stop_reason):
+    def test_every_stop_reason_has_a_finish_reason(self, stop_reason):
         last = chunks(TextDelta(text="a"), finished(stop_reason))[-1]["choices"][0]
 
         assert last["finish_reason"] == FINISH_REASONS[stop_reason]
 
     @pytest.mark.parametrize("stop_reason", ["pause", "unknown", "length", "content_filter"])
-    def test_an_answer_that_is_not_over_never_stops_silently(self, stop_reason):
+    def test_an_incomplete_answer_never_has_the_finish_reason_stop(self, stop_reason):
         assert b'"stop"' not in encode(TextDelta(text="a"), finished(stop_reason))
 
-    def test_a_refusal_in_pieces_is_one_and_no_content(self):
+    def test_a_streamed_refusal_is_not_content(self):
         pieces = (RefusalDelta(text="I "), RefusalDelta(text=""), RefusalDelta(text="won't."))
         sent = [chunk["choices"][0] for chunk in chunks(*pieces, finished("refusal"))]
 
@@ -214,12 +216,12 @@ class TestStream:
         assert not any(choice["delta"].get("content") for choice in sent)
         assert sent[-1]["finish_reason"] == "stop"
 
-    def test_a_refusal_in_words_is_a_stop_as_openai_does(self):
+    def test_a_refusal_with_text_has_the_finish_reason_stop(self):
         refusal = PartAdded(part=Refusal(text="No."))
 
         assert chunks(refusal, finished("refusal"))[-1]["choices"][0]["finish_reason"] == "stop"
 
-    def test_usage_comes_in_a_chunk_of_its_own_if_asked_for_and_adds_up(self):
+    def test_requested_usage_is_sent_in_a_separate_chunk(self):
         *others, last = chunks(TextDelta(text="a"), finished(usage=USAGE), include_usage=True)
 
         assert all(chunk["usage"] is None for chunk in others)
@@ -232,15 +234,15 @@ class TestStream:
             "completion_tokens_details": {"reasoning_tokens": 5},
         }
 
-    def test_usage_that_was_not_asked_for_or_is_not_known_is_not_sent(self):
+    def test_usage_that_is_not_requested_or_unknown_is_not_sent(self):
         assert b"usage" not in encode(TextDelta(text="a"), finished(usage=USAGE))
         assert chunks(finished(), include_usage=True)[-1]["choices"]
 
-    def test_a_failure_is_an_error_and_then_nothing(self):
-        made = encoder()
-        stream = made.encode(TextDelta(text="a"))
-        stream += made.error("overloaded", type="overloaded_error", code="529")
-        stream += made.encode(finished()) + made.error("again", type="x")
+    def test_nothing_follows_an_error(self):
+        stream_encoder = encoder()
+        stream = stream_encoder.encode(TextDelta(text="a"))
+        stream += stream_encoder.error("overloaded", type="overloaded_error", code="529")
+        stream += stream_encoder.encode(finished()) + stream_encoder.error("again", type="x")
 
         assert json.loads(datas(stream)[-1]) == {
             "error": {
@@ -269,7 +271,7 @@ class TestStream:
         ),
         st.sampled_from(["end", "length", "tool_calls", "content_filter"]),
     )
-    def test_a_stream_reads_back_as_what_was_said(self, events, stop_reason):
+    def test_a_stream_is_decoded_to_the_same_parts(self, events, stop_reason):
         decoder = OpenAIStreamDecoder()
         back = [
             event
@@ -280,19 +282,19 @@ class TestStream:
         last = decoder.finish()
 
         for kind in (TextDelta, ThinkingDelta):
-            said = [e.text for e in events if isinstance(e, kind)]
-            assert [e.text for e in back if isinstance(e, kind)] == said
+            texts = [e.text for e in events if isinstance(e, kind)]
+            assert [e.text for e in back if isinstance(e, kind)] == texts
         assert [(e.index, e.arguments) for e in back if isinstance(e, ToolCallDelta)] == [
             (order.index(e.index), e.arguments) for e in events if isinstance(e, ToolCallDelta)
         ]
         assert decoder.done
         assert last is not None
-        called = bool(order) and stop_reason == "end"
-        assert last.stop_reason == ("tool_calls" if called else stop_reason)
+        has_calls = bool(order) and stop_reason == "end"
+        assert last.stop_reason == ("tool_calls" if has_calls else stop_reason)
 
 
 class TestWhole:
-    def test_an_answer_has_everything_a_client_looks_at(self):
+    def test_a_whole_answer_has_all_fields(self):
         assert answer(Text(text="Hi"), usage=USAGE) == {
             "id": "x",
             "object": "chat.completion",
@@ -318,7 +320,7 @@ class TestWhole:
     def test_unknown_usage_is_absent_not_zero(self):
         assert "usage" not in answer(Text(text="Hi"))
 
-    def test_thinking_calls_and_refusals_stand_in_their_fields(self):
+    def test_thinking_calls_and_refusals_are_in_their_fields(self):
         message = answer(
             Thinking(text="hm", signature="s"),
             ToolCall(id="a", name="f", arguments=""),
@@ -338,7 +340,7 @@ class TestWhole:
     def test_an_empty_answer_is_an_empty_text(self):
         assert answer()["choices"][0]["message"]["content"] == ""
 
-    def test_a_block_of_another_protocol_is_not_shown(self):
+    def test_a_block_of_another_protocol_is_not_sent(self):
         parts = (Text(text="a"), Unknown(dialect="anthropic", raw=b"{}"), Thinking(text="b"))
 
         assert answer(*parts)["choices"][0]["message"] == {
@@ -349,7 +351,7 @@ class TestWhole:
         }
 
     @given(st.lists(st.builds(Text, text=TEXTS), max_size=1), st.booleans())
-    def test_an_answer_reads_back_as_what_was_said(self, texts, thinks):
+    def test_a_whole_answer_is_decoded_to_the_same_parts(self, texts, thinks):
         thinking = [Thinking(text="hm")] if thinks else []
         calls = [ToolCall(id="a", name="f", arguments="{}")]
         body = encode_answer(

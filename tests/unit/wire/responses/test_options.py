@@ -74,21 +74,21 @@ OPTIONS = st.builds(
 class TestOptions:
     @settings(deadline=None)
     @given(OPTIONS)
-    def test_options_are_the_same_after_going_through_parameters(self, options):
+    def test_options_survive_encoding(self, options):
         parameters, notices = encode_options(options, model="some-model")
 
         assert decode_options(json.loads(json.dumps(parameters))) == options
         assert notices == ()
 
     @pytest.mark.parametrize("value", [0, 0.0, 1.5])
-    def test_sampling_is_asked_for_also_where_it_is_nought(self, value):
+    def test_sampling_values_of_zero_are_sent(self, value):
         options = RequestOptions(temperature=value, top_p=0)
 
         parameters, _ = encode_options(options, model="gpt-4.1")
 
         assert (parameters["temperature"], parameters["top_p"]) == (value, 0)
 
-    def test_everything_stands_where_this_api_has_it(self):
+    def test_options_are_in_the_fields_of_this_api(self):
         parameters, notices = encode_options(
             RequestOptions(
                 max_tokens=100,
@@ -132,17 +132,17 @@ class TestOptions:
         }
         assert notices == ()
 
-    def test_probabilities_are_asked_for_as_something_to_include(self):
+    def test_log_probabilities_are_an_include_value(self):
         parameters, _ = encode_options(RequestOptions(extra={"logprobs": True}), model="gpt-4.1")
 
         assert parameters == {"include": ["message.output_text.logprobs"]}
 
-    def test_a_tool_that_nobody_called_strict_is_not_made_strict(self):
+    def test_a_tool_without_strict_is_sent_with_strict_false(self):
         parameters, _ = encode_options(RequestOptions(tools=(Tool(name="f"),)), model=MODEL)
 
         assert parameters["tools"][0]["strict"] is False
 
-    def test_what_this_api_cannot_be_asked_for_is_named(self):
+    def test_unsupported_options_are_reported(self):
         parameters, notices = encode_options(
             RequestOptions(
                 max_tokens=5, stop=("X",), seed=0, top_k=4, extra={"n": 2, "thinking": {}}
@@ -160,7 +160,7 @@ class TestOptions:
             ("field_left_out", "thinking"),
         }
 
-    def test_a_tool_of_this_api_alone_cannot_be_asked_for_elsewhere(self):
+    def test_a_tool_of_this_api_is_refused_elsewhere(self):
         options = decode_options({"tools": [{"type": "web_search"}]})
 
         with pytest.raises(NotExpressibleError, match="web_search"):
@@ -189,14 +189,14 @@ class TestOptions:
         ],
         ids=["custom", "function"],
     )
-    def test_a_tool_that_both_apis_have_is_said_in_the_words_of_each(self, here, there):
+    def test_a_shared_tool_is_converted_between_the_apis(self, here, there):
         flat, _ = encode_options(openai_options.decode_options({"tools": [there]}), model=MODEL)
         nested, _ = openai_options.encode_options(decode_options({"tools": [here]}), model=MODEL)
 
         assert flat["tools"] == [here]
         assert nested["tools"] == [there]
 
-    def test_a_choice_among_tools_is_said_in_the_words_of_each(self):
+    def test_allowed_tools_are_converted_between_the_apis(self):
         here = {
             "type": "allowed_tools",
             "mode": "auto",
@@ -227,7 +227,7 @@ class TestOptions:
             ({"max_output_tokens": "many"}, "max_output_tokens"),
         ],
     )
-    def test_a_field_that_is_wrong_is_named_as_its_client_wrote_it(self, parameters, path):
+    def test_an_invalid_field_is_reported_with_the_clients_path(self, parameters, path):
         with pytest.raises(FieldError) as caught:
             decode_options(parameters)
 

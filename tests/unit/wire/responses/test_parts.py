@@ -1,4 +1,4 @@
-"""Parts and the words of the Responses API: there and back."""
+"""Parts decoded from Responses API items and encoded again."""
 
 import json
 from typing import Any
@@ -103,26 +103,26 @@ def of_items(*items: Any, role: Any = "assistant") -> Message:
 
 
 @given(ASSISTANT)
-def test_what_an_assistant_says_is_the_same_after_going_through_items(parts):
+def test_assistant_parts_survive_encoding(parts):
     assert list(decode_parts(encode_parts("assistant", parts))) == parts
 
 
 @given(USER)
-def test_what_a_user_says_is_the_same_after_going_through_an_item(parts):
+def test_user_parts_survive_encoding(parts):
     assert list(decode_parts(encode_parts("user", parts))) == parts
 
 
 @given(st.lists(RESULTS, min_size=1, max_size=3))
-def test_results_are_the_same_after_going_through_items(results):
+def test_tool_results_survive_encoding(results):
     assert list(decode_parts(encode_parts("tool", results))) == results
 
 
 @given(ASSISTANT)
-def test_encoding_is_the_same_each_time(parts):
+def test_equal_parts_are_encoded_equally(parts):
     assert encode_parts("assistant", parts).raw == encode_parts("assistant", parts).raw
 
 
-def test_parts_of_all_kinds_keep_the_order_of_their_items():
+def test_parts_keep_the_order_of_their_items():
     parts = decode_parts(
         of_items(
             {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "X"},
@@ -145,16 +145,16 @@ def test_parts_of_all_kinds_keep_the_order_of_their_items():
     assert json.loads(parts[4].raw)["type"] == "web_search_call"
 
 
-def test_a_call_is_known_by_the_id_that_its_output_names_and_not_by_that_of_its_item():
+def test_the_id_of_a_call_is_its_call_id_not_its_item_id():
     call = {"type": "function_call", "id": "fc_9", "call_id": "call_9", "name": "f"}
     output = {"type": "function_call_output", "id": "x", "call_id": "call_9", "output": "8°"}
 
-    (asked,) = decode_parts(of_items(call | {"arguments": "{}"}))
+    (call_part,) = decode_parts(of_items(call | {"arguments": "{}"}))
     (answered,) = decode_parts(of_items(output, role="tool"))
 
-    assert isinstance(asked, ToolCall)
+    assert isinstance(call_part, ToolCall)
     assert isinstance(answered, ToolResult)
-    assert asked.id == answered.call_id == "call_9"
+    assert call_part.id == answered.call_id == "call_9"
     assert answered.content == (Text(text="8°"),)
 
 
@@ -167,7 +167,7 @@ def test_a_call_is_known_by_the_id_that_its_output_names_and_not_by_that_of_its_
         ({"summary": []}, ""),
     ],
 )
-def test_thinking_is_what_can_be_read_of_a_reasoning_item_and_comes_back_as_it_was(item, expected):
+def test_reasoning_items_survive_encoding(item, expected):
     item = {"type": "reasoning", "id": "rs_1", **item}
 
     (part,) = decode_parts(of_items(item))
@@ -192,24 +192,24 @@ def test_thinking_is_what_can_be_read_of_a_reasoning_item_and_comes_back_as_it_w
         None,
     ],
 )
-def test_a_block_that_is_not_what_its_type_says_is_kept_as_it_came(block):
-    said = message("user", {"role": "user", "content": [block]})
+def test_an_invalid_block_is_preserved(block):
+    user_message = message("user", {"role": "user", "content": [block]})
 
-    (part,) = decode_parts(said)
+    (part,) = decode_parts(user_message)
 
     assert isinstance(part, Unknown)
     assert encode_parts("user", [part]).json()["content"] == [block]
 
 
 @pytest.mark.parametrize("item", [None, 5, "text", {}, {"type": 7}, {"type": "function_call"}])
-def test_an_item_of_no_known_kind_is_kept_as_it_came(item):
+def test_an_unknown_item_is_preserved(item):
     (part,) = decode_parts(of_items(item))
 
     assert isinstance(part, Unknown)
     assert encode_parts("assistant", [part]).json()["content"] == [item]
 
 
-def test_the_text_of_an_answer_is_that_of_its_messages_and_no_thinking():
+def test_the_text_of_an_answer_has_no_thinking():
     parts: list[AnyPart] = [
         Thinking(text="secret thought", signature="s", extra={"content": [{"text": "inner"}]}),
         Text(text="Hello"),
@@ -220,6 +220,6 @@ def test_the_text_of_an_answer_is_that_of_its_messages_and_no_thinking():
     assert encode_parts("assistant", parts).text == "Hello\nagain"
 
 
-def test_a_message_of_two_items_is_no_user_message():
+def test_a_user_message_of_two_items_is_refused():
     with pytest.raises(ValueError, match="one item"):
         encode_parts("user", [Text(text="a"), ToolResult(call_id="c")])

@@ -46,11 +46,11 @@ SAID = {
 }
 
 
-def spoken(role: Role, *parts: AnyPart) -> OutgoingMessage:
+def outgoing(role: Role, *parts: AnyPart) -> OutgoingMessage:
     return OutgoingMessage(role=role, parts=parts)
 
 
-def own(*items: Any, role: Role = "assistant") -> OutgoingMessage:
+def own_message(*items: Any, role: Role = "assistant") -> OutgoingMessage:
     raw = json.dumps({"role": role, "content": items}, separators=(",", ":")).encode()
     message = Message(role=role, raw=raw, dialect="responses")
     return OutgoingMessage(role=role, parts=decode_parts(message), raw=raw)
@@ -59,7 +59,7 @@ def own(*items: Any, role: Role = "assistant") -> OutgoingMessage:
 def request(
     *messages: OutgoingMessage, model: str = MODEL, stream: bool = False, **fields: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """The body, and the codes of what could not be said in it."""
+    """The body, and the notice codes."""
     given: dict[str, Any] = {"system": None, "parameters": {}} | fields
     encoded = encode_request(model=model, messages=messages, stream=stream, **given)
     body: dict[str, Any] = json.loads(encoded.body)
@@ -67,28 +67,28 @@ def request(
 
 
 class TestHistory:
-    def test_an_answer_of_this_api_goes_back_as_it_came(self):
+    def test_an_answer_of_this_api_is_sent_unchanged(self):
         items = [SEALED, {"type": "web_search_call", "id": "ws_1", "new": 1}, SAID, CALL]
 
-        body, codes = request(own(*items))
+        body, codes = request(own_message(*items))
 
         assert body["input"] == items
         assert codes == []
 
-    def test_fields_that_were_null_are_not_sent_back(self):
-        body, codes = request(own(SEALED | {"content": None, "status": None}, SAID))
+    def test_null_fields_are_not_sent(self):
+        body, codes = request(own_message(SEALED | {"content": None, "status": None}, SAID))
 
         assert body["input"][0] == SEALED
         assert codes == []
 
-    def test_reasoning_goes_back_sealed_and_without_its_text(self):
+    def test_encrypted_reasoning_is_sent_without_its_text(self):
         open_text = {"content": [{"type": "reasoning_text", "text": "secret"}]}
 
-        body, _ = request(own(SEALED | open_text, SAID))
+        body, _ = request(own_message(SEALED | open_text, SAID))
 
         assert body["input"][0] == SEALED
 
-    def test_reasoning_that_was_not_sealed_is_left_out_and_nothing_names_it(self):
+    def test_reasoning_without_encrypted_content_is_dropped(self):
         stored: dict[str, Any] = {
             "type": "reasoning",
             "id": "rs_1",
@@ -96,14 +96,14 @@ class TestHistory:
             "encrypted_content": None,
         }
 
-        body, codes = request(own(stored, SAID, CALL))
+        body, codes = request(own_message(stored, SAID, CALL))
 
         assert [item.get("id") for item in body["input"]] == [None, None]
         assert [item["type"] for item in body["input"]] == ["message", "function_call"]
         assert body["input"][0]["phase"] == "final_answer"
         assert codes == ["thinking_left_out"]
 
-    def test_a_server_whose_reasoning_is_open_gets_it_back(self):
+    def test_plain_reasoning_content_is_sent(self):
         open_item = {
             "type": "reasoning",
             "id": "rs_1",
@@ -111,21 +111,21 @@ class TestHistory:
             "content": [{"type": "reasoning_text", "text": "Hm"}],
         }
 
-        body, codes = request(own(open_item, SAID))
+        body, codes = request(own_message(open_item, SAID))
 
         assert body["input"] == [open_item, SAID]
         assert codes == []
 
-    def test_reasoning_that_led_to_nothing_is_left_out(self):
-        body, codes = request(own(SAID, SEALED), spoken("user", Text(text="Go on")))
+    def test_reasoning_without_a_following_item_is_dropped(self):
+        body, codes = request(own_message(SAID, SEALED), outgoing("user", Text(text="Go on")))
 
         assert [item["role"] for item in body["input"]] == ["assistant", "user"]
         assert codes == ["thinking_left_out"]
 
-    def test_reasoning_keeps_its_place_when_a_message_had_to_be_changed(self):
-        parts = (*own(SEALED, SAID, SEALED | {"id": "rs_2"}, CALL).parts,)
+    def test_reasoning_keeps_its_position_in_a_changed_message(self):
+        parts = (*own_message(SEALED, SAID, SEALED | {"id": "rs_2"}, CALL).parts,)
 
-        body, codes = request(spoken("assistant", *parts))
+        body, codes = request(outgoing("assistant", *parts))
 
         kinds = [(item["type"], item.get("id")) for item in body["input"]]
         assert kinds == [
@@ -140,13 +140,13 @@ class TestHistory:
     @pytest.mark.parametrize(
         "thought", [Thinking(text="secret", signature="Eq"), RedactedThinking(data="secret")]
     )
-    def test_thinking_of_another_protocol_is_left_out_with_a_notice(self, thought):
-        body, codes = request(spoken("assistant", thought, Text(text="Hi")))
+    def test_thinking_of_another_protocol_is_dropped_with_a_notice(self, thought):
+        body, codes = request(outgoing("assistant", thought, Text(text="Hi")))
 
         assert body["input"] == [{"type": "message", "role": "assistant", "content": "Hi"}]
         assert codes == ["thinking_left_out"]
 
-    def test_a_result_holds_images_and_files(self):
+    def test_a_result_contains_images_and_files(self):
         result = ToolResult(
             call_id="c",
             content=(
@@ -156,7 +156,7 @@ class TestHistory:
             ),
         )
 
-        body, codes = request(spoken("tool", result))
+        body, codes = request(outgoing("tool", result))
 
         assert body["input"] == [
             {
@@ -179,9 +179,9 @@ class TestHistory:
         ]
         assert codes == []
 
-    def test_results_and_words_of_one_message_keep_their_order(self):
+    def test_results_and_text_of_a_message_keep_their_order(self):
         body, codes = request(
-            spoken(
+            outgoing(
                 "user",
                 ToolResult(call_id="a", content=(Text(text="1"),), is_error=True),
                 ToolResult(call_id="b"),
@@ -199,14 +199,14 @@ class TestHistory:
         assert "is_error" not in json.dumps(body)
 
     @pytest.mark.parametrize("raw", [True, False], ids=["own", "other"])
-    def test_an_id_that_is_too_long_is_shortened_alike_for_call_and_result(self, raw):
+    def test_a_long_id_has_one_alias_for_call_and_result(self, raw):
         long = "call_" + "x" * 100
         call = ToolCall(id=long, name="f", arguments="")
         result = ToolResult(call_id=long)
-        messages = [spoken("assistant", call), spoken("tool", result)]
+        messages = [outgoing("assistant", call), outgoing("tool", result)]
         if raw:
             output = {"type": "function_call_output", "call_id": long, "output": ""}
-            messages = [own(CALL | {"call_id": long}), own(output, role="tool")]
+            messages = [own_message(CALL | {"call_id": long}), own_message(output, role="tool")]
 
         body, codes = request(*messages)
 
@@ -216,11 +216,11 @@ class TestHistory:
         assert body["input"][0]["arguments"] == "{}"
         assert codes == []
 
-    def test_a_name_that_is_refused_gets_an_alias_everywhere(self):
+    def test_a_refused_name_has_one_alias_everywhere(self):
         encoded = encode_request(
             model=MODEL,
             system=None,
-            messages=[spoken("assistant", ToolCall(id="c", name="my.tool", arguments="{}"))],
+            messages=[outgoing("assistant", ToolCall(id="c", name="my.tool", arguments="{}"))],
             parameters={
                 "tools": [{"type": "function", "name": "my.tool"}],
                 "tool_choice": {"type": "function", "name": "my.tool"},
@@ -235,9 +235,9 @@ class TestHistory:
         assert sent["input"][0]["name"] == alias
         assert sent["tools"][0]["name"] == sent["tool_choice"]["name"] == alias
 
-    def test_what_the_api_has_no_words_for_is_named(self):
+    def test_unsupported_parts_are_reported(self):
         body, codes = request(
-            spoken(
+            outgoing(
                 "user",
                 Text(text="a", cache=CacheMark(), extra={"citations": []}),
                 Image(),
@@ -263,27 +263,28 @@ class TestHistory:
         ]
 
     def test_a_refusal_stays_a_refusal(self):
-        body, _ = request(spoken("assistant", Refusal(text="No."), Text(text="Sorry")))
+        body, _ = request(outgoing("assistant", Refusal(text="No."), Text(text="Sorry")))
 
         kinds = [block["type"] for block in body["input"][0]["content"]]
         assert kinds == ["refusal", "output_text"]
 
-    def test_a_message_of_nothing_is_no_item(self):
-        body, _ = request(spoken("assistant", Text(text="")), spoken("user", Text(text="Hi")))
+    def test_an_empty_message_is_not_sent(self):
+        body, _ = request(outgoing("assistant", Text(text="")), outgoing("user", Text(text="Hi")))
 
         assert [item["role"] for item in body["input"]] == ["user"]
 
 
 class TestSystemPrompt:
-    def test_one_text_is_given_as_instructions(self):
-        body, _ = request(spoken("user", Text(text="Hi")), system=[Text(text="Be brief.")])
+    def test_one_text_is_sent_as_instructions(self):
+        body, _ = request(outgoing("user", Text(text="Hi")), system=[Text(text="Be brief.")])
 
         assert body["instructions"] == "Be brief."
         assert len(body["input"]) == 1
 
-    def test_blocks_stay_blocks_and_stand_first(self):
+    def test_blocks_are_the_first_item(self):
         body, _ = request(
-            spoken("user", Text(text="Hi")), system=[Text(text="Be brief."), Text(text="Be kind.")]
+            outgoing("user", Text(text="Hi")),
+            system=[Text(text="Be brief."), Text(text="Be kind.")],
         )
 
         assert "instructions" not in body
@@ -291,32 +292,32 @@ class TestSystemPrompt:
         assert [block["text"] for block in body["input"][0]["content"]] == ["Be brief.", "Be kind."]
 
 
-class TestWhatIsAlwaysAsked:
-    def test_nothing_is_kept_there_and_the_reasoning_comes_sealed(self):
-        body, _ = request(spoken("user", Text(text="Hi")))
+class TestDefaults:
+    def test_store_is_false_and_encrypted_reasoning_is_included(self):
+        body, _ = request(outgoing("user", Text(text="Hi")))
 
         assert body["store"] is False
         assert body["include"] == ["reasoning.encrypted_content"]
 
-    def test_a_model_that_does_not_think_is_not_asked_for_its_reasoning(self):
-        body, _ = request(spoken("user", Text(text="Hi")), model="gpt-4.1")
+    def test_encrypted_reasoning_is_not_requested_from_models_without_reasoning(self):
+        body, _ = request(outgoing("user", Text(text="Hi")), model="gpt-4.1")
 
         assert body["store"] is False
         assert "include" not in body
 
-    def test_what_a_client_wants_kept_or_included_is(self):
+    def test_store_and_include_of_the_client_are_sent(self):
         chosen = {"store": True, "include": ["file_search_call.results"]}
         sealed = {"include": ["file_search_call.results", "reasoning.encrypted_content"]}
 
-        kept, _ = request(parameters=chosen)
-        asked, _ = request(parameters=sealed)
+        stored, _ = request(parameters=chosen)
+        included, _ = request(parameters=sealed)
         added, _ = request(parameters={"include": ["file_search_call.results"]})
 
-        assert (kept["store"], kept["include"]) == (True, ["file_search_call.results"])
-        assert asked["include"] == added["include"] == sealed["include"]
+        assert (stored["store"], stored["include"]) == (True, ["file_search_call.results"])
+        assert included["include"] == added["include"] == sealed["include"]
 
     @pytest.mark.parametrize("stream", [True, False])
-    def test_a_stream_is_asked_for_or_not(self, stream):
+    def test_stream_is_sent_only_for_a_stream(self, stream):
         body, _ = request(stream=stream, parameters={"stream_options": {}, "stream": not stream})
 
         assert body.get("stream", False) is stream
@@ -327,8 +328,8 @@ def body(**fields: Any) -> bytes:
     return json.dumps({"model": MODEL, **fields}).encode()
 
 
-class TestReadingARequest:
-    def test_every_item_keeps_its_bytes_and_its_order(self):
+class TestDecodeRequest:
+    def test_items_keep_their_bytes_and_order(self):
         items = [
             b'{"role":"user","content":"Hi"}',
             b'{"type":"reasoning", "id":"rs_1","summary":[],"encrypted_content":"X"}',
@@ -358,7 +359,7 @@ class TestReadingARequest:
         assert prompt.system is not None
         assert prompt.system.text == "Do."
 
-    def test_what_was_read_is_what_is_written(self):
+    def test_a_decoded_request_is_encoded_equally(self):
         items = [{"role": "user", "content": "Hi"}, SEALED, SAID, CALL]
         output = {"type": "function_call_output", "call_id": "c", "output": "8"}
         sent = {
@@ -375,7 +376,7 @@ class TestReadingARequest:
         assert json.loads(encoded.body) == {"model": MODEL, **sent}
         assert encoded.notices == ()
 
-    def test_a_text_is_what_the_user_says(self):
+    def test_a_string_input_is_a_user_message(self):
         prompt = decode_request(body(input="Hi", stream=True, instructions=None))
 
         assert [(message.role, message.text) for message in prompt.messages] == [("user", "Hi")]
@@ -405,14 +406,14 @@ class TestReadingARequest:
             ({"input": "Hi", "model": " "}, "model"),
         ],
     )
-    def test_a_body_that_cannot_be_read_is_refused_by_its_path(self, fields, path):
+    def test_an_invalid_body_is_reported_with_its_path(self, fields, path):
         with pytest.raises(FieldError) as caught:
             decode_request(body(**fields))
 
         assert caught.value.path == path
 
     @pytest.mark.parametrize("sent", [b"", b"{", b"[]", b'"Hi"', b"[" * 100_000, b"\xff"])
-    def test_what_is_no_json_object_is_refused(self, sent):
+    def test_a_body_that_is_not_a_json_object_is_refused(self, sent):
         with pytest.raises(FieldError):
             decode_request(sent)
 
@@ -421,7 +422,7 @@ def ask_anthropic(prompt: Prompt) -> EncodedRequest:
     return encode_anthropic(prompt, default_max_tokens=100)
 
 
-class TestBetweenProtocols:
+class TestOtherProtocols:
     PROMPT = Prompt(
         model=MODEL,
         system=plain_message("system", "Be brief."),
@@ -429,7 +430,7 @@ class TestBetweenProtocols:
         parameters={"max_tokens": 50, "tools": [{"type": "function", "function": {"name": "f"}}]},
     )
 
-    def test_a_conversation_in_the_words_of_chat_is_asked_in_those_of_responses(self):
+    def test_a_chat_conversation_is_encoded_for_responses(self):
         encoded = encode_responses(self.PROMPT)
 
         assert json.loads(encoded.body) == {
@@ -451,10 +452,10 @@ class TestBetweenProtocols:
         }
         assert encoded.notices == ()
 
-    def test_the_same_prompt_twice_is_the_same_bytes(self):
+    def test_equal_prompts_are_equal_bytes(self):
         assert encode_responses(self.PROMPT).body == encode_responses(self.PROMPT).body
 
-    def test_an_answer_of_this_api_is_told_to_chat_without_its_reasoning(self):
+    def test_a_responses_answer_is_sent_to_chat_without_reasoning(self):
         parts: list[AnyPart] = [
             Thinking(text="secret", signature="sealed", extra={"id": "rs_1"}),
             Text(text="Hi"),
@@ -487,7 +488,7 @@ class TestBetweenProtocols:
 
     @pytest.mark.parametrize("encode", [ask_anthropic, encode_bedrock])
     @pytest.mark.parametrize("dialect", ["responses", "openai"])
-    def test_what_openai_sealed_is_sent_to_nobody_else(self, encode, dialect):
+    def test_thinking_encrypted_by_openai_is_sent_only_to_openai(self, encode, dialect):
         answer = encode_parts(
             "assistant",
             [
@@ -496,8 +497,8 @@ class TestBetweenProtocols:
                 Text(text="Hi"),
             ],
         )
-        asked = (plain_message("user", "?"), answer, plain_message("user", "!"))
-        prompt = Prompt(model="anthropic.claude-sonnet-4", messages=asked, dialect=dialect)
+        included = (plain_message("user", "?"), answer, plain_message("user", "!"))
+        prompt = Prompt(model="anthropic.claude-sonnet-4", messages=included, dialect=dialect)
 
         encoded = encode(prompt)
 
@@ -506,14 +507,14 @@ class TestBetweenProtocols:
         assert b"Hi" in encoded.body
         assert "thinking_left_out" in [notice.code for notice in encoded.notices]
 
-    def test_what_claude_thought_goes_back_to_claude_and_to_nobody_else(self):
+    def test_thinking_of_claude_is_sent_only_to_claude(self):
         """A client of this API that talks to Claude sends Claude's thinking as reasoning items."""
         parts: list[AnyPart] = [Thinking(text="Hm.", signature="signed"), Text(text="Hi")]
         heading = ResponseFields(id="resp_1", model="claude", created=7)
         answer = encode_answer(parts, stop_reason="end", usage=None, heading=heading)
         output = json.loads(answer)["output"]
-        said = [{"role": "user", "content": "?"}, *output, {"role": "user", "content": "!"}]
-        prompt = decode_request(body(input=said))
+        items = [{"role": "user", "content": "?"}, *output, {"role": "user", "content": "!"}]
+        prompt = decode_request(body(input=items))
 
         to_claude = json.loads(ask_anthropic(prompt).body)
         to_openai = encode_responses(prompt)
@@ -525,7 +526,7 @@ class TestBetweenProtocols:
         assert b"signed" not in to_openai.body
         assert [notice.code for notice in to_openai.notices] == ["thinking_left_out"]
 
-    def test_what_another_model_sealed_is_left_out_with_its_names(self):
+    def test_encrypted_thinking_of_another_model_is_dropped_with_its_ids(self):
         raw = json.dumps({"role": "assistant", "content": [SEALED, SAID, CALL]}).encode()
         output = {"type": "function_call_output", "call_id": "c", "output": "8"}
         messages = (
@@ -538,10 +539,10 @@ class TestBetweenProtocols:
             ),
         )
 
-        own = encode_responses(Prompt(model=MODEL, messages=messages))
+        own_message = encode_responses(Prompt(model=MODEL, messages=messages))
         other = encode_responses(Prompt(model=MODEL, messages=messages, foreign=frozenset({1})))
 
-        assert json.loads(own.body)["input"][1:] == [SEALED, SAID, CALL, output]
+        assert json.loads(own_message.body)["input"][1:] == [SEALED, SAID, CALL, output]
         sent = json.loads(other.body)["input"][1:]
         assert [item["type"] for item in sent] == [
             "message",

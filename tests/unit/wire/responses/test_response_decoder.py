@@ -1,4 +1,4 @@
-"""Answers of the Responses API, whole and streamed: what was said comes back, and no more."""
+"""Answers of the Responses API, whole and streamed."""
 
 import json
 from typing import Any
@@ -38,30 +38,30 @@ def whole(answer: dict[str, Any]) -> list[ReplyEvent]:
     return decode_answer(json.dumps(answer, indent=2).encode())
 
 
-def streamed(sent: list[dict[str, Any]]) -> list[ReplyEvent]:
+def decode_stream(sent: list[dict[str, Any]]) -> list[ReplyEvent]:
     decoder = ResponsesStreamDecoder()
-    heard = [event for one in sent for event in decoder.decode(json.dumps(one).encode())]
+    decoded = [event for one in sent for event in decoder.decode(json.dumps(one).encode())]
     finished = decoder.finish()
-    return [*heard, *([] if finished is None else [finished])]
+    return [*decoded, *([] if finished is None else [finished])]
 
 
-def last(heard: list[ReplyEvent]) -> ReplyFinished:
-    assert isinstance(heard[-1], ReplyFinished)
-    return heard[-1]
+def last(decoded: list[ReplyEvent]) -> ReplyFinished:
+    assert isinstance(decoded[-1], ReplyFinished)
+    return decoded[-1]
 
 
-def text_of(heard: list[ReplyEvent]) -> str:
-    return "".join(event.text for event in heard if isinstance(event, TextDelta))
+def text_of(decoded: list[ReplyEvent]) -> str:
+    return "".join(event.text for event in decoded if isinstance(event, TextDelta))
 
 
-def thinking_of(heard: list[ReplyEvent]) -> tuple[str, str]:
-    deltas = [event for event in heard if isinstance(event, ThinkingDelta)]
+def thinking_of(decoded: list[ReplyEvent]) -> tuple[str, str]:
+    deltas = [event for event in decoded if isinstance(event, ThinkingDelta)]
     return "".join(d.text for d in deltas), "".join(d.signature or "" for d in deltas)
 
 
-def calls_of(heard: list[ReplyEvent]) -> dict[int, list[str]]:
+def calls_of(decoded: list[ReplyEvent]) -> dict[int, list[str]]:
     calls: dict[int, list[str]] = {}
-    for event in heard:
+    for event in decoded:
         if isinstance(event, ToolCallDelta):
             call = calls.setdefault(event.index, ["", "", ""])
             for place, piece in enumerate((event.id, event.name, event.arguments)):
@@ -80,44 +80,44 @@ EVERYTHING = (
 
 
 @pytest.fixture(params=["whole", "stream"])
-def heard(request: pytest.FixtureRequest) -> list[ReplyEvent]:
-    answer = make_response(*EVERYTHING, usage=(100, 60, 10, 50, 20))
-    return whole(answer) if request.param == "whole" else streamed(make_events(answer))
+def decoded(request: pytest.FixtureRequest) -> list[ReplyEvent]:
+    answer = response(*EVERYTHING, usage=(100, 60, 10, 50, 20))
+    return whole(answer) if request.param == "whole" else decode_stream(event_decoder(answer))
 
 
-class TestAnAnswer:
-    def test_says_the_same_however_it_travels(self, heard):
-        assert text_of(heard) == "Hello ä🐈"
-        assert thinking_of(heard) == ("First.\n\nThen.", "gAAAA-sealed")
-        assert list(calls_of(heard).values()) == [
+class TestAnswer:
+    def test_whole_and_streamed_answers_are_equal(self, decoded):
+        assert text_of(decoded) == "Hello ä🐈"
+        assert thinking_of(decoded) == ("First.\n\nThen.", "gAAAA-sealed")
+        assert list(calls_of(decoded).values()) == [
             ["call_1", "weather", '{"city":"Bern"}'],
             ["call_2", "now", "{}"],
         ]
 
-    def test_is_kept_with_every_item_as_it_came(self, heard):
-        message = last(heard).message
+    def test_every_item_is_preserved(self, decoded):
+        message = last(decoded).message
 
         assert message.dialect == "responses"
         assert message.json() == {"role": "assistant", "content": list(EVERYTHING)}
         assert message.text == "Hello ä🐈"
         assert b"\n" not in message.raw
 
-    def test_has_deltas_whose_places_are_those_of_the_parts(self, heard):
-        parts = decode_parts(last(heard).message)
+    def test_delta_indexes_match_the_parts(self, decoded):
+        parts = decode_parts(last(decoded).message)
         kinds = {
             TextDelta: Text,
             ThinkingDelta: Thinking,
             ToolCallDelta: ToolCall,
         }
 
-        for event in heard[:-1]:
+        for event in decoded[:-1]:
             assert isinstance(event, TextDelta | ThinkingDelta | ToolCallDelta | PartAdded)
             expected = type(event.part) if isinstance(event, PartAdded) else kinds[type(event)]
             assert isinstance(parts[event.index], expected)
-        assert {event.index for event in heard[:-1]} == set(range(len(parts)))
+        assert {event.index for event in decoded[:-1]} == set(range(len(parts)))
 
-    def test_names_thinking_annotates_text_and_adds_what_came_whole(self, heard):
-        added = [event.part for event in heard if isinstance(event, PartAdded)]
+    def test_reasoning_ids_annotations_and_whole_items_are_events(self, decoded):
+        added = [event.part for event in decoded if isinstance(event, PartAdded)]
 
         assert added[0] == Thinking(text="", extra={"id": "rs_1"})
         assert isinstance(added[1], Unknown)
@@ -125,21 +125,19 @@ class TestAnAnswer:
         assert added[3] == RedactedThinking(data="other", extra={"id": "rs_2"})
         assert len(added) == 4
 
-    def test_counts_each_token_once(self, heard):
-        usage = last(heard).usage
+    def test_usage_counts_are_disjoint(self, decoded):
+        usage = last(decoded).usage
 
         assert usage == Usage(input=30, cache_read=60, cache_write=10, output=30, reasoning=20)
         assert usage.total == 150
 
-    def test_names_its_model_and_waits_for_its_calls(self, heard):
-        assert (last(heard).model, last(heard).stop_reason) == ("gpt-5-codex-1", "tool_calls")
+    def test_the_model_and_stop_reason_are_decoded(self, decoded):
+        assert (last(decoded).model, last(decoded).stop_reason) == ("gpt-5-codex-1", "tool_calls")
 
 
 @pytest.mark.parametrize("repeated", [True, False], ids=["whole end", "bare end"])
-def test_a_call_is_told_under_the_name_that_the_client_knows(repeated):
-    answer = make_response(
-        function_call_item("c", "my_tool_1", '{"name":"my_tool_1"}'), message_item("Hi")
-    )
+def test_a_call_has_the_clients_tool_name(repeated):
+    answer = response(called("c", "my_tool_1", '{"name":"my_tool_1"}'), said("Hi"))
     names = {"my_tool_1": "my.tool"}
     decoder = ResponsesStreamDecoder(names=names)
     sent = make_events(answer)
@@ -157,19 +155,19 @@ def test_a_call_is_told_under_the_name_that_the_client_knows(repeated):
     assert json.loads(last(one).raw or b"")["output"][0]["name"] == "my.tool"
 
 
-def test_an_answer_has_its_own_bytes():
-    answer = make_response(message_item("Hi"))
-    sent = make_events(answer)
+def test_the_raw_answer_is_unchanged():
+    answer = response(said("Hi"))
+    sent = event_decoder(answer)
     bare = [*sent[:-1], sent[-1] | {"response": answer | {"output": []}}]
     body = json.dumps(answer).encode()
 
     assert last(decode_answer(body)).raw == body
-    assert last(streamed(sent)).raw == body
-    assert json.loads(last(streamed(bare)).raw or b"") == answer
+    assert last(decode_stream(sent)).raw == body
+    assert json.loads(last(decode_stream(bare)).raw or b"") == answer
 
 
 @pytest.mark.parametrize("way", ["whole", "stream"])
-class TestHowItEnded:
+class TestStopReason:
     @pytest.mark.parametrize(
         ("fields", "items", "reason"),
         [
@@ -195,22 +193,22 @@ class TestHowItEnded:
             ({"status": "incomplete"}, (function_call_item("c", "f", "{"),), "unknown"),
         ],
     )
-    def test_is_what_the_provider_said(self, way, fields, items, reason):
-        answer = make_response(*items, **fields)
+    def test_the_stop_reason_is_decoded(self, way, fields, items, reason):
+        answer = response(*items, **fields)
 
-        heard = whole(answer) if way == "whole" else streamed(make_events(answer))
+        decoded = whole(answer) if way == "whole" else decode_stream(event_decoder(answer))
 
-        assert last(heard).stop_reason == reason
+        assert last(decoded).stop_reason == reason
 
-    def test_a_refusal_is_told_and_stays_one(self, way):
-        answer = make_response(refusal_item("I will not."))
+    def test_a_refusal_is_decoded_as_a_refusal(self, way):
+        answer = response(refused("I will not."))
 
-        heard = whole(answer) if way == "whole" else streamed(make_events(answer))
+        decoded = whole(answer) if way == "whole" else decode_stream(event_decoder(answer))
 
-        pieces = [event.text for event in heard if isinstance(event, RefusalDelta)]
+        pieces = [event.text for event in decoded if isinstance(event, RefusalDelta)]
         assert "".join(pieces) == "I will not."
-        assert text_of(heard) == ""
-        assert decode_parts(last(heard).message) == (Refusal(text="I will not."),)
+        assert text_of(decoded) == ""
+        assert decode_parts(last(decoded).message) == (Refusal(text="I will not."),)
 
     @pytest.mark.parametrize(
         ("code", "status"),
@@ -222,33 +220,31 @@ class TestHowItEnded:
             ("vector_store_timeout", 504),
         ],
     )
-    def test_an_answer_that_failed_is_an_error_with_a_status(self, way, code, status):
-        answer = make_response(
-            message_item("H"), status="failed", error={"code": code, "message": "Sorry."}
-        )
+    def test_a_failed_answer_is_an_error_with_a_status(self, way, code, status):
+        answer = response(said("H"), status="failed", error={"code": code, "message": "Sorry."})
 
         with pytest.raises(ReportedError) as caught:
-            whole(answer) if way == "whole" else streamed(make_events(answer))
+            whole(answer) if way == "whole" else decode_stream(event_decoder(answer))
 
         assert caught.value.details.status == status
         assert caught.value.details.code == code
         assert caught.value.details.message == "Sorry."
 
-    def test_counts_that_make_no_sense_are_unknown(self, way):
-        answer = make_response(message_item("Hi"))
-        sent = make_events(answer)
+    def test_invalid_counts_are_unknown(self, way):
+        answer = response(said("Hi"))
+        sent = event_decoder(answer)
         for one in (answer, sent[-1]["response"]):
             one["usage"] = {"input_tokens": -1}
 
-        assert last(whole(answer) if way == "whole" else streamed(sent)).usage is None
+        assert last(whole(answer) if way == "whole" else decode_stream(sent)).usage is None
 
 
 class TestStream:
-    @pytest.mark.parametrize("length", range(len(make_events(make_response(*EVERYTHING))) - 1))
-    def test_that_ends_early_is_never_an_answer(self, length):
-        sent = make_events(make_response(*EVERYTHING))[:length]
+    @pytest.mark.parametrize("length", range(len(event_decoder(response(*EVERYTHING))) - 1))
+    def test_a_stream_that_ends_early_is_incomplete(self, length):
+        sent = event_decoder(response(*EVERYTHING))[:length]
 
-        assert not any(isinstance(event, ReplyFinished) for event in streamed(sent))
+        assert not any(isinstance(event, ReplyFinished) for event in decode_stream(sent))
 
     @pytest.mark.parametrize(
         "error",
@@ -258,45 +254,42 @@ class TestStream:
             {"error": {"code": "server_error", "message": "Oh."}},
         ],
     )
-    def test_with_an_error_in_it_is_that_error(self, error):
-        sent = [
-            *make_events(make_response(message_item("Hello")))[:6],
-            error | {"sequence_number": 6},
-        ]
+    def test_an_error_event_raises_that_error(self, error):
+        sent = [*event_decoder(response(said("Hello")))[:6], error | {"sequence_number": 6}]
 
         with pytest.raises(ReportedError, match="Oh") as caught:
-            streamed(sent)
+            decode_stream(sent)
 
         assert caught.value.details.code == "server_error"
 
-    def test_of_items_without_deltas_says_them_all_the_same(self):
-        answer = make_response(*EVERYTHING)
-        kept = ("created", "output_item.added", "output_item.done", "completed")
-        sent = [one for one in make_events(answer) if one["type"].endswith(kept)]
+    def test_items_without_deltas_are_decoded(self):
+        answer = response(*EVERYTHING)
+        event_types = ("created", "output_item.added", "output_item.done", "completed")
+        sent = [one for one in event_decoder(answer) if one["type"].endswith(event_types)]
 
-        heard = streamed(sent)
+        decoded = decode_stream(sent)
 
-        assert text_of(heard) == "Hello ä🐈"
-        assert thinking_of(heard) == ("First.\n\nThen.", "gAAAA-sealed")
-        assert next(iter(calls_of(heard).values())) == ["call_1", "weather", '{"city":"Bern"}']
+        assert text_of(decoded) == "Hello ä🐈"
+        assert thinking_of(decoded) == ("First.\n\nThen.", "gAAAA-sealed")
+        assert next(iter(calls_of(decoded).values())) == ["call_1", "weather", '{"city":"Bern"}']
 
-    def test_whose_last_event_repeats_nothing_is_kept_from_its_items(self):
-        sent = make_events(make_response(*EVERYTHING))
+    def test_output_missing_in_the_last_event_is_taken_from_the_items(self):
+        sent = event_decoder(response(*EVERYTHING))
         sent[-1]["response"] = sent[-1]["response"] | {"output": []}
 
-        finished = last(streamed(sent))
+        finished = last(decode_stream(sent))
 
         assert finished.message.json()["content"] == list(EVERYTHING)
         assert finished.stop_reason == "tool_calls"
 
-    def test_with_events_of_new_kinds_is_read_past_them(self):
+    def test_unknown_events_are_skipped(self):
         new: list[dict[str, Any]] = [
             {"type": "response.new.delta", "output_index": "x", "delta": {"a": 1}},
             {"type": "response.mcp_call.in_progress", "item_id": "m", "output_index": 0},
         ]
         sent = make_events(make_response(message_item("Hi")))
 
-        assert text_of(streamed([sent[0], *new, *sent[1:]])) == "Hi"
+        assert text_of(decode_stream([sent[0], *new, *sent[1:]])) == "Hi"
 
     @pytest.mark.parametrize(
         "data",
@@ -313,12 +306,12 @@ class TestStream:
             b"[" * 100_000,
         ],
     )
-    def test_of_garbage_is_refused(self, data):
+    def test_invalid_data_is_refused(self, data):
         with pytest.raises(MalformedError):
             ResponsesStreamDecoder().decode(data)
 
-    def test_open_reasoning_is_told_once(self):
-        item = reasoning_item("Short.") | {"content": [{"type": "reasoning_text", "text": "Long."}]}
+    def test_plain_reasoning_is_decoded_once(self):
+        item = thought("Short.") | {"content": [{"type": "reasoning_text", "text": "Long."}]}
         at = {"item_id": "rs_1", "output_index": 0}
         sent = [
             {"type": "response.reasoning_text.delta", **at, "content_index": 0, "delta": "Long."},
@@ -326,7 +319,7 @@ class TestStream:
             {"type": "response.output_item.done", "output_index": 0, "item": item},
         ]
 
-        assert thinking_of(streamed(sent)) == ("Long.", "gAAAA-sealed")
+        assert thinking_of(decode_stream(sent)) == ("Long.", "gAAAA-sealed")
 
 
 class TestWholeAnswer:
@@ -334,12 +327,12 @@ class TestWholeAnswer:
         "body",
         [b"", b"<html>", b"[]", b"{}", b'{"output":5}', b"[" * 100_000, b"\xff", b'{"output":[5'],
     )
-    def test_of_garbage_is_refused(self, body):
+    def test_invalid_data_is_refused(self, body):
         with pytest.raises(MalformedError):
             decode_answer(body)
 
     @pytest.mark.parametrize("status", ["in_progress", "queued", "cancelled", ""])
-    def test_that_is_not_over_is_not_finished(self, status):
+    def test_an_answer_in_progress_is_an_error(self, status):
         with pytest.raises(ReportedError):
             whole({"status": status, "output": []})
 
@@ -360,10 +353,10 @@ ITEMS = st.lists(
 
 @settings(deadline=None, max_examples=50)
 @given(ITEMS)
-def test_any_answer_is_the_same_whole_and_streamed(items):
-    answer = make_response(*items)
+def test_any_answer_is_equal_whole_and_streamed(items):
+    answer = response(*items)
 
-    one, other = whole(answer), streamed(make_events(answer))
+    one, other = whole(answer), decode_stream(event_decoder(answer))
 
     assert last(one).message == last(other).message
     assert last(one).stop_reason == last(other).stop_reason
