@@ -51,7 +51,9 @@ _TEXTS = st.one_of(
 )
 
 
-@given(text=_TEXTS, cuts=st.lists(st.integers(0, 40), max_size=8), checked=st.sets(st.integers(0, 9)))
+@given(
+    text=_TEXTS, cuts=st.lists(st.integers(0, 40), max_size=8), checked=st.sets(st.integers(0, 9))
+)
 def test_pieces_are_an_object_if_their_text_is(text: str, cuts: list[int], checked: set[int]):
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     pieces: list[str] = []
