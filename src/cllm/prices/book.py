@@ -74,7 +74,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """A rate per kind of token; None if unknown. Reasoning costs as output without its own rate."""
+    """A rate per kind of token; None if unknown. Without a rate, reasoning costs as output."""
 
     input: Rate | None = None
     output: Rate | None = None
@@ -133,8 +133,8 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if len(self.dated) <= 1:
             return self.dated[0].rates if self.dated else None
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-        applying = (dated for dated in reversed(self.dated) if dated.applies(at))
-        return next(applying, self.dated[0]).rates
+        applicable = (dated for dated in reversed(self.dated) if dated.applies(at))
+        return next(applicable, self.dated[0]).rates
 
 
 class TableEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ KINDS = {
 }
 # Models whose cache writes cost as much as input; the table has no price for them.
 CACHE_WRITE_AT_INPUT_PRICE = (("aws", "nova"),)
-# Tokens of every answer of such a model that no Usage counts.
+# The price of tokens that Usage does not count.
 UNCOUNTED = "output_citation_mtok"
 _CALLS_PER_UNIT = 1000
 

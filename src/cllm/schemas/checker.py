@@ -1,4 +1,4 @@
-"""Puts a schema into the request; checks it and each reply in a child process (`child.py`)."""
+"""Adds a schema to the request; checks it and each reply in a child process (`checker_process`)."""
 
 import contextlib
 import os

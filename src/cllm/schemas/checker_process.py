@@ -129,9 +129,9 @@ def describe_error(error: ValidationError) -> str:
         case None:
             problem = "no value is allowed here"
         case "additionalProperties":
-            known = error.schema.get("properties", {})
+            properties = error.schema.get("properties", {})
             is_named = expected is False and not error.schema.get("patternProperties")
-            names = _join_names(name for name in instance if name not in known)
+            names = _join_names(name for name in instance if name not in properties)
             problem = f"{names if is_named else 'a property of it'} is not allowed"
         case "anyOf" | "oneOf":
             quantity = "any" if error.validator == "anyOf" else "exactly one"

@@ -11,8 +11,8 @@ from cllm.core.errors import SettingsError
 
 DEFAULT_TTL = 24 * 60 * 60
 DEFAULT_MAX_BYTES = 1024 * 1024
-TRUE_WORDS = ("1", "true", "yes", "on")
-FALSE_WORDS = ("", "0", "false", "no", "off")
+TRUE_VALUES = ("1", "true", "yes", "on")
+FALSE_VALUES = ("", "0", "false", "no", "off")
 URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -51,16 +51,16 @@ def schema_rules(environment: Mapping[str, str]) -> SchemaRules:
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool:
-    word = environment.get(name, "").strip().lower()
-    if word in TRUE_WORDS or word in FALSE_WORDS:
-        return word in TRUE_WORDS
+    value = environment.get(name, "").strip().lower()
+    if value in TRUE_VALUES or value in FALSE_VALUES:
+        return value in TRUE_VALUES
     raise SettingsError(f"{name} must be true or false.")
 
 
 def _number(environment: Mapping[str, str], name: str, default: int, unit: str) -> int:
-    word = environment.get(name, "").strip()
-    if not word:
+    value = environment.get(name, "").strip()
+    if not value:
         return default
-    if word.isascii() and word.isdigit() and len(word) <= len(str(2**53)):
-        return int(word)
+    if value.isascii() and value.isdigit() and len(value) <= len(str(2**53)):
+        return int(value)
     raise SettingsError(f"{name} must be a whole number of {unit}.")

@@ -482,8 +482,8 @@ def developer_to_system(message: Message) -> Message:
 def splice_request(prompt: Prompt, parameters: Mapping[str, Any]) -> bytes:
     """Build the request body around the bytes of OpenAI's own messages."""
     raws = b",".join([message.raw for message in prompt.all_messages])
-    fixed: dict[str, Any] = {"model": prompt.model, "messages": msgspec.Raw(b"[%b]" % raws)}
-    body = {**fixed, **parameters, **fixed}
+    required: dict[str, Any] = {"model": prompt.model, "messages": msgspec.Raw(b"[%b]" % raws)}
+    body = {**required, **parameters, **required}
     if prompt.stream:
         options = parameters.get("stream_options")
         sent_options = options if isinstance(options, dict) else {}

@@ -172,7 +172,7 @@ def _build_message(fields: dict[str, Any], blocks: list[dict[str, Any]]) -> Mess
 
 
 def _checked_usage(usage: Usage | None, reported: Any) -> Usage | None:
-    """Add the cache writes to the counts; zeros mean that the counts never came."""
+    """Add the cache writes to the counts; zeros mean that there were no counts."""
     try:
         more = msgspec.convert(reported, _Usage | None)
     except msgspec.ValidationError:

@@ -51,7 +51,7 @@ def find_unanswered_media(prompt: Prompt) -> tuple[str, str] | None:
 
 
 def replace_media_by_text(repair: Repair) -> Repair:
-    """Wrap `repair` for a model that reads text only: media are replaced by their names."""
+    """Wrap `repair` for a model that reads text only: media are replaced by a note."""
 
     def repair_text_only(messages: Sequence[OutgoingMessage]) -> RepairedHistory:
         replaced = [_replace_in_message(message) for message in messages]

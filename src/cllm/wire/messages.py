@@ -60,8 +60,8 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message to be encoded. `raw` is set if it is in the target's dialect already.
 
     A codec sends `raw` unchanged if it can, and encodes the parts otherwise. `prompt_index` is the
-    index in the prompt, for notices. `dialect` is the source protocol; `extra` has the fields
-    that are no parts, for that protocol only.
+    index in the prompt, for notices. `dialect` is the source protocol; `extra` has the other
+    fields, for that protocol only.
     """
 
     role: Role
@@ -250,15 +250,15 @@ class AliasRule:
         self._accepted = None if allowed is None else re.compile(rf"[{allowed}]{{1,{longest}}}")
         self._refused = None if allowed is None else re.compile(rf"[^{allowed}]")
 
-    def accepts(self, word: str) -> bool:
+    def accepts(self, name: str) -> bool:
         if self._accepted is None:
-            return len(word) <= self._longest
-        return self._accepted.fullmatch(word) is not None
+            return len(name) <= self._longest
+        return self._accepted.fullmatch(name) is not None
 
-    def alias(self, word: str, *, again: int = 0) -> str:
-        """Return a readable prefix of the word and a digest of the whole."""
-        readable = word if self._refused is None else self._refused.sub("_", word)
-        whole = f"{word}#{again}" if again else word
+    def alias(self, name: str, *, again: int = 0) -> str:
+        """Return a readable prefix of the name and a digest of the whole name."""
+        readable = name if self._refused is None else self._refused.sub("_", name)
+        whole = f"{name}#{again}" if again else name
         digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
         return f"{readable[: self._longest - DIGEST_LENGTH - 1]}_{digest}"
 

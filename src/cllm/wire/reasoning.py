@@ -18,7 +18,7 @@ CONTENT = "content"
 DETAILS = "reasoning_details"
 TEXT_FIELDS = ("reasoning_content", "reasoning")
 REASONING_FIELDS = (*TEXT_FIELDS, DETAILS)
-# Types of reasoning details that come in pieces, with the field of their text.
+# Types of reasoning details that are streamed in pieces, with the field of their text.
 STREAMED_TEXT_FIELDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
 SIGNATURE_FIELDS = ("signature", "data")
 SIGNED_BLOCKS = ("thinking", "redacted_thinking")
@@ -195,7 +195,7 @@ class StreamedDetails:
     """Joins streamed `reasoning_details`: pieces of the same type and index.
 
     Texts are concatenated; other fields take the last value that is not null. Encrypted details
-    and unknown types come whole.
+    and unknown types arrive whole.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Conversation files: bytes to conversations and back.
+"""Decodes and encodes conversation files.
 
 OpenAI messages are copied, never re-encoded. Unknown keys are returned for the next save.
 """

@@ -27,13 +27,13 @@ _IN_DOCUMENT, _IN_METADATA, _IN_CLLM = 1, 2, 3
 def _check_encodable(write: Callable[P, bytes]) -> Callable[P, bytes]:
 
     @wraps(write)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> bytes:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> bytes:
         try:
             return write(*args, **kwargs)
         except (UnreadableError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise UsageError(f"The conversation cannot be saved as JSON ({error}).") from None
 
-    return checked
+    return wrapper
 
 
 class FileWriter:

@@ -229,24 +229,28 @@ def _convert_parts(parts: Iterable[tuple[int, AnyPart]], location: PartLocation)
 def _without_blanks(parts: list[AnyPart], role: Role) -> list[AnyPart]:
     """Drop empty text, and white space next to a call or in a system prompt."""
     needs_substance = role == "system" or any(isinstance(part, ToolCall) for part in parts)
-    kept = [
+    rest = [
         part
         for part in parts
         if not isinstance(part, Text) or (part.text.strip() if needs_substance else part.text)
     ]
-    return kept or ([] if role == "system" else parts[:1])
+    return rest or ([] if role == "system" else parts[:1])
 
 
 def sendable_fields(
-    part: AnyPart, index: int, location: PartLocation, *, known: frozenset[str] = frozenset()
+    part: AnyPart,
+    index: int,
+    location: PartLocation,
+    *,
+    allowed_fields: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
     """Return the known extra fields; report the others and `cache_control`."""
     if part.cache is not None:
         location.report("cache_control", index)
     for name in part.extra:
-        if name not in known:
+        if name not in allowed_fields:
             location.notes.report("field", f"{location.path}[{index}].{name}", subject=name)
-    return {name: value for name, value in part.extra.items() if name in known}
+    return {name: value for name, value in part.extra.items() if name in allowed_fields}
 
 
 def sendable_image(part: Image, extra: dict[str, Any]) -> Image:
@@ -280,7 +284,7 @@ def _convert_text(part: Text | Refusal, index: int, location: PartLocation) -> T
 def _convert_image(part: Image, index: int, location: PartLocation) -> Image | None:
     if part.url is None and (part.data is None or part.media_type is None):
         return location.report("image", index)
-    extra = sendable_fields(part, index, location, known=frozenset({"image_url"}))
+    extra = sendable_fields(part, index, location, allowed_fields=frozenset({"image_url"}))
     return sendable_image(part, extra)
 
 

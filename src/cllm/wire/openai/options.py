@@ -115,7 +115,7 @@ NO_REASONING = re.compile(r"(?:.*/)?(?:gpt-3|gpt-4|chatgpt-|gpt-5[\d.]*-chat)")
 DEFAULT_BUDGET = 8_192
 EFFORT_OF_BUDGET = ((2_048, "low"), (DEFAULT_BUDGET, "medium"))
 CHOICES: dict[str, ToolChoiceKind] = {"auto": "auto", "none": "none", "required": "any"}
-CHOICE_NAMES = {kind: word for word, kind in CHOICES.items()}
+CHOICE_NAMES = {kind: name for name, kind in CHOICES.items()}
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
 OWN_FIELDS = frozenset(
     {
@@ -329,10 +329,10 @@ def fit_parameters(parameters: Fields, *, model: str) -> tuple[Fields, tuple[Not
 
 
 def _fit(parameters: Fields, model: str, notes: NoticeMerger) -> Fields:
-    fitted, changes = fit_fields(parameters, model)
+    result, changes = fit_fields(parameters, model)
     for code, name in changes:
         notes.report(code, name, subject=name)
-    return fitted
+    return result
 
 
 def _encode_tool_use(options: RequestOptions, notes: NoticeMerger) -> Fields:

@@ -59,8 +59,8 @@ def encode_request(
     first = build_system_message(system or (), system_raw, notes)
     converted = tuple(convert_messages(messages, notes, reasoning))
     repaired = repair((*first, *apply_aliases(converted, aliases)))
-    fixed: Fields = {"model": model, "messages": encode_history(repaired.messages, reasoning)}
-    body = fixed | dict(alias_tools(parameters, aliases, "function", "name")) | fixed
+    required: Fields = {"model": model, "messages": encode_history(repaired.messages, reasoning)}
+    body = required | dict(alias_tools(parameters, aliases, "function", "name")) | required
     body.pop("stream", None)
     if stream:
         options = parameters.get("stream_options")

@@ -197,8 +197,10 @@ def _unknown(block: Any, *, field: str = "content") -> Unknown:
     return Unknown(dialect=DIALECT, raw=msgspec.json.encode(block), field=field)
 
 
-def _without_fields(fields: Block, *known: str) -> Block:
-    return {name: fields[name] for name in fields if name not in known and fields[name] is not None}
+def _without_fields(fields: Block, *omitted: str) -> Block:
+    return {
+        name: fields[name] for name in fields if name not in omitted and fields[name] is not None
+    }
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -176,19 +176,19 @@ def encode_request(
     """
     notes = NoticeMerger(SENTENCES)
     aliases = Aliases(names=None if keep_names else NAMES, ids=IDS)
-    fixed: Fields = {"model": model}
+    required: Fields = {"model": model}
     items: list[Item] = []
     instructions = _convert_parts(system or (), PartLocation("system", "system", notes))
     if len(instructions) == 1 and isinstance(instructions[0], Text) and not instructions[0].extra:
-        fixed["instructions"] = instructions[0].text
+        required["instructions"] = instructions[0].text
     elif instructions:
         items.extend(encode_items("system", instructions))
     converted = [_convert_message(message, notes) for message in messages]
     repaired = repair(tuple(apply_aliases(converted, aliases)))
     for message in repaired.messages:
         items.extend(_encode_message(message))
-    fixed["input"] = items
-    body = fixed | dict(alias_tools(parameters, aliases, "name")) | fixed
+    required["input"] = items
+    body = required | dict(alias_tools(parameters, aliases, "name")) | required
     _set_storage(body, model)
     body.pop("stream", None)
     if stream:
@@ -238,10 +238,10 @@ def _convert_message(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingM
     items = msgspec.json.decode(message.raw).get("content")
     if role != "assistant" or not isinstance(items, list):
         return message
-    fitted = _fit_items(items, location)
-    if fitted == items:
+    fitted_items = _fit_items(items, location)
+    if fitted_items == items:
         return message
-    raw = msgspec.json.encode({"role": role, "content": fitted})
+    raw = msgspec.json.encode({"role": role, "content": fitted_items})
     parts = decode_parts(Message(role=role, raw=raw, dialect=DIALECT))
     return msgspec.structs.replace(message, parts=parts, raw=raw)
 
@@ -288,23 +288,25 @@ def _convert_parts(parts: Sequence[AnyPart], location: PartLocation) -> list[Any
         converted = CONVERTERS[type(part)](part, index, location)
         if converted is not None:
             result.append(converted)
-    kept = [part for part in result if not isinstance(part, Text) or part.text]
+    rest = [part for part in result if not isinstance(part, Text) or part.text]
     # The API refuses reasoning that nothing follows.
-    while kept and isinstance(kept[-1], Thinking | RedactedThinking):
-        kept.pop()
-    return kept
+    while rest and isinstance(rest[-1], Thinking | RedactedThinking):
+        rest.pop()
+    return rest
 
 
 def _convert_text(part: Text, index: int, location: PartLocation) -> Text:
     if part.cache is None and not part.extra:
         return part
     is_answer = location.role == "assistant"
-    known = frozenset({"annotations", "logprobs"}) if is_answer else SHARED_BLOCK_FIELDS
-    return Text(text=part.text, extra=sendable_fields(part, index, location, known=known))
+    allowed_fields = frozenset({"annotations", "logprobs"}) if is_answer else SHARED_BLOCK_FIELDS
+    return Text(
+        text=part.text, extra=sendable_fields(part, index, location, allowed_fields=allowed_fields)
+    )
 
 
 def _convert_refusal(part: Refusal, index: int, location: PartLocation) -> Refusal:
-    sendable_fields(part, index, location, known=SHARED_BLOCK_FIELDS)
+    sendable_fields(part, index, location, allowed_fields=SHARED_BLOCK_FIELDS)
     return Refusal(text=part.text)
 
 
@@ -313,7 +315,7 @@ def _convert_image(part: Image, index: int, location: PartLocation) -> Image | N
     if part.url is None and not has_data and "file_id" not in part.extra:
         return location.report("image", index)
     extra = sendable_fields(
-        part, index, location, known=SHARED_BLOCK_FIELDS | {"file_id", "image_url"}
+        part, index, location, allowed_fields=SHARED_BLOCK_FIELDS | {"file_id", "image_url"}
     )
     return sendable_image(part, extra)
 
@@ -321,19 +323,19 @@ def _convert_image(part: Image, index: int, location: PartLocation) -> Image | N
 def _convert_document(part: Document, index: int, location: PartLocation) -> AnyPart | None:
     if not any((part.text, part.data, part.file_id and location.has_files, part.url)):
         return location.report("document", index)
-    extra = sendable_fields(part, index, location, known=SHARED_BLOCK_FIELDS | {"detail"})
+    extra = sendable_fields(part, index, location, allowed_fields=SHARED_BLOCK_FIELDS | {"detail"})
     return sendable_document(part, index, location, extra)
 
 
 def _convert_call(part: ToolCall, index: int, location: PartLocation) -> ToolCall:
-    extra = sendable_fields(part, index, location, known=frozenset({"namespace"}))
+    extra = sendable_fields(part, index, location, allowed_fields=frozenset({"namespace"}))
     return ToolCall(id=part.id, name=part.name, arguments=part.arguments or "{}", extra=extra)
 
 
 def _convert_result(part: ToolResult, index: int, location: PartLocation) -> ToolResult:
     if part.is_error:
         location.report("error_flag", index)
-    sendable_fields(part, index, location, known=frozenset({"name"}))
+    sendable_fields(part, index, location, allowed_fields=frozenset({"name"}))
     inner = PartLocation(
         "user", f"{location.path}[{index}].content", location.notes, location.has_files
     )

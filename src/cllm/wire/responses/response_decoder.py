@@ -258,7 +258,7 @@ class ResponsesStreamDecoder:
         self._response: _Response | None = None
         self._raw = b""
         self._readers: dict[str, Callable[[_Event], Iterable[ReplyEvent]]] = {
-            "": self._untyped,
+            "": self._event_without_type,
             "error": self._fail,
             "response.completed": self._finish,
             "response.failed": self._fail,
@@ -394,7 +394,7 @@ class ResponsesStreamDecoder:
         self._response = msgspec.structs.replace(_decode_response(event.response), status=status)
         return ()
 
-    def _untyped(self, event: _Event) -> Iterable[ReplyEvent]:
+    def _event_without_type(self, event: _Event) -> Iterable[ReplyEvent]:
         if event.error is None:
             raise MalformedError("not an event of a response: it has no type")
         return self._fail(event)

@@ -309,11 +309,11 @@ class ResponsesStreamEncoder:
         item_id = item_id or self._heading.item_id(prefix, output_index)
         return _Item(kind=kind, output_index=output_index, id=item_id, index=index)
 
-    def _added(self, item: _Item) -> bytes:
+    def _item_added(self, item: _Item) -> bytes:
         fields = {"output_index": item.output_index, "item": item.fields("in_progress")}
         return self._event("response.output_item.added", fields)
 
-    def _done(self, item: _Item, status: str = "completed") -> bytes:
+    def _item_done(self, item: _Item, status: str = "completed") -> bytes:
         self._output[item.output_index] = item.fields(status)
         fields = {"output_index": item.output_index, "item": self._output[item.output_index]}
         return self._event("response.output_item.done", fields)
@@ -341,7 +341,7 @@ class ResponsesStreamEncoder:
         if item is None or item.kind != "message":
             opening = self._close()
             item = self._current = self._open("message", "msg", index)
-            opening += self._added(item)
+            opening += self._item_added(item)
         last = item.blocks[-1] if item.blocks else None
         if last is not None and (last.kind, last.index) == (kind, index):
             return opening, item
@@ -388,7 +388,7 @@ class ResponsesStreamEncoder:
             item = self._current = self._open(
                 "reasoning", GENERATED_ID_PREFIX, event.index, item_id
             )
-            out += self._added(item)
+            out += self._item_added(item)
             position = {**self._position(item), "summary_index": 0}
             item.head = _head("response.reasoning_summary_text.delta", position)
         if event.signature:
@@ -411,7 +411,7 @@ class ResponsesStreamEncoder:
             out = self._close()
             call = self._calls[event.index] = self._open("function_call", "fc", event.index)
             call.call_id, call.name = event.id or call.id, event.name or ""
-            out += self._added(call)
+            out += self._item_added(call)
             call.head = _head("response.function_call_arguments.delta", self._position(call))
         if not event.arguments:
             return out
@@ -459,7 +459,7 @@ class ResponsesStreamEncoder:
             text = "".join(item.pieces)
             out += self._summary(item, "text.done", {"text": text})
             out += self._summary(item, "part.done", {"part": _summary_text(text)})
-        return out + self._done(item, status)
+        return out + self._item_done(item, status)
 
     def _close_call(self, call: _Item, status: str) -> bytes:
         out = b""
@@ -468,7 +468,7 @@ class ResponsesStreamEncoder:
             out = self._delta(call, NO_ARGUMENTS)
         whole = {**self._position(call), "name": call.name, "arguments": "".join(call.pieces)}
         done = self._event("response.function_call_arguments.done", whole)
-        return out + done + self._done(call, status)
+        return out + done + self._item_done(call, status)
 
     def _finish(self, event: ReplyFinished) -> bytes:
         status, details = response_status(event.stop_reason, refused=self._refused)
