@@ -142,7 +142,7 @@ class App:
     def _context_window(self, provider: str, model: str) -> int | None:
         if provider == LOCAL:
             return self._opener.local_context_size()
-        if self._opener.redirected(provider):
+        if self._opener.has_custom_address(provider):
             return None
         return self.prices.context_window(provider, model)
 
@@ -187,7 +187,7 @@ class App:
 
         rows = self.settings.providers.items()
         given = {name: row.options["prices"] for name, row in rows if "prices" in row.options}
-        redirected = tuple(filter(self._opener.redirected, BUILTIN_PROVIDERS))
+        redirected = tuple(filter(self._opener.has_custom_address, BUILTIN_PROVIDERS))
         return PriceBook(self.cache_paths.root / "prices", configured=given, redirected=redirected)
 
     async def run_commands(

@@ -1,6 +1,6 @@
 """Builds providers from their settings; the only module that names the concrete classes.
 
-A provider is imported when it is opened, for a quick start. Opening makes no connection.
+A provider is imported when it is opened, for a fast start. Opening makes no connection.
 """
 
 from importlib import import_module
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from cllm.providers.http.transport import HttpTransport, Timeouts
     from cllm.providers.local.models import CachePaths, Report
 
-# The class for each protocol that needs an address and a key.
+# Protocol → the class of its provider, for protocols that need an address and a key.
 PROTOCOL_CLASSES = {
     "anthropic": "cllm.providers.anthropic:AnthropicProvider",
     "openai": "cllm.providers.openai:OpenAIProvider",
 }
-# The further options of a protocol: type, and description for error messages.
+# The options of a protocol: type, and description for error messages.
 PROTOCOL_OPTIONS: dict[str, dict[str, tuple[Any, str]]] = {
     "anthropic": {"betas": (list[str], "a list of names")},
     "openai": {
@@ -61,10 +61,10 @@ REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 MIN_SECRET_LENGTH = 8
 
 
-def find_model_cache(env: Environment) -> "CachePaths":
+def find_model_cache(environment: Environment) -> "CachePaths":
     from cllm.providers.local.models import cache_paths
 
-    return cache_paths(env.environment, home=env.home)
+    return cache_paths(environment.environment, home=environment.home)
 
 
 class ProviderEndpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class ProviderEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 class ProviderFactory:
     """Resolves a model to its provider and opens that provider.
 
-    Settings at the top level apply to the provider of `model`. `single_turn`: the process takes one
+    Top-level settings apply to the provider of `model`. `single_turn`: the process runs one
     turn and ends.
     """
 
@@ -89,90 +89,92 @@ class ProviderFactory:
         self._single_turn = single_turn
 
     def resolve(self, model: str) -> ResolvedModel:
-        """The model's provider, and its name there."""
+        """Return the model's provider and its name there."""
         configured = {name: row.models for name, row in self._settings.providers.items()}
-        served = resolve_model(model, configured=configured)
-        own = map_model_name(served.name, self._catalogue(served.provider))
-        return served if own == served.name else ResolvedModel(provider=served.provider, name=own)
+        resolved = resolve_model(model, configured=configured)
+        name = map_model_name(resolved.name, self._catalogue(resolved.provider))
+        return ResolvedModel(provider=resolved.provider, name=name)
 
     def catalogue(self, name: str) -> Catalogue:
         return msgspec.structs.replace(
-            self._catalogue(name), has_custom_address=self.redirected(name)
+            self._catalogue(name), has_custom_address=self.has_custom_address(name)
         )
 
     def _catalogue(self, name: str) -> Catalogue:
-        given, row = self._settings.providers.get(name), BUILTIN_PROVIDERS.get(name)
+        settings, row = self._settings.providers.get(name), BUILTIN_PROVIDERS.get(name)
         kind = LOCAL if name == LOCAL else "openai" if row is None else row.kind
-        if given is None:
+        if settings is None:
             return Catalogue(provider=name, kind=kind)
-        kind = str(given.kind or kind)
-        return Catalogue(provider=name, kind=kind, models=given.models, names=given.names)
+        kind = str(settings.kind or kind)
+        return Catalogue(provider=name, kind=kind, models=settings.models, names=settings.names)
 
     def accepts_caller_key(self, name: str) -> bool:
-        """Only Anthropic's protocol takes a caller's own key."""
+        """Whether callers can send their own key: only with Anthropic's protocol."""
         return self._catalogue(name).kind == "anthropic"
 
     def local_context_size(self) -> int:
-        """In tokens."""
+        """Return the context window of the local model in tokens."""
         from cllm.providers.local.process import DEFAULT_CONTEXT
 
         options = self._provider_settings(LOCAL).options
-        return _whole_number(options, "context") or DEFAULT_CONTEXT
+        return _get_positive_integer(options, "context") or DEFAULT_CONTEXT
 
-    def redirected(self, name: str) -> bool:
-        """Whether the address is not the built-in one; prices are then unknown."""
+    def has_custom_address(self, name: str) -> bool:
+        """Whether the operator set another address; its prices are unknown."""
         base = self._provider_settings(name).api_base
         row = BUILTIN_PROVIDERS.get(name)
         return base is not None and (row is None or base.rstrip("/") != row.base_url.rstrip("/"))
 
-    def access(self, name: str) -> ProviderEndpoint:
-        """How `open` would reach a provider; raises the same SettingsError."""
-        given = self._provider_settings(name)
-        kind = LOCAL if name == LOCAL else _kind(name, given)
-        address = given.api_base
+    def get_endpoint(self, name: str) -> ProviderEndpoint:
+        """Return the endpoint that `open` would use; raises the same SettingsError."""
+        settings = self._provider_settings(name)
+        kind = LOCAL if name == LOCAL else _find_kind(name, settings)
+        address = settings.api_base
         if kind in PROTOCOL_CLASSES:
-            address = _base_url(name, given)
+            address = _find_base_url(name, settings)
         elif kind == "bedrock":
-            address = self._account(given).base_url
-        profile = _text(given.options, "profile") if kind == "openai" else None
+            address = self._build_account(settings).base_url
+        profile = _get_text(settings.options, "profile") if kind == "openai" else None
         return ProviderEndpoint(kind=kind, address=address, profile=profile)
 
     def has_key(self, name: str) -> bool:
         """Whether a key is configured; MissingKeyError if the provider needs one."""
-        return self._key(name, self._provider_settings(name), built_in=True) is not None
+        return self._find_key(name, self._provider_settings(name), built_in=True) is not None
 
     def open_without_key(self, name: str) -> "AnthropicProvider":
-        """Open a provider that sends its callers' keys."""
-        given = self._provider_settings(name)
-        provider: AnthropicProvider = self._open_speaker("anthropic", name, given, api_key=None)
+        """Open a provider that sends the keys of its callers."""
+        settings = self._provider_settings(name)
+        provider: AnthropicProvider = self._open_protocol("anthropic", name, settings, api_key=None)
         return provider
 
-    def open(self, served: ResolvedModel) -> Provider:
+    def open(self, model: ResolvedModel) -> Provider:
         """Open a new provider. The caller closes it."""
-        name = served.provider
-        given = self._provider_settings(name)
+        name = model.provider
+        settings = self._provider_settings(name)
         if name == LOCAL:
-            return self._open_local(served.name, given)
-        kind = _kind(name, given)
+            return self._open_local(model.name, settings)
+        kind = _find_kind(name, settings)
         if kind == "bedrock":
-            account = self._account(given)
+            account = self._build_account(settings)
             from cllm.providers.bedrock import BedrockProvider
 
             return BedrockProvider(
                 name=name,
                 account=account,
                 http=self._open_http(),
-                headers=_reveal_headers(given),
-                timeouts=_timeouts(given),
+                headers=_reveal_headers(settings),
+                timeouts=_build_timeouts(settings),
             )
         if kind in PROTOCOL_CLASSES:
-            key = self._key(name, given, built_in=True)
-            provider: Provider = self._open_speaker(kind, name, given, api_key=key)
+            key = self._find_key(name, settings, built_in=True)
+            provider: Provider = self._open_protocol(kind, name, settings, api_key=key)
             return provider
-        key = self._key(name, given, built_in=False)
-        base = None if given.api_base is None else _base_url(name, given)
+        key = self._find_key(name, settings, built_in=False)
+        base = None if settings.api_base is None else _find_base_url(name, settings)
         options = {
-            option: it for option, it in given.options.items() if option not in COMMON_OPTIONS
+            option: value
+            for option, value in settings.options.items()
+            if option not in COMMON_OPTIONS
         }
         environment = self._settings.env.environment
         if kind == "litellm":
@@ -182,8 +184,8 @@ class ProviderFactory:
                 name=name,
                 api_base=base,
                 api_key=key,
-                headers=_reveal_headers(given),
-                timeouts=_timeouts(given),
+                headers=_reveal_headers(settings),
+                timeouts=_build_timeouts(settings),
                 options=options,
                 secrets=[
                     value
@@ -194,36 +196,36 @@ class ProviderFactory:
         access = ProviderAccess(
             api_base=base,
             api_key=None if key is None else Secret(key),
-            headers=given.headers,
-            timeouts=_timeouts(given),
-            models=given.models,
+            headers=settings.headers,
+            timeouts=_build_timeouts(settings),
+            models=settings.models,
             options=options,
             environment=environment,
         )
         return open_third_party_provider(kind, name=name, access=access)
 
-    def _open_speaker(
-        self, kind: str, name: str, given: ProviderSettings, *, api_key: str | None
+    def _open_protocol(
+        self, kind: str, name: str, settings: ProviderSettings, *, api_key: str | None
     ) -> Any:
-        base_url = _base_url(name, given)
-        options = _speaker_options(kind, name, given)
+        base_url = _find_base_url(name, settings)
+        options = _convert_options(kind, name, settings)
         if kind == OPENAI:
-            chosen = options.pop("reasoning_field", None)
+            rule = options.pop("reasoning_field", None)
             options["reasoning"] = (
-                find_reasoning_rule(name, base_url) if chosen is None else NAMED_RULES[chosen]
+                find_reasoning_rule(name, base_url) if rule is None else NAMED_RULES[rule]
             )
-        module, _, speaker = PROTOCOL_CLASSES[kind].partition(":")
-        return getattr(import_module(module), speaker)(
+        module, _, class_name = PROTOCOL_CLASSES[kind].partition(":")
+        return getattr(import_module(module), class_name)(
             name=name,
             base_url=base_url,
             api_key=api_key,
             http=self._open_http(),
-            headers=_reveal_headers(given),
-            timeouts=_timeouts(given),
+            headers=_reveal_headers(settings),
+            timeouts=_build_timeouts(settings),
             **options,
         )
 
-    def _open_local(self, model: str, given: ProviderSettings) -> Provider:
+    def _open_local(self, model: str, settings: ProviderSettings) -> Provider:
         from cllm.providers.local.models import ignore_event, resolve_model_file
         from cllm.providers.local.provider import LocalProvider
 
@@ -235,24 +237,26 @@ class ProviderFactory:
             environ=env.environment,
             report=self._report or ignore_event,
             make_http=self._open_http,
-            threads=_whole_number(given.options, "threads"),
+            threads=_get_positive_integer(settings.options, "threads"),
             context=self.local_context_size(),
         )
 
-    def _account(self, given: ProviderSettings) -> "AwsAccount":
+    def _build_account(self, settings: ProviderSettings) -> "AwsAccount":
         with require_extra("bedrock", feature="Bedrock"):
             from cllm.providers.bedrock import (
                 BEARER_VARIABLE,
                 DEFAULT_REGION,
                 AwsAccount,
             )
-        environment = self._settings.env.environment
-        regions = (given.options.get("region"), *map(environment.get, REGION_VARIABLES))
+        environment = self._settings.place.environment
+        regions = (settings.options.get("region"), *map(environment.get, REGION_VARIABLES))
         return AwsAccount(
             region=next((str(region) for region in regions if region), DEFAULT_REGION),
-            profile=_text(given.options, "profile"),
-            endpoint_url=_text(given.options, "endpoint_url") or given.api_base,
-            bearer=given.api_key.reveal() if given.api_key else environment.get(BEARER_VARIABLE),
+            profile=_get_text(settings.options, "profile"),
+            endpoint_url=_get_text(settings.options, "endpoint_url") or settings.api_base,
+            bearer=settings.api_key.reveal()
+            if settings.api_key
+            else environment.get(BEARER_VARIABLE),
         )
 
     def _open_http(self) -> "HttpTransport":
@@ -265,30 +269,30 @@ class ProviderFactory:
         return AiohttpTransport()
 
     def _provider_settings(self, name: str) -> ProviderSettings:
-        """The provider's settings over the top-level ones that apply to it."""
-        found = ProviderSettings()
+        """Return the provider's settings over the top-level ones that apply to it."""
+        settings = ProviderSettings()
         for top in self._settings.top_providers:
-            if self._serves(name, top.model or self._model):
-                found = _merge(top.settings, found)
-        return _merge(self._settings.providers.get(name, ProviderSettings()), found)
+            if self._is_provider_of(name, top.model or self._model):
+                settings = _merge(top.settings, settings)
+        return _merge(self._settings.providers.get(name, ProviderSettings()), settings)
 
-    def _serves(self, name: str, model: str) -> bool:
+    def _is_provider_of(self, name: str, model: str) -> bool:
         try:
             return self.resolve(model).provider == name
         except ModelNotFoundError:
             return False
 
-    def _key(self, name: str, given: ProviderSettings, *, built_in: bool) -> str | None:
-        """The key. A `built_in` provider has a variable for it, and may need it."""
+    def _find_key(self, name: str, settings: ProviderSettings, *, built_in: bool) -> str | None:
+        """Return the key; a `built_in` provider may need one, from its environment variable."""
         row = BUILTIN_PROVIDERS.get(name) if built_in else None
         variable = None if row is None else row.key
-        environment = self._settings.env.environment
-        key = given.api_key.reveal() if given.api_key else environment.get(variable or "", "")
+        environment = self._settings.place.environment
+        key = settings.api_key.reveal() if settings.api_key else environment.get(variable or "", "")
         key = key.strip()
         unset = VARIABLE.fullmatch(key)
         if unset is not None:
             raise MissingKeyError(provider=name, variable=unset[1])
-        if not key and variable is not None and given.api_base is None:
+        if not key and variable is not None and settings.api_base is None:
             raise MissingKeyError(provider=name, variable=variable)
         return key or None
 
@@ -306,13 +310,13 @@ def _merge(upper: ProviderSettings, lower: ProviderSettings) -> ProviderSettings
     )
 
 
-def _kind(name: str, given: ProviderSettings) -> str:
-    """A built-in kind, or the name under which another package offers the provider."""
-    if given.kind is None:
+def _find_kind(name: str, settings: ProviderSettings) -> str:
+    """Return a built-in kind, or the entry point of another package."""
+    if settings.kind is None:
         if name in BUILTIN_PROVIDERS:
             return BUILTIN_PROVIDERS[name].kind
-        return name if given.api_base is None and is_third_party_provider(name) else "openai"
-    kind = str(given.kind)
+        return name if settings.api_base is None and is_third_party_provider(name) else "openai"
+    kind = str(settings.kind)
     if kind in KINDS or (kind not in {LOCAL, *BUILTIN_PROVIDERS} and is_third_party_provider(kind)):
         return kind
     raise SettingsError(
@@ -321,8 +325,8 @@ def _kind(name: str, given: ProviderSettings) -> str:
     )
 
 
-def _base_url(name: str, given: ProviderSettings) -> str:
-    url = given.api_base or (
+def _find_base_url(name: str, settings: ProviderSettings) -> str:
+    url = settings.api_base or (
         BUILTIN_PROVIDERS[name].base_url if name in BUILTIN_PROVIDERS else None
     )
     if url is None:
@@ -332,38 +336,38 @@ def _base_url(name: str, given: ProviderSettings) -> str:
     return url
 
 
-def _speaker_options(kind: str, name: str, given: ProviderSettings) -> dict[str, Any]:
-    chosen = {}
-    for option, (form, described) in PROTOCOL_OPTIONS[kind].items():
-        if given.options.get(option) is None:
+def _convert_options(kind: str, name: str, settings: ProviderSettings) -> dict[str, Any]:
+    options = {}
+    for option, (option_type, description) in PROTOCOL_OPTIONS[kind].items():
+        if settings.options.get(option) is None:
             continue
         try:
-            chosen[option] = msgspec.convert(given.options[option], form)
+            options[option] = msgspec.convert(settings.options[option], option_type)
         except msgspec.ValidationError as error:
-            raise SettingsError(f"`{option}` of providers.{name} must be {described}.") from error
-    return chosen
+            raise SettingsError(f"`{option}` of providers.{name} must be {description}.") from error
+    return options
 
 
-def _reveal_headers(given: ProviderSettings) -> dict[str, str]:
-    return {name: value.reveal() for name, value in given.headers.items()}
+def _reveal_headers(settings: ProviderSettings) -> dict[str, str]:
+    return {name: value.reveal() for name, value in settings.headers.items()}
 
 
-def _text(options: dict[str, Any], name: str) -> str | None:
+def _get_text(options: dict[str, Any], name: str) -> str | None:
     value = options.get(name)
     return None if value is None else str(value)
 
 
-def _timeouts(given: ProviderSettings) -> "Timeouts":
+def _build_timeouts(settings: ProviderSettings) -> "Timeouts":
     from cllm.providers.http.transport import Timeouts
 
-    if given.timeout is None:
+    if settings.timeout is None:
         return Timeouts()
-    if isinstance(given.timeout, dict):
-        return Timeouts(**given.timeout)
-    return Timeouts(first_byte=given.timeout, idle=given.timeout)
+    if isinstance(settings.timeout, dict):
+        return Timeouts(**settings.timeout)
+    return Timeouts(first_byte=settings.timeout, idle=settings.timeout)
 
 
-def _whole_number(options: dict[str, object], name: str) -> int | None:
+def _get_positive_integer(options: dict[str, object], name: str) -> int | None:
     value = options.get(name)
     if value is None or (isinstance(value, int) and value > 0):
         return value

@@ -54,7 +54,7 @@ def test_the_second_turn_carries_the_first(provider, secret, home, ask, model, w
 def test_a_refusal_is_one_sentence(provider, secret, ask):
     provider.fail(403, f"Not with {secret}.")
 
-    line = ask("Hello", OPENAI).failed_with_one_sentence("litellm", "answered 403")
+    line = ask("Hello", OPENAI).failed_with_one_sentence("litellm", "returned HTTP 403")
 
     assert "Not with ***." in line
 
@@ -66,7 +66,7 @@ def test_a_stream_that_breaks_is_an_error_and_no_answer(provider, home, ask):
 
     assert result.code == 1
     assert "Traceback" not in result.err
-    assert "before its answer" in result.err
+    assert "before the answer was complete" in result.err
     assert not home.file("demo").exists()
 
 

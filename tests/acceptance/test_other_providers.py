@@ -182,7 +182,7 @@ def test_a_stream_that_breaks_is_an_error(provider, ask, model):
 def test_a_refusal_is_one_sentence(provider, secret, ask, model):
     provider.fail(403, f"Not with {secret if model == ANTHROPIC else AWS_SECRET}.")
 
-    line = ask("Hello", model, "--max-tokens", "9").failed_with_one_sentence("answered 403")
+    line = ask("Hello", model, "--max-tokens", "9").failed_with_one_sentence("returned HTTP 403")
 
     assert "Not with ***." in line
     assert AWS_SECRET not in line

@@ -114,7 +114,7 @@ def test_no_package_takes_over_a_built_in_name_as_a_type(settings, install, cllm
         ("cllm_nowhere:open", ["cllm-parrot", "ModuleNotFoundError"]),
         ("cllm_parrot:nothing", ["cllm-parrot", "AttributeError"]),
         ("cllm_parrot:broken", ["cllm-parrot", "no feathers"]),
-        ("cllm_parrot:wrong", ["cllm-parrot", "no provider"]),
+        ("cllm_parrot:wrong", ["cllm-parrot", "not a Provider"]),
         ("cllm_parrot:__name__", ["cllm-parrot", "TypeError"]),
         ("", ["cllm-parrot"]),
     ],

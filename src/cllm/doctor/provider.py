@@ -40,7 +40,7 @@ EXTRAS = {
 def check_provider(settings: Settings, opener: ProviderFactory, model: str) -> Iterator[Finding]:
     try:
         served = opener.resolve(model)
-        access = opener.access(served.provider)
+        access = opener.get_endpoint(served.provider)
     except CllmError as error:
         yield problem(MODEL, str(error))
         return

@@ -216,7 +216,7 @@ class HistoryCheck:
         """The rules of a model, or the error that hides them."""
         try:
             served = self._opener.resolve(model)
-            access = self._opener.access(served.provider)
+            access = self._opener.get_endpoint(served.provider)
             dialect = DIALECTS.get(access.kind, "openai")
             if access.profile is not None:
                 return dialect, find_profile(access.profile)

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API."""
+"""The provider for Anthropic's Messages API."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -34,15 +34,15 @@ from cllm.wire.convert import encode_anthropic
 from cllm.wire.errors import ErrorDetails
 from cllm.wire.messages import Repair, no_repair
 
-# A later version refuses a temperature for every model, even where the model takes one.
+# A later version refuses a temperature for every model, even if the model accepts one.
 VERSION = "2023-06-01"
 BETA_HEADER = "anthropic-beta"
-NO_COUNT = (404, 405, 501)
+NO_COUNT_STATUSES = (404, 405, 501)
 KEY_HEADERS = ("authorization", "x-api-key")
 
 
 class AnthropicProvider(HttpProvider):
-    """The API at one address; every request has the beta flags `betas`."""
+    """The API at one address; `betas` are sent with every request."""
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class AnthropicProvider(HttpProvider):
     ) -> None:
         super().__init__(name=name, secrets=(api_key,), headers=headers, timeouts=timeouts)
         self._http = http
-        named = [self._headers.pop(key) for key in (*self._headers,) if key.lower() == BETA_HEADER]
-        self._betas = (*betas, *(parse_betas(",".join(named)) if named else ()))
+        flags = [self._headers.pop(key) for key in (*self._headers,) if key.lower() == BETA_HEADER]
+        self._betas = (*betas, *(parse_betas(",".join(flags)) if flags else ()))
         self._url = f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages"
         self._key = api_key
         self._is_token = False
 
     def with_key(self, key: CallersKey) -> Self:
-        """A copy with a caller's key instead of ours, over the same connections."""
+        """Return a copy that sends a caller's key instead of ours, over the same connections."""
         keyed = copy(self)
         keyed._key, keyed._is_token = key.secret.reveal(), key.token  # noqa: SLF001 - its own
         keyed._headers = {  # noqa: SLF001
@@ -102,30 +102,30 @@ class AnthropicProvider(HttpProvider):
         )
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
-        """None at an address without a count."""
+        """Count by the API; None if the address has no such endpoint."""
         request = self._build_request(msgspec.structs.replace(prompt, stream=False))
-        counted = msgspec.structs.replace(
+        count_request = msgspec.structs.replace(
             request,
             url=f"{self._url}/count_tokens",
             body=encode_count(request.body, prompt),
             notices=tuple(n for n in request.notices if n.path not in UNCOUNTED_FIELDS),
         )
         try:
-            body = await self._fetch(counted)
+            body = await self._fetch(count_request)
         except InvalidRequestError as error:
-            if error.status in NO_COUNT and error.code != "not_found_error":
+            if error.status in NO_COUNT_STATUSES and error.code != "not_found_error":
                 return None
             raise
         tokens = self._parse_token_count(body, "input_tokens")
-        return TokenCount(tokens=tokens, notices=counted.notices, raw=body)
+        return TokenCount(tokens=tokens, notices=count_request.notices, raw=body)
 
     async def _request_headers(self, request: ProviderRequest) -> dict[str, str]:
         check_key(self._key, provider=self.name)
         key = {} if self._key is None else {"x-api-key": self._key}
         if self._is_token:
             key = {"Authorization": f"Bearer {self._key}"}
-        fixed = {"Content-Type": "application/json", "anthropic-version": VERSION}
-        return {**fixed, **key, **request.headers, **self._headers}
+        common = {"Content-Type": "application/json", "anthropic-version": VERSION}
+        return {**common, **key, **request.headers, **self._headers}
 
     def _decode_answer(self, body: bytes, request: ProviderRequest) -> list[ReplyEvent]:
         return anthropic_decoder.decode_answer(body, names=request.names)
@@ -134,7 +134,7 @@ class AnthropicProvider(HttpProvider):
         decoder = anthropic_decoder.AnthropicStreamDecoder(names=request.names)
         if request.verbatim:
             return PassthroughReader(decoder)
-        return SseReader(decoder, lambda sent: decoder.decode(sent.name, sent.data))
+        return SseReader(decoder, lambda event: decoder.decode(event.name, event.data))
 
     def _error_details(self, _response: HttpResponse, body: bytes) -> ErrorDetails:
         return anthropic_decoder.decode_error(body)

@@ -1,4 +1,7 @@
-"""Amazon Bedrock's Converse API. botocore does all but HTTP."""
+"""The provider for Amazon Bedrock's Converse API.
+
+botocore finds credentials, signs requests (SigV4) and parses frames; it does no HTTP.
+"""
 
 import asyncio
 import struct
@@ -40,7 +43,7 @@ from cllm.wire.errors import ErrorDetails, MalformedError, ReportedError
 BEARER_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
 DEFAULT_REGION = "us-east-1"
 # A frame: total length, length of the headers, checksum of both; headers, payload, checksum.
-_lengths = struct.Struct("!II")
+_prelude = struct.Struct("!II")
 PRELUDE_BYTES = 12
 EMPTY_FRAME_BYTES = 16
 AWS_ERRORS = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError)
@@ -86,8 +89,8 @@ class BedrockProvider(HttpProvider):
             raise ModelNotFoundError(f"{error}", model=prompt.model) from error
         repair = repair_for("bedrock", model, provider=self.name)
         cache_control = cache_control_for("bedrock", model, prompt.continuity)
-        named = msgspec.structs.replace(prompt, model=model)
-        encoded = encode_bedrock(named, repair=repair, cache_control=cache_control)
+        prompt = msgspec.structs.replace(prompt, model=model)
+        encoded = encode_bedrock(prompt, repair=repair, cache_control=cache_control)
         action = "converse-stream" if prompt.stream else "converse"
         url = f"{self._account.base_url}/model/{quote(model, safe='')}/{action}"
         return ProviderRequest(
@@ -95,16 +98,16 @@ class BedrockProvider(HttpProvider):
         )
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
-        """Count by the model itself: Bedrock does not count for inference profiles."""
+        """Count by the bare model id: Bedrock does not count for inference profiles."""
         request = self._build_request(msgspec.structs.replace(prompt, stream=False))
         model = strip_geography(resolve_model_id(prompt.model, region=self._account.region))
-        counted = msgspec.structs.replace(
+        count_request = msgspec.structs.replace(
             request,
             url=f"{self._account.base_url}/model/{quote(model, safe='')}/count-tokens",
             body=encode_count(request.body),
         )
         try:
-            body = await self._fetch(counted)
+            body = await self._fetch(count_request)
         except (InvalidRequestError, PermissionDeniedError):
             return None
         tokens = self._parse_token_count(body, "inputTokens")
@@ -120,29 +123,29 @@ class BedrockProvider(HttpProvider):
         return await asyncio.to_thread(self._sign, request, headers)
 
     def _sign(self, request: ProviderRequest, headers: dict[str, str]) -> dict[str, str]:
-        signed = AWSRequest(method="POST", url=request.url, data=request.body, headers=headers)
+        aws_request = AWSRequest(method="POST", url=request.url, data=request.body, headers=headers)
         try:
             frozen = self._credentials.get_frozen_credentials()
             self._secrets = (*self._own_secrets, frozen.secret_key, frozen.token)
-            SigV4Auth(frozen, "bedrock", self._account.region).add_auth(signed)
+            SigV4Auth(frozen, "bedrock", self._account.region).add_auth(aws_request)
         except AWS_ERRORS as error:
-            raise self._no_credentials(str(error)) from error
-        return {str(name): str(value) for name, value in signed.headers.items()}
+            raise self._credentials_error(str(error)) from error
+        return {str(name): str(value) for name, value in aws_request.headers.items()}
 
     def _find_credentials(self) -> Any:
         try:
             session = botocore.session.Session(profile=self._account.profile)
-            found = session.get_credentials()
+            credentials = session.get_credentials()
         except AWS_ERRORS as error:
-            raise self._no_credentials(str(error)) from error
-        if found is None:
-            raise self._no_credentials("none were found")
-        return found
+            raise self._credentials_error(str(error)) from error
+        if credentials is None:
+            raise self._credentials_error("none found")
+        return credentials
 
-    def _no_credentials(self, reason: str) -> AuthenticationError:
+    def _credentials_error(self, reason: str) -> AuthenticationError:
         text = clean_message(reason).rstrip(".")
         return AuthenticationError(
-            f"There are no AWS credentials for Bedrock ({text}); run `aws configure`, or set "
+            f"Cannot load AWS credentials for Bedrock ({text}); run `aws configure`, or set "
             f"{BEARER_VARIABLE}.",
             provider=self.name,
         )
@@ -151,7 +154,7 @@ class BedrockProvider(HttpProvider):
         return bedrock_decoder.decode_answer(body, names=request.names)
 
     def _stream_reader(self, request: ProviderRequest) -> StreamReader:
-        return _Reader(request.names)
+        return _EventStreamReader(request.names)
 
     def _error_details(self, response: HttpResponse, body: bytes) -> ErrorDetails:
         kind = response.headers.get("X-Amzn-Errortype", "").split(":")[0]
@@ -159,27 +162,27 @@ class BedrockProvider(HttpProvider):
 
 
 class FrameDecoder:
-    """Decodes the frames of an AWS event stream from pieces of any size.
+    """Decodes the frames of an AWS event stream from chunks of any size.
 
-    botocore's buffer copies all of its bytes for every piece and frame, so it gets one frame at a
-    time. Consume the frames of a piece before feeding the next.
+    botocore's buffer copies all of its bytes for every chunk and frame, so it gets one frame at a
+    time. Consume the frames of a chunk before feeding the next.
     """
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+        self._chunks: list[bytes] = []
         self._size = 0
         self._needed = PRELUDE_BYTES
 
-    def feed(self, piece: bytes) -> Iterator[EventStreamMessage]:
-        """Yield the frames that `piece` completes."""
-        self._pieces.append(piece)
-        self._size += len(piece)
+    def feed(self, chunk: bytes) -> Iterator[EventStreamMessage]:
+        """Yield the frames that `chunk` completes."""
+        self._chunks.append(chunk)
+        self._size += len(chunk)
         if self._size < self._needed:
             return
-        data = b"".join(self._pieces)
+        data = b"".join(self._chunks)
         start, self._needed = 0, PRELUDE_BYTES
         while len(data) - start >= PRELUDE_BYTES:
-            length, headers_length = _lengths.unpack_from(data, start)
+            length, headers_length = _prelude.unpack_from(data, start)
             if headers_length > length - EMPTY_FRAME_BYTES:
                 raise MalformedError(f"a frame of {length} bytes in an event stream")
             frame = _parse_frame(data[start : start + length])
@@ -188,11 +191,11 @@ class FrameDecoder:
                 break
             yield frame
             start += length
-        self._pieces, self._size = [data[start:]], len(data) - start
+        self._chunks, self._size = [data[start:]], len(data) - start
 
 
 def _parse_frame(data: bytes) -> EventStreamMessage | None:
-    """None if the end is missing."""
+    """Return the frame; None if it is incomplete."""
     buffer = EventStreamBuffer()
     buffer.add_data(data)
     try:
@@ -201,22 +204,22 @@ def _parse_frame(data: bytes) -> EventStreamMessage | None:
         raise MalformedError(f"an invalid frame in an event stream: {error}") from error
 
 
-class _Reader:
+class _EventStreamReader:
     done = False
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._frames = FrameDecoder()
         self._decoder = bedrock_decoder.BedrockStreamDecoder(names=names)
 
-    def feed(self, piece: bytes) -> Iterator[ReplyEvent]:
-        for frame in self._frames.feed(piece):
-            yield from self._decoder.decode(_frame_name(frame.headers), frame.payload)
+    def feed(self, chunk: bytes) -> Iterator[ReplyEvent]:
+        for frame in self._frames.feed(chunk):
+            yield from self._decoder.decode(_get_event_name(frame.headers), frame.payload)
 
     def finish(self) -> ReplyFinished | None:
         return self._decoder.finish()
 
 
-def _frame_name(headers: Mapping[str, Any]) -> str:
+def _get_event_name(headers: Mapping[str, Any]) -> str:
     if headers.get(":message-type") == "error":
         details = ErrorDetails(
             message=str(headers.get(":error-message", "")), type=str(headers.get(":error-code", ""))

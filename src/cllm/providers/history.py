@@ -1,4 +1,4 @@
-"""Repairs a history for its provider, and marks it for the provider's prompt cache."""
+"""Repairs a history for its provider, and sets cache breakpoints for the prompt cache."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -35,15 +35,15 @@ from cllm.wire.messages import (
 )
 
 ADVICE: dict[ProblemCode, str] = {
-    "assistant_last": "end with a message of the user's, or ask a model that goes on from there",
-    "duplicate_call_id": "give every tool call of a message an id of its own",
-    "empty_message": "say something in it, or leave it out",
-    "misplaced_part": "let the assistant think and call tools, and the user answer with results",
+    "assistant_last": "end with a user message, or use a model that continues a prefilled answer",
+    "duplicate_call_id": "give every tool call of a message a unique id",
+    "empty_message": "add content to it or remove it",
+    "misplaced_part": "put thinking and tool calls into assistant messages, results into user ones",
     "no_messages": "send at least one message",
-    "starts_without_user": "begin with a message of the user's",
+    "starts_without_user": "start with a user message",
     "system_message": "put it into the system prompt",
 }
-ANY_ADVICE = "correct the messages and ask again"
+DEFAULT_ADVICE = "correct the messages and try again"
 
 
 class HistoryRepair:
@@ -55,27 +55,27 @@ class HistoryRepair:
 
     @property
     def can_skip_repair(self) -> bool:
-        """Whether a history without tools needs no check."""
+        """Whether a history without tools needs no repair."""
         return self._profile is OPENAI
 
     def __call__(self, messages: Sequence[OutgoingMessage]) -> RepairedHistory:
-        positions = [message.prompt_index for message in messages]
-        repaired = repair(messages, self._profile, make=_make, positions=positions)
+        indexes = [message.prompt_index for message in messages]
+        repaired = repair(messages, self._profile, make=_make_message, positions=indexes)
         if repaired.problems:
             problem = repaired.problems[0]
             raise UnsendableError(
-                f"Provider '{self._provider}' cannot be sent this: {problem.path}: "
-                f"{problem.message}; {ADVICE.get(problem.code, ANY_ADVICE)}.",
+                f"Cannot send this history to provider '{self._provider}': {problem.path}: "
+                f"{problem.message}; {ADVICE.get(problem.code, DEFAULT_ADVICE)}.",
                 provider=self._provider,
                 path=problem.path,
             )
-        # The fields beside the parts are lost with each message that is replaced by another.
-        sent = set(map(id, repaired.messages))
-        lost = omitted_field_notices(m for m in messages if m.extra and id(m) not in sent)
+        # A message that is replaced loses the fields that are not in its parts.
+        unchanged = set(map(id, repaired.messages))
+        lost = omitted_field_notices(m for m in messages if m.extra and id(m) not in unchanged)
         return RepairedHistory(messages=repaired.messages, notices=(*repaired.notices, *lost))
 
 
-def _make(role: Role, parts: tuple[AnyPart, ...]) -> OutgoingMessage:
+def _make_message(role: Role, parts: tuple[AnyPart, ...]) -> OutgoingMessage:
     return OutgoingMessage(role=role, parts=parts)
 
 
@@ -88,50 +88,53 @@ def repair_for(
 
 def find_profile(name: str) -> Profile:
     if name not in PROFILES:
-        known = ", ".join(sorted(PROFILES))
-        raise SettingsError(f"there is no profile {name!r}; choose one of {known}")
+        names = ", ".join(sorted(PROFILES))
+        raise SettingsError(f"the profile {name!r} does not exist; use one of {names}")
     return PROFILES[name]
 
 
-WRITTEN = ("cache_control", "cachePoint")
-MARKED: dict[Dialect, tuple[type[AnyPart], ...]] = {
+CACHE_FIELDS = ("cache_control", "cachePoint")
+CACHEABLE_PARTS: dict[Dialect, tuple[type[AnyPart], ...]] = {
     "anthropic": (Text, Image, Document, ToolCall, ToolResult),
     # Bedrock refuses a cache point directly after a document.
     "bedrock": (Text, Image, ToolCall, ToolResult),
 }
-MARKABLE = CacheBlock(tokens=0)
-UNMARKABLE = CacheBlock(tokens=0, allows_breakpoint=False)
+CACHEABLE = CacheBlock(tokens=0)
+NOT_CACHEABLE = CacheBlock(tokens=0, allows_breakpoint=False)
 
 
 def cache_control_for(
     dialect: Dialect, model: str, continuity: Continuity | None
 ) -> AddCacheControl:
-    """Marks nothing if no later prompt starts with this one."""
+    """Return a function that adds cache breakpoints if a later prompt starts with this one."""
     if continuity is None:
         return no_cache_control
     if dialect == "bedrock":
         known = find_features(model)
-        # Nothing is known about a model that an ARN hides.
+        # An ARN can hide the model, and so what it accepts.
         if not known.cache or known.thinking == "as_said":
             return no_cache_control
     return partial(
-        _mark, continuity=continuity, minimum=min_cacheable_tokens(model), takes=MARKED[dialect]
+        _add_cache_control,
+        continuity=continuity,
+        minimum=min_cacheable_tokens(model),
+        cacheable=CACHEABLE_PARTS[dialect],
     )
 
 
-def _mark(
+def _add_cache_control(
     prompt: ConvertedPrompt,
     *,
     continuity: Continuity,
     minimum: int,
-    takes: tuple[type[AnyPart], ...],
+    cacheable: tuple[type[AnyPart], ...],
 ) -> ConvertedPrompt:
-    if _is_marked(prompt):
+    if _has_cache_control(prompt):
         return prompt
     system = prompt.system or ()
-    before = sum(map(_weight, system)) + _weight_of_tools(prompt.parameters)
-    blocks = list(_blocks(prompt.messages, before, minimum=minimum, takes=takes))
-    marks = place_breakpoints(
+    before = sum(map(_estimate_tokens, system)) + _estimate_tool_tokens(prompt.parameters)
+    blocks = list(_blocks(prompt.messages, before, minimum=minimum, cacheable=cacheable))
+    breakpoints = place_breakpoints(
         blocks,
         system_tokens=before,
         minimum=minimum,
@@ -139,14 +142,14 @@ def _mark(
         cached_blocks=len(blocks) - _parts_in_last(prompt.messages, continuity.fresh),
     )
     texts = [n for n, part in enumerate(system) if isinstance(part, Text) and not _is_blank(part)]
-    system_marks = set(texts[-1:]) if marks.system else set()
-    if not system_marks and not marks.blocks:
+    system_indexes = set(texts[-1:]) if breakpoints.system else set()
+    if not system_indexes and not breakpoints.blocks:
         return prompt
     return msgspec.structs.replace(
         prompt,
-        system=_with_marks(system, system_marks) if system_marks else prompt.system,
-        system_raw=None if system_marks else prompt.system_raw,
-        messages=tuple(_mark_messages(prompt.messages, set(marks.blocks))),
+        system=_cache_parts(system, system_indexes) if system_indexes else prompt.system,
+        system_raw=None if system_indexes else prompt.system_raw,
+        messages=tuple(_cache_messages(prompt.messages, set(breakpoints.blocks))),
         cache_control_added=True,
     )
 
@@ -156,38 +159,40 @@ def _blocks(
     before: int,
     *,
     minimum: int,
-    takes: tuple[type[AnyPart], ...],
+    cacheable: tuple[type[AnyPart], ...],
 ) -> Iterator[CacheBlock]:
-    """Weighing stops at the minimum: later weights do not matter."""
+    """Estimate tokens up to the minimum: later ones do not matter."""
     total = before
-    for spoken in messages:
-        for part in spoken.parts:
+    for message in messages:
+        for part in message.parts:
             allows_breakpoint = (
-                spoken.role != "system" and isinstance(part, takes) and not _is_blank(part)
+                message.role != "system" and isinstance(part, cacheable) and not _is_blank(part)
             )
             if total < minimum:
-                tokens = _weight(part)
+                tokens = _estimate_tokens(part)
                 total += tokens
                 yield CacheBlock(tokens=tokens, allows_breakpoint=allows_breakpoint)
             else:
-                yield MARKABLE if allows_breakpoint else UNMARKABLE
+                yield CACHEABLE if allows_breakpoint else NOT_CACHEABLE
 
 
-def _is_marked(prompt: ConvertedPrompt) -> bool:
-    parts = (part for spoken in prompt.messages for part in spoken.parts)
-    if any(map(_has_mark, prompt.system or ())) or any(map(_has_mark, parts)):
+def _has_cache_control(prompt: ConvertedPrompt) -> bool:
+    parts = (part for message in prompt.messages for part in message.parts)
+    if any(map(_part_has_cache_control, prompt.system or ())) or any(
+        map(_part_has_cache_control, parts)
+    ):
         return True
     config = prompt.parameters.get("toolConfig")
     tools = (config if isinstance(config, Mapping) else prompt.parameters).get("tools")
-    holders = (prompt.parameters, *(tools if isinstance(tools, list | tuple) else ()))
-    return any(name in holder for holder in holders for name in WRITTEN)
+    objects = (prompt.parameters, *(tools if isinstance(tools, list | tuple) else ()))
+    return any(name in fields for fields in objects for name in CACHE_FIELDS)
 
 
-def _has_mark(part: AnyPart) -> bool:
+def _part_has_cache_control(part: AnyPart) -> bool:
     match part:
         case Unknown():
-            return any(name.encode() in part.raw for name in WRITTEN)
-        case ToolResult() if any(map(_has_mark, part.content)):
+            return any(name.encode() in part.raw for name in CACHE_FIELDS)
+        case ToolResult() if any(map(_part_has_cache_control, part.content)):
             return True
         case _:
             return part.cache is not None
@@ -198,37 +203,37 @@ def _is_blank(part: AnyPart) -> bool:
 
 
 def _parts_in_last(messages: Sequence[OutgoingMessage], count: int) -> int:
-    return sum(len(spoken.parts) for spoken in messages[-count:]) if count else 0
+    return sum(len(message.parts) for message in messages[-count:]) if count else 0
 
 
-def _mark_messages(
-    messages: Sequence[OutgoingMessage], positions: set[int]
+def _cache_messages(
+    messages: Sequence[OutgoingMessage], indexes: set[int]
 ) -> Iterator[OutgoingMessage]:
-    """`positions` count the parts of all messages."""
+    """Set breakpoints; `indexes` count the parts of all messages."""
     start = 0
-    for spoken in messages:
-        end = start + len(spoken.parts)
-        here = {place - start for place in positions if start <= place < end}
-        yield replace_parts(spoken, _with_marks(spoken.parts, here)) if here else spoken
+    for message in messages:
+        end = start + len(message.parts)
+        inner = {index - start for index in indexes if start <= index < end}
+        yield replace_parts(message, _cache_parts(message.parts, inner)) if inner else message
         start = end
 
 
-def _with_marks(parts: Sequence[AnyPart], positions: set[int]) -> tuple[AnyPart, ...]:
+def _cache_parts(parts: Sequence[AnyPart], indexes: set[int]) -> tuple[AnyPart, ...]:
     return tuple(
-        msgspec.structs.replace(part, cache=CacheMark()) if place in positions else part
-        for place, part in enumerate(parts)
+        msgspec.structs.replace(part, cache=CacheMark()) if index in indexes else part
+        for index, part in enumerate(parts)
     )
 
 
-def _weight(part: AnyPart) -> int:
-    """The estimated tokens."""
+def _estimate_tokens(part: AnyPart) -> int:
+    """Estimate the tokens of a part."""
     match part:
         case Text() | Thinking():
             return estimate_text(part.text).tokens
         case ToolCall():
             return estimate_text(part.name + part.arguments).tokens
         case ToolResult():
-            return sum(map(_weight, part.content))
+            return sum(map(_estimate_tokens, part.content))
         case Document(text=str(text)):
             return estimate_text(text).tokens
         case Image() | Document():
@@ -237,6 +242,6 @@ def _weight(part: AnyPart) -> int:
             return 0
 
 
-def _weight_of_tools(parameters: Mapping[str, Any]) -> int:
+def _estimate_tool_tokens(parameters: Mapping[str, Any]) -> int:
     tools = parameters.get("tools") or parameters.get("toolConfig")
     return estimate_text(msgspec.json.encode(tools, enc_hook=str).decode()).tokens if tools else 0

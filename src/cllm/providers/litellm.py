@@ -1,7 +1,7 @@
 """Models of other services through LiteLLM, an optional package.
 
-LiteLLM only transports here; a finish reason or counts that it invents are ignored. Its errors are
-distinguished by class and status, never by their text.
+LiteLLM is only a transport here: a finish reason or counts that it invents are ignored. Its errors
+are distinguished by class and status, never by their text.
 """
 
 import asyncio
@@ -52,8 +52,16 @@ SETTINGS = {
 # Services that refuse `reasoning_content`, although LiteLLM sends it to them.
 UNTRANSLATED = ("cerebras", "groq")
 LOGGERS = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
-# Exceptions of LiteLLM's own bugs.
-SLIPS = (AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+# Exceptions that LiteLLM's own bugs raise.
+LIBRARY_ERRORS = (
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 class LitellmModule(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,14 +83,14 @@ def load_library() -> LitellmModule:
         setattr(litellm, name, value)
     for name in LOGGERS:
         logging.getLogger(name).disabled = True
-    errors = (openai.OpenAIError, httpx.HTTPError, *SLIPS)
+    errors = (openai.OpenAIError, httpx.HTTPError, *LIBRARY_ERRORS)
     return LitellmModule(litellm=litellm, httpx=httpx, errors=errors)
 
 
 class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
-    """`options` are arguments of LiteLLM's, such as `api_version` or `vertex_project`.
+    """`options` are LiteLLM's arguments, such as `api_version` or `vertex_project`.
 
-    LiteLLM takes missing credentials from the environment.
+    LiteLLM reads missing credentials from the environment.
     """
 
     def __init__(
@@ -105,45 +113,45 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         self._library: LitellmModule | None = None
 
     async def prepare(self) -> None:
-        await self._loaded()
+        await self._get_library()
 
     async def close(self) -> None:
         if self._library is not None:
             await self._library.litellm.close_litellm_async_clients()
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
-        library = await self._loaded()
+        library = await self._get_library()
         request = self._build_request(prompt)
         for notice in request.notices:
             yield Noticed(notice=notice)
         check_key(self._api_key, provider=self.name)
-        call = library.litellm.acompletion(**self._arguments(library), **request.fields)
-        answer = await self._within(self._timeouts.first_byte, call, library)
+        call = library.litellm.acompletion(**self._build_arguments(library), **request.fields)
+        response = await self._await_call(self._timeouts.first_byte, call, library)
         try:
-            if not hasattr(answer, "__aiter__"):
-                for event in litellm.decode_answer(_json(answer)):
+            if not hasattr(response, "__aiter__"):
+                for event in litellm.decode_answer(_to_json(response)):
                     yield event
                 return
             decoder, limit = litellm.LitellmStreamDecoder(), self._timeouts.first_byte
-            async with contextlib.aclosing(answer):
-                chunks = aiter(answer)
+            async with contextlib.aclosing(response):
+                chunks = aiter(response)
                 while True:
-                    chunk = await self._within(limit, anext(chunks, None), library)
+                    chunk = await self._await_call(limit, anext(chunks, None), library)
                     if chunk is None:
                         break
-                    for event in decoder.decode(_json(chunk)):
+                    for event in decoder.decode(_to_json(chunk)):
                         yield event
                     limit = self._timeouts.idle
             finished = decoder.finish()
-            if finished is None or not _has_finish_reason(answer):
-                raise self._early_end_error(is_page=_is_page(answer))
+            if finished is None or not _has_finish_reason(response):
+                raise self._early_end_error(is_web_page=_is_web_page(response))
             yield finished
         except ReportedError as error:
             raise self._stream_error(error.details) from error
         except MalformedError as error:
             raise self._bad_reply_error(str(error)) from error
 
-    async def _loaded(self) -> LitellmModule:
+    async def _get_library(self) -> LitellmModule:
         if self._library is None:
             self._library = await asyncio.to_thread(self._load)
         return self._library
@@ -158,7 +166,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             reasoning=BUILTIN_PROVIDERS[service if service in UNTRANSLATED else LITELLM].reasoning,
         )
 
-    def _arguments(self, library: LitellmModule) -> dict[str, Any]:
+    def _build_arguments(self, library: LitellmModule) -> dict[str, Any]:
         limits = self._timeouts
         fields = {
             "api_base": self._api_base,
@@ -174,28 +182,30 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             ),
             "num_retries": 0,
             "max_retries": 0,
-            # LiteLLM would look for tools and run them.
+            # LiteLLM would search for MCP tools and run them.
             "_skip_mcp_handler": True,
         }
 
-    async def _within(self, limit: float, call: Awaitable[T], library: LitellmModule) -> T:
+    async def _await_call(self, limit: float, call: Awaitable[T], library: LitellmModule) -> T:
         try:
             async with asyncio.timeout(limit):
                 return await call
         except TimeoutError as error:
             raise timeout_error(self.name, limit) from error
         except library.errors as error:
-            raise self._failure(error, library, limit) from error
+            raise self._classify_error(error, library, limit) from error
 
-    def _failure(self, error: Exception, library: LitellmModule, limit: float) -> ProviderError:
-        """Look for the cause: LiteLLM's own status is 500 whatever it is."""
+    def _classify_error(
+        self, error: Exception, library: LitellmModule, limit: float
+    ) -> ProviderError:
+        """Return the error for the cause: LiteLLM's own status is always 500."""
         httpx = library.httpx
-        causes = _causes(error)
+        causes = _list_causes(error)
         in_stream = isinstance(error, library.litellm.exceptions.MidStreamFallbackError)
         for cause in causes:
             match cause:
                 case httpx.ConnectError() | httpx.ConnectTimeout():
-                    return self._unreachable()
+                    return self._unreachable_error()
                 case httpx.TimeoutException():
                     return timeout_error(self.name, limit)
                 case httpx.TransportError():
@@ -205,21 +215,21 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
                         else connection_closed_error(self.name)
                     )
                 case httpx.HTTPStatusError():
-                    return self._refusal(error, library, cause.response)
+                    return self._status_error(error, library, cause.response)
                 case json.JSONDecodeError():
                     return self._bad_reply_error(str(cause))
-        return self._refusal(causes[1] if in_stream else error, library, None)
+        return self._status_error(causes[1] if in_stream else error, library, None)
 
-    def _unreachable(self) -> UnreachableError:
+    def _unreachable_error(self) -> UnreachableError:
         if self._api_base is not None:
             return unreachable_error(self.name, self._api_base, "no connection")
         return UnreachableError(
-            f"Cannot reach the model's service through provider '{self.name}'; check the "
-            "connection and the model's name.",
+            f"Cannot reach the model's service through provider '{self.name}'; check the network "
+            "and the model's name.",
             provider=self.name,
         )
 
-    def _refusal(
+    def _status_error(
         self, error: BaseException, library: LitellmModule, response: Any
     ) -> ProviderError:
         details = ErrorDetails()
@@ -233,30 +243,30 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
             details = msgspec.structs.replace(details, too_long=True)
         text = self._clean(details.message or getattr(error, "message", "") or str(error))
         status = status if isinstance(status, int) else HTTPStatus.INTERNAL_SERVER_ERROR
-        verb = "failed" if response is None else f"answered {status}"
-        shown = f"{verb}: {text.rstrip('.') or 'no reason given'}."
-        return self._build_error(details, shown, status=status, headers=headers)
+        verb = "failed" if response is None else f"returned HTTP {status}"
+        problem = f"{verb}: {text.rstrip('.') or 'no message'}."
+        return self._build_error(details, problem, status=status, headers=headers)
 
 
-def _json(answer: Any) -> bytes:
-    text: str = answer.model_dump_json(exclude_none=True)
+def _to_json(response: Any) -> bytes:
+    text: str = response.model_dump_json(exclude_none=True)
     return text.encode()
 
 
 def _has_finish_reason(stream: Any) -> bool:
-    """Whether the service sent one: LiteLLM invents it if not."""
+    """Whether the service sent a finish reason; otherwise LiteLLM invents one."""
     names = ("received_finish_reason", "intermittent_finish_reason")
     return any(getattr(stream, name, "unknown") is not None for name in names)
 
 
-def _is_page(stream: Any) -> bool:
+def _is_web_page(stream: Any) -> bool:
     hidden = getattr(stream, "_hidden_params", None) or {}
     headers = hidden.get("additional_headers") or {}
     return str(headers.get("llm_provider-content-type", "")).lower().startswith("text/html")
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    """Up to an error of ours, which belongs to an earlier attempt."""
+def _list_causes(error: BaseException) -> list[BaseException]:
+    """List causes up to an error of cllm, which belongs to an earlier attempt."""
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes and not isinstance(cause, CllmError):

@@ -28,7 +28,7 @@ Api = Literal["chat", "responses"]
 
 PATHS: dict[Api, str] = {"chat": "chat/completions", "responses": "responses"}
 OPENAI = "https://api.openai.com/"
-# Models that OpenAI serves by its Responses API only.
+# OpenAI serves these models by its Responses API only.
 RESPONSES_MODELS = (
     "*-codex*",
     "*-deep-research*",
@@ -45,21 +45,21 @@ RESPONSES_MODELS = (
 
 
 def choose_api(prompt: Prompt, *, url: str) -> Api:
-    """Servers other than OpenAI serve everything by chat."""
+    """Choose the API for a prompt; servers other than OpenAI always get chat."""
     if not url.startswith(OPENAI):
         return "chat"
     needs_responses = any(fnmatchcase(prompt.model, pattern) for pattern in RESPONSES_MODELS)
     return "responses" if needs_responses or needs_responses_api(prompt) else "chat"
 
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class OpenAIProvider(HttpProvider):
-    """One server.
+    """The provider for one OpenAI-compatible server.
 
-    `api`: None chooses it by model and prompt. `profile` names the rules for histories. `defaults`:
-    fields that a request gets unless it has them. `reads_text_only`: describe images in words.
+    `api`: None chooses it by model and prompt. `profile`: the name of the history rules.
+    `defaults`: fields for requests that lack them. `reads_text_only`: replace media by a text.
     """
 
     def __init__(
@@ -96,20 +96,22 @@ class OpenAIProvider(HttpProvider):
 
     def _encode(self, prompt: Prompt) -> ProviderRequest:
         api = self._api or choose_api(prompt, url=self._urls["responses"])
-        mending = repair_for("openai", prompt.model, provider=self.name, profile=self._profile)
-        repair: Repair = mending
-        skips_texts = mending.can_skip_repair
+        history_repair = repair_for(
+            "openai", prompt.model, provider=self.name, profile=self._profile
+        )
+        repair: Repair = history_repair
+        can_skip_repair = history_repair.can_skip_repair
         if self._reads_text_only and find_first_media(prompt) is not None:
-            skips_texts, repair = False, replace_media_by_text(mending)
+            can_skip_repair, repair = False, replace_media_by_text(history_repair)
         if api == "responses":
             encoded = encode_responses(prompt, repair=repair)
         else:
             encoded = encode_openai(
-                prompt, repair=repair, can_skip_repair=skips_texts, reasoning=self._reasoning
+                prompt, repair=repair, can_skip_repair=can_skip_repair, reasoning=self._reasoning
             )
         body = encoded.body
         if self._defaults:
-            body = msgspec.json.encode(self._defaults | _fields.decode(body))
+            body = msgspec.json.encode(self._defaults | _fields_decoder.decode(body))
         return ProviderRequest(
             url=self._urls[api], body=body, notices=encoded.notices, names=encoded.names
         )

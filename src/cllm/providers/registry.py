@@ -1,4 +1,4 @@
-"""The table of known providers, and which of them serves a model."""
+"""The table of built-in providers, and the resolution of a model to its provider."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ MIN_SIMILARITY = 0.8
 
 
 class ProviderRow(msgspec.Struct, frozen=True, kw_only=True):
-    """`key`: the environment variable, if one is needed. `reasoning`: see docs/decisions/0016."""
+    """`key`: the environment variable of a key that is needed. `reasoning`: docs/decisions/0016."""
 
     base_url: str
     key: str | None = None
@@ -84,7 +84,7 @@ KNOWN_PREFIXES: dict[str, str] = {
 
 
 def find_reasoning_rule(provider: str, base_url: str) -> ReasoningRule:
-    """By the address if it is known, else by the name.
+    """Find the rule by the host if it is known, else by the provider's name.
 
     `openai` at another address gets what the client sends.
     """
@@ -93,8 +93,8 @@ def find_reasoning_rule(provider: str, base_url: str) -> ReasoningRule:
     for row in BUILTIN_PROVIDERS.values():
         if row.kind == OPENAI and row.key is not None and _host(row.base_url) == host:
             return row.reasoning
-    named = BUILTIN_PROVIDERS.get(provider)
-    return AS_SENT if named is None or provider == OPENAI else named.reasoning
+    row = BUILTIN_PROVIDERS.get(provider)
+    return AS_SENT if row is None or provider == OPENAI else row.reasoning
 
 
 def _host(base_url: str) -> str:
@@ -112,53 +112,57 @@ def resolve_model(
     configured: Mapping[str, Sequence[str]],
     is_third_party: Callable[[str], bool] = is_third_party_provider,
 ) -> ResolvedModel:
-    """By its prefix, else a configured list of models, else a known name.
+    """Resolve by the prefix, else by a configured list of models, else by a known name.
 
-    `is_third_party` (by another package) is checked last, so that no package can take over a name.
+    `is_third_party` is checked last, so that no package can take over a name.
     """
     providers = {LOCAL, *BUILTIN_PROVIDERS, *configured}
     prefix, slash, _ = model.partition("/")
     if slash and prefix in providers:
-        return _at(prefix, model)
+        return _resolve_prefixed(prefix, model)
     for provider, names in configured.items():
         if model in names:
             return ResolvedModel(provider=provider, name=model)
     if not slash:
-        owner = _owner_of(model)
+        owner = _find_owner(model)
         if owner is not None:
             return ResolvedModel(provider=owner, name=model)
     elif prefix and is_third_party(prefix):
-        return _at(prefix, model)
-    raise _not_found(model, providers, configured)
+        return _resolve_prefixed(prefix, model)
+    raise _unknown_model_error(model, providers, configured)
 
 
-def _at(provider: str, model: str) -> ResolvedModel:
+def _resolve_prefixed(provider: str, model: str) -> ResolvedModel:
     name = model.removeprefix(f"{provider}/")
     if not name:
         raise ModelNotFoundError(
-            f"'{model}' names a provider and no model; write {provider}/NAME.", model=model
+            f"'{model}' is a provider without a model; use {provider}/NAME.", model=model
         )
     return ResolvedModel(provider=provider, name=name)
 
 
-def _not_found(
+def _unknown_model_error(
     model: str, providers: set[str], configured: Mapping[str, Sequence[str]]
 ) -> ModelNotFoundError:
-    from difflib import get_close_matches  # noqa: PLC0415 - only to word an error
+    from difflib import get_close_matches  # noqa: PLC0415 - only for an error
 
     listed = [f"{provider}/{name}" for provider, names in configured.items() for name in names]
     prefix, slash, name = model.partition("/")
-    near = get_close_matches(prefix, sorted(providers), n=1, cutoff=MIN_SIMILARITY) if slash else []
-    close = [f"{provider}/{name}" for provider in near] or get_close_matches(model, listed, n=3)
-    if close:
-        advice = f"did you mean {' or '.join(close)}?"
+    similar = (
+        get_close_matches(prefix, sorted(providers), n=1, cutoff=MIN_SIMILARITY) if slash else []
+    )
+    matches = [f"{provider}/{name}" for provider in similar] or get_close_matches(
+        model, listed, n=3
+    )
+    if matches:
+        advice = f"did you mean {' or '.join(matches)}?"
     elif slash and prefix:
         advice = (
-            f"there is no provider '{prefix}' here, but LiteLLM may have it: run "
-            f"pip install 'cllm[litellm]' and name the model {LITELLM}/{model}."
+            f"'{prefix}' is not a provider of cllm; if LiteLLM supports it, run "
+            f"pip install 'cllm[litellm]' and use {LITELLM}/{model}."
         )
     else:
-        advice = "name it as provider/model, such as openai/gpt-4o or local/smollm2-135m."
+        advice = "use provider/model, for example openai/gpt-4o or local/smollm2-135m."
     return ModelNotFoundError(f"Unknown model '{model}': {advice}", model=model)
 
 
@@ -176,22 +180,23 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def map_model_name(name: str, catalogue: Catalogue) -> str:
+    """Return the provider's own name of a model."""
     if name in catalogue.names:
         return catalogue.names[name]
     if catalogue.kind == "anthropic" and "anthropic." in name:
-        return _bedrock().find_anthropic_name(name) or name
+        return _import_bedrock().find_anthropic_name(name) or name
     return name
 
 
 def has_model(name: str, catalogue: Catalogue) -> bool | None:
-    """None if unknown."""
+    """Whether a provider has a model; None if unknown."""
     if name in catalogue.names or name in catalogue.models:
         return True
     if catalogue.kind == "bedrock":
-        return bool(_bedrock().is_known_model(name))
+        return bool(_import_bedrock().is_known_model(name))
     if map_model_name(name, catalogue) != name:
         return True
-    owner = _owner_of(name)
+    owner = _find_owner(name)
     if owner == catalogue.provider:
         return True
     if (
@@ -203,29 +208,29 @@ def has_model(name: str, catalogue: Catalogue) -> bool | None:
     return False
 
 
-def _owner_of(name: str) -> str | None:
+def _find_owner(name: str) -> str | None:
     return next((p for start, p in KNOWN_PREFIXES.items() if name.startswith(start)), None)
 
 
 def model_not_found_error(name: str, catalogue: Catalogue) -> ModelNotFoundError:
     names = dict.fromkeys((*catalogue.models, *catalogue.names))
     if catalogue.kind == "bedrock":
-        names |= dict.fromkeys(_bedrock().MODELS)
-    known = [f"{catalogue.provider}/{listed}" for listed in names]
-    shown = ", ".join(known[-MAX_LISTED:])
-    advice = f"there are {shown}" if known else f"map it under providers.{catalogue.provider}.names"
+        names |= dict.fromkeys(_import_bedrock().MODELS)
+    models = [f"{catalogue.provider}/{listed}" for listed in names]
+    shown = ", ".join(models[-MAX_LISTED:])
+    advice = f"use {shown}" if models else f"add it under providers.{catalogue.provider}.names"
     return ModelNotFoundError(
         f"Provider '{catalogue.provider}' has no model '{name}'; {advice}.", model=name
     )
 
 
-def _bedrock() -> Any:
+def _import_bedrock() -> Any:
     from cllm.wire.bedrock import models as bedrock_models  # noqa: PLC0415 - few names need it
 
     return bedrock_models
 
 
 def is_model_file(model: str) -> bool:
-    """Whether a model is the path of a file, which would be loaded."""
+    """Whether a model is the path of a file that the local provider would load."""
     is_path = model.startswith("local/") and "/" in model.removeprefix("local/")
     return is_path or model.endswith(".gguf")

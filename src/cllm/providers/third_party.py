@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GROUP = "cllm.providers"
 METHODS = ("prepare", "ask", "close")
-# What foreign code can raise while it is imported and called.
+# Exceptions that a package can raise while it is imported and called.
 LOAD_ERRORS = (
     ArithmeticError,
     AssertionError,
@@ -44,19 +44,19 @@ LOAD_ERRORS = (
 )
 
 
-def _usual_timeouts() -> "Timeouts":
-    from cllm.providers.http.transport import Timeouts  # noqa: PLC0415 - `is_third_party_provider` needs none
+def _default_timeouts() -> "Timeouts":
+    from cllm.providers.http.transport import Timeouts  # noqa: PLC0415 - not needed by every user
 
     return Timeouts()
 
 
 class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say about a provider; `options` are the keys that cllm does not define."""
+    """The settings of a provider; `options` are the keys that cllm does not define."""
 
     api_base: str | None = None
     api_key: Secret | None = None
     headers: Mapping[str, Secret] = msgspec.field(default_factory=dict)
-    timeouts: "Timeouts" = msgspec.field(default_factory=_usual_timeouts)
+    timeouts: "Timeouts" = msgspec.field(default_factory=_default_timeouts)
     models: tuple[str, ...] = ()
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -67,46 +67,48 @@ class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_third_party_provider(name: str) -> bool:
-    return bool(_offers(name))
+    return bool(_find_entry_points(name))
 
 
-def open_third_party_provider(offer: str, *, name: str, access: ProviderAccess) -> Provider:
-    """SettingsError if the package cannot open it."""
-    found = _offers(offer)
-    if len(found) != 1:
-        rivals = " and ".join(sorted(map(_package, found))) or "no installed package"
-        raise SettingsError(f"provider '{offer}' is offered by {rivals}; there must be just one.")
-    package = _package(found[0])
+def open_third_party_provider(kind: str, *, name: str, access: ProviderAccess) -> Provider:
+    """Open the provider of the entry point `kind`; SettingsError if its package cannot."""
+    matches = _find_entry_points(kind)
+    if len(matches) != 1:
+        packages = " and ".join(sorted(map(_format_package, matches))) or "no installed package"
+        raise SettingsError(
+            f"provider '{kind}' is offered by {packages}; install exactly one such package."
+        )
+    package = _format_package(matches[0])
     try:
-        open_provider: Callable[[str, ProviderAccess], Provider] = found[0].load()
+        open_provider: Callable[[str, ProviderAccess], Provider] = matches[0].load()
         provider = open_provider(name, access)
     except LOAD_ERRORS as error:
         raise SettingsError(
-            f"provider '{offer}' of the package {package} cannot be opened "
-            f"({type(error).__name__}: {_without_keys(str(error), access)}); "
-            f"repair or remove {package}."
+            f"provider '{kind}' of the package {package} failed to open "
+            f"({type(error).__name__}: {_redact_keys(str(error), access)}); "
+            f"update or uninstall {package}."
         ) from error
     has_methods = all(callable(getattr(provider, method, None)) for method in METHODS)
     if not has_methods or not isinstance(getattr(provider, "name", None), str):
         raise SettingsError(
-            f"the package {package} gave {type(provider).__name__} for provider '{offer}', which "
-            f"is no provider; repair or remove {package}."
+            f"the package {package} returned {type(provider).__name__} for provider '{kind}', not "
+            f"a Provider; update or uninstall {package}."
         )
     return provider
 
 
 @cache
-def _offers(name: str) -> "tuple[EntryPoint, ...]":
+def _find_entry_points(name: str) -> "tuple[EntryPoint, ...]":
     from importlib.metadata import entry_points  # noqa: PLC0415 - reads every installed package
 
     return tuple(entry_points(group=GROUP, name=name))
 
 
-def _package(offer: "EntryPoint") -> str:
-    return "of no name" if offer.dist is None else f"'{offer.dist.name}'"
+def _format_package(entry_point: "EntryPoint") -> str:
+    return "without a name" if entry_point.dist is None else f"'{entry_point.dist.name}'"
 
 
-def _without_keys(text: str, access: ProviderAccess) -> str:
+def _redact_keys(text: str, access: ProviderAccess) -> str:
     from cllm.providers.http.provider import clean_message  # noqa: PLC0415 - only for an error
 
     keys = (access.api_key, *access.headers.values())

@@ -340,7 +340,9 @@ class TestRefusals:
     async def test_the_body_of_an_error_may_be_anything(self, server, make, stream, body):
         server.answer(*response_steps(502, body))
 
-        assert "answered 502. " in str(await fails(make(), errors.UpstreamError, stream=stream))
+        assert "returned HTTP 502. " in str(
+            await fails(make(), errors.UpstreamError, stream=stream)
+        )
 
 
 def sse(*events: dict[str, Any]) -> bytes:

@@ -396,7 +396,7 @@ class TestCredentials:
 
         error = await fails(make(), errors.AuthenticationError, stream=stream)
 
-        assert "no AWS credentials" in str(error)
+        assert "Cannot load AWS credentials" in str(error)
         assert "AWS_BEARER_TOKEN_BEDROCK" in str(error)
         assert str(error).count(". ") == 0
         assert server.requests == []
@@ -499,7 +499,7 @@ class TestRefusals:
 
         error = await fails(make(), errors.UpstreamError, stream=stream)
 
-        assert "answered 502" in str(error)
+        assert "returned HTTP 502" in str(error)
 
 
 TEXT = event_frame("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Hi"}})

@@ -1,4 +1,4 @@
-"""Which provider serves a model."""
+"""The resolution of a model to its provider, and the names of models at a provider."""
 
 import contextlib
 import importlib.metadata
@@ -11,8 +11,13 @@ from cllm.providers.registry import (
     BUILTIN_PROVIDERS,
     KNOWN_PREFIXES,
     LOCAL,
+    Catalogue,
     ResolvedModel,
     find_reasoning_rule,
+    has_model,
+    is_model_file,
+    map_model_name,
+    model_not_found_error,
     resolve_model,
 )
 from cllm.wire.reasoning import AS_SENT, NEEDS_REASONING_CONTENT, TAKES_NONE, TAKES_REASONING
@@ -39,7 +44,7 @@ CONFIGURED = {"my-vllm": ["llama-3.1-8b", "org/big"], "other": ["llama-3.1-8b", 
         ("litellm/gemini/gemini-pro", "litellm", "gemini/gemini-pro"),
     ],
 )
-def test_prefix_then_configured_lists_then_known_names(model, provider, name):
+def test_a_model_is_resolved_by_prefix_then_configured_list_then_known_name(model, provider, name):
     assert resolve_model(model, configured=CONFIGURED) == ResolvedModel(
         provider=provider, name=name
     )
@@ -59,7 +64,7 @@ def test_every_known_name_belongs_to_a_provider_that_exists():
     [row for row in BUILTIN_PROVIDERS.values() if row.kind not in ("bedrock", "litellm")],
     ids=lambda row: row.base_url,
 )
-def test_a_provider_that_is_not_on_this_machine_wants_a_key_over_https(row):
+def test_a_remote_provider_needs_a_key_and_https(row):
     is_local = row.base_url.startswith("http://127.0.0.1:")
 
     assert is_local or (row.base_url.startswith("https://") and row.key is not None)
@@ -67,7 +72,7 @@ def test_a_provider_that_is_not_on_this_machine_wants_a_key_over_https(row):
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("model", "texts"),
     [
         ("gemini/pro", ["'gemini'", "pip install 'cllm[litellm]'", "litellm/gemini/pro"]),
         ("antropic/claude", ["did you mean anthropic/claude?"]),
@@ -81,24 +86,24 @@ def test_a_provider_that_is_not_on_this_machine_wants_a_key_over_https(row):
         ("llama-3.1-8", ["did you mean"]),
     ],
 )
-def test_a_model_that_nobody_serves_is_an_error_that_helps(model, words):
+def test_an_unknown_model_is_an_error_with_advice(model, texts):
     with pytest.raises(ModelNotFoundError) as caught:
         resolve_model(model, configured=CONFIGURED)
     assert caught.value.model == model
     assert f"'{model}'" in str(caught.value)
-    for word in words:
-        assert word in str(caught.value)
+    for text in texts:
+        assert text in str(caught.value)
 
 
 @pytest.mark.parametrize("model", ["antropic/claude", "openia/gpt-4o", "strange", "/x"])
-def test_litellm_is_not_advised_for_a_slip_of_the_pen(model):
+def test_litellm_is_not_advised_for_a_typing_error(model):
     with pytest.raises(ModelNotFoundError) as caught:
         resolve_model(model, configured={}, is_third_party=lambda _: False)
     assert "litellm" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", sorted(BUILTIN_PROVIDERS))
-def test_every_provider_has_its_row_in_the_reference(name):
+def test_the_reference_lists_every_provider(name):
     path = Path(__file__).parents[3] / "docs/reference/providers.md"
     lines = path.read_text(encoding="utf-8").splitlines()
     line = next(line for line in lines if line.startswith(f"| `{name}`"))
@@ -109,15 +114,15 @@ def test_every_provider_has_its_row_in_the_reference(name):
     assert line.endswith(f"| `{row.kind}` |")
 
 
-class TestOtherPackages:
-    def test_one_that_offers_the_prefix_serves_the_model(self):
-        found = resolve_model(
+class TestThirdPartyPackages:
+    def test_a_package_with_the_prefix_serves_the_model(self):
+        resolved = resolve_model(
             "acme/a/b", configured=CONFIGURED, is_third_party=lambda name: name == "acme"
         )
 
-        assert found == ResolvedModel(provider="acme", name="a/b")
+        assert resolved == ResolvedModel(provider="acme", name="a/b")
 
-    def test_one_that_offers_the_prefix_wants_a_model_all_the_same(self):
+    def test_a_prefix_of_a_package_needs_a_model_name(self):
         with pytest.raises(ModelNotFoundError, match="acme/NAME"):
             resolve_model("acme/", configured={}, is_third_party=lambda _: True)
 
@@ -130,22 +135,22 @@ class TestOtherPackages:
             "",
         ],
     )
-    def test_none_is_asked_about_a_name_that_is_known(self, model):
-        asked: list[str] = []
+    def test_entry_points_are_not_read_for_a_known_name(self, model):
+        names: list[str] = []
 
         def is_third_party(name: str) -> bool:
-            asked.append(name)
+            names.append(name)
             return True
 
         with contextlib.suppress(ModelNotFoundError):
             resolve_model(model, configured=CONFIGURED, is_third_party=is_third_party)
-        assert asked == []
+        assert names == []
 
-    def test_installed_packages_are_asked_unless_told_otherwise(self, monkeypatch):
-        asked: list[dict[str, str]] = []
+    def test_entry_points_are_read_by_default(self, monkeypatch):
+        queries: list[dict[str, str]] = []
 
-        def entry_points(**given: str) -> list[object]:
-            asked.append(given)
+        def entry_points(**query: str) -> list[object]:
+            queries.append(query)
             return []
 
         monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
@@ -154,7 +159,7 @@ class TestOtherPackages:
         with pytest.raises(ModelNotFoundError):
             resolve_model("never-looked-up-before/x", configured={})
 
-        assert asked == [{"group": "cllm.providers", "name": "never-looked-up-before"}]
+        assert queries == [{"group": "cllm.providers", "name": "never-looked-up-before"}]
 
 
 @pytest.mark.parametrize(
@@ -171,14 +176,86 @@ class TestOtherPackages:
         ("mine", "https://api.z.ai/api/paas/v4", AS_SENT),
     ],
 )
-def test_what_a_server_takes_of_past_reasoning_is_known_by_address_then_name(
-    provider, base_url, rule
-):
+def test_the_reasoning_rule_is_found_by_host_then_by_name(provider, base_url, rule):
     assert find_reasoning_rule(provider, base_url) == rule
 
 
-def test_every_row_of_an_openai_compatible_server_says_what_it_takes_of_past_reasoning():
-    """A new row has to say it: without, a server gets whatever a client sends."""
+def test_every_openai_compatible_row_has_a_reasoning_rule():
+    """A server without a rule would get whatever a client sends."""
     rows = [row for row in BUILTIN_PROVIDERS.values() if row.kind == "openai"]
 
     assert all(row.reasoning != AS_SENT for row in rows)
+
+
+SONNET = "claude-3-7-sonnet-20250219"
+ON_BEDROCK = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
+ANTHROPIC = Catalogue(provider="anthropic", kind="anthropic")
+BEDROCK = Catalogue(provider="bedrock", kind="bedrock")
+OPENAI = Catalogue(provider="openai", kind="openai")
+
+
+def test_a_configured_name_wins():
+    mapped = Catalogue(provider="openai", kind="openai", names={SONNET: "gpt-5.5"})
+
+    assert map_model_name(SONNET, mapped) == "gpt-5.5"
+    assert has_model(SONNET, mapped)
+
+
+@pytest.mark.parametrize("geography", ["us.", "eu.", "global.", ""])
+def test_a_bedrock_id_maps_to_anthropics_name_at_anthropic(geography: str):
+    name = f"{geography}anthropic.claude-3-7-sonnet-20250219-v1:0"
+
+    assert map_model_name(name, ANTHROPIC) == SONNET
+    assert has_model(name, ANTHROPIC)
+
+
+def test_an_unknown_name_stays_unchanged():
+    assert map_model_name("us.anthropic.claude-none-9", ANTHROPIC) == "us.anthropic.claude-none-9"
+    assert map_model_name(SONNET, BEDROCK) == SONNET
+
+
+@pytest.mark.parametrize("name", [SONNET, ON_BEDROCK, "claude-sonnet-4-5", "amazon.nova-pro-v1:0"])
+def test_bedrock_has_known_models_and_its_own_ids(name: str):
+    assert has_model(name, BEDROCK) is True
+
+
+def test_bedrock_has_no_models_of_other_vendors():
+    assert has_model("gpt-5.5", BEDROCK) is False
+
+
+def test_openai_has_no_claude_but_a_custom_address_may():
+    custom = Catalogue(provider="openai", kind="openai", has_custom_address=True)
+
+    assert has_model(SONNET, OPENAI) is False
+    assert has_model(SONNET, custom) is None
+    assert has_model("gpt-5.5", OPENAI) is True
+
+
+def test_a_custom_server_has_its_listed_models_and_perhaps_more():
+    vllm = Catalogue(provider="my-vllm", kind="openai", models=("llama-3.1-8b",))
+
+    assert has_model("llama-3.1-8b", vllm) is True
+    assert has_model("qwen-3", vllm) is None
+
+
+def test_the_error_for_a_missing_model_lists_the_models():
+    mapped = Catalogue(provider="openai", kind="openai", models=("a",), names={"b": "c"})
+
+    assert "openai/a, openai/b" in str(model_not_found_error(SONNET, mapped))
+    assert "providers.openai.names" in str(model_not_found_error(SONNET, OPENAI))
+    assert f"bedrock/{SONNET}" not in str(model_not_found_error("gpt-5.5", OPENAI))
+    assert "bedrock/claude-sonnet-5-5" in str(model_not_found_error("gpt-5.5", BEDROCK))
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("local//models/x.gguf", True),
+        ("local/./x", True),
+        ("x.gguf", True),
+        ("local/smollm2-135m", False),
+        ("openai/gpt-4o", False),
+    ],
+)
+def test_a_path_or_a_gguf_name_is_a_model_file(model, expected):
+    assert is_model_file(model) is expected

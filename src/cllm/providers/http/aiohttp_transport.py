@@ -1,4 +1,4 @@
-"""The transport for long-running programs: a connection pool on aiohttp."""
+"""The transport for long-running processes: a connection pool on aiohttp."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from cllm.providers.http.transport import (
 )
 
 MAX_HEADER_BYTES = 64 * 1024
-MAX_ADDRESSES = 1000
+MAX_CACHED_URLS = 1000
 
 
 class AiohttpResponse(HttpResponse):
@@ -35,10 +35,10 @@ class AiohttpResponse(HttpResponse):
         connection = response.connection
         if connection is not None and connection.protocol is not None:
             protocol = connection.protocol
-            # aiohttp would apply the time-out for the head to each piece of the body.
+            # aiohttp would apply the timeout for the headers to each chunk of the body.
             protocol.read_timeout = None
             protocol.start_timeout()
-            # aiohttp leaves some readers waiting for ever when the connection is lost.
+            # aiohttp does not wake all readers when the connection is lost.
             if protocol.closed is not None:
                 protocol.closed.add_done_callback(self._end_body)
 
@@ -47,15 +47,15 @@ class AiohttpResponse(HttpResponse):
         if not content.is_eof() and content.exception() is None:
             content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
 
-    async def _next(self, limit: float) -> bytes:
+    async def _read_chunk(self, limit: float) -> bytes:
         content = self._response.content
         if content.at_eof():
             return b""
         try:
-            # Bytes that have arrived need no timer, which would cost more than reading them.
-            piece = content.read_nowait()
-            if piece or content.at_eof():
-                return piece
+            # Buffered bytes need no timer, which would cost more than reading them.
+            chunk = content.read_nowait()
+            if chunk or content.at_eof():
+                return chunk
             async with asyncio.timeout(limit):
                 return await content.readany()
         except TimeoutError as error:
@@ -68,7 +68,7 @@ class AiohttpResponse(HttpResponse):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Reuses no connection that received bytes while idle: they would become a response."""
+    """Never reuses a connection that received bytes while idle: they would become a response."""
 
     async def _get(self, *args: Any) -> Any:
         while (connection := await super()._get(*args)) is not None:
@@ -80,11 +80,11 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class AiohttpTransport:
-    """Finds the proxy of an address once: that takes longer than the rest of a request."""
+    """Caches the proxy of each URL: finding it takes longer than the rest of a request."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
-        self._proxy_for = lru_cache(maxsize=MAX_ADDRESSES)(find_proxy)
+        self._find_proxy = lru_cache(maxsize=MAX_CACHED_URLS)(find_proxy)
 
     async def post(
         self,
@@ -96,34 +96,34 @@ class AiohttpTransport:
         timeouts: Timeouts,
     ) -> HttpResponse:
         try:
-            # aiohttp's own time-out starts again with each piece of a head.
+            # aiohttp's own timeout restarts with each chunk of the headers.
             async with asyncio.timeout(timeouts.connect + timeouts.first_byte):
-                response = await self._opened().post(
-                    # The address keeps its escapes: a signature may cover them.
+                response = await self._get_session().post(
+                    # Keep the escapes of the URL: a signature may cover them.
                     URL(url, encoded=True),
                     data=body,
                     headers=headers,
                     allow_redirects=False,
-                    proxy=self._proxy_for(url),
+                    proxy=self._find_proxy(url),
                     timeout=_client_timeout(timeouts),
                 )
         except aiohttp.ConnectionTimeoutError as error:
             raise unreachable_error(
-                provider, url, f"no answer in {timeouts.connect:g} s"
+                provider, url, f"no connection within {timeouts.connect:g} s"
             ) from error
         except TimeoutError as error:
             raise timeout_error(provider, timeouts.first_byte) from error
         except aiohttp.ClientConnectorError as error:
-            raise unreachable_error(provider, url, _reason(error)) from error
+            raise unreachable_error(provider, url, _describe_failure(error)) from error
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, ValueError) as error:
-            raise unreachable_error(provider, url, "not a valid address") from error
+            raise unreachable_error(provider, url, "invalid URL") from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             raise connection_closed_error(provider) from error
         except aiohttp.ClientError as error:
             raise not_http_error(provider, url) from error
         return AiohttpResponse(response, provider=provider, timeouts=timeouts)
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _get_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=None),
@@ -149,10 +149,10 @@ def _client_timeout(timeouts: Timeouts) -> aiohttp.ClientTimeout:
     )
 
 
-def _reason(error: aiohttp.ClientConnectorError) -> str:
+def _describe_failure(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "the host is not known"
+        return "unknown host"
     if isinstance(error, aiohttp.ClientSSLError):
-        return "the secure connection failed"
+        return "TLS handshake failed"
     number = error.os_error.errno
     return os.strerror(number).lower() if number else "no connection"

@@ -1,4 +1,4 @@
-"""What providers of remote services share: one request, its events, and its errors."""
+"""Base classes of remote providers: send one request, decode its events, classify its errors."""
 
 import math
 from abc import ABC, abstractmethod
@@ -34,19 +34,19 @@ ErrorAdvice = tuple[type[ProviderError], str]
 
 TOO_LONG: ErrorAdvice = (
     PromptTooLongError,
-    "Use a model with a larger window, or start a new conversation.",
+    "Use a model with a larger context window, or start a new conversation.",
 )
 ERRORS_BY_STATUS: dict[int, ErrorAdvice] = {
     401: (AuthenticationError, "Check the API key."),
-    403: (PermissionDeniedError, "Check what the API key may do."),
-    408: (UpstreamError, "It took too long; ask again."),
-    424: (UpstreamError, "The trouble is on its side; ask again later."),
+    403: (PermissionDeniedError, "Check the permissions of the API key."),
+    408: (UpstreamError, "The request took too long; try again."),
+    424: (UpstreamError, "The error is on the provider's side; try again later."),
     404: (InvalidRequestError, "Check the model's name and api_base."),
-    429: (RateLimitedError, "Wait a little and ask again."),
+    429: (RateLimitedError, "Wait and try again, or check your quota."),
 }
 ERRORS_BY_STATUS_CLASS: dict[int, ErrorAdvice] = {
-    4: (InvalidRequestError, "Check the model's name and the request's settings."),
-    5: (UpstreamError, "The trouble is on its side; ask again later."),
+    4: (InvalidRequestError, "Check the model's name and the request's parameters."),
+    5: (UpstreamError, "The error is on the provider's side; try again later."),
 }
 OTHER_STATUS: ErrorAdvice = (BadReplyError, "Check api_base.")
 MAX_MESSAGE_LENGTH = 300
@@ -57,16 +57,16 @@ def classify_status(status: int) -> ErrorAdvice:
 
 
 def check_key(key: str | None, *, provider: str) -> None:
-    """Raise AuthenticationError for a key that a header cannot hold."""
+    """Raise AuthenticationError for a key that a header cannot contain."""
     if key is not None and not (key.isascii() and key.isprintable()):
         raise AuthenticationError(
-            f"The API key of provider '{provider}' has characters that no key has; check it.",
+            f"The API key of provider '{provider}' contains invalid characters; check the key.",
             provider=provider,
         )
 
 
 def clean_message(text: str, *, secrets: Iterable[str | None] = ()) -> str:
-    """Shorten the text of a server for an error, and hide secrets."""
+    """Shorten a server's text to one line for an error message, and hide secrets."""
     line = " ".join(text.split())
     for secret in secrets:
         line = line.replace(secret, "***") if secret else line
@@ -74,7 +74,7 @@ def clean_message(text: str, *, secrets: Iterable[str | None] = ()) -> str:
 
 
 def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
-    """The seconds in `Retry-After`, a number or a date."""
+    """Return the seconds in `Retry-After`, which is a number or a date."""
     value = headers.get("Retry-After", "").strip()
     try:
         seconds = float(value)
@@ -88,7 +88,7 @@ def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | N
 
 
 class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`names` maps aliases of tools to the client's names. `verbatim`: relay the stream."""
+    """`names` maps tool aliases to the client's names. `verbatim`: relay the stream unchanged."""
 
     url: str
     body: bytes
@@ -99,7 +99,7 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamDecoder(Protocol):
-    """After `done` nothing more is read."""
+    """`done`: the rest of the stream is not read."""
 
     @property
     def done(self) -> bool: ...
@@ -108,7 +108,7 @@ class StreamDecoder(Protocol):
 
 
 class StreamReader(StreamDecoder, Protocol):
-    def feed(self, piece: bytes) -> Iterable[ReplyEvent]: ...
+    def feed(self, chunk: bytes) -> Iterable[ReplyEvent]: ...
 
 
 class SseReader:
@@ -120,9 +120,9 @@ class SseReader:
         self._decode = decode
         self.done = False
 
-    def feed(self, piece: bytes) -> Iterator[ReplyEvent]:
-        for sent in self._sse.feed(piece):
-            yield from self._decode(sent)
+    def feed(self, chunk: bytes) -> Iterator[ReplyEvent]:
+        for event in self._sse.feed(chunk):
+            yield from self._decode(event)
             self.done = self._decoder.done
             if self.done:
                 return
@@ -140,7 +140,7 @@ R = TypeVar("R", bound=AnyRequest)
 
 
 class RemoteProvider(ABC, Generic[R]):
-    """No error shows `secrets` or the values of `headers`."""
+    """Error messages never contain `secrets` or the values of `headers`."""
 
     def __init__(
         self,
@@ -157,14 +157,14 @@ class RemoteProvider(ABC, Generic[R]):
 
     @abstractmethod
     def _encode(self, prompt: Prompt) -> R:
-        """MalformedError if the protocol cannot express the prompt."""
+        """Encode a prompt; MalformedError if the protocol cannot express it."""
 
     def _build_request(self, prompt: Prompt) -> R:
         try:
             request = self._encode(prompt)
         except MalformedError as error:
             raise UnsendableError(
-                f"Provider '{self.name}' cannot be asked this: "
+                f"Cannot send this prompt to provider '{self.name}': "
                 f"{self._clean(str(error)).rstrip('.')}.",
                 provider=self.name,
                 path=error.path if isinstance(error, FieldError) else None,
@@ -178,24 +178,24 @@ class RemoteProvider(ABC, Generic[R]):
 
     def _bad_reply_error(self, reason: str) -> BadReplyError:
         return BadReplyError(
-            f"Provider '{self.name}' sent something that is not an answer "
-            f"({self._clean(reason)}); check its address.",
+            f"Provider '{self.name}' sent an invalid response ({self._clean(reason)}); "
+            "check api_base.",
             provider=self.name,
         )
 
     def _stream_error(self, details: ErrorDetails) -> ProviderError:
-        """The error for an error event in a stream."""
+        """Build the error for an error event in a stream."""
         text = self._clean(details.message or details.type).rstrip(".")
-        shown = f"broke off its answer: {text or 'an error without a text'}."
+        problem = f"reported an error in its stream: {text or 'no message'}."
         status = details.status or HTTPStatus.INTERNAL_SERVER_ERROR
-        return self._build_error(details, shown, status=status, headers={})
+        return self._build_error(details, problem, status=status, headers={})
 
     def _build_error(
-        self, details: ErrorDetails, shown: str, *, status: int, headers: Mapping[str, str]
+        self, details: ErrorDetails, problem: str, *, status: int, headers: Mapping[str, str]
     ) -> ProviderError:
         kind, advice = TOO_LONG if details.too_long else classify_status(status)
         return kind(
-            f"Provider '{self.name}' {shown} {advice}",
+            f"Provider '{self.name}' {problem} {advice}",
             provider=self.name,
             status=status,
             retry_after=parse_retry_after(headers, now=datetime.now(UTC)),
@@ -203,11 +203,11 @@ class RemoteProvider(ABC, Generic[R]):
             details=details.data,
         )
 
-    def _early_end_error(self, *, is_page: bool) -> Exception:
-        if is_page:
+    def _early_end_error(self, *, is_web_page: bool) -> Exception:
+        if is_web_page:
             return MalformedError("a web page")
         return BrokenStreamError(
-            f"Provider '{self.name}' ended its stream before its answer; ask again.",
+            f"Provider '{self.name}' ended its stream before the answer was complete; try again.",
             provider=self.name,
         )
 
@@ -216,13 +216,13 @@ class RemoteProvider(ABC, Generic[R]):
 
 
 class HttpProvider(RemoteProvider[ProviderRequest]):
-    """Sends a prompt once: the engine retries."""
+    """Sends a prompt once; the engine retries."""
 
     _http: HttpTransport
 
     @abstractmethod
     async def _request_headers(self, request: ProviderRequest) -> Mapping[str, str]:
-        """All headers, with the key or signature."""
+        """Return all headers, with the key or signature."""
 
     @abstractmethod
     def _decode_answer(self, body: bytes, request: ProviderRequest) -> list[ReplyEvent]:
@@ -235,7 +235,7 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
     def _error_details(self, response: HttpResponse, body: bytes) -> ErrorDetails: ...
 
     async def prepare(self) -> None:
-        """Do what takes long before the first request."""
+        """Do slow work, such as loading credentials, before the first request."""
 
     async def close(self) -> None:
         await self._http.close()
@@ -247,20 +247,20 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
         response = await self._post(request)
         try:
             content_type = response.headers.get("Content-Type", "").lower()
-            # A server can answer a request for a stream with a whole response.
+            # A server can send a JSON body although the request is for a stream.
             if not prompt.stream or content_type.startswith("application/json"):
                 for event in self._decode_answer(await response.read(), request):
                     yield event
                 return
             reader = self._stream_reader(request)
-            async for piece in response.chunks():
-                for event in reader.feed(piece):
+            async for chunk in response.chunks():
+                for event in reader.feed(chunk):
                     yield event
                 if reader.done:
                     break
             finished = reader.finish()
             if finished is None:
-                raise self._early_end_error(is_page=content_type.startswith("text/html"))
+                raise self._early_end_error(is_web_page=content_type.startswith("text/html"))
             yield finished
         except ReportedError as error:
             raise self._stream_error(error.details) from error
@@ -270,7 +270,7 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
             await response.close()
 
     async def _post(self, request: ProviderRequest) -> HttpResponse:
-        """ProviderError unless the status is 200."""
+        """Send a request; ProviderError unless the status is 200."""
         response = await self._http.post(
             request.url,
             headers=await self._request_headers(request),
@@ -286,8 +286,8 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
             await response.close()
         details = self._error_details(response, body)
         text = self._clean(details.message).rstrip(".")
-        shown = f"answered {response.status}{': ' if text else ''}{text}."
-        raise self._build_error(details, shown, status=response.status, headers=response.headers)
+        problem = f"returned HTTP {response.status}{': ' if text else ''}{text}."
+        raise self._build_error(details, problem, status=response.status, headers=response.headers)
 
     async def _fetch(self, request: ProviderRequest) -> bytes:
         response = await self._post(request)
@@ -301,6 +301,6 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
             return msgspec.convert(msgspec.json.decode(body, type=dict[str, Any])[name], int)
         except (msgspec.MsgspecError, ValueError, KeyError) as error:
             raise BadReplyError(
-                f"Provider '{self.name}' gave no count of tokens; check its address.",
+                f"Provider '{self.name}' returned no token count; check api_base.",
                 provider=self.name,
             ) from error

@@ -18,11 +18,11 @@ from cllm.core.errors import (
     UnreachableError,
 )
 
-MAX_ANSWER_BYTES = 256 * 1024 * 1024
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds; `idle` is between two pieces of a response."""
+    """In seconds; `idle` applies between two chunks of a response."""
 
     connect: float = 10
     first_byte: float = 600
@@ -42,23 +42,23 @@ class HttpResponse(ABC):
     async def chunks(self) -> AsyncIterator[bytes]:
         size = 0
         limit = self._timeouts.first_byte
-        while piece := await self._next(limit):
-            size += len(piece)
-            if size > MAX_ANSWER_BYTES:
+        while chunk := await self._read_chunk(limit):
+            size += len(chunk)
+            if size > MAX_RESPONSE_BYTES:
                 raise BadReplyError(
-                    f"Provider '{self._provider}' sent more than {MAX_ANSWER_BYTES} bytes in one "
-                    "answer; check its address.",
+                    f"Provider '{self._provider}' sent more than {MAX_RESPONSE_BYTES} bytes in one "
+                    "response; check api_base.",
                     provider=self._provider,
                 )
-            yield piece
+            yield chunk
             limit = self._timeouts.idle
 
     async def read(self) -> bytes:
-        return b"".join([piece async for piece in self.chunks()])
+        return b"".join([chunk async for chunk in self.chunks()])
 
     @abstractmethod
-    async def _next(self, limit: float) -> bytes:
-        """The next piece; empty at the end."""
+    async def _read_chunk(self, limit: float) -> bytes:
+        """Return the next chunk, empty at the end; ProviderTimeoutError after `limit` seconds."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -82,7 +82,7 @@ class HttpTransport(Protocol):
 
 
 def find_proxy(url: str) -> str | None:
-    """The proxy from the environment; never one for loopback."""
+    """Return the proxy from the environment; None for loopback."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if _is_loopback(host):
@@ -101,7 +101,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def format_origin(url: str) -> str:
-    """The address for an error, without what can be secret."""
+    """Return scheme, host and port for an error message, without credentials or a path."""
     try:
         parts = urlsplit(url)
         port = "" if parts.port is None else f":{parts.port}"
@@ -113,33 +113,34 @@ def format_origin(url: str) -> str:
 def unreachable_error(provider: str, url: str, reason: str) -> UnreachableError:
     return UnreachableError(
         f"Cannot reach provider '{provider}' at {format_origin(url)} ({reason}); "
-        "check that it is running and that api_base is right.",
+        "check that it is running and that api_base is correct.",
         provider=provider,
     )
 
 
 def timeout_error(provider: str, limit: float) -> ProviderTimeoutError:
     return ProviderTimeoutError(
-        f"Provider '{provider}' sent nothing for {limit:g} s; ask again, or raise `timeout`.",
+        f"Provider '{provider}' sent nothing for {limit:g} s; try again, or increase `timeout`.",
         provider=provider,
     )
 
 
 def connection_closed_error(provider: str) -> BrokenStreamError:
     return BrokenStreamError(
-        f"Provider '{provider}' closed the connection without an answer; ask again.",
+        f"Provider '{provider}' closed the connection without a response; try again.",
         provider=provider,
     )
 
 
 def stream_broken_error(provider: str) -> BrokenStreamError:
     return BrokenStreamError(
-        f"Provider '{provider}' broke off its answer; ask again.", provider=provider
+        f"Provider '{provider}' closed the connection before the answer was complete; try again.",
+        provider=provider,
     )
 
 
 def not_http_error(provider: str, url: str) -> BadReplyError:
     return BadReplyError(
-        f"Provider '{provider}' did not answer in HTTP; check its address {format_origin(url)}.",
+        f"Provider '{provider}' at {format_origin(url)} did not send valid HTTP; check api_base.",
         provider=provider,
     )

@@ -1,4 +1,4 @@
-"""What a status means, and what of a server's words is shown."""
+"""The error for an HTTP status, Retry-After, and messages without secrets."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cllm.core import errors
-from cllm.providers.http.provider import classify_status, clean_message, parse_retry_after
+from cllm.providers.http.provider import (
+    check_key,
+    classify_status,
+    clean_message,
+    parse_retry_after,
+)
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
@@ -34,10 +39,10 @@ NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
         (600, errors.BadReplyError),
     ],
 )
-def test_a_status_stands_for_one_error_with_advice(status, kind):
-    found, advice = classify_status(status)
+def test_a_status_maps_to_one_error_with_advice(status, kind):
+    error_class, advice = classify_status(status)
 
-    assert found is kind
+    assert error_class is kind
     assert advice.endswith(".")
 
 
@@ -52,12 +57,12 @@ def test_a_status_stands_for_one_error_with_advice(status, kind):
         ("x" * 301, None, "x" * 299 + "…"),
     ],
 )
-def test_what_a_server_said_is_one_short_line_without_our_key(text, secret, expected):
+def test_a_servers_message_becomes_one_short_line_without_the_key(text, secret, expected):
     assert clean_message(text, secrets=[secret]) == expected
 
 
 @given(st.text(max_size=400), st.text(max_size=400))
-def test_no_key_is_left_in_a_line_however_long(before, after):
+def test_a_message_of_any_length_contains_no_key(before, after):
     line = clean_message(f"{before}sk-0123456789{after}", secrets=["sk-0123456789"])
 
     assert "sk-0123456789" not in line
@@ -83,11 +88,11 @@ def test_no_key_is_left_in_a_line_however_long(before, after):
         ("Sun, 99 Nov 2026 12:00:30 GMT", None),
     ],
 )
-def test_the_wait_is_a_number_of_seconds_or_a_date(value, expected):
+def test_retry_after_is_a_number_of_seconds_or_a_date(value, expected):
     assert parse_retry_after({"Retry-After": value}, now=NOW) == expected
 
 
-def test_without_the_header_there_is_no_wait():
+def test_without_the_header_retry_after_is_none():
     assert parse_retry_after({}, now=NOW) is None
 
 
@@ -95,7 +100,19 @@ def test_without_the_header_there_is_no_wait():
     st.text(max_size=40)
     | st.from_regex(r"[A-Z][a-z]{2}, \d{1,2} Nov \d{4} \d\d:\d\d:\d\d [+-]\d{4}")
 )
-def test_any_header_is_a_wait_or_none(value):
-    wait = parse_retry_after({"Retry-After": value}, now=NOW)
+def test_any_header_gives_seconds_or_none(value):
+    seconds = parse_retry_after({"Retry-After": value}, now=NOW)
 
-    assert wait is None or (wait >= 0 and math.isfinite(wait))
+    assert seconds is None or (seconds >= 0 and math.isfinite(seconds))
+
+
+@pytest.mark.parametrize("key", ["sk-\n1", "sk-é", "a\x7fb"])
+def test_a_key_that_a_header_cannot_contain_is_refused(key):
+    with pytest.raises(errors.AuthenticationError, match="API key of provider 'mine'") as raised:
+        check_key(key, provider="mine")
+    assert key not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", [None, "", "sk-1 2"])
+def test_a_printable_key_is_accepted(key):
+    check_key(key, provider="mine")

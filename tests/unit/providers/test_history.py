@@ -1,4 +1,4 @@
-"""From a prompt to the bytes that leave: a request that the target takes, or one clear error."""
+"""Repaired histories: a request body that the target accepts, or one clear error."""
 
 import asyncio
 import itertools
@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.message_strategies import messages
-from tests.torture import choose_size
 
 from cllm.core.errors import SettingsError, UnsendableError
 from cllm.core.message import (
@@ -54,57 +53,57 @@ MODELS = [
 ]
 DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic", "bedrock")
 HELLO = plain_message("user", "Hello")
-RARELY = settings(
-    max_examples=choose_size(8, 300), deadline=None, suppress_health_check=list(HealthCheck)
+FEW_EXAMPLES = settings(
+    max_examples=scaled(8, 300), deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
-class Left(Exception):  # noqa: N818 - it is how a body gets here, no error
+class BodySent(Exception):  # noqa: N818 - carries the body to the test, no error
     def __init__(self, body: bytes) -> None:
         super().__init__()
         self.body = body
 
 
-class NoWire:
+class RecordingTransport:
     async def post(self, _url: str, *, body: bytes, **_: Any) -> NoReturn:
-        raise Left(body)
+        raise BodySent(body)
 
     async def close(self) -> None:
         pass
 
 
 def provider(target: str, profile: str | None = None) -> HttpProvider:
-    wire: Any = NoWire()
+    transport: Any = RecordingTransport()
     if target == "bedrock":
-        return BedrockProvider(name="test", account=AwsAccount(bearer="k"), http=wire)
+        return BedrockProvider(name="test", account=AwsAccount(bearer="k"), http=transport)
     if target == "anthropic":
-        return AnthropicProvider(name="test", base_url="https://x", api_key="k", http=wire)
+        return AnthropicProvider(name="test", base_url="https://x", api_key="k", http=transport)
     return OpenAIProvider(
-        name="test", base_url="https://x", api_key="k", http=wire, profile=profile
+        name="test", base_url="https://x", api_key="k", http=transport, profile=profile
     )
 
 
-def sent(prompt: Prompt, target: str, profile: str | None = None) -> dict[str, Any]:
+def send(prompt: Prompt, target: str, profile: str | None = None) -> dict[str, Any]:
     async def ask() -> None:
         async for _ in provider(target, profile).ask(prompt):
             pass
 
-    with pytest.raises(Left) as left:
+    with pytest.raises(BodySent) as sent:
         asyncio.run(ask())
-    body: dict[str, Any] = json.loads(left.value.body)
+    body: dict[str, Any] = json.loads(sent.value.body)
     return body
 
 
-def read(body: dict[str, Any], target: Any) -> list[OutgoingMessage]:
-    """The messages of a body as its own codec reads them."""
+def decode(body: dict[str, Any], target: Any) -> list[OutgoingMessage]:
+    """The messages of a body, decoded by the codec of its protocol."""
     roles: dict[str, Role] = {"developer": "system", "function": "tool"}
-    found = []
+    messages = []
     for fields in body["messages"]:
         role: Role = roles.get(fields["role"], fields["role"])
         raw = msgspec.json.encode(fields)
         message = Message(role=role, raw=raw, dialect=target)
-        found.append(OutgoingMessage(role=role, parts=parts_of(message)))
-    return found
+        messages.append(OutgoingMessage(role=role, parts=parts_of(message)))
+    return messages
 
 
 def rules(target: Any, model: str, profile: str | None) -> Profile:
@@ -133,7 +132,7 @@ THOUGHTS: st.SearchStrategy[Any] = st.sampled_from(
 
 @st.composite
 def loops(draw: st.DrawFn) -> list[tuple[Role, tuple[AnyPart, ...]]]:
-    """A message that calls, and the results of its calls; some of them say nothing."""
+    """A message with tool calls, and their results; some are empty."""
     ids = draw(st.lists(IDS, min_size=1, max_size=3, unique=True))
     calls = [ToolCall(id=each, name="look", arguments='{"a":1}') for each in ids]
     before = draw(st.lists(THOUGHTS, max_size=2)) + draw(st.lists(TEXTS, max_size=1))
@@ -150,35 +149,37 @@ def loops(draw: st.DrawFn) -> list[tuple[Role, tuple[AnyPart, ...]]]:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[tuple[Role, tuple[AnyPart, ...]]]:
-    """Turns that make sense; the same ids come back in later ones."""
-    said: list[tuple[Role, tuple[AnyPart, ...]]] = []
+    """Valid turns; later ones reuse the same ids."""
+    history: list[tuple[Role, tuple[AnyPart, ...]]] = []
     for _ in range(draw(st.integers(0, 3))):
-        said.append(("user", tuple(draw(st.lists(TEXTS | FILES, min_size=1, max_size=3)))))
+        history.append(("user", tuple(draw(st.lists(TEXTS | FILES, min_size=1, max_size=3)))))
         for _ in range(draw(st.integers(0, 2))):
-            said += draw(loops())
+            history += draw(loops())
         thoughts = draw(st.lists(THOUGHTS, max_size=1))
-        said.append(("assistant", (*thoughts, draw(TEXTS))))
-    said.append(("user", tuple(draw(st.lists(TEXTS | FILES, min_size=1, max_size=2)))))
-    return said + (draw(loops()) if draw(st.booleans()) else [])
+        history.append(("assistant", (*thoughts, draw(TEXTS))))
+    history.append(("user", tuple(draw(st.lists(TEXTS | FILES, min_size=1, max_size=2)))))
+    return history + (draw(loops()) if draw(st.booleans()) else [])
 
 
-def client_of(source: Dialect) -> Dialect:
+def client_dialect(source: Dialect) -> Dialect:
     """No client sends requests in Converse's format: only its messages are stored."""
     return "openai" if source == "bedrock" else source
 
 
-def spoken_in(
-    dialect: Dialect, said: list[tuple[Role, tuple[AnyPart, ...]]]
+def encode_history(
+    dialect: Dialect, history: list[tuple[Role, tuple[AnyPart, ...]]]
 ) -> tuple[Message, ...]:
-    """The conversation as a client of that protocol would write it down."""
-    return tuple(message for role, parts in said for message in written(dialect, role, parts))
+    """The conversation as a client of that protocol sends it."""
+    return tuple(
+        message for role, parts in history for message in encode_message(dialect, role, parts)
+    )
 
 
-def written(dialect: Dialect, role: Role, parts: tuple[AnyPart, ...]) -> list[Message]:
+def encode_message(dialect: Dialect, role: Role, parts: tuple[AnyPart, ...]) -> list[Message]:
     if dialect == "openai":
         results = [encode_parts("tool", [p]) for p in parts if isinstance(p, ToolResult)]
-        shown = [p for p in parts if not isinstance(p, ToolResult | RedactedThinking)]
-        return results or [encode_parts(role, shown)]
+        others = [p for p in parts if not isinstance(p, ToolResult | RedactedThinking)]
+        return results or [encode_parts(role, others)]
     encode: Any = (lambda part: [encode_block(part)]) if dialect == "anthropic" else encode_blocks
     content = [block for part in parts for block in encode(part)]
     raw = msgspec.json.encode({"role": role, "content": content})
@@ -187,26 +188,30 @@ def written(dialect: Dialect, role: Role, parts: tuple[AnyPart, ...]) -> list[Me
 
 @pytest.mark.parametrize("source", DIALECTS)
 @pytest.mark.parametrize(("target", "model", "profile"), MODELS)
-@RARELY
-@given(said=conversations())
-def test_a_conversation_that_makes_sense_is_one_that_the_target_takes(
-    source, target, model, profile, said
+@FEW_EXAMPLES
+@given(history=conversations())
+def test_a_valid_conversation_becomes_a_body_that_the_target_accepts(
+    source, target, model, profile, history
 ):
-    body = sent(
-        Prompt(model=model, messages=spoken_in(source, said), dialect=client_of(source)),
+    body = send(
+        Prompt(
+            model=model, messages=encode_history(source, history), dialect=client_dialect(source)
+        ),
         target,
         profile,
     )
 
-    assert find_problems(read(body, target), rules(target, model, profile)) == ()
+    assert find_problems(decode(body, target), rules(target, model, profile)) == ()
 
 
 @pytest.mark.parametrize("source", DIALECTS)
 @pytest.mark.parametrize(("target", "model", "profile"), MODELS)
-@RARELY
-@given(said=conversations())
-def test_the_same_conversation_twice_is_the_same_bytes(source, target, model, profile, said):
-    prompt = Prompt(model=model, messages=spoken_in(source, said), dialect=client_of(source))
+@FEW_EXAMPLES
+@given(history=conversations())
+def test_equal_prompts_become_equal_bytes(source, target, model, profile, history):
+    prompt = Prompt(
+        model=model, messages=encode_history(source, history), dialect=client_dialect(source)
+    )
 
     assert provider(target, profile)._build_request(prompt) == provider(
         target, profile
@@ -214,59 +219,61 @@ def test_the_same_conversation_twice_is_the_same_bytes(source, target, model, pr
 
 
 @pytest.mark.parametrize(("target", "model", "profile"), MODELS)
-@settings(RARELY, max_examples=choose_size(60, 2000))
+@settings(FEW_EXAMPLES, max_examples=scaled(60, 2000))
 @given(history=st.lists(messages(), max_size=6))
-def test_a_broken_history_is_mended_or_one_clear_error(target, model, profile, history):
+def test_a_broken_history_is_repaired_or_one_clear_error(target, model, profile, history):
     prompt = Prompt(model=model, messages=tuple(history))
-    is_taken_or_refused(prompt, target, model, profile)
+    check_accepted_or_refused(prompt, target, model, profile)
 
 
-def is_taken_or_refused(prompt: Prompt, target: Any, model: str, profile: str | None) -> None:
+def check_accepted_or_refused(prompt: Prompt, target: Any, model: str, profile: str | None) -> None:
     refused: UnsendableError | None = None
     try:
         body = json.loads(provider(target, profile)._build_request(prompt).body)
     except UnsendableError as error:
         refused = error
     if refused is None:
-        assert find_problems(read(body, target), rules(target, model, profile)) == ()
+        assert find_problems(decode(body, target), rules(target, model, profile)) == ()
         return
-    assert str(refused).startswith("Provider 'test' cannot be")
+    assert str(refused).startswith("Cannot send this ")
     assert "\n" not in str(refused)
     assert refused.status is None
 
 
 @st.composite
-def spoiled(draw: st.DrawFn) -> list[tuple[Role, tuple[AnyPart, ...]]]:
-    """A conversation with messages lost, swapped, or blank."""
-    said = draw(conversations())
+def damaged_conversations(draw: st.DrawFn) -> list[tuple[Role, tuple[AnyPart, ...]]]:
+    """A conversation with missing, swapped or blank messages."""
+    history = draw(conversations())
     for _ in range(draw(st.integers(1, 3))):
-        place = draw(st.integers(0, len(said) - 1))
+        index = draw(st.integers(0, len(history) - 1))
         match draw(st.sampled_from(["lose", "swap", "blank", "cut"])):
-            case "lose" if len(said) > 1:
-                del said[place]
+            case "lose" if len(history) > 1:
+                del history[index]
             case "swap":
-                other = draw(st.integers(0, len(said) - 1))
-                said[place], said[other] = said[other], said[place]
+                other = draw(st.integers(0, len(history) - 1))
+                history[index], history[other] = history[other], history[index]
             case "blank":
-                said[place] = (said[place][0], (Text(text=" "),))
+                history[index] = (history[index][0], (Text(text=" "),))
             case _:
-                said[place] = (said[place][0], said[place][1][1:])
-    return said
+                history[index] = (history[index][0], history[index][1][1:])
+    return history
 
 
 @pytest.mark.parametrize("source", DIALECTS)
 @pytest.mark.parametrize(("target", "model", "profile"), MODELS)
-@RARELY
-@given(said=spoiled())
-def test_a_conversation_with_holes_is_mended_or_one_clear_error(
-    source, target, model, profile, said
+@FEW_EXAMPLES
+@given(history=damaged_conversations())
+def test_a_damaged_conversation_is_repaired_or_one_clear_error(
+    source, target, model, profile, history
 ):
-    prompt = Prompt(model=model, messages=spoken_in(source, said), dialect=client_of(source))
+    prompt = Prompt(
+        model=model, messages=encode_history(source, history), dialect=client_dialect(source)
+    )
 
-    is_taken_or_refused(prompt, target, model, profile)
+    check_accepted_or_refused(prompt, target, model, profile)
 
 
-ORDERLY = st.lists(
+HISTORIES = st.lists(
     st.tuples(
         st.sampled_from(["user", "assistant", "tool", "system"]),
         st.lists(
@@ -292,7 +299,7 @@ ORDERLY = st.lists(
 )
 
 
-def ordered(history: list[OutgoingMessage], profile: Profile) -> tuple[OutgoingMessage, ...] | None:
+def accept(history: list[OutgoingMessage], profile: Profile) -> tuple[OutgoingMessage, ...] | None:
     return accept_ordered_history(
         history,
         merge_results=not profile.has_tool_role,
@@ -302,18 +309,18 @@ def ordered(history: list[OutgoingMessage], profile: Profile) -> tuple[OutgoingM
 
 
 @settings(max_examples=1000)
-@given(ORDERLY, st.sampled_from(list(PROFILES.values())))
-def test_a_history_that_is_not_looked_at_is_one_that_would_have_passed(said, profile):
-    history = [OutgoingMessage(role=role, parts=tuple(parts)) for role, parts in said]
-    sent = ordered(history, profile)
-    if sent is None:
+@given(HISTORIES, st.sampled_from(list(PROFILES.values())))
+def test_a_history_that_is_accepted_without_repair_has_no_problems(history, profile):
+    history = [OutgoingMessage(role=role, parts=tuple(parts)) for role, parts in history]
+    accepted = accept(history, profile)
+    if accepted is None:
         return
 
-    assert find_problems(sent, profile) == ()
-    assert sorted(id(p) for m in sent for p in m.parts) == sorted(
+    assert find_problems(accepted, profile) == ()
+    assert sorted(id(p) for m in accepted for p in m.parts) == sorted(
         id(p) for m in history for p in m.parts
     )
-    sides = ["assistant" if message.role == "assistant" else "user" for message in sent]
+    sides = ["assistant" if message.role == "assistant" else "user" for message in accepted]
     if not profile.has_tool_role:
         assert all(one != other for one, other in itertools.pairwise(sides))
 
@@ -334,25 +341,25 @@ RESULTS = tuple(
 )
 
 
-def test_talk_and_tools_in_order_are_not_looked_at():
+def test_ordered_texts_and_tools_are_accepted_without_repair():
     history = [*CALLS, *RESULTS]
 
-    assert ordered(history, PROFILES["openai"]) == tuple(history)
-    assert ordered(history[:3], PROFILES["openai"]) is None
-    assert ordered([], PROFILES["openai"]) is None
+    assert accept(history, PROFILES["openai"]) == tuple(history)
+    assert accept(history[:3], PROFILES["openai"]) is None
+    assert accept([], PROFILES["openai"]) is None
 
 
-def test_results_of_one_turn_are_one_message_in_the_order_of_their_calls():
-    joined = ordered([*CALLS, *RESULTS], PROFILES["anthropic"])
+def test_results_of_one_turn_become_one_message_in_the_order_of_their_calls():
+    merged = accept([*CALLS, *RESULTS], PROFILES["anthropic"])
 
-    assert joined is not None
-    assert joined[:2] == CALLS
-    assert joined[2].role == "user"
-    assert joined[2].parts == (ToolResult(call_id="a"), ToolResult(call_id="b"))
+    assert merged is not None
+    assert merged[:2] == CALLS
+    assert merged[2].role == "user"
+    assert merged[2].parts == (ToolResult(call_id="a"), ToolResult(call_id="b"))
 
 
 @pytest.mark.parametrize(
-    ("profile", "text", "taken"),
+    ("profile", "text", "is_accepted"),
     [
         ("anthropic-prefill", "So", True),
         ("anthropic-prefill", "So ", False),
@@ -360,64 +367,62 @@ def test_results_of_one_turn_are_one_message_in_the_order_of_their_calls():
         ("openai", "So", True),
     ],
 )
-def test_the_beginning_of_an_answer_is_in_order_where_a_model_goes_on_from_there(
-    profile, text, taken
-):
+def test_a_prefilled_answer_is_accepted_for_models_that_continue_it(profile, text, is_accepted):
     history = [CALLS[0], OutgoingMessage(role="assistant", parts=(Text(text=text),))]
 
-    assert (ordered(history, PROFILES[profile]) is not None) is taken
+    assert (accept(history, PROFILES[profile]) is not None) is is_accepted
 
 
 @pytest.mark.parametrize("target", ["anthropic", "bedrock", "openai"])
-def test_no_messages_are_an_error_before_anything_is_sent(target):
+def test_a_prompt_without_messages_is_refused_before_sending(target):
     model = {"bedrock": "amazon.nova-pro-v1:0"}.get(target, "claude-sonnet-4-5")
     with pytest.raises(UnsendableError, match="there are no messages; send at least one") as error:
-        sent(Prompt(model=model, messages=()), target)
+        send(Prompt(model=model, messages=()), target)
 
     assert error.value.status is None
     assert error.value.path == "messages[0]"
 
 
-def test_an_error_says_what_is_wrong_where_and_what_to_do():
+def test_an_error_names_the_problem_its_path_and_the_fix():
     prompt = Prompt(model="claude-opus-4-6", messages=(HELLO, plain_message("assistant", "It is")))
 
     with pytest.raises(UnsendableError) as error:
-        sent(prompt, "anthropic")
+        send(prompt, "anthropic")
 
     assert str(error.value) == (
-        "Provider 'test' cannot be sent this: messages[1]: the last message is the assistant's; "
-        "end with a message of the user's, or ask a model that goes on from there."
+        "Cannot send this history to provider 'test': messages[1]: the last message is the "
+        "assistant's; end with a user message, or use a model that continues a prefilled answer."
     )
     assert error.value.path == "messages[1]"
 
 
-def test_an_earlier_claude_goes_on_from_the_assistant_s_words():
+def test_an_earlier_claude_continues_a_prefilled_answer():
     prompt = Prompt(model="claude-sonnet-4-5", messages=(HELLO, plain_message("assistant", "It ")))
 
-    assert sent(prompt, "anthropic")["messages"][1] == {"role": "assistant", "content": "It"}
+    assert send(prompt, "anthropic")["messages"][1] == {"role": "assistant", "content": "It"}
 
 
-def test_a_strict_server_is_sent_roles_in_turn_and_others_are_not():
+def test_only_a_strict_server_gets_alternating_roles():
     prompt = Prompt(model="m", messages=(HELLO, HELLO))
 
-    assert len(sent(prompt, "openai")["messages"]) == 2
-    assert len(sent(prompt, "openai", "strict")["messages"]) == 1
+    assert len(send(prompt, "openai")["messages"]) == 2
+    assert len(send(prompt, "openai", "strict")["messages"]) == 1
 
 
-def test_the_system_prompt_of_a_strict_server_is_one_message():
+def test_a_strict_server_gets_one_system_message():
     system = plain_message("system", "Be brief.")
     prompt = Prompt(model="m", system=system, messages=(plain_message("system", "Rhyme."), HELLO))
-    roles = [message["role"] for message in sent(prompt, "openai", "strict")["messages"]]
+    roles = [message["role"] for message in send(prompt, "openai", "strict")["messages"]]
 
     assert roles == ["system", "user"]
 
 
-def test_a_profile_that_nobody_knows_is_named_with_those_there_are():
-    with pytest.raises(SettingsError, match="no profile 'lenient'; choose one of anthropic, "):
+def test_an_unknown_profile_is_an_error_that_lists_the_profiles():
+    with pytest.raises(SettingsError, match="'lenient' does not exist; use one of anthropic, "):
         repair_for("openai", "m", provider="x", profile="lenient")
 
 
-def test_calls_in_the_form_before_tools_go_as_they_came():
+def test_function_calls_are_sent_unchanged():
     call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": ""}}
     result = {"role": "function", "name": "f", "content": "1"}
     history = (
@@ -426,14 +431,14 @@ def test_calls_in_the_form_before_tools_go_as_they_came():
         Message(role="tool", raw=json.dumps(result).encode()),
     )
 
-    assert sent(Prompt(model="m", messages=history), "openai")["messages"][1:] == [call, result]
+    assert send(Prompt(model="m", messages=history), "openai")["messages"][1:] == [call, result]
 
 
-def test_every_problem_has_a_sentence_and_advice_is_about_problems_there_are():
+def test_every_advice_belongs_to_a_problem():
     assert set(ADVICE) <= set(PROBLEM_MESSAGES)
 
 
-def test_the_same_call_id_twice_in_one_message_can_be_sent():
+def test_duplicate_call_ids_in_one_message_become_unique():
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     raw = json.dumps({"role": "assistant", "content": None, "tool_calls": [call, call]})
     result = json.dumps({"role": "tool", "tool_call_id": "a", "content": "1"}).encode()
@@ -443,14 +448,14 @@ def test_the_same_call_id_twice_in_one_message_can_be_sent():
         Message(role="tool", raw=result),
         Message(role="tool", raw=result),
     )
-    body = sent(Prompt(model="m", messages=history), "openai")
+    body = send(Prompt(model="m", messages=history), "openai")
     ids = [call["id"] for call in body["messages"][1]["tool_calls"]]
 
     assert len(set(ids)) == 2
     assert [message["tool_call_id"] for message in body["messages"][2:]] == ids
 
 
-def test_a_mending_passes_on_what_needs_nothing():
+def test_a_valid_message_is_the_same_object_after_repair():
     history = (OutgoingMessage(role="user", parts=(Text(text="a"),), raw=b"{}"),)
 
     assert HistoryRepair(PROFILES["strict"], provider="x")(history).messages[0] is history[0]
