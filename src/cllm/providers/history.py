@@ -112,7 +112,7 @@ def cache_control_for(
     if dialect == "bedrock":
         known = find_features(model)
         # An ARN can hide the model, and so what it accepts.
-        if not known.cache or known.thinking == "as_said":
+        if not known.cache or known.thinking == "as_sent":
             return no_cache_control
     return partial(
         _add_cache_control,

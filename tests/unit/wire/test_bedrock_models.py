@@ -100,7 +100,7 @@ def test_every_short_name_leads_to_a_model():
         ("meta.llama3-3-70b-instruct-v1:0", "none", False),
         ("mistral.mistral-large-2402-v1:0", "none", False),
         ("cohere.command-r-v1:0", "none", False),
-        ("arn:aws:bedrock:us-east-1:1:application-inference-profile/x", "as_said", True),
+        ("arn:aws:bedrock:us-east-1:1:application-inference-profile/x", "as_sent", True),
     ],
 )
 def test_what_a_model_can_be_told(model, thinking, cache):

@@ -287,9 +287,9 @@ def test_a_format_without_media_type_is_read_from_the_name():
 @pytest.mark.parametrize(
     ("part", "hint"),
     [
-        (Image(url="https://x/y.png"), "fetch it"),
+        (Image(url="https://x/y.png"), "send its data in base64"),
         (Image(media_type="image/tiff", data="AA=="), "convert it"),
-        (Document(media_type="application/zip", data="AA=="), "give it as one of"),
+        (Document(media_type="application/zip", data="AA=="), "convert it to one of"),
         (Document(media_type="application/pdf", url="https://x/y.pdf"), "base64"),
         (Document(media_type="application/pdf", file_id="f"), "base64"),
         (Unknown(dialect="openai", raw=b"{}"), "only openai"),

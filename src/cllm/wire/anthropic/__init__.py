@@ -1,1 +1,1 @@
-"""Anthropic's Messages protocol, and what Claude models accept."""
+"""Anthropic's Messages protocol, and the parameters that Claude models accept."""

@@ -1,4 +1,4 @@
-"""Events of an Anthropic stream, errors and citations: shapes without state."""
+"""The event types of an Anthropic stream, its errors and citations."""
 
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -79,7 +79,7 @@ class ErrorEvent(Event, tag="error"):
 
 
 class UnknownEvent(msgspec.Struct):
-    """An event, or a delta, of an unknown kind."""
+    """An event or delta of an unknown type."""
 
     type: str
     index: int | None = None
@@ -118,7 +118,7 @@ STATUSES = {
 
 
 def decode_error(body: bytes) -> ErrorDetails:
-    """Decode an error body of any shape; empty if it is not JSON."""
+    """Decode an error body of any form; empty if it is not JSON."""
     try:
         decoded = msgspec.json.decode(body)
     except UNREADABLE:
@@ -149,7 +149,7 @@ class _CitedSource(msgspec.Struct):
     text: str = ""
 
 
-class _CitedPlace(msgspec.Struct, rename="camel"):
+class _CitationLocation(msgspec.Struct, rename="camel"):
     start: int
     end: int
     document_index: int = 0
@@ -163,7 +163,7 @@ class _Citation(msgspec.Struct, rename="camel"):
     source_content: list[_CitedSource] = []
 
 
-# Converse's location → Anthropic's type, and its names of the start and the end.
+# Converse's location → Anthropic's type, start field and end field.
 CITATION_LOCATIONS = {
     "documentChar": ("char_location", "start_char_index", "end_char_index"),
     "documentPage": ("page_location", "start_page_number", "end_page_number"),
@@ -172,41 +172,43 @@ CITATION_LOCATIONS = {
 }
 
 
-def convert_citation(given: Any) -> dict[str, Any] | None:
-    """Convert a citation of Converse; None if Anthropic has no form for its location."""
+def convert_citation(value: Any) -> dict[str, Any] | None:
+    """Convert a Converse citation to Anthropic's; None if Anthropic has no such location."""
     try:
-        citation = msgspec.convert(given, _Citation)
+        citation = msgspec.convert(value, _Citation)
         kind = next((kind for kind in CITATION_LOCATIONS if kind in citation.location), None)
         if kind is None:
             return None
-        place = msgspec.convert(citation.location[kind], _CitedPlace)
+        location = msgspec.convert(citation.location[kind], _CitationLocation)
     except msgspec.ValidationError:
         return None
     name, start, end = CITATION_LOCATIONS[kind]
-    cited = "".join(source.text for source in citation.source_content)
-    said = {"type": name, "cited_text": cited, start: place.start, end: place.end}
-    return said | _what(kind, citation, place)
+    text = "".join(source.text for source in citation.source_content)
+    fields = {"type": name, "cited_text": text, start: location.start, end: location.end}
+    return fields | _source_fields(kind, citation, location)
 
 
-def _what(kind: str, citation: _Citation, place: _CitedPlace) -> dict[str, Any]:
+def _source_fields(kind: str, citation: _Citation, location: _CitationLocation) -> dict[str, Any]:
     if kind != "searchResultLocation":
-        return {"document_index": place.document_index, "document_title": citation.title}
-    index = place.search_result_index
+        return {"document_index": location.document_index, "document_title": citation.title}
+    index = location.search_result_index
     source = citation.source or ""
     return {"search_result_index": index, "source": source, "title": citation.title}
 
 
 def get_citations(part: Text) -> list[Any]:
-    """Return the citations of a text from any protocol, in Anthropic's form."""
+    """Return the citations of a text from any protocol, in Anthropic's format."""
     cited = part.extra.get(CITATIONS_CONTENT)
     if not isinstance(cited, Mapping):
         own = part.extra.get("citations")
         return own if isinstance(own, list) else []
-    given = cited.get("citations")
-    told = [convert_citation(citation) for citation in given] if isinstance(given, list) else []
-    return [citation for citation in told if citation is not None]
+    citations = cited.get("citations")
+    if not isinstance(citations, list):
+        return []
+    converted = map(convert_citation, citations)
+    return [citation for citation in converted if citation is not None]
 
 
 def wrap_citation(citation: dict[str, Any]) -> Text:
-    """Return a citation as an empty text that only carries it."""
+    """Return a citation as the extra field of an empty text."""
     return Text(text="", extra={"citations": [citation]})

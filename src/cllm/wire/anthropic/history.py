@@ -1,6 +1,6 @@
-"""A history in Anthropic's format: parts converted, system messages moved, cache marks limited.
+"""Converts a history to Anthropic's format: parts, system messages and cache breakpoints.
 
-An unchanged message keeps its bytes. The order of messages is not checked here.
+An unchanged message keeps its bytes. Does not check the order of messages.
 """
 
 import base64
@@ -50,7 +50,7 @@ SYSTEM_MESSAGES_SINCE = (4, 8)
 
 
 class MessageDraft(msgspec.Struct):
-    """A message to send, with its own bytes until something changes."""
+    """A message to send, with its original bytes unless it is changed."""
 
     role: Role
     parts: Sequence[AnyPart]
@@ -58,16 +58,17 @@ class MessageDraft(msgspec.Struct):
     extra: Mapping[str, Any] = EMPTY
 
     def change(self, parts: Sequence[AnyPart]) -> None:
-        """Set other parts; drops the bytes if the parts differ."""
+        """Set the parts; drops the bytes if the parts differ."""
         same = len(parts) == len(self.parts) and all(map(operator.is_, parts, self.parts))
         if not same:
             self.parts, self.raw = parts, None
 
 
-def system_parts(parts: Sequence[AnyPart], notes: NoticeMerger) -> Iterator[AnyPart]:
+def filter_system_parts(parts: Sequence[AnyPart], notes: NoticeMerger) -> Iterator[AnyPart]:
     for part in parts:
         if not isinstance(part, Text):
-            notes.add("part_left_out", "system", f"a system prompt has no {type(part).__name__}")
+            message = f"A system prompt cannot contain a {type(part).__name__}; it is not sent."
+            notes.add("part_left_out", "system", message)
         elif part.text.strip():
             yield part
 
@@ -75,73 +76,75 @@ def system_parts(parts: Sequence[AnyPart], notes: NoticeMerger) -> Iterator[AnyP
 def arrange_messages(
     messages: Sequence[OutgoingMessage], model: str, notes: NoticeMerger
 ) -> tuple[list[OutgoingMessage], list[AnyPart]]:
-    """Return the messages for Anthropic, and the system messages that may not stay among them."""
-    said: list[OutgoingMessage] = []
+    """Return the messages for Anthropic, and the parts that belong to the system prompt."""
+    arranged: list[OutgoingMessage] = []
     moved: list[AnyPart] = []
-    begun = False
-    for index, spoken in enumerate(messages):
-        path = f"messages[{spoken.prompt_index}]"
-        cleaned = clean_message(spoken, path, notes)
+    started = False
+    for index, message in enumerate(messages):
+        path = f"messages[{message.prompt_index}]"
+        cleaned = clean_message(message, path, notes)
         if index == len(messages) - 1:
-            check_not_emptied(spoken, cleaned, "Anthropic")
-        if cleaned.role != "system" or _may_stay(messages, index, model):
-            said.append(cleaned)
+            check_not_emptied(message, cleaned, "Anthropic")
+        if cleaned.role != "system" or _can_stay(messages, index, model):
+            arranged.append(cleaned)
         else:
-            moved += system_parts(cleaned.parts, notes)
-            if begun:
+            moved += filter_system_parts(cleaned.parts, notes)
+            if started:
                 notes.add(
-                    "system_moved", path, "a system message in the history, put with the system"
+                    "system_moved",
+                    path,
+                    "A system message in the history is sent with the system prompt.",
                 )
-        begun = begun or cleaned.role != "system"
-    return said, moved
+        started = started or cleaned.role != "system"
+    return arranged, moved
 
 
-def _may_stay(messages: Sequence[OutgoingMessage], index: int, model: str) -> bool:
-    """Whether a system message may stay: in Anthropic's format, on a model that accepts it."""
-    before = messages[index - 1].role if index else "system"
-    following = messages[index + 1].role if index + 1 < len(messages) else "assistant"
-    own = messages[index].raw is not None
-    stands = before in ("user", "tool") and following == "assistant"
-    return own and stands and parse_claude_version(model) >= SYSTEM_MESSAGES_SINCE
+def _can_stay(messages: Sequence[OutgoingMessage], index: int, model: str) -> bool:
+    """Whether a system message can stay in the history: the model and its neighbours allow it."""
+    previous_role = messages[index - 1].role if index else "system"
+    next_role = messages[index + 1].role if index + 1 < len(messages) else "assistant"
+    is_own = messages[index].raw is not None
+    is_allowed = previous_role in ("user", "tool") and next_role == "assistant"
+    return is_own and is_allowed and parse_claude_version(model) >= SYSTEM_MESSAGES_SINCE
 
 
-def clean_message(spoken: OutgoingMessage, path: str, notes: NoticeMerger) -> OutgoingMessage:
-    if len(spoken.parts) == 1 and type(spoken.parts[0]) is Text and not spoken.parts[0].extra:
-        return spoken
-    parts = _clean_parts(spoken.parts, path, notes, foreign=not spoken.is_own(DIALECT))
-    same = len(parts) == len(spoken.parts) and all(map(operator.is_, parts, spoken.parts))
-    return spoken if same and not _has_empty_result(spoken) else replace_parts(spoken, parts)
+def clean_message(message: OutgoingMessage, path: str, notes: NoticeMerger) -> OutgoingMessage:
+    if len(message.parts) == 1 and type(message.parts[0]) is Text and not message.parts[0].extra:
+        return message
+    parts = _clean_parts(message.parts, path, notes, foreign=not message.is_own(DIALECT))
+    same = len(parts) == len(message.parts) and all(map(operator.is_, parts, message.parts))
+    return message if same and not _has_empty_result(message) else replace_parts(message, parts)
 
 
-def _has_empty_result(spoken: OutgoingMessage) -> bool:
+def _has_empty_result(message: OutgoingMessage) -> bool:
     """Whether a result has an empty content field, which the API refuses."""
-    for part in spoken.parts:
+    for part in message.parts:
         if type(part) is ToolResult and not part.content:
-            return EMPTY_CONTENT.search(spoken.raw or b"") is not None
+            return EMPTY_CONTENT.search(message.raw or b"") is not None
     return False
 
 
 def _clean_parts(
     parts: Sequence[AnyPart], path: str, notes: NoticeMerger, *, foreign: bool
 ) -> Sequence[AnyPart]:
-    said: list[AnyPart] = []
+    cleaned_parts: list[AnyPart] = []
     for part in parts:
         if type(part) is Text and not (foreign and part.extra):
-            said.append(part)
+            cleaned_parts.append(part)
             continue
         clean = CLEANERS.get(type(part))
         cleaned = part if clean is None else clean(part, path, notes)
         if cleaned is not None and foreign:
-            cleaned = _naturalise(cleaned, path, notes)
+            cleaned = _convert_foreign(cleaned, path, notes)
         if cleaned is not None:
-            said.append(cleaned)
-    return said
+            cleaned_parts.append(cleaned)
+    return cleaned_parts
 
 
 def _clean_unknown(part: Unknown, path: str, notes: NoticeMerger) -> AnyPart | None:
     if part.dialect == DIALECT:
         return part
-    notes.add("part_left_out", path, f"a block that only {part.dialect} has")
+    notes.add("part_left_out", path, f"Only {part.dialect} has this block; it is not sent.")
     return None
 
 
@@ -157,34 +160,33 @@ CLEANERS: dict[type, Callable[[Any, str, NoticeMerger], AnyPart | None]] = {
     ToolResult: _clean_result,
     Unknown: _clean_unknown,
 }
-# Redundant: a call has the tool's name and its own position.
+# Fields without a notice: a call has the tool's name, and its position is its index.
 REDUNDANT: dict[type, tuple[str, ...]] = {ToolCall: ("index",), ToolResult: ("name",)}
 
 
-def _naturalise(part: AnyPart, path: str, notes: NoticeMerger) -> AnyPart | None:
+def _convert_foreign(part: AnyPart, path: str, notes: NoticeMerger) -> AnyPart | None:
     if part.extra:
         names = ", ".join(sorted(lost_extra_fields(part) - set(REDUNDANT.get(type(part), ()))))
         if names:
-            notes.add(
-                "field_left_out", path, f"Anthropic has no {names} on a {type(part).__name__}"
-            )
+            message = f"Anthropic has no {names} in a {type(part).__name__}; it is not sent."
+            notes.add("field_left_out", path, message)
         part = msgspec.structs.replace(part, extra={})
     if isinstance(part, Thinking | RedactedThinking) and part.cache is not None:
         return msgspec.structs.replace(part, cache=None)
-    change = CONVERTERS.get(type(part))
-    return part if change is None else change(part, path, notes)
+    convert = CONVERTERS.get(type(part))
+    return part if convert is None else convert(part, path, notes)
 
 
-def _naturalise_image(part: Image, path: str, notes: NoticeMerger) -> AnyPart | None:
+def _convert_image(part: Image, path: str, notes: NoticeMerger) -> AnyPart | None:
     if part.data is None and part.url is None:
-        notes.add("part_left_out", path, "an image without data and without a URL")
+        notes.add("part_left_out", path, "An image without data and URL is not sent.")
         return None
     if part.data is None:
         return part
     kind = normalize_media_type(part.media_type)
     if kind not in IMAGE_FORMATS:
         raise NotExpressibleError(
-            f"Anthropic takes no image of type {part.media_type}: "
+            f"Anthropic does not accept images of type {part.media_type}: "
             f"convert it to one of {', '.join(IMAGE_FORMATS.values())}."
         )
     part = normalize_base64(part, part.data)
@@ -192,67 +194,72 @@ def _naturalise_image(part: Image, path: str, notes: NoticeMerger) -> AnyPart | 
     return part if same else msgspec.structs.replace(part, media_type=kind)
 
 
-def _naturalise_document(part: Document, path: str, notes: NoticeMerger) -> AnyPart | None:
+def _convert_document(part: Document, path: str, notes: NoticeMerger) -> AnyPart | None:
     if part.data is not None:
-        return _naturalise_data(normalize_base64(part, part.data))
+        return _convert_document_data(normalize_base64(part, part.data))
     if part.text is not None or part.url is not None:
         return part
-    found = (
-        "without content" if part.file_id is None else f"by another provider's id {part.file_id}"
+    problem = (
+        "without content"
+        if part.file_id is None
+        else f"with the file ID {part.file_id} of another provider"
     )
-    notes.add("part_left_out", path, f"a document {found}")
+    notes.add("part_left_out", path, f"A document {problem} is not sent.")
     return None
 
 
-def _naturalise_data(part: Document) -> AnyPart:
+def _convert_document_data(part: Document) -> AnyPart:
     kind = normalize_media_type(part.media_type)
     if kind == PDF:
         return msgspec.structs.replace(part, media_type=kind)
     if not kind.startswith("text/"):
         raise NotExpressibleError(
-            f"Anthropic takes no document of type {part.media_type}: give it as PDF or as text."
+            f"Anthropic does not accept documents of type {part.media_type}: send a PDF or text."
         )
     try:
         text = base64.b64decode(part.data or "").decode()
     except UnicodeDecodeError as error:
-        raise NotExpressibleError(f"a document of type {kind} is not text in UTF-8.") from error
+        raise NotExpressibleError(
+            f"a document of type {kind} is not UTF-8 text: convert it."
+        ) from error
     return msgspec.structs.replace(part, data=None, text=text, media_type="text/plain")
 
 
-def _naturalise_call(part: ToolCall, path: str, notes: NoticeMerger) -> AnyPart | None:
+def _convert_call(part: ToolCall, path: str, notes: NoticeMerger) -> AnyPart | None:
     if not part.arguments or is_json_object(part.arguments):
         return part
-    notes.add("arguments_changed", path, f"arguments that are no JSON object, as {INVALID_JSON}")
+    message = f"Arguments that are not a JSON object are sent as a field {INVALID_JSON}."
+    notes.add("arguments_changed", path, message)
     return msgspec.structs.replace(part, arguments=wrap_arguments(part.arguments))
 
 
-def _naturalise_result(part: ToolResult, path: str, notes: NoticeMerger) -> AnyPart | None:
-    content = [_naturalise(inner, path, notes) for inner in part.content]
+def _convert_result(part: ToolResult, path: str, notes: NoticeMerger) -> AnyPart | None:
+    content = [_convert_foreign(inner, path, notes) for inner in part.content]
     if all(map(operator.is_, content, part.content)):
         return part
-    kept: Any = tuple(inner for inner in content if inner is not None)
-    return msgspec.structs.replace(part, content=kept)
+    remaining: Any = tuple(inner for inner in content if inner is not None)
+    return msgspec.structs.replace(part, content=remaining)
 
 
 CONVERTERS: dict[type, Callable[[Any, str, NoticeMerger], AnyPart | None]] = {
-    Image: _naturalise_image,
-    Document: _naturalise_document,
-    ToolCall: _naturalise_call,
-    ToolResult: _naturalise_result,
+    Image: _convert_image,
+    Document: _convert_document,
+    ToolCall: _convert_call,
+    ToolResult: _convert_result,
 }
 
 
-# Stands for the mark of an unknown block, whose lifetime is not read.
+# The breakpoint of an unknown block, whose TTL is not read.
 OPAQUE = CacheMark()
-# Parts that can contain marks of other parts.
-HOLDERS = (ToolResult, Unknown)
+# Parts that can contain breakpoints in their content.
+CONTAINERS = (ToolResult, Unknown)
 ChangeCacheControl = Callable[[CacheMark], CacheMark | None]
 
 
-def _marks_of(part: AnyPart) -> Iterator[CacheMark]:
-    """Yield the marks of a part in order; those in the content of a result come first.
+def _iterate_breakpoints(part: AnyPart) -> Iterator[CacheMark]:
+    """Yield the breakpoints of a part in order, the content of a tool result first.
 
-    Of an unknown part only the mark in its bytes is sent, and so counted.
+    An unknown part has only the breakpoint in its bytes.
     """
     if type(part) is Unknown:
         if CACHE_CONTROL.search(part.raw) is not None:
@@ -261,13 +268,13 @@ def _marks_of(part: AnyPart) -> Iterator[CacheMark]:
     if type(part) is ToolResult:
         for inner in part.content:
             if inner.cache is not None or type(inner) is Unknown:
-                yield from _marks_of(inner)
+                yield from _iterate_breakpoints(inner)
     if part.cache is not None:
         yield part.cache
 
 
-def _change_marks(part: AnyPart, change: ChangeCacheControl) -> AnyPart:
-    """Return the part with changed marks; the same object if none changes."""
+def _change_breakpoints(part: AnyPart, change: ChangeCacheControl) -> AnyPart:
+    """Return the part with changed breakpoints; the same object if none changes."""
     if isinstance(part, Unknown):
         if CACHE_CONTROL.search(part.raw) is None:
             return part
@@ -277,56 +284,56 @@ def _change_marks(part: AnyPart, change: ChangeCacheControl) -> AnyPart:
         del fields["cache_control"]
         return msgspec.structs.replace(part, raw=msgspec.json.encode(fields))
     if isinstance(part, ToolResult):
-        content: Any = tuple(_change_marks(inner, change) for inner in part.content)
+        content: Any = tuple(_change_breakpoints(inner, change) for inner in part.content)
         if not all(map(operator.is_, content, part.content)):
             part = msgspec.structs.replace(part, content=content)
-    mark = None if part.cache is None else change(part.cache)
-    return part if mark is part.cache else msgspec.structs.replace(part, cache=mark)
+    cache = None if part.cache is None else change(part.cache)
+    return part if cache is part.cache else msgspec.structs.replace(part, cache=cache)
 
 
 def _change_turns(turns: Sequence[MessageDraft], change: ChangeCacheControl) -> None:
     for turn in turns:
-        if any(part.cache or type(part) in HOLDERS for part in turn.parts):
-            turn.change([_change_marks(part, change) for part in turn.parts])
+        if any(part.cache or type(part) in CONTAINERS for part in turn.parts):
+            turn.change([_change_breakpoints(part, change) for part in turn.parts])
 
 
 def _drop_first(surplus: int) -> ChangeCacheControl:
-    """Return a change that drops this many marks."""
-    left = iter(range(surplus))
-    return lambda mark: mark if next(left, None) is None else None
+    """Return a change that drops the first `surplus` breakpoints."""
+    remaining = iter(range(surplus))
+    return lambda cache: cache if next(remaining, None) is None else None
 
 
-def _tools_of(fields: Fields) -> list[Any]:
+def _get_tools(fields: Fields) -> list[Any]:
     tools = fields.get("tools")
     return tools if isinstance(tools, list) else []
 
 
-def _is_marked(tool: Any) -> bool:
+def _has_cache_control(tool: Any) -> bool:
     return isinstance(tool, dict) and bool(tool.get("cache_control"))
 
 
 def _count(turns: Iterable[MessageDraft]) -> int:
-    marks = 0
+    count = 0
     for turn in turns:
         for part in turn.parts:
-            if part.cache is not None or type(part) in HOLDERS:
-                marks += len(list(_marks_of(part)))
-    return marks
+            if part.cache is not None or type(part) in CONTAINERS:
+                count += len(list(_iterate_breakpoints(part)))
+    return count
 
 
 def count_cache_breakpoints(
     fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft]
 ) -> int:
     own = 1 if fields.get("cache_control") else 0
-    return own + sum(map(_is_marked, _tools_of(fields))) + _count((head, *turns))
+    return own + sum(map(_has_cache_control, _get_tools(fields))) + _count((head, *turns))
 
 
 def limit_cache_breakpoints(
     fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft], notes: NoticeMerger
 ) -> Fields:
-    """Remove cache marks above the limit, the oldest of the messages first.
+    """Remove breakpoints above the limit, the oldest in the messages first.
 
-    Of tools and system prompt the last three stay if the messages have a mark.
+    The last three of tools and system prompt stay if the messages have one.
     """
     own = 1 if fields.get("cache_control") else 0
     moving, fixed = _count(turns), count_cache_breakpoints(fields, head, ()) - own
@@ -334,17 +341,17 @@ def limit_cache_breakpoints(
     notes.add(
         "cache_mark_left_out",
         "cache_control",
-        f"{surplus} of more than {MAX_CACHE_BREAKPOINTS} cache marks",
+        f"Anthropic allows {MAX_CACHE_BREAKPOINTS} cache breakpoints; {surplus} are not sent.",
     )
     room = MAX_CACHE_BREAKPOINTS - own
-    still = min(fixed, room if own or not moving else room - 1)
-    _change_turns(turns, _drop_first(moving - min(moving, room - still)))
-    surplus = fixed - still
+    remaining = min(fixed, room if own or not moving else room - 1)
+    _change_turns(turns, _drop_first(moving - min(moving, room - remaining)))
+    surplus = fixed - remaining
     tools = []
-    for tool in _tools_of(fields):
-        marked = surplus > 0 and _is_marked(tool)
-        tools.append({k: tool[k] for k in tool if k != "cache_control"} if marked else tool)
-        surplus -= marked
+    for tool in _get_tools(fields):
+        drops = surplus > 0 and _has_cache_control(tool)
+        tools.append({k: tool[k] for k in tool if k != "cache_control"} if drops else tool)
+        surplus -= drops
     _change_turns((head,), _drop_first(surplus))
     return {**fields, "tools": tools} if tools else fields
 
@@ -352,38 +359,43 @@ def limit_cache_breakpoints(
 def order_cache_breakpoints(
     fields: Fields, head: MessageDraft, turns: Sequence[MessageDraft], notes: NoticeMerger
 ) -> Fields:
-    """Shorten one-hour marks after a five-minute mark: the API refuses that order."""
-    tools = _tools_of(fields)
-    marks = [tool["cache_control"] for tool in tools if _is_marked(tool)]
-    ttls = [mark.get("ttl") if isinstance(mark, dict) else None for mark in marks]
-    sent = (part for turn in (head, *turns) for part in turn.parts)
-    ttls += [mark.ttl for part in sent for mark in _marks_of(part) if mark is not OPAQUE]
+    """Shorten one-hour breakpoints after a five-minute one: the API refuses that order."""
+    tools = _get_tools(fields)
+    controls = [tool["cache_control"] for tool in tools if _has_cache_control(tool)]
+    ttls = [control.get("ttl") if isinstance(control, dict) else None for control in controls]
+    parts = (part for turn in (head, *turns) for part in turn.parts)
+    caches = (cache for part in parts for cache in _iterate_breakpoints(part))
+    ttls += [cache.ttl for cache in caches if cache is not OPAQUE]
     hours = [ttl == HOUR for ttl in ttls]
     if hours == sorted(hours, reverse=True):
         return fields
-    notes.add("cache_mark_changed", "cache_control", "a mark of an hour after one of five minutes")
+    notes.add(
+        "cache_mark_changed",
+        "cache_control",
+        "A one-hour cache breakpoint after a five-minute one is sent as five minutes.",
+    )
     first_short = hours.index(False)
     position = itertools.count()
     changed = [
-        _shortened(tool) if _is_marked(tool) and next(position) >= first_short else tool
+        _shorten_tool(tool) if _has_cache_control(tool) and next(position) >= first_short else tool
         for tool in tools
     ]
-    seen = len(marks)
+    count = len(controls)
     for turn in (head, *turns):
-        parts: list[AnyPart] = []
+        shortened: list[AnyPart] = []
         for part in turn.parts:
-            parts.append(part if seen < first_short else _change_marks(part, _shorten))
-            seen += sum(mark is not OPAQUE for mark in _marks_of(part))
-        turn.change(parts)
+            shortened.append(part if count < first_short else _change_breakpoints(part, _shorten))
+            count += sum(cache is not OPAQUE for cache in _iterate_breakpoints(part))
+        turn.change(shortened)
     return {**fields, "tools": changed} if tools else fields
 
 
-def _shorten(mark: CacheMark) -> CacheMark:
-    return CacheMark() if mark.ttl == HOUR else mark
+def _shorten(cache: CacheMark) -> CacheMark:
+    return CacheMark() if cache.ttl == HOUR else cache
 
 
-def _shortened(tool: Fields) -> Fields:
-    mark = tool["cache_control"]
-    if not isinstance(mark, dict):
+def _shorten_tool(tool: Fields) -> Fields:
+    control = tool["cache_control"]
+    if not isinstance(control, dict):
         return tool
-    return {**tool, "cache_control": {name: mark[name] for name in mark if name != "ttl"}}
+    return {**tool, "cache_control": {name: control[name] for name in control if name != "ttl"}}

@@ -1,4 +1,4 @@
-"""What Claude models accept on any service, and which beta flags the API accepts.
+"""The parameters that each Claude model accepts, and the beta flags that the API accepts.
 
 Collected in November 2026. The API refuses a request with an unknown beta flag.
 """
@@ -82,30 +82,30 @@ KNOWN_BETAS = frozenset(
 )
 
 
-def parse_betas(given: Any) -> tuple[str, ...]:
+def parse_betas(value: Any) -> tuple[str, ...]:
     """Return the flags of a request, from a list or the text of a header."""
-    flags = given.split(",") if isinstance(given, str) else given
+    flags = value.split(",") if isinstance(value, str) else value
     if not isinstance(flags, list):
         return ()
     return tuple(flag for flag in flags if isinstance(flag, str))
 
 
 def filter_betas(
-    asked: Iterable[str], *, always: Sequence[str] = ()
+    requested: Iterable[str], *, always: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
     """Return the flags to send, each once, and notices for unknown ones.
 
-    `always` are the operator's: they are sent with every request.
+    `always`: the operator's flags, sent with every request.
     """
-    wanted = dict.fromkeys(flag.strip() for flag in asked)
+    flags = dict.fromkeys(flag.strip() for flag in requested)
     sent = dict.fromkeys(flag.strip() for flag in always)
-    unknown = [flag for flag in wanted if flag not in KNOWN_BETAS and flag not in sent]
-    sent |= {flag: None for flag in wanted if flag in KNOWN_BETAS}
+    unknown = [flag for flag in flags if flag not in KNOWN_BETAS and flag not in sent]
+    sent |= {flag: None for flag in flags if flag in KNOWN_BETAS}
     notices = tuple(
         Notice(
             code="beta_left_out",
             path="betas",
-            message=f"The beta flag {flag!r} is not one that Anthropic is known to take.",
+            message=f"Anthropic does not accept the beta flag {flag!r}; it is not sent.",
         )
         for flag in unknown
         if flag
@@ -118,11 +118,10 @@ UP_TO_HIGH = ("low", "medium", "high")
 
 
 class ClaudeModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model accepts.
+    """The features of one model.
 
     `thinking`: never, with a budget, with a budget or adaptive, adaptive only, or always on.
-    `sampling`: whether temperature and top_p are accepted, both or one. `efforts` is empty if
-    there are none.
+    `sampling`: both temperature and top_p, one of them, or none. `efforts`: the accepted values.
     """
 
     max_output: int
@@ -142,7 +141,7 @@ _V4_7 = ClaudeModel(
 _ALWAYS = msgspec.structs.replace(_V4_7, thinking="always")
 _UNFORCED = msgspec.structs.replace(_ALWAYS, forced_tools=False)
 
-# The first row that matches "family major.minor" counts.
+# The first pattern that matches "family major.minor" applies.
 CLAUDE_MODELS: tuple[tuple[re.Pattern[str], ClaudeModel], ...] = (
     (re.compile(r"instant"), ClaudeModel(max_output=4_096)),
     (re.compile(r"(fable|mythos) (5\.[1-9]|[6-9]\.)"), _UNFORCED),
@@ -162,12 +161,12 @@ BEDROCK_REVISION = re.compile(r"(?<=\w)-v\d+(:\w+)*$")
 FAMILIES = re.compile(r"opus|sonnet|haiku|fable|mythos|instant")
 
 
-# Called about ten times for a request: 50 µs of it without the cache.
+# Called about ten times for a request, which takes 50 µs without the cache.
 @lru_cache(maxsize=256)
 def find_claude_model(name: str) -> ClaudeModel | None:
-    """Return the row of a model by any of its names; None if it is not Claude.
+    """Return the features of a model by any of its names; None if it is not Claude.
 
-    An unknown Claude model counts as one of the newest.
+    An unknown Claude model has the features of the newest.
     """
     version = parse_claude_version(name)
     if version == UNKNOWN_VERSION:
@@ -194,8 +193,8 @@ def parse_claude_version(model: str) -> tuple[int, int]:
 Fields = dict[str, Any]
 
 DISABLED = {"type": "disabled"}
-LEAST_EFFORT = "low"
-SMALLEST_BUDGET = 1024
+MIN_EFFORT = "low"
+MIN_BUDGET = 1024
 BUDGETS = {
     "minimal": 1024,
     "low": 2048,
@@ -205,13 +204,13 @@ BUDGETS = {
     "max": 32000,
 }
 INTERLEAVED = "interleaved-thinking-2025-05-14"
-HIGHEST_TEMPERATURE = 1
-LEAST_TOP_P_WHILE_THINKING = 0.95
+MAX_TEMPERATURE = 1
+MIN_THINKING_TOP_P = 0.95
 SAMPLING = ("temperature", "top_p", "top_k")
 SAMPLING_DEFAULTS = {"temperature": 1, "top_p": 1}
-WHILE_THINKING: dict[str, Callable[[float], bool]] = {
+ALLOWED_WHILE_THINKING: dict[str, Callable[[float], bool]] = {
     "temperature": lambda value: value == 1,
-    "top_p": lambda value: value >= LEAST_TOP_P_WHILE_THINKING,
+    "top_p": lambda value: value >= MIN_THINKING_TOP_P,
     "top_k": lambda _value: False,
 }
 
@@ -223,12 +222,12 @@ class NoticeSink(NoticeCollector):
 
 def fit_parameters(fields: Fields, model: str, notices: NoticeSink) -> Fields:
     """Drop or change parameters that exclude one another or that this model refuses."""
-    known = find_claude_model(model)
-    fields = _fit_choice(fields, known, notices)
-    if known is not None:
-        fields = _fit_thinking(fields, model, known, notices)
-        fields = _fit_effort(fields, model, known, notices)
-        fields = _fit_sampling(fields, model, known, notices)
+    features = find_claude_model(model)
+    fields = _fit_choice(fields, model, features, notices)
+    if features is not None:
+        fields = _fit_thinking(fields, model, features, notices)
+        fields = _fit_effort(fields, model, features, notices)
+        fields = _fit_sampling(fields, model, features, notices)
     return _fit_temperature(fields, notices)
 
 
@@ -236,109 +235,123 @@ def drop_idle_tool_choice(fields: Fields, notices: NoticeSink) -> Fields:
     """Drop a tool choice without tools, which the API refuses."""
     if fields.get("tool_choice") is None or fields.get("tools"):
         return fields
-    notices.add("tool_choice_left_out", "tool_choice", "there are no tools to choose from")
+    notices.add(
+        "tool_choice_left_out", "tool_choice", "The request has no tools; tool_choice is not sent."
+    )
     return _without(fields, "tool_choice")
 
 
 def build_thinking(reasoning: Reasoning, model: str) -> Fields:
-    """Return thinking and effort for a Claude model, before they are fitted."""
+    """Return the fields for thinking and effort, before `fit_parameters`."""
     if not reasoning.enabled or reasoning.effort == "none":
         return {"thinking": DISABLED}
-    known = find_claude_model(model)
-    if known is not None and known.thinking in ("either", "adaptive", "always"):
-        effort = LEAST_EFFORT if reasoning.effort == "minimal" else reasoning.effort
+    features = find_claude_model(model)
+    if features is not None and features.thinking in ("either", "adaptive", "always"):
+        effort = MIN_EFFORT if reasoning.effort == "minimal" else reasoning.effort
         return _with_effort({"thinking": {"type": "adaptive"}}, effort)
-    budget = reasoning.budget_tokens or BUDGETS.get(reasoning.effort or "medium", SMALLEST_BUDGET)
+    budget = reasoning.budget_tokens or BUDGETS.get(reasoning.effort or "medium", MIN_BUDGET)
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _fit_choice(fields: Fields, known: ClaudeModel | None, notices: NoticeSink) -> Fields:
-    """A forced tool excludes thinking; models that always think cannot be forced."""
+def _fit_choice(
+    fields: Fields, model: str, features: ClaudeModel | None, notices: NoticeSink
+) -> Fields:
+    """Resolve forced tools: they exclude thinking, and some models refuse them."""
     choice = fields.get("tool_choice")
     if not isinstance(choice, dict) or choice.get("type") not in ("any", "tool"):
         return fields
-    if known is not None and not known.forced_tools:
-        why = "this model cannot be made to call a tool; it may call one"
-        notices.add("tool_choice_changed", "tool_choice", why)
+    if features is not None and not features.forced_tools:
+        message = f"{model} does not accept a forced tool; tool_choice is sent as auto."
+        notices.add("tool_choice_changed", "tool_choice", message)
         auto = {key: value for key, value in choice.items() if key != "name"} | {"type": "auto"}
         return {**fields, "tool_choice": auto}
-    if _thinks(fields) and (known is None or known.thinking != "always"):
-        notices.add("thinking_disabled", "thinking", "a forced tool excludes thinking")
+    if _has_thinking(fields) and (features is None or features.thinking != "always"):
+        notices.add(
+            "thinking_disabled", "thinking", "Thinking is disabled: the request forces a tool call."
+        )
         return {**fields, "thinking": DISABLED}
     return fields
 
 
-def _thinks(fields: Fields) -> bool:
+def _has_thinking(fields: Fields) -> bool:
     thinking = fields.get("thinking")
     return isinstance(thinking, dict) and thinking.get("type") != "disabled"
 
 
-def _fit_thinking(fields: Fields, model: str, known: ClaudeModel, notices: NoticeSink) -> Fields:
+def _fit_thinking(fields: Fields, model: str, features: ClaudeModel, notices: NoticeSink) -> Fields:
     thinking = fields.get("thinking")
     if not isinstance(thinking, dict):
         return fields
     kind = thinking.get("type")
-    if known.thinking == "none":
+    if features.thinking == "none":
         if kind != "disabled":
-            notices.add("thinking_disabled", "thinking", f"{model} does not think")
+            notices.add("thinking_disabled", "thinking", f"{model} does not support thinking.")
         return _without(fields, "thinking")
-    if known.thinking == "always" and kind == "disabled":
+    if features.thinking == "always" and kind == "disabled":
         notices.add(
-            "thinking_kept", "thinking", f"{model} always thinks: the least effort is asked for"
+            "thinking_kept", "thinking", f"{model} always thinks; the lowest effort is sent."
         )
-        return _without(_with_effort(fields, _effort(fields) or LEAST_EFFORT), "thinking")
-    if known.thinking in ("adaptive", "always") and kind == "enabled":
-        notices.add("thinking_changed", "thinking.budget_tokens", f"{model} chooses its own budget")
-        shown = {"display": thinking["display"]} if "display" in thinking else {}
-        return {**fields, "thinking": {"type": "adaptive", **shown}}
-    if known.thinking == "budget" and kind == "adaptive":
-        budget = BUDGETS.get(_effort(fields) or "medium", SMALLEST_BUDGET)
+        return _without(_with_effort(fields, _get_effort(fields) or MIN_EFFORT), "thinking")
+    if features.thinking in ("adaptive", "always") and kind == "enabled":
+        message = f"{model} chooses its own thinking budget; the budget is not sent."
+        notices.add("thinking_changed", "thinking.budget_tokens", message)
+        display = {"display": thinking["display"]} if "display" in thinking else {}
+        return {**fields, "thinking": {"type": "adaptive", **display}}
+    if features.thinking == "budget" and kind == "adaptive":
+        budget = BUDGETS.get(_get_effort(fields) or "medium", MIN_BUDGET)
         notices.add(
-            "thinking_changed", "thinking", f"{model} thinks up to a budget: {budget} tokens"
+            "thinking_changed",
+            "thinking",
+            f"{model} needs a thinking budget; {budget} tokens are sent.",
         )
         fields = {**fields, "thinking": {"type": "enabled", "budget_tokens": budget}}
     return _fit_budget(fields, notices)
 
 
 def _fit_budget(fields: Fields, notices: NoticeSink) -> Fields:
-    """The budget is at least 1024 and below max_tokens, unless thinking is interleaved."""
+    """Limit the budget: at least 1024, and below max_tokens unless thinking is interleaved."""
     thinking, limit = fields["thinking"], fields.get("max_tokens")
     budget = thinking.get("budget_tokens")
     if thinking.get("type") != "enabled" or not isinstance(budget, int):
         return fields
-    fitting = max(budget, SMALLEST_BUDGET)
+    fitted = max(budget, MIN_BUDGET)
     if isinstance(limit, int) and INTERLEAVED not in parse_betas(fields.get("betas")):
-        fitting = min(fitting, limit - 1)
-    if fitting < SMALLEST_BUDGET:
-        notices.add("thinking_disabled", "thinking", "max_tokens leaves no room for thinking")
+        fitted = min(fitted, limit - 1)
+    if fitted < MIN_BUDGET:
+        notices.add(
+            "thinking_disabled", "thinking", "Thinking is disabled: max_tokens is too small for it."
+        )
         return _without(fields, "thinking")
-    if fitting != budget:
-        why = f"a budget is at least {SMALLEST_BUDGET} and less than max_tokens: {fitting} sent"
-        notices.add("thinking_changed", "thinking.budget_tokens", why)
-        return {**fields, "thinking": {**thinking, "budget_tokens": fitting}}
+    if fitted != budget:
+        message = (
+            f"The thinking budget must be at least {MIN_BUDGET} and less than max_tokens; "
+            f"{fitted} is sent."
+        )
+        notices.add("thinking_changed", "thinking.budget_tokens", message)
+        return {**fields, "thinking": {**thinking, "budget_tokens": fitted}}
     return fields
 
 
-def _fit_effort(fields: Fields, model: str, known: ClaudeModel, notices: NoticeSink) -> Fields:
-    wanted = _effort(fields)
-    if wanted is None:
+def _fit_effort(fields: Fields, model: str, features: ClaudeModel, notices: NoticeSink) -> Fields:
+    requested = _get_effort(fields)
+    if requested is None:
         return fields
-    if not known.efforts:
+    if not features.efforts:
         notices.add(
-            "parameter_left_out", "output_config.effort", f"{model} cannot be asked for an effort"
+            "parameter_left_out", "output_config.effort", f"{model} has no effort; it is not sent."
         )
         return _with_effort(fields, None)
     # Without thinking the highest efforts are refused.
-    efforts = known.efforts if fields.get("thinking") != DISABLED else known.efforts[:3]
-    effort = nearest_effort(wanted, efforts)
-    if effort in (None, wanted):
+    efforts = features.efforts if fields.get("thinking") != DISABLED else features.efforts[:3]
+    effort = nearest_effort(requested, efforts)
+    if effort in (None, requested):
         return fields
-    why = f"{model} does not take the effort {wanted!r} here: {effort!r} sent"
-    notices.add("effort_changed", "output_config.effort", why)
+    message = f"{model} does not accept the effort {requested!r} here; {effort!r} is sent."
+    notices.add("effort_changed", "output_config.effort", message)
     return _with_effort(fields, effort)
 
 
-def _effort(fields: Fields) -> str | None:
+def _get_effort(fields: Fields) -> str | None:
     config = fields.get("output_config")
     effort = config.get("effort") if isinstance(config, dict) else None
     return effort if isinstance(effort, str) else None
@@ -351,35 +364,38 @@ def _with_effort(fields: Fields, effort: str | None) -> Fields:
     return {**fields, "output_config": config} if config else _without(fields, "output_config")
 
 
-def _fit_sampling(fields: Fields, model: str, known: ClaudeModel, notices: NoticeSink) -> Fields:
+def _fit_sampling(fields: Fields, model: str, features: ClaudeModel, notices: NoticeSink) -> Fields:
     refused = {
-        name: why
+        name: reason
         for name in SAMPLING
-        if fields.get(name) is not None and (why := _why_refused(name, fields, model, known))
+        if fields.get(name) is not None
+        and (reason := _refusal_reason(name, fields, model, features))
     }
-    for name, why in refused.items():
+    for name, reason in refused.items():
         if fields[name] != SAMPLING_DEFAULTS.get(name):
-            notices.add("parameter_left_out", name, why)
+            notices.add("parameter_left_out", name, reason)
     return _without(fields, *refused) if refused else fields
 
 
 def _fit_temperature(fields: Fields, notices: NoticeSink) -> Fields:
     temperature = fields.get("temperature")
-    if not isinstance(temperature, int | float) or temperature <= HIGHEST_TEMPERATURE:
+    if not isinstance(temperature, int | float) or temperature <= MAX_TEMPERATURE:
         return fields
     notices.add(
-        "parameter_changed", "temperature", f"the highest temperature is {HIGHEST_TEMPERATURE}"
+        "parameter_changed",
+        "temperature",
+        f"The highest temperature is {MAX_TEMPERATURE}; it is sent.",
     )
-    return {**fields, "temperature": HIGHEST_TEMPERATURE}
+    return {**fields, "temperature": MAX_TEMPERATURE}
 
 
-def _why_refused(name: str, fields: Fields, model: str, known: ClaudeModel) -> str | None:
-    if known.sampling == "none":
-        return f"{model} takes no {name}"
-    if name == "top_p" and known.sampling == "one" and fields.get("temperature") is not None:
-        return f"{model} takes temperature or top_p: temperature sent"
-    if _thinks(fields) and not WHILE_THINKING[name](fields[name]):
-        return f"a model that thinks does not take this {name}"
+def _refusal_reason(name: str, fields: Fields, model: str, features: ClaudeModel) -> str | None:
+    if features.sampling == "none":
+        return f"{model} does not accept {name}; it is not sent."
+    if name == "top_p" and features.sampling == "one" and fields.get("temperature") is not None:
+        return f"{model} accepts temperature or top_p, not both; temperature is sent."
+    if _has_thinking(fields) and not ALLOWED_WHILE_THINKING[name](fields[name]):
+        return f"This {name} is not accepted with thinking; it is not sent."
     return None
 
 

@@ -1,4 +1,4 @@
-"""Parameters of the Messages API: between JSON and options."""
+"""Decodes and encodes the parameters of the Messages API."""
 
 import msgspec
 
@@ -45,11 +45,11 @@ SERVICE_TIERS = ("auto", "standard_only")
 TOOL_FIELDS = frozenset(
     ("allowed_callers", "defer_loading", "eager_input_streaming", "input_examples", "type")
 )
-# Before this version the limit and the prompt share the context window.
+# Since this version max_tokens does not reduce the context window for the prompt.
 SEPARATE_LIMIT_SINCE = (4, 5)
 SHARED_WINDOW_LIMIT = 32_000
 UNKNOWN_MODEL_LIMIT = 8_192
-TOOL_NAMES = frozenset(("name", "input_schema", "description", "strict"))
+DECODED_TOOL_FIELDS = frozenset(("name", "input_schema", "description", "strict"))
 
 
 class _ToolChoice(msgspec.Struct):
@@ -97,37 +97,37 @@ class _Metadata(msgspec.Struct):
 
 
 def decode_options(parameters: Fields) -> RequestOptions:
-    """Decode request parameters; those without a name in `RequestOptions` are in `extra`."""
-    said = convert(parameters, _Parameters)
+    """Decode request parameters; those that `RequestOptions` does not have are in `extra`."""
+    decoded = convert(parameters, _Parameters)
     extra = {name: parameters[name] for name in parameters if name not in PARAMETERS}
-    config = convert(said.output_config or {}, _OutputConfig, "output_config")
-    user = convert(said.metadata or {}, _Metadata, "metadata").user_id
-    _keep_rest(extra, "output_config", said.output_config, ("effort", "format"))
-    _keep_rest(extra, "metadata", said.metadata, ("user_id",))
-    choice = said.tool_choice
-    schema = (config.format or said.output_format or {}).get("schema")
+    config = convert(decoded.output_config or {}, _OutputConfig, "output_config")
+    user = convert(decoded.metadata or {}, _Metadata, "metadata").user_id
+    _add_rest(extra, "output_config", decoded.output_config, ("effort", "format"))
+    _add_rest(extra, "metadata", decoded.metadata, ("user_id",))
+    choice = decoded.tool_choice
+    schema = (config.format or decoded.output_format or {}).get("schema")
     tools = None
-    if said.tools is not None:
-        tools = tuple(_decode_tool(tool, f"tools[{n}]") for n, tool in enumerate(said.tools))
+    if decoded.tools is not None:
+        tools = tuple(_decode_tool(tool, f"tools[{n}]") for n, tool in enumerate(decoded.tools))
     disabled = None if choice is None else choice.disable_parallel_tool_use
     return RequestOptions(
-        max_tokens=said.max_tokens,
-        temperature=said.temperature,
-        top_p=said.top_p,
-        top_k=said.top_k,
-        stop=said.stop_sequences,
+        max_tokens=decoded.max_tokens,
+        temperature=decoded.temperature,
+        top_p=decoded.top_p,
+        top_k=decoded.top_k,
+        stop=decoded.stop_sequences,
         tools=tools,
         tool_choice=None if choice is None else ToolChoice(kind=choice.type, name=choice.name),
         parallel_tool_calls=None if disabled is None else not disabled,
         output=JsonOutput(schema=schema) if isinstance(schema, dict) else None,
-        reasoning=_decode_reasoning(said.thinking, config.effort),
+        reasoning=_decode_reasoning(decoded.thinking, config.effort),
         user=user,
         extra=extra,
     )
 
 
-def _keep_rest(extra: Fields, name: str, given: Fields | None, known: tuple[str, ...]) -> None:
-    rest = {key: value for key, value in (given or {}).items() if key not in known}
+def _add_rest(extra: Fields, name: str, fields: Fields | None, known: tuple[str, ...]) -> None:
+    rest = {key: value for key, value in (fields or {}).items() if key not in known}
     if rest:
         extra[name] = rest
 
@@ -137,17 +137,17 @@ def _decode_tool(fields: Fields, path: str) -> AnyTool:
         name = fields.get("name") or fields["type"]
         return ForeignTool(dialect=DIALECT, name=str(name), raw=fields)
     tool = convert(fields, _Tool, path)
-    rest = {name: fields[name] for name in fields if name not in TOOL_NAMES}
-    cache, mark = rest.get("cache_control"), None
-    if isinstance(cache, dict) and set(cache) <= {"type", "ttl"}:
+    rest = {name: fields[name] for name in fields if name not in DECODED_TOOL_FIELDS}
+    control, cache = rest.get("cache_control"), None
+    if isinstance(control, dict) and set(control) <= {"type", "ttl"}:
         del rest["cache_control"]
-        mark = CacheMark(ttl=cache.get("ttl"))
+        cache = CacheMark(ttl=control.get("ttl"))
     return Tool(
         name=tool.name,
         description=tool.description,
         schema=tool.input_schema,
         strict=tool.strict,
-        cache=mark,
+        cache=cache,
         extra=rest,
     )
 
@@ -155,18 +155,18 @@ def _decode_tool(fields: Fields, path: str) -> AnyTool:
 def _decode_reasoning(thinking: Fields | None, effort: str | None) -> Reasoning | None:
     if thinking is None and effort is None:
         return None
-    said = None if thinking is None else convert(thinking, _ThinkingConfig, "thinking")
+    config = None if thinking is None else convert(thinking, _ThinkingConfig, "thinking")
     return Reasoning(
-        enabled=said is None or said.type != "disabled",
+        enabled=config is None or config.type != "disabled",
         effort=effort,
-        budget_tokens=None if said is None else said.budget_tokens,
+        budget_tokens=None if config is None else config.budget_tokens,
         dialect=DIALECT,
         raw=thinking or {},
     )
 
 
 def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tuple[Notice, ...]]:
-    """Encode options for a model, with notices for what it does not accept."""
+    """Encode options for a model, with notices for options that it does not accept."""
     notices = NoticeSink()
     fields = _encode_limits(options, notices)
     if options.tools is not None:
@@ -182,23 +182,21 @@ def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tupl
 
 def _encode_limits(options: RequestOptions, notices: NoticeSink) -> Fields:
     names = ("max_tokens", "temperature", "top_p", "top_k")
-    said = ((name, getattr(options, name)) for name in names)
-    fields: Fields = {name: value for name, value in said if value is not None}
+    values = ((name, getattr(options, name)) for name in names)
+    fields: Fields = {name: value for name, value in values if value is not None}
     if options.stop is not None:
         fields["stop_sequences"] = [text for text in options.stop if text.strip()]
         if len(fields["stop_sequences"]) < len(options.stop):
-            notices.add(
-                "parameter_changed", "stop_sequences", "a stop sequence of white space left out"
-            )
+            notices.add("parameter_changed", "stop_sequences", "A blank stop sequence is not sent.")
     if options.seed is not None:
-        notices.add("field_left_out", "seed", "Anthropic has no seed")
+        notices.add("field_left_out", "seed", "Anthropic has no seed; it is not sent.")
     return fields
 
 
 def _encode_tool(tool: AnyTool, notices: NoticeSink) -> Fields:
     if isinstance(tool, ForeignTool):
         if tool.dialect != DIALECT:
-            raise NotExpressibleError(f"the tool {tool.name!r} is one that only {tool.dialect} has")
+            raise NotExpressibleError(f"only {tool.dialect} has the tool {tool.name!r}: remove it")
         return tool.raw
     schema = tool.schema if "type" in tool.schema else {"type": "object", **tool.schema}
     fields: Fields = {"name": tool.name, "input_schema": schema}
@@ -211,7 +209,9 @@ def _encode_tool(tool: AnyTool, notices: NoticeSink) -> Fields:
             fields[name] = value
         else:
             path = f"tools.{shorten(tool.name)}.{name}"
-            notices.add("field_left_out", path, f"Anthropic has no {name}")
+            notices.add(
+                "field_left_out", path, f"Anthropic has no {name} in a tool; it is not sent."
+            )
     if tool.cache is not None:
         ttl = {} if tool.cache.ttl is None else {"ttl": tool.cache.ttl}
         fields["cache_control"] = {"type": "ephemeral", **ttl}
@@ -222,12 +222,12 @@ def _encode_choice(options: RequestOptions) -> Fields:
     choice = options.tool_choice
     if choice is None and (options.parallel_tool_calls is not False or not options.tools):
         return {}
-    said: Fields = {"type": "auto" if choice is None else choice.kind}
+    fields: Fields = {"type": "auto" if choice is None else choice.kind}
     if choice is not None and choice.name is not None:
-        said["name"] = choice.name
-    if options.parallel_tool_calls is False and said["type"] != "none":
-        said["disable_parallel_tool_use"] = True
-    return {"tool_choice": said}
+        fields["name"] = choice.name
+    if options.parallel_tool_calls is False and fields["type"] != "none":
+        fields["disable_parallel_tool_use"] = True
+    return {"tool_choice": fields}
 
 
 def _encode_reasoning(options: RequestOptions, model: str) -> Fields:
@@ -246,11 +246,13 @@ def _encode_output(output: JsonOutput | None, fields: Fields, notices: NoticeSin
         return
     if output.schema is None:
         notices.add(
-            "field_left_out", "output_config.format", "Anthropic has no JSON without a schema"
+            "field_left_out",
+            "output_config.format",
+            "Anthropic has no JSON output without a schema; the format is not sent.",
         )
         return
-    form = {"format": {"type": "json_schema", "schema": output.schema}}
-    fields["output_config"] = {**fields.get("output_config", {}), **form}
+    output_format = {"format": {"type": "json_schema", "schema": output.schema}}
+    fields["output_config"] = {**fields.get("output_config", {}), **output_format}
 
 
 def _encode_extra(extra: Fields, fields: Fields, notices: NoticeSink) -> None:
@@ -260,21 +262,23 @@ def _encode_extra(extra: Fields, fields: Fields, notices: NoticeSink) -> None:
         elif name in OWN_FIELDS and (name != "service_tier" or value in SERVICE_TIERS):
             fields[name] = value
         else:
-            notices.add("field_left_out", name, f"Anthropic has no such {name}")
+            notices.add(
+                "field_left_out", name, f"Anthropic does not accept this {name}; it is not sent."
+            )
 
 
 def default_max_tokens(model: str) -> int:
-    """Return the limit for a request without one: the most that the model can write."""
-    known = find_claude_model(model)
-    if known is None:
+    """Return max_tokens for a request without it: the model's maximum output."""
+    features = find_claude_model(model)
+    if features is None:
         return UNKNOWN_MODEL_LIMIT
-    roomy = parse_claude_version(model) >= SEPARATE_LIMIT_SINCE
-    return known.max_output if roomy else min(known.max_output, SHARED_WINDOW_LIMIT)
+    is_separate = parse_claude_version(model) >= SEPARATE_LIMIT_SINCE
+    return features.max_output if is_separate else min(features.max_output, SHARED_WINDOW_LIMIT)
 
 
 def build_limit_notices(parameters: Fields, dialect: Dialect, *, limit: int) -> tuple[Notice, ...]:
-    """Return the notice that a limit was added, for Anthropic clients only."""
+    """Return the notice that max_tokens was added, for Anthropic clients only."""
     if dialect != DIALECT or parameters.get("max_tokens") is not None:
         return ()
-    why = f"a request says how long its answer may be: {limit} tokens, the model's limit"
-    return (Notice(code="max_tokens_added", path="max_tokens", message=why),)
+    message = f"Anthropic requires max_tokens; {limit} is sent, the model's limit."
+    return (Notice(code="max_tokens_added", path="max_tokens", message=message),)

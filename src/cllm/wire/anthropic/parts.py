@@ -1,7 +1,6 @@
-"""Anthropic messages as typed parts and back. Unknown blocks are preserved.
+"""Decodes Anthropic messages to typed parts and encodes them. Unknown blocks are preserved.
 
-Usual blocks are decoded by typed structs in one pass; a message with any other block, block by
-block.
+Known blocks are decoded by typed structs in one pass, a message with any other block one by one.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,54 +32,54 @@ DIALECT: Literal["anthropic"] = "anthropic"
 ENVELOPE = ("role", "content")
 
 
-class _Typed(msgspec.Struct, forbid_unknown_fields=True, tag_field="type"):
-    """A block or a source; with a field that is not listed it is decoded the slow way."""
+class _TypedBlock(msgspec.Struct, forbid_unknown_fields=True, tag_field="type"):
+    """A block or a source; one with another field is decoded by `_decode_with_extra`."""
 
 
-class _Mark(msgspec.Struct, forbid_unknown_fields=True):
+class _CacheControl(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["ephemeral"]
     ttl: str | msgspec.UnsetType = msgspec.UNSET
 
 
-CacheControl = _Mark | msgspec.UnsetType
+CacheControl = _CacheControl | msgspec.UnsetType
 Rest = Any | msgspec.UnsetType
 
 
-class _Base64(_Typed, tag="base64"):
+class _Base64(_TypedBlock, tag="base64"):
     media_type: str
     data: str
 
 
-class _PlainText(_Typed, tag="text"):
+class _PlainText(_TypedBlock, tag="text"):
     media_type: str
     data: str
 
 
-class _Url(_Typed, tag="url"):
+class _Url(_TypedBlock, tag="url"):
     url: str
 
 
-class _File(_Typed, tag="file"):
+class _File(_TypedBlock, tag="file"):
     file_id: str
 
 
-class _Text(_Typed, tag="text"):
+class _Text(_TypedBlock, tag="text"):
     text: str
     citations: Rest = msgspec.UNSET
     cache_control: CacheControl = msgspec.UNSET
 
 
-class _Content(_Typed, tag="content"):
+class _Content(_TypedBlock, tag="content"):
     content: str | list[_Text]
 
 
-class _Image(_Typed, tag="image"):
+class _Image(_TypedBlock, tag="image"):
     source: _Base64 | _Url
     transformations: Rest = msgspec.UNSET
     cache_control: CacheControl = msgspec.UNSET
 
 
-class _Document(_Typed, tag="document"):
+class _Document(_TypedBlock, tag="document"):
     source: _Base64 | _PlainText | _Url | _File | _Content
     title: str | msgspec.UnsetType = msgspec.UNSET
     context: Rest = msgspec.UNSET
@@ -88,7 +87,7 @@ class _Document(_Typed, tag="document"):
     cache_control: CacheControl = msgspec.UNSET
 
 
-class _ToolUse(_Typed, tag="tool_use"):
+class _ToolUse(_TypedBlock, tag="tool_use"):
     id: str
     name: str
     input: msgspec.Raw
@@ -97,7 +96,7 @@ class _ToolUse(_Typed, tag="tool_use"):
     cache_control: CacheControl = msgspec.UNSET
 
 
-class _ToolResult(_Typed, tag="tool_result"):
+class _ToolResult(_TypedBlock, tag="tool_result"):
     tool_use_id: str
     content: str | list[_Text | _Image | _Document] | msgspec.UnsetType = msgspec.UNSET
     is_error: bool = False
@@ -105,12 +104,12 @@ class _ToolResult(_Typed, tag="tool_result"):
     cache_control: CacheControl = msgspec.UNSET
 
 
-class _Thinking(_Typed, tag="thinking"):
+class _Thinking(_TypedBlock, tag="thinking"):
     thinking: str
     signature: str | None = None
 
 
-class _RedactedThinking(_Typed, tag="redacted_thinking"):
+class _RedactedThinking(_TypedBlock, tag="redacted_thinking"):
     data: str
 
 
@@ -160,14 +159,14 @@ def _decode_loosely(raw: bytes) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]
         fields = msgspec.json.decode(raw)
     except UNREADABLE as error:
         raise MalformedError(f"not a message: {error}") from error
-    beside = {name: fields[name] for name in fields if name not in ENVELOPE and fields[name]}
+    extra = {name: fields[name] for name in fields if name not in ENVELOPE and fields[name]}
     if isinstance(content, str):
-        return (Text(text=content),) if content else (), beside
-    return tuple([decode_block(bytes(block)) for block in content or ()]), beside
+        return (Text(text=content),) if content else (), extra
+    return tuple([decode_block(bytes(block)) for block in content or ()]), extra
 
 
 def decode_block(raw: bytes) -> AnyPart:
-    """Decode one block: a known kind with unnamed fields in `extra`, or unknown."""
+    """Decode one block: a known kind with other fields in `extra`, or Unknown."""
     try:
         block = _blocks.decode(raw)
     except msgspec.ValidationError:
@@ -182,22 +181,22 @@ def _decode_with_extra(raw: bytes) -> AnyPart | None:
     try:
         fields = _fields.decode(raw)
         kind = msgspec.json.decode(fields["type"], type=str)
-        named = set(NAMED[kind])
-        known = {name: value for name, value in fields.items() if name in named}
-        extra = {name: msgspec.json.decode(fields[name]) for name in fields if name not in named}
+        decoded = set(DECODED_FIELDS[kind])
+        known = {name: value for name, value in fields.items() if name in decoded}
+        extra = {name: msgspec.json.decode(fields[name]) for name in fields if name not in decoded}
     except (*UNREADABLE, KeyError):
         return None
-    for name in [name for name in OPTIONAL if name in known]:
-        if not _is_usual(name, known[name]):
+    for name in [name for name in OPTIONAL_FIELDS if name in known]:
+        if not _is_valid(name, known[name]):
             extra[name] = msgspec.json.decode(known.pop(name))
     if kind == "tool_result":
         return _decode_loose_result(raw, known, extra)
     return _with_extra(known, extra)
 
 
-def _is_usual(name: str, value: msgspec.Raw) -> bool:
+def _is_valid(name: str, value: msgspec.Raw) -> bool:
     try:
-        msgspec.json.decode(value, type=OPTIONAL[name])
+        msgspec.json.decode(value, type=OPTIONAL_FIELDS[name])
     except msgspec.MsgspecError:
         return False
     return True
@@ -230,8 +229,8 @@ def _decode_loose_result(raw: bytes, known: dict[str, msgspec.Raw], extra: Block
     return msgspec.structs.replace(result, content=inner)
 
 
-OPTIONAL: dict[str, Any] = {"cache_control": _Mark, "title": str, "is_error": bool}
-NAMED: dict[str, tuple[str, ...]] = {
+OPTIONAL_FIELDS: dict[str, Any] = {"cache_control": _CacheControl, "title": str, "is_error": bool}
+DECODED_FIELDS: dict[str, tuple[str, ...]] = {
     "text": ("type", "text", "cache_control"),
     "image": ("type", "source", "cache_control"),
     "document": ("type", "source", "title", "cache_control"),
@@ -242,25 +241,28 @@ NAMED: dict[str, tuple[str, ...]] = {
 }
 
 
-def _mark(mark: CacheControl) -> CacheMark | None:
-    if isinstance(mark, msgspec.UnsetType):
+def _decode_cache_control(control: CacheControl) -> CacheMark | None:
+    if isinstance(control, msgspec.UnsetType):
         return None
-    return CacheMark(ttl=None if isinstance(mark.ttl, msgspec.UnsetType) else mark.ttl)
+    return CacheMark(ttl=None if isinstance(control.ttl, msgspec.UnsetType) else control.ttl)
 
 
-def _given(**fields: Any) -> Block:
+def _drop_unset(**fields: Any) -> Block:
     return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
 
 
 def _decode_text(block: _Text) -> Text:
     if block.citations is block.cache_control is msgspec.UNSET:
         return Text(text=block.text)
-    extra = _given(citations=block.citations)
-    return Text(text=block.text, cache=_mark(block.cache_control), extra=extra)
+    extra = _drop_unset(citations=block.citations)
+    return Text(text=block.text, cache=_decode_cache_control(block.cache_control), extra=extra)
 
 
 def _decode_image(block: _Image) -> Image:
-    cache, extra = _mark(block.cache_control), _given(transformations=block.transformations)
+    cache, extra = (
+        _decode_cache_control(block.cache_control),
+        _drop_unset(transformations=block.transformations),
+    )
     source = block.source
     if isinstance(source, _Url):
         return Image(url=source.url, cache=cache, extra=extra)
@@ -268,13 +270,13 @@ def _decode_image(block: _Image) -> Image:
 
 
 def _decode_document(block: _Document) -> Document:
-    extra = _given(context=block.context, citations=block.citations)
+    extra = _drop_unset(context=block.context, citations=block.citations)
     if isinstance(block.source, _Content):
-        # Keep a document of blocks as it came; other protocols get its text.
+        # Preserve a document of blocks; other protocols get its text.
         extra["source"] = msgspec.to_builtins(block.source)
     return Document(
         name=None if isinstance(block.title, msgspec.UnsetType) else block.title,
-        cache=_mark(block.cache_control),
+        cache=_decode_cache_control(block.cache_control),
         extra=extra,
         **_document_source(block.source),
     )
@@ -290,11 +292,11 @@ def _document_source(source: _Base64 | _PlainText | _Url | _File | _Content) -> 
             return {"url": source.url}
         case _File():
             return {"file_id": source.file_id}
-        case _Content(content=str(words)):
-            return {"media_type": "text/plain", "text": words}
+        case _Content(content=str(text)):
+            return {"media_type": "text/plain", "text": text}
         case _Content(content=blocks):
-            words = "\n".join(block.text for block in blocks if isinstance(block, _Text))
-            return {"media_type": "text/plain", "text": words}
+            text = "\n".join(block.text for block in blocks if isinstance(block, _Text))
+            return {"media_type": "text/plain", "text": text}
 
 
 def _decode_call(block: _ToolUse) -> ToolCall:
@@ -306,8 +308,8 @@ def _decode_call(block: _ToolUse) -> ToolCall:
         id=block.id,
         name=block.name,
         arguments=unwrap_arguments(bytes(block.input)),
-        cache=_mark(block.cache_control),
-        extra=_given(caller=block.caller, toolset_name=block.toolset_name),
+        cache=_decode_cache_control(block.cache_control),
+        extra=_drop_unset(caller=block.caller, toolset_name=block.toolset_name),
     )
 
 
@@ -324,8 +326,8 @@ def _decode_result(block: _ToolResult) -> ToolResult:
         call_id=block.tool_use_id,
         content=parts,
         is_error=block.is_error,
-        cache=_mark(block.cache_control),
-        extra=_given(toolset_name=block.toolset_name),
+        cache=_decode_cache_control(block.cache_control),
+        extra=_drop_unset(toolset_name=block.toolset_name),
     )
 
 
@@ -358,7 +360,7 @@ def _encode_image(part: Image) -> Block:
     elif part.url is not None:
         source = {"type": "url", "url": part.url}
     else:
-        raise NotExpressibleError("an image without data and without a URL")
+        raise NotExpressibleError("an image has neither data nor a URL: add one")
     return {"type": "image", "source": source}
 
 
@@ -376,13 +378,13 @@ def _encode_source(part: Document) -> Block:
         return {"type": "url", "url": part.url}
     if part.file_id is not None:
         return {"type": "file", "file_id": part.file_id}
-    raise NotExpressibleError("a document without data, text, URL or file id")
+    raise NotExpressibleError("a document has no data, text, URL or file ID: add one")
 
 
 def _encode_call(part: ToolCall) -> Block:
     arguments = part.arguments or "{}"
-    given = msgspec.Raw((arguments if is_json(arguments) else wrap_arguments(arguments)).encode())
-    return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
+    raw = msgspec.Raw((arguments if is_json(arguments) else wrap_arguments(arguments)).encode())
+    return {"type": "tool_use", "id": part.id, "name": part.name, "input": raw}
 
 
 def _encode_result(part: ToolResult) -> Block:
@@ -408,7 +410,7 @@ def _encode_thinking(part: Thinking) -> Block:
 
 def _encode_unknown(part: Unknown) -> msgspec.Raw:
     if part.dialect != DIALECT:
-        raise NotExpressibleError(f"a block that only {part.dialect} has")
+        raise NotExpressibleError(f"only {part.dialect} has this block: remove it")
     return msgspec.Raw(part.raw)
 
 

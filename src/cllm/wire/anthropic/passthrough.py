@@ -1,6 +1,6 @@
-"""Anthropic's stream for an Anthropic client: every event unchanged, and the reply events in it.
+"""Relays Anthropic's stream to an Anthropic client unchanged, and decodes its reply events.
 
-Events before the first piece of the answer are held: until then another model can be called.
+Events before the first content are held: until then the engine can call another model.
 """
 
 from collections.abc import Iterator
@@ -13,23 +13,23 @@ from cllm.wire.anthropic.response_decoder import AnthropicStreamDecoder
 from cllm.wire.errors import MalformedError
 from cllm.wire.sse import SseDecoder
 
-BEFORE = ("message_start", "ping")
-OPENING = "content_block_start"
-ENDING = "message_delta"
-PLAIN = ("text", "thinking")
-END = b"\n\n"
+HELD_EVENTS = ("message_start", "ping")
+BLOCK_START = "content_block_start"
+CLOSING_EVENT = "message_delta"
+DELTA_BLOCKS = ("text", "thinking")
+FRAME_END = b"\n\n"
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _TypedData(msgspec.Struct, frozen=True):
     type: str = ""
 
 
-class _Opening(msgspec.Struct, frozen=True):
-    content_block: _Named = _Named()
+class _BlockStartData(msgspec.Struct, frozen=True):
+    content_block: _TypedData = _TypedData()
 
 
-_names = msgspec.json.Decoder(_Named)
-_openings = msgspec.json.Decoder(_Opening)
+_type_decoder = msgspec.json.Decoder(_TypedData)
+_block_start_decoder = msgspec.json.Decoder(_BlockStartData)
 
 
 class PassthroughReader:
@@ -38,27 +38,27 @@ class PassthroughReader:
         self._sse = SseDecoder()
         self._held: list[bytes] | None = []
         self._frames: list[bytes] = []
-        self._closes = False
+        self._is_closing = False
         self._events: list[ReplyEvent] = []
 
     @property
     def done(self) -> bool:
         return self._decoder.done
 
-    def feed(self, piece: bytes) -> Iterator[ReplyEvent]:
-        """Yield the events that this piece completes, unchanged first, then as reply events."""
+    def feed(self, chunk: bytes) -> Iterator[ReplyEvent]:
+        """Yield the events that this chunk completes: unchanged first, then as reply events."""
         failure: MalformedError | None = None
         try:
-            for sent in self._sse.feed(piece):
-                self._take(sent.name, sent.data)
+            for event in self._sse.feed(chunk):
+                self._add(event.name, event.data)
                 if self.done:
                     break
         except MalformedError as error:
             failure = error
-        if not self._closes:
-            self._pass_on()
+        if not self._is_closing:
+            self._insert_frames()
         elif self._frames:
-            self._events.append(self._passed())
+            self._events.append(self._take_frames())
         events, self._events = self._events, []
         yield from events
         if failure is not None:
@@ -67,30 +67,34 @@ class PassthroughReader:
     def finish(self) -> ReplyFinished | None:
         return self._decoder.finish()
 
-    def _take(self, name: str, data: bytes) -> None:
+    def _add(self, name: str, data: bytes) -> None:
         events = self._decoder.decode(name, data)
-        name = name or _names.decode(data).type
+        name = name or _type_decoder.decode(data).type
         frame = encode_frame(name, data)
         if self._held is not None:
             self._held.append(frame)
-            # A block of these kinds has no content before its first delta.
-            opens = name == OPENING and _openings.decode(data).content_block.type in PLAIN
-            if name in BEFORE or (opens and not events):
+            # A block of these types has no content before its first delta.
+            is_empty_block = (
+                name == BLOCK_START
+                and _block_start_decoder.decode(data).content_block.type in DELTA_BLOCKS
+                and not events
+            )
+            if name in HELD_EVENTS or is_empty_block:
                 return
-            frame, self._held = END.join(self._held), None
-        if name == ENDING and not self._closes:
-            self._pass_on()
-            self._closes = True
+            frame, self._held = FRAME_END.join(self._held), None
+        if name == CLOSING_EVENT and not self._is_closing:
+            self._insert_frames()
+            self._is_closing = True
         self._frames.append(frame)
         self._events += events
 
-    def _pass_on(self) -> None:
+    def _insert_frames(self) -> None:
         if self._frames:
-            self._events.insert(0, self._passed())
+            self._events.insert(0, self._take_frames())
 
-    def _passed(self) -> Verbatim:
-        data, self._frames = END.join((*self._frames, b"")), []
-        return Verbatim(dialect=DIALECT, data=data, closes=self._closes)
+    def _take_frames(self) -> Verbatim:
+        data, self._frames = FRAME_END.join((*self._frames, b"")), []
+        return Verbatim(dialect=DIALECT, data=data, closes=self._is_closing)
 
 
 def encode_frame(name: str, data: bytes) -> bytes:

@@ -1,6 +1,6 @@
-"""Messages API requests: whole bodies, between JSON and values.
+"""Decodes and encodes request bodies of the Messages API.
 
-Decoding keeps every message's bytes.
+Decoding preserves the bytes of every message.
 """
 
 import itertools
@@ -22,9 +22,9 @@ from cllm.wire.anthropic.history import (
     MessageDraft,
     arrange_messages,
     count_cache_breakpoints,
+    filter_system_parts,
     limit_cache_breakpoints,
     order_cache_breakpoints,
-    system_parts,
 )
 from cllm.wire.anthropic.models import (
     DISABLED,
@@ -60,7 +60,7 @@ __all__ = [
     "encode_request",
 ]
 
-LOOP = ("assistant", "user")
+TOOL_LOOP = ("assistant", "user")
 NAMES = AliasRule(longest=128)
 IDS = AliasRule(longest=64)
 
@@ -83,35 +83,35 @@ def encode_request(
 ) -> EncodedMessagesRequest:
     """Encode a request body; equal input gives equal bytes.
 
-    `parameters` are Anthropic's. `system_raw` is the system prompt as an Anthropic message.
+    `parameters` are Anthropic's. `system_raw`: the system prompt as an Anthropic message.
     """
     notes = NoticeMerger()
     aliases = Aliases(names=NAMES, ids=IDS)
-    said, moved = arrange_messages(messages, model, notes)
-    mended = repair(tuple(apply_aliases(said, aliases)))
+    arranged, moved = arrange_messages(messages, model, notes)
+    repaired = repair(tuple(apply_aliases(arranged, aliases)))
     turns = [
         MessageDraft(
-            role="user" if spoken.role == "tool" else spoken.role,
-            parts=spoken.parts,
-            raw=spoken.raw,
-            extra=spoken.extra,
+            role="user" if message.role == "tool" else message.role,
+            parts=message.parts,
+            raw=message.raw,
+            extra=message.extra,
         )
-        for spoken in mended.messages
+        for message in repaired.messages
     ]
     head = MessageDraft(role="system", parts=tuple(system or ()), raw=system_raw)
-    head.change([*system_parts(head.parts, notes), *moved])
-    fitted = NoticeSink()
+    head.change([*filter_system_parts(head.parts, notes), *moved])
+    fit_notices = NoticeSink()
     fields = dict(alias_tools(parameters, aliases, "name"))
-    fields = fit_parameters(drop_idle_tool_choice(fields, fitted), model, fitted)
-    fields = _with_tools(fields, turns, notes)
+    fields = fit_parameters(drop_idle_tool_choice(fields, fit_notices), model, fit_notices)
+    fields = _add_called_tools(fields, turns, notes)
     fields = _fit_thinking(fields, turns, notes)
-    marks = count_cache_breakpoints(fields, head, turns)
-    if marks > MAX_CACHE_BREAKPOINTS:
+    breakpoints = count_cache_breakpoints(fields, head, turns)
+    if breakpoints > MAX_CACHE_BREAKPOINTS:
         fields = limit_cache_breakpoints(fields, head, turns, notes)
-    if marks > 1:
+    if breakpoints > 1:
         fields = order_cache_breakpoints(fields, head, turns, notes)
-    asked = _without(fields, NOT_ASKED)
-    body: Fields = {"model": model, **asked}
+    sent = _without(fields, EXCLUDED_FIELDS)
+    body: Fields = {"model": model, **sent}
     if head.parts:
         body["system"] = _encode_system(head)
     body["messages"] = [_encode_turn(turn) for turn in turns]
@@ -120,11 +120,11 @@ def encode_request(
     return EncodedMessagesRequest(
         body=msgspec.json.encode(body),
         betas=parse_betas(fields.get("betas")),
-        notices=(*fitted, *notes.notices(), *mended.notices),
+        notices=(*fit_notices, *notes.notices(), *repaired.notices),
         names=aliases.names,
         ids=aliases.ids,
-        unconverted=asked == _without(parameters, ("betas",))
-        and _is_own(messages, turns)
+        unconverted=sent == _without(parameters, ("betas",))
+        and _is_unchanged(messages, turns)
         and head.raw is system_raw,
     )
 
@@ -136,45 +136,48 @@ def is_thread_continuation(parameters: Fields) -> bool:
 
 
 def _without(fields: Fields, names: Iterable[str]) -> Fields:
-    """Return the fields without these; the same object if it has none of them.
+    """Return the fields without these names; the same object if it has none of them.
 
     Copying and deleting takes a third of the time of a comprehension over all keys.
     """
-    found = [name for name in names if name in fields]
-    if not found:
+    excluded = [name for name in names if name in fields]
+    if not excluded:
         return fields
     rest = dict(fields)
-    for name in found:
+    for name in excluded:
         del rest[name]
     return rest
 
 
-def _is_own(messages: Sequence[OutgoingMessage], turns: Sequence[MessageDraft]) -> bool:
+def _is_unchanged(messages: Sequence[OutgoingMessage], turns: Sequence[MessageDraft]) -> bool:
     return len(messages) == len(turns) and all(
-        spoken.raw is not None and spoken.raw is turn.raw
-        for spoken, turn in zip(messages, turns, strict=True)
+        message.raw is not None and message.raw is turn.raw
+        for message, turn in zip(messages, turns, strict=True)
     )
 
 
 def _encode_system(head: MessageDraft) -> str | list[Fields | msgspec.Raw] | msgspec.Raw:
     if head.raw is None:
         return _encode_content(head.parts)
-    return _raw_fields.decode(head.raw)["content"]
+    return _fields_decoder.decode(head.raw)["content"]
 
 
-def _with_tools(parameters: Fields, turns: Sequence[MessageDraft], notes: NoticeMerger) -> Fields:
+def _add_called_tools(
+    parameters: Fields, turns: Sequence[MessageDraft], notes: NoticeMerger
+) -> Fields:
     if parameters.get("tools"):
         return parameters
-    called = list_called_tools(part for turn in turns for part in turn.parts)
-    if not called:
+    names = list_called_tools(part for turn in turns for part in turn.parts)
+    if not names:
         return parameters
-    notes.add("tools_added", "tools", "the tools called in the history, not to be called again")
-    tools = [{"name": name, "input_schema": {"type": "object"}} for name in called]
+    message = "Tools called in the history are described in the request; they cannot be called."
+    notes.add("tools_added", "tools", message)
+    tools = [{"name": name, "input_schema": {"type": "object"}} for name in names]
     return {**parameters, "tools": tools, "tool_choice": {"type": "none"}}
 
 
 def _fit_thinking(fields: Fields, turns: Sequence[MessageDraft], notes: NoticeMerger) -> Fields:
-    """Disable thinking if the answer is prefilled or an open tool loop began without.
+    """Disable thinking if the answer is prefilled, or an open tool loop started without thinking.
 
     A model that thinks cannot continue a prefilled answer, and the API requires the thinking of
     an open loop.
@@ -182,20 +185,22 @@ def _fit_thinking(fields: Fields, turns: Sequence[MessageDraft], notes: NoticeMe
     thinking = fields.get("thinking")
     if not isinstance(thinking, dict) or thinking.get("type") not in ("enabled", "adaptive"):
         return fields
-    if turns and _begins_answer(turns[-1]):
-        notes.add("thinking_disabled", "thinking", "the beginning of the answer was given")
+    if turns and _is_prefill(turns[-1]):
+        message = "Thinking is disabled: the answer is prefilled."
+        notes.add("thinking_disabled", "thinking", message)
         return {**fields, "thinking": DISABLED}
-    if thinking["type"] != "enabled" or len(turns) < len(LOOP):
+    if thinking["type"] != "enabled" or len(turns) < len(TOOL_LOOP):
         return fields
-    asked, answered = turns[-2:]
-    is_loop = any(isinstance(part, ToolResult) for part in answered.parts)
-    if (asked.role, answered.role) != LOOP or not is_loop or starts_with_thinking(asked.parts):
+    call, result = turns[-2:]
+    is_loop = any(isinstance(part, ToolResult) for part in result.parts)
+    if (call.role, result.role) != TOOL_LOOP or not is_loop or starts_with_thinking(call.parts):
         return fields
-    notes.add("thinking_disabled", "thinking", "the open tool call was made without thinking")
+    message = "Thinking is disabled: the open tool call was made without thinking."
+    notes.add("thinking_disabled", "thinking", message)
     return {**fields, "thinking": DISABLED}
 
 
-def _begins_answer(turn: MessageDraft) -> bool:
+def _is_prefill(turn: MessageDraft) -> bool:
     return turn.role == "assistant" and bool(turn.parts) and isinstance(turn.parts[-1], Text)
 
 
@@ -212,46 +217,46 @@ def _encode_content(parts: Sequence[AnyPart]) -> str | list[Fields | msgspec.Raw
     return [encode_block(part) for part in parts]
 
 
-class _Typed(msgspec.Struct):
+class _TypedBlock(msgspec.Struct):
     type: str
 
 
 class _WireMessage(msgspec.Struct):
     role: Literal["user", "assistant", "system"]
-    content: str | list[_Typed]
+    content: str | list[_TypedBlock]
 
 
 class _Body(msgspec.Struct):
     model: str
     messages: list[msgspec.Raw]
-    system: str | list[_Typed] | None = None
+    system: str | list[_TypedBlock] | None = None
     stream: bool | None = None
 
 
-BODY = frozenset(_Body.__struct_fields__)
-NOT_ASKED = BODY | {"betas"}
-_bodies = msgspec.json.Decoder(_Body)
-_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_wire_messages = msgspec.json.Decoder(_WireMessage)
+BODY_FIELDS = frozenset(_Body.__struct_fields__)
+EXCLUDED_FIELDS = BODY_FIELDS | {"betas"}
+_body_decoder = msgspec.json.Decoder(_Body)
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_message_decoder = msgspec.json.Decoder(_WireMessage)
 
 
 def decode_request(body: bytes) -> Prompt:
-    """Decode a client's request; every message keeps its bytes."""
+    """Decode a client's request; preserves the bytes of every message."""
     try:
-        said = _bodies.decode(body)
-        fields = _raw_fields.decode(body)
-        parameters = {k: msgspec.json.decode(v) for k, v in fields.items() if k not in BODY}
+        decoded = _body_decoder.decode(body)
+        fields = _fields_decoder.decode(body)
+        parameters = {k: msgspec.json.decode(v) for k, v in fields.items() if k not in BODY_FIELDS}
     except UNREADABLE as error:
         raise field_error(error) from error
     prompt = prompt_from_original(
         Original(
             body=body,
             dialect=DIALECT,
-            model=said.model,
-            system=_decode_system(fields["system"]) if said.system else None,
-            messages=tuple(map(_decode_message, said.messages, itertools.count())),
+            model=decoded.model,
+            system=_decode_system(fields["system"]) if decoded.system else None,
+            messages=tuple(map(_decode_message, decoded.messages, itertools.count())),
             parameters=parameters,
-            stream=bool(said.stream),
+            stream=bool(decoded.stream),
         )
     )
     # Anthropic refuses a body that contains beta flags.
@@ -265,7 +270,7 @@ def _decode_system(system: msgspec.Raw) -> Message:
 
 def _decode_message(raw: msgspec.Raw, index: int) -> Message:
     try:
-        role: Role = _wire_messages.decode(raw).role
+        role: Role = _message_decoder.decode(raw).role
     except UNREADABLE as error:
         raise field_error(error, f"messages[{index}]") from error
     return Message(role=role, raw=bytes(raw), dialect=DIALECT)
@@ -288,13 +293,17 @@ UNCOUNTED_FIELDS = frozenset(
 
 
 def encode_count(body: bytes, prompt: Prompt) -> bytes:
-    """Convert a message body to a token count body; the client's own if it is equal."""
+    """Convert a request body to a token count body; the client's own body if it is equal."""
     fields = {
-        name: raw for name, raw in _raw_fields.decode(body).items() if name not in UNCOUNTED_FIELDS
+        name: raw
+        for name, raw in _fields_decoder.decode(body).items()
+        if name not in UNCOUNTED_FIELDS
     }
     original = prompt.original
     if original is None or original.model != prompt.model:
         return msgspec.json.encode(fields)
-    own = _raw_fields.decode(original.body)
-    same = own.keys() == fields.keys() and all(bytes(own[k]) == bytes(fields[k]) for k in own)
-    return original.body if same else msgspec.json.encode(fields)
+    sent = _fields_decoder.decode(original.body)
+    is_equal = sent.keys() == fields.keys() and all(
+        bytes(sent[k]) == bytes(fields[k]) for k in sent
+    )
+    return original.body if is_equal else msgspec.json.encode(fields)

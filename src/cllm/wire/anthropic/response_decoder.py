@@ -1,4 +1,4 @@
-"""Anthropic's answers, streams and errors, decoded to reply events.
+"""Decodes Anthropic's responses, streams and errors to reply events.
 
 Unknown blocks are preserved.
 """
@@ -69,10 +69,10 @@ class _Usage(msgspec.Struct):
     output_tokens_details: _OutputDetails | None = None
 
 
-def decode_usage(given: Any) -> Usage | None:
+def decode_usage(value: Any) -> Usage | None:
     """Decode token counts; None if they are missing or invalid."""
     try:
-        usage = msgspec.convert(given, _Usage)
+        usage = msgspec.convert(value, _Usage)
     except msgspec.ValidationError:
         return None
     if usage.input_tokens is None and usage.output_tokens is None:
@@ -107,7 +107,7 @@ STOP_REASONS: dict[str, StopReason] = {
 }
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     type: str = ""
     error: Any = None
     content: msgspec.Raw = msgspec.Raw(b"")
@@ -117,59 +117,59 @@ class _Answer(msgspec.Struct):
     usage: Any = None
 
 
-_answers = msgspec.json.Decoder(_Answer)
+_response_decoder = msgspec.json.Decoder(_Response)
 
 
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
-    """Decode a whole answer to events; its content is preserved byte for byte.
+    """Decode a response body to events; its content is preserved byte for byte.
 
-    Except for aliases of tools, which are replaced by the client's `names`.
+    Only tool aliases are replaced by the client's `names`.
     """
-    finished = _finished(body, names)
+    finished = _decode_finished(body, names)
     parts = enumerate(decode_parts(finished.message))
     return [*(event for index, part in parts for event in _part_events(part, index)), finished]
 
 
-def _finished(body: bytes, names: Mapping[str, str] = NO_NAMES) -> ReplyFinished:
+def _decode_finished(body: bytes, names: Mapping[str, str] = NO_NAMES) -> ReplyFinished:
     try:
         check_utf8(body)
-        answer = _answers.decode(body)
+        response = _response_decoder.decode(body)
     except UNREADABLE as error:
-        raise MalformedError(f"not a message of Anthropic's: {error}") from error
-    if answer.type == "error" or answer.error is not None:
-        raise ReportedError(error_details(answer.error))
-    content = bytes(answer.content)
+        raise MalformedError(f"not an Anthropic message: {error}") from error
+    if response.type == "error" or response.error is not None:
+        raise ReportedError(error_details(response.error))
+    content = bytes(response.content)
     if not content.startswith(b"["):
-        raise MalformedError("an answer without a list of content")
+        raise MalformedError("a response without a list of content")
     if names:
-        content = _with_names(content, names)
-        body = msgspec.json.encode({**_block_fields.decode(body), "content": msgspec.Raw(content)})
+        content = _replace_aliases(content, names)
+        body = msgspec.json.encode({**_block_decoder.decode(body), "content": msgspec.Raw(content)})
     return ReplyFinished(
-        message=_message(content),
-        stop_reason=STOP_REASONS.get(answer.stop_reason or "", "unknown"),
-        stop_sequence=answer.stop_sequence,
-        usage=decode_usage(answer.usage),
-        model=answer.model,
+        message=_make_message(content),
+        stop_reason=STOP_REASONS.get(response.stop_reason or "", "unknown"),
+        stop_sequence=response.stop_sequence,
+        usage=decode_usage(response.usage),
+        model=response.model,
         raw=body,
     )
 
 
-def _with_names(content: bytes, names: Mapping[str, str]) -> bytes:
+def _replace_aliases(content: bytes, names: Mapping[str, str]) -> bytes:
     try:
         blocks = msgspec.json.decode(content, type=list[dict[str, msgspec.Raw]])
     except UNREADABLE as error:
         raise MalformedError(f"not a list of blocks: {error}") from error
-    return msgspec.json.encode([_named(block, names) for block in blocks])
+    return msgspec.json.encode([_replace_alias(block, names) for block in blocks])
 
 
-def _named(block: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _replace_alias(block: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     if _as_text(block.get("type")) != "tool_use":
         return block
     name = _as_text(block.get("name"))
     return {**block, "name": names[name]} if name in names else block
 
 
-def _message(content: bytes) -> Message:
+def _make_message(content: bytes) -> Message:
     raw = b'{"role":"assistant","content":' + content + b"}"
     return Message(role="assistant", raw=raw, dialect=DIALECT)
 
@@ -181,14 +181,14 @@ def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:
     if part.text:
         yield TextDelta(text=part.text, index=index)
     for citation in _as_list(part.extra.get("citations")):
-        yield _cited(citation, index)
+        yield _citation_event(citation, index)
 
 
-def _cited(citation: Any, index: int) -> PartAdded:
+def _citation_event(citation: Any, index: int) -> PartAdded:
     return PartAdded(part=wrap_citation(citation), index=index)
 
 
-_block_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_block_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _Block(msgspec.Struct):
@@ -196,7 +196,7 @@ class _Block(msgspec.Struct):
     kind: str
     pieces: dict[str, list[str]] = msgspec.field(default_factory=dict)
     citations: list[Any] = msgspec.field(default_factory=list)
-    said: bool = False
+    is_complete: bool = False
 
     def add(self, field: str, piece: str) -> None:
         self.pieces.setdefault(field, []).append(piece)
@@ -229,7 +229,7 @@ def _as_list(raw: Any) -> list[Any]:
 class AnthropicStreamDecoder:
     """Decodes one stream to reply events.
 
-    The answer is complete after `message_stop`, which sets `done`.
+    `message_stop` completes the answer and sets `done`.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -237,22 +237,22 @@ class AnthropicStreamDecoder:
         self._fields: Fields = {}
         self._usage: Fields = {}
         self._blocks: dict[int, _Block] = {}
-        self._halves = SurrogateJoiner()
+        self._surrogates = SurrogateJoiner()
         self.done = False
 
     def decode(self, name: str, data: bytes) -> list[ReplyEvent]:
-        """Decode one event; `name` is only used if the data cannot be read."""
+        """Decode one event; `name` is used only if the data is not valid JSON."""
         try:
             event = event_decoder.decode(data)
         except msgspec.ValidationError as error:
             return self._decode_loosely(name, data, error)
         except UNREADABLE as error:
-            mended = self._halves.join(data)
-            if mended is None:
+            joined = self._surrogates.join(data)
+            if joined is None:
                 raise MalformedError(f"not an event of a message: {error}") from error
-            return self.decode(name, mended)
+            return self.decode(name, joined)
         if type(event) is BlockDelta:
-            return self._delta(event.index, event.delta)
+            return self._decode_delta(event.index, event.delta)
         return self._decode_event(event)
 
     def _decode_event(self, event: Any) -> list[ReplyEvent]:
@@ -262,11 +262,11 @@ class AnthropicStreamDecoder:
             case BlockStop():
                 return self._stop_block(event.index)
             case MessageStart():
-                self._begin(event.message)
+                self._start_message(event.message)
             case MessageDelta():
-                self._end(event)
+                self._update_message(event)
             case MessageStop():
-                return self._stop()
+                return self._stop_message()
             case ErrorEvent():
                 raise ReportedError(error_details(event.error))
         return []
@@ -284,7 +284,7 @@ class AnthropicStreamDecoder:
         unknown_delta = isinstance(kind, str) and kind not in KNOWN_PIECES
         if event.type != "content_block_delta" or not unknown_delta or event.index is None:
             raise MalformedError(f"not an event of a message: {problem}") from problem
-        self._merge(self._block(event.index), event.delta or {})
+        self._merge(self._get_block(event.index), event.delta or {})
         return []
 
     def _merge(self, block: _Block, delta: Fields) -> None:
@@ -292,48 +292,48 @@ class AnthropicStreamDecoder:
             if isinstance(value, str):
                 block.add(name, value)
             elif isinstance(value, list):
-                known = block.fields[name] = _as_list(block.fields.get(name))
-                known += value
+                values = block.fields[name] = _as_list(block.fields.get(name))
+                values += value
             else:
                 block.fields[name] = value
 
-    def _block(self, index: int) -> _Block:
+    def _get_block(self, index: int) -> _Block:
         block = self._blocks.get(index)
         if block is None:
-            raise MalformedError(f"a delta for block {index}, which was not opened")
+            raise MalformedError(f"a delta for block {index}, which was not started")
         return block
 
-    def _begin(self, message: Fields) -> None:
+    def _start_message(self, message: Fields) -> None:
         if self._fields:
             raise MalformedError("a second message_start")
         self._fields = message
         usage = message.get("usage")
         self._usage = usage if isinstance(usage, dict) else {}
 
-    def _end(self, event: MessageDelta) -> None:
+    def _update_message(self, event: MessageDelta) -> None:
         self._fields.update(event.delta)
         if event.context_management is not msgspec.UNSET:
             self._fields["context_management"] = event.context_management
-        counted = event.usage or {}
-        self._usage.update({name: count for name, count in counted.items() if count is not None})
+        usage = event.usage or {}
+        self._usage.update({name: count for name, count in usage.items() if count is not None})
 
     def _start_block(self, event: BlockStart) -> list[ReplyEvent]:
         try:
             check_utf8(event.content_block)
-            fields = _block_fields.decode(event.content_block)
+            fields = _block_decoder.decode(event.content_block)
             kind = msgspec.json.decode(fields["type"], type=str)
         except (*UNREADABLE, KeyError) as error:
             raise MalformedError(f"not a content block: {error}") from error
         if event.index in self._blocks:
-            raise MalformedError(f"block {event.index} was opened twice")
+            raise MalformedError(f"block {event.index} was started twice")
         if self._names:
-            fields = _named(fields, self._names)
+            fields = _replace_alias(fields, self._names)
         self._blocks[event.index] = _Block(fields=fields, kind=kind)
-        begun = BLOCK_STARTERS[kind](fields, event.index) if kind in BLOCK_STARTERS else None
-        return [] if begun is None else [begun]
+        first = BLOCK_STARTERS[kind](fields, event.index) if kind in BLOCK_STARTERS else None
+        return [] if first is None else [first]
 
-    def _delta(self, index: int, piece: AnyPiece) -> list[ReplyEvent]:
-        block = self._block(index)
+    def _decode_delta(self, index: int, piece: AnyPiece) -> list[ReplyEvent]:
+        block = self._get_block(index)
         match piece:
             case TextPiece():
                 block.add("text", piece.text)
@@ -351,18 +351,18 @@ class AnthropicStreamDecoder:
                 return [ThinkingDelta(signature=piece.signature, index=index)]
             case CitationPiece():
                 block.citations.append(piece.citation)
-                return [_cited(piece.citation, index)]
+                return [_citation_event(piece.citation, index)]
             case _:
                 assert_never(piece)
 
     def _stop_block(self, index: int) -> list[ReplyEvent]:
-        block = self._block(index)
-        if block.said or block.kind in BLOCK_STARTERS:
+        block = self._get_block(index)
+        if block.is_complete or block.kind in BLOCK_STARTERS:
             return []
-        block.said = True
+        block.is_complete = True
         return [PartAdded(part=decode_block(block.encode()), index=index)]
 
-    def _stop(self) -> list[ReplyEvent]:
+    def _stop_message(self) -> list[ReplyEvent]:
         if not self._fields:
             raise MalformedError("a message_stop without a message_start")
         self.done = True
@@ -372,38 +372,38 @@ class AnthropicStreamDecoder:
         """Return the last event, or None if the answer is incomplete."""
         if not self.done:
             return None
-        content = msgspec.Raw(self._content())
-        whole = {**self._fields, "content": content, "usage": self._usage}
-        return _finished(msgspec.json.encode(whole))
+        content = msgspec.Raw(self._encode_content())
+        body = {**self._fields, "content": content, "usage": self._usage}
+        return _decode_finished(msgspec.json.encode(body))
 
     def message(self) -> Message:
-        """Return the reply so far."""
-        return _message(self._content())
+        """Return the message decoded so far."""
+        return _make_message(self._encode_content())
 
-    def _content(self) -> bytes:
+    def _encode_content(self) -> bytes:
         return b"[" + b",".join(block.encode() for _, block in sorted(self._blocks.items())) + b"]"
 
 
-def _begin_text(fields: dict[str, msgspec.Raw], index: int) -> ReplyEvent | None:
+def _start_text(fields: dict[str, msgspec.Raw], index: int) -> ReplyEvent | None:
     text = _as_text(fields.get("text"))
     return TextDelta(text=text, index=index) if text else None
 
 
-def _begin_thinking(fields: dict[str, msgspec.Raw], index: int) -> ReplyEvent | None:
+def _start_thinking(fields: dict[str, msgspec.Raw], index: int) -> ReplyEvent | None:
     text, signature = _as_text(fields.get("thinking")), _as_text(fields.get("signature"))
     delta = ThinkingDelta(text=text, signature=signature or None, index=index)
     return delta if text or signature else None
 
 
-def _begin_call(fields: dict[str, msgspec.Raw], index: int) -> ReplyEvent:
-    given = bytes(fields.get("input", b"")).decode()
-    arguments = "" if given.replace(" ", "") in ("", "{}") else given
+def _start_call(fields: dict[str, msgspec.Raw], index: int) -> ReplyEvent:
+    text = bytes(fields.get("input", b"")).decode()
+    arguments = "" if text.replace(" ", "") in ("", "{}") else text
     call_id, name = _as_text(fields.get("id")), _as_text(fields.get("name"))
     return ToolCallDelta(index=index, id=call_id, name=name, arguments=arguments)
 
 
 BLOCK_STARTERS: dict[str, Callable[[dict[str, msgspec.Raw], int], ReplyEvent | None]] = {
-    "text": _begin_text,
-    "thinking": _begin_thinking,
-    "tool_use": _begin_call,
+    "text": _start_text,
+    "thinking": _start_thinking,
+    "tool_use": _start_call,
 }

@@ -1,4 +1,4 @@
-"""Bedrock's models: names, inference profiles, and what each family accepts."""
+"""Bedrock's models: names, inference profiles, and the features of each family."""
 
 import difflib
 import re
@@ -13,7 +13,7 @@ ToolChoiceName = Literal["auto", "any", "tool"]
 
 
 class UnknownModelError(MalformedError):
-    """A name of no Bedrock model; `matches` are the closest names."""
+    """The name of no Bedrock model; `matches` are the closest names."""
 
     def __init__(self, text: str, *, name: str, matches: tuple[str, ...] = ()) -> None:
         super().__init__(text)
@@ -22,7 +22,7 @@ class UnknownModelError(MalformedError):
 
 
 class BedrockModel(msgspec.Struct, frozen=True):
-    """An id, and the geographies that have an inference profile of it.
+    """An id, and the geographies that have an inference profile for it.
 
     `on_demand` models can also be called by their bare id.
     """
@@ -32,7 +32,7 @@ class BedrockModel(msgspec.Struct, frozen=True):
     on_demand: bool = False
 
 
-_PLACES = frozenset(("us", "us-gov", "eu", "jp", "au", "apac", "global"))
+_PROFILE_GEOGRAPHIES = frozenset(("us", "us-gov", "eu", "jp", "au", "apac", "global"))
 _EVERYWHERE = ("us", "eu", "jp", "au", "apac", "global")
 
 _REVISION = re.compile(r"-v\d+(:\d+)?$")
@@ -98,14 +98,14 @@ _BEDROCK_ID = re.compile(r"(?:[a-z]+(?:-gov)?\.)?[a-z][a-z0-9]*\.[a-z0-9][a-zA-Z
 def resolve_model_id(name: str, *, region: str | None = None, allow_global: bool = False) -> str:
     """Return the id to call, with the inference profile of the region if one is needed.
 
-    A Bedrock id or ARN stays unchanged. The global profile is used only with `allow_global`.
+    A Bedrock id or ARN is returned unchanged. `allow_global`: also use the global profile.
     """
     if _is_own_id(name):
         return name
     model = MODELS.get(SHORT_NAMES.get(name, name))
     if model is None:
-        raise _unknown(name)
-    return model.id if region is None else _in_region(name, model, region, allow_global)
+        raise _unknown_model_error(name)
+    return model.id if region is None else _find_profile(name, model, region, allow_global)
 
 
 def is_known_model(name: str) -> bool:
@@ -120,52 +120,52 @@ def _is_own_id(name: str) -> bool:
 def strip_geography(model: str) -> str:
     """Return the id without the geography of a profile."""
     first, dot, rest = model.partition(".")
-    return rest if dot and first in _PLACES else model
+    return rest if dot and first in _PROFILE_GEOGRAPHIES else model
 
 
 def find_anthropic_name(model: str) -> str | None:
     """Return Anthropic's name for a Bedrock id, or None."""
-    wanted = strip_geography(model)
-    return next((name for name, known in MODELS.items() if known.id == wanted), None)
+    model_id = strip_geography(model)
+    return next((name for name, row in MODELS.items() if row.id == model_id), None)
 
 
-def _in_region(name: str, model: BedrockModel, region: str, allow_global: bool) -> str:  # noqa: FBT001
-    near = next((places for start, places in REGION_GEOGRAPHIES if region.startswith(start)), ())
-    for place in (*near, "global") if allow_global else near:
-        if place in model.profiles:
-            return f"{place}.{model.id}"
+def _find_profile(name: str, model: BedrockModel, region: str, allow_global: bool) -> str:  # noqa: FBT001
+    regional = next((names for start, names in REGION_GEOGRAPHIES if region.startswith(start)), ())
+    for geography in (*regional, "global") if allow_global else regional:
+        if geography in model.profiles:
+            return f"{geography}.{model.id}"
     if model.on_demand:
         return model.id
-    offered = tuple(f"{place}.{model.id}" for place in model.profiles)
+    profiles = tuple(f"{geography}.{model.id}" for geography in model.profiles)
     raise UnknownModelError(
-        f"{name} has no inference profile for {region}; name one of: {', '.join(offered)}",
+        f"{name} has no inference profile for the region {region}; use {', '.join(profiles)}",
         name=name,
-        matches=offered,
+        matches=profiles,
     )
 
 
-def _unknown(name: str) -> UnknownModelError:
-    known = sorted([*MODELS, *SHORT_NAMES])
-    matches = tuple(difflib.get_close_matches(name, known, n=3, cutoff=0.5))
-    advice = f"did you mean {', '.join(matches)}?" if matches else "give a Bedrock id or ARN."
+def _unknown_model_error(name: str) -> UnknownModelError:
+    names = sorted([*MODELS, *SHORT_NAMES])
+    matches = tuple(difflib.get_close_matches(name, names, n=3, cutoff=0.5))
+    advice = f"did you mean {', '.join(matches)}?" if matches else "use a Bedrock id or ARN."
     return UnknownModelError(
-        f"{name!r} is no model known on Bedrock; {advice}", name=name, matches=matches
+        f"{name!r} is not a known model on Bedrock; {advice}", name=name, matches=matches
     )
 
 
 class BedrockFeatures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a family of models accepts.
+    """The features of a family of models.
 
-    `sampling`: whether temperature and top_p are accepted, both or one. `results_alone` allows
-    nothing beside tool results; `documents_with_results` is what Claude refuses there.
-    `top_k` is its path in the family's own fields.
+    `sampling`: both temperature and top_p, one of them, or none. `results_alone`: a message with
+    tool results contains nothing else. `documents_with_results`: it can contain documents.
+    `top_k`: its path in the family's own fields. `thinking` as_sent: the model is not known.
     """
 
     claude: bool = False
     cache: bool = False
     cache_tools: bool = False
     cache_hour: bool = False
-    thinking: Literal["none", "budget", "either", "adaptive", "always", "as_said"] = "none"
+    thinking: Literal["none", "budget", "either", "adaptive", "always", "as_sent"] = "none"
     sampling: Literal["all", "one", "none"] = "all"
     json_schema: bool = False
     results_alone: bool = False
@@ -180,7 +180,7 @@ _CLAUDE_3 = BedrockFeatures(
 )
 _CLAUDE_3_5 = msgspec.structs.replace(_CLAUDE_3, cache=True, cache_tools=True)
 _CLAUDE_4_5 = msgspec.structs.replace(_CLAUDE_3_5, cache_hour=True, json_schema=True)
-_OPAQUE = msgspec.structs.replace(_CLAUDE_4_5, thinking="as_said", documents_with_results=True)
+_OPAQUE = msgspec.structs.replace(_CLAUDE_4_5, thinking="as_sent", documents_with_results=True)
 
 FAMILIES: tuple[tuple[re.Pattern[str], BedrockFeatures], ...] = (
     (re.compile(r"claude-(3-(haiku|sonnet|opus)|3-5-sonnet-20240620|v|instant)"), _CLAUDE_3),
@@ -223,12 +223,12 @@ BEDROCK_BETAS = frozenset(
 
 
 def find_features(model: str) -> BedrockFeatures:
-    """Return what a model accepts; for an ARN that hides its model, whatever the client sends."""
+    """Return the features of a model; an ARN that hides its model has all of them."""
     row = next((row for pattern, row in FAMILIES if pattern.search(model)), BedrockFeatures())
-    known = find_claude_model(model)
-    if known is None or not row.claude or row.thinking == "as_said":
+    claude = find_claude_model(model)
+    if claude is None or not row.claude or row.thinking == "as_sent":
         return row
-    choices = row.choices if known.forced_tools else frozenset[ToolChoiceName]({"auto"})
+    choices = row.choices if claude.forced_tools else frozenset[ToolChoiceName]({"auto"})
     return msgspec.structs.replace(
-        row, thinking=known.thinking, sampling=known.sampling, choices=choices
+        row, thinking=claude.thinking, sampling=claude.sampling, choices=choices
     )

@@ -1,4 +1,4 @@
-"""Options as parameters of Converse."""
+"""Encodes options as parameters of Converse."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ from cllm.wire.errors import NotExpressibleError
 from cllm.wire.messages import NoticeMerger, shorten
 
 MATCHED_STOP = "/stop_sequence"
-"""Where Claude reports the stop sequence; our encoder requests it."""
+"""The field in which Claude reports the stop sequence; our encoder requests it."""
 
 
 OWN_FIELDS = (
@@ -47,54 +47,54 @@ DEFAULT_VALUES = {"service_tier": "auto"}
 def encode_options(
     options: RequestOptions, *, model: str, history_has_tools: bool = False
 ) -> tuple[dict[str, Any], tuple[Notice, ...]]:
-    """Encode options for a model, with notices for what it does not accept.
+    """Encode options for a model, with notices for options that it does not accept.
 
-    A tool choice of none drops the tools, unless the history has tools: Converse then requires
+    The tool choice `none` drops the tools, unless the history has tools: Converse then requires
     them.
     """
     notes = NoticeMerger()
-    known = find_features(model)
-    options, thinking = _fitted(options, known, model, notes)
+    features = find_features(model)
+    options, thinking = _fit_options(options, features, model, notes)
     body: Block = {}
-    inference = dict(_inference(options, notes))
+    inference = dict(_encode_inference(options, notes))
     if inference:
         body["inferenceConfig"] = inference
-    config = _tool_config(options, known, notes, history_has_tools=history_has_tools)
+    config = _encode_tool_config(options, features, notes, history_has_tools=history_has_tools)
     if config:
         body["toolConfig"] = config
     body |= _own_fields(options, notes)
-    more = thinking | _model_fields(options, known, notes)
+    more = thinking | _model_fields(options, features, notes)
     if more:
         name = "additionalModelRequestFields"
         body[name] = {**body.get(name, {}), **more}
     if options.output is not None:
-        _add_output(body, options.output, known, notes)
-    if options.stop and known.claude:
+        _add_output(body, options.output, features, notes)
+    if options.stop and features.claude:
         body.setdefault("additionalModelResponseFieldPaths", [MATCHED_STOP])
-    _note_unsaid(options, notes)
+    _report_unsupported(options, notes)
     return body, notes.notices()
 
 
-def _fitted(
-    options: RequestOptions, known: BedrockFeatures, model: str, notes: NoticeMerger
+def _fit_options(
+    options: RequestOptions, features: BedrockFeatures, model: str, notes: NoticeMerger
 ) -> tuple[RequestOptions, Block]:
-    if not known.claude:
+    if not features.claude:
         if options.reasoning is not None and options.reasoning.enabled:
-            notes.add("thinking_disabled", "thinking", "this model cannot be asked to think")
+            notes.add("thinking_disabled", "thinking", "This model does not support thinking.")
         return options, {}
-    asked = _asked(options, model)
-    noticed = NoticeSink()
-    fitted = fit_parameters(asked, model, noticed)
-    notes.extend(noticed)
+    requested = _requested_fields(options, model)
+    fit_notices = NoticeSink()
+    fitted = fit_parameters(requested, model, fit_notices)
+    notes.extend(fit_notices)
     choice = options.tool_choice
-    if fitted.get("tool_choice") != asked.get("tool_choice"):
+    if fitted.get("tool_choice") != requested.get("tool_choice"):
         choice = ToolChoice(kind="auto")
     sampling = {name: fitted.get(name) for name in SAMPLING}
-    asked_of = ("thinking", "output_config")
-    thinking: Block = {name: fitted[name] for name in asked_of if name in fitted}
-    if thinking.get("thinking") == DISABLED != asked.get("thinking"):
+    names = ("thinking", "output_config")
+    thinking: Block = {name: fitted[name] for name in names if name in fitted}
+    if thinking.get("thinking") == DISABLED != requested.get("thinking"):
         del thinking["thinking"]
-    # A budget must be below the limit, so that a request with one needs a limit.
+    # A request with a budget needs max_tokens, because the budget must be lower.
     has_budget = (thinking.get("thinking") or {}).get("type") == "enabled"
     limit = fitted["max_tokens"] if has_budget else options.max_tokens
     fitted_options = msgspec.structs.replace(
@@ -103,10 +103,10 @@ def _fitted(
     return fitted_options, thinking
 
 
-def _asked(options: RequestOptions, model: str) -> Block:
-    given = options.max_tokens
-    asked: Block = {
-        "max_tokens": default_max_tokens(model) if given is None else given,
+def _requested_fields(options: RequestOptions, model: str) -> Block:
+    limit = options.max_tokens
+    fields: Block = {
+        "max_tokens": default_max_tokens(model) if limit is None else limit,
         "betas": options.extra.get("betas"),
         "temperature": options.temperature,
         "top_p": options.top_p,
@@ -114,42 +114,54 @@ def _asked(options: RequestOptions, model: str) -> Block:
     }
     choice = options.tool_choice
     if choice is not None and options.tools:
-        asked["tool_choice"] = {"type": choice.kind}
+        fields["tool_choice"] = {"type": choice.kind}
     reasoning = options.reasoning
     if reasoning is None:
-        return asked
+        return fields
     if reasoning.raw is None or reasoning.dialect != "anthropic":
-        return asked | build_thinking(reasoning, model)
+        return fields | build_thinking(reasoning, model)
     if reasoning.raw:
-        asked["thinking"] = reasoning.raw
+        fields["thinking"] = reasoning.raw
     if reasoning.effort is not None:
-        asked["output_config"] = {"effort": reasoning.effort}
-    return asked
+        fields["output_config"] = {"effort": reasoning.effort}
+    return fields
 
 
-def _inference(options: RequestOptions, notes: NoticeMerger) -> Iterator[tuple[str, Any]]:
+def _encode_inference(options: RequestOptions, notes: NoticeMerger) -> Iterator[tuple[str, Any]]:
     if options.max_tokens is not None:
         yield "maxTokens", options.max_tokens
     if options.temperature is not None:
         if options.temperature > 1:
-            notes.add("parameter_changed", "temperature", "Bedrock's highest temperature is 1")
+            notes.add(
+                "parameter_changed",
+                "temperature",
+                "The highest temperature on Bedrock is 1; it is sent.",
+            )
         yield "temperature", min(options.temperature, 1)
     if options.top_p is not None:
         yield "topP", options.top_p
     if options.stop is not None:
-        kept = [word for word in options.stop if word.strip()]
-        if len(kept) < len(options.stop):
-            notes.add("parameter_changed", "stop", "a blank stop sequence was left out")
-        yield "stopSequences", kept
+        sequences = [text for text in options.stop if text.strip()]
+        if len(sequences) < len(options.stop):
+            notes.add("parameter_changed", "stop", "A blank stop sequence is not sent.")
+        yield "stopSequences", sequences
 
 
-def _tool_config(
-    options: RequestOptions, known: BedrockFeatures, notes: NoticeMerger, *, history_has_tools: bool
+def _encode_tool_config(
+    options: RequestOptions,
+    features: BedrockFeatures,
+    notes: NoticeMerger,
+    *,
+    history_has_tools: bool,
 ) -> Block | None:
     choice = options.tool_choice
     if not options.tools:
         if choice is not None:
-            notes.add("tool_choice_left_out", "tool_choice", "there are no tools to choose from")
+            notes.add(
+                "tool_choice_left_out",
+                "tool_choice",
+                "The request has no tools; tool_choice is not sent.",
+            )
         return None
     if choice is not None and choice.kind == "none":
         if not history_has_tools:
@@ -157,100 +169,110 @@ def _tool_config(
         notes.add(
             "tool_choice_left_out",
             "tool_choice",
-            "Bedrock cannot forbid tools that the history speaks of: the model may call one",
+            "Bedrock cannot forbid the tools of the history; the model can call one.",
         )
         choice = None
-    config: Block = {"tools": list(_encode_tools(options.tools, known, notes))}
+    config: Block = {"tools": list(_encode_tools(options.tools, features, notes))}
     if choice is not None:
-        config |= _encode_choice(choice, known, notes)
+        config |= _encode_choice(choice, features, notes)
     return config
 
 
 def _encode_tools(
-    tools: tuple[AnyTool, ...], known: BedrockFeatures, notes: NoticeMerger
+    tools: tuple[AnyTool, ...], features: BedrockFeatures, notes: NoticeMerger
 ) -> Iterator[Block]:
     for tool in tools:
         if isinstance(tool, ForeignTool):
             raise NotExpressibleError(
-                f"the tool {tool.name!r} exists only in {tool.dialect}'s protocol: "
-                "leave it out, or ask a model there."
+                f"only {tool.dialect} has the tool {tool.name!r}: "
+                "remove it, or use a model of that provider."
             )
-        yield _encode_tool(tool, known, notes)
+        yield _encode_tool(tool, features, notes)
         if tool.cache is not None:
             yield encode_cache_point(tool.cache)
 
 
-def _encode_tool(tool: Tool, known: BedrockFeatures, notes: NoticeMerger) -> Block:
+def _encode_tool(tool: Tool, features: BedrockFeatures, notes: NoticeMerger) -> Block:
     spec: Block = {"name": tool.name}
     if tool.description:
         spec["description"] = tool.description
     spec["inputSchema"] = {"json": {"type": "object", **tool.schema}}
-    if tool.strict and known.json_schema:
+    if tool.strict and features.json_schema:
         spec["strict"] = True
     path = f"tools.{shorten(tool.name)}"
-    if tool.strict and not known.json_schema:
-        notes.add("field_left_out", f"{path}.strict", "this model has no strict tools")
+    if tool.strict and not features.json_schema:
+        notes.add(
+            "field_left_out", f"{path}.strict", "This model has no strict tools; it is not sent."
+        )
     for name in tool.extra:
-        notes.add("field_left_out", f"{path}.{name}", f"Bedrock's tools have no {name}")
+        message = f"Bedrock has no {name} in a tool; it is not sent."
+        notes.add("field_left_out", f"{path}.{name}", message)
     return {"toolSpec": spec}
 
 
-def _encode_choice(choice: ToolChoice, known: BedrockFeatures, notes: NoticeMerger) -> Block:
-    word = choice.kind
-    if word in known.choices:
-        return {"toolChoice": {word: {"name": choice.name or ""} if word == "tool" else {}}}
-    if word != "auto":
-        notes.add("tool_choice_left_out", "tool_choice", f"this model cannot be told {word!r}")
+def _encode_choice(choice: ToolChoice, features: BedrockFeatures, notes: NoticeMerger) -> Block:
+    kind = choice.kind
+    if kind in features.choices:
+        return {"toolChoice": {kind: {"name": choice.name or ""} if kind == "tool" else {}}}
+    if kind != "auto":
+        message = f"This model does not accept the tool choice {kind!r}; it is not sent."
+        notes.add("tool_choice_left_out", "tool_choice", message)
     return {}
 
 
 def _own_fields(options: RequestOptions, notes: NoticeMerger) -> Block:
     for name in options.extra:
-        said = name not in DEFAULT_VALUES or options.extra[name] != DEFAULT_VALUES[name]
-        if said and name not in (*OWN_FIELDS, "betas"):
-            notes.add("field_left_out", name, f"Bedrock has no field {name}")
+        is_set = name not in DEFAULT_VALUES or options.extra[name] != DEFAULT_VALUES[name]
+        if is_set and name not in (*OWN_FIELDS, "betas"):
+            notes.add("field_left_out", name, f"Bedrock has no field {name}; it is not sent.")
     return {name: options.extra[name] for name in OWN_FIELDS if name in options.extra}
 
 
-def _model_fields(options: RequestOptions, known: BedrockFeatures, notes: NoticeMerger) -> Block:
+def _model_fields(options: RequestOptions, features: BedrockFeatures, notes: NoticeMerger) -> Block:
     fields: Block = {}
-    if options.top_k is not None and known.top_k:
+    if options.top_k is not None and features.top_k:
         value: Any = options.top_k
-        for name in reversed(known.top_k):
+        for name in reversed(features.top_k):
             value = {name: value}
         fields |= value
     elif options.top_k is not None:
-        notes.add("parameter_left_out", "top_k", "this model has no top_k")
+        notes.add("parameter_left_out", "top_k", "This model has no top_k; it is not sent.")
     betas = options.extra.get("betas")
-    return fields | (_encode_betas(betas, known, notes) if isinstance(betas, list) else {})
+    return fields | (_encode_betas(betas, features, notes) if isinstance(betas, list) else {})
 
 
-def _encode_betas(betas: list[Any], known: BedrockFeatures, notes: NoticeMerger) -> Block:
-    kept: list[str] = []
+def _encode_betas(betas: list[Any], features: BedrockFeatures, notes: NoticeMerger) -> Block:
+    accepted: list[str] = []
     for beta in betas:
-        if known.claude and isinstance(beta, str) and beta in BEDROCK_BETAS:
-            kept.append(beta)
+        if features.claude and isinstance(beta, str) and beta in BEDROCK_BETAS:
+            accepted.append(beta)
         else:
-            notes.add("beta_left_out", "betas", f"Bedrock does not know the beta flag {beta!r}")
-    return {"anthropic_beta": kept} if kept else {}
+            message = f"Bedrock does not accept the beta flag {beta!r}; it is not sent."
+            notes.add("beta_left_out", "betas", message)
+    return {"anthropic_beta": accepted} if accepted else {}
 
 
 def _add_output(
-    body: Block, output: JsonOutput, known: BedrockFeatures, notes: NoticeMerger
+    body: Block, output: JsonOutput, features: BedrockFeatures, notes: NoticeMerger
 ) -> None:
-    if output.schema is None or not known.json_schema:
-        notes.add("field_left_out", "response_format", "this model cannot be held to JSON this way")
+    if output.schema is None or not features.json_schema:
+        message = "This model has no JSON output of this kind; response_format is not sent."
+        notes.add("field_left_out", "response_format", message)
         return
     schema: Block = {"schema": msgspec.json.encode(output.schema).decode()}
     if output.name:
         schema["name"] = output.name
-    form = {"type": "json_schema", "structure": {"jsonSchema": schema}}
-    body["outputConfig"] = {**body.get("outputConfig", {}), "textFormat": form}
+    text_format = {"type": "json_schema", "structure": {"jsonSchema": schema}}
+    body["outputConfig"] = {**body.get("outputConfig", {}), "textFormat": text_format}
 
 
-def _note_unsaid(options: RequestOptions, notes: NoticeMerger) -> None:
+def _report_unsupported(options: RequestOptions, notes: NoticeMerger) -> None:
     if options.parallel_tool_calls is False:
-        notes.add("field_left_out", "parallel_tool_calls", "Bedrock cannot forbid parallel calls")
+        notes.add(
+            "field_left_out",
+            "parallel_tool_calls",
+            "Bedrock cannot disable parallel tool calls; the model can make several.",
+        )
     for name in ("seed", "user"):
         if getattr(options, name) is not None:
-            notes.add("field_left_out", name, f"Bedrock has no {name}")
+            notes.add("field_left_out", name, f"Bedrock has no {name}; it is not sent.")

@@ -1,4 +1,4 @@
-"""Converse messages as typed parts and back. Unknown blocks are preserved."""
+"""Decodes Converse messages to typed parts and encodes them. Unknown blocks are preserved."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -108,16 +108,16 @@ _call_decoder = msgspec.json.Decoder(_Call)
 _result_decoder = msgspec.json.Decoder(_Result)
 _file_decoder = msgspec.json.Decoder(_File)
 _reasoning_decoder = msgspec.json.Decoder(_Reasoning)
-_mark_decoder = msgspec.json.Decoder(_CachePoint)
+_cache_point_decoder = msgspec.json.Decoder(_CachePoint)
 _cited_decoder = msgspec.json.Decoder(_Cited)
 
 
 def decode_parts(message: Message) -> tuple[AnyPart, ...]:
-    """Return the parts of a message; a cache point is the mark of the part before it."""
+    """Return the parts of a message; a cache point belongs to the part before it."""
     try:
         return decode_blocks(_content_decoder.decode(message.raw).content)
     except UNREADABLE as error:
-        raise MalformedError(f"not a message of Converse's: {error}") from error
+        raise MalformedError(f"not a Converse message: {error}") from error
 
 
 def decode_message(message: Message) -> tuple[tuple[AnyPart, ...], Mapping[str, Any]]:
@@ -129,16 +129,16 @@ def decode_blocks(blocks: Iterable[msgspec.Raw]) -> tuple[AnyPart, ...]:
     parts: list[AnyPart] = []
     for raw in blocks:
         fields = _block_fields(raw)
-        mark = _decode_mark(fields) if "cachePoint" in fields and parts else None
-        if mark is None or parts[-1].cache is not None:
+        cache = _decode_cache_point(fields) if "cachePoint" in fields and parts else None
+        if cache is None or parts[-1].cache is not None:
             parts.append(_decode_block(raw, fields))
         else:
-            parts[-1] = msgspec.structs.replace(parts[-1], cache=mark)
+            parts[-1] = msgspec.structs.replace(parts[-1], cache=cache)
     return tuple(parts)
 
 
 def _block_fields(raw: msgspec.Raw) -> Fields:
-    """Return the one field that names a block's kind; empty if it is no such block."""
+    """Return the single field, which names the kind of a block; empty for other values."""
     try:
         fields = _fields_decoder.decode(raw)
     except msgspec.ValidationError:
@@ -146,12 +146,12 @@ def _block_fields(raw: msgspec.Raw) -> Fields:
     return fields if len(fields) == 1 else {}
 
 
-def _decode_mark(fields: Fields) -> CacheMark | None:
+def _decode_cache_point(fields: Fields) -> CacheMark | None:
     try:
-        mark = _mark_decoder.decode(fields["cachePoint"])
+        point = _cache_point_decoder.decode(fields["cachePoint"])
     except msgspec.ValidationError:
         return None
-    return CacheMark(ttl=mark.ttl) if mark.type == "default" else None
+    return CacheMark(ttl=point.ttl) if point.type == "default" else None
 
 
 def _decode_block(raw: msgspec.Raw, fields: Fields) -> AnyPart:
@@ -171,10 +171,10 @@ def _decode_cited(raw: msgspec.Raw) -> Text:
 
 def _decode_image(raw: msgspec.Raw) -> Image | None:
     file = _file_decoder.decode(raw)
-    given = _given(file.source)
-    if file.format not in IMAGE_TYPES or given not in ("bytes", "s3_location"):
+    form = _source_form(file.source)
+    if file.format not in IMAGE_TYPES or form not in ("bytes", "s3_location"):
         return None
-    extra = _unnamed(raw, "format", "source") | _owner(file.source)
+    extra = _other_fields(raw, "format", "source") | _owner(file.source)
     location = file.source.s3_location
     return Image(
         media_type=IMAGE_TYPES[file.format],
@@ -187,10 +187,9 @@ def _decode_image(raw: msgspec.Raw) -> Image | None:
 def _decode_document(raw: msgspec.Raw) -> Document | None:
     file = _file_decoder.decode(raw)
     source = file.source
-    given = _given(source)
-    if given is None or file.format not in (None, *DOCUMENT_TYPES):
+    if _source_form(source) is None or file.format not in (None, *DOCUMENT_TYPES):
         return None
-    extra = _unnamed(raw, "format", "name", "source") | _owner(source)
+    extra = _other_fields(raw, "format", "name", "source") | _owner(source)
     text = source.text
     if source.content is not None:
         extra["source"] = {"content": msgspec.to_builtins(source.content)}
@@ -205,7 +204,8 @@ def _decode_document(raw: msgspec.Raw) -> Document | None:
     )
 
 
-def _given(source: _Source) -> str | None:
+def _source_form(source: _Source) -> str | None:
+    """Return the field in which a source has its content; None unless there is exactly one."""
     forms = [name for name in _Source.__struct_fields__ if getattr(source, name) is not None]
     return forms[0] if len(forms) == 1 else None
 
@@ -222,7 +222,7 @@ def _decode_call(raw: msgspec.Raw) -> ToolCall:
         id=call.tool_use_id,
         name=call.name,
         arguments=_text_decoder.decode(call.input) if text.startswith('"') else text,
-        extra=_unnamed(raw, "toolUseId", "name", "input"),
+        extra=_other_fields(raw, "toolUseId", "name", "input"),
     )
 
 
@@ -235,7 +235,7 @@ def _decode_result(raw: msgspec.Raw) -> ToolResult | None:
         call_id=result.tool_use_id,
         content=content,
         is_error=result.status == "error",
-        extra=_unnamed(raw, "toolUseId", "content", "status"),
+        extra=_other_fields(raw, "toolUseId", "content", "status"),
     )
 
 
@@ -249,11 +249,11 @@ def _decode_result_block(raw: msgspec.Raw) -> ResultPart:
 
 def _decode_reasoning(raw: msgspec.Raw) -> Thinking | RedactedThinking | None:
     reasoning = _reasoning_decoder.decode(raw)
-    said, hidden = reasoning.reasoning_text, reasoning.redacted_content
-    if said is not None and hidden is None:
-        return Thinking(text=said.text, signature=said.signature)
-    if hidden is not None and said is None:
-        return RedactedThinking(data=hidden)
+    text, redacted = reasoning.reasoning_text, reasoning.redacted_content
+    if text is not None and redacted is None:
+        return Thinking(text=text.text, signature=text.signature)
+    if redacted is not None and text is None:
+        return RedactedThinking(data=redacted)
     return None
 
 
@@ -268,9 +268,9 @@ DECODERS: dict[str, Callable[[msgspec.Raw], AnyPart | None]] = {
 }
 
 
-def _unnamed(raw: msgspec.Raw, *named: str) -> Block:
+def _other_fields(raw: msgspec.Raw, *decoded: str) -> Block:
     fields = _fields_decoder.decode(raw)
-    return {key: msgspec.json.decode(fields[key]) for key in fields if key not in named}
+    return {key: msgspec.json.decode(fields[key]) for key in fields if key not in decoded}
 
 
 def encode_blocks(part: AnyPart) -> list[Block]:
@@ -279,8 +279,8 @@ def encode_blocks(part: AnyPart) -> list[Block]:
     return [block] if part.cache is None else [block, encode_cache_point(part.cache)]
 
 
-def encode_cache_point(mark: CacheMark) -> Block:
-    ttl = {} if mark.ttl is None else {"ttl": mark.ttl}
+def encode_cache_point(cache: CacheMark) -> Block:
+    ttl = {} if cache.ttl is None else {"ttl": cache.ttl}
     return {"cachePoint": {"type": "default", **ttl}}
 
 
@@ -302,36 +302,38 @@ def _encode_text(part: Text) -> Block:
 def _encode_image(part: Image) -> Block:
     if part.data is None and not (part.url or "").startswith(S3):
         raise NotExpressibleError(
-            "Bedrock takes no image by its URL: fetch it and give its data in base64, "
-            "or put it into S3 and give the s3:// URL."
+            "Bedrock does not accept an image by its URL: send its data in base64, "
+            "or upload it to S3 and send the s3:// URL."
         )
-    name = IMAGE_FORMATS.get(normalize_media_type(part.media_type)) or _extension(
+    name = IMAGE_FORMATS.get(normalize_media_type(part.media_type)) or _find_format(
         part.url, IMAGE_TYPES
     )
     if name is None:
         raise NotExpressibleError(
-            f"Bedrock takes no image of type {part.media_type}: "
+            f"Bedrock does not accept images of type {part.media_type}: "
             f"convert it to one of {', '.join(IMAGE_TYPES)}."
         )
     source = {"bytes": part.data} if part.data is not None else _encode_location(part)
-    return {"image": {"format": name, "source": source, **_tail(part)}}
+    return {"image": {"format": name, "source": source, **_extra_fields(part)}}
 
 
 def _encode_document(part: Document) -> Block:
     name = DOCUMENT_FORMATS.get(normalize_media_type(part.media_type))
-    name = name or _extension(part.url or part.name, DOCUMENT_TYPES)
+    name = name or _find_format(part.url or part.name, DOCUMENT_TYPES)
     if part.file_id is not None and part.data is None and part.text is None:
         raise NotExpressibleError(
-            f"Bedrock takes no document by a file id ({part.file_id}): give its data in base64."
+            f"Bedrock does not accept a file ID ({part.file_id}): send the document in base64."
         )
     if name is None and part.text is None:
         raise NotExpressibleError(
-            f"Bedrock takes no document of type {part.media_type}: "
-            f"give it as one of {', '.join(DOCUMENT_TYPES)}."
+            f"Bedrock does not accept documents of type {part.media_type}: "
+            f"convert it to one of {', '.join(DOCUMENT_TYPES)}."
         )
     kind = {} if name is None else {"format": name}
     title = part.name or "document"
-    return {"document": {**kind, "name": title, "source": _encode_source(part), **_tail(part)}}
+    return {
+        "document": {**kind, "name": title, "source": _encode_source(part), **_extra_fields(part)}
+    }
 
 
 def _encode_source(part: Document) -> Block:
@@ -344,8 +346,8 @@ def _encode_source(part: Document) -> Block:
     if (part.url or "").startswith(S3):
         return _encode_location(part)
     raise NotExpressibleError(
-        f"Bedrock takes no document by its URL ({part.url}): "
-        "give its data in base64, or put it into S3 and give the s3:// URL."
+        f"Bedrock does not accept a document by its URL ({part.url}): "
+        "send its data in base64, or upload it to S3 and send the s3:// URL."
     )
 
 
@@ -354,34 +356,36 @@ def _encode_location(part: Image | Document) -> Block:
     return {"s3Location": {"uri": part.url, **({} if owner is None else {"bucketOwner": owner})}}
 
 
-def _extension(name: str | None, types: dict[str, str]) -> str | None:
-    ending = (name or "").rpartition(".")[2].lower()
-    ending = {"jpg": "jpeg", "htm": "html"}.get(ending, ending)
-    return ending if ending in types else None
+def _find_format(name: str | None, types: dict[str, str]) -> str | None:
+    extension = (name or "").rpartition(".")[2].lower()
+    extension = {"jpg": "jpeg", "htm": "html"}.get(extension, extension)
+    return extension if extension in types else None
 
 
 def _encode_call(part: ToolCall) -> Block:
-    """Encode a call; arguments that are no JSON object travel as a string."""
-    said: Any = msgspec.Raw((part.arguments or "{}").encode())
+    """Encode a call; arguments that are not a JSON object are sent as a string."""
+    arguments: Any = msgspec.Raw((part.arguments or "{}").encode())
     if part.arguments and not is_json_object(part.arguments):
-        said = part.arguments
-    call = {"toolUseId": part.id, "name": part.name, "input": said}
+        arguments = part.arguments
+    call = {"toolUseId": part.id, "name": part.name, "input": arguments}
     return {"toolUse": {**call, **part.extra}}
 
 
 def _encode_result(part: ToolResult) -> Block:
-    content = [ENCODERS[type(piece)](piece) for piece in part.content]
+    content = [ENCODERS[type(inner)](inner) for inner in part.content]
     status = {"status": "error"} if part.is_error else {}
     return {"toolResult": {"toolUseId": part.call_id, "content": content, **status, **part.extra}}
 
 
 def _encode_unknown(part: Unknown) -> msgspec.Raw:
     if part.dialect != "bedrock":
-        raise NotExpressibleError(f"a block that only {part.dialect} has: {part.raw[:60]!r}")
+        raise NotExpressibleError(
+            f"only {part.dialect} has this block ({part.raw[:60]!r}): remove it"
+        )
     return msgspec.Raw(part.raw)
 
 
-def _tail(part: Part) -> Block:
+def _extra_fields(part: Part) -> Block:
     return {key: part.extra[key] for key in part.extra if key not in ("bucketOwner", "source")}
 
 

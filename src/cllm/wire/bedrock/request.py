@@ -1,7 +1,7 @@
-"""Converse requests: system, messages and parameters as one body. The model's id is in the URL.
+"""Encodes Converse request bodies. The model's id is in the URL.
 
-Also makes a history one that Converse accepts: what it has no form for leaves with a notice, and
-cache points above the limit are removed.
+Also converts a history to Converse's format: content that it cannot express is removed with a
+notice, and so are cache points above the limit.
 """
 
 import re
@@ -51,160 +51,172 @@ from cllm.wire.messages import (
 
 __all__ = ["encode_options", "encode_request"]
 
-EMPTY = "(empty)"
+EMPTY_RESULT_TEXT = "(empty)"
 CACHE_POINT = b'{"cachePoint"'
-FILES = (Image, Document)
+FILE_PARTS = (Image, Document)
 SHARED_FIELDS: dict[type, frozenset[str]] = {Document: frozenset({"context", "citations"})}
-"""Fields with the same name and meaning in another protocol."""
+"""Extra fields with the same name and meaning in another protocol."""
 
 _TITLE = re.compile(r"[a-zA-Z0-9()\[\]-]+(?:\s[a-zA-Z0-9()\[\]-]+)*", re.ASCII)
 _NOT_TITLE = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+", re.ASCII)
-_LONGEST_TITLE = 200
+_MAX_TITLE_LENGTH = 200
 _DATA_URL = re.compile(r"data:([^,]*);base64,")
-ATTACHED = "(document attached)"
+ATTACHED_TEXT = "(document attached)"
 MAX_CACHE_POINTS = 4
 MODEL_FIELDS = "additionalModelRequestFields"
-NOT_IN_PARAMETERS = ("messages", "modelId", "stream", "system", "toolConfig")
+EXCLUDED_PARAMETERS = ("messages", "modelId", "stream", "system", "toolConfig")
 NAMES = AliasRule(longest=64)
 IDS = AliasRule(allowed=r"a-zA-Z0-9_.:-", longest=64)
-COUNTED = ("messages", "system", "toolConfig", "additionalModelRequestFields")
+COUNTED_FIELDS = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 
 
 class PartConverter:
-    """Converts the parts of one request; remembers the document titles it assigned."""
+    """Converts the parts of one request, with unique document titles."""
 
-    def __init__(self, known: BedrockFeatures, notes: NoticeMerger) -> None:
-        self._known = known
+    def __init__(self, features: BedrockFeatures, notes: NoticeMerger) -> None:
+        self._features = features
         self._notes = notes
         self._titles: set[str] = set()
         # Title prefix → the highest number that was appended to it.
         self._numbers: dict[str, int] = {}
 
     def clean(self, part: AnyPart, *, role: Role, path: str, own: bool) -> AnyPart | None:
-        """Return the part to send, or None. `own`: it is in Converse's format."""
-        part = self._with_mark(part, path)
+        """Return the part to send, or None. `own`: the part is in Converse's format."""
+        part = self._clean_part_cache(part, path)
         if not own:
-            part = self._without_foreign(part, path)
-            if role == "assistant" and isinstance(part, FILES):
-                self._notes.add("part_left_out", path, "Bedrock takes files from the user only")
+            part = self._drop_foreign_fields(part, path)
+            if role == "assistant" and isinstance(part, FILE_PARTS):
+                self._notes.add(
+                    "part_left_out", path, "Bedrock accepts files in user messages only; not sent."
+                )
                 return None
         return CLEANERS[type(part)](self, part, path)
 
     def clean_refusal(self, part: Refusal, path: str) -> Text:
-        self._notes.add("refusal_as_text", path, "a refusal is sent as plain text")
+        self._notes.add("refusal_as_text", path, "A refusal is sent as plain text.")
         return Text(text=part.text, cache=part.cache)
 
-    def _with_mark(self, part: AnyPart, path: str) -> AnyPart:
-        mark = part.cache
-        if mark is None:
+    def _clean_part_cache(self, part: AnyPart, path: str) -> AnyPart:
+        if part.cache is None:
             return part
-        kept = self.clean_mark(mark, path)
-        if kept is not None and isinstance(part, Thinking | RedactedThinking):
-            self._notes.add("cache_mark_left_out", path, "thinking carries no cache mark")
-            kept = None
-        return part if kept is mark else msgspec.structs.replace(part, cache=kept)
+        cache = self.clean_cache(part.cache, path)
+        if cache is not None and isinstance(part, Thinking | RedactedThinking):
+            message = "Thinking cannot have a cache point; it is not sent."
+            self._notes.add("cache_mark_left_out", path, message)
+            cache = None
+        return part if cache is part.cache else msgspec.structs.replace(part, cache=cache)
 
-    def clean_mark(self, mark: CacheMark, path: str) -> CacheMark | None:
-        if not self._known.cache:
-            self._notes.add("cache_mark_left_out", path, "this model keeps no prompt cache")
+    def clean_cache(self, cache: CacheMark, path: str) -> CacheMark | None:
+        if not self._features.cache:
+            message = "This model has no prompt cache; the cache point is not sent."
+            self._notes.add("cache_mark_left_out", path, message)
             return None
-        if mark.ttl is None or (mark.ttl in TTLS and (self._known.cache_hour or mark.ttl == "5m")):
-            return mark
-        self._notes.add("cache_ttl_left_out", path, f"this model keeps no cache for {mark.ttl}")
+        has_ttl = cache.ttl in TTLS and (self._features.cache_hour or cache.ttl == "5m")
+        if cache.ttl is None or has_ttl:
+            return cache
+        message = f"This model has no cache TTL of {cache.ttl}; the default is sent."
+        self._notes.add("cache_ttl_left_out", path, message)
         return CacheMark()
 
-    def _without_foreign(self, part: AnyPart, path: str) -> AnyPart:
-        if isinstance(part, ToolResult) and any(piece.extra for piece in part.content):
-            content = [self._without_foreign(piece, path) for piece in part.content]
+    def _drop_foreign_fields(self, part: AnyPart, path: str) -> AnyPart:
+        if isinstance(part, ToolResult) and any(inner.extra for inner in part.content):
+            content = [self._drop_foreign_fields(inner, path) for inner in part.content]
             part = msgspec.structs.replace(part, content=tuple(content))
         if not part.extra:
             return part
         shared = SHARED_FIELDS.get(type(part), frozenset())
         for name in sorted(lost_extra_fields(part)):
             if name not in shared:
-                self._notes.add("field_left_out", path, f"Bedrock has no field {name} here")
-        kept = {name: value for name, value in part.extra.items() if name in shared}
-        return msgspec.structs.replace(part, extra=kept)
+                message = f"Bedrock has no field {name} here; it is not sent."
+                self._notes.add("field_left_out", path, message)
+        extra = {name: value for name, value in part.extra.items() if name in shared}
+        return msgspec.structs.replace(part, extra=extra)
 
     def clean_document(self, part: Document, _path: str) -> Document:
         if part.data is not None:
             part = normalize_base64(part, part.data)
-        unique = self._unique_title(_title(part.name))
+        unique = self._make_unique(_clean_title(part.name))
         return part if unique == part.name else msgspec.structs.replace(part, name=unique)
 
-    def _unique_title(self, title: str) -> str:
-        unique, beginning = title, title[: _LONGEST_TITLE - 8]
+    def _make_unique(self, title: str) -> str:
+        unique, prefix = title, title[: _MAX_TITLE_LENGTH - 8]
         while unique in self._titles:
-            number = self._numbers[beginning] = self._numbers.get(beginning, 1) + 1
-            unique = f"{beginning} ({number})"
+            number = self._numbers[prefix] = self._numbers.get(prefix, 1) + 1
+            unique = f"{prefix} ({number})"
         self._titles.add(unique)
         return unique
 
     def clean_call(self, part: ToolCall, path: str) -> ToolCall:
         if not part.arguments or is_json_object(part.arguments):
             return part
-        problem = f"a call's arguments were no JSON object, and go as {INVALID_JSON}"
-        self._notes.add("arguments_changed", path, problem)
+        message = f"Arguments that are not a JSON object are sent as a field {INVALID_JSON}."
+        self._notes.add("arguments_changed", path, message)
         return msgspec.structs.replace(part, arguments=wrap_arguments(part.arguments))
 
     def clean_result(self, part: ToolResult, path: str) -> ToolResult:
-        """Fill an empty result; a mark inside moves to the whole result."""
+        """Fill an empty result; a cache point in the content moves to the result."""
         content: list[Any] = []
-        mark = part.cache
-        for piece in part.content:
-            if piece.cache is None and type(piece) is Text and piece.text.strip():
-                content.append(piece)
+        cache = part.cache
+        for inner in part.content:
+            if inner.cache is None and type(inner) is Text and inner.text.strip():
+                content.append(inner)
                 continue
-            marked = self._with_mark(piece, path)
-            mark = mark or marked.cache
-            if marked.cache is not None:
-                marked = msgspec.structs.replace(marked, cache=None)
-            kept = CLEANERS[type(marked)](self, marked, path)
-            if kept is not None and not (isinstance(kept, Text) and not kept.text.strip()):
-                content.append(kept)
+            candidate = self._clean_part_cache(inner, path)
+            cache = cache or candidate.cache
+            if candidate.cache is not None:
+                candidate = msgspec.structs.replace(candidate, cache=None)
+            cleaned = CLEANERS[type(candidate)](self, candidate, path)
+            if cleaned is not None and not (isinstance(cleaned, Text) and not cleaned.text.strip()):
+                content.append(cleaned)
         if not content:
-            self._notes.add("result_filled", path, "Bedrock takes no empty tool result")
-            content.append(Text(text=EMPTY))
+            message = f"Bedrock does not accept an empty tool result; {EMPTY_RESULT_TEXT} is sent."
+            self._notes.add("result_filled", path, message)
+            content.append(Text(text=EMPTY_RESULT_TEXT))
         same = len(content) == len(part.content) and all(map(is_, content, part.content))
-        if same and mark is part.cache:
+        if same and cache is part.cache:
             return part
-        return msgspec.structs.replace(part, content=tuple(content), cache=mark)
+        return msgspec.structs.replace(part, content=tuple(content), cache=cache)
 
     def clean_thinking(self, part: Thinking, path: str) -> Thinking | None:
-        if self._known.thinking != "none":
+        if self._features.thinking != "none":
             return part
-        self._notes.add("thinking_left_out", path, "this model takes no thinking")
+        self._notes.add(
+            "thinking_left_out", path, "This model does not accept thinking; it is not sent."
+        )
         return None
 
     def clean_redacted(self, part: RedactedThinking, path: str) -> RedactedThinking | None:
-        if self._known.thinking != "none" and part.data and is_base64(part.data):
+        if self._features.thinking != "none" and part.data and is_base64(part.data):
             return part
-        self._notes.add("thinking_left_out", path, "redacted thinking that cannot be sent here")
+        message = "This model does not accept this redacted thinking; it is not sent."
+        self._notes.add("thinking_left_out", path, message)
         return None
 
     def clean_unknown(self, part: Unknown, path: str) -> Unknown | None:
         if part.dialect != "bedrock":
-            self._notes.add("part_left_out", path, f"a block that only {part.dialect} has")
+            message = f"Only {part.dialect} has this block; it is not sent."
+            self._notes.add("part_left_out", path, message)
             return None
         if part.raw.startswith(CACHE_POINT):
-            self._notes.add("cache_mark_left_out", path, "a cache point where none may stand")
+            message = "A cache point is not allowed here; it is not sent."
+            self._notes.add("cache_mark_left_out", path, message)
             return None
         return part
 
 
-def _clean_image(_cleaner: PartConverter, part: Image, _path: str) -> Image:
-    found = _DATA_URL.match(part.url or "") if part.data is None else None
-    if found is not None and part.url is not None:
+def _clean_image(_converter: PartConverter, part: Image, _path: str) -> Image:
+    match = _DATA_URL.match(part.url or "") if part.data is None else None
+    if match is not None and part.url is not None:
         part = msgspec.structs.replace(
-            part, url=None, media_type=found.group(1), data=part.url[found.end() :]
+            part, url=None, media_type=match.group(1), data=part.url[match.end() :]
         )
     return part if part.data is None else normalize_base64(part, part.data)
 
 
-def _title(name: str | None) -> str:
-    if name and len(name) <= _LONGEST_TITLE and _TITLE.fullmatch(name):
+def _clean_title(name: str | None) -> str:
+    if name and len(name) <= _MAX_TITLE_LENGTH and _TITLE.fullmatch(name):
         return name
-    plain = " ".join(_NOT_TITLE.sub("-", name or "").split())[:_LONGEST_TITLE].strip()
+    plain = " ".join(_NOT_TITLE.sub("-", name or "").split())[:_MAX_TITLE_LENGTH].strip()
     return plain if plain.strip("- ") else "document"
 
 
@@ -213,7 +225,7 @@ CLEANERS: dict[type, Callable[[PartConverter, Any, str], AnyPart | None]] = {
     Image: _clean_image,
     RedactedThinking: PartConverter.clean_redacted,
     Refusal: PartConverter.clean_refusal,
-    Text: lambda _cleaner, part, _path: part,
+    Text: lambda _converter, part, _path: part,
     Thinking: PartConverter.clean_thinking,
     ToolCall: PartConverter.clean_call,
     ToolResult: PartConverter.clean_result,
@@ -222,7 +234,7 @@ CLEANERS: dict[type, Callable[[PartConverter, Any, str], AnyPart | None]] = {
 
 
 class BedrockMessage(msgspec.Struct, kw_only=True):
-    """A message to send: its blocks, and its own bytes if nothing changed."""
+    """A message to send: its blocks, and its original bytes if nothing changed."""
 
     role: Role
     blocks: list[Block]
@@ -230,64 +242,64 @@ class BedrockMessage(msgspec.Struct, kw_only=True):
 
 
 def clean_history(
-    messages: Sequence[OutgoingMessage], cleaner: PartConverter
+    messages: Sequence[OutgoingMessage], converter: PartConverter
 ) -> Iterator[OutgoingMessage]:
     """Yield the messages in Converse's format, without system messages."""
-    for number, spoken in enumerate(messages, start=1):
-        if spoken.role != "system":
-            cleaned = clean_message(spoken, f"messages[{spoken.prompt_index}]", cleaner)
+    for number, message in enumerate(messages, start=1):
+        if message.role != "system":
+            cleaned = clean_message(message, f"messages[{message.prompt_index}]", converter)
             if number == len(messages):
-                check_not_emptied(spoken, cleaned, "Bedrock")
+                check_not_emptied(message, cleaned, "Bedrock")
             yield cleaned
 
 
-def clean_message(spoken: OutgoingMessage, path: str, cleaner: PartConverter) -> OutgoingMessage:
+def clean_message(message: OutgoingMessage, path: str, converter: PartConverter) -> OutgoingMessage:
     parts: list[AnyPart] = []
     same = True
-    own = spoken.is_own("bedrock")
-    for part in spoken.parts:
-        kept = cleaner.clean(part, role=spoken.role, path=path, own=own)
-        same = same and kept is part
-        if kept is not None:
-            parts.append(kept)
-        elif part.cache is not None and parts and _can_be_marked(parts[-1]):
-            mark = cleaner.clean_mark(part.cache, path)
-            parts[-1] = msgspec.structs.replace(parts[-1], cache=mark)
-    return spoken if same else replace_parts(spoken, parts)
+    own = message.is_own("bedrock")
+    for part in message.parts:
+        cleaned = converter.clean(part, role=message.role, path=path, own=own)
+        same = same and cleaned is part
+        if cleaned is not None:
+            parts.append(cleaned)
+        elif part.cache is not None and parts and _can_have_cache_point(parts[-1]):
+            cache = converter.clean_cache(part.cache, path)
+            parts[-1] = msgspec.structs.replace(parts[-1], cache=cache)
+    return message if same else replace_parts(message, parts)
 
 
-def _can_be_marked(part: AnyPart) -> bool:
+def _can_have_cache_point(part: AnyPart) -> bool:
     return part.cache is None and not isinstance(part, Thinking | RedactedThinking)
 
 
-def encode_message(spoken: OutgoingMessage) -> BedrockMessage:
-    role: Role = "assistant" if spoken.role == "assistant" else "user"
-    if Document in map(type, spoken.parts):
-        return _encode_documents(role, spoken.parts, spoken.raw)
+def encode_message(message: OutgoingMessage) -> BedrockMessage:
+    role: Role = "assistant" if message.role == "assistant" else "user"
+    if Document in map(type, message.parts):
+        return _encode_documents(role, message.parts, message.raw)
     blocks: list[Block] = []
-    for part in spoken.parts:
+    for part in message.parts:
         blocks += encode_blocks(part)
-    return BedrockMessage(role=role, blocks=blocks, raw=spoken.raw)
+    return BedrockMessage(role=role, blocks=blocks, raw=message.raw)
 
 
 def _encode_documents(role: Role, parts: Sequence[AnyPart], raw: bytes | None) -> BedrockMessage:
     blocks: list[Block] = []
-    waiting: CacheMark | None = None
+    pending: CacheMark | None = None
     for part in parts:
         if isinstance(part, Document):
-            waiting = part.cache or waiting
+            pending = part.cache or pending
             blocks += encode_blocks(msgspec.structs.replace(part, cache=None))
             raw = raw if part.cache is None else None
             continue
         blocks += encode_blocks(part)
-        if waiting is not None and _can_be_marked(part):
-            blocks.append(encode_cache_point(waiting))
-        waiting = waiting if isinstance(part, Thinking | RedactedThinking) else None
-    if waiting is not None or not any(isinstance(p, Text) and not p.extra for p in parts):
-        blocks.append({"text": ATTACHED})
+        if pending is not None and _can_have_cache_point(part):
+            blocks.append(encode_cache_point(pending))
+        pending = pending if isinstance(part, Thinking | RedactedThinking) else None
+    if pending is not None or not any(isinstance(p, Text) and not p.extra for p in parts):
+        blocks.append({"text": ATTACHED_TEXT})
         raw = None
-    if waiting is not None:
-        blocks.append(encode_cache_point(waiting))
+    if pending is not None:
+        blocks.append(encode_cache_point(pending))
     return BedrockMessage(role=role, blocks=blocks, raw=raw)
 
 
@@ -299,41 +311,42 @@ def encode_request(
     parameters: dict[str, Any],
     repair: Repair = no_repair,
 ) -> EncodedRequest:
-    """Encode a request body; `parameters` are Converse's own."""
+    """Encode a request body; `parameters` are Converse's."""
     notes = NoticeMerger()
-    known = find_features(model)
-    cleaner = PartConverter(known, notes)
+    features = find_features(model)
+    converter = PartConverter(features, notes)
     aliases = Aliases(names=NAMES, ids=IDS)
-    prompt = _encode_system(system or (), messages, cleaner, notes)
-    mended = repair(tuple(apply_aliases(tuple(clean_history(messages, cleaner)), aliases)))
-    sent = [encode_message(spoken) for spoken in mended.messages]
-    called = list_called_tools(part for spoken in mended.messages for part in spoken.parts)
-    config = _tool_config(parameters.get("toolConfig"), called, cleaner, known, notes)
+    system_blocks = _encode_system(system or (), messages, converter, notes)
+    repaired = repair(tuple(apply_aliases(tuple(clean_history(messages, converter)), aliases)))
+    encoded = [encode_message(message) for message in repaired.messages]
+    called = list_called_tools(part for message in repaired.messages for part in message.parts)
+    config = _clean_tool_config(parameters.get("toolConfig"), called, converter, features, notes)
     tools: list[Block] = []
     if config:
         tools = [alias_field(tool, aliases, "toolSpec", "name") for tool in config["tools"]]
         config = alias_field(config, aliases, "toolChoice", "tool", "name")
-    kept = _limit_marks(tools, prompt, sent, notes)
-    _order_marks(*kept, sent)
+    tools, system_blocks = _limit_cache_points(tools, system_blocks, encoded, notes)
+    _order_cache_points(tools, system_blocks, encoded)
     body: Block = {}
     if config:
-        body["toolConfig"] = {**config, "tools": kept[0]}
-    if prompt:
-        body["system"] = kept[1]
+        body["toolConfig"] = {**config, "tools": tools}
+    if system_blocks:
+        body["system"] = system_blocks
     body["messages"] = [
         {"role": message.role, "content": message.blocks}
         if message.raw is None
         else msgspec.Raw(message.raw)
-        for message in sent
+        for message in encoded
     ]
-    body |= {name: value for name, value in parameters.items() if name not in NOT_IN_PARAMETERS}
-    if _is_open_loop_without_thinking(mended.messages):
-        _stop_thinking(body, "thinking is off: the open calls have none", notes)
-    elif mended.messages and mended.messages[-1].role == "assistant":
-        _stop_thinking(body, "thinking is off: the beginning of the answer was given", notes)
+    body |= {name: value for name, value in parameters.items() if name not in EXCLUDED_PARAMETERS}
+    if _is_open_loop_without_thinking(repaired.messages):
+        message = "Thinking is disabled: the open tool call was made without thinking."
+        _disable_thinking(body, message, notes)
+    elif repaired.messages and repaired.messages[-1].role == "assistant":
+        _disable_thinking(body, "Thinking is disabled: the answer is prefilled.", notes)
     return EncodedRequest(
         body=msgspec.json.encode(body),
-        notices=(*notes.notices(), *mended.notices),
+        notices=(*notes.notices(), *repaired.notices),
         names=aliases.names,
         ids=aliases.ids,
     )
@@ -342,70 +355,76 @@ def encode_request(
 def _encode_system(
     system: Sequence[AnyPart],
     messages: Sequence[OutgoingMessage],
-    cleaner: PartConverter,
+    converter: PartConverter,
     notes: NoticeMerger,
 ) -> list[Block]:
-    blocks = _system_blocks(system, "system", cleaner, notes)
-    begun = False
-    for spoken in messages:
-        if spoken.role == "system":
-            path = f"messages[{spoken.prompt_index}]"
-            blocks += _system_blocks(spoken.parts, path, cleaner, notes)
-            if begun:
-                notes.add("system_moved", path, "Bedrock has one place for system messages")
-        begun = begun or spoken.role != "system"
+    blocks = _encode_system_parts(system, "system", converter, notes)
+    started = False
+    for message in messages:
+        if message.role == "system":
+            path = f"messages[{message.prompt_index}]"
+            blocks += _encode_system_parts(message.parts, path, converter, notes)
+            if started:
+                notes.add(
+                    "system_moved",
+                    path,
+                    "A system message in the history is sent with the system prompt.",
+                )
+        started = started or message.role != "system"
     return blocks
 
 
-def _system_blocks(
-    parts: Sequence[AnyPart], path: str, cleaner: PartConverter, notes: NoticeMerger
+def _encode_system_parts(
+    parts: Sequence[AnyPart], path: str, converter: PartConverter, notes: NoticeMerger
 ) -> list[Block]:
     blocks: list[Block] = []
     for part in parts:
         own = isinstance(part, Unknown) and part.dialect == "bedrock"
         if not own and not isinstance(part, Text):
             kind = type(part).__name__
-            notes.add("part_left_out", path, f"a system prompt on Bedrock holds no {kind}")
+            message = f"A system prompt cannot contain a {kind}; it is not sent."
+            notes.add("part_left_out", path, message)
             continue
-        kept = cleaner.clean(part, role="system", path=path, own=own)
-        blank = isinstance(kept, Text) and not kept.text.strip()
-        if kept is not None and not blank:
-            blocks += encode_blocks(kept)
+        cleaned = converter.clean(part, role="system", path=path, own=own)
+        is_blank = isinstance(cleaned, Text) and not cleaned.text.strip()
+        if cleaned is not None and not is_blank:
+            blocks += encode_blocks(cleaned)
     return blocks
 
 
-def _tool_config(
-    given: Any,
+def _clean_tool_config(
+    config: Any,
     called: Sequence[str],
-    cleaner: PartConverter,
-    known: BedrockFeatures,
+    converter: PartConverter,
+    features: BedrockFeatures,
     notes: NoticeMerger,
 ) -> Block | None:
-    if not isinstance(given, dict) or not isinstance(given.get("tools"), list | tuple):
-        given = {}
-    tools = [tool for tool in given.get("tools", ()) if isinstance(tool, dict)]
+    if not isinstance(config, dict) or not isinstance(config.get("tools"), list | tuple):
+        config = {}
+    tools = [tool for tool in config.get("tools", ()) if isinstance(tool, dict)]
     if any("cachePoint" not in tool for tool in tools):
-        return {**given, "tools": list(_encode_tools(tools, cleaner, known, notes))}
+        return {**config, "tools": list(_clean_tools(tools, converter, features, notes))}
     if not called:
         return None
-    why = "the tools called in the history, which Bedrock wants described: one may be called"
-    notes.add("tools_added", "tools", why)
+    message = "Tools called in the history are described in the request; the model can call them."
+    notes.add("tools_added", "tools", message)
     schema = {"json": {"type": "object"}}
     return {"tools": [{"toolSpec": {"name": name, "inputSchema": schema}} for name in called]}
 
 
-def _encode_tools(
-    tools: list[Block], cleaner: PartConverter, known: BedrockFeatures, notes: NoticeMerger
+def _clean_tools(
+    tools: list[Block], converter: PartConverter, features: BedrockFeatures, notes: NoticeMerger
 ) -> Iterator[Block]:
     for tool in tools:
         point = tool.get("cachePoint")
         if not isinstance(point, dict):
             yield tool
-        elif known.cache_tools:
-            mark = cleaner.clean_mark(CacheMark(ttl=point.get("ttl")), "tools")
-            yield encode_cache_point(mark or CacheMark())
+        elif features.cache_tools:
+            cache = converter.clean_cache(CacheMark(ttl=point.get("ttl")), "tools")
+            yield encode_cache_point(cache or CacheMark())
         else:
-            notes.add("cache_mark_left_out", "tools", "this model keeps no cache of its tools")
+            message = "This model does not cache tools; the cache point is not sent."
+            notes.add("cache_mark_left_out", "tools", message)
 
 
 def _is_open_loop_without_thinking(messages: Sequence[OutgoingMessage]) -> bool:
@@ -414,63 +433,67 @@ def _is_open_loop_without_thinking(messages: Sequence[OutgoingMessage]) -> bool:
     return not starts_with_thinking(messages[-2].parts)
 
 
-def _stop_thinking(body: Block, why: str, notes: NoticeMerger) -> None:
-    """Disable thinking: Claude refuses it in a loop or an answer that began without."""
+def _disable_thinking(body: Block, message: str, notes: NoticeMerger) -> None:
+    """Remove the parameter: Claude refuses it in a loop or answer that started without thinking."""
     fields = body.get(MODEL_FIELDS)
     fields = fields if isinstance(fields, dict) else {}
     thinking = fields.get("thinking")
     if isinstance(thinking, dict) and thinking.get("type") == "enabled":
-        notes.add("thinking_disabled", "thinking", why)
+        notes.add("thinking_disabled", "thinking", message)
         body[MODEL_FIELDS] = {name: fields[name] for name in fields if name != "thinking"}
 
 
-def _limit_marks(
-    tools: list[Block], prompt: list[Block], sent: list[BedrockMessage], notes: NoticeMerger
+def _limit_cache_points(
+    tools: list[Block], system: list[Block], messages: list[BedrockMessage], notes: NoticeMerger
 ) -> tuple[list[Block], list[Block]]:
-    """Keep at most four cache points: the last of tools and system, the newest of the messages."""
-    fixed = _marks(tools) + _marks(prompt)
-    moving = [mark for message in sent for mark in _marks(message.blocks)]
+    """Retain four cache points: the last of tools and system, and the newest of the messages."""
+    fixed = _find_cache_points(tools) + _find_cache_points(system)
+    moving = [point for message in messages for point in _find_cache_points(message.blocks)]
     if len(fixed) + len(moving) <= MAX_CACHE_POINTS:
-        return tools, prompt
-    notes.add("cache_mark_left_out", "messages", f"Bedrock takes {MAX_CACHE_POINTS} cache points")
-    still = fixed[-(MAX_CACHE_POINTS - 1) :] if moving else fixed[-MAX_CACHE_POINTS:]
-    newest = moving[-(MAX_CACHE_POINTS - len(still)) :]
-    kept = {id(mark) for mark in (*still, *newest)}
-    for message in sent:
-        blocks = _without(message.blocks, kept)
+        return tools, system
+    text = f"Bedrock allows {MAX_CACHE_POINTS} cache points; the others are not sent."
+    notes.add("cache_mark_left_out", "messages", text)
+    last = fixed[-(MAX_CACHE_POINTS - 1) :] if moving else fixed[-MAX_CACHE_POINTS:]
+    newest = moving[-(MAX_CACHE_POINTS - len(last)) :]
+    retained = {id(point) for point in (*last, *newest)}
+    for message in messages:
+        blocks = _drop_cache_points(message.blocks, retained)
         if len(blocks) < len(message.blocks):
             message.blocks = blocks
             message.raw = None
-    return _without(tools, kept), _without(prompt, kept)
+    return _drop_cache_points(tools, retained), _drop_cache_points(system, retained)
 
 
-def _order_marks(tools: list[Block], prompt: list[Block], sent: list[BedrockMessage]) -> None:
-    shorter = False
-    for message in (None, *sent):
-        blocks = message.blocks if message else [*tools, *prompt]
-        for mark in _marks(blocks):
-            hour = mark["cachePoint"].get("ttl") == "1h"
-            if hour and shorter:
-                del mark["cachePoint"]["ttl"]
+def _order_cache_points(
+    tools: list[Block], system: list[Block], messages: list[BedrockMessage]
+) -> None:
+    """Shorten one-hour cache points after a five-minute one."""
+    has_shorter = False
+    for message in (None, *messages):
+        blocks = message.blocks if message else [*tools, *system]
+        for point in _find_cache_points(blocks):
+            is_hour = point["cachePoint"].get("ttl") == "1h"
+            if is_hour and has_shorter:
+                del point["cachePoint"]["ttl"]
                 if message:
                     message.raw = None
-            shorter = shorter or not hour
+            has_shorter = has_shorter or not is_hour
 
 
-def _marks(blocks: list[Block]) -> list[Block]:
+def _find_cache_points(blocks: list[Block]) -> list[Block]:
     return [block for block in blocks if isinstance(block, dict) and "cachePoint" in block]
 
 
-def _without(blocks: list[Block], kept: set[int]) -> list[Block]:
-    lost = {id(mark) for mark in _marks(blocks)} - kept
-    return [block for block in blocks if id(block) not in lost]
+def _drop_cache_points(blocks: list[Block], retained: set[int]) -> list[Block]:
+    dropped = {id(point) for point in _find_cache_points(blocks)} - retained
+    return [block for block in blocks if id(block) not in dropped]
 
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_count(body: bytes) -> bytes:
-    """Convert a Converse body to a token count body."""
-    fields = _fields.decode(body)
-    counted = {name: fields[name] for name in COUNTED if name in fields}
+    """Convert a request body to a token count body."""
+    fields = _fields_decoder.decode(body)
+    counted = {name: fields[name] for name in COUNTED_FIELDS if name in fields}
     return msgspec.json.encode({"input": {"converse": counted}})

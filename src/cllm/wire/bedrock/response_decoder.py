@@ -1,6 +1,6 @@
-"""Converse answers and streams, decoded to reply events.
+"""Decodes Converse responses and streams to reply events.
 
-`providers/bedrock.py` reads the frames and their checksums.
+`providers/bedrock.py` decodes the frames and their checksums.
 """
 
 import base64
@@ -144,9 +144,9 @@ class BuiltBlock(msgspec.Struct):
     input: list[str] = msgspec.field(default_factory=list)
     result: dict[str, Any] | None = None
     image: dict[str, Any] | None = None
-    added: bool = False
+    is_added: bool = False
 
-    def block(self, names: Mapping[str, str]) -> Any:  # noqa: PLR0911
+    def to_block(self, names: Mapping[str, str]) -> Any:  # noqa: PLR0911
         if self.call is not None:
             extra = {} if self.call.type is None else {"type": self.call.type}
             name = names.get(self.call.name, self.call.name)
@@ -158,11 +158,11 @@ class BuiltBlock(msgspec.Struct):
             return encode_blocks(RedactedThinking(data=data))[0]
         if self.thinking or self.signature:
             signature = "".join(self.signature) or None
-            thought = Thinking(text="".join(self.thinking), signature=signature)
-            return encode_blocks(thought)[0]
+            thinking = Thinking(text="".join(self.thinking), signature=signature)
+            return encode_blocks(thinking)[0]
         if self.citations:
-            said = [{"text": "".join(self.text)}]
-            return {"citationsContent": {"content": said, "citations": self.citations}}
+            content = [{"text": "".join(self.text)}]
+            return {"citationsContent": {"content": content, "citations": self.citations}}
         if self.result is not None:
             return {"toolResult": self.result}
         if self.image is not None:
@@ -193,7 +193,7 @@ STATUSES = {
 HOUR = "1h"
 
 
-_answer_decoder = msgspec.json.Decoder(ConverseResponse)
+_response_decoder = msgspec.json.Decoder(ConverseResponse)
 _start_decoder = msgspec.json.Decoder(ConverseBlockStart)
 _delta_decoder = msgspec.json.Decoder(ConverseBlockDelta)
 _block_stop_decoder = msgspec.json.Decoder(ConverseBlockStop)
@@ -203,70 +203,70 @@ _error_decoder = msgspec.json.Decoder(ErrorBody)
 
 
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
-    """Decode a whole answer to events; `names` maps aliases to tool names."""
+    """Decode a response body to events; `names` maps aliases to tool names."""
     try:
         check_utf8(body)
-        answer = _answer_decoder.decode(body)
-        if answer.output is None:
-            raise MalformedError("an answer of Converse's without a message")
+        response = _response_decoder.decode(body)
+        if response.output is None:
+            raise MalformedError("a Converse response without a message")
         blocks = [
             msgspec.Raw(msgspec.json.format(bytes(block), indent=-1))
-            for block in answer.output.message.content
+            for block in response.output.message.content
         ]
-        events, blocks = _whole_events(blocks, names)
+        events, blocks = _decode_events(blocks, names)
     except UNREADABLE as error:
-        raise MalformedError(f"not an answer of Converse's: {error}") from error
+        raise MalformedError(f"not a Converse response: {error}") from error
     finished = ReplyFinished(
-        message=_message(blocks),
-        stop_reason=STOP_REASONS.get(answer.stop_reason, "unknown"),
-        stop_sequence=_stop_sequence(answer),
-        usage=_usage(answer.usage),
-        model=_model(answer.trace),
+        message=_make_message(blocks),
+        stop_reason=STOP_REASONS.get(response.stop_reason, "unknown"),
+        stop_sequence=_get_stop_sequence(response),
+        usage=_decode_usage(response.usage),
+        model=_get_model(response.trace),
         raw=body,
     )
     return [*events, finished]
 
 
-def _whole_events(
+def _decode_events(
     blocks: list[msgspec.Raw], names: Mapping[str, str]
 ) -> tuple[list[ReplyEvent], list[Any]]:
     events: list[ReplyEvent] = []
-    named: list[Any] = list(blocks)
+    renamed: list[Any] = list(blocks)
     parts = decode_blocks(blocks)
     for index, part in enumerate(parts):
         if isinstance(part, Text):
             if part.text:
                 events.append(TextDelta(text=part.text, index=index))
-            cited = map(wrap_citation, get_citations(part))
-            events.extend(PartAdded(part=text, index=index) for text in cited)
+            citations = map(wrap_citation, get_citations(part))
+            events.extend(PartAdded(part=citation, index=index) for citation in citations)
             continue
         if isinstance(part, ToolCall) and part.name in names:
             part = msgspec.structs.replace(part, name=names[part.name])  # noqa: PLW2901
             if len(parts) == len(blocks):
-                named[index] = encode_blocks(part)[0]
+                renamed[index] = encode_blocks(part)[0]
         events.append(to_delta(part, index))
-    return events, named
+    return events, renamed
 
 
-def _message(blocks: list[Any]) -> Message:
+def _make_message(blocks: list[Any]) -> Message:
     raw = msgspec.json.encode({"role": "assistant", "content": blocks})
     return Message(role="assistant", dialect="bedrock", raw=raw)
 
 
-def _stop_sequence(stop: ConverseMessageStop) -> str | None:
+def _get_stop_sequence(stop: ConverseMessageStop) -> str | None:
     fields = stop.additional_model_response_fields
     matched = fields.get("stop_sequence") if isinstance(fields, dict) else None
     return matched if isinstance(matched, str) else None
 
 
-def _usage(given: Any) -> Usage | None:
+def _decode_usage(value: Any) -> Usage | None:
     try:
-        usage = msgspec.convert(given, TokenUsage | None)
+        usage = msgspec.convert(value, TokenUsage | None)
     except msgspec.ValidationError:
         return None
     if usage is None:
         return None
-    details = _cache_details(usage.cache_details)
+    details = _decode_cache_details(usage.cache_details)
     written = usage.cache_write_input_tokens
     if written is None:
         written = sum(detail.input_tokens for detail in details)
@@ -280,20 +280,20 @@ def _usage(given: Any) -> Usage | None:
     )
 
 
-def _cache_details(given: Any) -> list[CacheDetail]:
+def _decode_cache_details(value: Any) -> list[CacheDetail]:
     try:
-        return msgspec.convert(given or [], list[CacheDetail])
+        return msgspec.convert(value or [], list[CacheDetail])
     except msgspec.ValidationError:
         return []
 
 
-def _model(trace: ConverseTrace | None) -> str | None:
+def _get_model(trace: ConverseTrace | None) -> str | None:
     router = trace.prompt_router if trace else None
     return router.invoked_model_id if router else None
 
 
 def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
-    """Decode an error body; `kind` is its type if that came beside the body."""
+    """Decode an error body; `kind`: its type, if the headers contain it."""
     try:
         error = _error_decoder.decode(body)
     except UNREADABLE:
@@ -310,9 +310,9 @@ def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
 
 
 class BedrockStreamDecoder:
-    """Decodes one stream: name and payload of each event in, reply events out.
+    """Decodes the events of one stream, by name and payload, to reply events.
 
-    The answer is complete after `messageStop`; the usage follows it.
+    `messageStop` completes the answer; the usage follows it.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -330,7 +330,7 @@ class BedrockStreamDecoder:
         }
 
     def decode(self, event_name: str, payload: bytes) -> list[ReplyEvent]:
-        """Decode one event; raises Bedrock's exceptions with their type."""
+        """Decode one event; raises ReportedError for Bedrock's exceptions."""
         decode = self._decoders.get(event_name)
         if decode is None:
             if event_name.endswith(("Exception", "Error")):
@@ -339,18 +339,18 @@ class BedrockStreamDecoder:
         try:
             return decode(payload)
         except UNREADABLE as error:
-            raise MalformedError(f"not an event of Converse's: {error}") from error
+            raise MalformedError(f"not a Converse event: {error}") from error
 
-    def _block(self, place: int) -> BuiltBlock:
-        """Return the block of a Converse index; ours are without gaps."""
-        block = self._blocks.get(place)
+    def _get_block(self, index: int) -> BuiltBlock:
+        """Return the block with Converse's index; our own indexes have no gaps."""
+        block = self._blocks.get(index)
         if block is None:
-            block = self._blocks[place] = BuiltBlock(index=len(self._blocks))
+            block = self._blocks[index] = BuiltBlock(index=len(self._blocks))
         return block
 
     def _decode_start(self, payload: bytes) -> list[ReplyEvent]:
         event = _start_decoder.decode(payload)
-        block = self._block(event.content_block_index)
+        block = self._get_block(event.content_block_index)
         start = event.start
         if start.tool_use is not None:
             block.call = start.tool_use
@@ -363,28 +363,28 @@ class BedrockStreamDecoder:
 
     def _decode_delta(self, payload: bytes) -> list[ReplyEvent]:
         event = _delta_decoder.decode(payload)
-        block = self._block(event.content_block_index)
+        block = self._get_block(event.content_block_index)
         delta = event.delta
         if delta.text is not None:
             block.text.append(delta.text)
             return [TextDelta(text=delta.text, index=block.index)] if delta.text else []
         if delta.tool_use is not None:
             if block.call is None:
-                raise MalformedError("a piece of a tool call that never began")
+                raise MalformedError("a delta of a tool call that was not started")
             block.input.append(delta.tool_use.input)
             return [ToolCallDelta(index=block.index, arguments=delta.tool_use.input)]
         if delta.reasoning_content is not None:
-            return list(_reasoning_deltas(block, delta.reasoning_content))
-        return list(_whole_pieces(block, delta))
+            return list(_add_reasoning(block, delta.reasoning_content))
+        return list(_add_other_deltas(block, delta))
 
     def _decode_block_stop(self, payload: bytes) -> list[ReplyEvent]:
         block = self._blocks.get(_block_stop_decoder.decode(payload).content_block_index)
-        if block is None or block.added:
+        if block is None or block.is_added:
             return []
         if not block.redacted and block.result is None and block.image is None:
             return []
-        block.added = True
-        raw = msgspec.Raw(msgspec.json.encode(block.block(self._names)))
+        block.is_added = True
+        raw = msgspec.Raw(msgspec.json.encode(block.to_block(self._names)))
         return [PartAdded(part=part, index=block.index) for part in decode_blocks([raw])]
 
     def _decode_stop(self, payload: bytes) -> list[ReplyEvent]:
@@ -394,7 +394,7 @@ class BedrockStreamDecoder:
     def _decode_metadata(self, payload: bytes) -> list[ReplyEvent]:
         metadata = _metadata_decoder.decode(payload)
         self._usage = metadata.usage or self._usage
-        self._model = _model(metadata.trace) or self._model
+        self._model = _get_model(metadata.trace) or self._model
         return []
 
     def finish(self) -> ReplyFinished | None:
@@ -404,22 +404,22 @@ class BedrockStreamDecoder:
         return ReplyFinished(
             message=self.message(),
             stop_reason=STOP_REASONS.get(self._stop.stop_reason, "unknown"),
-            stop_sequence=_stop_sequence(self._stop),
-            usage=_usage(self._usage),
+            stop_sequence=_get_stop_sequence(self._stop),
+            usage=_decode_usage(self._usage),
             model=self._model,
         )
 
     def message(self) -> Message:
-        """Return the reply so far."""
-        return _message([block.block(self._names) for block in self._blocks.values()])
+        """Return the message decoded so far."""
+        return _make_message([block.to_block(self._names) for block in self._blocks.values()])
 
 
-def _reasoning_deltas(block: BuiltBlock, delta: ReasoningContent) -> Iterator[ReplyEvent]:
+def _add_reasoning(block: BuiltBlock, delta: ReasoningContent) -> Iterator[ReplyEvent]:
     if delta.redacted_content is not None:
         try:
             block.redacted.append(base64.b64decode(delta.redacted_content, validate=True))
         except ValueError as error:
-            raise MalformedError(f"redacted thinking that is no base64: {error}") from error
+            raise MalformedError(f"redacted thinking that is not base64: {error}") from error
     if delta.text is not None:
         block.thinking.append(delta.text)
     if delta.signature:
@@ -428,12 +428,12 @@ def _reasoning_deltas(block: BuiltBlock, delta: ReasoningContent) -> Iterator[Re
         yield ThinkingDelta(text=delta.text or "", signature=delta.signature, index=block.index)
 
 
-def _whole_pieces(block: BuiltBlock, delta: ConverseDelta) -> Iterator[ReplyEvent]:
+def _add_other_deltas(block: BuiltBlock, delta: ConverseDelta) -> Iterator[ReplyEvent]:
     if delta.citation is not None:
         block.citations.append(delta.citation)
-        told = convert_citation(delta.citation)
-        if told is not None:
-            yield PartAdded(part=wrap_citation(told), index=block.index)
+        citation = convert_citation(delta.citation)
+        if citation is not None:
+            yield PartAdded(part=wrap_citation(citation), index=block.index)
     if delta.tool_result is not None:
         block.result = block.result or {"content": []}
         block.result["content"] += delta.tool_result
