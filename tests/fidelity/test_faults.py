@@ -384,7 +384,7 @@ async def test_a_fault_is_its_error_and_never_an_answer(
         if fault.waits:
             await asyncio.to_thread(request.wait_disconnected, 5)
         if isinstance(http, AiohttpTransport):
-            assert not http._opened()._connector._acquired  # type: ignore[union-attr]
+            assert not http._get_session()._connector._acquired  # type: ignore[union-attr]
     finally:
         await provider.close()
 

@@ -50,7 +50,7 @@ async def test_a_given_beginning_of_the_answer_switches_thinking_off(ask, kind):
     asked = await ask(kind, body, client="anthropic")
     fields = asked.sent if kind == "anthropic" else asked.sent["additionalModelRequestFields"]
     assert fields.get("thinking", {"type": "disabled"}) == {"type": "disabled"}
-    assert asked.noticed("thinking_disabled", "beginning")
+    assert asked.noticed("thinking_disabled", "prefilled")
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock", "openai"])

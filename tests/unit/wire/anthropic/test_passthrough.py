@@ -1,4 +1,4 @@
-"""Anthropic's stream as it came, beside what it says."""
+"""Anthropic's stream, relayed unchanged and decoded."""
 
 import json
 from typing import Any
@@ -24,10 +24,10 @@ STOP: "Sent" = ("message_stop", {})
 Sent = tuple[str, dict[str, Any]]
 
 
-def told(*events: Sent) -> tuple[list[ReplyEvent], PassthroughReader]:
-    """What is told of these events, each of which comes by itself."""
+def feed(*events: Sent) -> tuple[list[ReplyEvent], PassthroughReader]:
+    """What is events of these events, each of which comes by itself."""
     reader = PassthroughReader(AnthropicStreamDecoder())
-    return [said for event in events for said in reader.feed(frames(event))], reader
+    return [relayed for event in events for relayed in reader.feed(frames(event))], reader
 
 
 def data(event: Sent) -> bytes:
@@ -38,9 +38,9 @@ def frames(*events: Sent) -> bytes:
     return b"".join(encode_frame(event[0], data(event)) + b"\n\n" for event in events)
 
 
-def test_every_event_goes_on_as_it_came_known_or_not():
+def test_every_event_is_relayed_unchanged():
     sent = (START, PING, OPEN, PIECE, NOVEL_DELTA, NOVEL, CLOSE, ENDING, STOP)
-    events, decoder = told(*sent)
+    events, decoder = feed(*sent)
 
     assert b"".join(e.data for e in events if isinstance(e, Verbatim)) == frames(*sent)
     assert [e.text for e in events if isinstance(e, TextDelta)] == ["Hi"]
@@ -50,38 +50,38 @@ def test_every_event_goes_on_as_it_came_known_or_not():
     assert finished.message.text == "Hi"
 
 
-def test_what_comes_before_the_answer_waits_for_it():
-    before, _ = told(START, PING, OPEN)
-    after, _ = told(START, PING, OPEN, PIECE)
+def test_events_before_the_content_are_held():
+    before, _ = feed(START, PING, OPEN)
+    after, _ = feed(START, PING, OPEN, PIECE)
 
     assert before == []
     assert after[0] == Verbatim(dialect="anthropic", data=frames(START, PING, OPEN, PIECE))
 
 
-def test_a_block_of_another_kind_does_not_wait():
+def test_a_block_of_another_kind_is_not_held():
     search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
-    events, _ = told(START, ("content_block_start", {"index": 0, "content_block": search}))
+    events, _ = feed(START, ("content_block_start", {"index": 0, "content_block": search}))
 
     assert len(events) == 1
 
 
-def test_the_end_is_marked_from_its_announcement_on():
-    events, _ = told(START, OPEN, PIECE, CLOSE, ENDING, STOP)
+def test_closing_is_set_from_message_delta_on():
+    events, _ = feed(START, OPEN, PIECE, CLOSE, ENDING, STOP)
 
     closing = [e.data for e in events if isinstance(e, Verbatim) and e.closes]
     assert closing == [frames(ENDING), frames(STOP)]
 
 
-def test_an_event_without_a_name_is_given_the_one_in_its_data():
+def test_an_event_without_a_name_gets_the_type_of_its_data():
     reader = PassthroughReader(AnthropicStreamDecoder())
-    said = list(reader.feed(b"data: %b\n\ndata: %b\n\n" % (data(START), data(NOVEL))))
+    relayed = list(reader.feed(b"data: %b\n\ndata: %b\n\n" % (data(START), data(NOVEL))))
 
-    assert said == [Verbatim(dialect="anthropic", data=frames(START, NOVEL))]
+    assert relayed == [Verbatim(dialect="anthropic", data=frames(START, NOVEL))]
 
 
 @pytest.mark.parametrize("size", [1, 3, 50, 10_000])
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_however_it_is_cut_it_is_the_same(size: int, end: bytes):
+def test_chunks_of_any_size_give_the_same_result(size: int, end: bytes):
     sent = frames(START, PING, OPEN, PIECE, PIECE, NOVEL_DELTA, PIECE, NOVEL, CLOSE, ENDING, STOP)
     travelled = sent.replace(b"\n", end)
     reader = PassthroughReader(AnthropicStreamDecoder())
@@ -100,7 +100,7 @@ def test_however_it_is_cut_it_is_the_same(size: int, end: bytes):
     assert finished.message.text == "HiHiHi"
 
 
-def test_an_unusual_event_among_others_loses_none():
+def test_an_unknown_event_between_others_loses_none():
     reader = PassthroughReader(AnthropicStreamDecoder())
     odd = b"id: 7\n" + frames(PIECE)
     sent = frames(START, OPEN, PIECE, PIECE) + odd + frames(PIECE, NOVEL, PIECE) + b"event: x"
@@ -111,27 +111,27 @@ def test_an_unusual_event_among_others_loses_none():
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hi" * 5
 
 
-def test_texts_of_two_blocks_in_one_piece_stay_apart():
+def test_texts_of_two_blocks_in_one_chunk_stay_separate():
     reader = PassthroughReader(AnthropicStreamDecoder())
     second = ("content_block_start", {"index": 1, "content_block": {"type": "text", "text": ""}})
     other = ("content_block_delta", {"index": 1, "delta": {"type": "text_delta", "text": "Yo"}})
     events = list(reader.feed(frames(START, OPEN, second, PIECE, PIECE, other, PIECE)))
 
-    told = [(event.index, event.text) for event in events if isinstance(event, TextDelta)]
-    assert told == [(0, "Hi"), (0, "Hi"), (1, "Yo"), (0, "Hi")]
+    events = [(event.index, event.text) for event in events if isinstance(event, TextDelta)]
+    assert events == [(0, "Hi"), (0, "Hi"), (1, "Yo"), (0, "Hi")]
 
 
-def test_what_came_together_is_told_together():
+def test_events_of_one_chunk_are_relayed_together():
     reader = PassthroughReader(AnthropicStreamDecoder())
-    said = list(reader.feed(frames(START, OPEN, PIECE, PIECE, PIECE)))
+    relayed = list(reader.feed(frames(START, OPEN, PIECE, PIECE, PIECE)))
 
-    assert said == [
+    assert relayed == [
         Verbatim(dialect="anthropic", data=frames(START, OPEN, PIECE, PIECE, PIECE)),
         *[TextDelta(text="Hi")] * 3,
     ]
 
 
-def test_what_came_before_an_error_is_told_before_it():
+def test_events_before_an_error_are_relayed_before_it():
     reader = PassthroughReader(AnthropicStreamDecoder())
     error = ("error", {"error": {"type": "overloaded_error", "message": "Later."}})
     told_so_far = reader.feed(frames(START, OPEN, PIECE, error))
@@ -142,14 +142,14 @@ def test_what_came_before_an_error_is_told_before_it():
         next(told_so_far)
 
 
-def test_data_on_several_lines_is_the_same_data_again():
+def test_data_on_several_lines_is_preserved():
     sent = SseEvent(name="ping", data=b'{"type":\n"ping"}')
 
     assert list(SseDecoder().feed(encode_frame(sent.name, sent.data) + b"\n\n")) == [sent]
 
 
-def heard(*pieces: bytes) -> tuple[bytes, str]:
-    """The bytes that go on of a stream in these pieces, and the text that is kept of it."""
+def relay(*pieces: bytes) -> tuple[bytes, str]:
+    """The relayed bytes of a stream in these chunks, and the decoded text."""
     reader = PassthroughReader(AnthropicStreamDecoder())
     passed = b""
     for piece in pieces:
@@ -161,17 +161,15 @@ def heard(*pieces: bytes) -> tuple[bytes, str]:
 
 @pytest.mark.parametrize("between", [PING, NOVEL, NOVEL_DELTA])
 @pytest.mark.parametrize("runs", [1, 2, 9])
-def test_runs_of_texts_with_something_between_are_whole_at_once_and_one_by_one(
-    between: Sent, runs: int
-):
+def test_texts_between_other_events_are_equal_in_one_chunk_and_in_many(between: Sent, runs: int):
     sent = (START, OPEN, *(PIECE, PIECE, between) * runs, PIECE, CLOSE, ENDING, STOP)
     whole = frames(*sent)
 
-    assert heard(whole) == (whole, "Hi" * (2 * runs + 1))
-    assert heard(*map(frames, sent)) == (whole, "Hi" * (2 * runs + 1))
+    assert relay(whole) == (whole, "Hi" * (2 * runs + 1))
+    assert relay(*map(frames, sent)) == (whole, "Hi" * (2 * runs + 1))
 
 
-def test_an_event_in_which_two_stand_is_no_piece_of_a_text():
+def test_an_event_with_two_objects_is_not_a_text_delta():
     double = b"event: content_block_delta\ndata: " + data(PIECE) + b"," + data(PIECE) + b"\n\n"
     reader = PassthroughReader(AnthropicStreamDecoder())
     events = reader.feed(frames(START, OPEN, PIECE) + double + frames(PIECE))
@@ -181,7 +179,7 @@ def test_an_event_in_which_two_stand_is_no_piece_of_a_text():
 
 
 @pytest.mark.parametrize("size", [1, 7, 1448])
-def test_a_long_event_is_one_however_often_it_is_cut(size: int):
+def test_a_long_event_in_many_chunks_is_one_event(size: int):
     long = (
         "content_block_delta",
         {"index": 0, "delta": {"type": "text_delta", "text": "x" * 9000}},
@@ -190,4 +188,4 @@ def test_a_long_event_is_one_however_often_it_is_cut(size: int):
 
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
 
-    assert heard(*pieces) == (whole, "x" * 9000 + "Hi")
+    assert relay(*pieces) == (whole, "x" * 9000 + "Hi")

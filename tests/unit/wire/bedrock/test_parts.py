@@ -1,4 +1,4 @@
-"""Parts and Converse's words: there and back."""
+"""Converse messages, decoded to parts and encoded."""
 
 import base64
 import contextlib
@@ -114,13 +114,13 @@ def message(*blocks: Any) -> Message:
     return Message(role="user", dialect="bedrock", raw=raw)
 
 
-def there_and_back(*parts: AnyPart) -> tuple[AnyPart, ...]:
+def encode_and_decode(*parts: AnyPart) -> tuple[AnyPart, ...]:
     return decode_parts(message(*(block for part in parts for block in encode_blocks(part))))
 
 
 @given(PARTS)
-def test_parts_come_back_as_they_went(parts):
-    assert there_and_back(*parts) == tuple(parts)
+def test_parts_are_equal_after_encoding_and_decoding(parts):
+    assert encode_and_decode(*parts) == tuple(parts)
 
 
 @given(
@@ -152,7 +152,7 @@ def test_parts_come_back_as_they_went(parts):
     ),
     st.data(),
 )
-def test_no_block_whatever_it_holds_is_refused(names, data):
+def test_a_block_of_any_content_is_decoded(names, data):
     values = st.recursive(
         st.none() | st.integers() | WORDS,
         lambda inner: (
@@ -167,7 +167,7 @@ def test_no_block_whatever_it_holds_is_refused(names, data):
 
 
 @given(PARTS, st.integers(0, 400), st.binary(max_size=2))
-def test_a_broken_message_is_malformed_and_nothing_else(parts, place, noise):
+def test_a_damaged_message_raises_only_malformed(parts, place, noise):
     raw = message(*(block for part in parts for block in encode_blocks(part))).raw
     broken = raw[:place] + noise + raw[place + 1 :]
     with contextlib.suppress(MalformedError):
@@ -180,24 +180,24 @@ def test_deep_nesting_is_malformed():
         decode_parts(Message(role="user", dialect="bedrock", raw=raw))
 
 
-def test_the_arguments_of_a_call_keep_their_own_text():
-    said = b'{"toolUse":{"toolUseId":"a","name":"n","input":{"b": 1.0,  "a":2}}}'
-    raw = b'{"role":"assistant","content":[' + said + b"]}"
+def test_the_arguments_of_a_call_keep_their_bytes():
+    block = b'{"toolUse":{"toolUseId":"a","name":"n","input":{"b": 1.0,  "a":2}}}'
+    raw = b'{"role":"assistant","content":[' + block + b"]}"
     (call,) = decode_parts(Message(role="assistant", dialect="bedrock", raw=raw))
     assert isinstance(call, ToolCall)
     assert call.arguments == '{"b": 1.0,  "a":2}'
 
 
-def test_reasoning_text_and_signature_are_read_where_they_stand():
-    said = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "sig"}}}
+def test_reasoning_text_and_signature_are_decoded():
+    block = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "sig"}}}
     hidden = {"reasoningContent": {"redactedContent": "AAEC"}}
-    assert decode_parts(message(said, hidden)) == (
+    assert decode_parts(message(block, hidden)) == (
         Thinking(text="hm", signature="sig"),
         RedactedThinking(data="AAEC"),
     )
 
 
-def test_a_cache_point_is_the_mark_of_the_block_before_it():
+def test_a_cache_point_belongs_to_the_block_before_it():
     point = {"cachePoint": {"type": "default", "ttl": "1h"}}
     (part,) = decode_parts(message({"text": "a"}, point))
     assert part == Text(text="a", cache=CacheMark(ttl="1h"))
@@ -212,7 +212,7 @@ def test_a_cache_point_is_the_mark_of_the_block_before_it():
         [{"text": "a"}, {"cachePoint": {"type": "default"}}, {"cachePoint": {"type": "default"}}],
     ],
 )
-def test_a_cache_point_that_marks_nothing_is_kept_as_it_came(blocks):
+def test_a_cache_point_without_a_block_is_preserved(blocks):
     assert decode_parts(message(*blocks))[-1] == Unknown(
         dialect="bedrock", raw=msgspec.json.encode(blocks[-1])
     )
@@ -234,13 +234,13 @@ def test_a_cache_point_that_marks_nothing_is_kept_as_it_came(blocks):
         {"citationsContent": {"content": [{"image": 1}]}},
     ],
 )
-def test_a_block_of_another_shape_is_kept_as_it_came(block):
+def test_a_block_of_an_unknown_form_is_preserved(block):
     (part,) = decode_parts(message(block))
     assert part == Unknown(dialect="bedrock", raw=msgspec.json.encode(block))
-    assert there_and_back(part) == (part,)
+    assert encode_and_decode(part) == (part,)
 
 
-def test_a_result_of_json_reads_as_text_and_goes_back_as_json():
+def test_a_json_result_is_decoded_as_text_and_encoded_as_json():
     block = {"toolResult": {"toolUseId": "a", "content": [{"json": {"t": 1}}], "status": "success"}}
     (result,) = decode_parts(message(block))
     assert isinstance(result, ToolResult)
@@ -250,14 +250,14 @@ def test_a_result_of_json_reads_as_text_and_goes_back_as_json():
     ]
 
 
-def test_a_call_inside_a_result_is_kept_as_it_came():
+def test_a_call_in_a_result_is_preserved():
     inner = {"toolUse": {"toolUseId": "b", "name": "n", "input": {}}}
     (result,) = decode_parts(message({"toolResult": {"toolUseId": "a", "content": [inner]}}))
     assert isinstance(result, ToolResult)
     assert result.content == (Unknown(dialect="bedrock", raw=msgspec.json.encode(inner)),)
 
 
-def test_an_error_is_an_error_on_the_wire():
+def test_a_failed_result_has_the_status_error():
     (block,) = encode_blocks(ToolResult(call_id="a", is_error=True))
     assert block["toolResult"]["status"] == "error"
 
@@ -267,17 +267,17 @@ def test_a_call_without_arguments_has_an_empty_object():
     assert msgspec.json.encode(block) == b'{"toolUse":{"toolUseId":"a","name":"n","input":{}}}'
 
 
-def test_a_refusal_is_a_text():
+def test_a_refusal_is_encoded_as_text():
     assert encode_blocks(Refusal(text="no")) == [{"text": "no"}]
 
 
 @pytest.mark.parametrize("media_type", ["image/jpg", "IMAGE/JPEG", "image/jpeg; q=1"])
-def test_jpg_is_sent_as_jpeg_and_its_data_as_it_is(media_type):
+def test_jpg_is_sent_as_jpeg_with_unchanged_data(media_type):
     (block,) = encode_blocks(Image(media_type=media_type, data="/9j/"))
     assert block == {"image": {"format": "jpeg", "source": {"bytes": "/9j/"}}}
 
 
-def test_a_format_without_media_type_is_read_from_the_name():
+def test_the_format_without_a_media_type_comes_from_the_name():
     (image,) = encode_blocks(Image(url="s3://b/a.JPG"))
     assert image["image"]["format"] == "jpeg"
     (document,) = encode_blocks(Document(data="AA==", name="a.htm"))
@@ -295,6 +295,6 @@ def test_a_format_without_media_type_is_read_from_the_name():
         (Unknown(dialect="openai", raw=b"{}"), "only openai"),
     ],
 )
-def test_what_converse_cannot_say_is_an_error_with_advice(part, hint):
+def test_a_part_that_converse_cannot_express_is_an_error_with_advice(part, hint):
     with pytest.raises(NotExpressibleError, match=hint):
         encode_blocks(part)

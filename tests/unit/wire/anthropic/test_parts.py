@@ -1,4 +1,4 @@
-"""Parts and Anthropic's words: there and back."""
+"""Anthropic messages, decoded to parts and encoded."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=5,
 )
-TAKEN = {
+KNOWN_FIELDS = {
     "cache_control",
     "content",
     "data",
@@ -50,7 +50,7 @@ TAKEN = {
 }
 EXTRA = st.dictionaries(
     (WORDS | st.sampled_from(["citations", "caller", "context", "toolset_name"])).filter(
-        lambda name: name not in TAKEN
+        lambda name: name not in KNOWN_FIELDS
     ),
     JSON_VALUES,
     max_size=2,
@@ -104,17 +104,17 @@ def only(block: Any) -> AnyPart:
 
 
 @given(st.lists(PARTS, max_size=4))
-def test_parts_survive_the_way_there_and_back(parts):
+def test_parts_are_equal_after_encoding_and_decoding(parts):
     assert decode_parts(message([encode_block(part) for part in parts])) == tuple(parts)
 
 
 @given(PARTS)
-def test_a_block_by_itself_is_read_as_in_a_message(part):
+def test_a_single_block_is_decoded_as_in_a_message(part):
     assert decode_block(msgspec.json.encode(encode_block(part))) == part
 
 
-@given(JSON_VALUES | st.lists(st.dictionaries(st.sampled_from(sorted(TAKEN)), JSON_VALUES)))
-def test_any_content_is_parts_or_malformed(content):
+@given(JSON_VALUES | st.lists(st.dictionaries(st.sampled_from(sorted(KNOWN_FIELDS)), JSON_VALUES)))
+def test_any_content_gives_parts_or_malformed(content):
     try:
         parts = decode_parts(message(content))
     except MalformedError:
@@ -128,9 +128,9 @@ KINDS = ["text", "image", "document", "tool_use", "tool_result", "thinking", "re
 
 @given(
     st.sampled_from(KINDS),
-    st.dictionaries(st.sampled_from(sorted(TAKEN - {"type"})), JSON_VALUES, max_size=5),
+    st.dictionaries(st.sampled_from(sorted(KNOWN_FIELDS - {"type"})), JSON_VALUES, max_size=5),
 )
-def test_a_known_kind_with_odd_fields_loses_none_of_them(kind, fields):
+def test_a_known_block_keeps_unknown_fields(kind, fields):
     block = {"type": kind, **fields}
     part = only(block)
     if isinstance(part, Unknown):
@@ -138,7 +138,7 @@ def test_a_known_kind_with_odd_fields_loses_none_of_them(kind, fields):
 
 
 @given(st.binary(max_size=40))
-def test_bytes_that_are_no_message_are_malformed(raw):
+def test_bytes_that_are_not_a_message_are_malformed(raw):
     with contextlib.suppress(MalformedError):
         decode_parts(Message(role="user", raw=raw, dialect="anthropic"))
 
@@ -151,7 +151,7 @@ def test_deep_nesting_is_malformed():
         decode_block(b"{")
 
 
-def test_content_as_text_is_one_text():
+def test_string_content_is_one_text_part():
     assert decode_parts(message("hi")) == (Text(text="hi"),)
     assert decode_parts(message("")) == ()
     assert decode_parts(message(None)) == ()
@@ -164,7 +164,7 @@ def test_citations_stay_with_their_text():
     assert part == Text(text="a", extra={"citations": [citation]})
 
 
-def test_a_cache_mark_keeps_its_ttl():
+def test_cache_control_keeps_its_ttl():
     mark = {"type": "ephemeral", "ttl": "1h"}
     assert only({"type": "text", "text": "a", "cache_control": mark}).cache == CacheMark(ttl="1h")
     odd = {"type": "text", "text": "a", "cache_control": {"type": "new", "x": 1}}
@@ -173,7 +173,7 @@ def test_a_cache_mark_keeps_its_ttl():
     assert encode_block(part) == odd
 
 
-def test_images_by_data_by_url_and_by_file_are_kept():
+def test_images_with_every_source_are_preserved():
     data = {"type": "base64", "media_type": "image/png", "data": "aGk="}
     assert only({"type": "image", "source": data}) == Image(media_type="image/png", data="aGk=")
     url = {"type": "url", "url": "https://x/y.png"}
@@ -196,13 +196,13 @@ def encode(part: AnyPart) -> bytes:
         {"type": "content", "content": [{"type": "text", "text": "hello"}]},
     ],
 )
-def test_documents_of_every_source_are_kept(source):
+def test_documents_with_every_source_are_preserved(source):
     citations = {"enabled": True}
     block = {"type": "document", "source": source, "title": "T", "citations": citations}
     assert json.loads(encode(only(block))) == block
 
 
-def test_a_document_of_blocks_is_its_words_to_others():
+def test_a_document_of_blocks_becomes_text_in_other_protocols():
     content = [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]
     source = {"type": "content", "content": content}
     part = only({"type": "document", "source": source})
@@ -210,7 +210,7 @@ def test_a_document_of_blocks_is_its_words_to_others():
 
 
 @pytest.mark.parametrize("content", ["hi", [{"type": "text", "text": "hi"}]])
-def test_fields_beside_the_content_are_told_of(content):
+def test_other_fields_of_a_message_are_returned(content):
     fields = {"role": "user", "content": content, "odd": {"a": 1}, "none": None}
     raw = json.dumps(fields).encode()
     parts, beside = decode_message(Message(role="user", raw=raw, dialect="anthropic"))
@@ -218,7 +218,7 @@ def test_fields_beside_the_content_are_told_of(content):
     assert beside == {"odd": {"a": 1}}
 
 
-def test_the_arguments_of_a_call_are_the_text_that_stood_there():
+def test_the_arguments_of_a_call_keep_their_bytes():
     raw = (
         b'{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"f",'
         b'"input":{"b": 1.0,  "a":1e2,"u":"\\u00e9"}}]}'
@@ -234,7 +234,7 @@ def test_the_arguments_of_a_call_are_the_text_that_stood_there():
     assert call.extra == {"new": 1}
 
 
-def test_results_of_every_form_are_kept():
+def test_tool_results_of_every_form_are_preserved():
     base = {"type": "tool_result", "tool_use_id": "t1"}
     assert only(base) == ToolResult(call_id="t1")
     assert only({**base, "content": ""}) == ToolResult(call_id="t1")
@@ -269,14 +269,14 @@ def test_thinking_keeps_its_signature():
 
 
 @pytest.mark.parametrize("kind", ["server_tool_use", "web_search_tool_result", "brand_new"])
-def test_a_block_without_a_name_is_kept_as_it_came(kind):
+def test_an_unknown_block_is_preserved(kind):
     block = {"type": kind, "id": "srv_1", "content": [{"z": 1, "a": None}]}
     part = only(block)
     assert part == Unknown(dialect="anthropic", raw=msgspec.json.encode(block))
     assert encode(part) == msgspec.json.encode(block)
 
 
-def test_a_refusal_is_said_as_a_text():
+def test_a_refusal_is_encoded_as_text():
     assert encode_block(Refusal(text="no")) == {"type": "text", "text": "no"}
 
 
@@ -288,12 +288,12 @@ def test_a_refusal_is_said_as_a_text():
         Unknown(dialect="openai", raw=b"{}"),
     ],
 )
-def test_what_cannot_be_said_is_an_error(part):
+def test_a_part_that_anthropic_cannot_express_is_an_error(part):
     with pytest.raises(NotExpressibleError):
         encode_block(part)
 
 
-def test_arguments_that_are_no_json_are_wrapped_and_read_back_as_they_were():
+def test_arguments_that_are_not_json_are_wrapped_and_unwrapped():
     call = ToolCall(id="a", name="f", arguments='{"x":"a')
     block = encode_block(call)
 
@@ -301,11 +301,11 @@ def test_arguments_that_are_no_json_are_wrapped_and_read_back_as_they_were():
     assert decode_block(msgspec.json.encode(block)) == call
 
 
-@pytest.mark.parametrize("said", ['{"INVALID_JSON":"{}"}', '{"INVALID_JSON":"{","b":1}'])
-def test_a_tool_may_have_a_parameter_of_the_name_that_wraps(said):
-    raw = b'{"type":"tool_use","id":"a","name":"f","input":%b}' % said.encode()
+@pytest.mark.parametrize("arguments", ['{"INVALID_JSON":"{}"}', '{"INVALID_JSON":"{","b":1}'])
+def test_a_tool_parameter_can_have_the_name_of_the_wrapper(arguments):
+    raw = b'{"type":"tool_use","id":"a","name":"f","input":%b}' % arguments.encode()
 
-    assert decode_block(raw) == ToolCall(id="a", name="f", arguments=said)
+    assert decode_block(raw) == ToolCall(id="a", name="f", arguments=arguments)
 
 
 def test_a_call_without_arguments_has_an_empty_object():

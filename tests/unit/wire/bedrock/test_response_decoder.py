@@ -1,4 +1,4 @@
-"""Answers of Converse's, whole and in pieces."""
+"""Converse responses and streams, decoded."""
 
 import base64
 import contextlib
@@ -81,7 +81,7 @@ def finished(decoder: BedrockStreamDecoder) -> ReplyFinished:
     return last
 
 
-def test_a_whole_answer_is_its_deltas_and_its_end():
+def test_a_response_gives_deltas_and_a_finished_event():
     body = answer(
         {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
         {"text": "hi"},
@@ -103,20 +103,20 @@ def test_a_whole_answer_is_its_deltas_and_its_end():
     assert b": " not in last.message.raw
 
 
-def test_the_five_numbers_of_usage_are_disjoint():
+def test_the_token_counts_are_disjoint():
     (*_, last) = decode_answer(answer({"text": "a"}))
     assert isinstance(last, ReplyFinished)
     assert last.usage == Usage(input=10, output=5, cache_read=100, cache_write=3)
     assert last.usage.total == 118
 
 
-@pytest.mark.parametrize(("said", "meant"), STOPS)
-def test_stop_reasons_are_the_providers_own(said, meant):
-    (*_, last) = decode_answer(answer({"text": "a"}, stop=said))
+@pytest.mark.parametrize(("name", "reason"), STOPS)
+def test_every_stop_reason_is_mapped(name, reason):
+    (*_, last) = decode_answer(answer({"text": "a"}, stop=name))
     assert isinstance(last, ReplyFinished)
-    assert last.stop_reason == meant
-    _, decoder = stream(("messageStop", {"stopReason": said}))
-    assert finished(decoder).stop_reason == meant
+    assert last.stop_reason == reason
+    _, decoder = stream(("messageStop", {"stopReason": name}))
+    assert finished(decoder).stop_reason == reason
 
 
 def test_the_matched_stop_sequence_is_reported():
@@ -128,7 +128,7 @@ def test_the_matched_stop_sequence_is_reported():
     assert finished(decoder).stop_sequence == "X"
 
 
-def test_tools_come_back_under_the_clients_names():
+def test_tool_aliases_are_replaced_by_the_clients_names():
     names = {"fs_read_1": "fs.read"}
     block = {"toolUse": {"toolUseId": "t", "name": "fs_read_1", "input": {"a": 1}}}
     called, last = decode_answer(answer(block), names=names)
@@ -160,19 +160,19 @@ def test_the_model_that_a_router_chose_is_named():
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{}", b'{"stopReason":"end_turn"}', b"\xff", b"[" * 9000]
 )
-def test_what_is_no_answer_is_malformed(body):
+def test_a_body_that_is_not_a_response_is_malformed(body):
     with pytest.raises(MalformedError):
         decode_answer(body)
 
 
-def test_an_answer_without_usage_has_none():
+def test_a_response_without_usage_has_none():
     body = b'{"output":{"message":{"role":"assistant","content":[]}},"stopReason":"end_turn"}'
     (last,) = decode_answer(body)
     assert isinstance(last, ReplyFinished)
     assert last.usage is None
 
 
-def test_a_stream_of_every_kind_is_whole_at_its_end():
+def test_a_stream_of_every_block_is_joined():
     deltas, decoder = stream(
         BEGIN,
         delta(0, reasoningContent={"text": "h"}),
@@ -207,13 +207,13 @@ def test_a_stream_of_every_kind_is_whole_at_its_end():
     )
 
 
-def test_thinking_and_signature_in_one_delta_are_both_kept():
+def test_thinking_and_signature_in_one_delta_are_both_decoded():
     deltas, decoder = stream(delta(0, reasoningContent={"text": "hm", "signature": "s"}), END)
     assert deltas == [ThinkingDelta(text="hm", signature="s", index=0)]
     assert decode_parts(finished(decoder).message) == (Thinking(text="hm", signature="s"),)
 
 
-def test_redacted_thinking_in_pieces_is_one_part():
+def test_redacted_thinking_in_several_deltas_is_one_part():
     first, second = (base64.b64encode(data).decode() for data in (b"abcd", b"e"))
     deltas, decoder = stream(
         delta(3, reasoningContent={"redactedContent": first}),
@@ -239,7 +239,7 @@ def test_a_cited_text_streams_as_text_and_keeps_its_citations():
     assert part.extra["citationsContent"]["citations"] == [{"title": "t"}]
 
 
-def test_results_and_images_of_bedrocks_own_tools_are_kept_whole():
+def test_results_and_images_of_bedrocks_tools_are_preserved():
     deltas, decoder = stream(
         start(0, toolUse={"toolUseId": "t", "name": "n", "type": "server_tool_use"}),
         start(1, toolResult={"toolUseId": "t", "status": "success"}),
@@ -265,7 +265,7 @@ def test_a_call_without_input_has_an_empty_object():
     assert decode_parts(finished(decoder).message)[0].arguments == "{}"  # type: ignore[union-attr]
 
 
-def test_a_call_that_was_cut_keeps_what_was_said():
+def test_an_incomplete_call_keeps_its_arguments():
     _, decoder = stream(
         start(0, **CALL),
         delta(0, toolUse={"input": '{"a":'}),
@@ -274,7 +274,7 @@ def test_a_call_that_was_cut_keeps_what_was_said():
     assert decode_parts(finished(decoder).message)[0].arguments == '{"a":'  # type: ignore[union-attr]
 
 
-def test_a_stream_that_ended_before_its_answer_did_has_no_end():
+def test_a_stream_without_message_stop_is_not_finished():
     _, decoder = stream(BEGIN, delta(0, text="a"), stop(0))
     assert decoder.finish() is None
     assert decoder.message().text == "a"
@@ -299,13 +299,13 @@ def test_an_exception_in_the_stream_is_an_error_with_its_type(name, status):
         BedrockStreamDecoder().decode(name, b"garbage")
 
 
-def test_an_error_body_says_its_type():
+def test_an_error_body_contains_its_type():
     body = b'{"__type":"com.amazon#ThrottlingException","Message":"m"}'
     assert decode_error(body) == ErrorDetails(message="m", type="ThrottlingException", status=429)
     assert decode_error(b"<html>") == ErrorDetails()
 
 
-def test_an_event_of_another_name_is_passed_over():
+def test_an_unknown_event_is_ignored():
     assert BedrockStreamDecoder().decode("ping", b"whatever") == []
 
 
@@ -324,7 +324,7 @@ def test_an_event_of_another_name_is_passed_over():
         ("metadata", {"trace": {"promptRouter": 3}}),
     ],
 )
-def test_an_event_of_another_shape_is_malformed(name, fields):
+def test_an_event_of_an_invalid_form_is_malformed(name, fields):
     with pytest.raises(MalformedError):
         stream((name, fields))
 
@@ -361,7 +361,7 @@ NOISE = st.recursive(
 
 
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), NOISE), max_size=6))
-def test_no_stream_raises_anything_but_malformed(events):
+def test_any_stream_raises_only_malformed(events):
     decoder = BedrockStreamDecoder()
     for name, fields in [*events, END]:
         with contextlib.suppress(MalformedError):
@@ -370,7 +370,7 @@ def test_no_stream_raises_anything_but_malformed(events):
 
 
 @given(NOISE, st.integers(0, 120), st.binary(max_size=2))
-def test_no_answer_raises_anything_but_malformed(noise, place, bytes_):
+def test_a_damaged_response_raises_only_malformed(noise, place, bytes_):
     body = answer({"text": "a"}, {"toolUse": {"toolUseId": "t", "name": "n", "input": noise}})
     broken = body[:place] + bytes_ + body[place + 1 :]
     with contextlib.suppress(MalformedError):
@@ -383,7 +383,7 @@ TEXTS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=20)
 
 
 @given(st.lists(TEXTS, min_size=1), st.lists(st.integers(1, 5), min_size=40, max_size=40))
-def test_pieces_add_up_to_the_whole(texts, cuts):
+def test_deltas_are_joined_to_the_whole_text(texts, cuts):
     pieces = []
     for index, text in enumerate(texts):
         rest = text

@@ -1,4 +1,4 @@
-"""Which model of Bedrock's is meant, and what it can be told."""
+"""Bedrock's model names, inference profiles and features."""
 
 import pytest
 
@@ -30,7 +30,7 @@ SONNET = "claude-3-7-sonnet-20250219-v1:0"
         ("claude-sonnet-4-6", "us-west-2", "us.anthropic.claude-sonnet-4-6"),
     ],
 )
-def test_a_name_of_anthropics_is_an_id_of_bedrocks(name, region, expected):
+def test_an_anthropic_name_resolves_to_a_bedrock_id(name, region, expected):
     assert resolve_model_id(name, region=region) == expected
 
 
@@ -47,12 +47,12 @@ def test_a_name_of_anthropics_is_an_id_of_bedrocks(name, region, expected):
         "global.anthropic.claude-opus-9",
     ],
 )
-def test_an_id_of_bedrocks_own_passes(name):
+def test_a_bedrock_id_is_unchanged(name):
     assert resolve_model_id(name, region="eu-west-1") == name
 
 
 @pytest.mark.parametrize("name", ["claude-3-7-sonet-20250219", "claude-sonnet-4.5", "gpt-4.1"])
-def test_an_unknown_name_is_refused_with_names_close_to_it(name):
+def test_an_unknown_name_is_an_error_with_close_matches(name):
     with pytest.raises(UnknownModelError) as caught:
         resolve_model_id(name, region="us-east-1")
     assert caught.value.name == name
@@ -60,24 +60,24 @@ def test_an_unknown_name_is_refused_with_names_close_to_it(name):
         assert match in str(caught.value)
 
 
-def test_a_misspelt_name_is_answered_with_the_right_one():
+def test_a_misspelt_name_is_an_error_with_the_right_name():
     with pytest.raises(UnknownModelError, match="claude-3-7-sonnet-20250219"):
         resolve_model_id("claude-3-7-sonet-20250219")
 
 
-def test_a_name_like_none_is_told_to_be_an_id():
+def test_a_name_without_close_matches_asks_for_an_id():
     with pytest.raises(UnknownModelError, match="Bedrock id or ARN"):
         resolve_model_id("zzz")
 
 
-def test_a_request_does_not_leave_its_part_of_the_world_unasked():
+def test_the_global_profile_is_used_only_if_allowed():
     with pytest.raises(UnknownModelError, match=r"global\.anthropic\.claude-opus-4-5"):
         resolve_model_id("claude-opus-4-5", region="sa-east-1")
     chosen = resolve_model_id("claude-opus-4-5", region="sa-east-1", allow_global=True)
     assert chosen == "global.anthropic.claude-opus-4-5-20251101-v1:0"
 
 
-def test_every_short_name_leads_to_a_model():
+def test_every_short_name_is_a_known_model():
     assert set(SHORT_NAMES.values()) <= set(MODELS)
     for name, model in MODELS.items():
         assert name in model.id
@@ -103,11 +103,11 @@ def test_every_short_name_leads_to_a_model():
         ("arn:aws:bedrock:us-east-1:1:application-inference-profile/x", "as_sent", True),
     ],
 )
-def test_what_a_model_can_be_told(model, thinking, cache):
+def test_a_model_has_the_features_of_its_family(model, thinking, cache):
     assert (find_features(model).thinking, find_features(model).cache) == (thinking, cache)
 
 
-def test_llama_and_mistral_take_tool_results_alone():
+def test_llama_and_mistral_need_tool_results_alone():
     assert find_features("us.meta.llama3-3-70b-instruct-v1:0").results_alone
     assert find_features("mistral.mistral-large-2402-v1:0").results_alone
     assert not find_features("amazon.nova-lite-v1:0").results_alone

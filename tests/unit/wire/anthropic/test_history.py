@@ -1,0 +1,324 @@
+"""Histories in Anthropic's format: parts, system messages and cache breakpoints."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from cllm.core.message import (
+    AnyPart,
+    CacheMark,
+    Document,
+    Image,
+    Message,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.providers.history import repair_for
+from cllm.wire.anthropic.parts import decode_parts
+from cllm.wire.anthropic.request import (
+    EncodedMessagesRequest,
+    encode_request,
+)
+from cllm.wire.convert import build_outgoing_message
+from cllm.wire.errors import NotExpressibleError
+from cllm.wire.messages import OutgoingMessage, replace_parts
+
+OLD = "claude-sonnet-4-20250514"
+NEW = "claude-opus-4-8"
+
+
+def make_message(role: Role, *parts: AnyPart) -> OutgoingMessage:
+    """A message of another protocol."""
+    return OutgoingMessage(role=role, parts=parts)
+
+
+def own(role: Role, content: Any) -> OutgoingMessage:
+    """A message of an Anthropic client."""
+    raw = json.dumps({"role": role, "content": content}).encode()
+    parts = decode_parts(Message(role=role, raw=raw, dialect="anthropic"))
+    return OutgoingMessage(role=role, parts=parts, raw=raw)
+
+
+def encode(
+    *messages: OutgoingMessage,
+    system: list[AnyPart] | None = None,
+    model: str = OLD,
+    **parameters: Any,
+) -> EncodedMessagesRequest:
+    indexed = [msgspec.structs.replace(m, prompt_index=n) for n, m in enumerate(messages)]
+    return encode_request(
+        model=model,
+        system=system,
+        messages=indexed,
+        parameters=parameters,
+        stream=False,
+        repair=repair_for("anthropic", model, provider="anthropic"),
+    )
+
+
+def body(*messages: OutgoingMessage, **rest: Any) -> dict[str, Any]:
+    decoded: dict[str, Any] = json.loads(encode(*messages, **rest).body)
+    return decoded
+
+
+def history(*messages: OutgoingMessage, **rest: Any) -> list[Any]:
+    sent: list[Any] = body(*messages, **rest)["messages"]
+    return sent
+
+
+def codes(encoded: EncodedMessagesRequest) -> list[str]:
+    return [notice.code for notice in encoded.notices]
+
+
+def call(call_id: str, name: str = "f", arguments: str = "{}") -> ToolCall:
+    return ToolCall(id=call_id, name=name, arguments=arguments)
+
+
+def result(call_id: str, text: str = "ok") -> ToolResult:
+    return ToolResult(call_id=call_id, content=(Text(text=text),))
+
+
+HI = make_message("user", Text(text="hi"))
+TOOLS = [{"name": "f", "input_schema": {"type": "object"}}]
+
+
+def test_system_messages_of_the_history_move_to_the_system_prompt():
+    encoded = encode(HI, make_message("system", Text(text="B")), HI, system=[Text(text="A")])
+    sent = json.loads(encoded.body)
+    assert [block["text"] for block in sent["system"]] == ["A", "B"]
+    assert len(sent["messages"]) == 1
+    assert codes(encoded) == ["system_moved", "messages_merged"]
+
+
+def test_a_system_message_of_an_anthropic_client_stays_if_the_model_accepts_it():
+    messages = (HI, own("system", "B"), own("assistant", "a"), HI)
+    assert [message["role"] for message in history(*messages, model=NEW)] == [
+        "user",
+        "system",
+        "assistant",
+        "user",
+    ]
+    assert body(*messages, model=OLD)["system"] == "B"
+    assert body(own("system", "B"), HI, model=NEW)["system"] == "B"
+    assert body(HI, own("system", "B"), HI, model=NEW)["system"] == "B"
+
+
+def test_a_system_prompt_of_blocks_keeps_its_cache_control():
+    cached = Text(text="A", cache=CacheMark(ttl="1h"))
+    sent = body(HI, system=[cached, Text(text=" "), Text(text="B")])["system"]
+    control = {"type": "ephemeral", "ttl": "1h"}
+    assert sent == [
+        {"type": "text", "text": "A", "cache_control": control},
+        {"type": "text", "text": "B"},
+    ]
+    assert "system" not in body(HI, system=[])
+    assert body(HI, system=[Text(text="A")])["system"] == "A"
+
+
+def test_a_part_that_a_system_prompt_cannot_contain_is_reported():
+    assert codes(encode(HI, system=[Image(url="https://x")])) == ["part_left_out"]
+
+
+def test_parts_of_another_protocol_are_converted():
+    encoded = encode(
+        make_message(
+            "user",
+            Image(media_type="image/jpg", data="aGk=", extra={"image_url": {"detail": "low"}}),
+            Image(url="https://x"),
+            Image(),
+            Document(media_type="text/csv", data="aGk="),
+            Document(media_type="Application/PDF; v=1", data="aG\nk=", name="N"),
+            Document(file_id="f"),
+            Document(name="empty"),
+            Unknown(dialect="openai", raw=b"{}"),
+            Text(text="t"),
+        )
+    )
+    jpeg, url, text, pdf, last = json.loads(encoded.body)["messages"][0]["content"]
+    assert jpeg["source"]["media_type"] == "image/jpeg"
+    assert set(jpeg) == {"type", "source"}
+    assert url["source"]["type"] == "url"
+    assert text["source"] == {"type": "text", "media_type": "text/plain", "data": "hi"}
+    assert pdf["title"] == "N"
+    assert pdf["source"] == {"type": "base64", "media_type": "application/pdf", "data": "aGk="}
+    assert last["text"] == "t"
+    assert sorted(codes(encoded)) == ["field_left_out"] + ["part_left_out"] * 4
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Image(media_type="image/bmp", data="aGk="),
+        Image(media_type="image/png", data="?"),
+        Document(media_type="application/zip", data="aGk="),
+        Document(media_type="application/pdf", data="?"),
+        Document(media_type="text/plain", data="/w=="),
+    ],
+    ids=["bmp", "image data", "zip", "document data", "no utf-8"],
+)
+def test_a_file_that_anthropic_does_not_accept_is_an_error(part):
+    with pytest.raises(NotExpressibleError):
+        encode(make_message("user", part, Text(text="?")))
+
+
+def test_a_rewritten_anthropic_message_keeps_its_other_fields():
+    raw = b'{"role":"user","content":[{"type":"text","text":"hi","odd":1}],"odd":2}'
+    message = build_outgoing_message(
+        Message(role="user", raw=raw, dialect="anthropic"), "anthropic"
+    )
+    encoded = encode(replace_parts(message, message.parts))
+    assert json.loads(encoded.body)["messages"] == [json.loads(raw)]
+    assert not encoded.notices
+
+
+@pytest.mark.parametrize("arguments", ["{", "[1]", '"x"'])
+def test_arguments_that_are_not_an_object_are_wrapped(arguments):
+    call_message = make_message("assistant", call("a", arguments=arguments))
+    encoded = encode(HI, call_message, make_message("tool", result("a")), tools=TOOLS)
+    block = json.loads(encoded.body)["messages"][1]["content"][0]
+    assert block["input"] == {"INVALID_JSON": arguments}
+    assert codes(encoded) == ["arguments_changed"]
+
+
+def test_images_and_errors_in_a_result_are_preserved():
+    content = (Text(text="a"), Image(media_type="image/jpg", data="aGk="), Image())
+    answer = ToolResult(call_id="a", content=content, is_error=True, extra={"name": "f"})
+    encoded = encode(
+        HI, make_message("assistant", call("a")), make_message("tool", answer), tools=TOOLS
+    )
+    block = json.loads(encoded.body)["messages"][2]["content"][0]
+    assert codes(encoded) == ["part_left_out"]
+    assert block["is_error"] is True
+    assert [inner["type"] for inner in block["content"]] == ["text", "image"]
+    assert "name" not in block
+
+
+def cached(text: str) -> OutgoingMessage:
+    block = {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}
+    return own("user", [block])
+
+
+def test_four_cache_breakpoints_are_sent():
+    encoded = encode(
+        cached("a"),
+        own("assistant", "x"),
+        cached("b"),
+        system=[Text(text="s", cache=CacheMark())],
+        tools=[{**TOOLS[0], "cache_control": {"type": "ephemeral"}}],
+    )
+    assert encoded.body.count(b"cache_control") == 4
+    assert encoded.notices == ()
+
+
+def test_no_cache_breakpoint_is_added():
+    assert b"cache_control" not in encode(HI, system=[Text(text="s")]).body
+
+
+def test_the_oldest_surplus_breakpoints_of_the_messages_are_dropped_first():
+    inner = ToolResult(call_id="a", content=(Text(text="r", cache=CacheMark()),), cache=CacheMark())
+    unknown = {"type": "search_result", "cache_control": {"type": "ephemeral"}}
+    encoded = encode(
+        own("user", [unknown]),
+        make_message("assistant", call("a")),
+        make_message("tool", inner),
+        own("assistant", "x"),
+        cached("b"),
+        system=[Text(text="s", cache=CacheMark())],
+        tools=TOOLS,
+        cache_control={"type": "ephemeral"},
+    )
+    sent = json.loads(encoded.body)
+    assert "cache_control" not in sent["messages"][0]["content"][0]
+    result_block = sent["messages"][2]["content"][0]
+    assert result_block["content"] == "r"
+    assert "cache_control" in result_block
+    assert encoded.body.count(b"cache_control") == 4
+    assert codes(encoded) == ["cache_mark_left_out"]
+
+
+@pytest.mark.parametrize("odd", ["abc", 5, [1], None])
+def test_a_result_with_odd_content_is_sent_despite_surplus_breakpoints(odd):
+    block = {"type": "tool_result", "tool_use_id": "a", "content": [odd]}
+    texts = [
+        {"type": "text", "text": "t", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+        *({"type": "text", "text": "t", "cache_control": {"type": "ephemeral"}} for _ in range(5)),
+    ]
+    encoded = encode(
+        HI, make_message("assistant", call("a")), own("user", [block, *texts]), tools=TOOLS
+    )
+    sent = json.loads(encoded.body)["messages"][2]["content"]
+    assert sent[0]["content"] == [odd]
+    assert encoded.body.count(b"cache_control") == 4
+
+
+def test_a_null_cache_control_of_an_unknown_block_does_not_count():
+    odd = {"type": "weird", "cache_control": None}
+    texts = [
+        {"type": "text", "text": str(n), "cache_control": {"type": "ephemeral"}} for n in range(5)
+    ]
+    encoded = encode(own("user", [odd, *texts]), system=[Text(text="s", cache=CacheMark())])
+    sent = json.loads(encoded.body)
+    controls = [block.get("cache_control") for block in sent["messages"][0]["content"]]
+    assert sum(control is not None for control in controls) == 3
+    assert "cache_control" in sent["system"][0]
+
+
+def test_a_breakpoint_that_moves_to_an_unknown_block_does_not_count():
+    odd = {"type": "weird", "value": 1}
+    blank = {"type": "text", "text": " ", "cache_control": {"type": "ephemeral"}}
+    texts = [
+        {"type": "text", "text": str(n), "cache_control": {"type": "ephemeral"}} for n in range(4)
+    ]
+    encoded = encode(own("user", [odd, blank, *texts]))
+    assert encoded.body.count(b"cache_control") == 4
+    assert "cache_mark_left_out" not in codes(encoded)
+
+
+def test_surplus_breakpoints_of_the_first_tools_are_dropped_first():
+    tools: list[Any] = [
+        {**TOOLS[0], "name": f"t{n}", "cache_control": {"type": "ephemeral"}} for n in range(6)
+    ]
+    encoded = encode(HI, system=[Text(text="s", cache=CacheMark())], tools=[*tools, "odd"])
+    sent = json.loads(encoded.body)
+    assert ["cache_control" in tool for tool in sent["tools"][:6]] == [False] * 3 + [True] * 3
+    assert "cache_control" in sent["system"][0]
+    assert codes(encode(HI, tools="odd")) == []
+
+
+def test_a_one_hour_breakpoint_does_not_follow_a_five_minute_one():
+    long, short = CacheMark(ttl="1h"), CacheMark()
+    encoded = encode(
+        make_message("user", Text(text="a", cache=short)),
+        make_message("assistant", call("a")),
+        make_message(
+            "tool", ToolResult(call_id="a", content=(Text(text="r", cache=long),), cache=long)
+        ),
+        system=[Text(text="s", cache=long)],
+        tools=TOOLS,
+    )
+    sent = json.loads(encoded.body)
+    assert sent["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+    answer = sent["messages"][2]["content"][0]
+    assert answer["cache_control"] == {"type": "ephemeral"}
+    assert answer["content"][0]["cache_control"] == {"type": "ephemeral"}
+    assert codes(encoded) == ["cache_mark_changed"]
+
+
+def test_a_one_hour_breakpoint_of_a_tool_does_not_follow_a_five_minute_one():
+    tools = [
+        {**TOOLS[0], "name": "f", "cache_control": {"type": "ephemeral"}},
+        {**TOOLS[0], "name": "g", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+    ]
+    encoded = encode(HI, tools=tools)
+    assert [tool["cache_control"] for tool in json.loads(encoded.body)["tools"]] == [
+        {"type": "ephemeral"},
+        {"type": "ephemeral"},
+    ]
+    in_order = encode(HI, tools=tools[::-1])
+    assert in_order.notices == ()
+    assert json.loads(in_order.body)["tools"] == tools[::-1]
