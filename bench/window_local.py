@@ -57,7 +57,7 @@ class Conversation:
         return view, Prompt(
             model=DEFAULT_MODEL,
             system=SYSTEM,
-            messages=view.of(self.messages),
+            messages=view.select(self.messages),
             parameters={"temperature": 0, "max_tokens": 12},
         )
 

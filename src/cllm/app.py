@@ -67,6 +67,23 @@ def build_new_conversation(
     )
 
 
+def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
+    import asyncio  # a command that never waits does not import it
+
+    return asyncio.run(coroutine)
+
+
+def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, without an event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    coroutine.close()
+    raise RuntimeError("this coroutine waits for something; use run_coroutine()")
+
+
 class App:
     """A store and the providers opened so far.
 
@@ -93,8 +110,6 @@ class App:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a read, without an event loop if the store never waits."""
-        from cllm.engine import run_coroutine, run_without_loop
-
         return (
             run_without_loop(work) if is_synchronous(self.settings.store) else run_coroutine(work)
         )

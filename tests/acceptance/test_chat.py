@@ -302,7 +302,7 @@ class TestWhatOthersDoMeanwhile:
         home.file("demo").unlink()
 
         chat.type(command, ENTER)
-        chat.wait_for("There is no conversation 'demo'")
+        chat.wait_for("Conversation 'demo' does not exist")
         chat.say("Two", "echo: Two")
         assert home.messages("demo") == [("user", "Two"), ("assistant", "echo: Two")]
 

@@ -459,7 +459,7 @@ class TestAJsonSchema:
 
         assert done.code == 1
         assert done.out == '{"n": 1}\n{"n": 3}\n'
-        assert "does not fit the JSON schema" in done.err
+        assert "does not match the JSON schema" in done.err
         assert "schema" in json.dumps(provider.requests[0].json["response_format"])
         assert [said for _, said in home.messages("demo")] == [
             "One",

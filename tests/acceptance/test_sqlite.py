@@ -73,7 +73,7 @@ class TestTurns:
         cllm(*where, "branch", "demo", "--to", "copy").succeeded()
         cllm(*where, "delete", "demo").succeeded()
         assert "echo: My cat is Luna." in cllm(*where, "show", "copy").succeeded().out
-        cllm(*where, "show", "demo").failed_with_one_sentence("no conversation 'demo'")
+        cllm(*where, "show", "demo").failed_with_one_sentence("conversation 'demo' does not exist")
 
     def test_a_failed_turn_leaves_nothing(self, provider, cllm, store):
         provider.fail(400)

@@ -92,7 +92,7 @@ def test_an_invalid_reply_is_neither_printed_nor_saved(
     arguments = ("--json-schema", json.dumps(PERSON), "--conversation", "demo", way)
     result = cllm("Who?", *arguments)
 
-    result.failed_with_one_sentence("does not fit the JSON schema", *words)
+    result.failed_with_one_sentence("does not match the JSON schema", *words)
     assert result.out == ""
     assert not home.file("demo").exists()
 

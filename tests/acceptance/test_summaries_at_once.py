@@ -76,8 +76,8 @@ def test_of_two_summaries_at_once_one_is_kept_and_both_turns_are(full, provider,
 
     assert [one.code for one in done] == [0, 0], [one.report() for one in done]
     errors = "".join(one.err for one in done)
-    assert errors.count("in a summary from now on") == 1
-    assert errors.count("No summary was made, and nothing was changed.") == 1
+    assert errors.count("summarised to fit the context window") == 1
+    assert errors.count("The summary failed and the conversation is unchanged.") == 1
     found = kept()
     assert len(found.messages) == 15
     assert found.summary.before is None

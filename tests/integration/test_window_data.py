@@ -108,7 +108,7 @@ def test_at_every_call_the_view_is_valid_whole_and_within_its_budget(
                 continue
             for remembered in (window_start, None):
                 view = plan_window(turn_index, strategy, budget=budget, window_start=remembered)
-                sent = view.of(said.messages[:end])
+                sent = view.select(said.messages[:end])
                 assert find_problems([conversation.system, *sent], OPENAI) == ()
                 places = [n for start, stop in view.spans for n in range(start, stop)]
                 assert set(kept) <= set(places) <= set(range(end))
@@ -140,9 +140,9 @@ def test_recorded_tool_results_are_estimated_well(weights: TokenWeights):
     assert len(texts) >= 200
     for before, text in pairwise(texts):
         true = count(text)
-        learned = TokenRatios().after(estimate_text(before, weights), count(before))
-        assert TokenRatios().expect(estimate_text(text, weights)) >= 0.75 * true
-        assert learned.expect(estimate_text(text, weights)) >= 0.9 * true
+        ratios = TokenRatios().with_report(estimate_text(before, weights), count(before))
+        assert TokenRatios().correct(estimate_text(text, weights)) >= 0.75 * true
+        assert ratios.correct(estimate_text(text, weights)) >= 0.9 * true
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))
@@ -158,7 +158,7 @@ def test_the_views_of_recorded_conversations_can_be_sent_to_every_provider(name:
             except WindowTooSmallError:
                 continue
             window_start = view.window_start
-            sent = view.of(said.messages[:end])
+            sent = view.select(said.messages[:end])
             mended = repair(
                 sent,
                 PROFILES[name],

@@ -1,11 +1,20 @@
 """Settings become an engine."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cllm.app import DEFAULT_MODEL, App, new_conversation_id, new_id, now
+from cllm.app import (
+    DEFAULT_MODEL,
+    App,
+    new_conversation_id,
+    new_id,
+    now,
+    run_coroutine,
+    run_without_loop,
+)
 from cllm.core.conversation import is_valid_id
 from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError
 from cllm.engine.turn import Engine
@@ -248,3 +257,45 @@ class TestTimeouts:
         limits = openai(make_app(text, model="openai/x"), "openai/x")._timeouts
 
         assert (limits.connect, limits.first_byte, limits.idle) == expected
+
+
+async def answer() -> int:
+    return 42
+
+
+async def wait() -> int:
+    await asyncio.sleep(0)
+    return 42
+
+
+async def fail() -> int:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("coroutine", [answer, wait])
+def test_a_coroutine_is_run_to_its_end(coroutine):
+    assert run_coroutine(coroutine()) == 42
+
+
+def test_a_coroutine_that_never_waits_needs_no_event_loop():
+    assert run_without_loop(answer()) == 42
+
+
+@pytest.mark.parametrize("runner", [run_coroutine, run_without_loop])
+def test_the_error_of_a_coroutine_is_raised(runner):
+    with pytest.raises(ZeroDivisionError):
+        runner(fail())
+
+
+def test_a_coroutine_that_waits_is_refused_and_closed():
+    closed = []
+
+    async def waiting() -> None:
+        try:
+            await asyncio.sleep(0)
+        finally:
+            closed.append(True)
+
+    with pytest.raises(RuntimeError, match="use run"):
+        run_without_loop(waiting())
+    assert closed == [True]

@@ -6,7 +6,14 @@ from typing import Any
 
 import click
 
-from cllm.app import App, build_new_conversation, new_conversation_id, new_id, now
+from cllm.app import (
+    App,
+    build_new_conversation,
+    new_conversation_id,
+    new_id,
+    now,
+    run_coroutine,
+)
 from cllm.cli import completion, output
 from cllm.cli.inputs import (
     PATH,
@@ -21,7 +28,6 @@ from cllm.core.conversation import StoredConversation, Summary, SystemRecord
 from cllm.core.errors import BrokenConversationError, StoreError, UsageError
 from cllm.core.message import Document, Image, Message
 from cllm.core.ports import Opening
-from cllm.engine import run_coroutine
 from cllm.history.system_prompt import GivenPrompt, build_branch_opening, find_prompt_difference
 from cllm.settings.load import CommandLine
 from cllm.stores.edits import is_old

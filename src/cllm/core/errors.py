@@ -1,7 +1,7 @@
 """Every error that cllm raises on purpose.
 
     CllmError
-    ├── UsageError                    the request cannot be met
+    ├── UsageError                    the request is invalid
     │   ├── InvalidIdError
     │   ├── InvalidTextError            also a ValueError
     │   ├── MissingExtraError
@@ -15,7 +15,7 @@
     ├── ReplySchemaError              the reply does not match its JSON schema
     ├── ModelNotFoundError            no provider serves the model
     ├── MissingKeyError               the provider needs a key and none is configured
-    ├── ProviderError                 the provider was called and gave no reply
+    ├── ProviderError                 the provider was called and returned no reply
     │   ├── UnreachableError            no connection
     │   ├── ProviderTimeoutError        connected, but no data for too long
     │   ├── AuthenticationError         401
@@ -42,7 +42,7 @@
         ├── BrokenConversationError     the stored data cannot be read
         └── StoreUnavailableError       unwritable folder, full disk, no connection
 
-The text of an error is one sentence for a person that says what to do. Programs use the type and
+The text of an error is one sentence that tells a person what to do next. Programs use the type and
 the fields, never the text. Each class also declares how the server reports it to a client.
 """
 
@@ -72,17 +72,17 @@ class ErrorReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CllmError(Exception):
-    """The root of the tree.
+    """The base class of all errors of cllm.
 
-    `http_message` is the text for clients of the server, formatted with `error`; None is the text
-    of the error, if that has no path, address or key of the server. `can_retry`: whether the same
-    request can succeed later.
+    `http_message` is the text for clients of the server, formatted with `error`. None means the
+    text of the error itself, which must contain no path, address or key of the server. `can_retry`:
+    whether the same request can succeed later.
     """
 
     http_status: int = 500
     http_code: str = "internal_error"
     http_message: str | None = (
-        "The server failed; ask its operator to look for the request's id in its log."
+        "The server failed; ask its operator to look up the request ID in the server log."
     )
     param: str | None = None
     retry_after: float | None = None
@@ -107,20 +107,19 @@ class UsageError(CllmError):
 class InvalidIdError(UsageError):
     http_status, http_code = 400, "invalid_conversation_id"
     http_message = (
-        "This is not the id of a conversation; send a UUID as the server gave it, or leave it "
-        "empty for a new conversation."
+        "Invalid conversation ID; send the UUID that the server returned, or an empty value for a "
+        "new conversation."
     )
 
     def __init__(self, ref: str) -> None:
         super().__init__(
-            f"{ref!r} is not a conversation id; use letters, digits, '-' and '_' only, "
-            "at most 128 of them."
+            f"{ref!r} is not a valid conversation ID; use 1 to 128 letters, digits, '-' or '_'."
         )
         self.ref = ref
 
 
 class InvalidTextError(UsageError, ValueError):
-    http_message = "A text is empty, or has something in it that is no character."
+    http_message = "A text is empty or contains an invalid character; correct it and try again."
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -128,11 +127,13 @@ class InvalidTextError(UsageError, ValueError):
 
 class MissingExtraError(UsageError):
     http_status, http_code = 501, "not_supported"
-    http_message = "This server was installed without the packages for that; ask its operator."
+    http_message = (
+        "This server lacks the packages for this feature; ask its operator to install them."
+    )
 
     def __init__(self, *, feature: str, extra: str) -> None:
         super().__init__(
-            f"{feature} needs more packages; install them with: pip install 'cllm[{extra}]'"
+            f"{feature} needs additional packages; install them with: pip install 'cllm[{extra}]'"
         )
         self.extra = extra
 
@@ -142,15 +143,16 @@ class WindowTooSmallError(UsageError):
 
     http_status, http_code, param = 400, "context_length_exceeded", "messages"
     http_message = (
-        "This needs {error.needed} tokens and there is room for {error.available}; send less, or "
-        "choose a model with a larger context window."
+        "The messages need {error.needed} tokens and the context window has room for "
+        "{error.available}; send less, or choose a model with a larger context window."
     )
 
     def __init__(self, *, needed: int, available: int, pinned: int = 0) -> None:
-        unpin = f" unpin some of the {pinned} that are pinned," if pinned else ""
+        unpin = f" unpin some of the {pinned} pinned tokens," if pinned else ""
         super().__init__(
-            f"This needs {needed} tokens and there is room for {available}; attach long text as a "
-            f"file,{unpin} choose a model with a larger context window, or summarise it first."
+            f"The messages need {needed} tokens and the context window has room for {available}; "
+            f"attach long text as a file,{unpin} choose a model with a larger context window, or "
+            "summarise the text first."
         )
         self.needed = needed
         self.available = available
@@ -159,7 +161,7 @@ class WindowTooSmallError(UsageError):
 
 class SettingsError(CllmError):
     http_code = "server_misconfigured"
-    http_message = "The server's settings are wrong; ask its operator."
+    http_message = "The settings of the server are invalid; ask its operator to correct them."
 
     def __init__(self, message: str, *, path: str | None = None, line: int | None = None) -> None:
         where = "" if path is None else f"{path}: " if line is None else f"{path}, line {line}: "
@@ -169,14 +171,16 @@ class SettingsError(CllmError):
 
 
 class UntrustedFileError(SettingsError):
-    http_message = "The server's settings are not trusted; ask its operator."
+    http_message = (
+        "The settings of the server are not trusted; ask its operator to run `cllm trust`."
+    )
 
     def __init__(self, *, path: str, keys: tuple[str, ...]) -> None:
         from shlex import quote  # noqa: PLC0415 - rarely needed
 
         super().__init__(
-            f"it sets {', '.join(keys)}, which can run or redirect things, and you have not "
-            f"trusted it; read it, then run: cllm trust {quote(path)}",
+            f"it sets {', '.join(keys)}, which can run commands or redirect requests, and is not "
+            f"trusted; read it, then run: cllm trust {quote(path)}",
             path=path,
         )
         self.keys = keys
@@ -184,12 +188,12 @@ class UntrustedFileError(SettingsError):
 
 class ContextError(CllmError):
     http_status, http_code = 502, "context_failed"
-    http_message = "A context command of this server failed; ask its operator."
+    http_message = "A context command of the server failed; ask its operator to check it."
 
     def __init__(self, *, name: str, reason: str) -> None:
         super().__init__(
-            f"Context error: '{name}' failed ({reason}), and its on_failure is `fail`; the model "
-            "was not asked."
+            f"Context error: '{name}' failed ({reason}), so the model was not called; correct the "
+            "command, or set its on_failure to `warn`."
         )
         self.name = name
         self.reason = reason
@@ -197,7 +201,7 @@ class ContextError(CllmError):
 
 class VariableError(CllmError):
     http_code = "server_misconfigured"
-    http_message = "A template of this server's misses a variable."
+    http_message = "A template of the server lacks a variable; ask its operator to set it."
 
     def __init__(self, message: str, *, variable: str | None = None) -> None:
         super().__init__(f"Variable error: {message}")
@@ -205,36 +209,36 @@ class VariableError(CllmError):
 
 
 class SchemaError(CllmError):
-    """`source` is the origin of the schema, `place` a path inside it."""
+    """`source` is the origin of the schema, `place` a JSON path inside it."""
 
     http_status, http_code, param = 422, "validation_error", "response_format"
-    http_message = "The JSON schema cannot be used{error._where}; correct it and ask again."
+    http_message = "The JSON schema is invalid{error._location}; correct it and try again."
 
     def __init__(self, problem: str, *, source: str, place: str | None = None) -> None:
-        where = "" if place is None else f" at {place}"
-        super().__init__(f"The JSON schema of {source} cannot be used{where}: {problem}")
         self.problem = problem
         self.source = source
         self.place = place
+        super().__init__(f"The JSON schema from {source} is invalid{self._location}: {problem}")
 
     @property
-    def _where(self) -> str:
+    def _location(self) -> str:
         return "" if self.place is None else f" at {self.place}"
 
 
 class SchemaUnavailableError(SchemaError):
-    """The schema cannot be fetched now; one that was fetched earlier can be used."""
+    """The schema cannot be fetched now; a cached copy can be used."""
 
 
 class ReplySchemaError(CllmError):
-    """`place` is a path inside the reply."""
+    """`place` is a JSON path inside the reply."""
 
     http_status, http_code = 502, "reply_schema_mismatch"
-    http_message = "The reply does not fit the JSON schema at {error.place}; ask again."
+    http_message = "The reply does not match the JSON schema at {error.place}; try again."
 
     def __init__(self, problem: str, *, place: str) -> None:
         super().__init__(
-            f"The reply does not fit the JSON schema at {place}: {problem}; nothing was kept."
+            f"The reply does not match the JSON schema at {place}: {problem}; it was not saved. "
+            "Try again."
         )
         self.problem = problem
         self.place = place
@@ -253,7 +257,7 @@ class ModelNotFoundError(CllmError):
 class MissingKeyError(CllmError):
     http_status, http_code = 401, "provider_key_missing"
     http_message = (
-        "This server has no key for provider '{error.provider}'; send one of your own where that "
+        "The server has no API key for provider '{error.provider}'; send your own key where this "
         "is possible, or ask the server's operator."
     )
 
@@ -267,11 +271,11 @@ class MissingKeyError(CllmError):
 
 
 class ProviderError(CllmError):
-    """`code` and `details` are the provider's own."""
+    """`code` and `details` are from the provider's response."""
 
     http_status, http_code = 502, "upstream_error"
     http_message: str | None = (
-        "Provider '{error.provider}' failed{error._shown_status}; ask again later."
+        "Provider '{error.provider}' failed{error._status_text}; try again later."
     )
 
     def __init__(
@@ -292,11 +296,11 @@ class ProviderError(CllmError):
         self.details = details
 
     @property
-    def _shown_status(self) -> str:
+    def _status_text(self) -> str:
         return "" if self.status is None else f" (HTTP {self.status})"
 
     def report(self) -> ErrorReport:
-        """Return the report, with the provider's own status if no subclass has a better one."""
+        """Return the report, with the provider's status unless a subclass has a better one."""
         report = super().report()
         if self.http_code != ProviderError.http_code or self.status not in SERVER_ERRORS:
             return report
@@ -305,24 +309,25 @@ class ProviderError(CllmError):
 
 class UnreachableError(ProviderError):
     http_code, can_retry = "upstream_unreachable", True
-    http_message = (
-        "Provider '{error.provider}' cannot be reached from this server; ask again later."
-    )
+    http_message = "The server cannot reach provider '{error.provider}'; try again later."
 
 
 class ProviderTimeoutError(ProviderError):
     http_status, http_code = 504, "upstream_timeout"
-    http_message = "Provider '{error.provider}' sent nothing for too long; ask again."
+    http_message = "Provider '{error.provider}' sent no data for too long; try again."
 
 
 class AuthenticationError(ProviderError):
     http_status, http_code = 401, "provider_key_refused"
-    http_message = "Provider '{error.provider}' refused the key it was asked with; check that key."
+    http_message = "Provider '{error.provider}' rejected the API key; check the key."
 
 
 class PermissionDeniedError(ProviderError):
     http_status, http_code = 403, "provider_permission_denied"
-    http_message = "Provider '{error.provider}' does not allow this with the key it was asked with."
+    http_message = (
+        "Provider '{error.provider}' does not allow this request with this API key; use a key "
+        "with more permissions."
+    )
 
 
 class InvalidRequestError(ProviderError):
@@ -330,7 +335,7 @@ class InvalidRequestError(ProviderError):
     http_message = None
 
     def report(self) -> ErrorReport:
-        """Return the provider's text, which is about the request, without addresses."""
+        """Return the provider's text, which is about the request, without URLs."""
         status, text = self.status, str(self)
         return ErrorReport(
             status=status if status and status in CLIENT_ERRORS else self.http_status,
@@ -369,7 +374,8 @@ class StrictError(InvalidRequestError):
             for notice in notices
         )
         super().__init__(
-            f"Provider '{provider}' cannot be sent this as it is, and strict mode is on: {texts}",
+            f"Provider '{provider}' does not accept this request unchanged, and strict mode is on: "
+            f"{texts}",
             provider=provider,
         )
         self.notices = notices
@@ -383,7 +389,7 @@ class StrictError(InvalidRequestError):
 
 class RateLimitedError(ProviderError):
     http_status, http_code, can_retry = 429, "rate_limited", True
-    http_message = "Provider '{error.provider}' takes no more requests for now; wait and ask again."
+    http_message = "Provider '{error.provider}' limits the rate of requests; wait and try again."
 
 
 class UpstreamError(ProviderError):
@@ -392,63 +398,60 @@ class UpstreamError(ProviderError):
 
 class BadReplyError(ProviderError):
     http_code = "upstream_bad_reply"
-    http_message = "Provider '{error.provider}' gave an answer that cannot be read; ask again."
+    http_message = "Provider '{error.provider}' sent an invalid response; try again."
 
 
 class BrokenStreamError(ProviderError):
     http_code, can_retry = "upstream_broken_stream", True
-    http_message = "Provider '{error.provider}' broke off in the middle of its answer; ask again."
+    http_message = "Provider '{error.provider}' ended its reply too early; try again."
 
 
 class LocalModelError(CllmError):
     http_status, http_code = 503, "local_model_unavailable"
-    http_message = "The local model does not run here now; ask again later."
+    http_message = "The local model is not available now; try again later."
 
 
 class DownloadError(LocalModelError):
-    http_message = "The local model could not be fetched; ask again later."
+    http_message = "The local model could not be downloaded; try again later."
 
 
 class StoreError(CllmError):
     http_status, http_code = 503, "conversation_storage_unavailable"
-    http_message: str | None = (
-        "Conversations cannot be read or kept at the moment; ask again later."
-    )
+    http_message: str | None = "The conversation store is not available now; try again later."
     retry_after: float | None = RETRY_SECONDS
     can_retry = True
 
 
 class ConversationNotFoundError(StoreError):
     http_status, http_code, can_retry = 404, "conversation_not_found", False
-    http_message = "There is no such conversation."
+    http_message = "The conversation does not exist; check its ID."
 
     def __init__(self, ref: str) -> None:
         super().__init__(
-            f"There is no conversation '{ref}'; see them with: cllm --list-conversations"
+            f"Conversation '{ref}' does not exist; list conversations with: "
+            "cllm --list-conversations"
         )
         self.ref = ref
 
 
 class ConversationExistsError(StoreError):
     http_status, http_code, can_retry = 409, "conversation_exists", False
-    http_message = "There is already such a conversation; choose another id."
+    http_message = "A conversation with this ID already exists; choose another ID."
 
     def __init__(self, ref: str) -> None:
-        super().__init__(f"There is already a conversation '{ref}'; choose another id.")
+        super().__init__(f"Conversation '{ref}' already exists; choose another ID.")
         self.ref = ref
 
 
 class ConversationBusyError(StoreError):
     http_status, http_code = 409, "conversation_busy"
     http_message = (
-        "Another turn is running in this conversation; wait for it and ask again, or send "
+        "Another turn is running in this conversation; wait and try again, or send "
         "X-On-Conflict: queue or branch."
     )
 
     def __init__(self, ref: str, *, turn_id: str | None = None) -> None:
-        super().__init__(
-            f"Another turn is running in conversation '{ref}'; wait for it and ask again."
-        )
+        super().__init__(f"Another turn is running in conversation '{ref}'; wait and try again.")
         self.ref = ref
         self.turn_id = turn_id
 
@@ -458,34 +461,34 @@ class ConversationBusyError(StoreError):
 
 class SequenceNotFoundError(StoreError):
     http_status, http_code, can_retry = 404, "sequence_not_found", False
-    http_message = "The conversation has no message number {error.sequence}."
+    http_message = "The conversation has no message {error.sequence}; check the sequence number."
     param = "sequence_number"
 
     def __init__(self, ref: str, sequence: int) -> None:
-        super().__init__(f"Conversation '{ref}' has no message number {sequence}.")
+        super().__init__(f"Conversation '{ref}' has no message {sequence}; check the number.")
         self.ref = ref
         self.sequence = sequence
 
 
 class TurnNotFoundError(StoreError):
     http_status, http_code, can_retry = 404, "turn_not_found", False
-    http_message = "The conversation has no such turn."
+    http_message = "The turn does not exist in this conversation; check its ID."
     param = "turn_id"
 
     def __init__(self, ref: str, turn_id: str) -> None:
-        super().__init__(f"Conversation '{ref}' has no turn '{turn_id}'.")
+        super().__init__(f"Conversation '{ref}' has no turn '{turn_id}'; check the ID.")
         self.ref = ref
         self.turn_id = turn_id
 
 
 class StaleLeaseError(StoreError):
     http_status, http_code = 409, "conversation_busy"
-    http_message = "The turn took too long and another one took its place; ask again."
+    http_message = "The turn took too long and lost its lease to another turn; try again."
 
     def __init__(self, ref: str) -> None:
         super().__init__(
-            f"The turn in conversation '{ref}' lost its lease to another one, and was not kept; "
-            "ask again."
+            f"The turn in conversation '{ref}' lost its lease to another turn and was not saved; "
+            "try again."
         )
         self.ref = ref
 
@@ -495,13 +498,13 @@ class RequestInFlightError(StoreError):
     http_message = None
 
     def __init__(self) -> None:
-        super().__init__("The same request is still being answered; ask again in a moment.")
+        super().__init__("The same request is still running; try again in a moment.")
 
 
 class RequestConflictError(StoreError):
     http_status, http_code, param = 409, "idempotency_conflict", "Idempotency-Key"
     http_message = (
-        "This idempotency key came with another request; use a new key for a new request."
+        "This idempotency key was used for another request; use a new key for a new request."
     )
     can_retry = False
 
@@ -513,12 +516,12 @@ class RequestConflictError(StoreError):
 
 class BrokenConversationError(StoreError):
     http_code, can_retry = "conversation_unreadable", False
-    http_message = "What is stored of this conversation cannot be read; ask the server's operator."
+    http_message = "The stored conversation is damaged; ask the server's operator to repair it."
 
     def __init__(self, path: str, *, reason: str) -> None:
         super().__init__(
-            f"{path} is not a conversation that can be read ({reason}); "
-            "mend it or move it away, it has not been changed."
+            f"{path} is not a valid conversation ({reason}); repair it or move it away (it was not "
+            "changed)."
         )
         self.path = path
         self.reason = reason

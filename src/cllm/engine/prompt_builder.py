@@ -1,4 +1,4 @@
-"""The prompt of a turn for one model: history, system prompt and new messages, in its window."""
+"""Builds the prompt of a turn: history within the window, system prompt and new messages."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from cllm.core.prompt import Continuity, Prompt
 from cllm.engine.prompt_history import ModelContext, PromptHistory, has_same_start
 from cllm.engine.request import Attempt, TurnRequest
 from cllm.engine.tool_rounds import ToolBox
-from cllm.history.system_prompt import insert_context
+from cllm.history.context import insert_context
 from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, Strategy
 from cllm.window.summary import build_summary_messages
@@ -38,7 +38,7 @@ def build_window_prompt(
 def build_full_prompt(
     conversation: StoredConversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
-    """Assemble the prompt with all messages, or those before `request.policy.place`."""
+    """Build the prompt with all messages, or with those before `request.policy.place`."""
     turns = () if conversation is None else conversation.history(before=request.policy.place)
     history = tuple([message for turn in turns for message in turn.messages])
     new = (
@@ -47,17 +47,17 @@ def build_full_prompt(
         else request.input.prompt_messages
     )
     context = attempt.context
-    prompt_messages = insert_context(new, context.now)
+    prompt_messages = insert_context(new, context.for_turn)
     first, left_out, tokens = 1, 0, 0
-    if context.now:
-        tokens = estimate_text(context.now, weights_for(attempt.route.provider.name)).tokens
+    if context.for_turn:
+        tokens = estimate_text(context.for_turn, weights_for(attempt.route.provider.name)).tokens
     continuity: Continuity | None = None
     if conversation is not None:
         first = conversation.first_sequence
         left_out = conversation.message_count - len(history)
         is_saved = not request.policy.read_only and request.input.prompt_messages is None
-        passing = _changed(new, prompt_messages) if is_saved else len(new)
-        continuity = Continuity(fresh=len(new) + _fresh_in_last(turns), passing=passing)
+        passing = _count_changed(new, prompt_messages) if is_saved else len(new)
+        continuity = Continuity(fresh=len(new) + _count_fresh(turns), passing=passing)
     return Prompt(
         model=attempt.route.model,
         system=attempt.choice.message,
@@ -68,7 +68,7 @@ def build_full_prompt(
         original=request.input.original,
         stream=request.target.stream,
         cache_key=request.policy.cache_key,
-        foreign=_foreign(turns, len(new), resolve_model(conversation, request), attempt.model),
+        foreign=_find_foreign(turns, len(new), resolve_model(conversation, request), attempt.model),
         window=WindowRecord(
             first_sequence=first,
             sent_messages=len(history) + len(new),
@@ -89,10 +89,10 @@ def resolve_model(conversation: StoredConversation | None, request: TurnRequest)
     return stored or request.target.model
 
 
-def _fresh_in_last(turns: tuple[Turn, ...]) -> int:
+def _count_fresh(turns: tuple[Turn, ...]) -> int:
     """Count the messages of the last turn that its prompt did not have at the same position.
 
-    That is its reply, or all if that prompt had a context.
+    That is the reply, or all messages if that prompt had a context.
     """
     if not turns:
         return 0
@@ -102,14 +102,14 @@ def _fresh_in_last(turns: tuple[Turn, ...]) -> int:
     return int(bool(last.messages) and last.messages[-1].role == "assistant")
 
 
-def _changed(new: tuple[Message, ...], prompt_messages: tuple[Message, ...]) -> int:
-    """Count the messages from the first one on that is not saved as it is sent."""
+def _count_changed(new: tuple[Message, ...], prompt_messages: tuple[Message, ...]) -> int:
+    """Count the messages from the first one that is sent in another form than it is saved."""
     pairs = enumerate(zip(new, prompt_messages, strict=True))
     return next((len(new) - index for index, (one, other) in pairs if one is not other), 0)
 
 
-def _foreign(turns: tuple[Turn, ...], new: int, new_for: str, model: str) -> frozenset[int]:
-    """Return the positions of messages by or for another model."""
+def _find_foreign(turns: tuple[Turn, ...], new: int, new_for: str, model: str) -> frozenset[int]:
+    """Return the positions of messages from or for another model."""
     positions: set[int] = set()
     start = 0
     for owner, count in (*((turn.model, len(turn.messages)) for turn in turns), (new_for, new)):
@@ -145,46 +145,57 @@ def trim_to_window(
 ) -> Prompt:
     """Return the prompt with the messages of its window.
 
-    Raises WindowTooSmallError if the messages that have to be sent do not fit.
+    Raises WindowTooSmallError if the messages that must be sent do not fit.
     """
-    log = PromptHistory(prompt, conversation, model_context=model_context, place=place, tools=tools)
-    # A strategy without limits of its own sends everything that the model takes.
+    history = PromptHistory(
+        prompt, conversation, model_context=model_context, place=place, tools=tools
+    )
+    # A strategy without limits sends everything that the model accepts.
     is_unlimited = isinstance(strategy, ByTokens) and (
         strategy.max_tokens is None and strategy.floor is None and strategy.block is None
     )
-    if is_unlimited and log.standing is None and log.window_start in (None, 1) and log.fits_whole:
+    if (
+        is_unlimited
+        and history.stored_summary is None
+        and history.last_start in (None, 1)
+        and history.fits_whole
+    ):
         return prompt
-    view = plan_window(
-        log.turn_index,
+    plan = plan_window(
+        history.turn_index,
         strategy,
-        budget=log.budget,
-        window_start=log.window_start,
-        pins=log.pins,
-        idle=log.idle,
-        summary=log.summary,
+        budget=history.budget,
+        window_start=history.last_start,
+        pins=history.pins,
+        idle=history.idle,
+        summary=history.numbered_summary,
     )
-    return _show(prompt, view, log)
+    return _apply_plan(prompt, plan, history)
 
 
-def _show(prompt: Prompt, view: WindowPlan, log: PromptHistory) -> Prompt:
-    ahead = () if log.standing is None else build_summary_messages(log.standing.text)
-    messages = (*ahead, *view.of(prompt.messages))
-    positions = [n for start, stop in view.spans for n in range(start, stop)]
-    foreign = (index for index, n in enumerate(positions, len(ahead)) if n in prompt.foreign)
+def _apply_plan(prompt: Prompt, plan: WindowPlan, history: PromptHistory) -> Prompt:
+    summary = (
+        ()
+        if history.stored_summary is None
+        else build_summary_messages(history.stored_summary.text)
+    )
+    messages = (*summary, *plan.select(prompt.messages))
+    positions = [n for start, stop in plan.spans for n in range(start, stop)]
+    foreign = (index for index, n in enumerate(positions, len(summary)) if n in prompt.foreign)
     record = WindowRecord(
-        first_sequence=log.sequence(view.window_start),
-        sent_messages=view.sent_messages,
-        left_out_messages=log.before + view.left_out_messages,
-        summary_through=None if log.standing is None else log.standing.through,
+        first_sequence=history.to_sequence(plan.window_start),
+        sent_messages=plan.sent_messages,
+        left_out_messages=history.unloaded_messages + plan.left_out_messages,
+        summary_through=None if history.stored_summary is None else history.stored_summary.through,
         context=0 if prompt.window is None else prompt.window.context,
     )
     continuity = prompt.continuity
-    last = log.turns[-1].window if log.turns else None
+    last = history.turns[-1].window if history.turns else None
     if continuity is not None and (last is None or not has_same_start(last, record)):
         continuity = msgspec.structs.replace(continuity, fresh=len(messages))
     notices = prompt.notices
-    if view.dropped_turns:
-        turns = "1 turn" if view.dropped_turns == 1 else f"{view.dropped_turns} turns"
+    if plan.dropped_turns:
+        turns = "1 turn" if plan.dropped_turns == 1 else f"{plan.dropped_turns} turns"
         message = f"{TRIMMED} ({turns} left the window)."
         notices = (*notices, Notice(code=TRIMMED_CODE, path="messages", message=message))
     return msgspec.structs.replace(

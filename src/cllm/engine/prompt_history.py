@@ -1,7 +1,7 @@
-"""The log that a window is planned on: the messages of a prompt, numbered, weighed and counted.
+"""The history of a prompt as the window plan needs it: messages with numbers and token counts.
 
-A store numbers the messages of failed turns too, and may have loaded only the end; a plan numbers
-the messages that can be sent, from 1. This module converts between the two.
+A store also numbers the messages of failed turns, and may have loaded only the newest ones. A plan
+numbers the messages that can be sent, from 1. This module converts between the two.
 """
 
 from bisect import bisect_left, bisect_right
@@ -41,12 +41,14 @@ from cllm.wire.convert import parts_of
 DEFAULT_REPLY_TOKENS = 4096
 MAX_REPLY_SHARE = 0.25
 LIMIT_PARAMETERS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-# Tokens. No model has a smaller window, so that nobody looks up the window for a shorter prompt.
+# Tokens. No model has a smaller window, so a shorter prompt needs no lookup of the window.
 SMALLEST_WINDOW = 1000
 HIGHEST_FACTOR = MARGIN * HIGHEST_RATIO
 
 
 class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a window needs to know about a model; `context_window` is looked up when needed."""
+
     model: str
     provider: str
     context_window: Callable[[], int | None]
@@ -56,7 +58,7 @@ class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
 class PromptHistory:
     """The messages of a prompt as a plan needs them; numbers are computed when needed.
 
-    `place` is that of the turn which is answered again, and is not in the prompt.
+    `place` is the turn that is answered again; it is not in the prompt.
     """
 
     def __init__(
@@ -71,95 +73,98 @@ class PromptHistory:
         self._prompt = prompt if tools is None else add_tools(prompt, tools)
         self._conversation = conversation
         self._place = place
-        self._served = model_context
+        self._model_context = model_context
         self._weights = weights_for(model_context.provider)
         self.turns = () if conversation is None else conversation.history(before=place)
-        self.standing = None if conversation is None else conversation.summary
+        self.stored_summary = None if conversation is None else conversation.summary
 
     @cached_property
     def sequences(self) -> tuple[int, ...]:
-        """The sequence numbers of the messages, also of new ones."""
+        """The sequence numbers of all messages, including new ones."""
         if self._conversation is None:
             return tuple(range(1, len(self._prompt.messages) + 1))
-        found: list[int] = []
+        sequences: list[int] = []
         number = self._conversation.first_sequence
         for turn in self._conversation.turns:
             if turn.place == self._place:
                 break
             if turn.is_history:
-                found.extend(range(number, number + len(turn.messages)))
+                sequences.extend(range(number, number + len(turn.messages)))
             number += len(turn.messages)
-        return (*found, *range(number, number + len(self._prompt.messages) - len(found)))
+        new = len(self._prompt.messages) - len(sequences)
+        return (*sequences, *range(number, number + new))
 
-    def number(self, sequence: int) -> int:
-        """Return the plan's number of the first message from this sequence number on."""
+    def to_number(self, sequence: int) -> int:
+        """Return the plan's number for the first message from this sequence number on."""
         return bisect_left(self.sequences, sequence) + 1
 
-    def sequence(self, number: int) -> int:
+    def to_sequence(self, number: int) -> int:
         return self.sequences[min(number, len(self.sequences)) - 1] if self.sequences else 1
 
     @property
-    def before(self) -> int:
-        """Messages of the conversation before the log."""
+    def unloaded_messages(self) -> int:
+        """The number of messages before the first loaded one."""
         return 0 if self._conversation is None else self._conversation.first_sequence - 1
 
     @property
     def pins(self) -> tuple[int, ...]:
-        """The plan's numbers of pinned messages in the log."""
+        """The plan's numbers of pinned messages."""
         pinned = () if self._conversation is None else self._conversation.pins
-        known = set(self.sequences) if pinned else set()
-        return tuple(self.number(pin) for pin in pinned if pin in known)
+        sequences = set(self.sequences) if pinned else set()
+        return tuple(self.to_number(pin) for pin in pinned if pin in sequences)
 
     @property
-    def summary(self) -> StandingSummary | None:
-        """The summary, with `through` as a number of the plan."""
-        if self.standing is None:
+    def numbered_summary(self) -> StandingSummary | None:
+        """The stored summary, with `through` as a number of the plan."""
+        if self.stored_summary is None:
             return None
-        through = bisect_right(self.sequences, self.standing.through)
-        return msgspec.structs.replace(self.standing, through=through)
+        through = bisect_right(self.sequences, self.stored_summary.through)
+        return msgspec.structs.replace(self.stored_summary, through=through)
 
     @cached_property
-    def remembered(self) -> WindowRecord | None:
+    def last_window(self) -> WindowRecord | None:
         """The last window of this model, unless its summary was undone."""
-        turns = (t for t in reversed(self.turns) if t.model in (None, self._served.model))
+        turns = (t for t in reversed(self.turns) if t.model in (None, self._model_context.model))
         window = next((turn.window for turn in turns if turn.window is not None), None)
-        return None if window is None or has_undone_summary(window, self.standing) else window
+        return None if window is None or has_undone_summary(window, self.stored_summary) else window
 
     @property
-    def window_start(self) -> int | None:
-        """The plan's number of the remembered cut."""
-        if self.remembered is None:
+    def last_start(self) -> int | None:
+        """The plan's number for the start of the last window."""
+        if self.last_window is None:
             return None
-        first = self.remembered.first_sequence
-        return 1 if first <= self.before + 1 else self.number(first)
+        first = self.last_window.first_sequence
+        return 1 if first <= self.unloaded_messages + 1 else self.to_number(first)
 
     @property
     def idle(self) -> float:
         """Seconds since the last turn."""
         ended = self.turns[-1].ended_at if self.turns else None
-        return 0.0 if ended is None else max(0.0, (self._served.now - ended).total_seconds())
+        return 0.0 if ended is None else max(0.0, (self._model_context.now - ended).total_seconds())
 
     @cached_property
     def turn_index(self) -> TurnIndex:
-        pairs = zip(self._items, self._counted.messages, strict=True)
+        pairs = zip(self._items, self._token_counts.messages, strict=True)
         return TurnIndex(msgspec.structs.replace(item, tokens=tokens) for item, tokens in pairs)
 
     @property
     def fits_whole(self) -> bool:
-        """Whether a plan without limits of its own sends everything (docs/decisions/0020).
+        """Whether a strategy without limits sends everything (docs/decisions/0020).
 
-        A cut leaves at least half of the budget beside the pins (`LARGEST_BLOCK`).
+        Trimming leaves at least half of the budget without pins (`MAX_BLOCK_SHARE`).
         """
-        tokens = self._most_tokens()
-        window = None if tokens < SMALLEST_WINDOW else self._served.context_window()
-        return window is None or (not self.pins and 2 * tokens <= window - self._room(window))
+        tokens = self._max_tokens()
+        window = None if tokens < SMALLEST_WINDOW else self._model_context.context_window()
+        return window is None or (
+            not self.pins and 2 * tokens <= window - self._reply_tokens(window)
+        )
 
-    def _most_tokens(self) -> int:
-        """Return at least the tokens of the prompt: the count of the last prompt and newer text."""
-        overhead = _beside(self._prompt, self._weights)
-        report = self._report(overhead)
+    def _max_tokens(self) -> int:
+        """Return an upper bound: the count of the last prompt and an estimate of newer text."""
+        overhead = _estimate_overhead(self._prompt, self._weights)
+        report = self._last_report(overhead)
         if report is None or len(report.spans) > 1 or report.spans[0][0] > 0:
-            return self._counted.overhead + sum(self._counted.messages)
+            return self._token_counts.overhead + sum(self._token_counts.messages)
         newer = [
             estimate_message(one, self._weights)
             for one in self._prompt.messages[report.spans[0][1] :]
@@ -170,63 +175,64 @@ class PromptHistory:
 
     @cached_property
     def budget(self) -> int | None:
-        """Tokens for the messages; None if there is no limit, or none that matters."""
-        if self._counted.overhead + sum(self._counted.messages) < SMALLEST_WINDOW:
+        """Tokens for the messages; None if there is no limit or the prompt is far below it."""
+        if self._token_counts.overhead + sum(self._token_counts.messages) < SMALLEST_WINDOW:
             return None
-        window = self._served.context_window()
+        window = self._model_context.context_window()
         if window is None:
             return None
-        return window - self._room(window) - self._counted.overhead
+        return window - self._reply_tokens(window) - self._token_counts.overhead
 
-    def _room(self, window: int) -> int:
-        """Return the tokens of the window that the reply can need."""
+    def _reply_tokens(self, window: int) -> int:
+        """Return the tokens of the window that are reserved for the reply."""
         limits = (self._prompt.parameters.get(name) for name in LIMIT_PARAMETERS)
-        room = next((limit for limit in limits if isinstance(limit, int)), DEFAULT_REPLY_TOKENS)
-        return min(room, int(window * MAX_REPLY_SHARE))
+        tokens = next((limit for limit in limits if isinstance(limit, int)), DEFAULT_REPLY_TOKENS)
+        return min(tokens, int(window * MAX_REPLY_SHARE))
 
     @cached_property
     def _items(self) -> tuple[IndexedMessage, ...]:
         return tuple(map(index_message, self._prompt.messages))
 
     @cached_property
-    def _counted(self) -> TokenCounts:
-        overhead = _beside(self._prompt, self._weights)
+    def _token_counts(self) -> TokenCounts:
+        overhead = _estimate_overhead(self._prompt, self._weights)
         return count_messages(
             [estimate_message(message, self._weights) for message in self._prompt.messages],
-            replies=_replies(self.turns, self._served.model),
-            last=self._report(overhead),
+            replies=_reply_counts(self.turns, self._model_context.model),
+            last=self._last_report(overhead),
             overhead=overhead,
         )
 
-    def _report(self, overhead: TokenEstimate) -> ReportedCount | None:
+    def _last_report(self, overhead: TokenEstimate) -> ReportedCount | None:
         """Return the provider's count of the last prompt, if its content is known."""
         last = self.turns[-1] if self.turns else None
-        if last is None or last.window is None or last.model != self._served.model:
+        if last is None or last.window is None or last.model != self._model_context.model:
             return None
-        tokens = _counted_in(last, last.window, self.standing)
-        spans = () if tokens is None else self._sent_in(last, last.window)
+        tokens = _last_prompt_tokens(last, last.window, self.stored_summary)
+        spans = () if tokens is None else self._last_spans(last, last.window)
         if tokens is None or not spans:
             return None
         return ReportedCount(
             spans=spans, tokens=tokens, overhead=overhead + TokenEstimate(plain=last.window.context)
         )
 
-    def _sent_in(self, last: Turn, window: WindowRecord) -> tuple[tuple[int, int], ...]:
-        """Return the spans of the last prompt; empty if its record does not match."""
+    def _last_spans(self, last: Turn, window: WindowRecord) -> tuple[tuple[int, int], ...]:
+        """Return the spans of the last prompt; empty if they do not match its record."""
         stop = sum([len(turn.messages) for turn in self.turns]) - 1
         first = window.first_sequence
-        window_start = 1 if first <= self.before + 1 else self.number(first)
+        window_start = 1 if first <= self.unloaded_messages + 1 else self.to_number(first)
         spans = (
             ((0, stop),)
             if window_start == 1
             else find_sent_spans(self._items[:stop], window_start, self.pins)
         )
         between = len(last.messages) - len(last.asked) - 1
-        found = sum(end - start for start, end in spans)
-        return spans if found == window.sent_messages + between else ()
+        count = sum(end - start for start, end in spans)
+        return spans if count == window.sent_messages + between else ()
 
 
 def has_same_start(one: WindowRecord, other: WindowRecord) -> bool:
+    """Whether two windows start at the same message, after the same summary."""
     return (one.first_sequence, one.summary_through) == (
         other.first_sequence,
         other.summary_through,
@@ -240,9 +246,9 @@ def has_undone_summary(window: WindowRecord, summary: StandingSummary | None) ->
 
 
 def find_first_sequence(conversation: StoredConversation, model: str) -> int:
-    """Return the first message that a window for this model can need.
+    """Return the sequence number of the first message that a window for this model can need.
 
-    That is all for another model, and all after the last summary if one was undone.
+    That is 1 for another model, and the first after the last summary if a summary was undone.
     """
     last = next((turn for turn in reversed(conversation.turns) if turn.is_history), None)
     if last is None or last.window is None:
@@ -250,15 +256,15 @@ def find_first_sequence(conversation: StoredConversation, model: str) -> int:
     if last.model not in (None, model):
         return 1
     if not has_undone_summary(last.window, conversation.summary):
-        return _first_turn(conversation)
+        return _find_turn_start(conversation)
     through = 0 if conversation.summary is None else conversation.summary.through
     return min((through + 1, *conversation.pins))
 
 
-def _first_turn(conversation: StoredConversation) -> int:
-    """Return from where to load so that the log begins with a whole turn.
+def _find_turn_start(conversation: StoredConversation) -> int:
+    """Return the sequence number from which to load so that the history starts with a whole turn.
 
-    A turn can be stored in pieces, and the cut or a pin can be in a later one.
+    A turn can be stored in several rows, and the window start or a pin can be in a later row.
     """
     history = (
         message for turn in conversation.turns if turn.is_history for message in turn.messages
@@ -274,7 +280,7 @@ def index_message(message: Message) -> IndexedMessage:
     return make_indexed_message(message.role, parts_of(message))
 
 
-def _beside(prompt: Prompt, weights: TokenWeights) -> TokenEstimate:
+def _estimate_overhead(prompt: Prompt, weights: TokenWeights) -> TokenEstimate:
     system = NO_TOKENS if prompt.system is None else estimate_message(prompt.system, weights)
     tools = prompt.parameters.get("tools")
     if not tools:
@@ -282,8 +288,8 @@ def _beside(prompt: Prompt, weights: TokenWeights) -> TokenEstimate:
     return system + estimate_text(msgspec.json.encode(tools, enc_hook=str).decode(), weights)
 
 
-def _replies(turns: tuple[Turn, ...], model: str) -> dict[int, int]:
-    """Return the counted tokens of the model's replies by position."""
+def _reply_counts(turns: tuple[Turn, ...], model: str) -> dict[int, int]:
+    """Return the reported tokens of the model's replies by position."""
     counts: dict[int, int] = {}
     end = 0
     for turn in turns:
@@ -293,8 +299,10 @@ def _replies(turns: tuple[Turn, ...], model: str) -> dict[int, int]:
     return counts
 
 
-def _counted_in(last: Turn, window: WindowRecord, standing: StandingSummary | None) -> int | None:
-    """Return the counted tokens of the last prompt without its summary."""
+def _last_prompt_tokens(
+    last: Turn, window: WindowRecord, summary: StandingSummary | None
+) -> int | None:
+    """Return the reported tokens of the last prompt without its summary."""
     tokens = window.counted
     if tokens is None and (usage := _usage_of_call(last)) is not None:
         tokens = usage.prompt
@@ -302,13 +310,13 @@ def _counted_in(last: Turn, window: WindowRecord, standing: StandingSummary | No
         return None
     if window.summary_through is None:
         return tokens
-    while standing is not None and standing.through != window.summary_through:
-        standing = standing.before
-    return None if standing is None or standing.tokens >= tokens else tokens - standing.tokens
+    while summary is not None and summary.through != window.summary_through:
+        summary = summary.before
+    return None if summary is None or summary.tokens >= tokens else tokens - summary.tokens
 
 
 def _usage_of_call(turn: Turn) -> Usage | None:
-    """Return the usage of a turn with one counted call."""
+    """Return the usage of a turn with exactly one call, if reported."""
     if turn.usage is None or turn.usage.estimated:
         return None
     calls = sum([message.role == "assistant" for message in turn.messages])

@@ -1,4 +1,4 @@
-"""Saving a turn as it ends: complete, incomplete or failed, and exactly once."""
+"""Saves a turn exactly once when it ends: complete, incomplete or failed."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -29,14 +29,14 @@ from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.window.tokens import estimate_usage, weights_for
 
 MIN_PAUSE = 0.05
-# A union in isinstance() would be built with every event.
+# A tuple: a union in isinstance() would be built for every event.
 TEXT_DELTAS = (TextDelta, RefusalDelta)
 
 
 class LeaseRenewal:
     """Renews a lease when a third of its time has passed.
 
-    A lost lease is not an error here: the store refuses what is written with it.
+    A lost lease is not an error here: the store refuses to write with it.
     """
 
     def __init__(self, store: Store, lease: Lease, *, clock: Clock) -> None:
@@ -46,12 +46,12 @@ class LeaseRenewal:
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         if self._lease.expires_at is not None:
             pause = _pause(self._lease.expires_at, self._clock)
-            self._timer = asyncio.get_running_loop().call_later(pause, self._start)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._start_task)
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -59,14 +59,14 @@ class LeaseRenewal:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    def _start(self) -> None:
+    def _start_task(self) -> None:
         self._task = asyncio.create_task(_renew(self._store, self._lease, self._clock))
 
 
 async def _renew(store: Store, lease: Lease, clock: Clock) -> None:
     with suppress(StaleLeaseError):
         while lease.expires_at is not None:
-            # An unavailable store is tried again.
+            # If the store is unavailable, the next renewal tries again.
             with suppress(StoreUnavailableError):
                 lease = await store.renew_lease(lease)
             if lease.expires_at is not None:
@@ -89,7 +89,7 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
 
 
 class NullRecorder:
-    """The keeper of a turn that is not saved: does nothing."""
+    """The recorder of a turn that is not saved; does nothing."""
 
     lease: None = None
 
@@ -118,23 +118,23 @@ class TurnRecorder:
         self.lease = lease
         self._clock = clock
         self._on_interrupt = on_interrupt
-        self._sent: tuple[Prompt, Attempt] | None = None
-        self._heard: list[str] = []
+        self._last_call: tuple[Prompt, Attempt] | None = None
+        self._partial_text: list[str] = []
         self._rounds: list[ToolRoundEnded] = []
         self._notices = NoticeCollector()
-        self._settled = False
+        self._is_finished = False
         self._renewal = LeaseRenewal(store, lease, clock=clock)
 
     def on_prompt(self, prompt: Prompt, attempt: Attempt) -> None:
-        self._sent = prompt, attempt
+        self._last_call = prompt, attempt
 
     def on_event(self, event: Noticed | ReplyDelta | Verbatim | ToolRoundEnded) -> None:
-        """Record a piece of the reply, in case the turn is interrupted."""
+        """Record part of the reply, in case the turn is interrupted."""
         if isinstance(event, TEXT_DELTAS):
-            self._heard.append(event.text)
+            self._partial_text.append(event.text)
         elif isinstance(event, ToolRoundEnded):
             self._rounds.append(event)
-            self._heard.clear()
+            self._partial_text.clear()
         elif isinstance(event, Noticed):
             self._notices.append(event.notice)
 
@@ -144,7 +144,7 @@ class TurnRecorder:
         return await self._finish(state, reply=reply.message, usage=reply.usage)
 
     async def __aenter__(self) -> Self:
-        self._renewal.begin()
+        self._renewal.start()
         return self
 
     async def __aexit__(
@@ -154,34 +154,34 @@ class TurnRecorder:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await self._renewal.end()
+            await self._renewal.stop()
         finally:
             await self._settle(error)
 
     async def _settle(self, error: BaseException | None) -> None:
-        if self._settled:
+        if self._is_finished:
             return
-        # The first error reaches the caller, not that the lease was lost as well.
+        # The caller gets the first error, not the lost lease.
         with suppress(StaleLeaseError):
             if isinstance(error, asyncio.CancelledError | GeneratorExit):
-                await self._interrupted()
+                await self._finish_interrupted()
                 return
-            was_too_long = self._sent is None and isinstance(error, WindowTooSmallError)
+            was_too_long = self._last_call is None and isinstance(error, WindowTooSmallError)
             if isinstance(error, Exception) and self.lease.visible and not was_too_long:
                 await self._finish("failed", failure=_failure(error))
             else:
                 await self._drop()
 
-    async def _interrupted(self) -> None:
-        if self._sent is None or self._on_interrupt == "discard":
+    async def _finish_interrupted(self) -> None:
+        if self._last_call is None or self._on_interrupt == "discard":
             await self._drop()
             return
-        text = "".join(self._heard)
+        text = "".join(self._partial_text)
         await self._finish("incomplete", reply=plain_message("assistant", text) if text else None)
 
     async def _drop(self) -> None:
-        self._settled = True
-        await self._complete_step(self._store.drop_turn(self.lease))
+        self._is_finished = True
+        await self._run_step(self._store.drop_turn(self.lease))
 
     async def _finish(
         self,
@@ -195,45 +195,45 @@ class TurnRecorder:
             self.lease.turn, state=state, ended_at=self._clock(), failure=failure
         )
         opening: Opening | None = None
-        if self._sent is not None:
-            turn = _recorded(turn, self._sent, self._rounds, reply, usage)
-            opening = self._sent[1].choice.opening
-        noticed = NoticeCollector((*turn.notices, *self._notices))
-        turn = msgspec.structs.replace(turn, notices=tuple(noticed))
-        self._settled = True
-        self._heard.clear()
-        await self._complete_step(self._store.finish_turn(self.lease, turn, opening=opening))
+        if self._last_call is not None:
+            turn = _add_results(turn, self._last_call, self._rounds, reply, usage)
+            opening = self._last_call[1].choice.opening
+        notices = NoticeCollector((*turn.notices, *self._notices))
+        turn = msgspec.structs.replace(turn, notices=tuple(notices))
+        self._is_finished = True
+        self._partial_text.clear()
+        await self._run_step(self._store.finish_turn(self.lease, turn, opening=opening))
         return turn
 
-    async def _complete_step(self, step: Coroutine[Any, Any, None]) -> None:
+    async def _run_step(self, step: Coroutine[Any, Any, None]) -> None:
         is_safe = getattr(self._store, "ends_turns_whole", False)
         await (step if is_safe else finish_despite_cancel(step))
 
 
-def _recorded(
+def _add_results(
     turn: Turn,
-    sent: tuple[Prompt, Attempt],
+    call: tuple[Prompt, Attempt],
     rounds: Sequence[ToolRoundEnded],
     reply: Message | None,
     usage: Usage | None,
 ) -> Turn:
     """Return the turn with the messages, usage and cost of all rounds.
 
-    `usage` is that of the last call. Calls that were not counted are estimated.
+    `usage` is for the last call. The usage of calls without a count is estimated.
     """
-    prompt, attempt = sent
+    prompt, attempt = call
     provider = attempt.route.provider.name
     window = prompt.window
     if window is not None and usage is not None and usage.prompt and not usage.estimated:
         window = msgspec.structs.replace(window, counted=usage.prompt)
     weights = weights_for(provider)
-    used = [
+    usages = [
         ended.reply.usage or estimate_usage(prompt, ended.reply.message, weights)
         for ended in rounds
     ]
     if usage is None and reply is not None:
         usage = estimate_usage(prompt, reply, weights)
-    used += [] if usage is None else [usage]
+    usages += [] if usage is None else [usage]
     messages = [message for ended in rounds for message in ended.messages]
     messages += [] if reply is None else [reply]
     return msgspec.structs.replace(
@@ -243,20 +243,25 @@ def _recorded(
         notices=prompt.notices,
         window=window,
         messages=(*turn.messages, *messages),
-        usage=total_usage(used),
-        cost=total_cost([attempt.price(one) for one in used]),
+        usage=total_usage(usages),
+        cost=total_cost([attempt.price(one) for one in usages]),
     )
 
 
-def total_usage(used: Sequence[Usage]) -> Usage | None:
-    return sum(used[1:], start=used[0]) if used else None
+def total_usage(usages: Sequence[Usage]) -> Usage | None:
+    return sum(usages[1:], start=usages[0]) if usages else None
 
 
 def total_cost(costs: Sequence[float | None]) -> float | None:
+    """Return the sum; None if a cost is unknown."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known and len(known) == len(costs) else None
 
 
 def _failure(error: Exception) -> TurnFailure:
-    text = str(error) if isinstance(error, CllmError) else "cllm itself failed; please report this."
+    text = (
+        str(error)
+        if isinstance(error, CllmError)
+        else "cllm failed because of a bug in cllm; please report it."
+    )
     return TurnFailure(code=type(error).__name__, message=text)

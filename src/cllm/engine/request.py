@@ -1,4 +1,4 @@
-"""The request for a turn, and the events of a turn, as values."""
+"""The request for a turn and the events of a turn, as values."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -13,8 +13,8 @@ from cllm.core.prompt import Original, Prompt
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Usage, Verbatim
 from cllm.engine.prompt_history import ModelContext
 from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
-from cllm.history.context import ContextCommand
-from cllm.history.system_prompt import Context, GivenPrompt, SystemChoice
+from cllm.history.context import Context, ContextCommand
+from cllm.history.system_prompt import GivenPrompt, SystemChoice
 from cllm.window.strategies import Strategy
 
 OnInterrupt = Literal["keep", "discard"]
@@ -35,7 +35,7 @@ def unknown_price(_route: object) -> Price:
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One model about to be called; turns are saved with `model`, not `route.model`."""
+    """A call of one model; turns are saved with `model`, not `route.model`."""
 
     route: Route
     model: str
@@ -48,8 +48,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
     """`messages` are saved; `prompt_messages` replaces them in the prompt.
 
-    `prefix` is put before every system prompt and is never saved. `original` is the client's own
-    body.
+    `prefix` goes before every system prompt and is never saved. `original` is the client's request.
     """
 
     messages: tuple[Message, ...]
@@ -61,9 +60,9 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that is called, and how; `parameters` are in the format of `dialect`.
+    """The model to call, and how; `parameters` are in the format of `dialect`.
 
-    `fallbacks` are called in order if a model gives no answer. `tools` are those that we run.
+    `fallbacks` are called in order if a model fails. `tools` are the tools that cllm runs.
     """
 
     model: str
@@ -77,14 +76,18 @@ class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Which conversation the turn belongs to, what is loaded of it, and what is saved.
+    """The conversation of the turn, and how much of it is loaded and saved.
 
-    Without `ref` nothing is saved. `preloaded` is the conversation if the caller has loaded it, None if
-    there was none. `skip_preload`: take the lease without loading first; an archived conversation is not
-    found then. `read_only` sends the history and saves nothing. `place` answers that turn again,
-    which stays as a variant. `window` chooses by the model which messages are sent. `visible` saves
-    the turn when it starts, and also if it fails. `wait`: seconds to wait for another turn; None is
-    without limit. `accept` raises an error for a reply that must not be saved.
+    - `ref`: its ID or name; without it, nothing is saved.
+    - `preloaded`: the conversation if the caller loaded it, None if it does not exist.
+    - `skip_preload`: take the lease without loading first. Raises ConversationNotFoundError for
+      archived conversations.
+    - `read_only`: send the history and save nothing.
+    - `place`: answer the turn with this `place` again; its reply stays as a variant.
+    - `window`: returns the strategy for a model.
+    - `visible`: save the turn when it starts, and also if it fails.
+    - `wait`: seconds to wait for another turn; None is without limit.
+    - `accept`: raises an error for a reply that must not be saved.
     """
 
     ref: str | None = None
@@ -135,7 +138,7 @@ class TurnStarted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply is complete and saved; `cost` is that of all rounds in US dollars."""
+    """The reply is complete and saved; `cost` is for all rounds, in US dollars."""
 
     reply: ReplyFinished
     turn: Turn | None

@@ -1,4 +1,4 @@
-"""Calling a provider again, or another model, after an error and before any part of a reply."""
+"""Retry with backoff, and fallback models, after an error before any part of the reply."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -24,9 +24,9 @@ TRANSIENT_STATUSES = (408, 409)
 
 
 class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds to wait double from `first_wait` up to `backoff_cap`.
+    """The wait, in seconds, doubles from `first_wait` up to `backoff_cap`.
 
-    A Retry-After over `longest_wait` is an error at once: a program must not seem to hang.
+    With a Retry-After above `longest_wait` there is no retry: a program must not seem to hang.
     """
 
     retries: int = 2
@@ -49,12 +49,12 @@ def is_transient(error: ProviderError) -> bool:
 
 
 async def call_with_retry(
-    ask: CallProvider, *, rules: RetryRules, sleep: Sleep, jitter: Callable[[], float]
+    call: CallProvider, *, rules: RetryRules, sleep: Sleep, jitter: Callable[[], float]
 ) -> AsyncGenerator[ReplyEvent, None]:
-    """Yield the events of the first attempt that answers; after its first event no retry.
+    """Yield the events of the first attempt that answers; no retry after its first event.
 
-    A notice that several attempts have in common is yielded once. The notice that counts the ones
-    left out comes before the first other event.
+    A notice of several attempts is yielded once. The notice that counts left-out notices comes
+    before the first other event.
     """
     attempt = 0
     yielded: set[Notice] = set()
@@ -62,7 +62,7 @@ async def call_with_retry(
         is_answering = False
         notices = NoticeCollector()
         try:
-            async with aclosing(ask()) as events:
+            async with aclosing(call()) as events:
                 async for event in events:
                     if isinstance(event, Noticed):
                         if notices.append(event.notice) and event.notice not in yielded:
@@ -86,20 +86,20 @@ async def call_with_retry(
 
 
 def can_fall_back(error: CllmError) -> bool:
-    """Whether another model could succeed: not if the request itself is at fault.
+    """Whether another model could succeed: not if the request itself is invalid.
 
-    Another model can have a larger window, or exist.
+    Another model can have a larger context window, or exist.
     """
     if isinstance(error, InvalidRequestError):
         return isinstance(error, PromptTooLongError) or error.status == HTTPStatus.NOT_FOUND
     return isinstance(error, ProviderError | LocalModelError | WindowTooSmallError)
 
 
-def fallback_notice(model: str, following: str, error: CllmError) -> Noticed:
+def fallback_notice(model: str, next_model: str, error: CllmError) -> Noticed:
     return Noticed(
         notice=Notice(
             code="fallback",
             path="model",
-            message=f"Model '{model}' gave no answer; asking '{following}'. {error}",
+            message=f"Model '{model}' failed; calling '{next_model}' instead. {error}",
         )
     )

@@ -1,6 +1,6 @@
-"""Putting the oldest turns of a conversation into a summary: load, plan, call, save.
+"""Summarises the oldest turns of a conversation: load, plan, call, save.
 
-A summary that fails or is interrupted changes nothing. The messages in it stay in the store.
+A summary that fails or is interrupted changes nothing. The summarised messages stay in the store.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -36,16 +36,16 @@ from cllm.wire.convert import parts_of
 
 SUMMARISED_CODE = "summarised"
 MAX_UNDO = 50
-"""How many summaries can be undone one after another; older ones are not saved."""
+"""The number of earlier summaries that are saved, to which a user can return."""
 COMPLETE_REASONS: tuple[StopReason, ...] = ("end", "stop_sequence", "unknown")
-"""Stop reasons of a reply that can be a summary: not refused, filtered, or a tool call."""
+"""Stop reasons of a reply that can be a summary: not refused, filtered or a tool call."""
 
 CallModel = Callable[[Provider, Prompt], AsyncGenerator[ReplyEvent, None]]
 FirstAttempt = Callable[[StoredConversation, TurnRequest, str], Attempt]
 
 
 class SummaryStarted(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece is about to be requested."""
+    """A chunk is about to be requested."""
 
     piece: int
     pieces: int
@@ -53,7 +53,7 @@ class SummaryStarted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SummarySaved(msgspec.Struct, frozen=True, kw_only=True):
-    """The summary is saved; `turns` are those that are new in it."""
+    """The summary is saved; `turns` is the number of turns that are new in it."""
 
     summary: StandingSummary
     turns: int
@@ -66,43 +66,49 @@ class Summariser:
     """Requests summaries from the model of a conversation and saves them."""
 
     def __init__(
-        self, *, store: Store, clock: Clock, new_id: NewId, ask: CallModel, attempt: FirstAttempt
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        new_id: NewId,
+        call_model: CallModel,
+        attempt: FirstAttempt,
     ) -> None:
         self._store = store
         self._clock = clock
         self._new_id = new_id
-        self._ask = ask
+        self._call_model = call_model
         self._attempt = attempt
 
     async def compact(
-        self, found: StoredConversation, request: TurnRequest, model: str
+        self, conversation: StoredConversation, request: TurnRequest, model: str
     ) -> AsyncGenerator[SummaryEvent, None]:
         """Summarise all but the newest turn; UsageError if there is no other."""
-        conversation = await self._load(found, request)
+        conversation = await self._load(conversation, request)
         attempt = self._attempt_for(conversation, request, model)
         plan = plan_on_request(build_summary_input(conversation, request, attempt))
-        async with aclosing(self._carry_out(plan, conversation, request, attempt)) as events:
+        async with aclosing(self._execute(plan, conversation, request, attempt)) as events:
             async for event in events:
                 yield event
 
-    async def before_turn(
-        self, found: StoredConversation, request: TurnRequest, model: str
+    async def summarise_before_turn(
+        self, conversation: StoredConversation, request: TurnRequest, model: str
     ) -> Noticed | None:
-        """Make the summary that a turn needs first; return a notice of it, also if it failed."""
-        conversation = await self._load(found, request)
+        """Make the summary that a turn needs first; return a notice about it, also if it failed."""
+        conversation = await self._load(conversation, request)
         attempt = self._attempt_for(conversation, request, model)
-        material = build_summary_input(conversation, request, attempt)
+        source = build_summary_input(conversation, request, attempt)
         if not request.target.fallbacks:
-            check_fits(material)
+            check_fits(source)
         try:
-            plan = plan_for_turn(material)
+            plan = plan_for_turn(source)
             if plan is None:
                 return None
-            async with aclosing(self._carry_out(plan, conversation, request, attempt)) as events:
+            async with aclosing(self._execute(plan, conversation, request, attempt)) as events:
                 async for event in events:
                     if isinstance(event, SummarySaved):
-                        turns = "1 turn is" if event.turns == 1 else f"{event.turns} turns are"
-                        message = f"{turns} in a summary from now on, and still stored."
+                        turns = "1 turn was" if event.turns == 1 else f"{event.turns} turns were"
+                        message = f"{turns} summarised to fit the context window, and stay stored."
                         notice = Notice(code=SUMMARISED_CODE, path="messages", message=message)
                         return Noticed(notice=notice)
         except CllmError as error:
@@ -111,27 +117,29 @@ class Summariser:
 
     async def undo(self, ref: str, *, owner: str) -> StandingSummary:
         conversation = await self._store.load(ref, owner=owner, tail=0)
-        undone = conversation.summary
-        if undone is None:
-            raise UsageError("No summary stands for anything in this conversation.")
-        await self._store.update(conversation.id, Changes(summary=undone.before), owner=owner)
-        return undone
+        summary = conversation.summary
+        if summary is None:
+            raise UsageError("This conversation has no summary to undo.")
+        await self._store.update(conversation.id, Changes(summary=summary.before), owner=owner)
+        return summary
 
-    async def _load(self, found: StoredConversation, request: TurnRequest) -> StoredConversation:
-        """Load the messages that are in no summary, and the pins."""
-        through = 0 if found.summary is None else found.summary.through
-        tail = found.message_count + 1 - min((through + 1, *found.pins))
-        return await self._store.load(found.id, owner=request.policy.owner, tail=tail)
+    async def _load(
+        self, conversation: StoredConversation, request: TurnRequest
+    ) -> StoredConversation:
+        """Load the messages that are in no summary, and pinned messages."""
+        through = 0 if conversation.summary is None else conversation.summary.through
+        tail = conversation.message_count + 1 - min((through + 1, *conversation.pins))
+        return await self._store.load(conversation.id, owner=request.policy.owner, tail=tail)
 
     def _attempt_for(
         self, conversation: StoredConversation, request: TurnRequest, model: str
     ) -> Attempt:
-        """Return the attempt of a turn, without a prompt that is not saved."""
+        """Return the attempt of a turn, without a system prompt that must not be saved."""
         if has_unsaved_prompt(conversation, request):
             request = request.with_input(system=GivenPrompt())
         return self._attempt(conversation, request, model)
 
-    async def _carry_out(
+    async def _execute(
         self,
         plan: SummaryPlan,
         conversation: StoredConversation,
@@ -139,46 +147,48 @@ class Summariser:
         attempt: Attempt,
     ) -> AsyncGenerator[SummaryEvent, None]:
         before = so_far = conversation.summary
-        pieces: list[StandingSummary] = []
+        parts: list[StandingSummary] = []
         for number, chunk in enumerate(plan.chunks, start=1):
             count = sum(stop - start for start, stop in chunk.spans)
             yield SummaryStarted(piece=number, pieces=len(plan.chunks), messages=count)
-            prompt = build_summary_prompt(plan.material, chunk, so_far)
-            so_far = await self._answer(prompt, plan, attempt)
-            pieces.append(so_far)
-        made = msgspec.structs.replace(
-            pieces[-1],
-            usage=total_usage([one.usage for one in pieces if one.usage is not None]),
-            cost=total_cost([one.cost for one in pieces]),
+            prompt = build_summary_prompt(plan.source, chunk, so_far)
+            so_far = await self._request_part(prompt, plan, attempt)
+            parts.append(so_far)
+        summary = msgspec.structs.replace(
+            parts[-1],
+            usage=total_usage([part.usage for part in parts if part.usage is not None]),
+            cost=total_cost([part.cost for part in parts]),
             made_at=self._clock(),
-            before=None if before is None else _with_newest(before),
+            before=None if before is None else _limit_chain(before),
         )
-        if plan.is_for_turn and not plan.leaves_room(made.tokens):
+        if plan.is_for_turn and not plan.leaves_room(summary.tokens):
             raise BadReplyError(
-                "The summary is so long that what is said now would not fit beside it.",
+                "The summary is too long to leave room for the new message in the context window.",
                 provider=attempt.route.provider.name,
             )
-        await self._save(conversation, made, request)
-        yield SummarySaved(summary=made, turns=plan.turns)
+        await self._save(conversation, summary, request)
+        yield SummarySaved(summary=summary, turns=plan.turns)
 
-    async def _answer(self, prompt: Prompt, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
+    async def _request_part(
+        self, prompt: Prompt, plan: SummaryPlan, attempt: Attempt
+    ) -> StandingSummary:
         provider = attempt.route.provider
-        async with aclosing(self._ask(provider, prompt)) as events:
+        async with aclosing(self._call_model(provider, prompt)) as events:
             async for event in events:
                 if isinstance(event, ReplyFinished):
-                    return _summary_of(event, plan, attempt)
+                    return _parse_summary(event, plan, attempt)
         raise BadReplyError(
-            f"Provider '{provider.name}' gave no summary; try again.", provider=provider.name
+            f"Provider '{provider.name}' returned no summary; try again.", provider=provider.name
         )
 
     async def _save(
-        self, conversation: StoredConversation, made: StandingSummary, request: TurnRequest
+        self, conversation: StoredConversation, summary: StandingSummary, request: TurnRequest
     ) -> None:
-        """Save the summary when no turn runs, if its messages are unchanged."""
+        """Save the summary while no turn runs, if its messages are unchanged."""
         while True:
-            await self._check_unchanged(conversation, made, request)
+            await self._check_unchanged(conversation, summary, request)
             try:
-                changes = Changes(summary=made)
+                changes = Changes(summary=summary)
                 await self._store.update(conversation.id, changes, owner=request.policy.owner)
             except ConversationBusyError:
                 await self._wait_for_turn(conversation.id, request)
@@ -186,18 +196,18 @@ class Summariser:
                 return
 
     async def _check_unchanged(
-        self, conversation: StoredConversation, made: StandingSummary, request: TurnRequest
+        self, conversation: StoredConversation, summary: StandingSummary, request: TurnRequest
     ) -> None:
         stored = await self._store.load(conversation.id, owner=request.policy.owner, tail=0)
         if stored.summary != conversation.summary:
             raise UsageError(
-                "Another summary was made meanwhile, and stands; this one was not kept."
+                "Another summary was saved in the meantime, so this one was discarded; try again."
             )
         tail = max(0, stored.message_count + 1 - conversation.first_sequence)
         stored = await self._store.load(conversation.id, owner=request.policy.owner, tail=tail)
-        if _new_messages(stored, made) != _new_messages(conversation, made):
+        if _new_messages(stored, summary) != _new_messages(conversation, summary):
             raise UsageError(
-                "The conversation was changed meanwhile; the summary of what it was is not kept."
+                "The conversation changed in the meantime, so the summary was discarded; try again."
             )
 
     async def _wait_for_turn(self, conversation_id: str, request: TurnRequest) -> None:
@@ -208,29 +218,29 @@ class Summariser:
         await self._store.drop_turn(lease)
 
 
-def _with_newest(summary: StandingSummary) -> StandingSummary:
-    """Keep the newest MOST_UNDONE; the oldest gets the usage and cost of the others."""
+def _limit_chain(summary: StandingSummary) -> StandingSummary:
+    """Return the newest MAX_UNDO summaries; the oldest gets the usage and cost of the removed."""
     chain = [summary]
     while (before := chain[-1].before) is not None:
         chain.append(before)
     if len(chain) <= MAX_UNDO:
         return summary
     oldest = chain[MAX_UNDO - 1 :]
-    found = msgspec.structs.replace(
+    newest = msgspec.structs.replace(
         oldest[0],
         usage=total_usage([one.usage for one in oldest if one.usage is not None]),
         cost=total_cost([one.cost for one in oldest]),
         before=None,
     )
     for one in reversed(chain[: MAX_UNDO - 1]):
-        found = msgspec.structs.replace(one, before=found)
-    return found
+        newest = msgspec.structs.replace(one, before=newest)
+    return newest
 
 
 def _new_messages(
     conversation: StoredConversation, summary: StandingSummary
 ) -> tuple[Message, ...]:
-    """Return the messages in a summary that were not in the one before."""
+    """Return the messages in a summary that were not in the previous one."""
     first = 1 if summary.before is None else summary.before.through + 1
     return tuple(
         message
@@ -239,18 +249,20 @@ def _new_messages(
     )
 
 
-def _summary_of(reply: ReplyFinished, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
-    """Return the summary in a reply; BadReplyError if it is none, or incomplete."""
-    most = MAX_LENGTH_FACTOR * plan.material.strategy.summary_tokens
+def _parse_summary(reply: ReplyFinished, plan: SummaryPlan, attempt: Attempt) -> StandingSummary:
+    """Return the summary in a reply; BadReplyError if the reply is no complete summary."""
+    max_tokens = MAX_LENGTH_FACTOR * plan.source.strategy.summary_tokens
     name = attempt.route.provider.name
     text = reply.message.text.strip()
-    tokens = _tokens_of(text, reply, name)
+    tokens = _count_tokens(text, reply, name)
     has_call = any(isinstance(part, ToolCall) for part in parts_of(reply.message))
     if not text or has_call or reply.stop_reason not in (*COMPLETE_REASONS, "length"):
-        raise BadReplyError(f"Model '{attempt.model}' answered without a summary.", provider=name)
-    if reply.stop_reason == "length" or tokens > most + SUMMARY_OVERHEAD:
         raise BadReplyError(
-            f"The summary is longer than {most} tokens; allow more with `window.summary_tokens`.",
+            f"The reply of model '{attempt.model}' is not a summary; try again.", provider=name
+        )
+    if reply.stop_reason == "length" or tokens > max_tokens + SUMMARY_OVERHEAD:
+        raise BadReplyError(
+            f"The summary is longer than {max_tokens} tokens; increase `window.summary_tokens`.",
             provider=name,
         )
     return StandingSummary(
@@ -263,8 +275,8 @@ def _summary_of(reply: ReplyFinished, plan: SummaryPlan, attempt: Attempt) -> St
     )
 
 
-def _tokens_of(text: str, reply: ReplyFinished, provider: str) -> int:
-    """Return the tokens as counted, unless that includes thinking."""
+def _count_tokens(text: str, reply: ReplyFinished, provider: str) -> int:
+    """Return the reported tokens, or an estimate if the report includes thinking."""
     usage = reply.usage
     if usage is not None and usage.output and not usage.estimated:
         parts = parts_of(reply.message)

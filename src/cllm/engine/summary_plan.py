@@ -1,6 +1,6 @@
-"""Which messages of a conversation go into a summary, and the prompts that request it.
+"""Which messages of a conversation a summary covers, and the prompts that request it.
 
-The prompts begin as the last one did, so that the provider's cache has them.
+The prompts start like the last one, so that they are in the provider's cache.
 """
 
 from bisect import bisect_right
@@ -26,17 +26,17 @@ from cllm.window.summary import (
 )
 
 SUMMARY_FAILED = "summary_failed"
-"""Code of the notice that is saved with a turn before which no summary could be made."""
+"""Code of the notice that is saved with a turn whose summary failed."""
 UNSUMMARISED_TURNS = 1
-"""Turns that stay outside a summary that a user requests."""
+"""Number of newest turns that a requested summary does not cover."""
 SUMMARY_OVERHEAD = 24
-"""Tokens around the text of a summary in a prompt."""
+"""Tokens in a prompt besides the text of a summary."""
 MAX_LENGTH_FACTOR = 2
-"""How many times as long as requested a summary may be."""
+"""A summary may be this many times as long as requested."""
 MAX_SUMMARY_SHARE = 0.25
-"""Of a window, for the summary in it."""
+"""Share of a window for its summary."""
 THINKING_TOKENS = 1024
-# A summary is free text, and whole; these parameters would change that.
+# These parameters would cut the summary off or change its format.
 EXCLUDED_PARAMETERS = ("response_format", "output_format", "text", "stop", "stop_sequences")
 LIMIT_PARAMETER = {
     "openai": "max_tokens",
@@ -47,62 +47,62 @@ THINKING_PARAMETERS = ("thinking", "reasoning", "reasoning_effort", "output_conf
 
 
 class SummaryInput(msgspec.Struct, frozen=True, kw_only=True):
-    """`is_known`: whether a provider may have the beginning of the prompt in its cache."""
+    """`has_cached_prefix`: whether the start of the prompt can be in a provider's cache."""
 
-    log: PromptHistory
+    history: PromptHistory
     prompt: Prompt
     strategy: Summarise
-    is_known: bool = True
+    has_cached_prefix: bool = True
 
     def chunks(self, keep_turns: int | None = None) -> tuple[SummaryChunk, ...]:
         return plan_summary(
-            self.log.turn_index,
+            self.history.turn_index,
             self.strategy,
-            budget=self.log.budget,
-            pins=self.log.pins,
-            summary=self.log.summary,
+            budget=self.history.budget,
+            pins=self.history.pins,
+            summary=self.history.numbered_summary,
             keep_turns=keep_turns,
         )
 
-    def view(self, summary: StandingSummary | None) -> WindowPlan:
+    def plan_window(self, summary: StandingSummary | None) -> WindowPlan:
         return plan_window(
-            self.log.turn_index,
+            self.history.turn_index,
             self.strategy,
-            budget=self.log.budget,
-            window_start=self.log.window_start,
-            pins=self.log.pins,
+            budget=self.history.budget,
+            window_start=self.history.last_start,
+            pins=self.history.pins,
             summary=summary,
         )
 
 
 class SummaryPlan(msgspec.Struct, frozen=True, kw_only=True):
-    material: SummaryInput
+    source: SummaryInput
     chunks: tuple[SummaryChunk, ...]
     is_for_turn: bool = False
 
     @property
     def through(self) -> int:
-        return self.material.log.sequence(self.chunks[-1].through)
+        return self.source.history.to_sequence(self.chunks[-1].through)
 
     @property
     def turns(self) -> int:
-        """How many turns are new in this summary."""
-        borders, summary = self.material.log.turn_index.turns, self.material.log.summary
-        covered = 0 if summary is None else bisect_right(borders, summary.through - 1)
-        return bisect_right(borders, self.chunks[-1].through - 1) - covered
+        """The number of turns that are new in this summary."""
+        starts, summary = self.source.history.turn_index.turns, self.source.history.numbered_summary
+        covered = 0 if summary is None else bisect_right(starts, summary.through - 1)
+        return bisect_right(starts, self.chunks[-1].through - 1) - covered
 
     def leaves_room(self, tokens: int) -> bool:
-        """Whether the new messages fit beside a summary of this length."""
+        """Whether the new messages fit in the window with a summary of this length."""
         through = self.chunks[-1].through
         try:
-            self.material.view(StandingSummary(text="", through=through, tokens=tokens))
+            self.source.plan_window(StandingSummary(text="", through=through, tokens=tokens))
         except WindowTooSmallError:
             return False
         return True
 
 
 def has_unsaved_prompt(conversation: StoredConversation, request: TurnRequest) -> bool:
-    """Whether the request has a system prompt that must not be saved, also not in a summary."""
+    """Whether the request has a system prompt that must not be saved, not even in a summary."""
     record = conversation.system_record
     if record is not None:
         return record.policy == "dynamic" and request.input.system.message is not None
@@ -123,20 +123,20 @@ def build_summary_input(
         prompt = add_tools(prompt, request.target.tools)
     window = request.policy.window
     strategy = Summarise() if window is None else _as_summarise(window(attempt.model))
-    log = PromptHistory(
+    history = PromptHistory(
         prompt, conversation, model_context=attempt.model_context, place=request.policy.place
     )
-    limit = strategy.tokens.limit(log.budget)
+    limit = strategy.tokens.limit(history.budget)
     if limit is not None:
         largest = max(1, int(limit * MAX_SUMMARY_SHARE))
         strategy = msgspec.structs.replace(
             strategy, summary_tokens=min(strategy.summary_tokens, largest)
         )
     return SummaryInput(
-        log=log,
+        history=history,
         prompt=prompt,
         strategy=strategy,
-        is_known=not has_unsaved_prompt(conversation, request),
+        has_cached_prefix=not has_unsaved_prompt(conversation, request),
     )
 
 
@@ -152,71 +152,71 @@ def _as_summarise(strategy: Strategy) -> Summarise:
             assert_never(strategy)
 
 
-def check_fits(material: SummaryInput) -> None:
-    """Raise WindowTooSmallError if the new messages cannot be sent at all."""
-    material.view(material.log.summary)
+def check_fits(source: SummaryInput) -> None:
+    """Raise WindowTooSmallError if the new messages do not fit even without a new summary."""
+    source.plan_window(source.history.numbered_summary)
 
 
-def plan_for_turn(material: SummaryInput) -> SummaryPlan | None:
-    """Plan what has to be summarised before a turn; None if nothing has to be.
+def plan_for_turn(source: SummaryInput) -> SummaryPlan | None:
+    """Return the plan of the summary that a turn needs first; None if it needs none.
 
-    A failed summary, which costs money, is not tried again until more leaves the window.
+    A failed summary, which costs money, is repeated only when more turns leave the window.
     """
-    log = material.log
-    if _has_failed(log) and material.view(log.summary).dropped_turns == 0:
+    history = source.history
+    if _has_failed(history) and source.plan_window(history.numbered_summary).dropped_turns == 0:
         return None
-    plan = SummaryPlan(material=material, chunks=material.chunks(), is_for_turn=True)
-    if not plan.chunks or not plan.leaves_room(material.strategy.summary_tokens + SUMMARY_OVERHEAD):
+    plan = SummaryPlan(source=source, chunks=source.chunks(), is_for_turn=True)
+    if not plan.chunks or not plan.leaves_room(source.strategy.summary_tokens + SUMMARY_OVERHEAD):
         return None
     return plan
 
 
-def _has_failed(log: PromptHistory) -> bool:
-    """Whether a summary failed since the window begins where it does."""
-    window = log.remembered
+def _has_failed(history: PromptHistory) -> bool:
+    """Whether a summary failed since the start of the window last moved."""
+    window = history.last_window
     return window is not None and any(
         notice.code == SUMMARY_FAILED
-        for turn in log.turns
+        for turn in history.turns
         if turn.window is not None and has_same_start(turn.window, window)
         for notice in turn.notices
     )
 
 
 def summary_failed_notice(error: CllmError) -> Notice:
-    message = f"No summary was made, and nothing was changed. {error}"
+    message = f"The summary failed and the conversation is unchanged. {error}"
     return Notice(code=SUMMARY_FAILED, path="messages", message=message)
 
 
-def plan_on_request(material: SummaryInput) -> SummaryPlan:
-    chunks = material.chunks(keep_turns=UNSUMMARISED_TURNS)
+def plan_on_request(source: SummaryInput) -> SummaryPlan:
+    chunks = source.chunks(keep_turns=UNSUMMARISED_TURNS)
     if not chunks:
         raise UsageError(
-            "There is nothing to summarise: all but the newest turn is in a summary already, or "
-            "there is no other turn yet."
+            "There is nothing to summarise: every turn but the newest is already in a summary, or "
+            "there is only one turn."
         )
-    return SummaryPlan(material=material, chunks=chunks)
+    return SummaryPlan(source=source, chunks=chunks)
 
 
 def build_summary_prompt(
-    material: SummaryInput, chunk: SummaryChunk, so_far: StandingSummary | None
+    source: SummaryInput, chunk: SummaryChunk, so_far: StandingSummary | None
 ) -> Prompt:
-    """Return the prompt that requests a piece: the last prompt, up to where the piece ends.
+    """Return the prompt that requests a chunk: the last prompt up to the end of the chunk.
 
-    Only the first piece can be in a provider's cache.
+    Only the prompt of the first chunk can be in a provider's cache.
     """
-    prompt = material.prompt
-    words = material.strategy.summary_tokens // 2
+    prompt = source.prompt
+    words = source.strategy.summary_tokens // 2
     messages = build_summary_request(chunk, prompt.messages, so_far, words=words)
-    ahead = 0 if so_far is None else len(build_summary_messages(so_far.text))
+    offset = 0 if so_far is None else len(build_summary_messages(so_far.text))
     positions = [n for start, stop in chunk.spans for n in range(start, stop)]
-    foreign = (index for index, n in enumerate(positions, ahead) if n in prompt.foreign)
-    is_known = material.is_known and so_far == material.log.standing
-    new = 1 if is_known else len(messages)
+    foreign = (index for index, n in enumerate(positions, offset) if n in prompt.foreign)
+    has_cached_prefix = source.has_cached_prefix and so_far == source.history.stored_summary
+    new = 1 if has_cached_prefix else len(messages)
     return msgspec.structs.replace(
         prompt,
         messages=messages,
         foreign=frozenset(foreign),
-        parameters=_parameters(prompt, material.strategy),
+        parameters=_parameters(prompt, source.strategy),
         original=None,
         window=None,
         continuity=Continuity(fresh=new, passing=new),
@@ -225,21 +225,21 @@ def build_summary_prompt(
 
 
 def _parameters(prompt: Prompt, strategy: Summarise) -> dict[str, Any]:
-    """Return the parameters of the last prompt, with room for a summary."""
-    kept = {
+    """Return the parameters of the last prompt, with enough tokens for a summary."""
+    parameters = {
         name: value for name, value in prompt.parameters.items() if name not in EXCLUDED_PARAMETERS
     }
-    choice = kept.get("tool_choice")
+    choice = parameters.get("tool_choice")
     kind = choice.get("type") if isinstance(choice, dict) else choice
     if kind not in (None, "auto", "none"):
-        del kept["tool_choice"]
+        del parameters["tool_choice"]
     enough = MAX_LENGTH_FACTOR * strategy.summary_tokens + THINKING_TOKENS
-    limits = [name for name in LIMIT_PARAMETERS if isinstance(kept.get(name), int)]
+    limits = [name for name in LIMIT_PARAMETERS if isinstance(parameters.get(name), int)]
     if limits:
-        return kept | {name: max(kept[name], enough) for name in limits}
+        return parameters | {name: max(parameters[name], enough) for name in limits}
     own = LIMIT_PARAMETER.get(prompt.dialect)
     return (
-        kept
-        if own is None or any(name in kept for name in THINKING_PARAMETERS)
-        else kept | {own: enough}
+        parameters
+        if own is None or any(name in parameters for name in THINKING_PARAMETERS)
+        else parameters | {own: enough}
     )

@@ -1,4 +1,4 @@
-"""A turn of several rounds: the model calls tools, they run, and the model is called again."""
+"""Tool rounds: the model calls tools, cllm runs them and calls the model with their results."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -38,14 +38,16 @@ class ToolRoundEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def call_with_tools(
-    ask: CallPrompt, prompt: Prompt, tools: ToolBox
+    call_model: CallPrompt, prompt: Prompt, tools: ToolBox
 ) -> AsyncGenerator[ReplyEvent | ToolRoundEnded, None]:
-    """Yield the events of all rounds."""
+    """Yield the events of all rounds, until a reply without tool calls."""
     uses = 0
     while True:
         calls: list[ToolCall] = []
         offers_tools = uses < tools.max_calls
-        async with aclosing(ask(add_tools(prompt, tools) if offers_tools else prompt)) as events:
+        async with aclosing(
+            call_model(add_tools(prompt, tools) if offers_tools else prompt)
+        ) as events:
             async for event in events:
                 if offers_tools and isinstance(event, ReplyFinished):
                     reply = event
@@ -56,7 +58,7 @@ async def call_with_tools(
                 yield event
         if not calls:
             return
-        results = [await _result(call, tools, uses + n) for n, call in enumerate(calls)]
+        results = [await _run_tool(call, tools, uses + n) for n, call in enumerate(calls)]
         uses += len(calls)
         ended = ToolRoundEnded(reply=reply, results=tuple(results))
         yield ended
@@ -64,12 +66,13 @@ async def call_with_tools(
 
 
 def add_tools(prompt: Prompt, tools: ToolBox) -> Prompt:
+    """Return the prompt with the tools that cllm runs, after the tools of the request."""
     own = prompt.parameters.get("tools")
-    offered = [*(own if isinstance(own, list) else []), *tools.definitions]
-    return msgspec.structs.replace(prompt, parameters={**prompt.parameters, "tools": offered})
+    definitions = [*(own if isinstance(own, list) else []), *tools.definitions]
+    return msgspec.structs.replace(prompt, parameters={**prompt.parameters, "tools": definitions})
 
 
-async def _result(call: ToolCall, tools: ToolBox, number: int) -> Message:
+async def _run_tool(call: ToolCall, tools: ToolBox, number: int) -> Message:
     text = LIMIT_REACHED if number >= tools.max_calls else await tools.use(call)
     fields = {"role": "tool", "tool_call_id": call.id, "content": text}
     return Message(role="tool", raw=msgspec.json.encode(fields))

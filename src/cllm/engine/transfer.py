@@ -1,7 +1,7 @@
-"""A whole conversation: copied into a store in one step, or read in parts.
+"""A whole conversation: copied into a store in one step, or read page by page.
 
-Reading in parts shows the conversation as it was at one moment, and it can be larger than memory. A
-deletion meanwhile raises an error.
+Reading by pages shows the conversation at one moment, and works for one that is larger than memory.
+If messages are deleted meanwhile, it raises TurnNotFoundError.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -27,18 +27,21 @@ async def copy_into(
 def make_copy(conversation: StoredConversation, ref: str) -> StoredConversation:
     """Return the conversation under another ID, in a form that every store accepts.
 
-    Without variants off the path, and pins and summaries of messages that do not exist.
+    Leaves out variants without a turn on the default path, and pins and summaries of messages that
+    do not exist.
     """
-    named = {turn.place for turn in conversation.variants if turn.id == turn.place}
+    first_turns = {turn.place for turn in conversation.variants if turn.id == turn.place}
     places: dict[str, str] = {}
     turns: list[Turn] = []
     for turn in conversation.turns:
-        is_named = turn.place in named and turn.place not in places
-        place = turn.place if is_named else turn.id
+        is_first_id = turn.place in first_turns and turn.place not in places
+        place = turn.place if is_first_id else turn.id
         places.setdefault(turn.place, place)
-        turns.append(_at(turn, place))
+        turns.append(_with_place(turn, place))
     variants = [
-        _at(turn, places[turn.place]) for turn in conversation.variants if turn.place in places
+        _with_place(turn, places[turn.place])
+        for turn in conversation.variants
+        if turn.place in places
     ]
     copy = msgspec.structs.replace(
         conversation,
@@ -58,7 +61,7 @@ def make_copy(conversation: StoredConversation, ref: str) -> StoredConversation:
     )
 
 
-def _at(turn: Turn, place: str) -> Turn:
+def _with_place(turn: Turn, place: str) -> Turn:
     return turn if turn.place == place else msgspec.structs.replace(turn, place=place)
 
 
@@ -69,7 +72,7 @@ def _system_record(conversation: StoredConversation) -> SystemRecord | None:
 
 
 class TurnMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """Consecutive messages of a turn; `is_complete` if they include its last one."""
+    """Consecutive messages of a turn; `is_complete`: they include its last message."""
 
     turn: Turn
     messages: tuple[Message, ...]
@@ -77,7 +80,7 @@ class TurnMessages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PagedConversation:
-    """A conversation without its messages, and methods that read them."""
+    """A conversation without its messages, and methods that read them page by page."""
 
     def __init__(self, store: OutlinedStore, outline: Outline, *, owner: str, most: int) -> None:
         self.conversation = outline.conversation
@@ -87,38 +90,40 @@ class PagedConversation:
         self._most = most
 
     async def iter_messages(self, turns: Sequence[Turn]) -> AsyncIterator[TurnMessages]:
-        async for part in self.iter_pages(turns):
-            for said in part:
-                yield said
+        async for page in self.iter_pages(turns):
+            for messages in page:
+                yield messages
 
     async def iter_pages(self, turns: Sequence[Turn]) -> AsyncIterator[Sequence[TurnMessages]]:
-        """Yield the messages of these turns, in lists of what is read at once."""
-        at, start = 0, 0
-        while at < len(turns):
-            wanted = turns[at : at + MAX_PAGE_TURNS]
+        """Yield the messages of these turns, in lists that are read with one query."""
+        index, start = 0, 0
+        while index < len(turns):
+            wanted = turns[index : index + MAX_PAGE_TURNS]
             parts = [TurnPart(turn=turn.id) for turn in wanted]
             parts[0] = TurnPart(turn=wanted[0].id, start=start)
-            found = await self._store.messages_from(
+            loaded = await self._store.messages_from(
                 self.conversation.id, parts, most=self._most, owner=self._owner
             )
             # Turns without messages can be missing at the end.
-            found = found or ((),)
-            part: list[TurnMessages] = []
-            for place, (turn, messages) in enumerate(zip(wanted, found, strict=False), 1):
+            loaded = loaded or ((),)
+            page: list[TurnMessages] = []
+            for count, (turn, messages) in enumerate(zip(wanted, loaded, strict=False), 1):
                 # A turn that ran when the outline was made can have more messages by now.
-                left = self._counts[turn.id] - start
-                said = TurnMessages(
-                    turn=turn, messages=messages[:left], is_complete=len(messages) >= left
+                remaining = self._counts[turn.id] - start
+                read = TurnMessages(
+                    turn=turn, messages=messages[:remaining], is_complete=len(messages) >= remaining
                 )
-                if not said.is_complete and (place < len(found) or not messages):
+                if not read.is_complete and (count < len(loaded) or not messages):
                     raise TurnNotFoundError(self.conversation.ref, turn.id)
-                part.append(said)
-                at, start = (at + 1, 0) if said.is_complete else (at, start + len(said.messages))
-            yield part
+                page.append(read)
+                index, start = (
+                    (index + 1, 0) if read.is_complete else (index, start + len(read.messages))
+                )
+            yield page
 
 
-class _Loaded:
-    """For a store that cannot read parts."""
+class _LoadedConversation:
+    """An OutlinedStore for a store that reads whole conversations only."""
 
     def __init__(self, conversation: StoredConversation) -> None:
         turns = (*conversation.turns, *conversation.variants)
@@ -126,13 +131,13 @@ class _Loaded:
         self._conversation = conversation
 
     async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:  # noqa: ARG002
-        bare = msgspec.structs.replace(
+        outline = msgspec.structs.replace(
             self._conversation,
-            turns=tuple(map(_bare, self._conversation.turns)),
-            variants=tuple(map(_bare, self._conversation.variants)),
+            turns=tuple(map(_without_messages, self._conversation.turns)),
+            variants=tuple(map(_without_messages, self._conversation.variants)),
         )
         counts = {turn: len(messages) for turn, messages in self._messages.items()}
-        return Outline(conversation=bare, counts=counts)
+        return Outline(conversation=outline, counts=counts)
 
     async def messages_from(
         self,
@@ -142,17 +147,17 @@ class _Loaded:
         most: int,
         owner: str = LOCAL_OWNER,  # noqa: ARG002
     ) -> tuple[tuple[Message, ...], ...]:
-        found: list[tuple[Message, ...]] = []
+        loaded: list[tuple[Message, ...]] = []
         for part in parts:
             if most <= 0:
                 break
             messages = self._messages[part.turn][part.start :]
-            found.append(messages)
+            loaded.append(messages)
             most -= sum(len(message.raw) for message in messages)
-        return tuple(found)
+        return tuple(loaded)
 
 
-def _bare(turn: Turn) -> Turn:
+def _without_messages(turn: Turn) -> Turn:
     return msgspec.structs.replace(turn, messages=())
 
 
@@ -160,6 +165,8 @@ async def open_paged(
     store: Store, ref: str, *, owner: str = LOCAL_OWNER, most: int = MAX_PAGE_BYTES
 ) -> PagedConversation:
     parts: OutlinedStore = (
-        store if isinstance(store, OutlinedStore) else _Loaded(await store.load(ref, owner=owner))
+        store
+        if isinstance(store, OutlinedStore)
+        else _LoadedConversation(await store.load(ref, owner=owner))
     )
     return PagedConversation(parts, await parts.outline(ref, owner=owner), owner=owner, most=most)

@@ -1,6 +1,6 @@
-"""One turn, the same for every interface: load, assemble, call, save.
+"""The engine: runs one turn, the same for every interface: load, assemble, call, save.
 
-The engine knows ports, not the classes behind them.
+It depends on the ports of stores and providers, never on their classes.
 """
 
 import asyncio
@@ -41,20 +41,19 @@ from cllm.engine.retry import RetryRules, Sleep, call_with_retry, can_fall_back,
 from cllm.engine.summaries import Summariser, SummaryEvent
 from cllm.engine.summary_plan import has_summary_strategy
 from cllm.engine.tool_rounds import ToolRoundEnded, call_with_tools
-from cllm.history.context import CommandOutcome, ContextCommand
-from cllm.history.system_prompt import (
+from cllm.history.context import (
     NO_CONTEXT,
+    CommandOutcome,
     Context,
-    SystemChoice,
-    add_prefix,
-    choose_system,
+    ContextCommand,
     gather_context,
     plan_context,
 )
+from cllm.history.system_prompt import SystemChoice, add_prefix, choose_system
 
 RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
 PreparedModels = dict[str, CllmError | None]
-"""The models whose providers were prepared in a turn, with the error of those that failed."""
+"""The models whose providers were prepared for a turn, each with its error or None."""
 
 
 class Engine:
@@ -86,53 +85,55 @@ class Engine:
     async def run_turn(self, request: TurnRequest) -> AsyncGenerator[TurnEvent, None]:
         """Load, assemble, call and save one turn; yield its events as they happen.
 
-        A turn without `ref` is stateless. What takes long happens before the conversation is
-        locked. `ReplyFinished` comes before the turn is saved, `TurnEnded` after it.
+        A turn without `ref` is stateless. Slow work, such as downloading a model, comes before the
+        lease is taken. `ReplyFinished` comes before the turn is saved, `TurnEnded` after it.
         """
         policy = request.policy
         conversation: StoredConversation | None = None
         if not policy.skip_preload:
-            conversation = await self._peek(request, tail=policy.tail if policy.read_only else 0)
+            conversation = await self._preload(request, tail=policy.tail if policy.read_only else 0)
         model = resolve_model(conversation, request)
         prepared = await self._prepare((model, *request.target.fallbacks))
-        compacted: Noticed | None = None
+        summary_notice: Noticed | None = None
         if (
             conversation is not None
             and prepared[model] is None
             and has_summary_strategy(request, model)
         ):
-            compacted = await self._compactor().before_turn(conversation, request, model)
-        keeper: TurnRecorder | NullRecorder = NullRecorder()
+            summary_notice = await self._summariser().summarise_before_turn(
+                conversation, request, model
+            )
+        recorder: TurnRecorder | NullRecorder = NullRecorder()
         if policy.ref is not None and not policy.read_only:
-            lease = await self._begin_now(request, model)
+            lease = await self._try_lease(request, model)
             if lease is None:
                 yield TurnQueued(conversation=policy.ref)
-                lease = await self._begin(request, model, wait=policy.wait)
+                lease = await self._take_lease(request, model, wait=policy.wait)
             conversation = lease.conversation
             if is_unavailable(conversation, request):
                 await self._store.drop_turn(lease)
                 raise ConversationNotFoundError(conversation.id)
             model = resolve_model(conversation, request)
-            keeper = TurnRecorder(
+            recorder = TurnRecorder(
                 self._store, lease, clock=self._clock, on_interrupt=policy.on_interrupt
             )
-        async with keeper:
-            if compacted is not None:
-                keeper.on_event(compacted)
-                yield compacted
-            conversation = await self._load_window(conversation, request, model, keeper.lease)
-            context = await self._context(conversation, request)
+        async with recorder:
+            if summary_notice is not None:
+                recorder.on_event(summary_notice)
+                yield summary_notice
+            conversation = await self._load_window(conversation, request, model, recorder.lease)
+            context = await self._gather_context(conversation, request)
             first = self._first_attempt(conversation, request, model, context)
-            answer = self._try_models(first, conversation, request, keeper, prepared)
-            async with aclosing(answer) as events:
+            reply = self._call_models(first, conversation, request, recorder, prepared)
+            async with aclosing(reply) as events:
                 async for event in events:
                     yield event
 
     async def preview_prompt(self, request: TurnRequest) -> tuple[Route, Prompt]:
-        """Return the route and the prompt of a turn that is not taken."""
+        """Return the route and the prompt that a turn would use, without calling the model."""
         if isinstance(request.policy.preloaded, StoredConversation):
             request = request.with_policy(preloaded=msgspec.UNSET)
-        conversation = await self._peek(request, tail=request.policy.tail)
+        conversation = await self._preload(request, tail=request.policy.tail)
         if conversation is not None and is_unavailable(conversation, request):
             raise ConversationNotFoundError(conversation.id)
         model = resolve_model(conversation, request)
@@ -141,34 +142,34 @@ class Engine:
         return attempt.route, build_window_prompt(conversation, request, attempt)
 
     async def compact(self, request: TurnRequest) -> AsyncGenerator[SummaryEvent, None]:
-        """Put all but the newest turn into a summary; the request has no messages.
+        """Summarise all turns but the newest; the request has no messages.
 
         Raises UsageError if there is nothing to summarise.
         """
-        preloaded = await self._peek(request.with_policy(create=None), tail=0)
-        if preloaded is None:
-            raise UsageError("Say which conversation is to be summarised.")
-        model = resolve_model(preloaded, request)
+        conversation = await self._preload(request.with_policy(create=None), tail=0)
+        if conversation is None:
+            raise UsageError("Name the conversation to summarise.")
+        model = resolve_model(conversation, request)
         await self._find_route(model).provider.prepare()
-        async with aclosing(self._compactor().compact(preloaded, request, model)) as events:
+        async with aclosing(self._summariser().compact(conversation, request, model)) as events:
             async for event in events:
                 yield event
 
     async def undo_summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> StandingSummary:
-        """Restore the summary before the newest one; return the removed one."""
-        return await self._compactor().undo(ref, owner=owner)
+        """Restore the previous summary; return the removed one."""
+        return await self._summariser().undo(ref, owner=owner)
 
-    def _compactor(self) -> Summariser:
+    def _summariser(self) -> Summariser:
         return Summariser(
             store=self._store,
             clock=self._clock,
             new_id=self._new_id,
-            ask=self._ask,
+            call_model=self._call_provider,
             attempt=self._first_attempt,
         )
 
     async def _prepare(self, models: tuple[str, ...]) -> PreparedModels:
-        """Prepare the first provider that can be; raise if none can."""
+        """Prepare providers until one succeeds; raise if none does."""
         prepared: PreparedModels = {}
         for model in models:
             try:
@@ -182,31 +183,31 @@ class Engine:
                 break
         return prepared
 
-    async def _try_models(
+    async def _call_models(
         self,
         first: Attempt,
         conversation: StoredConversation | None,
         request: TurnRequest,
-        keeper: TurnRecorder | NullRecorder,
+        recorder: TurnRecorder | NullRecorder,
         prepared: PreparedModels,
     ) -> AsyncGenerator[TurnEvent, None]:
         """Call the models until one answers, and save the turn."""
         attempt, is_started = first, False
-        for following in (*request.target.fallbacks, None):
+        for next_model in (*request.target.fallbacks, None):
             is_answering = False
             provider = attempt.route.provider
             costs: list[float | None] = []
             try:
                 await _check_prepared(attempt, prepared)
                 prompt = build_window_prompt(conversation, request, attempt)
-                keeper.on_prompt(prompt, attempt)
+                recorder.on_prompt(prompt, attempt)
                 if not is_started:
                     is_started = True
                     yield TurnStarted(
                         conversation=None if conversation is None else conversation.id,
                         model=attempt.model,
                         prompt=prompt,
-                        lease=keeper.lease,
+                        lease=recorder.lease,
                     )
                 async with aclosing(self._call(prompt, attempt, request)) as events:
                     async for event in events:
@@ -214,25 +215,26 @@ class Engine:
                             if request.policy.accept is not None:
                                 request.policy.accept(event)
                             yield event
-                            turn = await keeper.complete(event)
+                            turn = await recorder.complete(event)
                             cost = total_cost([*costs, _cost(event, attempt.price)])
                             yield TurnEnded(reply=event, turn=turn, model=attempt.model, cost=cost)
                             return
                         if isinstance(event, ToolRoundEnded):
                             costs.append(_cost(event.reply, attempt.price))
                         is_answering = is_answering or not isinstance(event, Noticed)
-                        keeper.on_event(event)
+                        recorder.on_event(event)
                         yield event
                 raise BrokenStreamError(
-                    f"Provider '{provider.name}' ended without an answer.", provider=provider.name
+                    f"Provider '{provider.name}' ended its stream without a reply; try again.",
+                    provider=provider.name,
                 )
             except CllmError as error:
-                if is_answering or following is None or not can_fall_back(error):
+                if is_answering or next_model is None or not can_fall_back(error):
                     raise
-                notice = fallback_notice(attempt.model, following, error)
-            keeper.on_event(notice)
+                notice = fallback_notice(attempt.model, next_model, error)
+            recorder.on_event(notice)
             yield notice
-            attempt = self._attempt(following, first.choice, first.context)
+            attempt = self._attempt(next_model, first.choice, first.context)
 
     def _first_attempt(
         self,
@@ -266,7 +268,7 @@ class Engine:
             ),
         )
 
-    async def _context(
+    async def _gather_context(
         self, conversation: StoredConversation | None, request: TurnRequest
     ) -> Context:
         if not request.input.context or self._run_commands is None:
@@ -281,10 +283,12 @@ class Engine:
     ) -> AsyncGenerator[ReplyEvent | ToolRoundEnded, None]:
         provider, tools = attempt.route.provider, request.target.tools
         if tools is None:
-            return self._ask(provider, prompt)
-        return call_with_tools(partial(self._ask, provider), prompt, tools)
+            return self._call_provider(provider, prompt)
+        return call_with_tools(partial(self._call_provider, provider), prompt, tools)
 
-    def _ask(self, provider: Provider, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
+    def _call_provider(
+        self, provider: Provider, prompt: Prompt
+    ) -> AsyncGenerator[ReplyEvent, None]:
         return call_with_retry(
             partial(provider.ask, prompt),
             rules=self._retry,
@@ -292,7 +296,7 @@ class Engine:
             jitter=self._jitter,
         )
 
-    async def _peek(self, request: TurnRequest, *, tail: Tail) -> StoredConversation | None:
+    async def _preload(self, request: TurnRequest, *, tail: Tail) -> StoredConversation | None:
         """Load the conversation without a lease; None if it does not exist yet."""
         policy = request.policy
         if policy.ref is None:
@@ -316,7 +320,7 @@ class Engine:
         """Load older messages if the window of the conversation needs them."""
         if conversation is None or request.policy.window is None:
             return conversation
-        # The messages of this turn can be stored already, after those that are loaded.
+        # The messages of this turn can already be stored, after the loaded ones.
         new = 0 if lease is None else len(lease.turn.messages)
         while (first := find_first_sequence(conversation, model)) < conversation.first_sequence:
             tail = conversation.message_count + 1 - first + new
@@ -328,16 +332,16 @@ class Engine:
                 conversation = msgspec.structs.replace(conversation, turns=turns)
         return conversation
 
-    async def _begin_now(self, request: TurnRequest, model: str) -> Lease | None:
-        """Take the lease; None if another turn has it and the request allows waiting."""
+    async def _try_lease(self, request: TurnRequest, model: str) -> Lease | None:
+        """Take the lease now; None if another turn has it and the request allows waiting."""
         try:
-            return await self._begin(request, model, wait=0)
+            return await self._take_lease(request, model, wait=0)
         except ConversationBusyError:
             if request.policy.wait == 0:
                 raise
             return None
 
-    async def _begin(self, request: TurnRequest, model: str, *, wait: float | None) -> Lease:
+    async def _take_lease(self, request: TurnRequest, model: str, *, wait: float | None) -> Lease:
         policy = request.policy
         start = TurnStart(
             id=self._new_id(),
@@ -357,11 +361,12 @@ class Engine:
 
 
 def is_unavailable(conversation: StoredConversation, request: TurnRequest) -> bool:
+    """Whether the conversation is archived and was not loaded before the lease."""
     return request.policy.skip_preload and conversation.archived_at is not None
 
 
 async def _check_prepared(attempt: Attempt, prepared: PreparedModels) -> None:
-    """Prepare the provider of an attempt, or raise the error of the first try."""
+    """Prepare the provider of an attempt, or raise the error of its first preparation."""
     if attempt.model not in prepared:
         await attempt.route.provider.prepare()
     elif (error := prepared[attempt.model]) is not None:

@@ -1,8 +1,9 @@
-"""The positions of cache marks in a prompt for Anthropic or Bedrock.
+"""The positions of cache breakpoints (`cache_control`) in a prompt for Anthropic or Bedrock.
 
-One mark ends the system prompt and one the last block that the next prompt will have too. A
-provider compares at most 20 blocks before a mark with its cache, so that longer turns get marks in
-between. A prompt without a cached prefix has marks in its middle, at which a summary can begin.
+One breakpoint is at the end of the system prompt, one at the last block that the next prompt also
+contains. A provider compares at most 20 blocks before a breakpoint with its cache, so longer turns
+get breakpoints in between. A prompt without a cached prefix gets breakpoints in its middle, where a
+summary prompt can end.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ MAX_BREAKPOINTS = 4
 LOOKBACK = 20
 STEP = 15
 MIN_BLOCKS = 6
-"""Blocks. A prompt of fewer gets no marks in its middle."""
+"""A prompt with fewer blocks gets no breakpoints in its middle."""
 DEFAULT_MINIMUM = 1024
 MINIMUMS = (
     ("fable-5", 512),
@@ -28,7 +29,7 @@ MINIMUMS = (
     ("3-haiku", 2048),
     ("nova", 1000),
 )
-"""Tokens, as documented in November 2026. A mark at fewer is ignored and costs nothing."""
+"""Tokens, as documented in November 2026. Below these a breakpoint is ignored and free."""
 
 
 class CacheBlock(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +50,9 @@ NO_BREAKPOINTS = CacheBreakpoints()
 
 
 def min_cacheable_tokens(model: str) -> int:
-    """Return the tokens under which this model caches nothing."""
+    """Return the tokens below which this model caches nothing."""
     name = model.lower()
-    return next((least for part, least in MINIMUMS if part in name), DEFAULT_MINIMUM)
+    return next((tokens for part, tokens in MINIMUMS if part in name), DEFAULT_MINIMUM)
 
 
 def place_breakpoints(
@@ -63,43 +64,43 @@ def place_breakpoints(
     cached_blocks: int = 0,
     has_client_breakpoints: bool = False,
 ) -> CacheBreakpoints:
-    """Return the marks of a prompt with these blocks.
+    """Return the breakpoints of a prompt with these blocks.
 
-    The next prompt will begin with the first `stable_blocks` blocks (None: all); the last one began
-    with the first `cached_blocks` and had a mark there. `system_tokens` includes the tools.
+    The next prompt will start with the first `stable_blocks` (None: all). The last prompt started
+    with the first `cached_blocks` and had a breakpoint there. `system_tokens` includes the tools.
     """
     if has_client_breakpoints:
         return NO_BREAKPOINTS
     system = 0 < system_tokens >= minimum
-    last = _markable(blocks, (len(blocks) if stable_blocks is None else stable_blocks) - 1)
+    last = _find_allowed(blocks, (len(blocks) if stable_blocks is None else stable_blocks) - 1)
     sums = list(accumulate((block.tokens for block in blocks), initial=system_tokens))
-    wanted = [] if last is None else _wanted(blocks, last, cached_blocks)
-    found = tuple(sorted(n for n in wanted if sums[n + 1] >= minimum))
-    most = MAX_BREAKPOINTS - system
-    if len(found) > most:
-        # The first and the last ones save most.
-        found = (found[0], *found[1 - most :])
-    return CacheBreakpoints(system=system, blocks=found)
+    candidates = [] if last is None else _find_candidates(blocks, last, cached_blocks)
+    chosen = tuple(sorted(n for n in candidates if sums[n + 1] >= minimum))
+    limit = MAX_BREAKPOINTS - system
+    if len(chosen) > limit:
+        # The first and the last breakpoints save most.
+        chosen = (chosen[0], *chosen[1 - limit :])
+    return CacheBreakpoints(system=system, blocks=chosen)
 
 
-def _wanted(blocks: Sequence[CacheBlock], last: int, cached_blocks: int) -> set[int]:
-    """Return the last block, one a step before it, and one near the cached prefix."""
-    wanted = {last}
+def _find_candidates(blocks: Sequence[CacheBlock], last: int, cached_blocks: int) -> set[int]:
+    """Return the last block, one a step before it, and one early the cached prefix."""
+    candidates = {last}
     if not cached_blocks and last + 1 >= MIN_BLOCKS:
-        thirds = (_markable(blocks, last // 3), _markable(blocks, 2 * last // 3))
-        wanted.update(n for n in thirds if n is not None)
-    seen = cached_blocks - 1
-    if last - seen < LOOKBACK:
-        return wanted
-    behind = _markable(blocks, last - STEP)
-    if behind is not None and behind > seen:
-        wanted.add(behind)
-        if cached_blocks and behind - seen >= LOOKBACK:
-            near = _markable(blocks, seen + STEP)
-            wanted.add(behind if near is None or near <= seen else near)
-    return wanted
+        thirds = (_find_allowed(blocks, last // 3), _find_allowed(blocks, 2 * last // 3))
+        candidates.update(n for n in thirds if n is not None)
+    cached = cached_blocks - 1
+    if last - cached < LOOKBACK:
+        return candidates
+    middle = _find_allowed(blocks, last - STEP)
+    if middle is not None and middle > cached:
+        candidates.add(middle)
+        if cached_blocks and middle - cached >= LOOKBACK:
+            early = _find_allowed(blocks, cached + STEP)
+            candidates.add(middle if early is None or early <= cached else early)
+    return candidates
 
 
-def _markable(blocks: Sequence[CacheBlock], position: int) -> int | None:
-    """Return the nearest block at or before a position that takes a mark."""
+def _find_allowed(blocks: Sequence[CacheBlock], position: int) -> int | None:
+    """Return the nearest block at or before a position that allows a breakpoint."""
     return next((n for n in range(position, -1, -1) if blocks[n].allows_breakpoint), None)

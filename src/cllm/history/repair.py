@@ -1,8 +1,8 @@
-"""Repairs of a history that a provider would refuse, for one request only.
+"""Repairs a history that a provider would refuse, for one request; nothing stored is changed.
 
-`accept_ordered_history` recognises in one pass the histories that every provider accepts, which nearly all are
-(decision 19 has the figures). `repair` returns what it cannot repair as problems. A message that
-needs no repair stays the same object.
+`accept_ordered_history` recognises in one pass a history that every provider accepts, as nearly all
+are (decision 19 has the figures). `repair` returns the problems that it cannot repair. A message
+that needs no repair stays the same object.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,19 +49,19 @@ CONTINUATION_TEXT = "(continued)"
 DOCUMENT_PLACEHOLDER = "(document attached)"
 INTERRUPTED_CALL_TEXT = "The call was interrupted; there is no result."
 NOTICES = {
-    "blank_text_left_out": "Empty text was left out; the provider refuses it.",
-    "document_given_text": "A document without text beside it was given some.",
-    "interrupted_call_answered": "A tool call without a result was answered with an error.",
-    "message_added": "A message of the user's was put first; the provider begins with one.",
-    "message_left_out": "A message with nothing in it that can be sent was left out.",
-    "message_split": "What stood beside tool results is sent after them, in a message of its own.",
-    "messages_merged": "Messages of one role side by side were sent as one.",
-    "prefill_trimmed": "White space at the end of the answer's beginning was left out.",
-    "result_as_text": "A tool result that answers no open call was sent as what it says.",
-    "result_moved": "A tool result was put directly after its call.",
-    "thinking_left_out": "Thinking without a signature cannot be sent back and was left out.",
+    "blank_text_left_out": "Empty text was removed, because the provider refuses it.",
+    "document_given_text": "A placeholder text was added to a message with a document and no text.",
+    "interrupted_call_answered": "An error result was added for a tool call without a result.",
+    "message_added": "A user message was added at the start, because the provider requires one.",
+    "message_left_out": "A message without any content that can be sent was removed.",
+    "message_split": "Parts in a message with tool results were moved to a separate message.",
+    "messages_merged": "Consecutive messages of the same role were merged into one.",
+    "prefill_trimmed": "White space at the end of the answer's prefill was removed.",
+    "result_as_text": "A tool result that matches no open tool call was sent as text.",
+    "result_moved": "A tool result was moved directly after its tool call.",
+    "thinking_left_out": "Thinking without a signature was removed; it cannot be sent back.",
 }
-CHANGES: dict[ProblemCode, str] = {
+REPAIRS: dict[ProblemCode, str] = {
     "duplicate_result": "result_as_text",
     "late_result": "result_moved",
     "missing_result": "interrupted_call_answered",
@@ -76,13 +76,15 @@ class RepairResult(msgspec.Struct, Generic[M], frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
 
 
-class _Repair(Generic[M]):
+class _RepairContext(Generic[M]):
+    """The rules, the constructor of messages, and the changes so far."""
+
     def __init__(self, profile: Profile, make: Callable[[Role, tuple[AnyPart, ...]], M]) -> None:
         self.profile = profile
         self.make = make
         self._changes: dict[str, list[int]] = {}
 
-    def changed(self, code: str, position: int) -> None:
+    def record_change(self, code: str, position: int) -> None:
         self._changes.setdefault(code, []).append(position)
 
     def notices(self) -> tuple[Notice, ...]:
@@ -103,9 +105,9 @@ def repair(
     make: Callable[[Role, tuple[AnyPart, ...]], M],
     positions: Sequence[int] | None = None,
 ) -> RepairResult[M]:
-    """Return the messages as this provider accepts them.
+    """Return the messages in a form that this provider accepts.
 
-    `positions` are their positions for notices and problems, if some messages are not here.
+    `positions` are the positions of these messages in the whole history, for notices and problems.
     """
     ordered = accept_ordered_history(
         messages,
@@ -115,22 +117,22 @@ def repair(
     )
     if ordered is not None:
         return RepairResult(messages=ordered)
-    before = find_problems(messages, profile)
-    is_merged = profile.repeated_roles != "kept" and any(
+    problems = find_problems(messages, profile)
+    is_merged = profile.repeated_roles != "allowed" and any(
         is_merged_pair(one, other, profile) for one, other in pairwise(messages)
     )
-    if not before and not is_merged:
+    if not problems and not is_merged:
         return RepairResult(messages=tuple(messages))
-    under_way = _Repair(profile, make)
+    context = _RepairContext(profile, make)
     positions = tuple(positions or range(len(messages)))
     numbered = list(zip(positions, messages, strict=True))
-    repaired = _trim_end(_arrange(numbered, under_way), under_way)
+    repaired = _trim_prefill(_arrange(numbered, context), context)
     sent = tuple(message for _, message in repaired)
-    left = _renumber(find_problems(sent, profile), [position for position, _ in repaired])
+    remaining = _renumber(find_problems(sent, profile), [position for position, _ in repaired])
     return RepairResult(
         messages=sent,
-        notices=under_way.notices(),
-        problems=_as_found(left, _renumber(before, positions)) if left else (),
+        notices=context.notices(),
+        problems=_keep_positions(remaining, _renumber(problems, positions)) if remaining else (),
     )
 
 
@@ -143,136 +145,144 @@ def _renumber(problems: Iterable[Problem], positions: Sequence[int]) -> tuple[Pr
     )
 
 
-def _as_found(left: tuple[Problem, ...], before: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """Return the remaining problems at their positions before messages were merged."""
-    found = [problem for problem in before if problem.code in NOT_REPAIRED]
-    known = {problem.code for problem in found}
-    return (*found, *(problem for problem in left if problem.code not in known))
+def _keep_positions(
+    remaining: tuple[Problem, ...], original: tuple[Problem, ...]
+) -> tuple[Problem, ...]:
+    """Return the remaining problems, with the positions before messages were merged."""
+    unrepaired = [problem for problem in original if problem.code in NOT_REPAIRED]
+    codes = {problem.code for problem in unrepaired}
+    return (*unrepaired, *(problem for problem in remaining if problem.code not in codes))
 
 
-def _arrange(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    paired = _pair(_clean(numbered, under_way), under_way)
-    split = _split(_join(paired, under_way), under_way)
-    return _begin(_accompany(split, under_way), under_way)
+def _arrange(numbered: list[tuple[int, M]], context: _RepairContext[M]) -> Iterator[tuple[int, M]]:
+    paired = _pair_results(_remove_unsendable(numbered, context), context)
+    split = _split_results(_merge_roles(paired, context), context)
+    return _add_first_user_message(_add_document_text(split, context), context)
 
 
-def _clean(numbered: list[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    """Leave out parts that cannot be sent, and messages without any other.
+def _remove_unsendable(
+    numbered: list[tuple[int, M]], context: _RepairContext[M]
+) -> Iterator[tuple[int, M]]:
+    """Remove parts that cannot be sent, and messages without other parts.
 
-    The newest user message stays, so that the user sees that it is empty.
+    The newest user message stays, so that the user learns that it is empty.
     """
     cleaned: list[M] = []
     for position, message in numbered:
-        parts = tuple(_clean_parts(position, message, under_way))
+        parts = tuple(_clean_parts(position, message, context))
         is_same = len(parts) == len(message.parts) and all(map(is_, parts, message.parts))
-        cleaned.append(message if is_same else under_way.make(message.role, parts))
+        cleaned.append(message if is_same else context.make(message.role, parts))
     has_content = _have_content(cleaned)
     for index, message in enumerate(cleaned):
         position = numbered[index][0]
         is_question = index == len(cleaned) - 1 and message.role == "user"
-        if under_way.profile.allows_blank_text or is_question or has_content[index]:
+        if context.profile.allows_blank_text or is_question or has_content[index]:
             yield position, message
         else:
-            under_way.changed("message_left_out", position)
+            context.record_change("message_left_out", position)
 
 
 def _have_content(messages: Sequence[M]) -> list[bool]:
     """Return which messages have content, or precede one that does as its thinking."""
-    found: list[bool] = []
+    results: list[bool] = []
     # Whether the assistant's messages directly after this one have content.
     is_continued = False
     for message in reversed(messages):
         has_content = not has_only_thinking(message.parts)
         is_assistant = message.role == "assistant"
-        found.append(has_content or (is_assistant and bool(message.parts) and is_continued))
+        results.append(has_content or (is_assistant and bool(message.parts) and is_continued))
         is_continued = is_assistant and (has_content or is_continued)
-    return found[::-1]
+    return results[::-1]
 
 
-def _clean_parts(position: int, message: M, under_way: _Repair[M]) -> list[AnyPart]:
-    kept: list[AnyPart] = []
+def _clean_parts(position: int, message: M, context: _RepairContext[M]) -> list[AnyPart]:
+    parts: list[AnyPart] = []
     for part in message.parts:
-        match find_part_problem(part, message.role, under_way.profile):
+        match find_part_problem(part, message.role, context.profile):
             case "blank_text":
-                under_way.changed("blank_text_left_out", position)
+                context.record_change("blank_text_left_out", position)
                 if isinstance(part, ToolResult):
                     content = tuple(inner for inner in part.content if not is_blank(inner))
-                    kept.append(msgspec.structs.replace(part, content=content))
+                    parts.append(msgspec.structs.replace(part, content=content))
                 else:
-                    _keep_mark(part, kept)
+                    _move_cache_control(part, parts)
             case "unsigned_thinking":
-                under_way.changed("thinking_left_out", position)
+                context.record_change("thinking_left_out", position)
             case _:
-                kept.append(part)
-    return kept
+                parts.append(part)
+    return parts
 
 
-def _keep_mark(left_out: AnyPart, kept: list[AnyPart]) -> None:
-    """Move the cache mark of a text that is left out to the part before it."""
-    before = kept[-1] if kept else None
-    if left_out.cache is None or before is None or before.cache is not None:
+def _move_cache_control(removed: AnyPart, parts: list[AnyPart]) -> None:
+    """Move the cache breakpoint of a removed text to the last of the parts before it."""
+    last = parts[-1] if parts else None
+    if removed.cache is None or last is None or last.cache is not None:
         return
-    if not isinstance(before, THINKING):
-        kept[-1] = msgspec.structs.replace(before, cache=left_out.cache)
+    if not isinstance(last, THINKING):
+        parts[-1] = msgspec.structs.replace(last, cache=removed.cache)
 
 
-def _pair(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    for exchange in split_exchanges(numbered, one_by_one=False):
-        found = list(find_exchange_problems(exchange))
-        if any(_has(ToolCall, message) for _, message in exchange.callers[:-1]):
-            yield _merge(exchange.callers, under_way)
+def _pair_results(
+    numbered: Iterable[tuple[int, M]], context: _RepairContext[M]
+) -> Iterator[tuple[int, M]]:
+    for exchange in split_exchanges(numbered, merge=True):
+        problems = list(find_exchange_problems(exchange))
+        if any(_has(ToolCall, message) for _, message in exchange.assistant_messages[:-1]):
+            yield _merge(exchange.assistant_messages, context)
         else:
-            yield from exchange.callers
+            yield from exchange.assistant_messages
         # Results in several messages that will be merged have to be in the order of their calls.
-        results = sum(_has(ToolResult, message) for _, message in exchange.followers)
-        is_scattered = results > 1 and not under_way.profile.has_tool_role
-        has_duplicates = any(problem.code == "duplicate_call_id" for problem in found)
-        if (found or is_scattered) and not has_duplicates:
-            yield from _repair_followers(exchange, found, under_way)
+        results = sum(_has(ToolResult, message) for _, message in exchange.other_messages)
+        is_scattered = results > 1 and not context.profile.has_tool_role
+        has_duplicates = any(problem.code == "duplicate_call_id" for problem in problems)
+        if (problems or is_scattered) and not has_duplicates:
+            yield from _repair_results(exchange, problems, context)
         else:
-            yield from exchange.followers
+            yield from exchange.other_messages
 
 
 def _has(kind: type[Part], message: HasParts) -> bool:
     return any(isinstance(part, kind) for part in message.parts)
 
 
-def _repair_followers(
-    exchange: Exchange[M], found: list[Problem], under_way: _Repair[M]
+def _repair_results(
+    exchange: Exchange[M], problems: list[Problem], context: _RepairContext[M]
 ) -> Iterator[tuple[int, M]]:
     """Yield the results in the order of their calls, then the rest."""
-    for problem in found:
-        under_way.changed(CHANGES[problem.code], problem.position)
+    for problem in problems:
+        context.record_change(REPAIRS[problem.code], problem.position)
     calls = exchange.calls()
     call_ids = {call.id for _, _, call in calls}
     first_results: dict[str, tuple[int, M, ToolResult]] = {}
-    for position, message in exchange.followers:
+    for position, message in exchange.other_messages:
         for part in message.parts:
             if isinstance(part, ToolResult) and part.call_id in call_ids:
                 first_results.setdefault(part.call_id, (position, message, part))
     results: list[tuple[int, M]] = []
     for position, _, call in calls:
         if call.id in first_results:
-            place, message, result = first_results[call.id]
+            result_position, message, result = first_results[call.id]
             is_alone = len(message.parts) == 1
-            results.append((place, message if is_alone else under_way.make("tool", (result,))))
+            results.append(
+                (result_position, message if is_alone else context.make("tool", (result,)))
+            )
         else:
             content = (Text(text=INTERRUPTED_CALL_TEXT),)
             result = ToolResult(call_id=call.id, content=content, is_error=True)
-            results.append((position, under_way.make("tool", (result,))))
-    if results and not under_way.profile.has_tool_role:
-        yield results[0] if len(results) == 1 else _merge(results, under_way)
+            results.append((position, context.make("tool", (result,))))
+    if results and not context.profile.has_tool_role:
+        yield results[0] if len(results) == 1 else _merge(results, context)
     else:
         yield from results
-    used = {id(result) for _, _, result in first_results.values()}
-    yield from _without_results(exchange.followers, used, under_way)
+    paired = {id(result) for _, _, result in first_results.values()}
+    yield from _convert_unpaired(exchange.other_messages, paired, context)
 
 
-def _without_results(
-    followers: list[tuple[int, M]], used: set[int], under_way: _Repair[M]
+def _convert_unpaired(
+    messages: list[tuple[int, M]], paired: set[int], context: _RepairContext[M]
 ) -> Iterator[tuple[int, M]]:
-    """Yield the other parts; results that answer no call become their content."""
-    for position, message in followers:
+    """Yield the messages without paired results; other results become their content."""
+    for position, message in messages:
         if not _has(ToolResult, message):
             yield position, message
             continue
@@ -280,90 +290,101 @@ def _without_results(
         for part in message.parts:
             if not isinstance(part, ToolResult):
                 others.append(part)
-            elif id(part) not in used:
-                # Without cache mark and extra fields.
+            elif id(part) not in paired:
+                # Without cache breakpoint and extra fields.
                 others += [
                     Text(text=inner.text) if isinstance(inner, Text) else inner
                     for inner in part.content
                 ]
         if others:
-            yield position, under_way.make("user", tuple(others))
+            yield position, context.make("user", tuple(others))
 
 
-def _join(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    profile = under_way.profile
+def _merge_roles(
+    numbered: Iterable[tuple[int, M]], context: _RepairContext[M]
+) -> Iterator[tuple[int, M]]:
+    profile = context.profile
     group: list[tuple[int, M]] = []
     for position, message in numbered:
         if group and (
-            profile.repeated_roles == "kept" or not is_merged_pair(group[-1][1], message, profile)
+            profile.repeated_roles == "allowed"
+            or not is_merged_pair(group[-1][1], message, profile)
         ):
-            yield _merge(group, under_way)
+            yield _merge(group, context)
             group = []
         group.append((position, message))
     if group:
-        yield _merge(group, under_way)
+        yield _merge(group, context)
 
 
-def _merge(group: list[tuple[int, M]], under_way: _Repair[M]) -> tuple[int, M]:
+def _merge(group: list[tuple[int, M]], context: _RepairContext[M]) -> tuple[int, M]:
     position, first = group[0]
     if len(group) == 1:
         return position, first
-    for (_, before), (place, after) in pairwise(group):
+    for (_, before), (after_position, after) in pairwise(group):
         if before.role == after.role != "tool" and not _has(ToolResult, before):
-            under_way.changed("messages_merged", place)
+            context.record_change("messages_merged", after_position)
     parts = tuple(part for _, message in group for part in message.parts)
-    return position, under_way.make(effective_role(first), parts)
+    return position, context.make(effective_role(first), parts)
 
 
-def _split(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    """Move parts that may not be beside results to a turn after them."""
-    beside = ("document_beside_result", "part_beside_result")
+def _split_results(
+    numbered: Iterable[tuple[int, M]], context: _RepairContext[M]
+) -> Iterator[tuple[int, M]]:
+    """Move parts that are not allowed with tool results to a turn after them."""
+    codes = ("document_beside_result", "part_beside_result")
     for position, message in numbered:
         parts = message.parts
-        refused = find_message_problem(parts, under_way.profile) in beside
-        if not refused or message.role == "assistant":
+        is_refused = find_message_problem(parts, context.profile) in codes
+        if not is_refused or message.role == "assistant":
             yield position, message
             continue
-        under_way.changed("message_split", position)
+        context.record_change("message_split", position)
         results = tuple(part for part in parts if isinstance(part, ToolResult))
         rest = tuple(part for part in parts if not isinstance(part, ToolResult))
-        yield position, under_way.make("user", results)
-        yield position, under_way.make("assistant", (Text(text=CONTINUATION_TEXT),))
-        yield position, under_way.make("user", rest)
+        yield position, context.make("user", results)
+        yield position, context.make("assistant", (Text(text=CONTINUATION_TEXT),))
+        yield position, context.make("user", rest)
 
 
-def _accompany(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    """Add a text to documents without one."""
+def _add_document_text(
+    numbered: Iterable[tuple[int, M]], context: _RepairContext[M]
+) -> Iterator[tuple[int, M]]:
+    """Add a placeholder text to messages with a document and no text."""
     for position, message in numbered:
-        if find_message_problem(message.parts, under_way.profile) != "document_without_text":
+        if find_message_problem(message.parts, context.profile) != "document_without_text":
             yield position, message
             continue
-        under_way.changed("document_given_text", position)
+        context.record_change("document_given_text", position)
         parts = (*message.parts, Text(text=DOCUMENT_PLACEHOLDER))
-        yield position, under_way.make(message.role, parts)
+        yield position, context.make(message.role, parts)
 
 
-def _begin(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> Iterator[tuple[int, M]]:
-    """Put a user message before an assistant's that begins the history."""
-    begun = not under_way.profile.starts_with_user
+def _add_first_user_message(
+    numbered: Iterable[tuple[int, M]], context: _RepairContext[M]
+) -> Iterator[tuple[int, M]]:
+    """Add a user message before a history that starts with the assistant."""
+    has_user = not context.profile.starts_with_user
     for position, message in numbered:
-        if not begun and message.role == "assistant":
-            under_way.changed("message_added", position)
-            yield position, under_way.make("user", (Text(text=FIRST_MESSAGE_TEXT),))
-        begun = begun or message.role != "system"
+        if not has_user and message.role == "assistant":
+            context.record_change("message_added", position)
+            yield position, context.make("user", (Text(text=FIRST_MESSAGE_TEXT),))
+        has_user = has_user or message.role != "system"
         yield position, message
 
 
-def _trim_end(numbered: Iterable[tuple[int, M]], under_way: _Repair[M]) -> list[tuple[int, M]]:
+def _trim_prefill(
+    numbered: Iterable[tuple[int, M]], context: _RepairContext[M]
+) -> list[tuple[int, M]]:
     repaired = list(numbered)
     sent = [message for _, message in repaired]
-    for problem in find_ending_problems(sent, under_way.profile) if repaired else ():
-        place, last = repaired[-1]
+    for problem in find_ending_problems(sent, context.profile) if repaired else ():
+        position, last = repaired[-1]
         *before, end = last.parts
         if problem.code == "blank_prefill_end" and isinstance(end, Text):
-            under_way.changed("prefill_trimmed", place)
+            context.record_change("prefill_trimmed", position)
             trimmed = msgspec.structs.replace(end, text=end.text.rstrip())
-            repaired[-1] = place, under_way.make("assistant", (*before, trimmed))
+            repaired[-1] = position, context.make("assistant", (*before, trimmed))
     return repaired
 
 
@@ -374,32 +395,35 @@ def accept_ordered_history(
     make: Callable[[Role, tuple[AnyPart, ...]], M],
     allow_prefill: bool = False,
 ) -> tuple[M, ...] | None:
-    """Return the history with its results merged; None if it has to be checked.
+    """Return a history that every provider accepts; None if it needs `find_problems`.
 
-    `allow_prefill`: the last message may be the assistant's.
+    `merge_results` puts the results of one message's calls into one message. `allow_prefill`: the
+    last message may be from the assistant.
     """
     sent: list[M] = []
-    turn = "user"
-    waiting: dict[str, int] = {}
+    next_role = "user"
+    open_calls: dict[str, int] = {}
     answers: list[M] = []
     for index, message in enumerate(messages):
-        if waiting:
-            if not _answers(message, waiting):
+        if open_calls:
+            if not _take_results(message, open_calls):
                 return None
             answers.append(message)
-            if not waiting:
-                _put(answers, sent, make if merge_results else None)
+            if not open_calls:
+                _append_results(answers, sent, make if merge_results else None)
                 answers = []
-                turn = "assistant"
-        elif message.role == turn and _speaks(message, waiting):
+                next_role = "assistant"
+        elif message.role == next_role and _take_content(message, open_calls):
             sent.append(message)
-            turn = "assistant" if turn == "user" else "user"
-        elif index == 0 and not merge_results and _instructs(message):
+            next_role = "assistant" if next_role == "user" else "user"
+        elif index == 0 and not merge_results and _is_system_prompt(message):
             sent.append(message)
         else:
             return None
-    is_complete = turn == "assistant" or (allow_prefill and bool(sent) and _is_prefill(sent[-1]))
-    return tuple(sent) if is_complete and not waiting else None
+    is_complete = next_role == "assistant" or (
+        allow_prefill and bool(sent) and _is_prefill(sent[-1])
+    )
+    return tuple(sent) if is_complete and not open_calls else None
 
 
 def _is_prefill(message: HasParts) -> bool:
@@ -407,26 +431,26 @@ def _is_prefill(message: HasParts) -> bool:
     return message.role == "assistant" and type(end) is Text and not end.text[-1].isspace()
 
 
-def _put(
+def _append_results(
     answers: list[M], sent: list[M], make: Callable[[Role, tuple[AnyPart, ...]], M] | None
 ) -> None:
-    """Append the results, merged into one message if `make` is given."""
+    """Append the results; with `make`, merged into one message."""
     if make is None or len(answers) == 1:
         sent += answers
         return
     calls = (part for part in sent[-1].parts if type(part) is ToolCall)
-    order = {call.id: place for place, call in enumerate(calls)}
+    order = {call.id: index for index, call in enumerate(calls)}
     results = [p for answer in answers for p in answer.parts if type(p) is ToolResult]
     results.sort(key=lambda result: order[result.call_id])
     sent.append(make("user", tuple(results)))
 
 
-def _answers(message: HasParts, waiting: dict[str, int]) -> bool:
-    """Whether it has only results of `waiting` calls, which this removes."""
+def _take_results(message: HasParts, open_calls: dict[str, int]) -> bool:
+    """Remove the calls of its results from `open_calls`; False if it has anything else."""
     if message.role not in ("tool", "user"):
         return False
     for part in message.parts:
-        if type(part) is not ToolResult or waiting.pop(part.call_id, None) is None:
+        if type(part) is not ToolResult or open_calls.pop(part.call_id, None) is None:
             return False
         for inner in part.content:
             if type(inner) is Text and not inner.text.strip():
@@ -434,9 +458,9 @@ def _answers(message: HasParts, waiting: dict[str, int]) -> bool:
     return bool(message.parts)
 
 
-def _speaks(message: HasParts, waiting: dict[str, int]) -> bool:
-    """Whether it has only texts, images or new calls, which this adds to `waiting`."""
-    theirs = message.role == "assistant"
+def _take_content(message: HasParts, open_calls: dict[str, int]) -> bool:
+    """Add its new calls to `open_calls`; False unless it has only texts, images and calls."""
+    is_assistant = message.role == "assistant"
     has_content = False
     for part in message.parts:
         kind = type(part)
@@ -444,12 +468,12 @@ def _speaks(message: HasParts, waiting: dict[str, int]) -> bool:
             if not part.text or part.text.isspace():  # type: ignore[union-attr]
                 return False
             has_content = True
-        elif kind is ToolCall and theirs and part.id not in waiting:  # type: ignore[union-attr]
-            waiting[part.id] = len(waiting)  # type: ignore[union-attr]
+        elif kind is ToolCall and is_assistant and part.id not in open_calls:  # type: ignore[union-attr]
+            open_calls[part.id] = len(open_calls)  # type: ignore[union-attr]
             has_content = True
-        elif kind is Image and not theirs:
+        elif kind is Image and not is_assistant:
             has_content = True
-        elif not (theirs and _is_signed(part)):
+        elif not (is_assistant and _is_signed(part)):
             return False
     return has_content
 
@@ -460,7 +484,7 @@ def _is_signed(part: AnyPart) -> bool:
     )
 
 
-def _instructs(message: HasParts) -> bool:
+def _is_system_prompt(message: HasParts) -> bool:
     if message.role != "system" or not message.parts:
         return False
     return all(isinstance(part, Text) and bool(part.text.strip()) for part in message.parts)

@@ -1,7 +1,7 @@
-"""What each provider accepts as a history, and what is wrong with one by these rules.
+"""The rules of each provider for a history, and the problems of a history by these rules.
 
-Results are paired with calls by position, with the assistant's message directly before them: the
-same ID may come again later in a conversation.
+Tool results are paired with the calls of the assistant message directly before them, because an ID
+can occur again later in a conversation.
 """
 
 import re
@@ -29,12 +29,13 @@ from cllm.core.message import (
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of one provider.
 
-    `repeated_roles`: what happens to consecutive messages of one role. `system`: where a system message
-    may be. `ending`: whether the last message may be the assistant's.
+    `repeated_roles`: whether consecutive messages may have the same role. `system`: where system
+    messages are allowed. `ending`: whether the last message may be from the assistant.
+    `content_with_results`: the parts allowed in a message with tool results.
     """
 
     name: str
-    repeated_roles: Literal["kept", "merged", "refused"] = "refused"
+    repeated_roles: Literal["allowed", "merged", "refused"] = "refused"
     starts_with_user: bool = True
     system: Literal["anywhere", "first", "after_user", "nowhere"] = "nowhere"
     ending: Literal["anything", "prefill", "not_assistant"] = "not_assistant"
@@ -50,7 +51,7 @@ ANTHROPIC_PREFILL = msgspec.structs.replace(ANTHROPIC, name="anthropic-prefill",
 ANTHROPIC_SYSTEM = msgspec.structs.replace(ANTHROPIC, name="anthropic-system", system="after_user")
 OPENAI = Profile(
     name="openai",
-    repeated_roles="kept",
+    repeated_roles="allowed",
     starts_with_user=False,
     system="anywhere",
     ending="anything",
@@ -86,11 +87,11 @@ NO_PREFILL_SINCE = (4, 6)
 SYSTEM_TURNS_SINCE = (4, 8)
 NEWEST_VERSION = (99, 0)
 _VERSION = re.compile(r"\D*?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
-_RESULTS_ALONE = re.compile(r"(?:^|[./])(?:meta\.llama|mistral\.)")
+_RESULTS_ONLY = re.compile(r"(?:^|[./])(?:meta\.llama|mistral\.)")
 
 
 def profile_for(dialect: Dialect, model: str) -> Profile:
-    """Return the rules for a model; an unknown version gets those of most models."""
+    """Return the rules for a model; an unknown version gets the rules of most models."""
     if dialect in ("openai", "responses"):
         return OPENAI
     version = _claude_version(model)
@@ -100,7 +101,7 @@ def profile_for(dialect: Dialect, model: str) -> Profile:
         return ANTHROPIC if version < SYSTEM_TURNS_SINCE else ANTHROPIC_SYSTEM
     if version is not None:
         return BEDROCK_PREFILL if version < NO_PREFILL_SINCE else BEDROCK
-    return BEDROCK_PLAIN if _RESULTS_ALONE.search(model) else BEDROCK_OTHER
+    return BEDROCK_PLAIN if _RESULTS_ONLY.search(model) else BEDROCK_OTHER
 
 
 def _claude_version(model: str) -> tuple[int, int] | None:
@@ -108,8 +109,8 @@ def _claude_version(model: str) -> tuple[int, int] | None:
     _, claude, rest = model.lower().partition("claude")
     if not claude:
         return None
-    found = _VERSION.match(rest)
-    return (int(found[1]), int(found[2] or 0)) if found else NEWEST_VERSION
+    match = _VERSION.match(rest)
+    return (int(match[1]), int(match[2] or 0)) if match else NEWEST_VERSION
 
 
 class HasParts(Protocol):
@@ -145,23 +146,23 @@ ProblemCode = Literal[
 ]
 PROBLEM_MESSAGES: dict[ProblemCode, str] = {
     "assistant_last": "the last message is the assistant's",
-    "blank_prefill_end": "the beginning given to the answer ends in white space",
+    "blank_prefill_end": "the prefill of the answer ends in white space",
     "blank_text": "a text is empty or only white space",
-    "document_beside_result": "a document stands beside a tool result",
-    "document_without_text": "a document stands in a message without text",
+    "document_beside_result": "a message contains both a document and a tool result",
+    "document_without_text": "a message contains a document and no text",
     "duplicate_call_id": "two tool calls in one message have the same id",
-    "duplicate_result": "a tool call is answered twice",
-    "empty_message": "a message says nothing",
-    "late_result": "a tool result does not come directly after its call",
-    "misplaced_part": "a part stands in a message of a role that cannot say it",
+    "duplicate_result": "a tool call has two results",
+    "empty_message": "a message has no content",
+    "late_result": "a tool result does not directly follow its call",
+    "misplaced_part": "a part is not allowed in a message of this role",
     "missing_result": "a tool call has no result",
     "no_messages": "there are no messages",
-    "only_thinking": "a message holds nothing but thinking",
-    "orphan_result": "a tool result answers no call of the message before it",
-    "part_beside_result": "something stands beside a tool result",
-    "repeated_role": "two messages of the same role follow one another",
+    "only_thinking": "a message contains only thinking",
+    "orphan_result": "a tool result matches no call in the message before it",
+    "part_beside_result": "a message contains a tool result and other parts",
+    "repeated_role": "two consecutive messages have the same role",
     "starts_without_user": "the first message is not the user's",
-    "system_message": "a system message stands among the messages",
+    "system_message": "a system message is not allowed at this position",
     "unsigned_thinking": "thinking has no signature",
 }
 
@@ -184,34 +185,35 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_problems(messages: Sequence[HasParts], profile: Profile) -> tuple[Problem, ...]:
-    """Return what this provider would refuse, by position."""
+    """Return the problems for which this provider would refuse the history, by position."""
     if not messages:
         return (Problem(code="no_messages", position=0),)
-    one_by_one = profile.repeated_roles == "kept"
-    found = [
+    problems = [
         *_order_problems(messages, profile),
         *(p for n, one in enumerate(messages) for p in _message_problems(n, one, profile)),
         *(
             problem
-            for exchange in split_exchanges(enumerate(messages), one_by_one=one_by_one)
+            for exchange in split_exchanges(
+                enumerate(messages), merge=profile.repeated_roles != "allowed"
+            )
             for problem in find_exchange_problems(exchange)
         ),
     ]
-    return tuple(sorted(found, key=lambda problem: problem.position))
+    return tuple(sorted(problems, key=lambda problem: problem.position))
 
 
 def _order_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[Problem]:
-    speakers = [n for n, message in enumerate(messages) if message.role != "system"]
+    positions = [n for n, message in enumerate(messages) if message.role != "system"]
     if profile.starts_with_user:
-        first = messages[speakers[0]] if speakers else None
+        first = messages[positions[0]] if positions else None
         role = first and (first.role if profile.has_tool_role else effective_role(first))
         if role != "user":
-            yield Problem(code="starts_without_user", position=speakers[0] if speakers else 0)
+            yield Problem(code="starts_without_user", position=positions[0] if positions else 0)
     for position, message in enumerate(messages):
         if message.role == "system" and not _takes_system(messages, position, profile):
             yield Problem(code="system_message", position=position)
     if profile.repeated_roles == "refused":
-        for before, after in pairwise(speakers):
+        for before, after in pairwise(positions):
             if is_merged_pair(messages[before], messages[after], profile):
                 yield Problem(code="repeated_role", position=after)
     yield from find_ending_problems(messages, profile)
@@ -226,7 +228,7 @@ def _takes_system(messages: Sequence[HasParts], position: int, profile: Profile)
 
 
 def is_merged_pair(before: HasParts, after: HasParts, profile: Profile) -> bool:
-    """Whether two neighbours are one message to the provider."""
+    """Whether the provider treats two consecutive messages as one."""
     if profile.has_tool_role and "tool" in (before.role, after.role):
         return False
     return effective_role(before) == effective_role(after)
@@ -243,7 +245,7 @@ def find_ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iter
         return
     end = last.parts[-1] if last.parts else None
     if profile.ending == "not_assistant":
-        # A turn that paused inside Anthropic's own tools ends with such a block, and continues.
+        # A turn that paused in one of Anthropic's server tools ends with such a block.
         if not (isinstance(end, Unknown) and end.dialect == "anthropic"):
             yield Problem(code="assistant_last", position=position)
     elif isinstance(end, Text) and end.text.strip() and end.text != end.text.rstrip():
@@ -269,7 +271,7 @@ ROLES: dict[type, tuple[Role, ...]] = {
     ToolCall: ("assistant",),
     ToolResult: ("user", "tool"),
 }
-"""The roles whose messages may have a part; others may be in any message."""
+"""The roles whose messages may contain a part; other parts are allowed in any message."""
 
 
 def find_part_problem(part: AnyPart, role: Role, profile: Profile) -> ProblemCode | None:
@@ -314,40 +316,38 @@ def find_message_problem(parts: tuple[AnyPart, ...], profile: Profile) -> Proble
 
 
 def is_file(part: AnyPart) -> bool:
-    """Whether a part is a document, or a video, which has no part of its own."""
+    """Whether a part is a document, or a video, which has no part type."""
     return isinstance(part, Document) or (
         isinstance(part, Unknown) and part.raw.lstrip().startswith(b'{"video"')
     )
 
 
 class Exchange(Generic[M]):
-    """One assistant message, or several in a row, and everything until the next."""
+    """One assistant message, or several in a row, and all messages until the next one."""
 
     def __init__(self) -> None:
-        self.callers: list[tuple[int, M]] = []
-        self.followers: list[tuple[int, M]] = []
+        self.assistant_messages: list[tuple[int, M]] = []
+        self.other_messages: list[tuple[int, M]] = []
 
     def calls(self) -> list[tuple[int, int, ToolCall]]:
         return [
             (position, index, part)
-            for position, message in self.callers
+            for position, message in self.assistant_messages
             for index, part in enumerate(message.parts)
             if isinstance(part, ToolCall)
         ]
 
 
-def split_exchanges(
-    numbered: Iterable[tuple[int, M]], *, one_by_one: bool
-) -> Iterator[Exchange[M]]:
+def split_exchanges(numbered: Iterable[tuple[int, M]], *, merge: bool) -> Iterator[Exchange[M]]:
     exchange: Exchange[M] = Exchange()
     for position, message in numbered:
         if message.role != "assistant":
-            exchange.followers.append((position, message))
+            exchange.other_messages.append((position, message))
             continue
-        if exchange.followers or (exchange.callers and one_by_one):
+        if exchange.other_messages or (exchange.assistant_messages and not merge):
             yield exchange
             exchange = Exchange()
-        exchange.callers.append((position, message))
+        exchange.assistant_messages.append((position, message))
     yield exchange
 
 
@@ -357,28 +357,28 @@ def find_exchange_problems(exchange: Exchange[M]) -> Iterator[Problem]:
         if call.id in calls:
             yield Problem(code="duplicate_call_id", position=position, part=index, detail=call.id)
         calls[call.id] = position, index
-    answered: set[str] = set()
+    result_ids: set[str] = set()
     is_late = False
-    for position, message in exchange.followers:
+    for position, message in exchange.other_messages:
         is_late = is_late or not message.parts
         for index, part in enumerate(message.parts):
             if not isinstance(part, ToolResult):
                 is_late = True
                 continue
-            code = _result_problem(part.call_id, calls, answered, is_late=is_late)
-            answered.add(part.call_id)
+            code = _result_problem(part.call_id, calls, result_ids, is_late=is_late)
+            result_ids.add(part.call_id)
             if code is not None:
                 yield Problem(code=code, position=position, part=index, detail=part.call_id)
     for call_id, (position, index) in calls.items():
-        if call_id not in answered:
+        if call_id not in result_ids:
             yield Problem(code="missing_result", position=position, part=index, detail=call_id)
 
 
 def _result_problem(
-    call_id: str, calls: Container[str], answered: Container[str], *, is_late: bool
+    call_id: str, calls: Container[str], result_ids: Container[str], *, is_late: bool
 ) -> ProblemCode | None:
     if call_id not in calls:
         return "orphan_result"
-    if call_id in answered:
+    if call_id in result_ids:
         return "duplicate_result"
     return "late_result" if is_late else None

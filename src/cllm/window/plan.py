@@ -1,8 +1,9 @@
-"""The view of the log that a strategy gives: where the cut stays, and when it moves.
+"""The part of a history that a strategy sends: where the window starts, and when that moves.
 
-A remembered cut only moves towards the end. It is at the beginning of a turn or, if the newest turn
-alone exceeds the limit, of one of its units, behind the user messages of that turn. Older turns are
-whole or absent. Pinned turns before the cut are sent whole, so that roles alternate.
+The start of the last window is remembered and only moves towards the end. It is the start of a turn
+or, if the newest turn alone exceeds the limit, the start of one of its units; the user messages of
+that turn are still sent. Older turns are sent whole or not at all. Pinned turns before the start
+are sent whole, so that roles alternate.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,7 +21,10 @@ T = TypeVar("T")
 
 
 class WindowPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The spans to send, and the cut; `dropped_turns` turns were in the last view."""
+    """The spans to send, and where the window starts.
+
+    `dropped_turns` is the number of turns that were in the last window and are not in this one.
+    """
 
     spans: tuple[Span, ...]
     window_start: int
@@ -29,7 +33,7 @@ class WindowPlan(msgspec.Struct, frozen=True, kw_only=True):
     left_out_messages: int
     dropped_turns: int = 0
 
-    def of(self, messages: Sequence[T]) -> tuple[T, ...]:
+    def select(self, messages: Sequence[T]) -> tuple[T, ...]:
         return tuple(message for start, stop in self.spans for message in messages[start:stop])
 
 
@@ -40,17 +44,17 @@ class PinnedTurns:
         self._turns = sorted(
             {turn_index.turn_start(p) for p in positions if 0 <= p < len(turn_index)}
         )
-        self._before = [0]
+        self._tokens_before = [0]
         for turn in self._turns:
             tokens = turn_index.tokens(turn, turn_index.turn_end(turn))
-            self._before.append(self._before[-1] + tokens)
+            self._tokens_before.append(self._tokens_before[-1] + tokens)
 
-    def before(self, turn: int) -> Iterator[Span]:
+    def spans_before(self, turn: int) -> Iterator[Span]:
         for pinned in self._turns[: bisect_left(self._turns, turn)]:
             yield pinned, self._ledger.turn_end(pinned)
 
     def tokens_before(self, turn: int) -> int:
-        return self._before[bisect_left(self._turns, turn)]
+        return self._tokens_before[bisect_left(self._turns, turn)]
 
     def __contains__(self, turn: int) -> bool:
         index = bisect_left(self._turns, turn)
@@ -58,17 +62,17 @@ class PinnedTurns:
 
 
 def find_partial_turn(turn_index: TurnIndex, window_start: int) -> tuple[Span, ...]:
-    """Return what is sent of the turn of a cut before the cut."""
+    """Return what is sent before a window start that is inside a turn: its user messages."""
     turn = turn_index.turn_start(window_start)
     if turn == window_start:
         return ()
-    spoken = turn_index.spoken_before(window_start)
-    kept = (turn_index.head(turn),)
-    return kept if spoken is None else (*kept, spoken)
+    user_run = turn_index.user_run(turn)
+    unit = turn_index.user_text_unit_before(window_start)
+    return (user_run,) if unit is None else (user_run, unit)
 
 
 def count_window_tokens(turn_index: TurnIndex, window_start: int, pins: PinnedTurns) -> int:
-    """Return the tokens of the view with this cut."""
+    """Return the tokens of the window with this start."""
     turn = turn_index.turn_start(window_start)
     if window_start != turn and turn in pins:
         window_start = turn
@@ -79,7 +83,7 @@ def count_window_tokens(turn_index: TurnIndex, window_start: int, pins: PinnedTu
 def build_plan(
     turn_index: TurnIndex, window_start: int, pins: PinnedTurns, *, before: int = 0
 ) -> WindowPlan:
-    """Return the view with this cut; `before` is the remembered one."""
+    """Return the window with this start; `before` is the start of the last window."""
     if not len(turn_index):
         return WindowPlan(
             spans=(),
@@ -91,46 +95,46 @@ def build_plan(
     turn = turn_index.turn_start(window_start)
     start = turn if turn in pins else window_start
     spans = merge_spans(
-        (*pins.before(turn), *find_partial_turn(turn_index, start), (start, len(turn_index)))
+        (*pins.spans_before(turn), *find_partial_turn(turn_index, start), (start, len(turn_index)))
     )
     sent = sum(stop - start for start, stop in spans)
-    gone = _whole_turns_before(turn_index, turn, pins)
+    dropped = _count_dropped_turns(turn_index, turn, pins)
     return WindowPlan(
         spans=spans,
         window_start=turn_index.first_sequence + window_start,
         tokens=sum(turn_index.tokens(*span) for span in spans),
         sent_messages=sent,
         left_out_messages=turn_index.first_sequence - 1 + len(turn_index) - sent,
-        dropped_turns=gone
-        - _whole_turns_before(turn_index, min(turn, turn_index.turn_start(before)), pins),
+        dropped_turns=dropped
+        - _count_dropped_turns(turn_index, min(turn, turn_index.turn_start(before)), pins),
     )
 
 
 def find_sent_spans(
     items: Iterable[IndexedMessage], window_start: int, pins: Iterable[int]
 ) -> tuple[Span, ...]:
-    """Return the spans of a prompt that began at this cut."""
+    """Return the spans of a prompt whose window started here."""
     turn_index = TurnIndex(items)
     return build_plan(
         turn_index, turn_index.find_start(window_start), PinnedTurns(turn_index, pins)
     ).spans
 
 
-def _whole_turns_before(turn_index: TurnIndex, turn: int, pins: PinnedTurns) -> int:
-    return bisect_left(turn_index.turns, turn) - sum(1 for _ in pins.before(turn))
+def _count_dropped_turns(turn_index: TurnIndex, turn: int, pins: PinnedTurns) -> int:
+    return bisect_left(turn_index.turns, turn) - sum(1 for _ in pins.spans_before(turn))
 
 
 def merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Join neighbouring spans and leave out empty ones."""
-    found: list[Span] = []
+    """Merge adjacent spans and remove empty ones."""
+    merged: list[Span] = []
     for start, stop in spans:
         if start == stop:
             continue
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], stop)
+        if merged and merged[-1][1] == start:
+            merged[-1] = (merged[-1][0], stop)
         else:
-            found.append((start, stop))
-    return tuple(found)
+            merged.append((start, stop))
+    return tuple(merged)
 
 
 def trim_in_blocks(
@@ -142,7 +146,7 @@ def trim_in_blocks(
     pins: PinnedTurns,
     idle: float = 0.0,
 ) -> int:
-    """Move the cut if the history is too long or moving it is cheap."""
+    """Move the window start if the history is too long or moving it is cheap."""
     pinned = pins.tokens_before(turn_index.turns[-1])
     marks = strategy.marks(max(0, limit - pinned), turn_index.turn_size)
     low = int(marks.low)
@@ -151,19 +155,21 @@ def trim_in_blocks(
     is_worth_it = dropped > 0 and (
         idle > strategy.prices.lifetime
         or turn_index.tokens(before) > marks.high
-        or (strategy.floor is not None and dropped >= _worth(turn_index, oldest, marks))
+        or (
+            strategy.floor is not None and dropped >= _min_dropped_tokens(turn_index, oldest, marks)
+        )
     )
     if is_worth_it or count_window_tokens(turn_index, before, pins) > limit:
         return trim_to_fit(turn_index, oldest, limit=limit, floor=low, pins=pins)
     return before
 
 
-def _worth(turn_index: TurnIndex, window_start: int, marks: Marks) -> float:
-    """Return how many tokens have to leave to be worth a cut.
+def _min_dropped_tokens(turn_index: TurnIndex, window_start: int, marks: Marks) -> float:
+    """Return how many tokens must be dropped to make moving the start worthwhile.
 
-    Less than a block after a long new message, which is written to the cache in any case.
+    That is less than a block after a long new message, which is written to the cache anyway.
     """
-    sent_before = max(0, turn_index.tokens(window_start, turn_index.unsent))
+    sent_before = max(0, turn_index.tokens(window_start, turn_index.last_unit))
     return (marks.high - marks.low) * sent_before / max(1.0, marks.low)
 
 
@@ -175,35 +181,39 @@ def trim_to_fit(
     pins: PinnedTurns,
     floor: int | None = None,
 ) -> int:
-    """Return the first border whose view is within the limit."""
+    """Return the first start whose window is within the limit."""
     if limit is None or count_window_tokens(turn_index, oldest, pins) <= limit:
         return oldest
     turns = turn_index.turns
-    index = _first_within(turn_index, turns, bisect_left(turns, oldest), limit, pins)
+    index = _find_first_fitting(turn_index, turns, bisect_left(turns, oldest), limit, pins)
     if index < len(turns):
         return turns[index]
-    return _inside_newest(turn_index, limit, pins, floor=limit if floor is None else floor)
+    return _find_start_in_newest_turn(
+        turn_index, limit, pins, floor=limit if floor is None else floor
+    )
 
 
-def _first_within(
+def _find_first_fitting(
     turn_index: TurnIndex, borders: Sequence[int], first: int, limit: int, pins: PinnedTurns
 ) -> int:
-    """Bisect: a later cut never has a longer view."""
+    """Bisect: a later start never has a longer window."""
     return bisect_left(
         borders, -limit, lo=first, key=lambda border: -count_window_tokens(turn_index, border, pins)
     )
 
 
-def _inside_newest(turn_index: TurnIndex, limit: int, pins: PinnedTurns, *, floor: int) -> int:
-    """Return a cut in the newest turn, which alone is too long."""
+def _find_start_in_newest_turn(
+    turn_index: TurnIndex, limit: int, pins: PinnedTurns, *, floor: int
+) -> int:
+    """Return a start in the newest turn, which alone exceeds the limit."""
     turn = turn_index.turns[-1]
     units = turn_index.units(turn)
     needed = count_window_tokens(turn_index, units[-1] if units else turn, pins)
     if needed > limit:
         raise WindowTooSmallError(needed=needed, available=limit, pinned=pins.tokens_before(turn))
-    within = _first_within(turn_index, units, 0, limit, pins)
+    fitting = _find_first_fitting(turn_index, units, 0, limit, pins)
     with_floor = bisect_right(units, -floor, key=lambda unit: -turn_index.tokens(unit)) - 1
-    return units[max(within, with_floor)]
+    return units[max(fitting, with_floor)]
 
 
 def plan_window(
@@ -216,11 +226,11 @@ def plan_window(
     idle: float = 0.0,
     summary: StandingSummary | None = None,
 ) -> WindowPlan:
-    """Return the view of the log that is sent next.
+    """Return the part of the history that is sent next.
 
-    `budget` are the tokens for messages; None is no limit. `window_start` is that of the last view; None
-    starts again, as for another model. `pins` are numbers of messages whose turns stay. `idle` are
-    the seconds since the last call.
+    `budget` is the number of tokens for messages; None is no limit. `window_start` is the start of
+    the last window; None starts anew, as for another model. `pins` are the numbers of messages
+    whose turns stay. `idle` is the number of seconds since the last call.
     """
     pinned = PinnedTurns(turn_index, pins)
     if not len(turn_index):
@@ -233,8 +243,8 @@ def plan_window(
     if limit is not None:
         limit = max(0, limit - (0 if summary is None else summary.tokens))
     if isinstance(chosen, ByTurns):
-        kept = chosen.max_turns + (not turn_index.is_answered)
-        oldest = turn_index.turns[max(0, len(turn_index.turns) - kept)]
+        count = chosen.max_turns + (not turn_index.is_answered)
+        oldest = turn_index.turns[max(0, len(turn_index.turns) - count)]
         if summary is not None:
             oldest = max(oldest, before)
         position = trim_to_fit(turn_index, oldest, limit=limit, pins=pinned)
@@ -245,7 +255,7 @@ def plan_window(
             turn_index, chosen, limit=limit, before=before, pins=pinned, idle=idle
         )
     elif count_window_tokens(turn_index, before, pinned) > limit:
-        # Turns leave without a summary only if there is no room for them.
+        # Turns are dropped without a summary only if they do not fit.
         position = trim_in_blocks(turn_index, chosen, limit=limit, before=before, pins=pinned)
     else:
         position = before

@@ -1,7 +1,7 @@
-"""Which part of a conversation is sent: strategies as values, and the cache prices behind them.
+"""Window strategies as values, and the cache prices from which their defaults follow.
 
-Prices are multiples of the price of an input token. A cached prefix is cheap to read; dropping the
-oldest turns shortens it, but everything after them has to be written again.
+Prices are multiples of the price of an input token. A cached prefix is cheap to read. Dropping the
+oldest turns makes the prompt shorter, but everything after them must be written to the cache again.
 """
 
 from math import inf, sqrt
@@ -11,18 +11,18 @@ import msgspec
 from cllm.core.errors import UsageError
 
 MAX_BLOCK_SHARE = 0.5
-"""Of the budget. At least the other half remains after a cut, however cheap reading is."""
+"""Of the budget. At least the other half remains after trimming, however cheap reading is."""
 
 
 class CachePrices(msgspec.Struct, frozen=True, kw_only=True):
-    """`lifetime`: seconds that a cache lasts unread."""
+    """`lifetime`: seconds after which an unread cache expires."""
 
     write: float = 1.25
     read: float = 0.1
     lifetime: float = 300.0
 
     def weight(self, turn_size: float) -> float:
-        """The best block for K kept tokens is the root of K times this."""
+        """The best block for K remaining tokens is the square root of K times this."""
         gain = 2 * (self.write - self.read) * turn_size
         if gain <= 0:
             return 0.0
@@ -47,17 +47,17 @@ MODELS = (("claude", CLAUDE), ("nova", NOVA), ("gpt-5.6", OPENAI), ("gpt-6", OPE
 def prices_for(provider: str, model: str) -> CachePrices:
     """Return the prices; an unknown server is treated as local."""
     name = model.lower()
-    found = (prices for part, prices in MODELS if part in name)
-    return next(found, PROVIDERS.get(provider, LOCAL))
+    matches = (prices for part, prices in MODELS if part in name)
+    return next(matches, PROVIDERS.get(provider, LOCAL))
 
 
 def best_block(floor: float, *, turn_size: float, prices: CachePrices) -> float:
-    """Return how far a history may grow over its floor before a cut."""
+    """Return how many tokens a history may grow above its floor before it is trimmed."""
     return sqrt(prices.weight(turn_size) * floor)
 
 
 def best_floor(limit: float, *, turn_size: float, prices: CachePrices) -> float:
-    """Return the floor whose best block just fills the limit."""
+    """Return the floor whose best block exactly fills the limit."""
     weight = prices.weight(turn_size)
     lowest = limit * (1 - MAX_BLOCK_SHARE)
     if weight == inf:
@@ -75,7 +75,7 @@ class ByTurns(msgspec.Struct, frozen=True, kw_only=True, tag="turns"):
     max_turns: int = DEFAULT_MAX_TURNS
 
     def __post_init__(self) -> None:
-        _at_least_one("max_turns", self.max_turns)
+        _check_positive("max_turns", self.max_turns)
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,10 +84,10 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ByTokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
-    """At most `max_tokens`, cut in blocks.
+    """At most `max_tokens`, trimmed in blocks.
 
-    `floor` is the least that remains after a cut, `block` how far the history grows over it. The
-    defaults cost least by `prices`.
+    `floor` is the minimum that remains after trimming, `block` how far the history may grow above
+    it. The defaults are the cheapest by `prices`.
     """
 
     max_tokens: int | None = None
@@ -98,10 +98,10 @@ class ByTokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     def __post_init__(self) -> None:
         for name in ("max_tokens", "floor", "block"):
             if (number := getattr(self, name)) is not None:
-                _at_least_one(name, number)
+                _check_positive(name, number)
 
     def limit(self, budget: int | None) -> int | None:
-        return min((most for most in (self.max_tokens, budget) if most is not None), default=None)
+        return min((one for one in (self.max_tokens, budget) if one is not None), default=None)
 
     def marks(self, limit: int, turn_size: float) -> Marks:
         if self.floor is None and self.block is None:
@@ -114,18 +114,18 @@ class ByTokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 
 
 class Summarise(msgspec.Struct, frozen=True, kw_only=True, tag="summarise"):
-    """By tokens; turns that leave are first put into a summary."""
+    """By tokens; turns are summarised before they are dropped."""
 
     tokens: ByTokens = ByTokens()
     summary_tokens: int = 1000
 
     def __post_init__(self) -> None:
-        _at_least_one("summary_tokens", self.summary_tokens)
+        _check_positive("summary_tokens", self.summary_tokens)
 
 
 Strategy = ByTurns | ByTokens | Summarise
 
 
-def _at_least_one(name: str, number: int) -> None:
+def _check_positive(name: str, number: int) -> None:
     if type(number) is not int or number < 1:
-        raise UsageError(f"{name} is {number!r}; give a whole number from 1 on.")
+        raise UsageError(f"{name} is {number!r}; it must be a whole number of at least 1.")

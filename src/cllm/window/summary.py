@@ -1,7 +1,7 @@
-"""Summaries: which turns go into one, in which pieces, and its messages in a prompt.
+"""Summaries: which turns one covers, in which chunks, and its messages in a prompt.
 
-Pieces are requested one after another, each behind the summary so far. The first request is a
-prefix of the last prompt, which the provider's cache has, and one instruction.
+Chunks are requested one after another, each after the summary so far. The first request is a prefix
+of the last prompt, which is in the provider's cache, and one instruction.
 """
 
 from bisect import bisect_right
@@ -45,10 +45,10 @@ def plan_summary(
     summary: StandingSummary | None = None,
     keep_turns: int | None = None,
 ) -> tuple[SummaryChunk, ...]:
-    """Return the requests to make before the next prompt; none while all fits.
+    """Return the chunks to request before the next prompt; none while the history fits.
 
-    A cold cache is no reason: a summary costs more than it saves. With `keep_turns`, all turns but
-    the newest are summarised.
+    An expired cache is no reason for a summary, which costs more than it saves. With `keep_turns`,
+    all turns but the newest `keep_turns` are summarised.
     """
     limit = strategy.tokens.limit(budget)
     if limit is None and keep_turns is not None:
@@ -56,54 +56,56 @@ def plan_summary(
     if limit is None or not len(turn_index):
         return ()
     pinned = PinnedTurns(turn_index, pins)
-    taken = 0 if summary is None else summary.tokens
-    begin = 0 if summary is None else turn_index.find_start(summary.through + 1)
+    summary_tokens = 0 if summary is None else summary.tokens
+    start = 0 if summary is None else turn_index.find_start(summary.through + 1)
     if keep_turns is None:
-        room = max(0, limit - taken)
+        room = max(0, limit - summary_tokens)
         window_start = trim_in_blocks(
-            turn_index, strategy.tokens, limit=room, before=begin, pins=pinned
+            turn_index, strategy.tokens, limit=room, before=start, pins=pinned
         )
         end = turn_index.turn_start(window_start)
     else:
         end = turn_index.turns[max(0, len(turn_index.turns) - keep_turns)]
-    if end <= begin:
+    if end <= start:
         return ()
     room = limit - strategy.summary_tokens - INSTRUCTION_TOKENS
-    ahead = tuple(pinned.before(turn_index.turn_start(begin)))
-    first = room - taken - sum(turn_index.tokens(*span) for span in ahead)
-    chunk = _chunk(turn_index, begin, end, room=first, most=limit, ahead=ahead)
+    pinned_spans = tuple(pinned.spans_before(turn_index.turn_start(start)))
+    first = room - summary_tokens - sum(turn_index.tokens(*span) for span in pinned_spans)
+    chunk = _plan_chunk(turn_index, start, end, room=first, limit=limit, pinned=pinned_spans)
     chunks = [chunk]
     while (start := chunk.through + 1 - turn_index.first_sequence) < end:
-        chunk = _chunk(turn_index, start, end, room=room - strategy.summary_tokens, most=limit)
+        chunk = _plan_chunk(
+            turn_index, start, end, room=room - strategy.summary_tokens, limit=limit
+        )
         chunks.append(chunk)
     return tuple(chunks)
 
 
-def _chunk(
+def _plan_chunk(
     turn_index: TurnIndex,
     start: int,
     end: int,
     *,
     room: int,
-    most: int,
-    ahead: tuple[Span, ...] = (),
+    limit: int,
+    pinned: tuple[Span, ...] = (),
 ) -> SummaryChunk:
     """Return a chunk of as many whole turns as fit, or units of a turn that is too long."""
-    inside = find_partial_turn(turn_index, start)
-    left = room - sum(turn_index.tokens(*span) for span in inside)
+    partial = find_partial_turn(turn_index, start)
+    available = room - sum(turn_index.tokens(*span) for span in partial)
     turn_end = turn_index.turn_end(start)
     for borders in (turn_index.turns, [*turn_index.units(turn_index.turn_start(start)), turn_end]):
-        after = borders[bisect_right(borders, start) : bisect_right(borders, end)]
-        fitting = bisect_right(after, left, key=lambda stop: turn_index.tokens(start, stop))
+        ends = borders[bisect_right(borders, start) : bisect_right(borders, end)]
+        fitting = bisect_right(ends, available, key=lambda stop: turn_index.tokens(start, stop))
         if fitting:
-            return _chunk_to(turn_index, start, after[fitting - 1], (*ahead, *inside))
-    needed = room - left + turn_index.tokens(start, after[0])
-    if needed > most:
+            return _make_chunk(turn_index, start, ends[fitting - 1], (*pinned, *partial))
+    needed = room - available + turn_index.tokens(start, ends[0])
+    if needed > limit:
         raise WindowTooSmallError(needed=needed, available=max(0, room))
-    return _chunk_to(turn_index, start, after[0], inside)
+    return _make_chunk(turn_index, start, ends[0], partial)
 
 
-def _chunk_to(
+def _make_chunk(
     turn_index: TurnIndex, start: int, stop: int, before: tuple[Span, ...]
 ) -> SummaryChunk:
     spans = merge_spans((*before, (start, stop)))
@@ -123,6 +125,6 @@ def build_summary_request(
     *,
     words: int,
 ) -> tuple[Message, ...]:
-    ahead = () if summary is None else build_summary_messages(summary.text)
-    kept = tuple(message for start, stop in chunk.spans for message in messages[start:stop])
-    return (*ahead, *kept, plain_message("user", f"{INSTRUCTION}, in at most {words} words."))
+    earlier = () if summary is None else build_summary_messages(summary.text)
+    covered = tuple(message for start, stop in chunk.spans for message in messages[start:stop])
+    return (*earlier, *covered, plain_message("user", f"{INSTRUCTION}, in at most {words} words."))

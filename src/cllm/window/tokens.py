@@ -1,7 +1,7 @@
 """Token estimates, for text that no provider has counted.
 
-An estimate is a weighted sum over the runs of characters in a text. The bounded ratio between the
-report of a provider and the estimate corrects the estimates of later text.
+An estimate is a weighted sum over the runs of characters in a text. The ratio of a provider's
+reported count to the estimate, within bounds, corrects the estimates of later text.
 """
 
 import re
@@ -21,38 +21,38 @@ from cllm.core.reply import Usage
 TOKENS_PER_MESSAGE = 4
 TOKENS_PER_IMAGE = 1600
 CHARACTERS_PER_FILE_TOKEN = 16
-"""Of the base64 of a file, whose number of pages is unknown."""
+"""Characters of the base64 of a file, whose number of pages is unknown."""
 MAX_CACHED_MESSAGES = 4096
 MAX_CACHED_BYTES = 2048
-"""Messages in the cache of `estimate_message`, and bytes of the longest of them (docs/decisions/0020)."""
+"""Size of the cache of `estimate_message`, and of the longest message in it (decision 20)."""
 SHORT_RUN = 6
-"""Letters. Most words up to this length are one token; longer runs are weighed by their length."""
+"""Letters. Most words up to this length are one token; longer runs count by their length."""
 LONG_RUN = 16
-"""Characters. From this length on, a run of one character is weighed by `TokenWeights.repeated`."""
+"""Characters. A run of one character of at least this length counts by `TokenWeights.repeated`."""
 MARGIN = 1.2
-"""On text after a report: passages of one kind differ by this much from one another."""
+"""Factor for text after a report: passages of the same kind differ by up to this much."""
 EVIDENCE = 1000
-"""Tokens. The longer a report below the estimate is, the more it counts."""
+"""Tokens. The longer the text of a report below the estimate, the more the report counts."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.0
 """Bounds of reported to estimated tokens. The vocabularies in the tests stay within them on prose,
-code and data; a report outside them is about an unusual text and says nothing about the next."""
+code and data; a report outside them is about an unusual text and does not predict the next one."""
 
 
 class CharacterRun(msgspec.Struct, frozen=True):
-    """Tokens: `start` once, `each` for every character, `more` for those past SHORT_RUN."""
+    """Tokens of a run, of each character, and of each character past SHORT_RUN."""
 
-    start: float
-    each: float = 0.0
-    more: float = 0.0
+    per_run: float
+    per_character: float = 0.0
+    per_extra: float = 0.0
 
 
 class TokenWeights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Tokens of the parts of a text, fitted to a family of vocabularies.
 
-    ASCII is weighed in runs of a class; other characters one by one: `letter` is Greek, Cyrillic,
+    ASCII counts in runs of a class, other characters one by one: `letter` is Greek, Cyrillic,
     Hebrew and Arabic, `indic` South and South-East Asia, `wide` Chinese, Japanese and Korean,
-    `emoji` everything of four bytes. `byte` is added for every byte. `repeated` replaces all this
-    for long runs of one character: characters, and tokens of each.
+    `emoji` everything of four bytes. `byte` is added for every byte. `repeated` (characters, tokens
+    per character) replaces these weights for long runs of one character.
     """
 
     word: CharacterRun
@@ -72,12 +72,12 @@ class TokenWeights(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 GENERAL = TokenWeights(
-    word=CharacterRun(1.0, more=0.33),
-    capitals=CharacterRun(0.95, more=0.5),
-    number=CharacterRun(0.8, each=0.6),
-    marks=CharacterRun(0.65, each=0.5),
-    lines=CharacterRun(0.5, each=0.2),
-    tabs=CharacterRun(0.85, each=0.1),
+    word=CharacterRun(1.0, per_extra=0.33),
+    capitals=CharacterRun(0.95, per_extra=0.5),
+    number=CharacterRun(0.8, per_character=0.6),
+    marks=CharacterRun(0.65, per_character=0.5),
+    lines=CharacterRun(0.5, per_character=0.2),
+    tabs=CharacterRun(0.85, per_character=0.1),
     accented=1.3,
     letter=1.0,
     indic=1.4,
@@ -89,12 +89,12 @@ GENERAL = TokenWeights(
 )
 """For a vocabulary of any size, down to the 49,000 entries of small local models."""
 LARGE = TokenWeights(
-    word=CharacterRun(0.9, more=0.31),
-    capitals=CharacterRun(0.9, more=0.33),
-    number=CharacterRun(1.2, each=0.25),
-    marks=CharacterRun(0.55, each=0.36),
-    lines=CharacterRun(0.4, each=0.04),
-    tabs=CharacterRun(0.45, each=0.03),
+    word=CharacterRun(0.9, per_extra=0.31),
+    capitals=CharacterRun(0.9, per_extra=0.33),
+    number=CharacterRun(1.2, per_character=0.25),
+    marks=CharacterRun(0.55, per_character=0.36),
+    lines=CharacterRun(0.4, per_character=0.04),
+    tabs=CharacterRun(0.45, per_character=0.03),
     accented=0.75,
     letter=0.46,
     indic=0.5,
@@ -117,7 +117,7 @@ def weights_for(provider: str) -> TokenWeights:
 
 
 class TokenEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """An estimate, split because tokenizers differ most for `wide` scripts."""
+    """An estimate in two parts, because tokenizers differ most for `wide` scripts."""
 
     plain: float = 0.0
     wide: float = 0.0
@@ -133,7 +133,7 @@ class TokenEstimate(msgspec.Struct, frozen=True, kw_only=True):
 NO_TOKENS = TokenEstimate()
 
 
-def _members(characters: str) -> bytes:
+def _membership_table(characters: str) -> bytes:
     """Return a table for `bytes.translate`: 1 for these characters, else 0."""
     members = characters.encode()
     return bytes(byte in members for byte in range(256))
@@ -145,12 +145,12 @@ def _all_but(*leads: int) -> bytes:
 
 _CONTINUATIONS = bytes(range(0x80, 0xC0))
 _RUNS = {
-    "word": _members(string.ascii_lowercase),
-    "capitals": _members(string.ascii_uppercase),
-    "number": _members(string.digits),
-    "marks": _members(string.punctuation),
-    "lines": _members("\n"),
-    "tabs": _members("\t"),
+    "word": _membership_table(string.ascii_lowercase),
+    "capitals": _membership_table(string.ascii_uppercase),
+    "number": _membership_table(string.digits),
+    "marks": _membership_table(string.punctuation),
+    "lines": _membership_table("\n"),
+    "tabs": _membership_table("\t"),
 }
 _PLAIN = {
     "accented": _all_but(*range(0xC3, 0xCA)),
@@ -175,7 +175,7 @@ def estimate_text(text: str, weights: TokenWeights = GENERAL) -> TokenEstimate:
         leads = octets.translate(None, _CONTINUATIONS)
     runs = wide = 0.0
     for name, table in _RUNS.items():
-        runs += _weigh_runs(leads, table, getattr(weights, name))
+        runs += _estimate_runs(leads, table, getattr(weights, name))
     plain += runs
     if not leads.isascii():
         for name, others in _PLAIN.items():
@@ -192,53 +192,53 @@ def _has_long_run(leads: bytes) -> bool:
     return bytes(LONG_RUN - 1) in changes
 
 
-def _weigh_runs(leads: bytes, table: bytes, run: CharacterRun) -> float:
-    """Weigh the runs of a class of characters.
+def _estimate_runs(leads: bytes, table: bytes, run: CharacterRun) -> float:
+    """Estimate the tokens of the runs of a class of characters.
 
     Counting bits of integers is three times as fast as splitting the text.
     """
     members = int.from_bytes(leads.translate(table), "little")
     if not members:
         return 0.0
-    tokens = run.start * (members ^ (members << 8)).bit_count() / 2
-    if run.each:
-        tokens += run.each * members.bit_count()
-    if run.more:
+    tokens = run.per_run * (members ^ (members << 8)).bit_count() / 2
+    if run.per_character:
+        tokens += run.per_character * members.bit_count()
+    if run.per_extra:
         pairs = members & (members >> 8)
         fours = pairs & (pairs >> 16)
-        tokens += run.more * (fours & (fours >> 8 * (SHORT_RUN - 3))).bit_count()
+        tokens += run.per_extra * (fours & (fours >> 8 * (SHORT_RUN - 3))).bit_count()
     return tokens
 
 
 @cache
 def _repeats(weights: TokenWeights) -> tuple[tuple[bytes, re.Pattern[bytes], float], ...]:
     """Return the shortest long run of each character, a pattern, and tokens per byte."""
-    found: list[tuple[bytes, re.Pattern[bytes], float]] = []
+    patterns: list[tuple[bytes, re.Pattern[bytes], float]] = []
     for characters, tokens in weights.repeated:
         for one in map(str.encode, characters):
             # With the run spelled out, `re` searches ten times as fast as with `{16,}`.
             pattern = re.compile(re.escape(one * LONG_RUN) + b"(?:" + re.escape(one) + b")*")
-            found.append((one * LONG_RUN, pattern, tokens / len(one)))
-    return tuple(found)
+            patterns.append((one * LONG_RUN, pattern, tokens / len(one)))
+    return tuple(patterns)
 
 
 def estimate_message(message: Message, weights: TokenWeights = GENERAL) -> TokenEstimate:
     """Estimate the tokens of a message in any dialect."""
     if len(message.raw) <= MAX_CACHED_BYTES:
-        return _weigh_again(message.raw, weights)
-    return _weigh(message.raw, weights)
+        return _estimate_cached(message.raw, weights)
+    return _estimate_raw(message.raw, weights)
 
 
-def _weigh(raw: bytes, weights: TokenWeights) -> TokenEstimate:
+def _estimate_raw(raw: bytes, weights: TokenWeights) -> TokenEstimate:
     fields = msgspec.json.decode(raw)
-    found = TokenEstimate(plain=TOKENS_PER_MESSAGE)
+    estimate = TokenEstimate(plain=TOKENS_PER_MESSAGE)
     for text in _texts(fields):
-        found += estimate_text(text, weights)
-    return found + TokenEstimate(plain=_weigh_files(fields))
+        estimate += estimate_text(text, weights)
+    return estimate + TokenEstimate(plain=_estimate_files(fields))
 
 
-# Every turn weighs its whole history, of which all but the end was weighed before.
-_weigh_again = lru_cache(maxsize=MAX_CACHED_MESSAGES)(_weigh)
+# Every turn estimates its whole history, all of which but the end was estimated before.
+_estimate_cached = lru_cache(maxsize=MAX_CACHED_MESSAGES)(_estimate_raw)
 
 
 _WITHOUT_TEXT = frozenset(
@@ -269,20 +269,20 @@ def _is_file(block: dict[str, Any], name: str) -> bool:
     return not (name == "data" and block.get("type") == "text")
 
 
-def _weigh_files(value: Any) -> float:
+def _estimate_files(value: Any) -> float:
     match value:
         case dict():
             return sum(
-                _weigh_file(value, name, inner) if name in _FILES else _weigh_files(inner)
+                _estimate_file(value, name, inner) if name in _FILES else _estimate_files(inner)
                 for name, inner in value.items()
             )
         case list():
-            return sum(map(_weigh_files, value))
+            return sum(map(_estimate_files, value))
         case _:
             return 0.0
 
 
-def _weigh_file(block: dict[str, Any], name: str, inner: Any) -> float:
+def _estimate_file(block: dict[str, Any], name: str, inner: Any) -> float:
     if not _is_file(block, name):
         return 0.0
     is_image = name == "image_url" or str(block.get("media_type", "image")).startswith("image")
@@ -306,7 +306,7 @@ class TokenRatio(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def factor(self) -> float:
-        """The factor with which an estimate is hardly ever too low."""
+        """The factor that makes an estimate almost never too low."""
         if not self.estimated:
             return 1.0
         ratio = self.reported / self.estimated
@@ -316,22 +316,22 @@ class TokenRatio(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenRatios(msgspec.Struct, frozen=True, kw_only=True):
-    """What reports say about the tokenizer of one model."""
+    """Ratios of reported to estimated tokens for one model."""
 
     plain: TokenRatio = TokenRatio()
     wide: TokenRatio = TokenRatio()
 
-    def expect(self, weighed: TokenEstimate) -> int:
-        return ceil(weighed.plain * self.plain.factor + weighed.wide * self.wide.factor)
+    def correct(self, estimate: TokenEstimate) -> int:
+        return ceil(estimate.plain * self.plain.factor + estimate.wide * self.wide.factor)
 
-    def after(self, weighed: TokenEstimate, reported: int) -> "TokenRatios":
-        """Return what is learned with one more report on text that was weighed as this.
+    def with_report(self, estimate: TokenEstimate, reported: int) -> "TokenRatios":
+        """Return the ratios after a report on text with this estimate.
 
-        A report is one number: it corrects the kind that most of the text is of.
+        A report is one number: it corrects the kind that makes up most of the text.
         """
-        kind, other = ("plain", "wide") if weighed.plain >= weighed.wide else ("wide", "plain")
-        rest = reported - getattr(weighed, other) * getattr(self, other).factor
-        ratio = TokenRatio(estimated=getattr(weighed, kind), reported=max(rest, 0.0))
+        kind, other = ("plain", "wide") if estimate.plain >= estimate.wide else ("wide", "plain")
+        rest = reported - getattr(estimate, other) * getattr(self, other).factor
+        ratio = TokenRatio(estimated=getattr(estimate, kind), reported=max(rest, 0.0))
         return msgspec.structs.replace(self, **{kind: ratio})
 
 
@@ -339,6 +339,6 @@ def distribute_tokens(total: int, estimates: Sequence[int]) -> tuple[int, ...]:
     """Divide a reported count in proportion to estimates, in whole numbers."""
     whole = sum(estimates)
     if not whole:
-        return tuple(total if place == 0 else 0 for place in range(len(estimates)))
+        return tuple(total if index == 0 else 0 for index in range(len(estimates)))
     borders = [total * before // whole for before in accumulate(estimates, initial=0)]
     return tuple(after - before for before, after in pairwise(borders))

@@ -1,8 +1,8 @@
-"""The log in numbers: one item for each message, its tokens, and where turns and units begin.
+"""An index of a history: the tokens of each message, and where turns and units start.
 
-A turn is a run of plain user messages and everything until the next such run. In it, a unit is one
-assistant message (or several in a row) with all results of its calls, and system messages before
-it. Results are paired by position, never by ID.
+A turn is a run of plain user messages and everything until the next such run. In a turn, a unit is
+one assistant message (or several in a row) with all results of its calls, and the system messages
+before it. Results are paired by position, never by ID.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,29 +16,35 @@ from cllm.window.tokens import NO_TOKENS, TokenEstimate, TokenRatios, distribute
 
 
 class IndexedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message; `says`: whether it has more than tool results."""
+    """One message; `has_content`: whether it has other parts than tool results."""
 
     role: Role
     tokens: int
     calls: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
-    says: bool = True
+    has_content: bool = True
 
     @property
     def is_plain_user(self) -> bool:
-        """Whether it can begin a turn."""
+        """Whether it can start a turn."""
         return self.role == "user" and not self.results
 
 
 def make_indexed_message(role: Role, parts: Sequence[AnyPart], tokens: int = 0) -> IndexedMessage:
     calls = tuple(part.id for part in parts if isinstance(part, ToolCall))
     results = tuple(part.call_id for part in parts if isinstance(part, ToolResult))
-    says = len(results) < len(parts)
-    return IndexedMessage(role=role, tokens=tokens, calls=calls, results=results, says=says)
+    return IndexedMessage(
+        role=role,
+        tokens=tokens,
+        calls=calls,
+        results=results,
+        has_content=len(results) < len(parts),
+    )
 
 
 Span = tuple[int, int]
-Border = Literal["start", "run", "assistant", "answer"]
+State = Literal["start", "user", "assistant", "result"]
+"""What the last message was: nothing yet, a plain user message, the assistant's, or a result."""
 
 
 class TurnIndex:
@@ -49,9 +55,9 @@ class TurnIndex:
         self._sums = [0]
         self._turns: list[int] = []
         self._units: list[int] = []
-        self._spoken: list[int] = []
-        self._last: Border = "start"
-        self._waiting: set[str] = set()
+        self._user_text_units: list[int] = []
+        self._last: State = "start"
+        self._open_calls: set[str] = set()
         self._system_since: int | None = None
         for item in items:
             self.append(item)
@@ -69,42 +75,42 @@ class TurnIndex:
                 self._system_since = position
             return
         if item.is_plain_user:
-            self._begin_turn(position)
+            self._start_turn(position)
         elif item.role == "assistant":
-            self._begin_unit(position, item)
+            self._start_unit(position, item)
         else:
-            self._answer(item)
+            self._add_results(item)
         self._system_since = None
 
-    def _begin_turn(self, position: int) -> None:
-        if self._last in ("assistant", "answer"):
+    def _start_turn(self, position: int) -> None:
+        if self._last in ("assistant", "result"):
             self._turns.append(position)
-        self._last = "run"
-        self._waiting.clear()
+        self._last = "user"
+        self._open_calls.clear()
 
-    def _begin_unit(self, position: int, item: IndexedMessage) -> None:
-        """Begin a unit, unless the assistant continues: most providers merge such messages."""
+    def _start_unit(self, position: int, item: IndexedMessage) -> None:
+        """Start a unit, unless the assistant continues: most providers merge such messages."""
         if self._last != "assistant":
             self._units.append(position if self._system_since is None else self._system_since)
-            self._waiting.clear()
-        self._waiting.update(item.calls)
+            self._open_calls.clear()
+        self._open_calls.update(item.calls)
         self._last = "assistant"
 
-    def _answer(self, item: IndexedMessage) -> None:
-        self._waiting.difference_update(item.results)
-        says_more = item.says and item.role == "user"
-        if says_more and self._spoken[-1:] != self._units[-1:]:
-            self._spoken.append(self._units[-1])
-        self._last = "answer"
+    def _add_results(self, item: IndexedMessage) -> None:
+        self._open_calls.difference_update(item.results)
+        has_user_text = item.has_content and item.role == "user"
+        if has_user_text and self._user_text_units[-1:] != self._units[-1:]:
+            self._user_text_units.append(self._units[-1])
+        self._last = "result"
 
     @property
     def turns(self) -> Sequence[int]:
-        """Where each turn begins."""
+        """The position of each turn's first message."""
         return self._turns
 
     @property
     def is_answered(self) -> bool:
-        return self._last == "assistant" and not self._waiting
+        return self._last == "assistant" and not self._open_calls
 
     @property
     def turn_size(self) -> float:
@@ -114,49 +120,49 @@ class TurnIndex:
         return float(self._sums[-1])
 
     @property
-    def unsent(self) -> int:
-        """The last assistant message, which no prompt had yet."""
+    def last_unit(self) -> int:
+        """The position of the last assistant message, which no prompt contained yet."""
         return self._units[-1] if self._units else 0
 
     def tokens(self, start: int = 0, stop: int | None = None) -> int:
         return self._sums[len(self) if stop is None else stop] - self._sums[start]
 
     def turn_start(self, position: int) -> int:
-        """Return where the turn of a message begins."""
+        """Return the position where the turn of a message starts."""
         return self._turns[bisect_right(self._turns, position) - 1]
 
     def turn_end(self, position: int) -> int:
-        after = bisect_right(self._turns, position)
-        return self._turns[after] if after < len(self._turns) else len(self)
+        following = bisect_right(self._turns, position)
+        return self._turns[following] if following < len(self._turns) else len(self)
 
     def units(self, turn: int) -> Sequence[int]:
-        """Return where the units of a turn begin."""
+        """Return the positions where the units of a turn start."""
         stop = bisect_left(self._units, self.turn_end(turn))
         return self._units[bisect_left(self._units, turn) : stop]
 
-    def head(self, turn: int) -> tuple[int, int]:
-        """Return the run of user messages that begins the turn."""
+    def user_run(self, turn: int) -> Span:
+        """Return the run of user messages at the start of the turn."""
         first = bisect_left(self._units, turn)
         end = self.turn_end(turn)
         if first < len(self._units):
             end = min(end, self._units[first])
         return turn, end
 
-    def spoken_before(self, window_start: int) -> tuple[int, int] | None:
-        """Return the last unit of the turn before a cut with user text beside results.
+    def user_text_unit_before(self, window_start: int) -> Span | None:
+        """Return the last unit before this position, in its turn, with user text besides results.
 
-        None if the unit at the cut has such text.
+        None if the unit at this position has such text.
         """
-        index = bisect_left(self._spoken, window_start)
-        if self._spoken[index : index + 1] == [window_start] or not index:
+        index = bisect_left(self._user_text_units, window_start)
+        if self._user_text_units[index : index + 1] == [window_start] or not index:
             return None
-        start = self._spoken[index - 1]
+        start = self._user_text_units[index - 1]
         if start < self.turn_start(window_start):
             return None
         return start, self._units[bisect_right(self._units, start)]
 
     def find_start(self, sequence: int | None) -> int:
-        """Return the first border of this log at or after a remembered cut."""
+        """Return where a window can start: the first turn or unit from a sequence number on."""
         position = 0 if sequence is None else max(0, sequence - self.first_sequence)
         if position >= len(self):
             return self._turns[-1] if self._turns else 0
@@ -169,14 +175,14 @@ class TurnIndex:
         return end if end < len(self) else turn
 
     def last_turn_with(self, tokens: int) -> int:
-        """Return the newest turn from which on there are this many tokens."""
-        most = self._sums[-1] - tokens
-        index = bisect_right(self._turns, most, key=self._sums.__getitem__) - 1
+        """Return the newest turn from which the history has at least this many tokens."""
+        limit = self._sums[-1] - tokens
+        index = bisect_right(self._turns, limit, key=self._sums.__getitem__) - 1
         return self._turns[max(index, 0)]
 
 
 class ReportedCount(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider's count of a prompt; `overhead` is what it had beside the messages."""
+    """A provider's count of a prompt; `overhead` is its system prompt and tools."""
 
     spans: tuple[Span, ...]
     tokens: int
@@ -200,26 +206,29 @@ def count_messages(
     if last is None:
         tokens = tuple(replies.get(n, one.tokens) for n, one in enumerate(estimates))
         return TokenCounts(messages=tokens, overhead=overhead.tokens, ratios=TokenRatios())
-    ratios = TokenRatios().after(_sent(estimates, last), last.tokens)
-    covered, around = _covered(estimates, replies, last)
+    ratios = TokenRatios().with_report(_estimate_prompt(estimates, last), last.tokens)
+    counted, last_overhead = _divide_report(estimates, replies, last)
     messages = tuple(
-        covered[n] if n in covered else replies.get(n, ratios.expect(one))
+        counted[n] if n in counted else replies.get(n, ratios.correct(one))
         for n, one in enumerate(estimates)
     )
-    now = around if overhead == last.overhead else ratios.expect(overhead)
-    return TokenCounts(messages=messages, overhead=now, ratios=ratios)
+    return TokenCounts(
+        messages=messages,
+        overhead=last_overhead if overhead == last.overhead else ratios.correct(overhead),
+        ratios=ratios,
+    )
 
 
-def _sent(estimates: Sequence[TokenEstimate], report: ReportedCount) -> TokenEstimate:
-    spoken = [one for start, stop in report.spans for one in estimates[start:stop]]
-    plain = report.overhead.plain + sum(one.plain for one in spoken)
-    return TokenEstimate(plain=plain, wide=report.overhead.wide + sum(one.wide for one in spoken))
+def _estimate_prompt(estimates: Sequence[TokenEstimate], report: ReportedCount) -> TokenEstimate:
+    sent = [one for start, stop in report.spans for one in estimates[start:stop]]
+    plain = report.overhead.plain + sum(one.plain for one in sent)
+    return TokenEstimate(plain=plain, wide=report.overhead.wide + sum(one.wide for one in sent))
 
 
-def _covered(
+def _divide_report(
     estimates: Sequence[TokenEstimate], replies: Mapping[int, int], report: ReportedCount
 ) -> tuple[dict[int, int], int]:
-    """Divide a report: tokens by position, and of what is beside the messages."""
+    """Divide a report: the tokens of each message by position, and of the overhead."""
     positions = [n for start, stop in report.spans for n in range(start, stop)]
     known = {n: replies[n] for n in positions if n in replies}
     rest = report.tokens - sum(known.values())
@@ -227,5 +236,5 @@ def _covered(
         known, rest = {}, report.tokens
     unknown = [n for n in positions if n not in known]
     weights = [report.overhead.tokens, *(estimates[n].tokens for n in unknown)]
-    around, *shares = distribute_tokens(rest, weights)
-    return known | dict(zip(unknown, shares, strict=True)), around
+    overhead, *shares = distribute_tokens(rest, weights)
+    return known | dict(zip(unknown, shares, strict=True)), overhead

@@ -190,7 +190,7 @@ class TestInAStore:
 
         first, second = out.splitlines()
         assert first == second
-        assert "start a branch" in first
+        assert "create a branch" in first
         assert len(provider.requests) == 1
 
     def test_clear_begins_a_new_conversation_and_the_old_one_stays(self, provider, program, store):

@@ -25,10 +25,10 @@ def test_estimates_are_never_a_quarter_too_low_and_after_a_report_never_a_tenth(
     texts = samples(kind, SAMPLES + 1)
     counts = [count(text) for text in texts]
     for (before, text), (reported, true) in zip(pairwise(texts), pairwise(counts), strict=True):
-        learned = TokenRatios().after(estimate_text(before), reported)
+        ratios = TokenRatios().with_report(estimate_text(before), reported)
 
-        assert TokenRatios().expect(estimate_text(text)) >= 0.75 * true
-        assert learned.expect(estimate_text(text)) >= 0.9 * true
+        assert TokenRatios().correct(estimate_text(text)) >= 0.75 * true
+        assert ratios.correct(estimate_text(text)) >= 0.9 * true
 
 
 @pytest.mark.parametrize("kind", sorted(CORPUS))

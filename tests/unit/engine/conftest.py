@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from tests.scripted_provider import ScriptedProvider
 from tests.sqlite_template import write_database
-from tests.turn_requests import make_turn_request
-from tests.unit.engine.talking import LONG, say, summarise
+from tests.unit.engine.summary_provider import LONG, say, summarise
 
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, Provider, Store

@@ -15,7 +15,8 @@ from cllm.core.prompt import Continuity, Original
 from cllm.engine.prompt_builder import build_full_prompt
 from cllm.engine.prompt_history import ModelContext
 from cllm.engine.request import Attempt, Route, unknown_price
-from cllm.history.system_prompt import NO_CONTEXT, Context, SystemChoice
+from cllm.history.context import NO_CONTEXT, Context
+from cllm.history.system_prompt import SystemChoice
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 SAID = (plain_message("user", "now"),)
@@ -184,7 +185,7 @@ def test_the_last_reply_and_what_is_said_now_were_not_in_the_prompt_before():
 
 
 def test_what_is_told_for_this_turn_only_and_all_behind_it_will_not_be_in_the_next():
-    context = Context(now="It is noon.")
+    context = Context(for_turn="It is noon.")
 
     told = assembled(conversation(turn("a")), context=context).continuity
 
@@ -206,7 +207,7 @@ def test_nothing_goes_on_with_what_is_not_kept():
 
 def test_the_next_round_of_a_turn_has_only_its_own_messages_new():
     asked = assembled(conversation(turn("a")))
-    told = assembled(conversation(turn("a")), context=Context(now="It is noon."))
+    told = assembled(conversation(turn("a")), context=Context(for_turn="It is noon."))
 
     assert asked.going_on(SAID * 3).continuity == Continuity(fresh=3)
     assert told.going_on(SAID * 3).continuity == Continuity(fresh=5, passing=4)

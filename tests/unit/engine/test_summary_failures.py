@@ -7,7 +7,15 @@ import msgspec
 import pytest
 from tests.scripted_provider import text_reply_events
 from tests.unit.engine.conftest import PausingProvider
-from tests.unit.engine.talking import LONG, SMALL, Talker, is_summary_request, make, say, summarise
+from tests.unit.engine.summary_provider import (
+    LONG,
+    SMALL,
+    Talker,
+    is_summary_request,
+    make,
+    say,
+    summarise,
+)
 
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import (
@@ -221,7 +229,7 @@ class TestMeanwhile:
         await talk(Talker(), 2, first=7)
         late.gate.set()
 
-        with pytest.raises(UsageError, match="changed meanwhile"):
+        with pytest.raises(UsageError, match="changed in the meantime"):
             await late.work
 
         assert (await store.load("demo")).summary is None

@@ -32,7 +32,7 @@ def assistant(tokens: int = 10, *calls: str) -> IndexedMessage:
 
 
 def result(tokens: int = 10, *results: str) -> IndexedMessage:
-    return IndexedMessage(role="tool", tokens=tokens, results=results or ("a",), says=False)
+    return IndexedMessage(role="tool", tokens=tokens, results=results or ("a",), has_content=False)
 
 
 def talk(turns: int, size: int = 20) -> TurnIndex:
@@ -302,7 +302,7 @@ class TestLedger:
         turn_index = TurnIndex([assistant(), user(), assistant(), user()])
 
         assert list(turn_index.turns) == [0, 1, 3]
-        assert turn_index.head(0) == (0, 0)
+        assert turn_index.user_run(0) == (0, 0)
         assert sent(plan_window(turn_index, ByTokens(max_tokens=30))) == [1, 2, 3]
 
     def test_a_call_costs_the_same_however_long_the_conversation_is(self):

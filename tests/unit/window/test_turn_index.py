@@ -29,14 +29,14 @@ def test_the_last_report_is_the_truth_for_what_it_covered():
 
     assert counted.messages[:3] == (210, 70, 210)
     assert counted.overhead == 420
-    assert counted.messages[3] == counted.ratios.expect(LOG[3]) > 80
+    assert counted.messages[3] == counted.ratios.correct(LOG[3]) > 80
 
 
 def test_other_things_beside_the_messages_are_estimated_with_what_was_learned():
     last = ReportedCount(spans=((0, 3),), tokens=910, overhead=SYSTEM)
     counted = count_messages(LOG, replies={1: 70}, last=last, overhead=TokenEstimate(plain=300.0))
 
-    assert counted.overhead == counted.ratios.expect(TokenEstimate(plain=300.0))
+    assert counted.overhead == counted.ratios.correct(TokenEstimate(plain=300.0))
 
 
 def test_messages_that_the_report_did_not_cover_are_estimated():
@@ -44,7 +44,7 @@ def test_messages_that_the_report_did_not_cover_are_estimated():
     counted = count_messages(LOG, replies={}, last=last, overhead=SYSTEM)
 
     assert counted.messages[2] + counted.overhead == 300
-    assert counted.messages[0] == counted.ratios.expect(LOG[0])
+    assert counted.messages[0] == counted.ratios.correct(LOG[0])
 
 
 def test_replies_that_are_more_than_the_report_are_not_believed():

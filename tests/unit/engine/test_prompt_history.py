@@ -174,9 +174,9 @@ class TestNumbers:
         log = log_of(talked)
 
         assert log.sequences == (11, 12, 14, 15, 16)
-        assert [log.number(n) for n in (11, 13, 14, 16)] == [1, 3, 3, 5]
-        assert [log.sequence(n) for n in (1, 3, 5)] == [11, 14, 16]
-        assert log.before == 10
+        assert [log.to_number(n) for n in (11, 13, 14, 16)] == [1, 3, 3, 5]
+        assert [log.to_sequence(n) for n in (1, 3, 5)] == [11, 14, 16]
+        assert log.unloaded_messages == 10
         assert log_of(msgspec.structs.replace(talked, pins=(12, 13, 15))).pins == (2, 4)
 
     def test_what_is_asked_again_has_the_numbers_of_what_was_asked(self):
@@ -190,8 +190,8 @@ class TestNumbers:
         talked = conversation(spoken_turn(1), spoken_turn(2), summary=summary, first_sequence=11)
 
         later = msgspec.structs.replace(talked, first_sequence=21)
-        assert log_of(talked).summary == msgspec.structs.replace(summary, through=2)
-        assert log_of(later).summary == msgspec.structs.replace(summary, through=0)
+        assert log_of(talked).numbered_summary == msgspec.structs.replace(summary, through=2)
+        assert log_of(later).numbered_summary == msgspec.structs.replace(summary, through=0)
 
     def test_the_cut_is_that_of_the_same_model(self):
         turns = (
@@ -200,17 +200,17 @@ class TestNumbers:
             spoken_turn(3, window={"first_sequence": 5}, model="n"),
         )
 
-        assert log_of(conversation(*turns)).window_start == 3
-        assert log_of(conversation(*turns), model="n").window_start == 5
-        assert log_of(conversation(*turns), model="other").window_start is None
+        assert log_of(conversation(*turns)).last_start == 3
+        assert log_of(conversation(*turns), model="n").last_start == 5
+        assert log_of(conversation(*turns), model="other").last_start is None
 
     def test_a_cut_that_was_made_with_a_summary_goes_with_it(self):
         window = {"first_sequence": 3, "summary_through": 2}
         turns = (spoken_turn(1), spoken_turn(2, window=window))
         summary = StandingSummary(text="S", through=2, tokens=5)
 
-        assert log_of(conversation(*turns, summary=summary)).window_start == 3
-        assert log_of(conversation(*turns)).window_start is None
+        assert log_of(conversation(*turns, summary=summary)).last_start == 3
+        assert log_of(conversation(*turns)).last_start is None
 
 
 class TestWhatIsNeeded:

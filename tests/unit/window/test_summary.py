@@ -140,7 +140,7 @@ def test_a_turn_too_long_for_one_request_is_summarised_by_its_units():
     turn_index = TurnIndex([IndexedMessage(role="user", tokens=100)])
     for _ in range(10):
         turn_index.append(IndexedMessage(role="assistant", tokens=100, calls=("a",)))
-        turn_index.append(IndexedMessage(role="tool", tokens=50, results=("a",), says=False))
+        turn_index.append(IndexedMessage(role="tool", tokens=50, results=("a",), has_content=False))
     turn_index.append(IndexedMessage(role="assistant", tokens=10))
     turn_index.append(IndexedMessage(role="user", tokens=300))
     chunks = plan_summary(turn_index, STRATEGY)

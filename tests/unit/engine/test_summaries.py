@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.scripted_provider import ScriptedProvider, text_reply_events
 from tests.unit.engine.conftest import PausingProvider
-from tests.unit.engine.talking import (
+from tests.unit.engine.summary_provider import (
     LONG,
     SMALL,
     Talker,

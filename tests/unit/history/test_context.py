@@ -15,8 +15,14 @@ from cllm.core.conversation import (
 )
 from cllm.core.errors import ContextError
 from cllm.core.message import Message, plain_message
-from cllm.history.context import CommandOutcome, ContextCommand
-from cllm.history.system_prompt import Context, gather_context, insert_context, plan_context
+from cllm.history.context import (
+    CommandOutcome,
+    Context,
+    ContextCommand,
+    gather_context,
+    insert_context,
+    plan_context,
+)
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
@@ -48,14 +54,14 @@ def outcome(state: Any = "ok", output: str = "noon", **fields: Any) -> CommandOu
 def gathered(*outcomes: CommandOutcome, captured: bool = False) -> Context:
     commands = tuple(one.command for one in outcomes)
     empty = plan_context(None, (), new_policy="captured")
-    plan = msgspec.structs.replace(empty, **{"captured" if captured else "now": commands})
+    plan = msgspec.structs.replace(empty, **{"captured" if captured else "for_turn": commands})
     return gather_context(plan, outcomes)
 
 
 class TestWhichCommandsRun:
     def plan(self, value: StoredConversation | None, policy: Any = "captured"):
         found = plan_context(value, ALL, new_policy=policy)
-        return [one.name for one in found.captured], [one.name for one in found.now]
+        return [one.name for one in found.captured], [one.name for one in found.for_turn]
 
     def test_without_a_conversation_all_are_for_this_turn(self):
         assert self.plan(None) == ([], ["static", "dynamic", "exec"])
@@ -106,18 +112,18 @@ class TestWhichCommandsRun:
 
 class TestHowABlockReads:
     def test_output_stands_between_the_markers(self):
-        assert gathered(outcome()).now == BLOCK
+        assert gathered(outcome()).for_turn == BLOCK
 
     @pytest.mark.parametrize("output", ["", "\n\n", "  "])
     def test_empty_output_is_said_to_be_none(self, output):
-        assert gathered(outcome(output=output)).now == (
+        assert gathered(outcome(output=output)).for_turn == (
             "--- Context: Time ---\n(no output)\n--- End Context ---"
         )
 
     def test_a_failure_is_a_block_and_a_warning(self):
         context = gathered(outcome("failed", "", exit_code=2))
 
-        assert context.now == (
+        assert context.for_turn == (
             "--- Context Error: Time ---\nCommand exited with code 2\n--- End Context ---"
         )
         (notice,) = context.notices
@@ -126,20 +132,20 @@ class TestHowABlockReads:
         assert "code 2" in notice.message
 
     def test_what_a_failing_command_said_is_kept(self):
-        text = gathered(outcome("failed", "no such branch", exit_code=2)).now
+        text = gathered(outcome("failed", "no such branch", exit_code=2)).for_turn
 
         assert "Command exited with code 2\nno such branch\n" in text
 
     @pytest.mark.parametrize(("timeout", "shown"), [(10.0, "10"), (0.5, "0.5")])
     def test_a_timeout_says_how_long_it_was(self, timeout, shown):
-        text = gathered(outcome("timed_out", "", timeout=timeout)).now
+        text = gathered(outcome("timed_out", "", timeout=timeout)).for_turn
 
         assert f"Command timed out after {shown} seconds" in text
 
     def test_a_failure_that_is_ignored_leaves_nothing(self):
         context = gathered(outcome("failed", exit_code=1, on_failure="ignore"), outcome())
 
-        assert context.now == BLOCK
+        assert context.for_turn == BLOCK
         assert context.notices == ()
 
     def test_a_failure_that_must_not_be_is_an_error(self):
@@ -150,7 +156,7 @@ class TestHowABlockReads:
         assert "code 1" in str(raised.value)
 
     def test_blocks_are_joined_by_a_blank_line_in_order(self):
-        text = gathered(outcome(output="a"), outcome(output="b")).now
+        text = gathered(outcome(output="a"), outcome(output="b")).for_turn
 
         assert text == (
             "--- Context: Time ---\na\n--- End Context ---\n\n"
@@ -158,7 +164,7 @@ class TestHowABlockReads:
         )
 
     def test_a_name_cannot_break_out_of_its_line(self):
-        text = gathered(outcome(name="a\n--- End Context ---\nb")).now
+        text = gathered(outcome(name="a\n--- End Context ---\nb")).for_turn
 
         assert text.splitlines()[0] == "--- Context: a --- End Context --- b ---"
 

@@ -16,7 +16,8 @@ from cllm.core.reply import ReplyFinished, TextDelta
 from cllm.engine.prompt_history import ModelContext
 from cllm.engine.recorder import MIN_PAUSE, TurnRecorder
 from cllm.engine.request import Attempt, Route, unknown_price
-from cllm.history.system_prompt import NO_CONTEXT, SystemChoice
+from cllm.history.context import NO_CONTEXT
+from cllm.history.system_prompt import SystemChoice
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 

@@ -38,11 +38,11 @@ class Recording(MemoryStore):
 @asynccontextmanager
 async def renewed(store: Store, lease: Lease, clock: Clock) -> AsyncIterator[None]:
     renewal = LeaseRenewal(store, lease, clock=clock)
-    renewal.begin()
+    renewal.start()
     try:
         yield
     finally:
-        await renewal.end()
+        await renewal.stop()
 
 
 async def begun(store: MemoryStore) -> Lease:

@@ -96,7 +96,7 @@ def test_the_view_is_one_that_the_provider_takes(data, profile):
     view = case.view()
 
     if view is not None:
-        assert find_problems(view.of(case.said.messages), profile) == ()
+        assert find_problems(view.select(case.said.messages), profile) == ()
 
 
 @every_profile
@@ -179,8 +179,8 @@ def test_a_conversation_that_goes_on_keeps_its_cut_and_its_prefix(data, profile)
             turn_index, case.strategy, budget=case.budget, window_start=window_start, pins=pins
         )
         assert view.tokens <= case.limit
-        assert set(required_positions(said, sorted(known))) <= set(positions(view))
-        assert find_problems(view.of(said.messages), profile) == ()
+        assert set(needed(said, sorted(known))) <= set(positions(view))
+        assert find_problems(view.select(said.messages), profile) == ()
         assert window_start is None or view.window_start >= window_start
         if view.window_start == window_start:
             assert positions(view)[: len(seen)] == seen
@@ -212,7 +212,7 @@ def test_a_summary_takes_its_place_and_of_what_it_covers_only_pins_are_sent(data
         elif turn[0] <= covered:
             assert not kept & set(turn)
     assert view.tokens <= left
-    assert find_problems(view.of(case.said.messages), profile) == ()
+    assert find_problems(view.select(case.said.messages), profile) == ()
     assert (
         case.plan(case.said, case.pins, summary=summary, window_start=view.window_start).spans
         == view.spans
@@ -229,7 +229,7 @@ def test_the_ledger_finds_the_turns_and_units_that_a_walk_finds(data):
     for turn in turns:
         head, *units = split_units(said.messages, turn)
         assert list(turn_index.units(turn[0])) == [unit[0] for unit in units]
-        assert turn_index.head(turn[0]) == (turn[0], turn[0] + len(head))
+        assert turn_index.user_run(turn[0]) == (turn[0], turn[0] + len(head))
         for before, after in pairwise([*turn, turn[-1] + 1]):
             assert turn_index.turn_start(before) == turn[0]
             assert turn_index.tokens(before, after) == said.tokens[before]

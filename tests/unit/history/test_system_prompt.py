@@ -198,13 +198,13 @@ class TestCaptured:
     @pytest.mark.parametrize(
         ("value", "given", "words"),
         [
-            (captured(), GivenPrompt(text="Other."), "the one it was started with"),
-            (captured(), NOTHING, "the one it was started with"),
-            (captured(), GivenPrompt(text=" "), "the one it was started with"),
-            (captured(None, "none"), CONFIGURED, "none, as it was started"),
-            (captured(f"Be brief.\n\n{BLOCK}"), GivenPrompt(text="Other."), "started with"),
-            (captured(BLOCK), CONFIGURED, "none, as it was started"),
-            (conversation(stored="Be brief."), GivenPrompt(text="Other."), "started with"),
+            (captured(), GivenPrompt(text="Other."), "uses its own system prompt"),
+            (captured(), NOTHING, "uses its own system prompt"),
+            (captured(), GivenPrompt(text=" "), "uses its own system prompt"),
+            (captured(None, "none"), CONFIGURED, "has no system prompt"),
+            (captured(f"Be brief.\n\n{BLOCK}"), GivenPrompt(text="Other."), "uses its own"),
+            (captured(BLOCK), CONFIGURED, "has no system prompt"),
+            (conversation(stored="Be brief."), GivenPrompt(text="Other."), "uses its own"),
         ],
         ids=["other", "none", "blank", "new one", "with context", "only context", "old file"],
     )

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scripted_provider import ScriptedProvider
-from tests.unit.engine.talking import (
+from tests.scripted import ScriptedProvider
+from tests.unit.engine.summary_provider import (
     LONG,
     Talker,
     make,

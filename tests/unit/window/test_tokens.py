@@ -53,7 +53,7 @@ def true_tokens(kind: str, length: int) -> int:
 
 def shortfalls(texts: list[str], count, weights: TokenWeights, ratios: TokenRatios) -> list[float]:
     """What an estimate lacks of the true count, as a share of it."""
-    return [1 - ratios.expect(estimate_text(text, weights)) / count(text) for text in texts]
+    return [1 - ratios.correct(estimate_text(text, weights)) / count(text) for text in texts]
 
 
 class TestAgainstTokenizers:
@@ -70,7 +70,7 @@ class TestAgainstTokenizers:
         """Each text is estimated after a report of the one before it."""
         count = o200k()
         for reported, text in pairwise(samples(kind, SAMPLES + 1)):
-            ratios = TokenRatios().after(estimate_text(reported, weights), count(reported))
+            ratios = TokenRatios().with_report(estimate_text(reported, weights), count(reported))
             assert max(shortfalls([text], count, weights, ratios)) <= 0.1
 
     @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -117,7 +117,9 @@ class TestAnyText:
     @given(st.text(max_size=50), st.text(max_size=50))
     def test_a_longer_text_loses_no_more_than_one_short_run(self, weights, text, more):
         """Adding a character can make a run long enough for the weight of long runs."""
-        shortest = weights.marks.start + 15 * max(weights.marks.each, weights.word.more)
+        shortest = weights.marks.per_run + 15 * max(
+            weights.marks.per_character, weights.word.per_extra
+        )
 
         assert total(text + more, weights) >= total(text, weights) - shortest
 
@@ -220,19 +222,23 @@ class TestMessages:
 
 class TestLearning:
     def test_nothing_learned_leaves_an_estimate_as_it_is(self):
-        assert TokenRatios().expect(TokenEstimate(plain=10.2, wide=3.3)) == 14
+        assert TokenRatios().correct(TokenEstimate(plain=10.2, wide=3.3)) == 14
 
     def test_a_report_above_the_estimate_is_believed_at_once(self):
-        ratios = TokenRatios().after(TokenEstimate(plain=10), 20)
+        ratios = TokenRatios().with_report(TokenEstimate(plain=10), 20)
 
-        assert ratios.expect(TokenEstimate(plain=100)) == 240
+        assert ratios.correct(TokenEstimate(plain=100)) == 240
 
     def test_a_short_report_below_the_estimate_is_believed_only_a_little(self):
-        short = TokenRatios().after(TokenEstimate(plain=100), 50).expect(TokenEstimate(plain=1000))
+        short = (
+            TokenRatios()
+            .with_report(TokenEstimate(plain=100), 50)
+            .correct(TokenEstimate(plain=1000))
+        )
         long = (
             TokenRatios()
-            .after(TokenEstimate(plain=100_000), 50_000)
-            .expect(TokenEstimate(plain=1000))
+            .with_report(TokenEstimate(plain=100_000), 50_000)
+            .correct(TokenEstimate(plain=1000))
         )
 
         assert short > 1000
@@ -240,17 +246,17 @@ class TestLearning:
 
     @pytest.mark.parametrize("reported", [1, 1_000_000])
     def test_a_report_about_an_unusual_text_changes_later_estimates_within_bounds(self, reported):
-        ratios = TokenRatios().after(TokenEstimate(plain=50_000), reported)
-        expected = ratios.expect(TokenEstimate(plain=1000))
+        ratios = TokenRatios().with_report(TokenEstimate(plain=50_000), reported)
+        expected = ratios.correct(TokenEstimate(plain=1000))
 
         assert 1000 * MARGIN * LOWEST_RATIO <= expected <= 1000 * MARGIN * HIGHEST_RATIO
 
     def test_what_chinese_teaches_is_not_applied_to_english(self):
         english = estimate_message(plain_message("user", "What is the capital of France?"))
-        ratios = TokenRatios().after(TokenEstimate(plain=100, wide=50_000), 20_100)
+        ratios = TokenRatios().with_report(TokenEstimate(plain=100, wide=50_000), 20_100)
 
-        assert ratios.expect(english) == TokenRatios().expect(english)
-        assert ratios.expect(TokenEstimate(wide=1000)) < 500
+        assert ratios.correct(english) == TokenRatios().correct(english)
+        assert ratios.correct(TokenEstimate(wide=1000)) < 500
 
     @given(st.integers(0, 10_000), st.lists(st.integers(0, 500), min_size=1, max_size=20))
     def test_shares_are_whole_and_add_up_to_what_was_reported(self, total, estimates):
@@ -269,12 +275,12 @@ class TestLearning:
 def test_a_message_is_estimated_the_same_again_and_under_other_weights(text, repeat):
     message = plain_message("user", text * repeat)
     for weights in (GENERAL, LARGE, GENERAL, LARGE):
-        assert estimate_message(message, weights) == tokens._weigh(message.raw, weights)
+        assert estimate_message(message, weights) == tokens._estimate_raw(message.raw, weights)
 
 
 def test_the_cache_of_estimates_is_bounded_and_has_no_long_message():
-    tokens._weigh_again.cache_clear()
+    tokens._estimate_cached.cache_clear()
     estimate_message(plain_message("user", "x" * tokens.MAX_CACHED_BYTES))
 
-    assert tokens._weigh_again.cache_info().currsize == 0
-    assert tokens._weigh_again.cache_info().maxsize == tokens.MAX_CACHED_MESSAGES
+    assert tokens._estimate_cached.cache_info().currsize == 0
+    assert tokens._estimate_cached.cache_info().maxsize == tokens.MAX_CACHED_MESSAGES
