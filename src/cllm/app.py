@@ -1,4 +1,4 @@
-"""Builds the store and the engine from the settings. `provider_factory` builds the providers."""
+"""Builds the store and the engine from the settings; `provider_factory` builds the providers."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
 from cllm.provider_factory import ProviderFactory, find_model_cache
-from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, is_model_file
+from cllm.providers.registry import LOCAL, is_model_file
 from cllm.settings.load import Settings, default_stores, is_same_store, user_folder
 from cllm.settings.trust import is_secret_name
 from cllm.stores.registry import is_synchronous, open_store
@@ -53,14 +53,14 @@ def new_id() -> str:
 
 
 def new_conversation_id(at: datetime, suffix: str) -> str:
-    """An id that sorts by time and can be typed."""
+    """Return an ID that sorts by time and is easy to type."""
     return f"c-{at:%Y%m%d-%H%M%S}-{suffix[:4]}"
 
 
 def build_new_conversation(
     ref: str, *, model: str | None = None, title: str | None = None
 ) -> NewConversation:
-    """A new conversation whose id is `ref` if that is a UUID; else `ref` is its name."""
+    """Return a new conversation whose ID is `ref` if that is a UUID; otherwise its name is."""
     is_id = UUID.fullmatch(ref) is not None
     return NewConversation(
         id=ref if is_id else new_id(), name=None if is_id else ref, model=model, title=title
@@ -85,9 +85,9 @@ def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class App:
-    """A store and the providers opened so far.
+    """A store, and the providers that were opened.
 
-    `single_turn`: the process takes one turn and ends.
+    `asks_once`: the process makes one call and exits.
     """
 
     def __init__(
@@ -95,27 +95,27 @@ class App:
     ) -> None:
         self.settings = settings
         self.store: Store = open_store(settings.store, clock=now)
-        self._opener = ProviderFactory(
-            settings, model=self.model, report=report, single_turn=single_turn
+        self._factory = ProviderFactory(
+            settings, model=self.model, report=report, asks_once=asks_once
         )
         self._providers: dict[tuple[str, str], Provider] = {}
         self._keyless: dict[str, AnthropicProvider] = {}
         self.find_route = lru_cache(MAX_CACHED)(self._find_route)
         self.window_for = lru_cache(MAX_CACHED)(self._window_for)
-        self._read_catalogue = lru_cache(MAX_CACHED)(self._opener.catalogue)
+        self._read_catalogue = lru_cache(MAX_CACHED)(self._factory.catalogue)
 
     @property
     def model(self) -> str:
         return self.settings.model or DEFAULT_MODEL
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a read, without an event loop if the store never waits."""
+        """Run a read operation, without an event loop if the store never waits."""
         return (
             run_without_loop(work) if is_synchronous(self.settings.store) else run_coroutine(work)
         )
 
     async def count_other_stores(self) -> dict[str, int]:
-        """The other default stores that have conversations, and how many."""
+        """Return the other default stores that have conversations, with the numbers of these."""
         return {
             url: count
             for url in default_stores(self.settings.env)
@@ -126,7 +126,7 @@ class App:
     def engine(
         self, store: Store | None = None, *, callers_key: CallersKey | None = None
     ) -> "Engine":
-        """The engine. A caller's own key is the only one sent to its provider."""
+        """Return the engine. With a caller's key, its provider gets that key only."""
         from cllm.engine.retry import RetryRules
         from cllm.engine.turn import Engine
 
@@ -135,7 +135,7 @@ class App:
             find_route=(
                 self.find_route
                 if callers_key is None
-                else partial(self.find_route_for, key=callers_key)
+                else partial(self.find_route_with_key, key=callers_key)
             ),
             clock=now,
             new_id=new_id,
@@ -156,26 +156,26 @@ class App:
 
     def _context_window(self, provider: str, model: str) -> int | None:
         if provider == LOCAL:
-            return self._opener.local_context_size()
-        if self._opener.has_custom_address(provider):
+            return self._factory.local_context()
+        if self._factory.redirected(provider):
             return None
         return self.prices.context_window(provider, model)
 
     def model_context(self, model: str) -> "ModelContext":
-        """What a window needs to know about a model."""
+        """Return what a window needs to know about a model."""
         from cllm.engine.prompt_history import ModelContext
 
-        found = self._opener.resolve(model)
+        resolved = self._factory.find(model)
         return ModelContext(
             model=model,
-            provider=found.provider,
-            context_window=partial(self._context_window, found.provider, found.name),
+            provider=resolved.provider,
+            context_window=partial(self._context_window, resolved.provider, resolved.name),
             now=now(),
         )
 
     @property
     def can_skip_preload(self) -> bool:
-        """Whether a turn needs no summary before it starts."""
+        """Whether a turn can start without loading its conversation, as it needs no summary."""
         return self.settings.window.strategy != "summarise"
 
     def _window_for(self, model: str) -> "Strategy":
@@ -186,14 +186,14 @@ class App:
             prices_for,
         )
 
-        chosen = self.settings.window
-        if chosen.strategy == "turns":
-            return ByTurns(max_turns=chosen.max_turns)
-        model_context = self._opener.resolve(model)
-        prices = prices_for(model_context.provider, model_context.name)
-        tokens = ByTokens(max_tokens=chosen.max_tokens, prices=prices)
-        if chosen.strategy == "summarise":
-            return Summarise(tokens=tokens, summary_tokens=chosen.summary_tokens)
+        window = self.settings.window
+        if window.strategy == "turns":
+            return ByTurns(max_turns=window.max_turns)
+        resolved = self._factory.find(model)
+        prices = prices_for(resolved.provider, resolved.name)
+        tokens = ByTokens(max_tokens=window.max_tokens, prices=prices)
+        if window.strategy == "summarise":
+            return Summarise(tokens=tokens, summary_tokens=window.summary_tokens)
         return tokens
 
     @cached_property
@@ -201,17 +201,17 @@ class App:
         from cllm.prices.book import PriceBook
 
         rows = self.settings.providers.items()
-        given = {name: row.options["prices"] for name, row in rows if "prices" in row.options}
-        redirected = tuple(filter(self._opener.has_custom_address, BUILTIN_PROVIDERS))
-        return PriceBook(self.cache_paths.root / "prices", configured=given, redirected=redirected)
+        prices = {name: row.options["prices"] for name, row in rows if "prices" in row.options}
+        redirected = tuple(filter(self._factory.redirected, ROWS))
+        return PriceBook(self.cache_paths.root / "prices", given=prices, redirected=redirected)
 
     async def run_commands(
         self, commands: "Sequence[ContextCommand]"
     ) -> "Sequence[CommandOutcome]":
         from cllm.commands.run import run_commands
 
-        env = self._command_environment(self.settings.env.environment)
-        return await run_commands(self.settings.variables.fill_commands(commands), env)
+        surroundings = self._command_environment(self.settings.place.environment)
+        return await run_commands(self.settings.variables.filled(commands), surroundings)
 
     def _command_environment(self, environment: Mapping[str, str]) -> "CommandEnvironment":
         from cllm.commands.command_line import CommandEnvironment
@@ -222,85 +222,83 @@ class App:
     def command_tool(
         self, settings: "CommandSettings", *, confirm: "Confirm | None", report: "Tell"
     ) -> "CommandTool":
-        """The tool with which a model requests commands; they inherit no secret variable."""
+        """Return the tool with which a model runs commands; they inherit no secret variable."""
         from cllm.commands.run import run_plan
         from cllm.commands.tool import CommandTool
 
-        variables = self.settings.env.environment.items()
-        known = {name: value for name, value in variables if not is_secret_name(name)}
+        variables = self.settings.place.environment.items()
+        visible = {name: value for name, value in variables if not is_secret_name(name)}
         return CommandTool(
             settings,
-            env=self._command_environment(known),
+            surroundings=self._command_environment(visible),
             run=run_plan,
             confirm=confirm,
             report=report,
             secrets=self.settings.secrets(),
         )
 
-    def find_route_for(self, model: str, key: CallersKey) -> "Route":
-        """The route with the caller's key, if that is for the model's provider."""
+    def find_route_with_key(self, model: str, key: CallersKey) -> "Route":
+        """Return the route with the caller's key, if it is for the model's provider."""
         from cllm.engine.request import Route
 
-        model_context = self._opener.resolve(model)
-        if model_context.provider != key.provider:
+        resolved = self._factory.find(model)
+        if resolved.provider != key.provider:
             return self.find_route(model)
-        if model_context.provider not in self._keyless:
-            self._keyless[model_context.provider] = self._opener.open_without_key(
-                model_context.provider
-            )
-        provider = self._keyless[model_context.provider].with_key(key)
-        return Route(provider=provider, model=model_context.name)
+        if resolved.provider not in self._keyless:
+            self._keyless[resolved.provider] = self._factory.open_without_key(resolved.provider)
+        provider = self._keyless[resolved.provider].with_key(key)
+        return Route(provider=provider, model=resolved.name)
 
-    def accepts_caller_key(self, model: str) -> bool:
-        return self._opener.accepts_caller_key(self._opener.resolve(model).provider)
+    def takes_callers_key(self, model: str) -> bool:
+        return self._factory.takes_callers_key(self._factory.find(model).provider)
 
     def key_for(self, model: str, key: CallersKey) -> CallersKey | None:
-        """The caller's key for the model's provider; None if that takes none."""
-        if not self.accepts_caller_key(model):
+        """Return the caller's key for the model's provider; None if that accepts no such key."""
+        if not self.takes_callers_key(model):
             return None
-        return replace(key, provider=self._opener.resolve(model).provider)
+        return replace(key, provider=self._factory.find(model).provider)
 
     def catalogue(self, provider: str) -> "Catalogue":
-        """A provider's models; those on disk too for the local one."""
-        found = self._read_catalogue(provider)
+        """Return a provider's models; for the local one, also the models on disk."""
+        catalogue = self._read_catalogue(provider)
         if provider != LOCAL:
-            return found
+            return catalogue
         from cllm.providers.local.models import list_models
 
-        here = (model.name for model in list_models(self.cache_paths))
-        return replace(found, models=(*found.models, *here))
+        downloaded = (model.name for model in list_models(self.cache_paths))
+        return replace(catalogue, models=(*catalogue.models, *downloaded))
 
     def _find_route(self, model: str) -> "Route":
         from cllm.engine.request import Route
 
-        self._refuse_model_of_others(model)
-        model_context = self._opener.resolve(model)
+        self._check_model_file(model)
+        resolved = self._factory.find(model)
         key = (
-            model_context.provider,
-            model_context.name if model_context.provider == LOCAL else "",
+            resolved.provider,
+            resolved.name if resolved.provider == LOCAL else "",
         )
         if key not in self._providers:
-            self._providers[key] = self._opener.open(model_context)
-        return Route(provider=self._providers[key], model=model_context.name)
+            self._providers[key] = self._factory.open(resolved)
+        return Route(provider=self._providers[key], model=resolved.name)
 
-    def _refuse_model_of_others(self, model: str) -> None:
-        """Refuse a model file that a conversation in the project's folder names."""
-        env = self.settings.env
-        project = (env.directory / ".cllm").resolve()
-        kept_there = self.settings.store.startswith(f"json:{env.directory / '.cllm'}")
-        if model == self.settings.model or not is_model_file(model) or not kept_there:
+    def _check_model_file(self, model: str) -> None:
+        """Raise UsageError for a model file that a conversation in the project's folder names."""
+        place = self.settings.place
+        project = (place.directory / ".cllm").resolve()
+        is_project_store = self.settings.store.startswith(f"json:{place.directory / '.cllm'}")
+        if model == self.settings.model or not is_model_file(model) or not is_project_store:
             return
         if project != user_folder(env).resolve():
             raise UsageError(
-                f"The conversation wants the model file '{model}', which could be somebody else's; "
-                f"if you trust it, name it yourself: -m {model}"
+                f"The conversation names the model file '{model}', which is not trusted; if you "
+                f"trust it, select it yourself: -m {model}"
             )
 
     def cache_key(self, conversation: str, *, store: str | None = None) -> str:
         return f"{store or self.settings.store}#{conversation}"
 
     def forget(self, conversation: str, *, store: str | None = None) -> None:
-        """Delete the local model's saved state."""
+        """Delete the local model's saved state of a conversation."""
         from cllm.providers.local.slots import SlotFiles
 
         SlotFiles(folder=self.cache_paths.slots).delete_conversation(
@@ -318,7 +316,7 @@ class App:
 
 
 async def _count_conversations(url: str) -> int:
-    """0 if the store cannot be read."""
+    """Return the number of conversations; 0 if the store cannot be read."""
     store = open_store(url, clock=now)
     try:
         return len((await store.list_conversations(limit=sys.maxsize)).items)

@@ -1,4 +1,4 @@
-"""Reads ordinary files up to a size, writes new ones, and has a folder of cache files."""
+"""Reads regular files up to a size, creates private files, and keeps a folder of cache files."""
 
 import contextlib
 import hashlib
@@ -10,17 +10,17 @@ import msgspec
 
 
 class NotRegularFileError(OSError):
-    """The path is a pipe, a device or a folder: opening could wait, reading might not end."""
+    """The path is a pipe, a device or a folder: opening could block, reading might not end."""
 
 
 class FileTooLargeError(OSError):
-    """The file is above the limit."""
+    """The file is larger than the limit."""
 
 
 def read_regular_file(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
-    """Raises NotOrdinaryError, TooLargeError or another OSError."""
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
-    with os.fdopen(opened, "rb") as file:
+    """Return the content. Raises NotRegularFileError, FileTooLargeError or another OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise NotRegularFileError(path)
         data = file.read(limit + 1)
@@ -31,9 +31,9 @@ def read_regular_file(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
 
 def write_new_file(path: Path, data: bytes) -> None:
     """Create a file that only its owner can read; FileExistsError if it exists."""
-    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(opened, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -43,7 +43,7 @@ def write_new_file(path: Path, data: bytes) -> None:
 
 
 class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
-    """The oldest files are deleted above `max_files`. Failures are ignored."""
+    """A cache on disk. Deletes the oldest files above `max_files`; ignores I/O errors."""
 
     folder: Path
     max_files: int
@@ -74,7 +74,7 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
                     path.unlink(missing_ok=True)
 
     def clear(self) -> int:
-        """Return how many files were complete."""
+        """Delete all files; return the number of complete ones."""
         files = self._files()
         for path in files:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Logs records of a message and named fields, as text or JSON, without any known secret."""
+"""Log records with a message and named fields, as text or JSON, without known secrets."""
 
 import logging
 import os
@@ -25,10 +25,10 @@ LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, TRACE)
 
 
 def log(name: str, level: int, message: str, **fields: Any) -> None:
-    """Cheap if there is no handler."""
+    """Log a message with fields; cheap if there is no handler."""
     logger = _logger(f"{ROOT_LOGGER}.{name}")
     if _logger(ROOT_LOGGER).handlers and logger.isEnabledFor(level):
-        # Logger.log would look up the caller, which is slow and not shown.
+        # Logger.log would find the caller's frame, which is slow and never printed.
         record = logging.LogRecord(logger.name, level, "", 0, message, None, None)
         record.fields = fields
         logger.handle(record)
@@ -46,12 +46,12 @@ def configure(
     file: Path | None = None,
     secrets: Iterable[str] = (),
 ) -> None:
-    """Log to standard error from verbosity 1 on, and to the file, which gets at least INFO."""
+    """Log to stderr if `verbosity` is at least 1, and to the file at INFO or lower levels."""
     logger = logging.getLogger(ROOT_LOGGER)
     logger.propagate = False
-    # A log that cannot be written must not print a traceback into an answer.
+    # If the log cannot be written, no traceback may appear in an answer.
     logging.raiseExceptions = False
-    # No line shows the thread, process or task, so logging need not look them up.
+    # No line contains the thread, process or task, so logging need not find them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logger.handlers.clear()
     level = LEVELS[min(max(verbosity, 0), len(LEVELS) - 1)]
@@ -59,18 +59,18 @@ def configure(
     if file is not None:
         targets.append((_open_file(file), min(level, logging.INFO)))
     formatter = _Formatter(as_json=as_json, secrets=tuple(secrets))
-    for stream, lowest in targets:
+    for stream, minimum in targets:
         handler = logging.StreamHandler(stream)
-        handler.setLevel(lowest)
+        handler.setLevel(minimum)
         handler.setFormatter(formatter)
         logger.addHandler(handler)
     if not targets:
         logger.addHandler(logging.NullHandler())
-    logger.setLevel(min((lowest for _, lowest in targets), default=logging.CRITICAL + 1))
+    logger.setLevel(min((minimum for _, minimum in targets), default=logging.CRITICAL + 1))
 
 
 def describe_exception(error: BaseException) -> str:
-    """The types of an exception and its causes, with their frames in cllm, innermost first.
+    """Return the types of an exception and its causes, with their frames in cllm, innermost first.
 
     Messages can contain a client's text: only those of SAFE_MODULES and the system are included.
     """
@@ -99,7 +99,7 @@ def _describe(error: BaseException) -> str:
 
 
 def include_library(name: str) -> None:
-    """Write the warnings of a library to our log."""
+    """Write the warnings of a library to cllm's log."""
     logger = logging.getLogger(name)
     logger.handlers = list(logging.getLogger(ROOT_LOGGER).handlers)
     logger.setLevel(logging.WARNING)
@@ -107,7 +107,7 @@ def include_library(name: str) -> None:
 
 
 def _open_file(path: Path) -> TextIO:
-    """Append to an ordinary file that only its owner can read."""
+    """Open a regular file for appending; only its owner can read it."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
@@ -115,11 +115,13 @@ def _open_file(path: Path) -> TextIO:
         descriptor = os.open(path, flags, 0o600)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise SettingsError(f"the log file {path} is not an ordinary file.")
+            raise SettingsError(f"the log file {path} is not a regular file; choose another path.")
         os.fchmod(descriptor, 0o600)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
-        raise SettingsError(f"the log file {path} cannot be written ({reason}).") from error
+        raise SettingsError(
+            f"the log file {path} cannot be written ({reason}); choose another path."
+        ) from error
     return os.fdopen(descriptor, "a", encoding="utf-8", errors="replace")
 
 
@@ -128,15 +130,15 @@ class _Formatter(logging.Formatter):
         super().__init__()
         self._as_json = as_json
         self._secrets = secrets
-        # Each secret as it is, and as it is in JSON.
-        self._written_secrets = frozenset(
-            written for secret in secrets for written in (secret, _encode(secret)[1:-1]) if written
+        # Each secret as plain text and as JSON.
+        self._encoded_secrets = frozenset(
+            text for secret in secrets for text in (secret, _encode(secret)[1:-1]) if text
         )
 
     def format(self, record: logging.LogRecord) -> str:
         message, fields = record.getMessage(), getattr(record, "fields", {})
         line = self._line(record, message, fields)
-        if any(secret in line for secret in self._written_secrets):
+        if any(secret in line for secret in self._encoded_secrets):
             line = self._line(record, self._redact(message), self._redact(fields))
         return line if self._as_json else make_visible(line)
 
@@ -145,11 +147,11 @@ class _Formatter(logging.Formatter):
         if self._as_json:
             head = {"time": at, "level": record.levelname.lower(), "logger": record.name}
             return _encode({**head, "message": message, **fields})
-        named = "".join(
+        pairs = "".join(
             f" {name}={value if isinstance(value, str) else _encode(value)}"
             for name, value in fields.items()
         )
-        return f"{at} {record.levelname} {record.name}: {message}{named}"
+        return f"{at} {record.levelname} {record.name}: {message}{pairs}"
 
     def _redact(self, value: Any) -> Any:
         if isinstance(value, str):

@@ -312,8 +312,8 @@ class TestWhatOthersDoMeanwhile:
         home.file("demo").write_text("{broken", encoding="utf-8")
 
         chat.type(b"Two", ENTER)
-        chat.wait_for_prompt_after("has not been changed")
-        assert chat.screen.count("has not been changed") == 1
+        chat.wait_for_prompt_after("was not changed")
+        assert chat.screen.count("was not changed") == 1
         assert home.file("demo").read_text(encoding="utf-8") == "{broken"
         chat.say("/new", "A new conversation")
         chat.say("Three", "echo: Three")

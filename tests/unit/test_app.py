@@ -62,11 +62,11 @@ class TestParts:
         assert isinstance(make_app(text).store, kind)
 
     @pytest.mark.parametrize("store", ["x", "redis:x", "'json:'"])
-    def test_an_unknown_store_is_an_error_of_the_settings(self, make_app, store):
+    def test_an_unknown_store_is_a_settings_error(self, make_app, store):
         with pytest.raises(SettingsError, match="json:"):
             make_app(f"store: {store}")
 
-    def test_an_engine_asks_again_as_often_as_the_settings_say(self, make_app):
+    def test_the_retries_of_an_engine_are_from_the_settings(self, make_app):
         engine = make_app("num_retries: 7").engine()
 
         assert isinstance(engine, Engine)
@@ -90,12 +90,12 @@ class TestParts:
         await app.close()
         await app.close()
 
-    def test_forgetting_what_was_never_kept_is_nothing(self, make_app):
+    def test_forgetting_an_unknown_conversation_is_no_error(self, make_app):
         make_app().forget("demo")
 
 
 class TestRoutes:
-    def test_the_model_s_name_is_the_one_at_the_provider(self, make_app):
+    def test_the_model_of_a_route_is_the_providers_name_for_it(self, make_app):
         route = make_app().find_route("openai/gpt-4o")
 
         assert (route.provider.name, route.model) == ("openai", "gpt-4o")
@@ -106,7 +106,7 @@ class TestRoutes:
         assert openai(app, "openai/a") is openai(app, "openai/b")
         assert openai(app, "openai/a") is not openai(app, "groq/a")
 
-    def test_each_local_model_is_a_provider_of_its_own(self, make_app):
+    def test_each_local_model_is_a_separate_provider(self, make_app):
         app = make_app("providers: {local: {threads: 2, context: 512}}")
         first = app.find_route("local/smollm2-135m")
 
@@ -152,7 +152,7 @@ class TestRoutes:
             ),
         ],
     )
-    def test_the_address_is_the_provider_s_own_then_the_top_level_s_then_the_table_s(
+    def test_the_api_base_of_the_provider_precedes_the_top_level_and_the_default(
         self, make_app, text, model, url
     ):
         assert openai(make_app(text), model)._urls["chat"] == url
@@ -166,9 +166,7 @@ class TestRoutes:
             ("providers: {mine: {api_base: 'localhost:8000'}}", "http://"),
         ],
     )
-    def test_an_address_that_cannot_be_used_is_an_error_of_the_settings(
-        self, make_app, text, words
-    ):
+    def test_an_invalid_api_base_is_a_settings_error(self, make_app, text, words):
         with pytest.raises(SettingsError, match=words):
             make_app(text).find_route("mine/x")
 
@@ -189,13 +187,13 @@ class TestKeys:
             ("providers: {mine: {api_base: 'http://m'}}", "mine/x", None),
         ],
     )
-    def test_a_key_is_the_provider_s_own_then_the_top_level_s_then_the_environment_s(
+    def test_the_key_of_the_provider_precedes_the_top_level_and_the_environment(
         self, make_app, text, model, key
     ):
         assert openai(make_app(text), model)._key == key
 
     @pytest.mark.parametrize("model", ["groq/x", "mine/x", "ollama/x"])
-    def test_a_key_at_the_top_level_never_goes_to_another_provider(self, make_app, model):
+    def test_a_top_level_key_is_never_sent_to_another_provider(self, make_app, model):
         app = make_app(
             "{model: openai/x, api_key: sk-top, extra_headers: {X-Key: sk-top},"
             " providers: {mine: {api_base: 'http://m'}}}",
@@ -215,23 +213,23 @@ class TestKeys:
         assert openai(app, "openai/x")._headers == {"A": "1", "B": "2"}
 
     @pytest.mark.parametrize("environment", [{}, {"OPENAI_API_KEY": ""}])
-    def test_a_key_that_is_missing_is_an_error_that_names_the_variable(self, make_app, environment):
+    def test_a_missing_key_error_names_the_variable(self, make_app, environment):
         with pytest.raises(MissingKeyError) as caught:
             make_app(environment=environment).find_route("openai/x")
         assert caught.value.variable == "OPENAI_API_KEY"
 
-    def test_a_server_of_one_s_own_may_need_no_key(self, make_app):
+    def test_a_custom_server_may_need_no_key(self, make_app):
         app = make_app("{model: openai/x, api_base: 'http://127.0.0.1:1'}", environment={})
 
         assert openai(app, "openai/x")._key is None
 
-    def test_a_key_that_is_an_unset_variable_is_missing(self, make_app):
+    def test_an_unset_variable_as_key_is_a_missing_key(self, make_app):
         with pytest.raises(MissingKeyError) as caught:
             make_app("{model: openai/x, api_key: '${MY_KEY}'}").find_route("openai/x")
         assert caught.value.variable == "MY_KEY"
 
     @pytest.mark.parametrize("key", ["sk-a\n", "  sk-a", "sk-a\r\n"])
-    def test_blanks_around_a_key_are_no_part_of_it(self, make_app, key):
+    def test_white_space_around_a_key_is_removed(self, make_app, key):
         app = make_app(environment={"OPENAI_API_KEY": key})
 
         assert openai(app, "openai/x")._key == "sk-a"
@@ -253,7 +251,7 @@ class TestTimeouts:
             ("{timeout: 5, providers: {openai: {timeout: 7}}}", (10, 7, 7)),
         ],
     )
-    def test_a_number_is_for_silence_and_a_mapping_for_each(self, make_app, text, expected):
+    def test_a_number_sets_the_idle_timeout_and_a_mapping_sets_each(self, make_app, text, expected):
         limits = openai(make_app(text, model="openai/x"), "openai/x")._timeouts
 
         assert (limits.connect, limits.first_byte, limits.idle) == expected

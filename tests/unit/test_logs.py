@@ -36,7 +36,7 @@ def test_the_text_of_an_exception_is_left_out():
     assert describe_exception(raised(ValueError(SECRET))) == "ValueError"
 
 
-def test_the_text_of_an_error_of_the_system_or_a_database_is_there():
+def test_the_text_of_an_os_or_database_error_is_included():
     full = OSError(28, "No space left on device")
     locked = sqlite3.OperationalError("database is locked")
 
@@ -62,14 +62,14 @@ def test_a_suppressed_cause_is_not_described():
     assert describe_exception(error) == "ValueError"
 
 
-def test_a_chain_that_ends_in_itself_is_described_once():
+def test_a_circular_chain_is_described_once():
     error = raised(ValueError(SECRET))
     error.__cause__ = error
 
     assert describe_exception(error) == "ValueError"
 
 
-def test_every_frame_of_ours_is_named_by_module_and_line_and_no_other_is():
+def test_only_frames_of_cllm_are_listed_by_module_and_line():
     with pytest.raises(MalformedError) as found:
         decode_request(b"{")
 
@@ -81,7 +81,7 @@ def test_every_frame_of_ours_is_named_by_module_and_line_and_no_other_is():
 
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("secret", ["plain-secret-1", 'quote"d-secret', "back\\slash-secret"])
-def test_a_secret_is_in_no_line_in_any_form(log_file: Path, secret: str, as_json: bool):
+def test_no_line_contains_a_secret_in_any_form(log_file: Path, secret: str, as_json: bool):
     configure(file=log_file, as_json=as_json, secrets=[secret])
 
     log("server", logging.INFO, f"Sent {secret}.", header=secret, nested={"list": [secret]})

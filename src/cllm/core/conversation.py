@@ -1,4 +1,4 @@
-"""Conversations and their turns: the same frozen values for every store."""
+"""Conversations and their turns as frozen values, the same for every store."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ Policy = Literal["captured", "dynamic", "pinned"]
 
 
 class SystemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`prompt` is that of a pinned conversation, which has none among its messages."""
+    """`prompt` is the prompt of a pinned conversation, which is not in its messages."""
 
     policy: Policy
     source: str | None = None
@@ -32,7 +32,7 @@ class SystemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ContextCommandRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One static context command that ran, as in the settings."""
+    """A static context command that ran, with the command line from the settings."""
 
     name: str
     command: str
@@ -48,8 +48,8 @@ class ContextRecord(msgspec.Struct, frozen=True, kw_only=True):
 class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the history that a turn sent.
 
-    `summary_through` is the last message in a summary. `counted` are the tokens of the last prompt
-    as the provider counted them, about `context` of them for this turn's context.
+    `summary_through` is the number of the last message in a summary. `counted` is the provider's
+    token count of the last prompt; about `context` of these tokens are this turn's context.
     """
 
     first_sequence: int
@@ -63,7 +63,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
 class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A summary that replaces the messages through a sequence number in prompts.
 
-    `tokens` is its length in a prompt, `before` the summary that it replaced.
+    `tokens` is its length in a prompt, `before` the summary that it replaces.
     """
 
     text: str
@@ -76,11 +76,11 @@ class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):
     before: "StandingSummary | None" = None
 
     def up_to(self, sequence: int) -> "StandingSummary | None":
-        """Return the newest summary, of this and those before it, that goes no further."""
-        found: StandingSummary | None = self
-        while found is not None and found.through > sequence:
-            found = found.before
-        return found
+        """Return the newest of this and the earlier summaries that ends at or before a number."""
+        summary: StandingSummary | None = self
+        while summary is not None and summary.through > sequence:
+            summary = summary.before
+        return summary
 
 
 class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +89,7 @@ class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn; turns with the same `place` are variants, one of them on the default path."""
+    """One turn. Turns with the same `place` are variants; one of them is on the default path."""
 
     id: str
     place: str
@@ -125,9 +125,9 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation: the turns of its default path, and their variants.
 
-    `first_sequence` is the number of the first message in `turns`: more than 1 if only the end was
-    loaded. The system prompt has no number. `pins` are numbers of messages that stay in every
-    window.
+    `first_sequence` is the number of the first message in `turns`; it is above 1 if only the newest
+    messages are loaded. The system prompt has no number. `pins` are the numbers of messages that
+    stay in every window.
     """
 
     id: str
@@ -177,7 +177,7 @@ class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
         return plain_message("system", record.prompt)
 
     def history(self, *, before: str | None = None) -> tuple[Turn, ...]:
-        """Return the turns to send: all, or those before a place that is answered again."""
+        """Return the turns to send: all, or those before the turn that is answered again."""
         turns = self.turns
         if before is not None:
             places = [turn.place for turn in turns]

@@ -1,4 +1,4 @@
-"""Packages that are optional: what needs them names the extra to install if they are missing."""
+"""Optional packages (extras): the error of a missing one names the extra to install."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from cllm.core.errors import MissingExtraError
 
 @contextmanager
 def require_extra(extra: str, *, feature: str) -> Iterator[None]:
-    """Raise MissingExtraError for a missing package. A missing module of cllm itself is a bug."""
+    """Raise MissingExtraError for a missing package; a missing module of cllm is a bug."""
     try:
         yield
     except ModuleNotFoundError as error:

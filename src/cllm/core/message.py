@@ -1,6 +1,6 @@
-"""A message, stored as it arrived, and the parts that are a view of it.
+"""A message, stored as it arrived, and its parts.
 
-Nothing here knows a protocol: `cllm.wire` converts between JSON and parts.
+Nothing here depends on a protocol: `cllm.wire` converts between JSON and parts.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ Dialect = Literal["openai", "anthropic", "bedrock", "responses"]
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message with its unchanged JSON.
 
-    `raw` is compact UTF-8. Sent back in its own dialect it is the same bytes, which provider caches
-    compare. An OpenAI `developer` message has the role `system`.
+    `raw` is compact UTF-8. A message is sent back in its own dialect as the same bytes, because
+    provider caches compare bytes. An OpenAI `developer` message has the role `system`.
     """
 
     role: Role
@@ -37,7 +37,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _texts(content: list[Any]) -> Iterator[str]:
-    """Yield the texts of blocks; a block can be a message with blocks of its own."""
+    """Yield the texts of blocks; a block can be a message with blocks."""
     for block in content:
         if not isinstance(block, dict):
             continue
@@ -67,7 +67,7 @@ class _Content(msgspec.Struct):
 
 
 def plain_message(role: Role, text: str) -> Message:
-    """Return a message of one text in OpenAI's format."""
+    """Return a message with one text, in OpenAI's format."""
     return Message(role=role, raw=msgspec.json.encode({"role": role, "content": text}))
 
 
@@ -76,7 +76,7 @@ class CacheMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """`extra` has the fields of a block without a name here, so that nothing is lost."""
+    """`extra` has the fields of a block that have no attribute here, so that nothing is lost."""
 
     cache: CacheMark | None = None
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -123,7 +123,7 @@ class Refusal(Part, frozen=True, kw_only=True, tag="refusal"):
 
 
 class Unknown(Part, frozen=True, kw_only=True, tag="unknown"):
-    """A block of an unknown kind; `field` is the list that it was in."""
+    """A block of an unknown type; `field` is the list that contained it."""
 
     dialect: Dialect
     raw: bytes

@@ -1,4 +1,4 @@
-"""Notices about a turn that succeeded: something was ignored, changed or left out."""
+"""Notices about a successful turn: something was ignored, changed or left out."""
 
 from collections.abc import Iterable, Iterator
 
@@ -30,18 +30,18 @@ class NoticeCollector:
     """
 
     def __init__(self, notices: Iterable[Notice] = ()) -> None:
-        self._kept: dict[Notice, None] = {}
+        self._notices: dict[Notice, None] = {}
         self._left_out = 0
         self.extend(notices)
 
     def append(self, notice: Notice) -> bool:
-        """Add a notice; return False if it is known or left out."""
-        if notice in self._kept:
+        """Add a notice; return False if it is a duplicate or left out."""
+        if notice in self._notices:
             return False
-        if notice.code == LEFT_OUT or len(self._kept) == MAX_NOTICES:
+        if notice.code == LEFT_OUT or len(self._notices) == MAX_NOTICES:
             self._left_out += notice.count
             return False
-        self._kept[notice] = None
+        self._notices[notice] = None
         return True
 
     def extend(self, notices: Iterable[Notice]) -> None:
@@ -53,8 +53,8 @@ class NoticeCollector:
         return (notices_left_out(self._left_out),) if self._left_out else ()
 
     def __bool__(self) -> bool:
-        return bool(self._kept) or self._left_out > 0
+        return bool(self._notices) or self._left_out > 0
 
     def __iter__(self) -> Iterator[Notice]:
-        yield from self._kept
+        yield from self._notices
         yield from self.left_out

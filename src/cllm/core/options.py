@@ -1,7 +1,7 @@
-"""The options of a request beside its messages, independent of the protocol.
+"""The options of a request, independent of the protocol.
 
-A field without a name here stays in `extra` for the codec of the same protocol; another codec
-leaves it out, with a notice.
+Other fields stay in `extra` for the codec of the same protocol; another codec leaves them out, with
+a notice.
 """
 
 from typing import Any, Literal
@@ -23,7 +23,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForeignTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool of a kind that only one protocol has."""
+    """A tool of a type that only one protocol has."""
 
     dialect: Dialect
     name: str

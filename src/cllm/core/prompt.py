@@ -1,4 +1,4 @@
-"""A prompt, assembled for one model and independent of the protocol."""
+"""A prompt for one model, independent of the protocol."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,27 +11,29 @@ from cllm.core.notice import Notice
 
 
 class Continuity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prompt shares with its neighbours, in messages from its end.
+    """What a prompt has in common with the previous and the next one, for provider caches.
 
-    The prompt before did not have the last `fresh`; the next will not have the last `passing`.
+    The last `fresh` messages were not in the previous prompt; the last `passing` messages will not
+    be in the next one.
     """
 
     fresh: int
     passing: int = 0
 
     def after(self, more: int) -> "Continuity":
-        """Return that of the next prompt of the same turn."""
+        """Return the continuity of the next prompt of the same turn, with `more` messages."""
         if self.passing:
             return Continuity(fresh=self.fresh + more, passing=self.passing + more)
         return Continuity(fresh=more)
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a provider needs to call its model once.
+    """Everything that a provider needs to call its model once.
 
-    `parameters` are in the format of `dialect`. `cache_key` names the conversation. `foreign` are
-    the positions of messages by another model, whose thinking this one refuses. `strict` makes an
-    error of a notice about a change. Without `continuity` no other prompt will begin like this.
+    `parameters` are in the format of `dialect`. `cache_key` identifies the conversation. `foreign`
+    are the positions of messages from another model, whose thinking this model refuses. `strict`
+    turns a notice about a change into an error. Without `continuity`, no other prompt will start
+    like this one.
     """
 
     model: str
@@ -64,7 +66,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's request. Its body can be sent for a prompt that `says` the same."""
+    """A client's request. `says`: whether its body can be sent for a prompt."""
 
     body: bytes
     dialect: Dialect

@@ -1,4 +1,4 @@
-"""The reply of a provider, as events. A reply that is not streamed is the same events at once."""
+"""The reply of a provider, as events; a reply that is not streamed has the same events."""
 
 from typing import Literal
 
@@ -13,9 +13,9 @@ StopReason = Literal[
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of one call; the first five numbers are disjoint.
+    """Tokens of one call; the first five numbers do not overlap.
 
-    `cache_write_hour` is the part of `cache_write` that lasts an hour, which costs more.
+    `cache_write_hour` is the part of `cache_write` with a lifetime of one hour, which costs more.
     """
 
     input: int = 0
@@ -47,7 +47,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
-    """In every delta, `index` is that of its part in the reply."""
+    """In every delta, `index` is the index of its part in the reply."""
 
     text: str
     index: int = 0
@@ -65,7 +65,7 @@ class ThinkingDelta(msgspec.Struct, frozen=True, kw_only=True, tag="thinking"):
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
-    """`id` and `name` come with the first piece."""
+    """The first delta of a call has `id` and `name`."""
 
     index: int
     id: str | None = None
@@ -74,16 +74,16 @@ class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
 
 
 class PartAdded(msgspec.Struct, frozen=True, kw_only=True, tag="part"):
-    """A part that comes whole: redacted thinking, or one of an unknown kind."""
+    """A part that is not streamed: redacted thinking, or a part of an unknown type."""
 
     part: AnyPart
     index: int = 0
 
 
 class Verbatim(msgspec.Struct, frozen=True, kw_only=True, tag="verbatim"):
-    """Unchanged events of a provider's stream, beside the others, for clients of its protocol.
+    """Unchanged events of a provider's stream, for clients of its protocol; the others come too.
 
-    `closes` from the event on that announces the end.
+    `closes`: the data contains the event that announces the end, or comes after it.
     """
 
     dialect: Dialect
@@ -92,7 +92,7 @@ class Verbatim(msgspec.Struct, frozen=True, kw_only=True, tag="verbatim"):
 
 
 class Noticed(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
-    """A notice about the prompt; comes before any part of the reply."""
+    """A notice about the prompt, before any part of the reply."""
 
     notice: Notice
 

@@ -8,7 +8,7 @@ MIN_SECRET_LENGTH = 6
 
 
 def redact_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Replace these secrets; those under SHORTEST characters stay."""
+    """Replace these secrets by `***`, except those shorter than MIN_SECRET_LENGTH."""
     for secret in sorted(
         {one for one in secrets if len(one) >= MIN_SECRET_LENGTH}, key=len, reverse=True
     ):
@@ -17,7 +17,7 @@ def redact_secrets(text: str, secrets: Iterable[str]) -> str:
 
 
 class Secret:
-    """Holds a key. Only `reveal` returns it, so that every use can be found."""
+    """A key. Only `reveal` returns its text, so that every use can be found."""
 
     __slots__ = ("_text",)
 
@@ -39,11 +39,11 @@ class Secret:
         return hash(self._text)
 
     def __reduce__(self) -> str:
-        raise TypeError("a secret is not written down")
+        raise TypeError("a Secret cannot be pickled")
 
 
 class CallersKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A caller's key for one call; it never goes to another provider, also not to a fallback."""
+    """A caller's key for one call; it is never sent to another provider, not even as a fallback."""
 
     secret: Secret
     token: bool = False

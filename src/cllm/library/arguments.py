@@ -1,4 +1,4 @@
-"""Checks of arguments. Each returns its argument, or raises an error that names it."""
+"""Validation of arguments. Each function returns its argument or raises an error that names it."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ MessageInput = str | Message | Sequence[Message]
 
 
 def check_text(name: str, value: str) -> str:
-    """A text without lone surrogates; it may be empty."""
+    """Return a text without lone surrogates; it may be empty."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a text, not {value!r}.")
+        raise TypeError(f"{name} must be a string, not {value!r}.")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise _half_a_character(name, error) from None
+        raise _surrogate_error(name, error) from None
     return value
 
 
@@ -33,25 +33,27 @@ def check_optional_text(name: str, value: str | None) -> str | None:
 
 def check_message_text(message: str) -> str:
     if not isinstance(message, str) or not message.strip():
-        raise InvalidTextError("A message must have some text.")
+        raise InvalidTextError("A message must not be empty or blank.")
     return check_text("A message", message)
 
 
-def to_messages(said: MessageInput) -> tuple[Message, ...]:
-    if isinstance(said, str):
-        return (plain_message("user", check_message_text(said)),)
-    listed: Sequence[object] = said if isinstance(said, Sequence) else (said,)
-    return tuple(map(_check_message, listed))
+def to_messages(value: MessageInput) -> tuple[Message, ...]:
+    if isinstance(value, str):
+        return (plain_message("user", check_message_text(value)),)
+    values: Sequence[object] = value if isinstance(value, Sequence) else (value,)
+    return tuple(map(_check_message, values))
 
 
-def _check_message(said: object) -> Message:
-    if not isinstance(said, Message):
-        raise TypeError(f"What is said must be a text or a Message or several, not {said!r}.")
-    return said
+def _check_message(value: object) -> Message:
+    if not isinstance(value, Message):
+        raise TypeError(
+            f"A message must be a string, a Message or a sequence of Messages, not {value!r}."
+        )
+    return value
 
 
 def check_number(name: str, value: int, *, least: int | None = None) -> int:
-    """A whole number; True and False are none."""
+    """Return a whole number; a bool is not accepted."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -64,11 +66,11 @@ def check_number(name: str, value: int, *, least: int | None = None) -> int:
 
 
 def check_ref(ref: str | None) -> str:
-    """The ID of a conversation, a new one for None."""
+    """Return the ID of a conversation; a new one for None."""
     if ref is None:
         return new_conversation_id(now(), new_id())
     if not isinstance(ref, str):
-        raise TypeError(f"The id of a conversation must be a text, not {ref!r}.")
+        raise TypeError(f"The ID of a conversation must be a string, not {ref!r}.")
     return check_id(ref)
 
 
@@ -91,20 +93,20 @@ def encode_argument(name: str, value: object) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError as error:
-        raise _half_a_character(name, error) from None
+        raise _surrogate_error(name, error) from None
     except (TypeError, OverflowError) as error:
-        raise TypeError(f"{name} must be something that JSON has words for: {error}.") from None
+        raise TypeError(f"{name} cannot be encoded as JSON: {error}.") from None
 
 
-def _half_a_character(name: str, error: UnicodeEncodeError) -> InvalidTextError:
+def _surrogate_error(name: str, error: UnicodeEncodeError) -> InvalidTextError:
     return InvalidTextError(
-        f"{name} has half a character (a lone surrogate) at position {error.start}, which nobody "
-        "can be sent; read the text with errors='replace', or take it out."
+        f"{name} has half a character (a lone surrogate) at position {error.start}, which cannot "
+        "be encoded; read the text with errors='replace', or remove it."
     )
 
 
 class Parameters(TypedDict, total=False):
-    """What goes into the request's body. `parameters` is for everything else a provider accepts."""
+    """Fields of the request body. `parameters` is for all others that a provider accepts."""
 
     temperature: float
     top_p: float
@@ -120,11 +122,11 @@ class Parameters(TypedDict, total=False):
     parameters: Mapping[str, Any]
 
 
-NAMED = Parameters.__optional_keys__ - {"parameters"}
+NAMED_PARAMETERS = Parameters.__optional_keys__ - {"parameters"}
 
 
 class Options(Parameters, total=False):
-    """`conversation` is an ID to start or continue, or True. Without it nothing is saved."""
+    """`conversation`: an ID to start or continue; True starts one; without it nothing is saved."""
 
     model: str | None
     system: str | None
@@ -132,26 +134,30 @@ class Options(Parameters, total=False):
 
 
 def check_option_names(
-    caller: str, given: Parameters, *, known: frozenset[str] = Options.__optional_keys__
+    caller: str, options: Parameters, *, allowed: frozenset[str] = Options.__optional_keys__
 ) -> None:
-    unknown = next((name for name in given if name not in known), None)
+    unknown = next((name for name in options if name not in allowed), None)
     if unknown is not None:
         raise TypeError(
-            f"{caller}() got an unexpected keyword argument {unknown!r}; what else a provider "
-            "takes goes into parameters={...}."
+            f"{caller}() got an unexpected keyword argument {unknown!r}; put other parameters "
+            "of a provider into parameters={...}."
         )
 
 
-def check_parameters(caller: str, given: Parameters) -> dict[str, Any]:
-    check_option_names(caller, given, known=Parameters.__optional_keys__)
-    return merge_parameters(given)
+def check_parameters(caller: str, options: Parameters) -> dict[str, Any]:
+    check_option_names(caller, options, allowed=Parameters.__optional_keys__)
+    return merge_parameters(options)
 
 
-def merge_parameters(given: Parameters) -> dict[str, Any]:
-    others = given.get("parameters") or {}
+def merge_parameters(options: Parameters) -> dict[str, Any]:
+    """Return the named parameters and those in `parameters`, which they override."""
+    others = options.get("parameters") or {}
     if not isinstance(others, Mapping):
         raise TypeError(f"parameters must be a dictionary, not {others!r}.")
-    parameters = {**others, **{name: value for name, value in given.items() if name in NAMED}}
+    parameters = {
+        **others,
+        **{name: value for name, value in options.items() if name in NAMED_PARAMETERS},
+    }
     for name, value in parameters.items():
         encode_argument(f"The parameter {name!a}", value)
     return parameters

@@ -18,12 +18,12 @@ from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, re
 
 
 def ask(prompt: MessageInput, **options: Unpack[Options]) -> Answer:
-    """Ask once, or in a conversation, with the settings of the current directory."""
+    """Call a model once, or in a conversation, with the settings of the current directory."""
     return background().run(read_answer(_pieces(prompt, options, stream=False)))
 
 
 def stream(prompt: MessageInput, **options: Unpack[Options]) -> TextStream:
-    """As `ask`, with the text as it arrives; `.answer` is set at its end."""
+    """Like `ask`, but yields the text as it arrives; `.answer` is set at the end."""
     return TextStream(_pieces(prompt, options, stream=True))
 
 

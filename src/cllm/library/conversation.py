@@ -29,9 +29,9 @@ Speaker = Literal["user", "assistant"]
 class Conversation:
     """A conversation to start or continue. Nothing is stored before the first message.
 
-    `ref` is its ID, a new one by default; `store` a store or its URL. `model`, `system` and
-    `policy` apply to a new conversation only. `window` and the store default to the settings.
-    `parameters` go into every request.
+    `ref` is its ID (default: a new one), `store` a store or its URL. `model`, `system` and `policy`
+    apply to a new conversation only. `window` and `store` default to the settings. `parameters` are
+    sent with every request.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Conversation:
         self.window = arguments.check_window(window)
         self.system = arguments.check_optional_text("system", system)
         self._source = source
-        self._given_store = resolve_store(store)
+        self._own_store = resolve_store(store)
 
     def __repr__(self) -> str:
         return f"<cllm.Conversation {self.id}>"
@@ -64,7 +64,7 @@ class Conversation:
 
     @property
     def _store(self) -> Store:
-        store = self._given_store
+        store = self._own_store
         if store is None:
             return self._app.store
         return store.kept if isinstance(store, OpenStore) else store
@@ -76,7 +76,7 @@ class Conversation:
     @property
     def _cache_key(self) -> str | None:
         """The key of the local model's cache; None for a store without a URL."""
-        store = self._given_store
+        store = self._own_store
         if store is None:
             return self._app.cache_key(self.id)
         if not isinstance(store, OpenStore) or store.url.startswith(IN_MEMORY):
@@ -94,7 +94,7 @@ class Conversation:
         return await read_answer(self.pieces(said, parameters, stream=False))
 
     def stream(self, said: MessageInput, **parameters: Unpack[Parameters]) -> TextStream:
-        """Send a message; the answer's text as it arrives. Leaving early saves the text so far."""
+        """Send a message; yields the answer's text as it arrives. Stopping early saves the text."""
         return TextStream(self.pieces(said, parameters, stream=True))
 
     def astream(self, said: MessageInput, **parameters: Unpack[Parameters]) -> AsyncTextStream:
@@ -129,7 +129,7 @@ class Conversation:
         return self.window or self._app.window_for(model)
 
     async def _load(self, *, tail: Tail = None) -> StoredConversation:
-        """The stored conversation, or its end. Raises ConversationNotFoundError."""
+        """Load the conversation, or its newest part. Raises ConversationNotFoundError."""
         return await self._store.load(self.id, tail=tail)
 
     def look_at(self, stored: StoredConversation) -> operations.Seen:
@@ -139,7 +139,7 @@ class Conversation:
         )
 
     async def _exists(self) -> bool:
-        """Whether it is stored."""
+        """Return whether the conversation is stored."""
         try:
             await self._store.summary(self.id)
         except ConversationNotFoundError:
@@ -147,7 +147,7 @@ class Conversation:
         return True
 
     async def _create(self) -> None:
-        """Store it, empty, with its system prompt. Raises ConversationExistsError."""
+        """Store an empty conversation with its system prompt. Raises ConversationExistsError."""
         fresh = StoredConversation(id=self.id, created_at=now(), updated_at=now())
         opening = None
         if self.policy != "captured" or self.system is not None:
@@ -156,35 +156,35 @@ class Conversation:
         await self._store.create(self._new, opening=opening)
 
     async def _delete(self) -> None:
-        """Delete it permanently; its branches stay."""
+        """Delete the conversation permanently; its branches stay."""
         await self._close_open_stream()
         await self._store.delete(self.id)
         if self._cache_key is not None:
-            store = self._given_store
+            store = self._own_store
             self._app.forget(self.id, store=store.url if isinstance(store, OpenStore) else None)
 
     async def _messages(self) -> tuple[Message, ...]:
-        """The messages in order, without the system prompt."""
+        """Return the messages in order, without the system prompt."""
         return tuple(message for _, _, message in (await self._load()).numbered_messages())
 
     async def _turns(self) -> tuple[Turn, ...]:
-        """The turns of the default path, with models, usage, cost and notices."""
+        """Return the turns of the default path, with models, usage, cost and notices."""
         return (await self._load()).turns
 
     async def _usage(self) -> UsageSum:
-        """Usage and cost of all calls, including variants, failed turns and summaries."""
+        """Return usage and cost of all calls, including variants, failed turns and summaries."""
         return operations.sum_usage(await self._load())
 
     async def _add(self, role: Speaker, text: str, *, window: WindowRecord | None = None) -> None:
-        """Save a message without calling a model; `window` is where the window starts."""
-        speaker = arguments.check_choice("role", role, get_args(Speaker))
-        message = plain_message(speaker, arguments.check_message_text(text))
+        """Save a message without calling a model; `window` records where the window starts."""
+        checked = arguments.check_choice("role", role, get_args(Speaker))
+        message = plain_message(checked, arguments.check_message_text(text))
         await self._close_open_stream()
         await operations.add_message(
             self._store,
             message,
             new=self._new,
-            given=self.given_prompt,
+            prompt=self.given_prompt,
             policy=self.policy,
             window=window,
         )
@@ -192,7 +192,7 @@ class Conversation:
     async def _branch(
         self, ref: str | None = None, *, at: int | None = None, system: str | None = None
     ) -> "Conversation":
-        """A new conversation with the messages up to number `at`, or all."""
+        """Create a conversation with the messages up to number `at`, or all."""
         new = NewConversation(id=arguments.check_ref(ref))
         through = None if at is None else arguments.check_number("at", at)
         await self._close_open_stream()
@@ -201,15 +201,15 @@ class Conversation:
             text = arguments.check_text("system", system)
             prompt = GivenPrompt(text=text, source="system=", explicit=True)
             opening = build_branch_opening(await self._load(), prompt, now=now())
-        made = await self._store.branch(self.id, new, at=through, opening=opening)
-        branch = self.another(made.id)
+        stored = await self._store.branch(self.id, new, at=through, opening=opening)
+        branch = self.another(stored.id)
         branch.model = branch.system = None
         return branch
 
     def another(self, ref: str | None = None) -> "Conversation":
         return Conversation(
             ref,
-            store=self._given_store,
+            store=self._own_store,
             model=self.model,
             system=self.system,
             policy=self.policy,
@@ -219,62 +219,62 @@ class Conversation:
         )
 
     async def _delete_from(self, sequence: int) -> None:
-        """Delete the message of that number and all later ones permanently."""
-        number = arguments.check_number("The number of a message", sequence)
+        """Delete the message with that number and all later ones permanently."""
+        number = arguments.check_number("The message number", sequence)
         await self._close_open_stream()
         await self._store.delete_from(self.id, number)
 
     async def _undo(self) -> tuple[Message, ...]:
-        """Delete the last turn permanently; returns its messages."""
+        """Delete the last turn permanently; return its messages."""
         await self._close_open_stream()
         stored = await self._load()
-        said = tuple(message for _, _, message in stored.numbered_messages())
-        if not said:
-            raise UsageError(f"Nothing has been said in conversation '{self.id}' yet.")
-        start = operations.index_messages(said).turns[-1]
+        messages = tuple(message for _, _, message in stored.numbered_messages())
+        if not messages:
+            raise UsageError(f"Conversation '{self.id}' has no messages yet.")
+        start = operations.index_messages(messages).turns[-1]
         await self._store.delete_from(self.id, stored.first_sequence + start)
-        return said[start:]
+        return messages[start:]
 
     async def _regenerate(self, **parameters: Unpack[Parameters]) -> Answer:
         """Answer the last turn again; the previous answer stays as a variant."""
         checked = arguments.check_parameters("regenerate", parameters)
         turns = (await self._load()).turns
         if not turns:
-            raise UsageError(f"Nothing has been said in conversation '{self.id}' yet.")
+            raise UsageError(f"Conversation '{self.id}' has no messages yet.")
         request = self._request(turns[-1].asked, checked)
         again = request.with_policy(place=turns[-1].place)
         return await read_answer(session().pieces(again, store=self._store))
 
     async def _pin(self, *sequences: int) -> tuple[int, ...]:
-        """Include the turns of these messages in every window; returns all pins."""
+        """Include the turns of these messages in every window; return all pins."""
         return await self._repin(sequences, set.union)
 
     async def _unpin(self, *sequences: int) -> tuple[int, ...]:
-        """Remove pins; returns those that are left."""
+        """Remove pins; return the remaining ones."""
         return await self._repin(sequences, set.difference)
 
     async def _repin(
         self, sequences: tuple[int, ...], change: Callable[[set[int], set[int]], set[int]]
     ) -> tuple[int, ...]:
-        numbers = {arguments.check_number("The number of a message", one) for one in sequences}
+        numbers = {arguments.check_number("The message number", one) for one in sequences}
         await self._close_open_stream()
-        before = (await self._load()).pins
-        pins = tuple(sorted(change(set(before), numbers)))
+        current = (await self._load()).pins
+        pins = tuple(sorted(change(set(current), numbers)))
         await self._store.update(self.id, Changes(pins=pins))
         return pins
 
     async def _compact(self) -> StandingSummary:
-        """Summarise all but the newest turn, for windows to use; the turns stay stored."""
+        """Summarise all turns but the newest one, for later windows; the turns stay stored."""
         await self._close_open_stream()
         engine = self._app.engine(self._store)
         async with aclosing(engine.compact(self._request((), {}))) as events:
             async for event in events:
                 if isinstance(event, SummarySaved):
                     return event.summary
-        raise AssertionError("a summary is kept, or there is an error")
+        raise AssertionError("a summary is saved or an error is raised")
 
     async def _undo_compact(self) -> StandingSummary:
-        """Return to the previous summary, or to none; returns the removed one."""
+        """Restore the previous summary, or none; return the removed one."""
         await self._close_open_stream()
         return await self._app.engine(self._store).undo_summary(self.id)
 
@@ -285,14 +285,14 @@ class Conversation:
         await self._store.update(self.id, changes)
 
     async def _search(self, query: str, *, limit: int = 20) -> Hits:
-        """The messages that contain all words of the query, newest first."""
+        """Return the messages that contain all words of the query, newest first."""
         terms = parse_query(arguments.check_text("query", query))
-        most = arguments.check_number("limit", limit, least=1)
-        found = find_hits(await self._load(), terms)
-        return build_hits(found, limit=most, offset=0)
+        checked = arguments.check_number("limit", limit, least=1)
+        hits = find_hits(await self._load(), terms)
+        return build_hits(hits, limit=checked, offset=0)
 
     async def _export(self, form: operations.ExportFormat = "json") -> str:
-        """The conversation as a conversation file or as Markdown."""
+        """Return the conversation as a conversation file or as Markdown."""
         arguments.check_choice("form", form, get_args(operations.ExportFormat))
         stored = await self._load()
         if form == "markdown":

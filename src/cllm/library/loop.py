@@ -1,4 +1,4 @@
-"""One event loop per process, in its own thread, on which everything in the library runs."""
+"""One event loop per process, in its own thread, on which all code of the library runs."""
 
 import asyncio
 import atexit
@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from cllm.core.errors import CllmError, UsageError
 
 T = TypeVar("T")
-# A thread and its current task, or 0. Two steps of the same one never overlap.
+# A thread ID and the ID of its current task, or 0. Two steps of the same caller never overlap.
 CallerId = tuple[int, int]
 CALLER: contextvars.ContextVar[CallerId] = contextvars.ContextVar("cllm_caller")
 P = ParamSpec("P")
@@ -28,9 +28,9 @@ class _End:
 
 
 class Job(Generic[T]):
-    """A coroutine on a loop. `outcome` is set when it has ended, cancelled or not.
+    """A coroutine on the loop. `outcome` is set when it ends, also if it is cancelled.
 
-    Ctrl-C can arrive inside of `start`; `cancel` also ends a coroutine that was not scheduled.
+    Ctrl-C can arrive inside `start`; `cancel` also ends a coroutine that is not scheduled yet.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
@@ -43,13 +43,13 @@ class Job(Generic[T]):
     def start(self) -> None:
         context = contextvars.copy_context()
         context.run(CALLER.set, current_caller())
-        self._loop.call_soon_threadsafe(self._start, context=context)
+        self._loop.call_soon_threadsafe(self._create_task, context=context)
 
-    def _start(self) -> None:
+    def _create_task(self) -> None:
         self._task = self._loop.create_task(self._work)
-        self._task.add_done_callback(self._settle)
+        self._task.add_done_callback(self._set_outcome)
 
-    def _settle(self, task: asyncio.Task[T]) -> None:
+    def _set_outcome(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
             self.outcome.set_exception(asyncio.CancelledError())
         elif (error := task.exception()) is not None:
@@ -79,26 +79,26 @@ def current_caller() -> CallerId:
 class BackgroundLoop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._iterated: set[AsyncGenerator[Any, None]] = set()
+        self._generators: set[AsyncGenerator[Any, None]] = set()
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="cllm", daemon=True)
         self._thread.start()
 
-    def at_stop(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def on_stop(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._closers.append(close)
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> Job[T]:
+    def start(self, work: Coroutine[Any, Any, T]) -> Job[T]:
         job = Job(self._loop, work)
         job.start()
         return job
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and wait. Ctrl-C cancels it and waits until it has saved its text."""
+        """Run a coroutine and wait for it. Ctrl-C cancels it and waits until its text is saved."""
         if self._is_own_thread:
             work.close()
             raise UsageError(
-                "This is called from cllm's own event loop, which it would wait for; use the "
-                "asynchronous form, such as aask for ask."
+                "This call on cllm's own event loop would wait for itself; use the asynchronous "
+                "function instead, such as aask for ask."
             )
         job = Job(self._loop, work)
         try:
@@ -110,43 +110,43 @@ class BackgroundLoop:
             raise
 
     async def run_async(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait on the caller's loop; if cancelled, until the work has ended."""
+        """Run a coroutine and wait on the caller's loop; if cancelled, until the work has ended."""
         if self._is_own_thread:
             return await work
-        job = self.begin(work)
-        waiting = asyncio.wrap_future(job.outcome)
+        job = self.start(work)
+        future = asyncio.wrap_future(job.outcome)
         try:
-            return await asyncio.shield(waiting)
+            return await asyncio.shield(future)
         except asyncio.CancelledError:
             job.cancel()
-            await asyncio.wait([waiting])
-            waiting.cancelled() or waiting.exception()
+            await asyncio.wait([future])
+            future.cancelled() or future.exception()
             raise
 
     def iterate(self, events: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        self._iterated.add(events)
+        self._generators.add(events)
         try:
             while not isinstance(item := self.run(next_item(events)), _End):
                 yield item
         finally:
-            self._iterated.discard(events)
+            self._generators.discard(events)
             self._close(events)
 
     async def iterate_async(self, events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        self._iterated.add(events)
+        self._generators.add(events)
         try:
             while not isinstance(item := await self.run_async(next_item(events)), _End):
                 yield item
         finally:
-            self._iterated.discard(events)
+            self._generators.discard(events)
             await self.run_async(close_generator(events))
 
     def _close(self, events: AsyncGenerator[Any, None]) -> None:
-        """The garbage collector can call this, in any thread or too late."""
+        """Close a generator. The garbage collector can call this in any thread, or too late."""
         if self._loop.is_closed():
             return
         if self._is_own_thread:
-            self.begin(close_generator(events))
+            self.start(close_generator(events))
         else:
             self.run(close_generator(events))
 
@@ -155,18 +155,18 @@ class BackgroundLoop:
         return threading.current_thread() is self._thread
 
     def stop(self) -> None:
-        self.run(self._wind_up())
+        self.run(self._shut_down())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    async def _wind_up(self) -> None:
-        """Let cancelled turns save their text before what they need is closed."""
+    async def _shut_down(self) -> None:
+        """Cancel the running turns, which save their text; then close stores and providers."""
         running = asyncio.all_tasks() - {asyncio.current_task()}
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        for events in tuple(self._iterated):
+        for events in tuple(self._generators):
             await close_generator(events)
         await self._loop.shutdown_asyncgens()
         for close in reversed(self._closers):
@@ -185,13 +185,13 @@ async def close_generator(events: AsyncGenerator[Any, None]) -> None:
         await events.aclose()
 
 
-def call_at_end(call: Callable[[], None]) -> None:
+def call_at_exit(call: Callable[[], None]) -> None:
     """Call a function when the program ends, while thread pools still accept work.
 
     `atexit` is too late to save a turn in a store that writes in a thread: the pools have stopped.
     They use a private list of `threading`, last in first out.
     """
-    import_module("concurrent.futures.thread")  # puts the end of the pools on the list
+    import_module("concurrent.futures.thread")  # adds the shutdown of the pools to the list
     register = getattr(threading, "_register_atexit", atexit.register)
     try:
         register(call)
@@ -200,40 +200,40 @@ def call_at_end(call: Callable[[], None]) -> None:
 
 
 class OncePerProcess(Generic[T]):
-    """A value that each process creates at first use and ends with the program.
+    """A value that each process creates on first use and closes at the end of the program.
 
-    A forked process creates its own; the parent's value stays referenced, but is not its to close.
+    A forked process creates its own; it references the parent's value and never closes it.
     """
 
-    def __init__(self, make: Callable[[], T], end: Callable[[T], None]) -> None:
-        self._make = make
-        self._end = end
-        self._made: T | None = None
+    def __init__(self, create: Callable[[], T], close: Callable[[T], None]) -> None:
+        self._create = create
+        self._close = close
+        self._value: T | None = None
         self._lock = threading.Lock()
         self._is_registered = False
         self._inherited: list[T | None] = []
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._leave_to_parent)
+            os.register_at_fork(after_in_child=self._reset_in_child)
 
     def __call__(self) -> T:
         with self._lock:
-            if self._made is None:
-                self._made = self._make()
+            if self._value is None:
+                self._value = self._create()
                 if not self._is_registered:
                     self._is_registered = True
-                    call_at_end(self.end)
-            return self._made
+                    call_at_exit(self.close)
+            return self._value
 
-    def _leave_to_parent(self) -> None:
-        self._inherited.append(self._made)
-        self._made = None
+    def _reset_in_child(self) -> None:
+        self._inherited.append(self._value)
+        self._value = None
         self._lock = threading.Lock()
 
-    def end(self) -> None:
+    def close(self) -> None:
         with self._lock:
-            made, self._made = self._made, None
-        if made is not None:
-            self._end(made)
+            value, self._value = self._value, None
+        if value is not None:
+            self._close(value)
 
 
 background = OncePerProcess(BackgroundLoop, BackgroundLoop.stop)

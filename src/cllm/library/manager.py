@@ -28,8 +28,9 @@ class ConversationManager:
 
     A turn is a run of user messages and their answers. The system prompt is sent with every call.
 
-    With a `store` (or its URL) everything is saved, and the messages are its window; `conversation`
-    is the ID of one to start or continue, whose system prompt stays. `window` replaces `max_turns`.
+    With a `store` (or its URL) everything is saved, and `messages` is the window. `conversation` is
+    the ID of a conversation to start or continue; a stored system prompt stays. `window` replaces
+    `max_turns`.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class ConversationManager:
         self.model = model
         self.parameters = arguments.check_parameters("ConversationManager", parameters)
         self._check()
-        self._transcript: MemoryHistory | StoredHistory
+        self._history: MemoryHistory | StoredHistory
         if store is None and conversation is None and window is None:
-            self._transcript = MemoryHistory(self._ask_of_memory)
+            self._history = MemoryHistory(self._call_model)
             return
-        held = Conversation(
+        stored = Conversation(
             conversation,
             store=IN_MEMORY if store is None and conversation is None else store,
             model=model,
@@ -60,10 +61,10 @@ class ConversationManager:
             source=SOURCE,
             parameters=self.parameters,
         )
-        held.system = None if system_prompt == DEFAULT_SYSTEM_PROMPT else system_prompt
-        self._transcript = StoredHistory(held, arguments.check_window(window))
-        self._transcript.limit(max_turns)
-        stored_prompt = self._transcript.open()
+        stored.system = None if system_prompt == DEFAULT_SYSTEM_PROMPT else system_prompt
+        self._history = StoredHistory(stored, arguments.check_window(window))
+        self._history.limit(max_turns)
+        stored_prompt = self._history.open()
         if stored_prompt is not None:
             self.system_prompt = stored_prompt
 
@@ -74,37 +75,37 @@ class ConversationManager:
 
     @property
     def conversation(self) -> str | None:
-        stored = self._transcript
-        return stored.held.id if isinstance(stored, StoredHistory) else None
+        history = self._history
+        return history.conversation.id if isinstance(history, StoredHistory) else None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages that are sent. In memory the list may be changed or replaced."""
-        return self._transcript.messages
+        """The messages that are sent. Without a store, the list may be changed or replaced."""
+        return self._history.messages
 
     @messages.setter
     def messages(self, messages: list[dict[str, Any]]) -> None:
-        if isinstance(self._transcript, StoredHistory):
+        if isinstance(self._history, StoredHistory):
             raise AttributeError(  # noqa: TRY004 - the attribute cannot be set
-                "The messages are those of the store and cannot be set; begin anew with "
-                "clear(), or change what is stored with cllm.Conversation."
+                "The messages are in a store and cannot be set; start a new conversation with "
+                "clear(), or change the stored messages with cllm.Conversation."
             )
-        self._transcript.replace(messages)
+        self._history.replace(messages)
 
     @property
     def _last_trimmed(self) -> bool:
-        return self._transcript.trimmed
+        return self._history.trimmed
 
     def add_user_message(self, message: str) -> None:
         """Add a user message; several in a row belong to one turn."""
         self._add("user", message)
 
     def add_assistant_message(self, message: str) -> None:
-        """Add an answer. Drops the oldest turn if this completes one too many."""
+        """Add an answer. Drops the oldest turn if this completes more than `max_turns`."""
         self._add("assistant", message)
 
     def _add(self, role: Speaker, message: str) -> None:
-        self._prepared().add(role, arguments.check_message_text(message))
+        self._prepare().add(role, arguments.check_message_text(message))
 
     def get_messages(self) -> list[dict[str, Any]]:
         return copy.deepcopy(self.messages)
@@ -113,11 +114,11 @@ class ConversationManager:
         return len(self.messages)
 
     def get_turn_count(self) -> int:
-        return self._transcript.turn_count
+        return self._history.turn_count
 
     def clear(self) -> None:
         """Start a new conversation with the same system prompt."""
-        self._transcript.clear()
+        self._history.clear()
 
     def was_trimmed(self) -> bool:
         """Whether the last completed turn dropped an old one."""
@@ -130,7 +131,7 @@ class ConversationManager:
     ask, aask = synchronous(_ask), asynchronous(_ask)
 
     def stream(self, text: str) -> TextStream:
-        """Send a text; the answer's text as it arrives. Leaving early adds the text so far."""
+        """Send a text; yields the answer's text. Stopping early adds the text so far."""
         return TextStream(self._pieces(text, stream=True))
 
     def astream(self, text: str) -> AsyncTextStream:
@@ -138,20 +139,20 @@ class ConversationManager:
         return AsyncTextStream(self._pieces(text, stream=True))
 
     def _pieces(self, text: str, *, stream: bool) -> Pieces:
-        return self._prepared().pieces(arguments.check_message_text(text), stream=stream)
+        return self._prepare().pieces(arguments.check_message_text(text), stream=stream)
 
-    def _prepared(self) -> MemoryHistory | StoredHistory:
+    def _prepare(self) -> MemoryHistory | StoredHistory:
         self._check()
-        transcript = self._transcript
-        transcript.limit(self.max_turns)
-        if isinstance(transcript, StoredHistory):
-            transcript.held.system = self.system_prompt
-        return transcript
+        history = self._history
+        history.limit(self.max_turns)
+        if isinstance(history, StoredHistory):
+            history.conversation.system = self.system_prompt
+        return history
 
-    def _ask_of_memory(self, said: MessageList, *, stream: bool) -> Pieces:
+    def _call_model(self, messages: MessageList, *, stream: bool) -> Pieces:
         current = session()
         request = current.build_request(
-            encode_messages(said),
+            encode_messages(messages),
             model=self.model,
             system=GivenPrompt(text=self.system_prompt, source=SOURCE),
             parameters=self.parameters,

@@ -37,7 +37,7 @@ def role_at(messages: MessageList, position: int) -> MessageRole:
 
 
 def turn_starts(messages: MessageList) -> list[int]:
-    """The indexes where turns start: the first message, and a user's after an answer."""
+    """Return the indexes where turns start: 0, and each user message after an answer."""
     starts: list[int] = []
     is_answered = False
     for position in range(len(messages)):
@@ -67,21 +67,21 @@ def encode_messages(messages: MessageList) -> tuple[Message, ...]:
 
 
 class AskModel(Protocol):
-    def __call__(self, said: MessageList, *, stream: bool) -> Pieces: ...
+    def __call__(self, messages: MessageList, *, stream: bool) -> Pieces: ...
 
 
-class _UnderWay(msgspec.Struct, frozen=True, kw_only=True):
+class _ActiveStream(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     pieces: Pieces
     reader: CallerId
-    said: list[str] = msgspec.field(default_factory=list)
+    received: list[str] = msgspec.field(default_factory=list)
 
 
 class MemoryHistory:
     def __init__(self, ask: AskModel) -> None:
         self._ask = ask
-        self._most = 1
-        self._under_way: _UnderWay | None = None
+        self._max_turns = 1
+        self._active_stream: _ActiveStream | None = None
         self.messages: list[dict[str, Any]] = []
         self.trimmed = False
 
@@ -89,11 +89,11 @@ class MemoryHistory:
     def turn_count(self) -> int:
         return len(turn_starts(self.messages)) - waits_for_answer(self.messages)
 
-    def limit(self, most: int) -> None:
-        self._most = most
+    def limit(self, max_turns: int) -> None:
+        self._max_turns = max_turns
 
     def add(self, role: Speaker, text: str) -> None:
-        self._end_what_was_left()
+        self._close_left_stream()
         self._add(role, text)
 
     def _add(self, role: Speaker, text: str) -> None:
@@ -101,100 +101,106 @@ class MemoryHistory:
         completes = role == "assistant" and (is_first or waits_for_answer(self.messages))
         self.messages.append({"role": role, "content": text})
         if completes:
-            # Every turn but the first has at least two messages, so that few ones need no count.
-            starts = turn_starts(self.messages) if len(self.messages) > 2 * self._most else [0]
-            end = starts[max(0, len(starts) - self._most)]
+            # Every turn but the first has at least two messages, so few messages need no count.
+            starts = turn_starts(self.messages) if len(self.messages) > 2 * self._max_turns else [0]
+            end = starts[max(0, len(starts) - self._max_turns)]
             self.trimmed = end > 0
             del self.messages[:end]
 
-    def _keep(self, text: str, answer: str) -> None:
+    def _add_turn(self, text: str, answer: str) -> None:
         self._add("user", text)
         if answer.strip():
             self._add("assistant", answer)
 
     async def pieces(self, text: str, *, stream: bool) -> Pieces:
         await self._close_open_stream()
-        asked = [*self.messages, {"role": "user", "content": text}]
-        mine = _UnderWay(text=text, pieces=self._ask(asked, stream=stream), reader=CALLER.get())
-        self._under_way = mine
+        messages = [*self.messages, {"role": "user", "content": text}]
+        own = _ActiveStream(
+            text=text, pieces=self._ask(messages, stream=stream), reader=CALLER.get()
+        )
+        self._active_stream = own
         try:
-            async with aclosing(mine.pieces) as pieces:
+            async with aclosing(own.pieces) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Answer):
-                        mine.said.clear()
-                        self._keep(text, piece.text)
+                        own.received.clear()
+                        self._add_turn(text, piece.text)
                     else:
-                        mine.said.append(piece)
+                        own.received.append(piece)
                     yield piece
         except (GeneratorExit, asyncio.CancelledError):
-            self._keep_so_far(mine)
+            self._add_partial(own)
             raise
         finally:
-            if self._under_way is mine:
-                self._under_way = None
+            if self._active_stream is own:
+                self._active_stream = None
 
     async def _close_open_stream(self) -> None:
-        """End a stream that its reader left open, and add its text."""
-        left = self._under_way
+        """Close a stream that its reader left open, and add its text."""
+        left = self._active_stream
         if left is not None and left.reader == CALLER.get():
             await left.pieces.aclose()
-            self._keep_so_far(left)
+            self._add_partial(left)
 
-    def _keep_so_far(self, left: _UnderWay) -> None:
-        if left.said:
-            self._keep(left.text, "".join(left.said))
-            left.said.clear()
+    def _add_partial(self, left: _ActiveStream) -> None:
+        if left.received:
+            self._add_turn(left.text, "".join(left.received))
+            left.received.clear()
 
-    def _end_what_was_left(self) -> None:
-        if self._under_way is not None:
+    def _close_left_stream(self) -> None:
+        if self._active_stream is not None:
             background().run(self._close_open_stream())
 
     def replace(self, messages: list[dict[str, Any]]) -> None:
         if not isinstance(messages, list):
             raise TypeError(f"messages must be a list of dictionaries, not {messages!r}.")
         turn_starts(messages)
-        self._end_what_was_left()
+        self._close_left_stream()
         self.messages = messages
 
     def clear(self) -> None:
-        self._end_what_was_left()
+        self._close_left_stream()
         self.messages = []
         self.trimmed = False
 
 
 class StoredHistory:
-    def __init__(self, held: Conversation, window: Strategy | None) -> None:
+    def __init__(self, conversation: Conversation, window: Strategy | None) -> None:
         self.messages: list[dict[str, Any]] = []
         self.trimmed = False
-        self.held = held
+        self.conversation = conversation
         self._window = window
-        self._seen = Seen()
+        self._view = Seen()
 
     @property
     def turn_count(self) -> int:
-        return self._seen.turns
+        return self._view.turns
 
-    def limit(self, most: int) -> None:
-        self.held.window = self._window or ByTurns(max_turns=most)
+    def limit(self, max_turns: int) -> None:
+        self.conversation.window = self._window or ByTurns(max_turns=max_turns)
 
     async def _open(self) -> str | None:
-        """The stored system prompt, if any. Raises UsageError if the manager's differs."""
-        stored = await self._look()
+        """Return the stored system prompt, if any. Raises UsageError if the manager's differs."""
+        stored = await self._refresh()
         if stored is None:
             return None
-        strategy = self.held.window_for(stored.model or "")
-        self.trimmed = self._left_out > _left_out_before(stored, strategy)
-        if self.held.system is not None:
-            given = self.held.given_prompt
-            choose_system(stored, given, new_policy=self.held.policy, now=now())
-        return _prompt_of(stored)
+        strategy = self.conversation.window_for(stored.model or "")
+        self.trimmed = self._left_out > _count_left_out_before(stored, strategy)
+        if self.conversation.system is not None:
+            choose_system(
+                stored,
+                self.conversation.given_prompt,
+                new_policy=self.conversation.policy,
+                now=now(),
+            )
+        return _stored_prompt(stored)
 
     open = synchronous(_open)
 
     async def _add(self, role: Speaker, text: str) -> None:
-        left_out, was_answered = self._left_out, self._seen.is_answered
-        await self.held.aadd(role, text, window=self._seen.record)
-        await self._look()
+        left_out, was_answered = self._left_out, self._view.is_answered
+        await self.conversation.aadd(role, text, window=self._view.record)
+        await self._refresh()
         if role == "assistant" and not was_answered:
             self.trimmed = self._left_out > left_out
 
@@ -203,41 +209,41 @@ class StoredHistory:
     async def pieces(self, text: str, *, stream: bool) -> Pieces:
         left_out = self._left_out
         try:
-            async with aclosing(self.held.pieces(text, {}, stream=stream)) as pieces:
+            async with aclosing(self.conversation.pieces(text, {}, stream=stream)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Answer):
-                        await self._look()
+                        await self._refresh()
                         self.trimmed = self._left_out > left_out
                     yield piece
         except (GeneratorExit, asyncio.CancelledError):
-            await self._look()
+            await self._refresh()
             self.trimmed = self._left_out > left_out
             raise
 
     def clear(self) -> None:
-        self.held = self.held.another()
-        self._seen = Seen()
+        self.conversation = self.conversation.another()
+        self._view = Seen()
         self.messages.clear()
         self.trimmed = False
 
     @property
     def _left_out(self) -> int:
-        return self._seen.record.left_out_messages
+        return self._view.record.left_out_messages
 
-    async def _look(self) -> StoredConversation | None:
+    async def _refresh(self) -> StoredConversation | None:
         try:
-            stored = await self.held.aload(tail="window")
+            stored = await self.conversation.aload(tail="window")
         except ConversationNotFoundError:
             return None
-        self._seen = self.held.look_at(stored)
+        self._view = self.conversation.look_at(stored)
         self.messages[:] = (
-            form.json() for message in self._seen.messages for form in openai_forms(message)
+            form.json() for message in self._view.messages for form in openai_forms(message)
         )
         return stored
 
 
-def _prompt_of(stored: StoredConversation) -> str | None:
-    """The stored system prompt, "" for none; None if it is dynamic."""
+def _stored_prompt(stored: StoredConversation) -> str | None:
+    """Return the stored system prompt, "" for none; None if it is dynamic."""
     record = stored.system_record
     if record is not None and record.policy == "dynamic":
         return None
@@ -245,19 +251,19 @@ def _prompt_of(stored: StoredConversation) -> str | None:
     return "" if prompt is None else prompt_without_context(prompt.text)
 
 
-def _left_out_before(stored: StoredConversation, strategy: Strategy) -> int:
-    """How many messages the last answered turn found outside the window, 0 if unknown.
+def _count_left_out_before(stored: StoredConversation, strategy: Strategy) -> int:
+    """Return how many messages were outside the window of the last answered turn, 0 if unknown.
 
-    By turns, messages drop out after the window's record; by tokens, before.
+    By turns, messages are dropped after the window is recorded; by tokens, before.
     """
-    answered = tuple(_answered(stored))
-    known = answered if isinstance(strategy, ByTurns) else answered[:-1]
-    window = known[-1].window if known else None
+    answered = tuple(_answered_turns(stored))
+    earlier = answered if isinstance(strategy, ByTurns) else answered[:-1]
+    window = earlier[-1].window if earlier else None
     return 0 if window is None else window.left_out_messages
 
 
-def _answered(stored: StoredConversation) -> Iterator[Turn]:
-    """The stored turns that answered something for the first time."""
+def _answered_turns(stored: StoredConversation) -> Iterator[Turn]:
+    """Yield the stored turns with the first answer to a user message."""
     is_open = True
     for turn in stored.turns:
         if not turn.is_history:

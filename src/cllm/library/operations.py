@@ -31,7 +31,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 def find_window(
     conversation: StoredConversation, strategy: Strategy, model_context: ModelContext
 ) -> Seen:
-    """The next window; everything loaded if the required part does not fit."""
+    """Return the next window; all loaded messages if the required ones do not fit."""
     history = tuple(
         message for turn in conversation.turns if turn.is_history for message in turn.messages
     )
@@ -46,13 +46,13 @@ def find_window(
         window=record,
     )
     try:
-        cut = trim_to_window(prompt, conversation, strategy, model_context=model_context)
+        trimmed = trim_to_window(prompt, conversation, strategy, model_context=model_context)
     except WindowTooSmallError:
-        cut = prompt
-    turn_index = index_messages(cut.messages)
+        trimmed = prompt
+    turn_index = index_messages(trimmed.messages)
     return Seen(
-        messages=cut.messages,
-        record=cut.window or record,
+        messages=trimmed.messages,
+        record=trimmed.window or record,
         turns=max(0, len(turn_index.turns) - (not turn_index.is_answered)),
         is_answered=turn_index.is_answered,
     )
@@ -63,26 +63,26 @@ def index_messages(messages: tuple[Message, ...]) -> TurnIndex:
 
 
 def sum_usage(conversation: StoredConversation) -> UsageSum:
-    """Usage of all calls and summaries, including replaced summaries."""
-    spent = [(call.usage, call.cost) for call in list_calls(conversation)]
+    """Return the usage of all calls and summaries, including replaced summaries."""
+    calls = [(call.usage, call.cost) for call in list_calls(conversation)]
     summary: StandingSummary | None = conversation.summary
     while summary is not None:
         if summary.usage is not None:
-            spent.append((summary.usage, summary.cost))
+            calls.append((summary.usage, summary.cost))
         summary = summary.before
     return UsageSum(
         key=conversation.id,
-        calls=len(spent),
-        usage=sum((usage for usage, _ in spent), start=Usage()),
-        cost=sum(cost for _, cost in spent if cost is not None),
-        unpriced=sum(cost is None for _, cost in spent),
+        calls=len(calls),
+        usage=sum((usage for usage, _ in calls), start=Usage()),
+        cost=sum(cost for _, cost in calls if cost is not None),
+        unpriced=sum(cost is None for _, cost in calls),
     )
 
 
 ExportFormat = Literal["json", "markdown"]
 
 
-class _Named(msgspec.Struct):
+class _ExportedId(msgspec.Struct):
     id: str
 
 
@@ -91,7 +91,7 @@ def decode_export(exported: str | bytes) -> StoredConversation:
     if not isinstance(data, bytes):
         data = check_text("The export", data).encode()
     try:
-        ref = msgspec.json.decode(data, type=_Named).id
+        ref = msgspec.json.decode(data, type=_ExportedId).id
     except (msgspec.DecodeError, UnicodeDecodeError):
         ref = ""  # decode_conversation reports invalid data
     stored = decode_conversation(data, conversation_id=ref, path="the export", modified_at=now())
@@ -103,7 +103,7 @@ async def add_message(
     message: Message,
     *,
     new: NewConversation,
-    given: GivenPrompt,
+    prompt: GivenPrompt,
     policy: Policy,
     window: WindowRecord | None = None,
 ) -> None:
@@ -111,9 +111,9 @@ async def add_message(
     start = TurnStart(id=new_id(), messages=(message,), visible=False)
     lease = await store.begin_turn(new.id, start, create=new, wait=None, tail="window")
     try:
-        choice = choose_system(lease.conversation, given, new_policy=policy, now=now())
+        choice = choose_system(lease.conversation, prompt, new_policy=policy, now=now())
     except BaseException:
         await store.drop_turn(lease)
         raise
-    done = msgspec.structs.replace(lease.turn, state="complete", ended_at=now(), window=window)
-    await store.finish_turn(lease, done, opening=choice.opening)
+    turn = msgspec.structs.replace(lease.turn, state="complete", ended_at=now(), window=window)
+    await store.finish_turn(lease, turn, opening=choice.opening)

@@ -1,4 +1,4 @@
-"""Answers, whole or streamed, and the session of the program that produces them."""
+"""Answers, complete or streamed, and the session of the process that produces them."""
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -70,7 +70,7 @@ async def read_answer(pieces: Pieces) -> Answer:
 
 
 class TextStream:
-    """The text of an answer as it arrives, then `answer`. `close` saves the text so far."""
+    """Yields the text of an answer, then sets `answer`. `close` saves the text so far."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = background().iterate(pieces)
@@ -135,10 +135,12 @@ class AsyncTextStream:
 
 class Session:
     def __init__(self) -> None:
-        env = Environment(home=Path.home(), directory=Path.cwd(), environment=dict(os.environ))
-        self.app = App(load_settings(env, CommandLine()))
+        environment = Environment(
+            home=Path.home(), directory=Path.cwd(), environment=dict(os.environ)
+        )
+        self.app = App(load_settings(environment, CommandLine()))
         self._streams: dict[tuple[int, str], tuple[CallerId, Pieces]] = {}
-        background().at_stop(self.app.close)
+        background().on_stop(self.app.close)
 
     def build_request(
         self,
@@ -172,17 +174,17 @@ class Session:
         return pieces if ref is None else self._track(pieces, store, ref)
 
     async def _track(self, pieces: Pieces, store: Store, ref: str) -> Pieces:
-        """Record the reader of these pieces until their end."""
+        """Record the reader of these pieces until they end."""
         await self.close_open_stream(store, ref)
         key = (id(store), ref)
-        own = (CALLER.get(), pieces)
-        self._streams[key] = own
+        entry = (CALLER.get(), pieces)
+        self._streams[key] = entry
         try:
             async with aclosing(pieces):
                 async for piece in pieces:
                     yield piece
         finally:
-            if self._streams.get(key) is own:
+            if self._streams.get(key) is entry:
                 del self._streams[key]
 
     async def _run_turn(self, request: TurnRequest, store: Store) -> Pieces:
@@ -205,11 +207,11 @@ class Session:
                         pass
 
     async def close_open_stream(self, store: Store, ref: str) -> None:
-        """Close a stream of that conversation that the caller left open and would wait for."""
+        """Close a stream of this conversation that the caller left open, and would wait for."""
         reader, pieces = self._streams.get((id(store), ref), (None, None))
         if pieces is not None and reader == CALLER.get():
             await close_generator(pieces)
 
 
-# The loop closes the app, so that nothing is left to end here.
+# The background loop closes the app, so there is nothing to close here.
 session = OncePerProcess(Session, lambda _: None)

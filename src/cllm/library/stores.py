@@ -1,4 +1,4 @@
-"""`cllm.open_store`: stores whose operations run on cllm's own loop, for any thread and loop."""
+"""`cllm.open_store`: stores that run on cllm's own event loop, from any thread or loop."""
 
 import os
 from collections.abc import Callable, Coroutine
@@ -17,7 +17,7 @@ IN_MEMORY = "memory:"
 Operation = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
 
-def _relayed(
+def _delegate(
     operation: Operation[P, T],
 ) -> Callable[Concatenate["OpenStore", P], Coroutine[Any, Any, T]]:
     @wraps(operation)
@@ -28,7 +28,7 @@ def _relayed(
     return call
 
 
-def _waited(operation: Operation[P, T]) -> Callable[Concatenate["BlockingStore", P], T]:
+def _delegate_blocking(operation: Operation[P, T]) -> Callable[Concatenate["BlockingStore", P], T]:
     @wraps(operation)
     def call(self: "BlockingStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
         work: Operation[P, T] = getattr(self.store.kept, operation.__name__)
@@ -41,21 +41,21 @@ class BlockingStore:
     def __init__(self, store: "OpenStore") -> None:
         self.store = store
 
-    create = _waited(Store.create)
-    add = _waited(Store.add)
-    load = _waited(Store.load)
-    summary = _waited(Store.summary)
-    list_conversations = _waited(Store.list_conversations)
-    count_conversations = _waited(Store.count_conversations)
-    search = _waited(Store.search)
-    usage = _waited(Store.usage)
-    update = _waited(Store.update)
-    capture = _waited(Store.capture)
-    delete = _waited(Store.delete)
-    delete_from = _waited(Store.delete_from)
-    branch = _waited(Store.branch)
-    choose_variant = _waited(Store.choose_variant)
-    close = _waited(Store.close)
+    create = _delegate_blocking(Store.create)
+    add = _delegate_blocking(Store.add)
+    load = _delegate_blocking(Store.load)
+    summary = _delegate_blocking(Store.summary)
+    list_conversations = _delegate_blocking(Store.list_conversations)
+    count_conversations = _delegate_blocking(Store.count_conversations)
+    search = _delegate_blocking(Store.search)
+    usage = _delegate_blocking(Store.usage)
+    update = _delegate_blocking(Store.update)
+    capture = _delegate_blocking(Store.capture)
+    delete = _delegate_blocking(Store.delete)
+    delete_from = _delegate_blocking(Store.delete_from)
+    branch = _delegate_blocking(Store.branch)
+    choose_variant = _delegate_blocking(Store.choose_variant)
+    close = _delegate_blocking(Store.close)
 
     def __enter__(self) -> Self:
         return self
@@ -65,11 +65,13 @@ class BlockingStore:
 
 
 class OpenStore:
-    """A store opened by its URL, and again in a forked process; closed at the program's end."""
+    """A store opened by its URL, again in each forked process, and closed at the program's end."""
 
     def __init__(self, url: str) -> None:
         if not isinstance(url, str):
-            raise TypeError(f"A store is opened by a URL such as 'json:PATH', not {url!r}.")
+            raise TypeError(
+                f"The URL of a store must be a string such as 'json:PATH', not {url!r}."
+            )
         self.url = url
         self.blocking = BlockingStore(self)
         self._opened: dict[int, Store] = {}
@@ -77,35 +79,35 @@ class OpenStore:
 
     @property
     def kept(self) -> Store:
-        """The store of this process, for work on cllm's own loop."""
+        """The store of this process, for use on cllm's own event loop."""
         opened = self._opened.get(os.getpid())
         return self._open() if opened is None else opened
 
     def _open(self) -> Store:
         opened = registry.open_store(self.url, clock=now)
         self._opened[os.getpid()] = opened
-        background().at_stop(opened.close)
+        background().on_stop(opened.close)
         return opened
 
-    begin_turn = _relayed(Store.begin_turn)
-    renew_lease = _relayed(Store.renew_lease)
-    finish_turn = _relayed(Store.finish_turn)
-    drop_turn = _relayed(Store.drop_turn)
-    create = _relayed(Store.create)
-    add = _relayed(Store.add)
-    load = _relayed(Store.load)
-    summary = _relayed(Store.summary)
-    list_conversations = _relayed(Store.list_conversations)
-    count_conversations = _relayed(Store.count_conversations)
-    search = _relayed(Store.search)
-    usage = _relayed(Store.usage)
-    update = _relayed(Store.update)
-    capture = _relayed(Store.capture)
-    delete = _relayed(Store.delete)
-    delete_from = _relayed(Store.delete_from)
-    branch = _relayed(Store.branch)
-    choose_variant = _relayed(Store.choose_variant)
-    close = _relayed(Store.close)
+    begin_turn = _delegate(Store.begin_turn)
+    renew_lease = _delegate(Store.renew_lease)
+    finish_turn = _delegate(Store.finish_turn)
+    drop_turn = _delegate(Store.drop_turn)
+    create = _delegate(Store.create)
+    add = _delegate(Store.add)
+    load = _delegate(Store.load)
+    summary = _delegate(Store.summary)
+    list_conversations = _delegate(Store.list_conversations)
+    count_conversations = _delegate(Store.count_conversations)
+    search = _delegate(Store.search)
+    usage = _delegate(Store.usage)
+    update = _delegate(Store.update)
+    capture = _delegate(Store.capture)
+    delete = _delegate(Store.delete)
+    delete_from = _delegate(Store.delete_from)
+    branch = _delegate(Store.branch)
+    choose_variant = _delegate(Store.choose_variant)
+    close = _delegate(Store.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,17 +122,17 @@ class OpenStore:
 
 
 def open_store(url: str) -> OpenStore:
-    """Open the store of a URL such as `json:PATH`. Creates nothing before a write."""
+    """Open the store with a URL such as `json:PATH`. Creates no file before the first write."""
     return OpenStore(url)
 
 
-_shared = cache(OpenStore)
+_open_shared = cache(OpenStore)
 
 
-def resolve_store(given: Store | str | None) -> Store | None:
-    """The store, or that of a URL, which is opened once unless it is in memory."""
-    if isinstance(given, str):
-        return OpenStore(given) if given.startswith(IN_MEMORY) else _shared(given)
-    if given is not None and not hasattr(given, "begin_turn"):
-        raise TypeError(f"store must be a store or its URL, such as 'json:PATH', not {given!r}.")
-    return given
+def resolve_store(store: Store | str | None) -> Store | None:
+    """Return the store, or open its URL; a URL is opened once unless it is in memory."""
+    if isinstance(store, str):
+        return OpenStore(store) if store.startswith(IN_MEMORY) else _open_shared(store)
+    if store is not None and not hasattr(store, "begin_turn"):
+        raise TypeError(f"store must be a store or its URL, such as 'json:PATH', not {store!r}.")
+    return store

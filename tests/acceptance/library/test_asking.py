@@ -109,7 +109,7 @@ def test_a_blank_question_is_refused_and_nothing_is_asked(provider, program):
         """
     )
 
-    assert out.splitlines() == ["A message must have some text."] * 3
+    assert out.splitlines() == ["A message must not be empty or blank."] * 3
     assert provider.requests == []
 
 

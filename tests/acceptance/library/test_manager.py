@@ -387,7 +387,7 @@ class TestWhatIsGiven:
         )
 
         assert out.splitlines()[0] == (
-            "ask() got an unexpected keyword argument 'modle'; what else a provider takes goes "
+            "ask() got an unexpected keyword argument 'modle'; put other parameters of a provider "
             "into parameters={...}."
         )
         assert len(out.splitlines()) == 4

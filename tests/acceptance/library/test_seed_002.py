@@ -122,7 +122,7 @@ class TestAcceptanceCriteria:
             """
         )
 
-        assert out.splitlines() == ["A message must have some text."] * 3
+        assert out.splitlines() == ["A message must not be empty or blank."] * 3
         assert provider.requests == []
 
 
@@ -145,7 +145,7 @@ class TestAutomatedTests:
     def test_empty_message_validation(self, role, message):
         manager = ConversationManager()
 
-        with pytest.raises(ValueError, match="some text"):
+        with pytest.raises(ValueError, match="must not be empty"):
             getattr(manager, f"add_{role}_message")(message)
         assert manager.messages == []
 

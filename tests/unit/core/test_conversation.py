@@ -51,7 +51,7 @@ def test_the_system_prompt_is_not_counted_and_has_no_number():
     assert [number for number, _, _ in value.numbered_messages()] == [1, 2]
 
 
-def test_a_loaded_tail_keeps_the_numbers_of_the_whole():
+def test_messages_of_a_loaded_tail_have_their_full_numbers():
     value = conversation(turn("b", "3", "4"), turn("c", "5"), first_sequence=3)
 
     assert value.message_count == 5
@@ -74,11 +74,11 @@ def test_a_loaded_tail_keeps_the_numbers_of_the_whole():
     ],
     ids=["empty", "only failed", "only running", "interrupted", "answered", "captured"],
 )
-def test_a_conversation_is_untouched_until_something_counts_as_said(value, expected):
+def test_a_conversation_is_untouched_until_it_has_history(value, expected):
     assert value.is_untouched is expected
 
 
-def test_a_conversation_of_which_no_turn_was_loaded_is_not_untouched():
+def test_a_conversation_with_unloaded_messages_is_not_untouched():
     assert not conversation(first_sequence=7).is_untouched
 
 
@@ -100,7 +100,7 @@ def test_context_is_recognised_by_both_of_its_markers(text, expected):
     assert value.has_system_message() is (text is not None)
 
 
-def test_total_tokens_count_variants_and_pass_over_turns_without_a_count():
+def test_total_tokens_include_variants_and_skip_turns_without_a_count():
     value = conversation(
         turn("a", "Hi", usage=Usage(input=1, output=2, cache_read=4, cache_write=8, reasoning=16)),
         turn("b", "Hi"),

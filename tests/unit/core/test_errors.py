@@ -15,14 +15,14 @@ from cllm.core import errors
         ({"path": "Cllmfile.yml", "line": 3}, "Configuration error: Cllmfile.yml, line 3: Wrong."),
     ],
 )
-def test_an_error_of_the_settings_says_where(where, expected):
+def test_a_settings_error_contains_path_and_line(where, expected):
     error = errors.SettingsError("Wrong.", **where)
 
     assert str(error) == expected
     assert {"path": error.path, "line": error.line} == {"path": None, "line": None} | where
 
 
-def test_a_file_that_is_not_trusted_names_its_keys_and_the_command():
+def test_an_untrusted_file_error_names_the_keys_and_the_command():
     error = errors.UntrustedFileError(path="x/Cllmfile.yml", keys=("api_base", "store"))
 
     assert error.keys == ("api_base", "store")
@@ -69,7 +69,7 @@ def test_a_file_that_is_not_trusted_names_its_keys_and_the_command():
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_an_error_carries_its_facts_and_names_them(
+def test_an_error_has_its_facts_as_fields_and_in_its_text(
     error: errors.CllmError, fields: dict[str, Any], word: str
 ):
     assert {name: getattr(error, name) for name in fields} == fields

@@ -8,7 +8,7 @@ from cllm.core.message import Message, plain_message
 
 
 @given(st.text())
-def test_the_text_of_a_plain_message_is_what_was_said(text):
+def test_the_text_of_a_plain_message_is_its_content(text):
     message = plain_message("user", text)
 
     assert message.text == text
@@ -26,7 +26,7 @@ def test_the_text_of_a_plain_message_is_what_was_said(text):
         (b'{"content":[{"type":"image_url"},"loose",{"type":"x","text":5}]}', ""),
     ],
 )
-def test_the_text_is_that_of_the_text_blocks_and_of_nothing_else(raw, expected):
+def test_the_text_is_the_text_of_text_blocks_only(raw, expected):
     assert Message(role="assistant", raw=raw).text == expected
 
 

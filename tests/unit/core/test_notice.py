@@ -20,14 +20,14 @@ def test_a_notice_is_collected_once_and_in_order():
 
 
 @pytest.mark.parametrize("more", [0, 1, 5000])
-def test_after_the_bound_one_last_notice_says_how_many_were_left_out(more: int):
+def test_above_the_limit_a_last_notice_counts_the_rest(more: int):
     collected = list(NoticeCollector(notices(MAX_NOTICES + more)))
 
     assert collected[:MAX_NOTICES] == notices(MAX_NOTICES)
     assert collected[MAX_NOTICES:] == ([notices_left_out(more)] if more else [])
 
 
-def test_the_last_notice_has_a_code_a_number_and_a_sentence():
+def test_the_last_notice_has_a_code_a_count_and_a_message():
     last = notices_left_out(5000)
 
     assert (last.code, last.count) == (LEFT_OUT, 5000)
@@ -35,7 +35,7 @@ def test_the_last_notice_has_a_code_a_number_and_a_sentence():
     assert notices_left_out(1).message.endswith("; 1 more is left out.")
 
 
-def test_what_two_collectors_left_out_is_added_up():
+def test_the_counts_of_nested_collectors_are_added():
     inner = NoticeCollector(notices(MAX_NOTICES + 7))
     outer = NoticeCollector((*inner, *notices(3, first=1000)))
 
@@ -43,7 +43,7 @@ def test_what_two_collectors_left_out_is_added_up():
     assert list(NoticeCollector(outer)) == list(outer)
 
 
-def test_a_collector_is_true_if_it_has_something_to_say():
+def test_a_collector_is_true_if_it_has_notices():
     assert not NoticeCollector()
     assert NoticeCollector(notices(1))
     assert NoticeCollector([notices_left_out(3)])

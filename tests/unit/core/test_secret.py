@@ -33,17 +33,17 @@ def test_a_secret_cannot_be_printed(show):
         vars,
     ],
 )
-def test_a_secret_cannot_be_written_down(write: Any):
+def test_a_secret_cannot_be_pickled_or_encoded(write: Any):
     with pytest.raises(TypeError) as caught:
         write(Secret(KEY))
     assert KEY not in str(caught.value)
 
 
-def test_only_reveal_gives_it_away():
+def test_reveal_returns_the_text():
     assert Secret(KEY).reveal() == KEY
 
 
-def test_secrets_are_equal_when_their_texts_are():
+def test_secrets_with_equal_texts_are_equal():
     assert Secret(KEY) == Secret(KEY)
     assert hash(Secret(KEY)) == hash(Secret(KEY))
     assert Secret(KEY) != Secret("other")

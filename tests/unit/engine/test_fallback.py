@@ -34,7 +34,7 @@ NEVER_AGAIN = RetryRules(retries=0)
 
 
 @pytest.fixture
-def model_context(store, clock, sleeper):
+def engine_with(store, clock, sleeper):
     """An engine over several models, each with a provider of its own."""
 
     def make(**providers: ScriptedProvider) -> Engine:
@@ -73,10 +73,10 @@ def said(events: list[Any]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-async def test_the_next_model_is_asked_when_the_first_gives_nothing(model_context, ask, store):
+async def test_the_next_model_is_called_when_the_first_fails(engine_with, ask, store):
     first, second = ScriptedProvider([DOWN]), ScriptedProvider(["From the second"])
 
-    events = await take(model_context(m=first, n=second), ask(fallbacks=("n",)))
+    events = await take(engine_with(m=first, n=second), ask(fallbacks=("n",)))
 
     assert said(events) == "From the second"
     assert [m.text for m in second.prompts[0].messages] == ["Hello"]
@@ -86,8 +86,8 @@ async def test_the_next_model_is_asked_when_the_first_gives_nothing(model_contex
     assert [m.text for m in conversation.messages] == ["Hello", "From the second"]
 
 
-async def test_the_change_of_model_is_said_and_kept(model_context, ask, store):
-    engine = model_context(m=ScriptedProvider([DOWN]), n=ScriptedProvider(["Fine"]))
+async def test_a_fallback_is_reported_and_saved(engine_with, ask, store):
+    engine = engine_with(m=ScriptedProvider([DOWN]), n=ScriptedProvider(["Fine"]))
 
     events = await take(engine, ask(fallbacks=("n",)))
 
@@ -101,21 +101,21 @@ async def test_the_change_of_model_is_said_and_kept(model_context, ask, store):
     assert events[-1].model == "n"
 
 
-async def test_no_other_model_is_asked_once_a_piece_of_the_answer_was_seen(model_context, ask):
+async def test_there_is_no_fallback_after_the_first_piece_of_a_reply(engine_with, ask):
     first = ScriptedProvider([[TextDelta(text="Once upon"), DOWN]])
     second = ScriptedProvider(["Never said"])
 
     seen, _ = await heard_until(
-        UpstreamError, model_context(m=first, n=second).run_turn(ask(fallbacks=("n",)))
+        UpstreamError, engine_with(m=first, n=second).run_turn(ask(fallbacks=("n",)))
     )
 
     assert said(seen) == "Once upon"
     assert second.prompts == []
 
 
-async def test_a_broken_stream_is_an_error_and_never_a_finished_answer(model_context, ask, store):
-    window_start = BrokenStreamError("It broke off.", provider="first")
-    engine = model_context(m=ScriptedProvider([[TextDelta(text="Half"), window_start]]))
+async def test_a_broken_stream_is_an_error_and_not_a_complete_reply(engine_with, ask, store):
+    broken = BrokenStreamError("It broke off.", provider="first")
+    engine = engine_with(m=ScriptedProvider([[TextDelta(text="Half"), broken]]))
 
     seen, _ = await heard_until(BrokenStreamError, engine.run_turn(ask(visible=True)))
 
@@ -123,18 +123,18 @@ async def test_a_broken_stream_is_an_error_and_never_a_finished_answer(model_con
     assert [turn.state for turn in (await store.load("demo")).turns] == ["failed"]
 
 
-async def test_notices_of_the_first_attempt_do_not_count_as_an_answer(model_context, ask):
+async def test_notices_of_the_first_attempt_do_not_prevent_a_fallback(engine_with, ask):
     notice = Noticed(notice=Notice(code="field_left_out", message="No such field."))
     first = ScriptedProvider([[notice, DOWN]])
 
     events = await take(
-        model_context(m=first, n=ScriptedProvider(["From the second"])), ask(fallbacks=("n",))
+        engine_with(m=first, n=ScriptedProvider(["From the second"])), ask(fallbacks=("n",))
     )
 
     assert said(events) == "From the second"
 
 
-async def test_models_are_asked_in_order_and_the_last_error_is_raised(model_context, ask):
+async def test_models_are_called_in_order_and_the_last_error_is_raised(engine_with, ask):
     last = RateLimitedError("Too many.", provider="third", status=429, retry_after=7)
     providers = {
         "m": ScriptedProvider([DOWN]),
@@ -143,7 +143,7 @@ async def test_models_are_asked_in_order_and_the_last_error_is_raised(model_cont
     }
 
     seen, raised = await heard_until(
-        RateLimitedError, model_context(**providers).run_turn(ask(fallbacks=("n", "o")))
+        RateLimitedError, engine_with(**providers).run_turn(ask(fallbacks=("n", "o")))
     )
 
     assert raised.retry_after == 7
@@ -151,8 +151,8 @@ async def test_models_are_asked_in_order_and_the_last_error_is_raised(model_cont
     assert sum(isinstance(event, Noticed) for event in seen) == 2
 
 
-async def test_each_model_is_asked_again_before_the_next_one_is(
-    model_context, ask, store, clock, sleeper
+async def test_each_model_is_retried_before_the_next_one_is_called(
+    engine_with, ask, store, clock, sleeper
 ):
     first, second = ScriptedProvider([DOWN, DOWN, DOWN]), ScriptedProvider(["Fine"])
     routes = {"m": Route(provider=first, model="m"), "n": Route(provider=second, model="n")}
@@ -173,12 +173,12 @@ async def test_each_model_is_asked_again_before_the_next_one_is(
     assert sleeper.slept == [0.5, 1.0]
 
 
-async def test_a_request_at_fault_is_not_sent_to_another_model(model_context, ask):
+async def test_an_invalid_request_is_not_sent_to_another_model(engine_with, ask):
     refused = InvalidRequestError("Not so.", provider="first", status=400)
     second = ScriptedProvider(["Never said"])
 
     with pytest.raises(InvalidRequestError):
-        await take(model_context(m=ScriptedProvider([refused]), n=second), ask(fallbacks=("n",)))
+        await take(engine_with(m=ScriptedProvider([refused]), n=second), ask(fallbacks=("n",)))
 
     assert second.prompts == []
 
@@ -191,22 +191,22 @@ class Unprepared(ScriptedProvider):
         raise DownloadError("The model could not be fetched.")
 
 
-async def test_a_model_that_cannot_be_prepared_is_passed_over_and_tried_once(model_context, ask):
+async def test_a_model_that_cannot_be_prepared_is_skipped(engine_with, ask):
     first, second = Unprepared(), ScriptedProvider(["Fine"])
 
-    events = await take(model_context(m=first, n=second), ask(fallbacks=("n",)))
+    events = await take(engine_with(m=first, n=second), ask(fallbacks=("n",)))
 
     assert said(events) == "Fine"
     assert (first.prepared, second.prepared) == (1, 1)
     assert any(isinstance(event, Noticed) for event in events)
 
 
-async def test_without_a_fallback_the_error_is_the_models_own(model_context, ask):
+async def test_without_a_fallback_the_error_of_the_model_is_raised(engine_with, ask):
     with pytest.raises(DownloadError):
-        await take(model_context(m=Unprepared()), ask())
+        await take(engine_with(m=Unprepared()), ask())
 
 
-async def test_the_cost_is_that_of_the_model_that_answered(model_context, ask, store, clock):
+async def test_the_cost_is_for_the_model_that_answered(engine_with, ask, store, clock):
     usage = Usage(input=10, output=2)
     routes = {
         "m": Route(provider=ScriptedProvider([DOWN]), model="m"),
@@ -228,10 +228,8 @@ async def test_the_cost_is_that_of_the_model_that_answered(model_context, ask, s
     assert (await store.load("demo")).turns[0].cost == 3.0
 
 
-async def test_an_unknown_price_is_unknown_and_not_nothing(model_context, ask, store):
-    engine = model_context(
-        m=ScriptedProvider([text_reply_events("Fine", usage=Usage(input=1, output=1))])
-    )
+async def test_an_unknown_price_is_not_zero(engine_with, ask, store):
+    engine = engine_with(m=ScriptedProvider([spoken("Fine", usage=Usage(input=1, output=1))]))
 
     events = await take(engine, ask())
 
@@ -257,14 +255,12 @@ async def test_an_unknown_price_is_unknown_and_not_nothing(model_context, ask, s
         (CllmError(""), False),
     ],
 )
-def test_which_errors_another_model_could_do_without(error, expected):
+def test_which_errors_allow_a_fallback(error, expected):
     assert can_fall_back(error) is expected
 
 
-async def test_a_reader_that_leaves_during_the_fallback_leaves_no_turn_running(
-    model_context, ask, store
-):
-    engine = model_context(m=ScriptedProvider([DOWN]), n=ScriptedProvider(["From the second"]))
+async def test_closing_the_stream_during_a_fallback_leaves_no_running_turn(engine_with, ask, store):
+    engine = engine_with(m=ScriptedProvider([DOWN]), n=ScriptedProvider(["From the second"]))
     turn = engine.run_turn(ask(fallbacks=("n",)))
 
     with suppress(StopAsyncIteration):
@@ -276,10 +272,10 @@ async def test_a_reader_that_leaves_during_the_fallback_leaves_no_turn_running(
     assert isinstance(again[-1], TurnEnded)
 
 
-async def test_thinking_that_was_meant_for_the_first_model_is_not_the_nexts(model_context, ask):
+async def test_thinking_of_the_first_model_is_not_sent_to_the_next(engine_with, ask):
     """A client that keeps its own history sends it with the request."""
     second = ScriptedProvider(["Fine"])
-    engine = model_context(m=ScriptedProvider([DOWN]), n=second)
+    engine = engine_with(m=ScriptedProvider([DOWN]), n=second)
     request = ask(fallbacks=("n",), ref=None).with_input(
         messages=(
             plain_message("user", "One"),
@@ -293,7 +289,7 @@ async def test_thinking_that_was_meant_for_the_first_model_is_not_the_nexts(mode
     assert second.prompts[0].foreign == {0, 1, 2}
 
 
-async def test_what_every_attempt_notices_is_said_once(model_context, ask, store, clock, sleeper):
+async def test_a_notice_of_every_attempt_is_reported_once(engine_with, ask, store, clock, sleeper):
     notice = Noticed(notice=Notice(code="field_left_out", message="No such field."))
     provider = ScriptedProvider(
         [[notice, DOWN], [notice, DOWN], [notice, *text_reply_events("Fine")]]

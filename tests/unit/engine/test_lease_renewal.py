@@ -49,7 +49,7 @@ async def begun(store: MemoryStore) -> Lease:
     return await store.begin_turn("demo", START, create=NewConversation(id="demo"))
 
 
-async def test_a_lease_is_renewed_again_and_again_from_the_newest(clock):
+async def test_each_renewal_uses_the_newest_lease(clock):
     store = Recording(clock=clock, lease_seconds=0.1)
     lease = await begun(store)
 
@@ -66,7 +66,7 @@ async def test_a_lease_is_renewed_again_and_again_from_the_newest(clock):
     await store.finish_turn(lease, lease.turn)
 
 
-async def test_a_lease_that_was_lost_ends_the_renewing_and_nothing_else(clock):
+async def test_a_lost_lease_only_stops_the_renewal(clock):
     store = Recording(clock=clock, lease_seconds=0.1)
     lease = await begun(store)
 
@@ -77,7 +77,7 @@ async def test_a_lease_that_was_lost_ends_the_renewing_and_nothing_else(clock):
     assert store.tries.empty()
 
 
-async def test_renewing_ends_with_the_block_also_when_it_fails(loop_clock):
+async def test_renewal_stops_with_the_turn_also_after_an_error(loop_clock):
     store = Recording(clock=loop_clock, lease_seconds=0.1)
     lease = await begun(store)
 
@@ -89,7 +89,7 @@ async def test_renewing_ends_with_the_block_also_when_it_fails(loop_clock):
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_a_lease_that_does_not_expire_needs_no_renewing(loop_clock, tmp_path):
+async def test_a_lease_without_expiry_is_not_renewed(loop_clock, tmp_path):
     store = JsonFileStore(str(tmp_path), clock=loop_clock)
     lease = await store.begin_turn("demo", START, create=NewConversation(id="demo"))
     assert lease.expires_at is None

@@ -58,7 +58,7 @@ def assembled(
     return build_full_prompt(value, request, attempt(model=model, system=system, context=context))
 
 
-def test_without_a_conversation_only_what_is_said_now_is_sent():
+def test_without_a_conversation_only_new_messages_are_sent():
     prompt = assembled(None, cache_key="k", parameters={"seed": 1}, stream=False)
 
     assert prompt.all_messages == SAID
@@ -67,7 +67,7 @@ def test_without_a_conversation_only_what_is_said_now_is_sent():
     assert (prompt.parameters, prompt.stream) == ({"seed": 1}, False)
 
 
-def test_the_order_is_system_prompt_history_and_what_is_said_now():
+def test_the_order_is_system_prompt_history_and_new_messages():
     system = plain_message("system", "Be brief.")
     choice = SystemChoice(message=system)
 
@@ -96,7 +96,7 @@ def test_only_turns_that_are_history_are_sent(state, sent):
     )
 
 
-def test_the_turn_that_is_asked_again_is_left_out():
+def test_the_turn_that_is_regenerated_is_left_out():
     prompt = assembled(conversation(turn("a"), turn("b2", place="b")), place="b")
 
     assert [message.text for message in prompt.messages] == ["a?", "a!", "now"]
@@ -128,7 +128,7 @@ def test_the_messages_of_the_history_are_the_stored_ones():
     assert assembled(value).messages[:2] == value.turns[0].messages
 
 
-def test_what_another_model_wrote_is_known_by_its_position():
+def test_messages_of_another_model_are_listed_by_position():
     by_another = msgspec.structs.replace(turn("b"), model="anthropic/claude-a")
     by_this = msgspec.structs.replace(turn("c"), model="anthropic/claude-b")
     by_nobody_known = turn("a")
@@ -145,14 +145,14 @@ def test_a_model_is_the_same_with_and_without_its_providers_name():
     assert assembled(told, model="anthropic/claude-b").foreign == frozenset()
 
 
-def test_positions_are_those_of_what_is_sent():
+def test_positions_are_relative_to_the_sent_messages():
     left_out = msgspec.structs.replace(turn("a", "failed"), model="x")
     told = conversation(left_out, msgspec.structs.replace(turn("b"), model="x"))
 
     assert assembled(told).foreign == {0, 1}
 
 
-def test_the_clients_own_request_and_strictness_go_with_the_prompt():
+def test_the_prompt_has_the_original_request_and_strict_mode():
     original = Original(
         body=b"{}",
         dialect="anthropic",
@@ -172,19 +172,19 @@ def test_the_clients_own_request_and_strictness_go_with_the_prompt():
     assert not original.says(assembled(None))
 
 
-def test_a_prompt_without_a_conversation_goes_on_with_nothing():
+def test_a_prompt_without_a_conversation_has_no_continuity():
     assert assembled(None).continuity is None
 
 
-def test_the_first_prompt_of_a_conversation_is_all_new():
+def test_all_messages_of_the_first_prompt_are_fresh():
     assert assembled(conversation()).continuity == Continuity(fresh=1)
 
 
-def test_the_last_reply_and_what_is_said_now_were_not_in_the_prompt_before():
+def test_the_last_reply_and_the_new_messages_are_fresh():
     assert assembled(conversation(turn("a"), turn("b"))).continuity == Continuity(fresh=2)
 
 
-def test_what_is_told_for_this_turn_only_and_all_behind_it_will_not_be_in_the_next():
+def test_context_of_one_turn_and_all_after_it_is_passing():
     context = Context(for_turn="It is noon.")
 
     told = assembled(conversation(turn("a")), context=context).continuity
@@ -192,20 +192,20 @@ def test_what_is_told_for_this_turn_only_and_all_behind_it_will_not_be_in_the_ne
     assert told == Continuity(fresh=2, passing=1)
 
 
-def test_a_turn_that_was_told_something_stands_elsewhere_now():
+def test_all_messages_of_a_turn_with_context_are_fresh():
     window = WindowRecord(first_sequence=1, sent_messages=1, context=5)
     last = msgspec.structs.replace(turn("a"), window=window)
 
     assert assembled(conversation(last)).continuity == Continuity(fresh=3)
 
 
-def test_nothing_goes_on_with_what_is_not_kept():
+def test_messages_that_are_not_saved_are_passing():
     asked = assembled(conversation(turn("a")), read_only=True).continuity
 
     assert asked == Continuity(fresh=2, passing=1)
 
 
-def test_the_next_round_of_a_turn_has_only_its_own_messages_new():
+def test_only_the_messages_of_the_next_round_are_fresh():
     asked = assembled(conversation(turn("a")))
     told = assembled(conversation(turn("a")), context=Context(for_turn="It is noon."))
 

@@ -73,8 +73,8 @@ def log_of(
     return PromptHistory(prompt, talked, model_context=model_context(model), place=place)
 
 
-class TestWhatIsCounted:
-    def test_the_last_call_of_a_tool_loop_tells_of_all_that_was_in_it(self):
+class TestTokenCounts:
+    def test_the_count_of_the_last_call_covers_the_tool_loop(self):
         looked = turn(
             "t",
             plain_message("user", "Look."),
@@ -92,7 +92,7 @@ class TestWhatIsCounted:
         assert log.turn_index.tokens(0, 5) == 5000
         assert log.turn_index.tokens(6) > 2 * estimate_tokens(SAID)
 
-    def test_an_estimate_is_not_taken_for_a_count(self):
+    def test_an_estimated_usage_is_not_a_count(self):
         usage = Usage(input=5000, output=5)
         estimate = msgspec.structs.replace(usage, estimated=True)
 
@@ -103,7 +103,7 @@ class TestWhatIsCounted:
         assert counted.turn_index.tokens(0, 1) == 5000
         assert estimated.turn_index.tokens(0, 1) == estimate_tokens(guessed.messages[0])
 
-    def test_with_a_system_prompt_both_are_shares_of_the_count(self):
+    def test_the_count_is_divided_between_system_prompt_and_messages(self):
         system = plain_message("system", "word " * 30)
         first = spoken_turn(1, counted=2000, usage=Usage(input=2000, output=5))
 
@@ -112,7 +112,7 @@ class TestWhatIsCounted:
         assert 500 < log.turn_index.tokens(0, 1) < 1500
         assert log.budget == 8000 - 2000 - (2000 - log.turn_index.tokens(0, 1))
 
-    def test_pins_before_the_cut_were_in_the_prompt_and_what_left_was_not(self):
+    def test_the_count_covers_pins_and_no_dropped_messages(self):
         window = {"first_sequence": 5, "sent_messages": 5}
         turns = [spoken_turn(n) for n in range(3)]
         last = spoken_turn(3, counted=4000, window=window)
@@ -125,7 +125,7 @@ class TestWhatIsCounted:
         assert log.turn_index.tokens(2, 4) > 2 * unpinned.turn_index.tokens(2, 4)
         assert unpinned.turn_index.tokens(0, 7) < 1000
 
-    def test_a_summary_that_was_in_it_is_not_taken_for_the_history(self):
+    def test_the_tokens_of_a_summary_are_subtracted(self):
         window = {"first_sequence": 3, "sent_messages": 1, "summary_through": 2}
         old = StandingSummary(text="S", through=2, tokens=3000)
         newer = StandingSummary(text="T", through=4, tokens=50, before=old)
@@ -138,7 +138,7 @@ class TestWhatIsCounted:
         assert log.turn_index.tokens(2, 3) == later.turn_index.tokens(2, 3) == 1000
         assert undone.turn_index.tokens(2, 3) < 100
 
-    def test_the_context_of_a_turn_is_not_taken_for_the_history(self):
+    def test_the_tokens_of_the_context_are_not_part_of_the_history(self):
         """A small question under a very long context says little about how long questions are."""
         window = {"context": 5000}
         asked = spoken_turn(1, counted=5000, window=window)
@@ -158,14 +158,14 @@ class TestWhatIsCounted:
         ],
         ids=["another model's", "of another prompt", "uncounted", "unanswered"],
     )
-    def test_a_count_that_cannot_be_placed_is_not_used(self, last):
+    def test_a_count_of_unknown_messages_is_not_used(self, last):
         log = log_of(conversation(last))
 
         assert log.turn_index.tokens() < 300
 
 
 class TestNumbers:
-    def test_a_plan_counts_what_can_be_sent_and_the_store_everything(self):
+    def test_the_plan_numbers_only_messages_that_can_be_sent(self):
         failed = turn("f", plain_message("user", "Lost."), state="failed")
         talked = conversation(
             spoken_turn(1), failed, spoken_turn(2), pins=(3, 5), first_sequence=11
@@ -179,13 +179,13 @@ class TestNumbers:
         assert log.unloaded_messages == 10
         assert log_of(msgspec.structs.replace(talked, pins=(12, 13, 15))).pins == (2, 4)
 
-    def test_what_is_asked_again_has_the_numbers_of_what_was_asked(self):
+    def test_a_regenerated_turn_has_the_numbers_of_the_original(self):
         log = log_of(conversation(spoken_turn(1), spoken_turn(2)), place="t2")
 
         assert log.sequences == (1, 2, 3)
         assert len(log.turns) == 1
 
-    def test_a_summary_goes_through_the_last_message_it_covers_that_was_loaded(self):
+    def test_a_summary_ends_at_the_last_loaded_message_that_it_covers(self):
         summary = StandingSummary(text="S", through=12, tokens=5)
         talked = conversation(spoken_turn(1), spoken_turn(2), summary=summary, first_sequence=11)
 
@@ -193,7 +193,7 @@ class TestNumbers:
         assert log_of(talked).numbered_summary == msgspec.structs.replace(summary, through=2)
         assert log_of(later).numbered_summary == msgspec.structs.replace(summary, through=0)
 
-    def test_the_cut_is_that_of_the_same_model(self):
+    def test_the_last_start_is_from_the_same_model(self):
         turns = (
             spoken_turn(1, window={"first_sequence": 1}),
             spoken_turn(2, window={"first_sequence": 3}),
@@ -204,7 +204,7 @@ class TestNumbers:
         assert log_of(conversation(*turns), model="n").last_start == 5
         assert log_of(conversation(*turns), model="other").last_start is None
 
-    def test_a_cut_that_was_made_with_a_summary_goes_with_it(self):
+    def test_the_start_after_an_undone_summary_is_forgotten(self):
         window = {"first_sequence": 3, "summary_through": 2}
         turns = (spoken_turn(1), spoken_turn(2, window=window))
         summary = StandingSummary(text="S", through=2, tokens=5)
@@ -213,8 +213,8 @@ class TestNumbers:
         assert log_of(conversation(*turns)).last_start is None
 
 
-class TestWhatIsNeeded:
-    def test_it_is_what_was_loaded_unless_the_model_or_the_summary_is_another(self):
+class TestFirstSequence:
+    def test_the_first_sequence_is_the_first_loaded_one_for_the_same_model_and_summary(self):
         window = {"first_sequence": 11, "summary_through": 10}
         last = spoken_turn(6, window=window)
         summary = StandingSummary(text="S", through=10, tokens=5)

@@ -48,7 +48,7 @@ def conversations(draw) -> StoredConversation:
     window=st.integers(100, 40_000) | st.none(),
     seconds=st.sampled_from([0, 100_000]),
 )
-def test_what_fits_whole_is_sent_whole_by_a_plan_too(conversation, window, seconds):
+def test_the_plan_of_a_history_that_fits_sends_everything(conversation, window, seconds):
     said = plain_message("user", "And now?")
     prompt = Prompt(model="m", messages=(*conversation.messages, said))
     model_context = ModelContext(
@@ -70,7 +70,7 @@ def fits(message: Message, window: int) -> bool:
     return PromptHistory(prompt, None, model_context=model_context).fits_whole
 
 
-def test_more_than_half_of_what_a_model_takes_is_planned():
+def test_a_history_above_half_of_the_window_needs_a_plan():
     long = plain_message("user", "word " * 2000)
 
     assert fits(long, 20_000)
@@ -123,14 +123,14 @@ def test_the_reply_to_the_last_counted_prompt_is_counted():
     assert not fits_after(answered(0, usage=Usage(input=1200, output=5000)), window=10_000)
 
 
-def test_a_count_of_a_cut_prompt_is_not_that_of_all_messages():
+def test_the_count_of_a_trimmed_prompt_does_not_cover_all_messages():
     usage = Usage(input=1200, output=10)
     earlier = [answered(number, usage=usage) for number in range(9)]
 
     assert not fits_after(*earlier, answered(9, usage=usage, first=19), window=10_000)
 
 
-def test_a_conversation_with_a_pin_is_planned():
+def test_a_conversation_with_a_pin_needs_a_plan():
     turn = answered(0, usage=Usage(input=1200, output=10))
 
     assert not fits_after(turn, window=10_000, pins=(1,))

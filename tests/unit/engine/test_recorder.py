@@ -114,7 +114,7 @@ async def states(store: Store) -> list[tuple[str, list[str]]]:
         (BROKEN, [("failed", ["Hello"])]),
     ],
 )
-async def test_a_turn_that_is_cancelled_while_it_is_kept_is_kept_all_the_same(
+async def test_a_turn_cancelled_while_it_is_saved_is_saved(
     clock, tmp_path, error: Exception | None, kept
 ):
     store = HalfWay(str(tmp_path), clock=clock)
@@ -130,7 +130,7 @@ async def test_a_turn_that_is_cancelled_while_it_is_kept_is_kept_all_the_same(
     assert await states(store) == kept
 
 
-async def test_a_turn_that_is_cancelled_while_it_is_dropped_leaves_its_place_free(clock, tmp_path):
+async def test_a_turn_cancelled_while_it_is_dropped_is_dropped(clock, tmp_path):
     store = HalfWay(str(tmp_path), clock=clock)
     dropping = asyncio.create_task(end(await kept_by(store, clock, visible=False), BROKEN))
     await store.reached.wait()
@@ -147,7 +147,7 @@ async def test_a_turn_that_is_cancelled_while_it_is_dropped_leaves_its_place_fre
 
 
 @pytest.mark.parametrize("renewed", [False, True])
-async def test_a_turn_that_has_ended_is_not_renewed_any_more(loop_clock, renewed: bool):
+async def test_the_lease_of_an_ended_turn_is_not_renewed(loop_clock, renewed: bool):
     store = Renewing(clock=loop_clock)
     await end(await kept_by(store, loop_clock), after=store.tried if renewed else None)
 
@@ -166,9 +166,7 @@ async def test_a_turn_that_has_ended_is_not_renewed_any_more(loop_clock, renewed
         (asyncio.CancelledError(), [("incomplete", ["Hello", "Hi"])]),
     ],
 )
-async def test_a_renewal_that_fails_does_not_keep_a_turn_from_its_end(
-    clock, error: BaseException | None, kept
-):
+async def test_a_turn_is_saved_after_a_failed_renewal(clock, error: BaseException | None, kept):
     store = Renewing(clock=clock, error=OSError("nobody thought of this"))
     keeper = await kept_by(store, clock)
 

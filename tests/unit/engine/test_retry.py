@@ -44,7 +44,7 @@ async def ask(provider: ScriptedProvider, sleeper, **rules):
         (errors.ProviderTimeoutError, None, False),
     ],
 )
-def test_only_errors_that_pass_are_worth_another_try(kind, status, passing):
+def test_only_transient_errors_are_retried(kind, status, passing):
     error = kind("No.", provider="p", status=status)
 
     assert is_transient(error) is passing
@@ -73,18 +73,18 @@ def test_jitter_takes_away_at_most_half(attempt, jitter):
     ("retry_after", "expected"),
     [(0.0, 0.0), (3.0, 3.0), (60.0, 60.0), (60.1, None), (1e9, None)],
 )
-def test_the_provider_s_own_wait_is_honoured_up_to_a_limit(retry_after, expected):
+def test_retry_after_is_respected_up_to_a_limit(retry_after, expected):
     assert RULES.wait_before(1, upstream(retry_after=retry_after), 0.3) == expected
 
 
-def test_a_provider_s_own_wait_does_not_make_an_error_pass():
+def test_retry_after_does_not_make_an_error_transient():
     error = errors.AuthenticationError("No.", provider="p", retry_after=1.0)
 
     assert RULES.wait_before(1, error, 1.0) is None
 
 
 @pytest.mark.parametrize("retries", [0, 1, 4])
-async def test_it_is_asked_once_and_then_as_often_as_the_rules_say(sleeper, retries):
+async def test_the_number_of_retries_follows_the_rules(sleeper, retries):
     provider = ScriptedProvider([upstream() for _ in range(10)])
 
     with pytest.raises(errors.UpstreamError):
@@ -93,14 +93,14 @@ async def test_it_is_asked_once_and_then_as_often_as_the_rules_say(sleeper, retr
     assert len(sleeper.slept) == retries
 
 
-async def test_the_events_are_those_of_the_attempt_that_answered(sleeper):
+async def test_the_events_are_from_the_successful_attempt(sleeper):
     provider = ScriptedProvider([upstream(), upstream(retry_after=7.0), "Hi there"])
 
     assert await ask(provider, sleeper) == text_reply_events("Hi there")
     assert sleeper.slept == [0.5, 7.0]
 
 
-async def test_after_the_first_event_nothing_is_repeated(sleeper):
+async def test_there_is_no_retry_after_the_first_event(sleeper):
     provider = ScriptedProvider([[TextDelta(text="Hal"), upstream()], "Hi"])
 
     with pytest.raises(errors.UpstreamError):
@@ -109,13 +109,13 @@ async def test_after_the_first_event_nothing_is_repeated(sleeper):
     assert sleeper.slept == []
 
 
-async def test_a_wait_that_is_too_long_is_an_error_now(sleeper):
+async def test_a_retry_after_above_the_limit_is_an_error(sleeper):
     with pytest.raises(errors.UpstreamError):
         await ask(ScriptedProvider([upstream(retry_after=61.0), "Hi"]), sleeper)
     assert sleeper.slept == []
 
 
-async def test_an_error_of_another_kind_is_not_asked_again(sleeper):
+async def test_other_errors_are_not_retried(sleeper):
     provider = ScriptedProvider([errors.StoreUnavailableError("Full."), "Hi"])
 
     with pytest.raises(errors.StoreUnavailableError):
@@ -133,8 +133,8 @@ def codes(events: list[ReplyEvent]) -> list[str]:
     return [event.notice.code for event in events if isinstance(event, Noticed)]
 
 
-async def test_a_bounded_number_of_notices_comes_before_the_answer_and_the_rest_is_counted(sleeper):
-    provider = ScriptedProvider([[*noticed(5000), *text_reply_events("Hello.")]])
+async def test_a_limited_number_of_notices_comes_before_the_reply(sleeper):
+    provider = ScriptedProvider([[*noticed(5000), *spoken("Hello.")]])
 
     events = await ask(provider, sleeper)
 
@@ -160,7 +160,7 @@ async def test_notices_that_every_attempt_has_are_counted_once(sleeper):
     assert events[MAX_NOTICES].notice.count == 50
 
 
-async def test_notices_among_the_pieces_of_an_answer_are_bounded_too(sleeper):
+async def test_notices_during_a_reply_are_limited_too(sleeper):
     piece = TextDelta(text="a")
     pieces = [event for notice in noticed(300) for event in (notice, piece)]
     provider = ScriptedProvider([[*pieces, *text_reply_events("")]])

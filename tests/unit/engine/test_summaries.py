@@ -36,7 +36,9 @@ from cllm.window.summary import build_summary_messages
 
 
 class TestBeforeATurn:
-    async def test_what_leaves_was_summarised_and_the_summary_stands_in_front(self, talk, store):
+    async def test_dropped_turns_are_summarised_and_the_prompt_starts_with_the_summary(
+        self, talk, store
+    ):
         provider = Talker()
 
         await talk(provider, 8)
@@ -50,7 +52,7 @@ class TestBeforeATurn:
         assert tuple(provider.prompts[-1].messages[:2]) == build_summary_messages(summary.text)
         assert conversation.message_count == 16
 
-    async def test_every_message_that_is_not_sent_any_more_was_in_a_request(self, talk, store):
+    async def test_every_dropped_message_was_in_a_summary_request(self, talk, store):
         provider = Talker()
 
         await talk(provider, 12)
@@ -61,7 +63,7 @@ class TestBeforeATurn:
         assert conversation.summary.through >= 12
         assert all(message.raw in asked for message in covered)
 
-    async def test_the_request_begins_as_the_prompt_before_it_did(self, talk):
+    async def test_the_summary_request_starts_like_the_last_prompt(self, talk):
         provider = Talker()
 
         await talk(
@@ -80,7 +82,7 @@ class TestBeforeATurn:
                 assert prompt.parameters["temperature"] == 0.5
                 assert prompt.model == before.model
 
-    async def test_it_is_said_and_kept_that_turns_are_in_a_summary(self, talk, store):
+    async def test_a_summary_is_reported_and_saved_as_a_notice(self, talk, store):
         provider = Talker()
 
         told = await talk(provider, 6)
@@ -90,7 +92,7 @@ class TestBeforeATurn:
         kept = [n.code for turn in (await store.load("demo")).turns for n in turn.notices]
         assert kept == ["summarised"] * provider.summaries
 
-    async def test_a_failure_is_told_and_the_turn_goes_on_with_what_stands(self, talk, store):
+    async def test_a_failed_summary_is_reported_and_the_turn_continues(self, talk, store):
         failing = RateLimitedError("Slow down.", provider="scripted")
 
         told = await talk(Talker(summary=[failing]), 8)
@@ -103,7 +105,7 @@ class TestBeforeATurn:
         assert [turn.state for turn in conversation.turns] == ["complete"] * 8
         assert conversation.turns[-1].window.first_sequence > 1
 
-    async def test_a_message_that_cannot_fit_is_refused_before_anything_is_asked(
+    async def test_a_message_above_the_limit_is_refused_before_any_call(
         self, talk, engine, ask, store
     ):
         provider = Talker()
@@ -117,9 +119,7 @@ class TestBeforeATurn:
         assert len(provider.prompts) == asked
         assert await store.load("demo") == before
 
-    async def test_where_a_summary_would_leave_no_room_the_turn_goes_without(
-        self, talk, engine, ask, store
-    ):
+    async def test_a_summary_that_leaves_no_room_is_not_requested(self, talk, engine, ask, store):
         provider = Talker()
         await talk(provider, 3)
         wide = msgspec.structs.replace(SMALL, summary_tokens=900)
@@ -129,9 +129,7 @@ class TestBeforeATurn:
         assert provider.summaries == 0
         assert (await store.load("demo")).summary is None
 
-    async def test_nothing_is_summarised_for_a_turn_that_keeps_nothing(
-        self, talk, engine, ask, store
-    ):
+    async def test_a_read_only_turn_makes_no_summary(self, talk, engine, ask, store):
         provider = Talker()
         await talk(provider, 3)
 
@@ -143,7 +141,7 @@ class TestBeforeATurn:
 
 
 class TestOnRequest:
-    async def test_all_but_the_newest_turn_is_summarised_and_what_it_took_is_recorded(
+    async def test_all_turns_but_the_newest_are_summarised_with_usage_and_cost(
         self, talk, engine, nothing_said, store, clock
     ):
         usage = Usage(input=300, output=9)
@@ -161,9 +159,7 @@ class TestOnRequest:
         assert (summary.usage, summary.cost, summary.made_at) == (usage, 0.09, clock())
         assert 9 < summary.tokens < 50
 
-    async def test_undone_it_is_as_it_was_before_and_the_turns_are_sent_again(
-        self, talk, engine, nothing_said, store
-    ):
+    async def test_undoing_a_summary_sends_its_turns_again(self, talk, engine, nothing_said, store):
         provider = Talker()
         window = {"window": lambda _: ByTurns(max_turns=5)}
         await talk(provider, 2, **window)
@@ -186,7 +182,7 @@ class TestOnRequest:
         with pytest.raises(UsageError):
             await running.undo_summary("demo")
 
-    async def test_with_nothing_to_summarise_it_says_so(self, talk, engine, nothing_said, store):
+    async def test_nothing_to_summarise_is_an_error(self, talk, engine, nothing_said, store):
         provider = Talker()
         await talk(provider, 1)
 
@@ -205,7 +201,7 @@ class TestOnRequest:
         ],
         ids=["blank", "endless", "cut", "silent"],
     )
-    async def test_an_answer_that_is_no_whole_summary_changes_nothing(
+    async def test_a_reply_that_is_no_complete_summary_changes_nothing(
         self, answer, talk, engine, nothing_said, store
     ):
         provider = Talker(summary=answer)
@@ -217,9 +213,7 @@ class TestOnRequest:
 
         assert await store.load("demo") == before
 
-    async def test_nothing_is_kept_of_pieces_if_a_later_one_fails(
-        self, engine, nothing_said, store, talk
-    ):
+    async def test_nothing_is_saved_if_a_later_chunk_fails(self, engine, nothing_said, store, talk):
         await talk(Talker(), 6, window=None)
         before = await store.load("demo")
         down = RateLimitedError("Slow down.", provider="scripted")
@@ -233,7 +227,7 @@ class TestOnRequest:
         assert "First piece." in texts(provider.prompts[1])[0]
         assert await store.load("demo") == before
 
-    async def test_interrupted_it_changes_nothing(self, engine, nothing_said, store, talk):
+    async def test_an_interrupted_summary_changes_nothing(self, engine, nothing_said, store, talk):
         await talk(Talker(), 3)
         before = await store.load("demo")
         provider = PausingProvider(text_reply_events("So far")[:-1])
@@ -247,7 +241,7 @@ class TestOnRequest:
         assert provider.ended
         assert await store.load("demo") == before
 
-    async def test_a_summary_that_another_one_overtook_is_not_kept(
+    async def test_a_summary_is_discarded_if_another_one_was_saved(
         self, engine, nothing_said, store, talk
     ):
         await talk(Talker(), 3)
@@ -262,7 +256,7 @@ class TestOnRequest:
 
         assert (await store.load("demo")).summary.text == "Summary 1."
 
-    async def test_a_store_that_cannot_keep_it_is_an_error(
+    async def test_a_store_that_cannot_save_the_summary_is_an_error(
         self, engine, nothing_said, store, talk, monkeypatch
     ):
         await talk(Talker(), 3)
@@ -293,7 +287,7 @@ class TestOnRequest:
         summary = (await store.load("demo")).summary
         assert "client" not in msgspec.json.encode(summary).decode()
 
-    async def test_what_would_spoil_a_summary_is_not_asked_for(
+    async def test_parameters_that_would_change_a_summary_are_left_out(
         self, engine, nothing_said, store, talk
     ):
         provider = Talker()

@@ -61,7 +61,7 @@ def codes(told: list[list[Any]]) -> list[str]:
     return [one.notice.code for events in told for one in events if isinstance(one, Noticed)]
 
 
-class TestAnswersThatAreNoSummary:
+class TestInvalidSummaries:
     @pytest.mark.parametrize(
         "answer",
         [
@@ -73,7 +73,7 @@ class TestAnswersThatAreNoSummary:
         ],
         ids=["refused", "filtered", "paused", "calls", "calls and ends"],
     )
-    async def test_what_else_a_model_says_is_not_kept_as_one(
+    async def test_other_replies_are_not_saved_as_a_summary(
         self, answer, talk, engine, nothing_said, store
     ):
         provider = Talker(summary=answer)
@@ -85,7 +85,7 @@ class TestAnswersThatAreNoSummary:
 
         assert await store.load("demo") == before
 
-    async def test_what_the_model_thought_is_not_counted_as_its_summary(
+    async def test_thinking_tokens_are_not_counted_as_summary(
         self, talk, engine, nothing_said, store
     ):
         """Where a provider counts thinking as output, a short summary is not taken for a long."""
@@ -100,7 +100,7 @@ class TestAnswersThatAreNoSummary:
         assert summary.tokens < 60
         assert summary.usage.output == 900
 
-    async def test_an_estimate_is_not_taken_for_a_count_of_its_tokens(
+    async def test_an_estimated_usage_is_no_count_of_the_summary(
         self, talk, engine, nothing_said, store
     ):
         usage = Usage(input=300, output=190, estimated=True)
@@ -113,7 +113,7 @@ class TestAnswersThatAreNoSummary:
         assert summary.tokens < 60
         assert summary.usage == usage
 
-    async def test_one_that_leaves_no_room_for_what_is_said_is_not_kept(
+    async def test_a_summary_that_leaves_no_room_for_the_new_message_is_discarded(
         self, talk, engine, ask, store
     ):
         """It may be twice as long as it should; then the turn goes on as if there were none."""
@@ -128,8 +128,8 @@ class TestAnswersThatAreNoSummary:
         assert (await store.load("demo")).summary is None
 
 
-class TestTryingAgain:
-    async def test_one_that_failed_is_tried_again_only_when_more_has_to_leave(self, talk, store):
+class TestRepeatedSummaries:
+    async def test_a_failed_summary_is_repeated_only_when_more_turns_are_dropped(self, talk, store):
         provider = Talker(summary=[DOWN])
 
         told = await talk(provider, 20)
@@ -139,7 +139,7 @@ class TestTryingAgain:
         assert provider.summaries == len(moved) < 10
         assert codes(told).count("summary_failed") == provider.summaries
 
-    async def test_where_a_block_is_given_it_is_tried_again_when_there_is_no_room(self, talk):
+    async def test_with_a_block_a_failed_summary_is_repeated_when_there_is_no_room(self, talk):
         early = Summarise(tokens=ByTokens(max_tokens=1500, floor=300, block=200))
         provider = Talker(summary=[DOWN])
 
@@ -147,7 +147,7 @@ class TestTryingAgain:
 
         assert provider.summaries == 1
 
-    async def test_when_it_is_made_at_last_every_turn_that_left_is_in_it(self, talk, store):
+    async def test_a_later_summary_covers_all_dropped_turns(self, talk, store):
         await talk(Talker(summary=[DOWN]), 10)
         provider = Talker()
 
@@ -163,14 +163,16 @@ class TestTryingAgain:
         assert len(covered) > 10
         assert all(message.raw in asked for message in covered)
 
-    async def test_somebody_who_asks_for_one_does_not_wait(self, talk, engine, nothing_said, store):
+    async def test_a_requested_summary_is_made_immediately(self, talk, engine, nothing_said, store):
         await talk(Talker(summary=[DOWN]), 8)
 
         await make(engine(store, Talker()), nothing_said(window=summarise))
 
         assert (await store.load("demo")).summary.through == 14
 
-    async def test_after_a_summary_the_next_is_not_put_off(self, talk, engine, nothing_said, store):
+    async def test_a_summary_after_a_successful_one_is_not_delayed(
+        self, talk, engine, nothing_said, store
+    ):
         await talk(Talker(summary=[DOWN]), 8)
         await make(engine(store, Talker()), nothing_said(window=summarise))
         first = (await store.load("demo")).summary
@@ -179,7 +181,7 @@ class TestTryingAgain:
 
         assert (await store.load("demo")).summary.before == first
 
-    async def test_a_pause_is_no_reason_for_a_summary(self, talk, clock):
+    async def test_an_expired_cache_is_no_reason_for_a_summary(self, talk, clock):
         """It would be one request more with each turn of somebody who writes now and then."""
         provider = Talker()
         half_full: dict[str, Any] = {
@@ -193,7 +195,7 @@ class TestTryingAgain:
         assert provider.summaries == 0
         assert codes(told) == []
 
-    async def test_a_long_message_of_earlier_does_not_keep_all_others_from_a_summary(
+    async def test_a_long_earlier_message_does_not_prevent_a_summary_of_others(
         self, talk, engine, ask, store
     ):
         provider = Talker()
@@ -213,7 +215,7 @@ class Late:
         self.work = work
 
 
-class TestMeanwhile:
+class TestConcurrentChanges:
     @pytest.fixture
     async def late(self, talk, engine, nothing_said, store):
         """A summary of the first two turns that has been asked for and is not answered yet."""
@@ -224,7 +226,7 @@ class TestMeanwhile:
         await provider.reached.wait()
         return Late(provider, work)
 
-    async def test_one_of_messages_that_are_gone_is_not_kept(self, late, talk, store):
+    async def test_a_summary_of_deleted_messages_is_discarded(self, late, talk, store):
         await store.delete_from("demo", 3)
         await talk(Talker(), 2, first=7)
         late.gate.set()
@@ -234,7 +236,7 @@ class TestMeanwhile:
 
         assert (await store.load("demo")).summary is None
 
-    async def test_one_is_kept_when_only_more_was_said(self, late, talk, store):
+    async def test_a_summary_is_saved_if_messages_were_only_added(self, late, talk, store):
         await talk(Talker(), 1, first=3, window=None)
         late.gate.set()
 
@@ -242,7 +244,7 @@ class TestMeanwhile:
 
         assert (await store.load("demo")).summary.text == "Too late."
 
-    async def test_of_two_at_the_same_moment_the_store_keeps_one(self, talk, store):
+    async def test_one_of_two_concurrent_summaries_is_saved(self, talk, store):
         await talk(Talker(), 3)
         first = StandingSummary(text="First.", through=4, tokens=9)
         second = StandingSummary(text="Second.", through=2, tokens=9)
@@ -257,7 +259,7 @@ class TestMeanwhile:
         await store.update("demo", Changes(summary=first))
         assert (await store.load("demo")).summary == first
 
-    async def test_one_that_is_made_while_a_turn_runs_is_kept_when_that_ends(
+    async def test_a_summary_made_during_a_turn_is_saved_when_it_ends(
         self, late, store, engine, ask, monkeypatch
     ):
         monkeypatch.setattr(store, "_patience", 0.01)
@@ -287,7 +289,7 @@ class TestMeanwhile:
         assert len(conversation.turns) == 4
 
 
-class TestWhatASummaryStandsFor:
+class TestCoveredMessages:
     @pytest.fixture
     async def summarised(self, talk, engine, nothing_said, store):
         """Five turns; the first summary stands for one of them, the second for four."""
@@ -301,7 +303,9 @@ class TestWhatASummaryStandsFor:
         await store.update("demo", Changes(pins=(1, 6)))
         return provider
 
-    async def test_deleted_into_it_is_undone_and_so_are_pins(self, summarised, store, talk):
+    async def test_deleting_covered_messages_undoes_the_summary_and_pins(
+        self, summarised, store, talk
+    ):
         await store.delete_from("demo", 6)
 
         conversation = await store.load("demo")
@@ -311,7 +315,7 @@ class TestWhatASummaryStandsFor:
         shown = [message.text[:3] for message in summarised.prompts[-1].messages]
         assert shown == ["Sum", "Und", "q0 ", "ans", "q1 ", "ans", "q2 ", "q9 "]
 
-    async def test_a_branch_before_it_has_the_one_that_tells_of_no_more(
+    async def test_a_branch_has_the_newest_summary_that_covers_only_its_messages(
         self, summarised, store, engine, ask
     ):
         branch = await store.branch("demo", NewConversation(id="early"), at=4)
@@ -322,7 +326,7 @@ class TestWhatASummaryStandsFor:
         assert shown == ["Sum", "Und", "q0 ", "ans", "q1 ", "ans", "Go "]
 
     @pytest.mark.usefixtures("summarised")
-    async def test_another_variant_of_a_turn_it_tells_of_undoes_it(self, store):
+    async def test_choosing_a_variant_of_a_covered_turn_undoes_the_summary(self, store):
         conversation = await store.load("demo")
         place = conversation.turns[1].place
         await _add_variant(store, place, conversation)
@@ -348,7 +352,7 @@ async def _add_variant(store: Any, place: str, conversation: Any) -> None:
         await store.finish_turn(lease, msgspec.structs.replace(later, place=lease.turn.place))
     await store.update("demo", Changes(summary=conversation.summary))
 
-    async def test_only_the_newest_can_be_undone_and_what_all_took_is_known(
+    async def test_the_number_of_undo_steps_is_limited_and_all_usage_is_known(
         self, talk, engine, ask, nothing_said, store
     ):
         """A chain without an end would make the conversation longer with every summary."""
@@ -368,8 +372,8 @@ async def _add_variant(store: Any, place: str, conversation: Any) -> None:
         assert sum(one.cost for one in chain) == pytest.approx(0.01 * (MAX_UNDO + 4))
 
 
-class TestOneUndoneForABiggerTurn:
-    async def test_all_is_loaded_however_much_is_said_in_the_turn(
+class TestUndoneSummary:
+    async def test_all_messages_are_loaded_after_an_undone_summary(
         self, talk, engine, ask, nothing_said, store
     ):
         """The turn that runs is stored too, and must not count among what is loaded."""
@@ -388,7 +392,7 @@ class TestOneUndoneForABiggerTurn:
         assert shown == ["q0 ", "ans", "q1 ", "ans", "q2 ", "ans", *["lin"] * 4]
 
 
-class TestWhatIsAsked:
+class TestSummaryRequests:
     @pytest.mark.parametrize(
         ("choice", "kept"),
         [
@@ -401,7 +405,7 @@ class TestWhatIsAsked:
             ({"type": "function", "function": {"name": "look"}}, False),
         ],
     )
-    async def test_a_choice_of_tools_stays_unless_it_forces_one(
+    async def test_tool_choice_stays_unless_it_forces_a_call(
         self, choice, kept, talk, engine, nothing_said, store
     ):
         """What stays the same is read from the provider's cache."""
@@ -415,9 +419,7 @@ class TestWhatIsAsked:
 
         assert ("tool_choice" in provider.prompts[-1].parameters) is kept
 
-    async def test_a_client_s_own_prompt_is_in_no_summary_of_a_conversation_that_keeps_none(
-        self, talk, store
-    ):
+    async def test_a_dynamic_prompt_is_in_no_summary(self, talk, store):
         """An old conversation has no record of a prompt, and each request may bring one."""
         await store.create(NewConversation(id="demo", model="m"))
         lease = await store.begin_turn("demo", TurnStart(id="old", messages=(_old(),)))
@@ -435,9 +437,7 @@ class TestWhatIsAsked:
         assert provider.asked_for_summaries
         assert all(_is_free_of(prompt, said.text) for prompt in provider.asked_for_summaries)
 
-    async def test_a_model_that_could_not_be_prepared_is_not_asked_for_one(
-        self, engine, ask, store, talk
-    ):
+    async def test_no_summary_is_requested_from_an_unprepared_model(self, engine, ask, store, talk):
         await talk(Talker(), 7, window=None)
         broken, other = Unprepared(), Talker()
         routes = {"m": broken, "n": other}

@@ -57,7 +57,7 @@ def offered(prompt: Prompt) -> list[Any]:
     return tools
 
 
-async def test_the_model_is_asked_again_with_the_results(engine, ask, store):
+async def test_the_model_is_called_again_with_the_results(engine, ask, store):
     provider = ScriptedProvider([calling("a", "b", text="Let me see."), "It is fine."])
     box = Box()
 
@@ -77,7 +77,7 @@ async def test_the_model_is_asked_again_with_the_results(engine, ask, store):
     assert events[-1].reply.message.text == "It is fine."
 
 
-async def test_everything_is_kept_in_one_turn_in_order(engine, ask, store):
+async def test_all_rounds_are_saved_in_one_turn_in_order(engine, ask, store):
     provider = ScriptedProvider([calling("a"), calling("b"), "Done."])
 
     await take(engine(store, provider), ask(tools=Box()))
@@ -95,7 +95,7 @@ async def test_everything_is_kept_in_one_turn_in_order(engine, ask, store):
     assert provider.prompts[-1].messages[:6] == turn.messages
 
 
-async def test_usage_and_cost_are_those_of_all_rounds(engine, ask, store):
+async def test_usage_and_cost_include_all_rounds(engine, ask, store):
     provider = ScriptedProvider(
         [
             calling("a", usage=Usage(input=10, output=1)),
@@ -127,9 +127,7 @@ async def test_a_cost_that_is_not_known_for_every_round_is_unknown(engine, ask, 
 
 
 @pytest.mark.parametrize("counted", [0, 1])
-async def test_the_usage_of_a_turn_is_an_estimate_when_that_of_one_round_is(
-    engine, ask, store, counted
-):
+async def test_the_usage_of_a_turn_is_estimated_if_one_round_is(engine, ask, store, counted):
     usages = [Usage(input=9, output=1) if n == counted else None for n in range(2)]
     provider = ScriptedProvider(
         [calling("a", usage=usages[0]), text_reply_events("Done.", usage=usages[1])]
@@ -144,7 +142,7 @@ async def test_the_usage_of_a_turn_is_an_estimate_when_that_of_one_round_is(
     assert turn.window.counted == (9 if counted == 1 else None)
 
 
-async def test_at_the_limit_the_model_is_asked_a_last_time_without_tools(engine, ask, store):
+async def test_at_the_limit_the_last_call_has_no_tools(engine, ask, store):
     provider = ScriptedProvider([calling("a"), calling("b"), "I stop here."])
     box = Box(max_calls=2)
 
@@ -154,7 +152,7 @@ async def test_at_the_limit_the_model_is_asked_a_last_time_without_tools(engine,
     assert events[-1].reply.message.text == "I stop here."
 
 
-async def test_calls_beyond_the_limit_are_answered_and_not_run(engine, ask, store):
+async def test_calls_above_the_limit_get_a_result_and_do_not_run(engine, ask, store):
     provider = ScriptedProvider([calling("a", "b", "c"), "I stop here."])
     box = Box(max_calls=2)
 
@@ -165,7 +163,7 @@ async def test_calls_beyond_the_limit_are_answered_and_not_run(engine, ask, stor
     assert last.json()["content"] == LIMIT_REACHED
 
 
-async def test_tools_of_the_request_stay_beside_ours(engine, ask, store):
+async def test_tools_of_the_request_come_before_cllms_tools(engine, ask, store):
     own = {"type": "function", "function": {"name": "own"}}
     provider = ScriptedProvider(["Hi."])
 
@@ -174,14 +172,14 @@ async def test_tools_of_the_request_stay_beside_ours(engine, ask, store):
     assert offered(provider.prompts[0]) == [own, DEFINITION]
 
 
-async def test_without_tools_of_ours_a_call_is_the_reply(engine, ask, store):
+async def test_without_cllms_tools_a_tool_call_is_the_reply(engine, ask, store):
     events = await take(engine(store, ScriptedProvider([calling("a")])), ask())
 
     assert events[-1].reply.stop_reason == "tool_calls"
     assert [m.role for m in (await store.load("demo")).turns[0].messages] == ["user", "assistant"]
 
 
-async def test_a_failure_in_a_later_round_keeps_nothing_of_a_turn_nobody_sees(engine, ask, store):
+async def test_a_failure_in_a_later_round_drops_an_invisible_turn(engine, ask, store):
     refused = AuthenticationError("No more.", provider="p", status=401)
     provider = ScriptedProvider([calling("a"), refused])
 
@@ -193,7 +191,7 @@ async def test_a_failure_in_a_later_round_keeps_nothing_of_a_turn_nobody_sees(en
         await store.load("demo")
 
 
-async def test_a_turn_interrupted_in_a_later_round_keeps_what_was_done(engine, ask, store):
+async def test_a_turn_interrupted_in_a_later_round_saves_earlier_rounds(engine, ask, store):
     provider = ScriptedProvider([calling("a"), [TextDelta(text="So"), TextDelta(text=" far")]])
     turn = engine(store, provider).run_turn(ask(tools=Box()))
     async for event in turn:

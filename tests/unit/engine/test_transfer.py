@@ -46,7 +46,7 @@ def test_a_copy_has_its_own_id_and_no_name_and_no_parent():
     assert copied.turns == (turn("a"),)
 
 
-def test_a_place_has_the_id_of_one_of_its_turns():
+def test_a_place_is_the_id_of_one_of_its_turns():
     source = conversation(
         turn("a", "gone"),
         turn("c", "b"),
@@ -62,7 +62,7 @@ def test_two_turns_of_the_path_never_share_a_place():
     assert places(make_copy(source, "copy")) == [("a", "a"), ("b", "b"), ("c", "c")]
 
 
-def test_pins_and_a_summary_of_messages_that_are_not_there_are_left_out():
+def test_pins_and_summaries_of_missing_messages_are_left_out():
     earlier = StandingSummary(text="earlier", through=2, tokens=1)
     later = StandingSummary(text="later", through=9, tokens=1, before=earlier)
     copied = make_copy(conversation(turn("a"), pins=(1, 2, 3), summary=later), "copy")
@@ -70,7 +70,7 @@ def test_pins_and_a_summary_of_messages_that_are_not_there_are_left_out():
     assert (copied.pins, copied.summary) == ((1, 2), earlier)
 
 
-def test_a_prompt_that_was_stored_without_a_record_is_a_captured_one():
+def test_a_prompt_without_a_record_is_captured():
     prompt = plain_message("system", "Be brief.")
 
     copied = make_copy(conversation(turn("a"), system=prompt), "copy")

@@ -64,8 +64,8 @@ async def is_free(store: Any) -> bool:
     return True
 
 
-class TestAWholeTurn:
-    async def test_the_events_come_in_order_and_the_turn_is_kept_before_the_last(
+class TestCompleteTurn:
+    async def test_events_come_in_order_and_the_turn_is_saved_before_the_last(
         self, engine, ask, store
     ):
         provider = ScriptedProvider([text_reply_events("Hi there", usage=Usage(input=3, output=2))])
@@ -86,10 +86,8 @@ class TestAWholeTurn:
         assert ended.reply is finished
         assert ended.reply.message.text == "Hi there"
 
-    async def test_a_kept_turn_records_what_was_sent_and_what_came_back(
-        self, engine, ask, store, clock
-    ):
-        provider = ScriptedProvider([text_reply_events("Hi", usage=Usage(input=3, output=2))])
+    async def test_a_saved_turn_has_the_messages_usage_and_window(self, engine, ask, store, clock):
+        provider = ScriptedProvider([spoken("Hi", usage=Usage(input=3, output=2))])
 
         *_, ended = await take(engine(store, provider), ask())
 
@@ -109,7 +107,7 @@ class TestAWholeTurn:
             window=WindowRecord(first_sequence=1, sent_messages=1, counted=3),
         )
 
-    async def test_usage_that_was_not_reported_is_estimated(self, engine, ask, store):
+    async def test_unreported_usage_is_estimated(self, engine, ask, store):
         *_, ended = await take(engine(store, ScriptedProvider(["Hi"])), ask())
 
         assert isinstance(ended, TurnEnded)
@@ -122,9 +120,7 @@ class TestAWholeTurn:
         (stored,) = (await store.load("demo")).turns
         assert stored == ended.turn
 
-    async def test_an_estimate_that_a_provider_reports_is_not_stored_as_a_count(
-        self, engine, ask, store
-    ):
+    async def test_an_estimated_usage_is_not_saved_as_a_count(self, engine, ask, store):
         reported = Usage(input=7, output=2, estimated=True)
 
         await take(
@@ -146,7 +142,7 @@ class TestAWholeTurn:
         sent = [message.text for message in provider.prompts[1].all_messages]
         assert sent == ["first", "One.", "second"]
 
-    async def test_the_prompt_has_what_the_request_says(self, engine, ask, store):
+    async def test_the_prompt_has_the_fields_of_the_request(self, engine, ask, store):
         provider = ScriptedProvider()
         request = ask(parameters={"temperature": 0}, stream=False, cache_key="k")
 
@@ -156,7 +152,7 @@ class TestAWholeTurn:
         assert (prompt.model, prompt.stream, prompt.cache_key) == ("served-m", False, "k")
         assert prompt.parameters == {"temperature": 0}
 
-    async def test_the_system_prompt_is_captured_with_the_first_turn_and_sent_from_then_on(
+    async def test_the_system_prompt_is_captured_with_the_first_turn_and_sent_later(
         self, engine, ask, store
     ):
         provider = ScriptedProvider()
@@ -172,7 +168,7 @@ class TestAWholeTurn:
         assert [notice.code for notice in events[0].prompt.notices] == ["system_prompt_differs"]
         assert stored.turns[1].notices == events[0].prompt.notices
 
-    async def test_without_a_conversation_nothing_is_kept(self, engine, ask, store):
+    async def test_without_a_conversation_nothing_is_saved(self, engine, ask, store):
         began, *_, ended = await take(engine(store, ScriptedProvider(["Hi"])), ask(ref=None))
 
         assert isinstance(began, TurnStarted)
@@ -192,22 +188,22 @@ class TestAWholeTurn:
 
         assert events[1:-1] == [*deltas, end]
 
-    async def test_an_event_after_the_end_is_not_heard(self, engine, ask, store):
-        said = [*text_reply_events("Hi"), TextDelta(text="more")]
+    async def test_an_event_after_the_end_is_ignored(self, engine, ask, store):
+        said = [*spoken("Hi"), TextDelta(text="more")]
 
         events = await take(engine(store, ScriptedProvider([said])), ask())
 
         assert isinstance(events[-1], TurnEnded)
         assert len(events) == 4
 
-    async def test_the_lease_is_given_back(self, engine, ask, store):
+    async def test_the_lease_is_released(self, engine, ask, store):
         await take(engine(store, ScriptedProvider()), ask())
 
         assert await is_free(store)
 
 
 class TestReadOnly:
-    async def test_the_history_is_sent_and_nothing_is_kept(self, engine, ask, store):
+    async def test_the_history_is_sent_and_nothing_is_saved(self, engine, ask, store):
         provider = ScriptedProvider(["One.", "Two."])
         running = engine(store, provider)
         await take(running, ask("first"))
@@ -232,9 +228,7 @@ class TestReadOnly:
         await store.drop_turn(lease)
 
     @pytest.mark.parametrize("read_only", [True, False])
-    async def test_a_conversation_that_is_not_there_is_an_error(
-        self, engine, ask, store, read_only
-    ):
+    async def test_a_missing_conversation_is_an_error(self, engine, ask, store, read_only):
         provider = ScriptedProvider()
 
         with pytest.raises(ConversationNotFoundError):
@@ -247,10 +241,10 @@ class TestReadOnly:
         assert (await store.list_conversations()).items == ()
 
 
-class TestAtOnce:
+class TestSkipPreload:
     """A turn that is begun without a look at its conversation."""
 
-    async def test_it_goes_on_with_the_conversation_under_its_own_model(self, engine, ask, store):
+    async def test_the_conversation_continues_with_its_own_model(self, engine, ask, store):
         provider = ScriptedProvider()
         running = engine(store, provider)
         await take(running, ask("first"))
@@ -262,11 +256,11 @@ class TestAtOnce:
         assert ended.model == "m"
         assert (await store.load("demo")).turns[1].model == "m"
 
-    async def test_a_conversation_that_is_not_there_is_an_error(self, engine, ask, store):
+    async def test_a_missing_conversation_is_an_error(self, engine, ask, store):
         with pytest.raises(ConversationNotFoundError):
             await take(engine(store, ScriptedProvider()), ask(create=None, skip_preload=True))
 
-    async def test_nothing_is_said_in_one_that_is_archived(self, engine, ask, store):
+    async def test_an_archived_conversation_is_not_found(self, engine, ask, store):
         provider = ScriptedProvider()
         running = engine(store, provider)
         await take(running, ask("first"))
@@ -292,7 +286,7 @@ class TestModel:
         ],
         ids=["same", "another", "another, not explicit", "none stored"],
     )
-    async def test_a_conversation_keeps_the_model_it_was_created_with(
+    async def test_a_conversation_uses_the_model_that_it_was_created_with(
         self, engine, ask, clock, case
     ):
         stored, asked, used, codes = case
@@ -309,9 +303,7 @@ class TestModel:
         assert provider.prompts[0].model == f"served-{used}"
         assert [notice.code for notice in began.prompt.notices] == codes
 
-    async def test_the_notice_of_a_fixed_model_has_the_words_that_people_know(
-        self, engine, ask, clock
-    ):
+    async def test_the_notice_of_a_fixed_model_has_the_exact_text(self, engine, ask, clock):
         store = MemoryStore(clock=clock)
         await store.create(NewConversation(id="demo", model="A"))
 
@@ -323,7 +315,7 @@ class TestModel:
         (notice,) = began.prompt.notices
         assert notice.message == ("Conversation uses model 'A', but you specified 'B'. Using 'A'.")
 
-    async def test_the_model_is_found_again_once_the_conversation_is_held(self, engine, ask, clock):
+    async def test_the_model_is_resolved_again_with_the_lease(self, engine, ask, clock):
         """Somebody else made the conversation, with another model, while this one prepared."""
         store = MemoryStore(clock=clock)
         asked: list[str] = []
@@ -348,7 +340,7 @@ class TestModel:
         assert ended.turn.model == "theirs"
         assert provider.prepared == 2
 
-    async def test_an_unknown_model_is_an_error_before_anything_is_held(self, engine, ask, store):
+    async def test_an_unknown_model_is_an_error_before_the_lease_is_taken(self, engine, ask, store):
         def find_route(model: str) -> Route:
             raise ModelNotFoundError("Unknown.", model=model)
 
@@ -359,8 +351,8 @@ class TestModel:
         assert await is_free(store)
 
 
-class TestAccepting:
-    async def test_a_reply_that_is_not_accepted_is_not_kept(self, engine, ask, store):
+class TestAccept:
+    async def test_a_refused_reply_is_not_saved(self, engine, ask, store):
         def refuse(reply: ReplyFinished) -> None:
             raise UsageError(f"Not so: {reply.message.text}")
 
@@ -371,7 +363,7 @@ class TestAccepting:
         assert await state_of(store) == []
         assert await is_free(store)
 
-    async def test_one_that_is_accepted_is_kept(self, engine, ask, store):
+    async def test_an_accepted_reply_is_saved(self, engine, ask, store):
         seen = []
         running = engine(store, ScriptedProvider(["Sense"]))
 
@@ -381,8 +373,8 @@ class TestAccepting:
         assert await state_of(store) == [("complete", ["Hello", "Sense"])]
 
 
-class TestHolding:
-    async def test_the_provider_prepares_before_the_conversation_is_held(self, engine, ask, store):
+class TestLease:
+    async def test_the_provider_prepares_before_the_lease_is_taken(self, engine, ask, store):
         held = []
 
         class Watching(ScriptedProvider):
@@ -398,7 +390,7 @@ class TestHolding:
 
         assert held == [False, True]
 
-    async def test_a_turn_that_may_not_wait_is_refused_while_another_runs(self, engine, ask, store):
+    async def test_a_turn_without_wait_is_refused_while_another_runs(self, engine, ask, store):
         lease = await store.begin_turn(
             "demo", TurnStart(id="x", messages=(), visible=False), create=NewConversation(id="demo")
         )
@@ -409,8 +401,8 @@ class TestHolding:
         assert provider.prompts == []
         await store.drop_turn(lease)
 
-    async def test_a_turn_that_may_wait_sees_what_the_other_one_said(self, engine, ask, store):
-        slow = PausingProvider([TextDelta(text="One.")], text_reply_events("One.")[-1:])
+    async def test_a_turn_that_waits_sees_the_messages_of_the_other(self, engine, ask, store):
+        slow = PausingProvider([TextDelta(text="One.")], spoken("One.")[-1:])
         quick = ScriptedProvider(["Two."])
         first = asyncio.create_task(take(engine(store, slow), ask("first")))
         await slow.reached.wait()
@@ -430,7 +422,7 @@ class TestHolding:
         assert isinstance(heard.get_nowait(), TurnStarted)
         assert [m.text for m in quick.prompts[0].messages] == ["first", "One.", "second"]
 
-    async def test_a_lease_is_renewed_for_as_long_as_its_turn_runs(self, engine, ask, clock):
+    async def test_a_lease_is_renewed_while_its_turn_runs(self, engine, ask, clock):
         renewals = asyncio.Queue[Lease]()
 
         class Recording(MemoryStore):
@@ -452,9 +444,7 @@ class TestHolding:
         assert first.expires_at < third.expires_at
         assert await state_of(store) == [("complete", ["Hello", "Hi"])]
 
-    async def test_a_system_prompt_that_is_refused_leaves_the_conversation_free(
-        self, engine, ask, store
-    ):
+    async def test_a_refused_system_prompt_releases_the_lease(self, engine, ask, store):
         running = engine(store, ScriptedProvider())
         await take(running, ask(system=GivenPrompt(text="Be brief.")))
 
@@ -470,7 +460,7 @@ class TestFailure:
         [(False, []), (True, [("failed", ["Hello"])])],
         ids=["hidden", "visible"],
     )
-    async def test_a_failed_turn_is_kept_only_if_it_was_to_be_seen(
+    async def test_a_failed_turn_is_saved_only_if_it_is_visible(
         self, engine, ask, store, visible, kept
     ):
         provider = ScriptedProvider([[TextDelta(text="Hal"), BROKEN]])
@@ -480,7 +470,7 @@ class TestFailure:
         assert await state_of(store) == kept
         assert await is_free(store)
 
-    async def test_a_failure_that_is_kept_says_why(self, engine, ask, store):
+    async def test_a_saved_failure_has_a_code_and_a_message(self, engine, ask, store):
         with pytest.raises(BrokenStreamError):
             await take(
                 engine(store, ScriptedProvider([[TextDelta(text="x"), BROKEN]])), ask(visible=True)
@@ -491,9 +481,7 @@ class TestFailure:
         assert (turn.failure.code, turn.failure.message) == ("BrokenStreamError", str(BROKEN))
         assert (turn.provider, turn.usage) == ("scripted", None)
 
-    async def test_a_failure_before_anything_was_sent_is_kept_without_a_record_of_it(
-        self, engine, ask, store
-    ):
+    async def test_a_failure_before_the_call_is_saved_without_a_window(self, engine, ask, store):
         running = engine(store, ScriptedProvider())
         await take(running, ask(system=GivenPrompt(text="Be brief.")))
 
@@ -515,7 +503,7 @@ class TestFailure:
         assert [m.text for m in provider.prompts[1].messages] == ["second"]
 
     @pytest.mark.parametrize("visible", [True, False])
-    async def test_another_exception_is_a_bug_and_a_visible_turn_has_failed_by_it(
+    async def test_a_visible_turn_fails_with_an_unexpected_exception(
         self, engine, ask, store, visible
     ):
         class Buggy(ScriptedProvider):
@@ -528,14 +516,14 @@ class TestFailure:
         assert await state_of(store) == ([("failed", ["Hello"])] if visible else [])
         assert await is_free(store)
 
-    async def test_a_provider_that_ends_without_an_end_has_broken_off(self, engine, ask, store):
+    async def test_a_provider_without_a_final_event_is_a_broken_stream(self, engine, ask, store):
         with pytest.raises(BrokenStreamError):
             await take(engine(store, ScriptedProvider([[TextDelta(text="x")]])), ask())
 
         assert await state_of(store) == []
         assert await is_free(store)
 
-    async def test_a_store_that_cannot_keep_the_turn_says_so(self, engine, ask, clock):
+    async def test_a_store_that_cannot_save_the_turn_is_an_error(self, engine, ask, clock):
         class Full(MemoryStore):
             async def finish_turn(self, *_: Any, **__: Any) -> None:
                 raise StoreUnavailableError("The disk is full.")
@@ -548,7 +536,7 @@ class TestFailure:
         with pytest.raises(StoreUnavailableError, match="full"):
             await anext(events)
 
-    async def test_a_turn_whose_lease_was_lost_is_not_kept(self, engine, ask, clock):
+    async def test_a_turn_with_a_lost_lease_is_not_saved(self, engine, ask, clock):
         store = MemoryStore(clock=clock)
         provider = PausingProvider([TextDelta(text="Hi")], text_reply_events("Hi")[-1:])
         running = asyncio.create_task(take(engine(store, provider), ask()))
@@ -563,7 +551,9 @@ class TestFailure:
 
 
 class TestRetry:
-    async def test_a_passing_error_is_asked_again_and_kept_once(self, engine, ask, store, sleeper):
+    async def test_a_transient_error_is_retried_and_the_turn_saved_once(
+        self, engine, ask, store, sleeper
+    ):
         provider = ScriptedProvider([UpstreamError("Oops.", provider="p"), "Hi"])
 
         await take(engine(store, provider), ask())
@@ -573,7 +563,7 @@ class TestRetry:
         assert sleeper.slept == [0.5]
         assert await state_of(store) == [("complete", ["Hello", "Hi"])]
 
-    async def test_an_error_that_stays_is_not_asked_again(self, engine, ask, store, sleeper):
+    async def test_a_permanent_error_is_not_retried(self, engine, ask, store, sleeper):
         provider = ScriptedProvider([AuthenticationError("No.", provider="p", status=401), "Hi"])
 
         with pytest.raises(AuthenticationError):
@@ -599,7 +589,7 @@ async def interrupt_by_closing(running: Engine, request: TurnRequest, said: Paus
 
 @pytest.mark.parametrize("interrupt", [interrupt_by_cancelling, interrupt_by_closing])
 class TestInterruption:
-    async def test_what_was_said_so_far_is_kept_as_incomplete(self, engine, ask, store, interrupt):
+    async def test_the_partial_reply_is_saved_as_incomplete(self, engine, ask, store, interrupt):
         provider = PausingProvider([TextDelta(text="Hel"), TextDelta(text="lo")])
 
         await interrupt(engine(store, provider), ask(), provider)
@@ -610,14 +600,14 @@ class TestInterruption:
         assert turn.usage.estimated
         assert await is_free(store)
 
-    async def test_a_refusal_is_kept_too(self, engine, ask, store, interrupt):
+    async def test_a_partial_refusal_is_saved_too(self, engine, ask, store, interrupt):
         provider = PausingProvider([RefusalDelta(text="I will "), RefusalDelta(text="not.")])
 
         await interrupt(engine(store, provider), ask(), provider)
 
         assert await state_of(store) == [("incomplete", ["Hello", "I will not."])]
 
-    async def test_it_is_sent_as_history(self, engine, ask, store, interrupt):
+    async def test_an_incomplete_turn_is_sent_as_history(self, engine, ask, store, interrupt):
         provider = PausingProvider([TextDelta(text="Hel")])
         await interrupt(engine(store, provider), ask("first"), provider)
         after = ScriptedProvider()
@@ -626,7 +616,7 @@ class TestInterruption:
 
         assert [m.text for m in after.prompts[0].messages] == ["first", "Hel", "second"]
 
-    async def test_with_discard_nothing_is_kept(self, engine, ask, store, interrupt):
+    async def test_with_discard_nothing_is_saved(self, engine, ask, store, interrupt):
         provider = PausingProvider([TextDelta(text="Hel")])
 
         await interrupt(engine(store, provider), ask(on_interrupt="discard"), provider)
@@ -637,7 +627,7 @@ class TestInterruption:
     @pytest.mark.parametrize(
         "before", [[], [ThinkingDelta(text="Hm.")]], ids=["nothing", "thinking"]
     )
-    async def test_before_anything_was_said_the_question_is_kept_alone(
+    async def test_before_the_first_text_only_the_user_message_is_saved(
         self, engine, ask, store, interrupt, before
     ):
         provider = PausingProvider(before)
@@ -648,7 +638,9 @@ class TestInterruption:
         (turn,) = (await store.load("demo")).turns
         assert turn.usage is None
 
-    async def test_the_captured_prompt_is_kept_with_it(self, engine, ask, store, interrupt):
+    async def test_the_captured_prompt_is_saved_with_an_incomplete_turn(
+        self, engine, ask, store, interrupt
+    ):
         provider = PausingProvider([TextDelta(text="Hel")])
         request = ask(system=GivenPrompt(text="Be brief."))
 
@@ -656,7 +648,7 @@ class TestInterruption:
 
         assert (await store.load("demo")).system == plain_message("system", "Be brief.")
 
-    async def test_the_provider_is_told(self, engine, ask, store, interrupt):
+    async def test_the_stream_of_the_provider_is_closed(self, engine, ask, store, interrupt):
         provider = PausingProvider([TextDelta(text="Hel")])
 
         await interrupt(engine(store, provider), ask(), provider)
@@ -664,7 +656,9 @@ class TestInterruption:
         assert provider.ended
 
     @pytest.mark.parametrize("ref", [None, "demo"])
-    async def test_what_is_not_to_be_kept_is_not(self, engine, ask, clock, interrupt, ref):
+    async def test_a_stateless_or_read_only_turn_saves_nothing(
+        self, engine, ask, clock, interrupt, ref
+    ):
         store = MemoryStore(clock=clock)
         await store.create(NewConversation(id="demo"))
         provider = PausingProvider([TextDelta(text="Hel")])
@@ -684,7 +678,7 @@ async def test_closing_after_the_end_changes_nothing(engine, ask, store):
     assert await state_of(store) == [("complete", ["Hello", "Hi"])]
 
 
-async def test_a_cancellation_while_the_provider_prepares_leaves_no_trace(engine, ask, store):
+async def test_a_cancellation_while_the_provider_prepares_saves_nothing(engine, ask, store):
     started = asyncio.Event()
 
     class Endless(ScriptedProvider):

@@ -55,7 +55,7 @@ def texts(prompt) -> list[str]:
     return [message.text for message in prompt.messages]
 
 
-async def test_by_turns_the_oldest_leave_and_it_is_said(talk, store):
+async def test_by_turns_the_oldest_are_dropped_with_a_notice(talk, store):
     prompts, told = await talk(["one", "two", "three", "four"], by_turns)
 
     assert texts(prompts[2])[0] == "one"
@@ -75,7 +75,7 @@ async def test_within_the_models_window_everything_is_sent(talk):
     assert told == [[]] * 6
 
 
-async def test_beyond_it_a_block_leaves_and_the_cut_stays(talk):
+async def test_above_the_window_a_block_is_dropped_and_the_start_stays(talk):
     questions = [f"q{n} {LONG}" for n in range(12)]
 
     prompts, told = await talk(questions, by_tokens, context_window=lambda _: 3000)
@@ -91,7 +91,7 @@ async def test_beyond_it_a_block_leaves_and_the_cut_stays(talk):
             assert after[: len(before)] == before
 
 
-async def test_what_the_provider_counted_is_believed(talk):
+async def test_the_count_of_the_provider_is_used(talk):
     """It says that each question was far longer than it looks."""
     questions = [f"q{n} " + "word " * 40 for n in range(5)]
 
@@ -102,9 +102,7 @@ async def test_what_the_provider_counted_is_believed(talk):
     assert any(reported)
 
 
-async def test_an_unusual_attachment_does_not_spoil_the_estimates_of_later_questions(
-    engine, ask, store
-):
+async def test_an_unusual_attachment_does_not_distort_later_estimates(engine, ask, store):
     """30,000 letters of DNA are about 14,000 tokens, far more than as many letters of prose."""
     dna = "".join(random.Random(9).choices("acgt", k=30_000))  # noqa: S311 - guards nothing
     question = "Which genes code for hemoglobin, and where are they on the chromosomes? " * 5
@@ -122,10 +120,8 @@ async def test_an_unusual_attachment_does_not_spoil_the_estimates_of_later_quest
     assert [len(prompt.messages) for prompt in provider.prompts] == [1, 3]
 
 
-async def test_a_report_that_cannot_be_right_does_not_spoil_later_estimates(engine, ask, store):
-    provider = ScriptedProvider(
-        [text_reply_events("Hi.", usage=Usage(input=90_000, output=5)), "Hi again."]
-    )
+async def test_an_impossible_report_does_not_distort_later_estimates(engine, ask, store):
+    provider = ScriptedProvider([spoken("Hi.", usage=Usage(input=90_000, output=5)), "Hi again."])
     running = engine(store, provider, context_window=lambda _: 128_000)
     for text in ("Hello", LONG):
         async for _ in running.run_turn(ask(text, window=by_turns)):
@@ -141,9 +137,7 @@ async def test_a_message_that_cannot_fit_is_an_error_with_both_numbers(talk, sto
     assert raised.value.needed > raised.value.available > 0
 
 
-async def test_a_turn_that_cannot_fit_leaves_no_trace_also_where_failures_are_kept(
-    engine, ask, store
-):
+async def test_a_turn_that_does_not_fit_is_not_saved_even_if_visible(engine, ask, store):
     running = engine(store, ScriptedProvider(), context_window=lambda _: 2000)
     await store.create(NewConversation(id="demo", model="m"))
 
@@ -153,7 +147,7 @@ async def test_a_turn_that_cannot_fit_leaves_no_trace_also_where_failures_are_ke
     assert (await store.load("demo")).turns == ()
 
 
-async def test_a_model_with_a_larger_window_is_fallen_back_to(engine, ask, store):
+async def test_a_model_with_a_larger_window_is_used_as_fallback(engine, ask, store):
     provider = ScriptedProvider(["Fits."])
     windows = {"served-m": 2000, "served-large": 100_000}
     running = engine(store, provider, context_window=lambda route: windows[route.model])
@@ -165,14 +159,14 @@ async def test_a_model_with_a_larger_window_is_fallen_back_to(engine, ask, store
     assert any(getattr(event, "notice", None) for event in events)
 
 
-async def test_where_the_window_begins_anew_nothing_was_in_the_prompt_before(talk):
+async def test_after_the_start_moves_all_messages_are_fresh(talk):
     prompts, _ = await talk(["one", "two", "three", "four"], by_turns)
 
     fresh = [prompt.continuity.fresh for prompt in prompts]
     assert fresh == [1, 2, 2, 5]
 
 
-async def test_tools_that_will_be_sent_along_take_their_room(engine, ask, store):
+async def test_tools_count_towards_the_window(engine, ask, store):
     class Box:
         max_calls = 1
         definitions = ({"type": "function", "function": {"name": "look", "description": LONG}},)
@@ -187,15 +181,13 @@ async def test_tools_that_will_be_sent_along_take_their_room(engine, ask, store)
         await anext(running.run_turn(ask(LONG * 3, window=by_tokens, tools=Box())))
 
 
-async def test_without_a_window_nothing_is_cut(talk):
+async def test_without_a_window_nothing_is_trimmed(talk):
     prompts, _ = await talk([f"q{n}" for n in range(5)], None, context_window=lambda _: 1)
 
     assert len(prompts[-1].messages) == 9
 
 
-async def test_positions_of_what_another_model_wrote_are_those_of_the_window(
-    engine, ask, store, talk
-):
+async def test_positions_of_foreign_messages_are_relative_to_the_window(engine, ask, store, talk):
     await talk(["one", "two", "three"], by_turns)
     provider = ScriptedProvider(["four!"])
     request = ask("four", window=by_turns)

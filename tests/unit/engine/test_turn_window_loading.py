@@ -29,7 +29,7 @@ from cllm.wire.convert import build_outgoing_message
 
 
 class TestPins:
-    async def test_a_pinned_turn_stays_in_every_prompt_whole(self, talk, store):
+    async def test_a_pinned_turn_stays_complete_in_every_prompt(self, talk, store):
         provider = Talker()
         window = {"window": lambda _: ByTurns(max_turns=1)}
         await talk(provider, 2, **window)
@@ -43,7 +43,7 @@ class TestPins:
         assert conversation.turns[-1].window.sent_messages == 5
         assert conversation.turns[-1].window.left_out_messages == 4
 
-    async def test_a_pin_stands_behind_the_summary_that_tells_of_its_turn(
+    async def test_a_pinned_turn_comes_after_the_summary_that_covers_it(
         self, talk, store, engine, nothing_said
     ):
         provider = Talker()
@@ -63,9 +63,7 @@ class TestPins:
             "q3",
         ]
 
-    async def test_numbers_are_those_of_the_store_also_after_a_turn_that_failed(
-        self, engine, ask, store
-    ):
+    async def test_numbers_match_the_store_after_a_failed_turn(self, engine, ask, store):
         """A failed turn that is kept has sequence numbers, and is in no window."""
         down = RateLimitedError("Slow down.", provider="scripted")
         provider = ScriptedProvider(["one!", down, "two!", "three!", "four!"])
@@ -86,9 +84,7 @@ class TestPins:
         conversation = await store.load("demo")
         assert conversation.turns[-1].window.first_sequence == 6
 
-    async def test_a_summary_request_has_them_where_the_prompt_before_it_had_them(
-        self, talk, store
-    ):
+    async def test_a_summary_request_has_pins_at_the_same_position_as_the_prompt(self, talk, store):
         provider = Talker()
         await talk(provider, 5)
         await store.update("demo", Changes(pins=(1,)))
@@ -102,8 +98,8 @@ class TestPins:
         assert before.messages[: len(last.messages) - 1] == last.messages[:-1]
 
 
-class TestWhatIsLoaded:
-    async def test_what_is_loaded_again_does_not_have_the_turn_itself(
+class TestLoading:
+    async def test_loading_again_excludes_the_running_turn(
         self, talk, engine, ask, nothing_said, store
     ):
         provider = Talker()
@@ -118,7 +114,7 @@ class TestWhatIsLoaded:
         assert len(provider.prompts[-1].messages) == 1
         assert (await store.load("demo")).turns[-1].window.first_sequence == 7
 
-    async def test_a_window_loads_from_its_cut_on_and_another_model_everything(
+    async def test_a_window_loads_from_its_start_and_another_model_loads_everything(
         self, talk, engine, ask, store, monkeypatch
     ):
         provider = Talker()
@@ -139,7 +135,7 @@ class TestWhatIsLoaded:
         await say(running, ask("again", read_only=True, create=None, **window))
         assert loaded[-1].first_sequence == 7
 
-    async def test_what_was_added_without_a_model_does_not_make_a_window_begin_anew(
+    async def test_messages_added_without_a_model_do_not_reset_the_window(
         self, talk, store, monkeypatch
     ):
         provider = Talker()
@@ -173,9 +169,7 @@ class TestWhatIsLoaded:
         last = (await load("demo")).turns[-1].window
         assert last.first_sequence >= record.first_sequence
 
-    async def test_a_model_that_answered_nothing_yet_begins_without_a_cut(
-        self, talk, engine, ask, store
-    ):
+    async def test_a_new_model_starts_without_a_window_start(self, talk, engine, ask, store):
         await talk(Talker(), 4, window=lambda _: ByTurns(max_turns=1))
         await store.branch("demo", NewConversation(id="other", model="n"))
         provider = Talker()
@@ -184,9 +178,7 @@ class TestWhatIsLoaded:
 
         assert len(provider.prompts[-1].messages) == 9
 
-    async def test_the_model_that_comes_back_after_a_fallback_has_its_own_cut(
-        self, engine, ask, store
-    ):
+    async def test_a_model_has_its_own_window_start_after_a_fallback(self, engine, ask, store):
         """Its cache still has what was sent from there on."""
         provider = Talker()
         running = engine(store, provider)
@@ -238,7 +230,7 @@ class TestTurnsOfManyCalls:
 
         return rounds
 
-    async def test_the_user_s_words_are_sent_however_long_the_loop(self, rounds, store):
+    async def test_the_user_message_is_sent_in_a_long_tool_loop(self, rounds, store):
         window = {"window": lambda _: ByTokens(max_tokens=900)}
 
         prompt = await rounds(12, **window)
@@ -252,7 +244,7 @@ class TestTurnsOfManyCalls:
             == ()
         )
 
-    async def test_a_pin_brings_its_whole_turn_back(self, rounds, engine, ask, store):
+    async def test_a_pin_includes_its_whole_turn(self, rounds, engine, ask, store):
         window = {"window": lambda _: ByTurns(max_turns=1)}
         await rounds(12, **window)
         await store.update("demo", Changes(pins=(30,)))

@@ -253,5 +253,5 @@ async def _run(case: Case, profile: Profile) -> None:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(data=st.data())
-def test_every_prompt_is_one_that_the_provider_takes_and_has_what_it_must(data, profile):
+def test_every_prompt_is_valid_for_the_provider_and_complete(data, profile):
     asyncio.run(_run(Case(data, profile), profile))

@@ -200,7 +200,5 @@ async def _walk(strategy: Strategy, steps: list[tuple[str, Any]]) -> None:
     max_examples=choose_size(60, 1000), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(steps=st.lists(STEPS, min_size=5, max_size=30))
-def test_every_prompt_has_what_is_pinned_and_nothing_twice_and_leaves_nothing_untold(
-    strategy, steps
-):
+def test_every_prompt_has_all_pins_no_duplicates_and_no_gaps(strategy, steps):
     asyncio.run(_walk(strategy, steps))

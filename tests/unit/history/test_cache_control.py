@@ -19,19 +19,19 @@ def placed(blocks: list[CacheBlock], **given_: int | bool | None) -> CacheBreakp
     return place_breakpoints(blocks, **({"system_tokens": 2000, "minimum": 1024} | given_))  # type: ignore[arg-type]
 
 
-def test_the_system_prompt_and_the_last_block_are_marked():
+def test_the_system_prompt_and_the_last_block_get_breakpoints():
     assert placed([LARGE] * 3) == CacheBreakpoints(system=True, blocks=(2,))
 
 
-def test_what_is_for_this_turn_only_stands_behind_the_last_mark():
+def test_blocks_for_this_turn_only_come_after_the_last_breakpoint():
     assert placed([LARGE] * 3, stable_blocks=2) == CacheBreakpoints(system=True, blocks=(1,))
 
 
-def test_a_client_that_sets_marks_gets_none_of_ours():
+def test_a_client_with_its_own_breakpoints_gets_no_others():
     assert placed([LARGE] * 30, has_client_breakpoints=True) == CacheBreakpoints()
 
 
-def test_nothing_is_marked_below_the_minimum():
+def test_no_breakpoint_is_below_the_minimum():
     small = [CacheBlock(tokens=100)] * 3
 
     assert placed(small, system_tokens=500) == CacheBreakpoints()
@@ -39,42 +39,42 @@ def test_nothing_is_marked_below_the_minimum():
     assert placed(small, system_tokens=0, minimum=300) == CacheBreakpoints(blocks=(2,))
 
 
-def test_a_prompt_without_a_system_prompt_has_no_mark_there():
+def test_a_prompt_without_a_system_prompt_has_no_system_breakpoint():
     assert placed([LARGE], system_tokens=0, minimum=0) == CacheBreakpoints(blocks=(0,))
 
 
-def test_a_prompt_of_nothing_persistent_has_a_mark_on_its_system_prompt_alone():
+def test_a_prompt_without_stable_blocks_has_only_the_system_breakpoint():
     assert placed([LARGE], stable_blocks=0) == CacheBreakpoints(system=True)
     assert placed([]) == CacheBreakpoints(system=True)
 
 
-def test_thinking_takes_no_mark_and_the_block_before_it_does():
+def test_a_breakpoint_moves_from_thinking_to_the_block_before_it():
     assert placed([LARGE, THOUGHT]) == CacheBreakpoints(system=True, blocks=(0,))
     assert placed([THOUGHT]) == CacheBreakpoints(system=True)
 
 
-def test_a_turn_of_nineteen_blocks_needs_no_mark_in_between():
+def test_a_turn_of_nineteen_blocks_needs_no_extra_breakpoint():
     assert placed([LARGE] * 29, cached_blocks=10).blocks == (28,)
 
 
-def test_a_turn_of_twenty_blocks_or_more_has_a_mark_fifteen_behind():
+def test_a_turn_of_twenty_blocks_gets_a_breakpoint_fifteen_blocks_earlier():
     assert placed([LARGE] * 30, cached_blocks=10).blocks == (14, 29)
     assert placed([LARGE] * 31, cached_blocks=10).blocks == (15, 30)
     assert placed([LARGE] * 40, cached_blocks=0).blocks == (13, 26, 39)
 
 
-def test_a_prompt_that_begins_anew_has_marks_in_its_middle():
+def test_a_prompt_without_a_cached_prefix_has_breakpoints_in_its_middle():
     assert placed([LARGE] * 12, cached_blocks=0).blocks == (3, 7, 11)
     assert placed([LARGE] * 12, cached_blocks=2).blocks == (11,)
     assert placed([LARGE] * 5, cached_blocks=0).blocks == (4,)
     assert placed([THOUGHT] * 11 + [LARGE], cached_blocks=0).blocks == (11,)
 
 
-def test_a_very_long_turn_has_a_mark_from_which_the_old_end_is_seen():
+def test_a_very_long_turn_has_a_breakpoint_within_reach_of_the_cached_prefix():
     assert placed([LARGE] * 200, cached_blocks=10).blocks == (24, 184, 199)
 
 
-def test_the_marks_of_the_next_turn_see_the_last_one_of_this():
+def test_the_breakpoints_of_the_next_turn_reach_the_last_breakpoint_of_this_one():
     first = placed([LARGE] * 31, cached_blocks=10)
     second = placed([LARGE] * 45, cached_blocks=first.blocks[-1] + 1)
 
@@ -90,7 +90,9 @@ def test_the_marks_of_the_next_turn_see_the_last_one_of_this():
     st.integers(0, 90),
     st.integers(0, 90),
 )
-def test_marks_are_at_most_four_in_order_on_blocks_that_take_one(blocks, system, first, second):
+def test_there_are_at_most_four_breakpoints_in_order_on_allowed_blocks(
+    blocks, system, first, second
+):
     cached_blocks, stable_blocks = sorted(min(n, len(blocks)) for n in (first, second))
     marks = place_breakpoints(
         blocks,

@@ -75,7 +75,7 @@ class TestWhichCommandsRun:
 
         assert self.plan(untouched) == (["static", "exec"], ["dynamic"])
 
-    def test_a_continuation_never_runs_static_ones_again_whatever_they_said(self):
+    def test_a_continuation_never_runs_static_commands_again(self):
         known = conversation(
             turns=(TURN,),
             context_record=ContextRecord(executed_at=NOW),
@@ -84,7 +84,7 @@ class TestWhichCommandsRun:
 
         assert self.plan(known) == ([], ["dynamic", "exec"])
 
-    def test_both_markers_in_the_system_prompt_are_as_good_as_a_record(self):
+    def test_both_markers_in_the_system_prompt_count_as_a_record(self):
         marked = conversation(
             turns=(TURN,), system=plain_message("system", f"Be brief.\n\n{BLOCK}")
         )
@@ -92,7 +92,7 @@ class TestWhichCommandsRun:
         assert self.plan(marked) == ([], ["dynamic", "exec"])
 
     @pytest.mark.parametrize("system", [None, "Be brief.", "--- Context: Time ---\nno end"])
-    def test_an_old_conversation_runs_them_for_every_turn(self, system):
+    def test_an_old_conversation_runs_static_commands_in_every_turn(self, system):
         prompt = None if system is None else plain_message("system", system)
 
         assert self.plan(conversation(turns=(TURN,), system=prompt)) == (
@@ -100,7 +100,7 @@ class TestWhichCommandsRun:
             ["static", "dynamic", "exec"],
         )
 
-    def test_a_conversation_that_keeps_no_prompt_captures_no_context(self):
+    def test_a_dynamic_conversation_captures_no_context(self):
         assert self.plan(conversation(), "dynamic") == ([], ["static", "dynamic", "exec"])
         kept = conversation(
             turns=(TURN,),
@@ -110,12 +110,12 @@ class TestWhichCommandsRun:
         assert self.plan(kept) == ([], ["static", "dynamic", "exec"])
 
 
-class TestHowABlockReads:
-    def test_output_stands_between_the_markers(self):
+class TestBlocks:
+    def test_output_is_between_the_markers(self):
         assert gathered(outcome()).for_turn == BLOCK
 
     @pytest.mark.parametrize("output", ["", "\n\n", "  "])
-    def test_empty_output_is_said_to_be_none(self, output):
+    def test_empty_output_is_shown_as_no_output(self, output):
         assert gathered(outcome(output=output)).for_turn == (
             "--- Context: Time ---\n(no output)\n--- End Context ---"
         )
@@ -131,24 +131,24 @@ class TestHowABlockReads:
         assert "'Time'" in notice.message
         assert "code 2" in notice.message
 
-    def test_what_a_failing_command_said_is_kept(self):
+    def test_the_output_of_a_failed_command_is_sent(self):
         text = gathered(outcome("failed", "no such branch", exit_code=2)).for_turn
 
         assert "Command exited with code 2\nno such branch\n" in text
 
     @pytest.mark.parametrize(("timeout", "shown"), [(10.0, "10"), (0.5, "0.5")])
-    def test_a_timeout_says_how_long_it_was(self, timeout, shown):
+    def test_a_timeout_block_contains_the_seconds(self, timeout, shown):
         text = gathered(outcome("timed_out", "", timeout=timeout)).for_turn
 
         assert f"Command timed out after {shown} seconds" in text
 
-    def test_a_failure_that_is_ignored_leaves_nothing(self):
+    def test_an_ignored_failure_adds_no_block_and_no_notice(self):
         context = gathered(outcome("failed", exit_code=1, on_failure="ignore"), outcome())
 
         assert context.for_turn == BLOCK
         assert context.notices == ()
 
-    def test_a_failure_that_must_not_be_is_an_error(self):
+    def test_a_failure_with_on_failure_fail_is_an_error(self):
         with pytest.raises(ContextError) as raised:
             gathered(outcome(), outcome("failed", exit_code=1, on_failure="fail", name="Git"))
 
@@ -168,13 +168,13 @@ class TestHowABlockReads:
 
         assert text.splitlines()[0] == "--- Context: a --- End Context --- b ---"
 
-    def test_a_cut_is_said(self):
+    def test_truncated_output_is_reported(self):
         (notice,) = gathered(outcome("cut")).notices
 
         assert notice.code == "context_cut"
 
 
-def test_the_record_has_the_command_as_it_was_written_and_how_it_ended():
+def test_the_record_has_the_configured_command_and_its_outcome():
     ran = outcome("failed", "", exit_code=3, command="ls /a", written="ls {{ WHERE }}")
 
     record = gathered(ran, captured=True).record(NOW)
@@ -189,12 +189,12 @@ def test_the_record_has_the_command_as_it_was_written_and_how_it_ended():
     )
 
 
-def test_what_is_not_captured_is_not_recorded():
+def test_commands_that_are_not_captured_are_not_recorded():
     assert gathered(outcome()).record(NOW).commands == ()
 
 
-class TestWhereItStands:
-    def test_in_front_of_the_newest_user_text(self):
+class TestInsertContext:
+    def test_context_goes_before_the_newest_user_text(self):
         said = (plain_message("user", "One"), *SAID, plain_message("user", "Two"))
 
         told = insert_context(said, BLOCK)
@@ -203,12 +203,12 @@ class TestWhereItStands:
         assert told[-1].text == f"{BLOCK}\n\nTwo"
         assert said[-1].text == "Two"
 
-    def test_messages_before_it_keep_their_bytes(self):
+    def test_other_messages_keep_their_bytes(self):
         told = insert_context((*SAID, plain_message("user", "Two")), BLOCK)
 
         assert told[:2] == SAID
 
-    def test_beside_other_parts_it_is_a_text_of_its_own(self):
+    def test_with_other_parts_the_context_is_a_separate_text(self):
         image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
         content = [{"type": "text", "text": "What is it?"}, image]
         said = Message(role="user", raw=msgspec.json.encode({"role": "user", "content": content}))
@@ -217,7 +217,7 @@ class TestWhereItStands:
 
         assert told.json()["content"] == [{"type": "text", "text": BLOCK}, *content]
 
-    def test_after_the_results_of_tools(self):
+    def test_context_goes_after_tool_results(self):
         result = {"type": "tool_result", "tool_use_id": "a", "content": "1"}
         content = [result, {"type": "text", "text": "Go on."}]
         raw = msgspec.json.encode({"role": "user", "content": content})

@@ -100,7 +100,7 @@ class TestOrder:
         assert mended(profile).problems == (Problem(code="no_messages", position=0),)
 
     @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
-    def test_a_history_starts_with_the_user_and_a_greeting_before_that_stays(self, profile):
+    def test_a_user_message_is_added_before_a_greeting_of_the_assistant(self, profile):
         assert ("starts_without_user", 0, None) in found(profile, assistant(), user())
         repaired = mended(profile, assistant(), user())
         assert [message.role for message in repaired.messages] == ["user", "assistant", "user"]
@@ -124,13 +124,13 @@ class TestOrder:
         assert codes(repaired) == ["messages_merged"]
         assert repaired.problems == ()
 
-    def test_anthropic_merges_by_itself_and_is_sent_alternating_ones(self):
+    def test_consecutive_roles_are_merged_for_anthropic(self):
         messages = (user(), user(Text(text="b")), assistant(), user())
 
         assert found(ANTHROPIC, *messages) == []
         assert mended(ANTHROPIC, *messages).messages[0] == user(HELLO, Text(text="b"))
 
-    def test_openai_messages_side_by_side_stay(self):
+    def test_consecutive_roles_stay_for_openai(self):
         messages = (user(), user())
 
         assert mended(OPENAI, *messages).messages == messages
@@ -140,7 +140,7 @@ class TestOrder:
         [(ANTHROPIC, [0, 2]), (BEDROCK, [0, 2]), (STRICT, [2]), (OPENAI, [])],
         ids=lambda value: getattr(value, "name", ""),
     )
-    def test_system_messages_stand_where_the_provider_allows(self, profile, refused):
+    def test_system_messages_are_valid_where_the_provider_allows_them(self, profile, refused):
         problems = found(profile, system(), user(), system(), assistant(), user())
 
         assert [place for code, place, _ in problems if code == "system_message"] == refused
@@ -158,7 +158,7 @@ class TestOrder:
     def test_the_last_message_is_not_the_assistants(self, profile):
         assert found(profile, user(), assistant()) == [("assistant_last", 1, None)]
 
-    def test_a_turn_that_was_paused_is_gone_on_with_as_it_is(self):
+    def test_a_paused_turn_is_sent_unchanged(self):
         searching = Unknown(dialect="anthropic", raw=b'{"type":"server_tool_use"}')
         assert found(ANTHROPIC, user(), assistant(HELLO, searching)) == []
         assert found(ANTHROPIC, user(), assistant(searching, HELLO)) == [
@@ -189,26 +189,26 @@ class TestPairing:
         assert found(profile, *one_message) == []
         assert (repaired.problems, repaired.notices) == ((), ())
 
-    def test_tool_messages_side_by_side_are_valid_where_there_is_such_a_role(self):
+    def test_consecutive_tool_messages_are_valid_with_a_tool_role(self):
         loop = (user(), assistant(call("a"), call("b")), tool(result("a")), tool(result("b")))
 
         assert found(OPENAI, *loop, user()) == found(STRICT, *loop, user()) == []
 
     @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
-    def test_the_same_id_may_come_back_in_a_later_turn(self, profile):
+    def test_a_call_id_can_occur_again_in_a_later_turn(self, profile):
         loop = (assistant(call("a")), tool(result("a")))
 
         assert found(profile, user(), *loop, *loop) == []
 
     @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
-    def test_ids_are_unique_within_one_message_and_nobody_can_guess_otherwise(self, profile):
+    def test_duplicate_call_ids_in_one_message_cannot_be_repaired(self, profile):
         messages = (user(), assistant(call("a"), call("a")), tool(result("a")))
 
         assert found(profile, *messages) == [("duplicate_call_id", 1, 1)]
         assert mended(profile, *messages).problems[0].code == "duplicate_call_id"
 
     @pytest.mark.parametrize("profile", MIXING, ids=lambda profile: profile.name)
-    def test_an_interrupted_call_is_answered_with_an_error_on_the_wire(self, profile):
+    def test_a_call_without_a_result_gets_an_error_result(self, profile):
         messages = (user(), assistant(call("a"), call("b")), tool(result("a")), user())
         repaired = mended(profile, *messages)
         results = [p for m in repaired.messages for p in m.parts if isinstance(p, ToolResult)]
@@ -221,14 +221,14 @@ class TestPairing:
         assert len(messages[1].parts) == 2
 
     @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
-    def test_an_interrupted_call_at_the_very_end_is_answered_too(self, profile):
+    def test_a_call_without_a_result_in_the_last_message_gets_an_error_result(self, profile):
         repaired = mended(profile, user(), assistant(call("a")))
 
         assert repaired.problems == ()
         assert repaired.messages[-1].parts[0].call_id == "a"  # type: ignore[union-attr]
 
     @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
-    def test_a_result_of_no_call_is_sent_as_what_it_says(self, profile):
+    def test_a_result_without_a_call_is_sent_as_text(self, profile):
         messages = (user(), assistant(), tool(result("x")), user())
         repaired = mended(profile, *messages)
         said = [part for message in repaired.messages[2:] for part in message.parts]
@@ -238,7 +238,7 @@ class TestPairing:
         assert "result_as_text" in codes(repaired)
         assert repaired.problems == ()
 
-    def test_a_result_of_no_call_that_says_nothing_is_gone(self):
+    def test_an_empty_result_without_a_call_is_removed(self):
         empty = tool(ToolResult(call_id="x"))
 
         assert mended(OPENAI, user(), assistant(), empty, user()).messages == (
@@ -247,13 +247,13 @@ class TestPairing:
             user(),
         )
 
-    def test_the_words_beside_an_orphan_stay(self):
+    def test_text_in_a_message_with_an_orphan_result_stays(self):
         repaired = mended(OPENAI, user(), assistant(), user(result("x"), HELLO))
 
         assert repaired.messages == (user(), assistant(), user(Text(text="ok"), HELLO))
 
     @pytest.mark.parametrize("profile", MIXING, ids=lambda profile: profile.name)
-    def test_a_result_that_came_late_is_put_behind_its_call(self, profile):
+    def test_a_late_result_is_moved_after_its_call(self, profile):
         messages = (
             user(),
             assistant(call("a"), call("b")),
@@ -270,7 +270,7 @@ class TestPairing:
         assert repaired.problems == ()
 
     @pytest.mark.parametrize("profile", ALL, ids=lambda profile: profile.name)
-    def test_a_second_answer_to_one_call_is_no_second_result(self, profile):
+    def test_a_second_result_of_a_call_is_sent_as_text(self, profile):
         messages = (user(), assistant(call("a")), tool(result("a")), tool(result("a", "again")))
         repaired = mended(profile, *messages)
 
@@ -284,7 +284,7 @@ class TestPairing:
         assert "result_as_text" in codes(repaired)
         assert repaired.problems == ()
 
-    def test_a_system_message_between_call_and_result_is_in_the_way(self):
+    def test_a_system_message_between_call_and_result_makes_the_result_late(self):
         messages = (user(), assistant(call("a")), system(), tool(result("a")))
 
         assert found(OPENAI, *messages) == [("late_result", 3, 0)]
@@ -295,12 +295,12 @@ class TestPairing:
             "system",
         ]
 
-    def test_an_empty_message_between_call_and_result_is_in_the_way(self):
+    def test_an_empty_message_between_call_and_result_makes_the_result_late(self):
         messages = (user(), assistant(call("a")), make("user", ()), tool(result("a")))
 
         assert found(OPENAI, *messages) == [("late_result", 3, 0)]
 
-    def test_calls_split_over_two_messages_are_joined_rather_than_lost(self):
+    def test_calls_in_two_consecutive_messages_are_merged(self):
         messages = (
             user(),
             assistant(call("a")),
@@ -336,7 +336,7 @@ class TestPairing:
         "message",
         [user(call("a"), HELLO), assistant(HELLO, result("a")), user(HELLO, Thinking(text="a"))],
     )
-    def test_a_part_in_a_role_that_cannot_say_it_is_for_the_caller(self, profile, message):
+    def test_a_part_in_a_message_of_the_wrong_role_cannot_be_repaired(self, profile, message):
         problems = mended(profile, user(), assistant(), message, user()).problems
 
         assert "misplaced_part" in {problem.code for problem in problems}
@@ -345,7 +345,7 @@ class TestPairing:
 class TestContent:
     @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
     @pytest.mark.parametrize("text", ["", " \n"])
-    def test_blank_text_is_removed_and_said(self, profile, text):
+    def test_blank_text_is_removed_with_a_notice(self, profile, text):
         messages = (
             user(Text(text=text), HELLO),
             assistant(Text(text=text), call("a")),
@@ -361,7 +361,7 @@ class TestContent:
         assert "3 times" in repaired.notices[0].message
         assert repaired.problems == ()
 
-    def test_openai_takes_blank_text_as_it_is(self):
+    def test_openai_accepts_blank_text(self):
         messages = (user(Text(text="")), make("assistant", ()), user())
 
         assert found(OPENAI, *messages) == []
@@ -370,7 +370,7 @@ class TestContent:
         )
 
     @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
-    def test_an_empty_message_is_left_out_and_its_neighbours_joined(self, profile):
+    def test_an_empty_message_is_removed_and_its_neighbours_are_merged(self, profile):
         messages = (user(), make("assistant", ()), user())
         repaired = mended(profile, *messages)
 
@@ -379,22 +379,20 @@ class TestContent:
         assert codes(repaired) == ["message_left_out", "messages_merged"]
 
     @pytest.mark.parametrize("profile", [ANTHROPIC, ANTHROPIC_PREFILL, BEDROCK, STRICT])
-    def test_a_newest_message_of_nothing_is_an_error_not_a_silent_answer_to_the_one_before(
-        self, profile
-    ):
+    def test_an_empty_newest_message_is_an_error(self, profile):
         problems = mended(profile, user(), assistant(), user(Text(text=" "))).problems
 
         assert problems == (Problem(code="empty_message", position=2),)
 
     @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
-    def test_a_message_of_nothing_after_one_that_asks_is_no_error(self, profile):
+    def test_an_empty_message_after_a_user_message_is_no_error(self, profile):
         repaired = mended(profile, user(), user(Text(text="")))
 
         assert repaired.messages == (user(),)
         assert repaired.problems == ()
 
     @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK], ids=lambda p: p.name)
-    def test_the_cache_mark_of_a_blank_text_stands_on_the_part_before(self, profile):
+    def test_the_cache_breakpoint_of_a_blank_text_moves_to_the_part_before(self, profile):
         blank = Text(text=" ", cache=CacheMark())
 
         assert mended(profile, user(HELLO, blank)).messages == (
@@ -410,7 +408,7 @@ class TestContent:
 
     @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK], ids=lambda p: p.name)
     @pytest.mark.parametrize("signature", [None, ""])
-    def test_thinking_without_a_signature_is_dropped_and_the_rest_kept(self, profile, signature):
+    def test_only_thinking_without_a_signature_is_removed(self, profile, signature):
         thinking = Thinking(text="hm", signature=signature)
         messages = (user(), assistant(thinking, HELLO, call("a")), tool(result("a")))
         repaired = mended(profile, *messages)
@@ -420,7 +418,7 @@ class TestContent:
         assert codes(repaired) == ["thinking_left_out"]
 
     @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK], ids=lambda p: p.name)
-    def test_signed_and_redacted_thinking_come_back_untouched_and_in_order(self, profile):
+    def test_signed_and_redacted_thinking_stay_unchanged_and_in_order(self, profile):
         messages = (
             user(),
             assistant(Thinking(text="hm", signature="s"), RedactedThinking(data="x"), call("a")),
@@ -432,13 +430,13 @@ class TestContent:
         assert repaired.messages[1] is messages[1]
 
     @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
-    def test_a_message_of_thinking_alone_is_never_left(self, profile):
+    def test_a_message_with_only_thinking_is_removed(self, profile):
         messages = (user(), assistant(Thinking(text="hm", signature="s")), user())
 
         assert ("only_thinking", 1, None) in found(profile, *messages)
         assert mended(profile, *messages).messages == (user(HELLO, HELLO),)
 
-    def test_bedrock_wants_text_beside_a_document(self):
+    def test_bedrock_requires_text_with_a_document(self):
         document = Document(media_type="application/pdf", data="QUJD")
         repaired = mended(BEDROCK, user(document))
 
@@ -448,7 +446,7 @@ class TestContent:
         assert codes(repaired) == ["document_given_text"]
         assert repaired.problems == ()
 
-    def test_bedrock_wants_no_document_beside_results(self):
+    def test_bedrock_refuses_a_document_with_tool_results(self):
         messages = (user(), assistant(call("a")), user(result("a"), HELLO, Document(file_id="x")))
 
         assert found(BEDROCK, *messages) == [("document_beside_result", 2, None)]
@@ -462,7 +460,7 @@ class TestContent:
         assert codes(repaired) == ["message_split"]
         assert repaired.problems == ()
 
-    def test_a_video_beside_results_is_as_a_document_to_claude_on_bedrock(self):
+    def test_claude_on_bedrock_refuses_a_video_with_tool_results(self):
         video = Unknown(dialect="bedrock", raw=b'{"video":{}}')
         guard = Unknown(dialect="bedrock", raw=b'{"guardContent":{}}')
         loop = (user(), assistant(call("a")))
@@ -472,7 +470,7 @@ class TestContent:
         ]
         assert found(BEDROCK, *loop, user(result("a"), guard)) == []
 
-    def test_some_models_on_bedrock_want_results_alone(self):
+    def test_some_models_on_bedrock_refuse_any_part_with_tool_results(self):
         loop = (user(), assistant(call("a")))
 
         assert found(BEDROCK_PLAIN, *loop, user(result("a"))) == []
@@ -498,7 +496,7 @@ class TestProfiles:
             ("glm-5", "anthropic-prefill"),
         ],
     )
-    def test_a_claude_is_taken_at_its_version(self, model, name):
+    def test_the_profile_of_a_claude_follows_its_version(self, model, name):
         assert profile_for("anthropic", model).name == name
 
     @pytest.mark.parametrize(
@@ -512,10 +510,10 @@ class TestProfiles:
             ("arn:aws:bedrock:us-east-1:1:application-inference-profile/x", "bedrock-other"),
         ],
     )
-    def test_a_model_on_bedrock_is_taken_by_its_family(self, model, name):
+    def test_the_profile_of_a_model_on_bedrock_follows_its_family(self, model, name):
         assert profile_for("bedrock", model).name == name
 
-    def test_any_model_behind_chat_completions_is_taken_as_openai_s(self):
+    def test_every_model_behind_chat_completions_has_the_openai_profile(self):
         assert profile_for("openai", "claude-opus-4-6") is OPENAI
 
     @pytest.mark.parametrize(
@@ -528,7 +526,7 @@ class TestProfiles:
             ((user(), assistant(), system()), [2]),
         ],
     )
-    def test_the_newest_claude_takes_a_system_message_between_user_and_answer(
+    def test_the_newest_claude_accepts_a_system_message_between_user_and_answer(
         self, messages, refused
     ):
         problems = found(ANTHROPIC_SYSTEM, *messages)
@@ -537,7 +535,7 @@ class TestProfiles:
 
 
 class TestProblems:
-    def test_messages_are_named_by_the_places_they_had(self):
+    def test_problems_have_the_positions_of_the_whole_history(self):
         repaired = repair(
             (user(), assistant(call("a")), user(), assistant()),
             ANTHROPIC,
@@ -548,7 +546,7 @@ class TestProblems:
         assert [notice.path for notice in repaired.notices] == ["messages[4]"]
         assert repaired.problems == (Problem(code="assistant_last", position=9),)
 
-    def test_a_problem_says_where_and_what(self):
+    def test_a_problem_has_a_path_and_a_message(self):
         problem = find_problems((user(), assistant(call("a")), user()), OPENAI)[0]
 
         assert problem.path == "messages[1].content[0]"
@@ -609,7 +607,7 @@ NOT_MENDABLE = {
 
 
 @given(HISTORIES, st.sampled_from(ALL))
-def test_what_is_left_after_a_repair_is_only_what_cannot_be_mended(history, profile):
+def test_only_problems_that_cannot_be_repaired_remain_after_a_repair(history, profile):
     repaired = mended(profile, *history)
     left = {problem.code for problem in repaired.problems}
 
@@ -619,7 +617,7 @@ def test_what_is_left_after_a_repair_is_only_what_cannot_be_mended(history, prof
 
 
 @given(HISTORIES, st.sampled_from(ALL))
-def test_a_repair_of_what_was_repaired_changes_nothing(history, profile):
+def test_repairing_a_repaired_history_changes_nothing(history, profile):
     once = mended(profile, *history)
     twice = repair(once.messages, profile, make=make)
 
@@ -629,7 +627,7 @@ def test_a_repair_of_what_was_repaired_changes_nothing(history, profile):
 
 
 @given(HISTORIES, st.sampled_from(ALL))
-def test_a_valid_alternating_history_is_passed_on_as_it_is(history, profile):
+def test_a_valid_alternating_history_stays_unchanged(history, profile):
     if find_problems(history, profile):
         return
     roles = [m.role for m in history]

@@ -76,7 +76,7 @@ def test_a_blank_prompt_is_none(text):
     assert GivenPrompt(text=text).message is None
 
 
-def test_a_prompt_is_sent_as_it_was_written():
+def test_a_prompt_is_sent_unchanged():
     assert GivenPrompt(text=" Be brief.\n").message == system(" Be brief.\n")
 
 
@@ -90,7 +90,7 @@ class TestWithoutAConversation:
         ("given", "expected"),
         [(CONFIGURED, system("Be brief.")), (EXPLICIT, system("Be loud.")), (NOTHING, None)],
     )
-    def test_the_given_prompt_is_sent_and_nothing_is_kept(self, given, expected):
+    def test_the_prompt_is_sent_and_nothing_is_saved(self, given, expected):
         assert choose(None, given) == SystemChoice(message=expected)
 
 
@@ -105,7 +105,7 @@ class TestNewConversation:
         ],
         ids=["configured", "explicit", "nothing", "blank"],
     )
-    def test_a_captured_one_keeps_its_prompt_and_where_it_came_from(self, given, message, source):
+    def test_a_captured_conversation_saves_its_prompt_and_the_source(self, given, message, source):
         choice = choose(conversation(state=None), given)
 
         assert choice == SystemChoice(
@@ -118,7 +118,7 @@ class TestNewConversation:
         )
         assert choice.opening == build_captured_opening(given, now=NOW)
 
-    def test_a_dynamic_one_sends_its_prompt_and_keeps_nothing_of_it(self):
+    def test_a_dynamic_conversation_sends_its_prompt_and_saves_nothing(self):
         choice = choose(conversation(state=None), CONFIGURED, "dynamic")
 
         assert choice.message == system("Be brief.")
@@ -135,7 +135,7 @@ class TestNewConversation:
             (GivenPrompt(text=" ", source="x"), SystemRecord(policy="pinned", source="none")),
         ],
     )
-    def test_a_pinned_one_keeps_its_prompt_beside_the_messages(self, given, record):
+    def test_a_pinned_conversation_saves_its_prompt_in_the_record(self, given, record):
         choice = choose(conversation(state=None), given, "pinned")
 
         assert choice.message == given.message
@@ -145,7 +145,7 @@ class TestNewConversation:
 
     @pytest.mark.parametrize("recorded", ["captured", "dynamic", "pinned"])
     @pytest.mark.parametrize("asked", ["captured", "dynamic"])
-    def test_a_policy_that_was_recorded_before_the_first_turn_is_the_one(self, recorded, asked):
+    def test_a_policy_recorded_before_the_first_turn_applies(self, recorded, asked):
         untouched = conversation(state=None, record=SystemRecord(policy=recorded))
 
         choice = choose(untouched, CONFIGURED, asked)
@@ -155,7 +155,7 @@ class TestNewConversation:
         assert (choice.opening.system is not None) is (recorded == "captured")
 
     @pytest.mark.parametrize("state", ["failed", "running"])
-    def test_a_conversation_in_which_nothing_succeeded_is_captured_as_new(self, state):
+    def test_a_conversation_without_a_successful_turn_is_captured_as_new(self, state):
         choice = choose(conversation(state=state), EXPLICIT)
 
         assert choice.message == system("Be loud.")
@@ -164,7 +164,7 @@ class TestNewConversation:
 
 
 class TestCaptured:
-    def test_the_stored_prompt_is_sent_as_the_same_bytes_and_nothing_is_kept_again(self):
+    def test_the_stored_prompt_is_sent_as_the_same_bytes_and_not_saved_again(self):
         stored = Message(role="system", raw=b'{"content":"Be brief.","role":"system"}')
         value = msgspec.structs.replace(captured(), system=stored)
 
@@ -172,10 +172,10 @@ class TestCaptured:
 
         assert choice == SystemChoice(message=stored)
 
-    def test_one_that_was_started_without_a_prompt_goes_on_without(self):
+    def test_a_conversation_without_a_prompt_continues_without_one(self):
         assert choose(captured(None, "none"), CONFIGURED).message is None
 
-    def test_one_that_holds_a_prompt_and_no_turn_is_captured_already(self):
+    def test_a_conversation_with_a_prompt_and_no_turn_is_captured(self):
         choice = choose(captured(state=None), GivenPrompt(text="Other."))
 
         assert choice.message == system("Be brief.")
@@ -208,7 +208,7 @@ class TestCaptured:
         ],
         ids=["other", "none", "blank", "new one", "with context", "only context", "old file"],
     )
-    def test_another_configured_prompt_is_reported_once_and_not_sent(self, value, given, words):
+    def test_a_different_configured_prompt_is_reported_and_not_sent(self, value, given, words):
         choice = choose(value, given)
 
         assert choice.message == value.system
@@ -249,10 +249,10 @@ class TestCaptured:
             "old file, same",
         ],
     )
-    def test_what_is_not_a_difference_is_not_reported(self, value, given):
+    def test_an_equal_prompt_is_not_reported(self, value, given):
         assert choose(value, given).notices == ()
 
-    def test_a_block_of_a_command_that_failed_is_no_difference(self):
+    def test_a_context_error_block_is_no_difference(self):
         failed = "--- Context Error: date ---\nCommand exited with code 1\n--- End Context ---"
 
         assert choose(captured(f"Be brief.\n\n{failed}"), CONFIGURED).notices == ()
@@ -264,24 +264,24 @@ class TestDynamicAndPinned:
         ("given", "expected"),
         [(CONFIGURED, system("Be brief.")), (EXPLICIT, system("Be loud.")), (NOTHING, None)],
     )
-    def test_the_prompt_of_this_request_is_sent_and_never_kept(self, policy, given, expected):
+    def test_the_prompt_of_this_request_is_sent_and_never_saved(self, policy, given, expected):
         value = conversation(record=SystemRecord(policy=policy))
 
         assert choose(value, given) == SystemChoice(message=expected)
 
 
 class TestPinned:
-    def test_the_pinned_prompt_is_sent_whatever_the_settings_say(self):
+    def test_the_pinned_prompt_is_sent_regardless_of_the_settings(self):
         choice = choose(pinned("Be kind."), CONFIGURED)
 
         assert choice == SystemChoice(message=system("Be kind."))
 
-    def test_one_that_was_pinned_without_a_prompt_goes_on_without(self):
+    def test_a_conversation_pinned_without_a_prompt_continues_without_one(self):
         record = SystemRecord(policy="pinned", source="none")
 
         assert choose(conversation(record=record), CONFIGURED) == SystemChoice(message=None)
 
-    def test_what_was_pinned_before_the_first_turn_stays(self):
+    def test_a_prompt_pinned_before_the_first_turn_stays(self):
         choice = choose(pinned("Be kind.", state=None), CONFIGURED)
 
         assert choice == SystemChoice(message=system("Be kind."))
@@ -290,12 +290,12 @@ class TestPinned:
         with pytest.raises(UsageError, match="cllm conversations branch demo --system TEXT"):
             choose(pinned("Be kind."), EXPLICIT)
 
-    def test_the_same_prompt_given_again_is_no_other_one(self):
+    def test_the_same_explicit_prompt_is_accepted(self):
         again = GivenPrompt(text="Be kind.", source="--system", explicit=True)
 
         assert choose(pinned("Be kind."), again) == SystemChoice(message=system("Be kind."))
 
-    def test_a_branch_under_another_prompt_is_pinned_too(self):
+    def test_a_branch_with_another_prompt_is_pinned_too(self):
         opening = build_branch_opening(pinned("Be kind."), EXPLICIT, now=NOW)
 
         assert opening.system is None
@@ -303,7 +303,7 @@ class TestPinned:
             policy="pinned", source="--system", prompt="Be loud."
         )
 
-    def test_it_is_the_kept_prompt_and_no_message(self):
+    def test_the_pinned_prompt_is_not_a_message(self):
         value = pinned("Be kind.")
 
         assert value.kept_prompt == system("Be kind.")
@@ -315,10 +315,12 @@ class TestOldFile:
         ("given", "expected"),
         [(CONFIGURED, system("Be brief.")), (EXPLICIT, system("Be loud.")), (NOTHING, None)],
     )
-    def test_one_without_a_prompt_gets_the_configured_one_and_is_not_changed(self, given, expected):
+    def test_an_old_file_without_a_prompt_gets_the_configured_one_and_is_not_changed(
+        self, given, expected
+    ):
         assert choose(conversation(), given) == SystemChoice(message=expected)
 
-    def test_one_with_a_prompt_is_captured(self):
+    def test_an_old_file_with_a_prompt_is_captured(self):
         value = conversation(stored="Old words.")
 
         assert choose(value, NOTHING) == SystemChoice(message=system("Old words."))
@@ -338,19 +340,19 @@ class TestOldFile:
         ("About --- Context: blocks", "About --- Context: blocks"),
     ],
 )
-def test_a_stored_prompt_is_told_apart_from_its_context(text, expected):
+def test_a_stored_prompt_is_separated_from_its_context(text, expected):
     assert prompt_without_context(text) == expected
 
 
-class TestRecapturing:
-    def test_a_branch_under_another_prompt_keeps_the_context(self):
+class TestBranchOpening:
+    def test_a_branch_with_another_prompt_has_the_captured_context(self):
         value = conversation(stored=f"Old words.\n\n{BLOCK}\n\n{BLOCK}")
 
         opening = build_branch_opening(value, EXPLICIT, now=NOW)
 
         assert opening.system == system(f"Be loud.\n\n{BLOCK}\n\n{BLOCK}")
 
-    def test_the_record_of_what_ran_stays(self):
+    def test_the_context_record_stays(self):
         record = ContextRecord(executed_at=NOW, commands=(RAN,))
         value = msgspec.structs.replace(conversation(stored=BLOCK), context_record=record)
 
@@ -360,7 +362,7 @@ class TestRecapturing:
         assert opening.system == system(f"Be loud.\n\n{BLOCK}")
 
     @pytest.mark.parametrize("stored", [None, "Old words."])
-    def test_without_context_it_is_the_prompt_alone(self, stored):
+    def test_without_context_the_opening_has_only_the_prompt(self, stored):
         opening = build_branch_opening(conversation(stored=stored), EXPLICIT, now=NOW)
 
         assert opening.system == system("Be loud.")

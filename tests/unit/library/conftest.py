@@ -15,5 +15,5 @@ def empty_place(tmp_path_factory):
         patch.chdir(place)
         session()
     yield place
-    session.end()
-    background.end()
+    session.close()
+    background.close()

@@ -28,7 +28,7 @@ def test_a_coroutine_is_run_to_its_end(loop):
     assert loop.run(value(7)) == 7
 
 
-def test_an_error_is_the_callers(loop):
+def test_an_error_is_raised_in_the_caller(loop):
     async def fail() -> None:
         raise ValueError("no")
 
@@ -40,7 +40,7 @@ async def test_another_loop_waits_without_blocking(loop):
     assert await asyncio.gather(*(loop.run_async(value(n)) for n in range(5))) == [0, 1, 2, 3, 4]
 
 
-async def test_who_is_cancelled_waits_until_the_work_has_cleaned_up(loop):
+async def test_a_cancelled_caller_waits_until_the_work_has_ended(loop):
     began, cleaned = threading.Event(), []
 
     async def work() -> None:
@@ -61,7 +61,7 @@ async def test_who_is_cancelled_waits_until_the_work_has_cleaned_up(loop):
 
 
 @pytest.mark.parametrize("is_scheduled", [False, True])
-def test_ctrl_c_while_a_job_is_scheduled_leaves_nobody_waiting(loop, is_scheduled, monkeypatch):
+def test_ctrl_c_while_a_job_is_scheduled_ends_the_wait(loop, is_scheduled, monkeypatch):
     schedule = loop._loop.call_soon_threadsafe
 
     def interrupted(*given, **named):
@@ -78,7 +78,7 @@ def test_ctrl_c_while_a_job_is_scheduled_leaves_nobody_waiting(loop, is_schedule
     assert loop.run(value(3)) == 3
 
 
-def test_a_job_that_is_cancelled_before_it_starts_has_ended(loop):
+def test_a_job_cancelled_before_its_start_has_an_outcome(loop):
     job = Job(loop._loop, asyncio.sleep(60))
 
     job.cancel()
@@ -89,7 +89,7 @@ def test_a_job_that_is_cancelled_before_it_starts_has_ended(loop):
     assert loop.run(value(3)) == 3
 
 
-def test_a_wait_for_oneself_is_refused(loop):
+def test_a_call_on_the_loops_own_thread_is_refused(loop):
     async def wait_for_oneself() -> None:
         loop.run(value(1))
 
@@ -97,7 +97,7 @@ def test_a_wait_for_oneself_is_refused(loop):
         loop.run(wait_for_oneself())
 
 
-def test_leaving_an_iteration_closes_its_generator(loop):
+def test_stopping_an_iteration_closes_its_generator(loop):
     closed = []
 
     async def count() -> AsyncGenerator[int, None]:
@@ -115,7 +115,7 @@ def test_leaving_an_iteration_closes_its_generator(loop):
     assert closed == [True]
 
 
-def test_stopping_lets_everything_end_in_order(loop):
+def test_stop_ends_tasks_generators_and_closers_in_order(loop):
     ended = []
 
     async def work() -> None:
@@ -128,8 +128,8 @@ def test_stopping_lets_everything_end_in_order(loop):
     async def close() -> None:
         ended.append("closed")
 
-    loop.at_stop(close)
-    loop.begin(work())
+    loop.on_stop(close)
+    loop.start(work())
     loop.run(value(1))
     loop.stop()
 
@@ -137,7 +137,7 @@ def test_stopping_lets_everything_end_in_order(loop):
     assert not loop._thread.is_alive()
 
 
-def test_one_of_a_kind_is_made_by_one_thread_only():
+def test_a_value_is_created_by_one_thread_only():
     made = []
 
     def make() -> object:
@@ -153,6 +153,6 @@ def test_one_of_a_kind_is_made_by_one_thread_only():
         thread.join()
 
     assert len(made) == 1
-    shared.end()
+    shared.close()
     assert shared() is made[1]
-    shared.end()
+    shared.close()

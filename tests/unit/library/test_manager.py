@@ -18,7 +18,7 @@ def contents(manager: ConversationManager) -> list[str]:
     return [message["content"] for message in manager.get_messages()]
 
 
-def test_it_begins_empty_with_the_defaults():
+def test_a_new_manager_is_empty_and_has_the_defaults():
     manager = ConversationManager()
 
     assert manager.messages == []
@@ -35,7 +35,7 @@ def test_the_default_prompt_is_one_line_with_single_spaces():
     )
 
 
-def test_messages_are_in_anthropics_form():
+def test_messages_have_role_and_content():
     manager = told(ConversationManager(), 1)
 
     assert manager.get_messages() == [
@@ -49,7 +49,7 @@ def test_an_empty_message_is_refused_for_both_roles(message):
     manager = ConversationManager()
 
     for add in (manager.add_user_message, manager.add_assistant_message):
-        with pytest.raises(ValueError, match="some text"):
+        with pytest.raises(ValueError, match="must not be empty"):
             add(message)
     assert manager.get_messages() == []
 
@@ -75,14 +75,14 @@ def test_only_answered_turns_are_counted():
     assert (manager.get_turn_count(), manager.get_message_count()) == (2, 5)
 
 
-def test_nothing_leaves_at_exactly_the_limit():
+def test_nothing_is_dropped_at_max_turns():
     manager = told(ConversationManager(max_turns=3), 3)
 
     assert manager.get_turn_count() == 3
     assert not manager.was_trimmed()
 
 
-def test_the_oldest_turn_leaves_when_one_more_is_completed():
+def test_the_oldest_turn_is_dropped_when_one_more_is_completed():
     manager = told(ConversationManager(max_turns=3), 3)
 
     manager.add_user_message("question 3")
@@ -95,7 +95,7 @@ def test_the_oldest_turn_leaves_when_one_more_is_completed():
     assert manager._last_trimmed is True
 
 
-def test_the_flag_is_about_the_last_completed_turn():
+def test_was_trimmed_is_about_the_last_completed_turn():
     manager = told(ConversationManager(max_turns=1), 2)
     assert manager.was_trimmed()
 
@@ -107,7 +107,7 @@ def test_the_flag_is_about_the_last_completed_turn():
     assert not manager.was_trimmed()
 
 
-def test_a_monologue_is_kept_whole_until_the_reply_and_leaves_whole():
+def test_consecutive_user_messages_stay_and_are_dropped_together():
     manager = ConversationManager(max_turns=1)
     for word in ("one", "two", "three"):
         manager.add_user_message(word)
@@ -119,7 +119,7 @@ def test_a_monologue_is_kept_whole_until_the_reply_and_leaves_whole():
     assert contents(manager) == ["question 0", "answer 0"]
 
 
-def test_several_answers_in_a_row_are_all_kept_and_are_one_turn():
+def test_consecutive_answers_are_one_turn():
     manager = told(ConversationManager(max_turns=1), 1)
     manager.add_assistant_message("and another")
 
@@ -128,7 +128,7 @@ def test_several_answers_in_a_row_are_all_kept_and_are_one_turn():
     assert not manager.was_trimmed()
 
 
-def test_clearing_keeps_the_prompt_and_can_be_done_on_nothing():
+def test_clear_keeps_the_system_prompt_and_works_on_an_empty_manager():
     manager = ConversationManager(system_prompt="Custom")
     manager.clear()
     told(manager, 12)
@@ -146,7 +146,7 @@ def test_the_prompt_is_never_among_the_messages():
     assert "Custom" not in contents(manager)
 
 
-def test_what_is_given_out_is_the_callers_own():
+def test_get_messages_returns_a_copy():
     manager = told(ConversationManager(), 1)
 
     manager.get_messages()[0]["content"] = "changed"
@@ -156,13 +156,13 @@ def test_what_is_given_out_is_the_callers_own():
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_that_keeps_nothing_is_refused(limit):
+def test_a_limit_below_one_is_refused(limit):
     with pytest.raises(ValueError, match="max_turns"):
         ConversationManager(max_turns=limit)
 
 
 @given(st.lists(st.sampled_from("ua"), max_size=60), st.integers(1, 5))
-def test_no_orphan_remains_and_never_more_turns_than_allowed(roles, limit):
+def test_there_are_never_orphans_or_more_turns_than_max_turns(roles, limit):
     manager = ConversationManager(max_turns=limit)
     for role in roles:
         (manager.add_user_message if role == "u" else manager.add_assistant_message)("x")

@@ -69,7 +69,7 @@ WRITTEN = Usage(cache_write=10_000, output=100)
 READ = Usage(cache_read=10_000, cache_write=500, output=100)
 
 
-def test_what_is_read_and_written_is_added_up():
+def test_cache_reads_and_writes_are_added_up():
     found = report(turn(1, WRITTEN), turn(2, READ))
 
     assert found.usage == Usage(cache_read=10_000, cache_write=10_500, output=200)
@@ -77,7 +77,7 @@ def test_what_is_read_and_written_is_added_up():
     assert found.hit_ratio == pytest.approx(10_000 / 20_500)
 
 
-def test_what_is_saved_is_against_the_price_without_a_cache():
+def test_savings_are_relative_to_the_price_without_a_cache():
     found = report(turn(1, WRITTEN), turn(2, READ))
 
     without = 20_500 * 4.0
@@ -87,14 +87,14 @@ def test_what_is_saved_is_against_the_price_without_a_cache():
     assert found.cost.dollars == pytest.approx((paid + 200 * 8.0) / 1_000_000)
 
 
-def test_tokens_kept_for_an_hour_have_their_own_price():
+def test_tokens_cached_for_an_hour_have_their_own_price():
     found = report(turn(1, Usage(cache_write=10_000, cache_write_hour=4_000)))
 
     saved = 10_000 * 4.0 - 6_000 * 5.0 - 4_000 * 8.0
     assert found.saved.dollars == pytest.approx(saved / 1_000_000)
 
 
-def test_what_was_sent_a_minute_ago_and_is_written_again_is_missed():
+def test_tokens_that_are_written_again_after_a_minute_are_missed():
     found = report(turn(1, WRITTEN), turn(2, Usage(cache_write=10_500)))
 
     assert (found.missed, found.trimmed) == (10_000, 0)
@@ -102,13 +102,13 @@ def test_what_was_sent_a_minute_ago_and_is_written_again_is_missed():
     assert (found.lost.known, found.lost.unknown) == (1, 0)
 
 
-def test_what_was_missed_and_not_written_cost_the_price_of_input():
+def test_missed_tokens_that_are_not_written_cost_the_input_price():
     found = report(turn(1, WRITTEN), turn(2, Usage(input=10_500)))
 
     assert found.lost.dollars == pytest.approx(10_000 * (4.0 - 0.4) / 1_000_000)
 
 
-def test_what_the_provider_kept_long_enough_is_expired_and_not_missed():
+def test_tokens_after_the_cache_lifetime_are_expired_and_not_missed():
     late = turn(2, Usage(cache_write=10_500), started_at=NOON + timedelta(minutes=7))
 
     found = report(turn(1, WRITTEN), late)
@@ -116,7 +116,7 @@ def test_what_the_provider_kept_long_enough_is_expired_and_not_missed():
     assert (found.missed, found.expired, found.lost) == (0, 10_000, Amount())
 
 
-def test_a_miss_after_the_window_moved_is_said_to_be_one():
+def test_a_miss_after_the_window_moved_counts_as_trimmed():
     found = report(turn(1, WRITTEN), turn(2, Usage(cache_write=6_000), first=7))
 
     assert (found.missed, found.trimmed) == (6_000, 6_000)
@@ -127,7 +127,7 @@ def test_a_miss_after_the_window_moved_is_said_to_be_one():
     [{"model": "claude-opus-4-5"}, {"provider": "bedrock"}],
     ids=["another model", "another provider"],
 )
-def test_what_another_has_kept_is_not_missed(other):
+def test_tokens_in_the_cache_of_another_model_are_not_missed(other):
     assert report(turn(1, WRITTEN), turn(2, Usage(cache_write=10_500), **other)).missed == 0
 
 
@@ -141,7 +141,7 @@ def test_a_few_tokens_are_not_missed():
     assert report(turn(1, WRITTEN), turn(2, Usage(cache_read=9_900, input=700))).missed == 0
 
 
-def test_the_calls_of_a_turn_read_what_the_ones_before_them_sent():
+def test_calls_of_a_turn_read_what_earlier_calls_sent():
     rounds = {"calls": 3, "counted": 12_000}
     read = Usage(input=2_000, cache_read=10_000 + 10_500 + 11_000)
     unread = Usage(input=33_500)
@@ -150,13 +150,13 @@ def test_the_calls_of_a_turn_read_what_the_ones_before_them_sent():
     assert report(turn(1, WRITTEN), turn(2, unread, **rounds)).missed == 10_000 + 21_500
 
 
-def test_a_turn_of_several_calls_that_nobody_counted_is_not_judged():
+def test_a_turn_of_several_uncounted_calls_has_no_misses():
     found = report(turn(1, WRITTEN, calls=2), turn(2, Usage(input=10_500)))
 
     assert found.missed == 0
 
 
-def test_what_stood_behind_a_context_of_its_own_is_not_missed():
+def test_messages_after_the_context_of_one_turn_are_not_missed():
     told = turn(1, WRITTEN, context=400)
 
     found = report(told, turn(2, Usage(cache_read=9_500, cache_write=1_000)))
@@ -164,7 +164,7 @@ def test_what_stood_behind_a_context_of_its_own_is_not_missed():
     assert found.missed == 0
 
 
-def test_a_provider_that_reports_no_cache_is_not_blamed_for_one():
+def test_a_provider_without_a_cache_has_no_misses():
     unknown = {"provider": "mine"}
     silent = [turn(n, Usage(input=10_000), **unknown) for n in (1, 2)]
     caching = [*silent, turn(3, Usage(cache_read=10_000), **unknown)]
@@ -173,14 +173,14 @@ def test_a_provider_that_reports_no_cache_is_not_blamed_for_one():
     assert report(*caching).missed == 10_000
 
 
-def test_estimates_say_nothing_about_a_cache():
+def test_estimated_usage_has_no_misses():
     found = report(turn(1, WRITTEN), turn(2, Usage(input=10_500, estimated=True)))
 
     assert found.missed == 0
     assert found.counted == 10_000
 
 
-def test_an_unknown_price_is_unknown_and_not_nothing():
+def test_an_unknown_price_is_not_zero():
     other = turn(2, READ, model="claude-unheard-of", cost=None)
 
     found = report(turn(1, WRITTEN), other)
@@ -189,7 +189,7 @@ def test_an_unknown_price_is_unknown_and_not_nothing():
     assert (found.saved.known, found.saved.unknown) == (1, 1)
 
 
-def test_without_cached_tokens_nothing_was_saved_whatever_the_price():
+def test_without_cached_tokens_nothing_is_saved():
     found = report(turn(1, Usage(input=50), model="claude-unheard-of", cost=None))
 
     assert found.saved == Amount()
@@ -197,7 +197,7 @@ def test_without_cached_tokens_nothing_was_saved_whatever_the_price():
     assert CacheReport().hit_ratio is None
 
 
-def test_summaries_are_counted_with_what_they_cost_and_saved():
+def test_summaries_count_with_their_cost_and_savings():
     older = StandingSummary(
         text="old",
         through=2,
@@ -218,7 +218,7 @@ def test_summaries_are_counted_with_what_they_cost_and_saved():
     assert found.saved.dollars == pytest.approx((read - 10_000 * 1.0) / 1_000_000)
 
 
-def test_variants_were_paid_for_and_read_what_the_first_one_sent():
+def test_variants_cost_money_and_read_the_prompt_of_the_first_variant():
     again = turn(2, Usage(cache_read=10_000), place="1")
 
     found = build_cache_report([conversation(again, variants=(turn(1, WRITTEN),))], price)
@@ -226,7 +226,7 @@ def test_variants_were_paid_for_and_read_what_the_first_one_sent():
     assert (found.turns, found.missed, found.usage.cache_read) == (2, 0, 10_000)
 
 
-def test_a_turn_that_a_branch_shares_counts_once_and_is_what_its_next_one_follows():
+def test_a_turn_that_a_branch_shares_counts_once():
     first = turn(1, WRITTEN)
     branch = conversation(first, turn(2, Usage(cache_write=10_500)))
 
@@ -235,7 +235,7 @@ def test_a_turn_that_a_branch_shares_counts_once_and_is_what_its_next_one_follow
     assert (found.conversations, found.turns, found.missed) == (2, 2, 10_000)
 
 
-def test_a_turn_that_failed_is_a_turn_and_no_answer():
+def test_a_failed_turn_counts_as_a_turn_and_not_as_an_answer():
     found = report(turn(1, None))
 
     assert (found.turns, found.answers, found.cost) == (1, 0, Amount())

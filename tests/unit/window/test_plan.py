@@ -52,22 +52,22 @@ def sent(view: WindowPlan) -> list[int]:
 
 
 class TestByTurns:
-    def test_nothing_leaves_at_exactly_the_most(self):
+    def test_nothing_is_dropped_at_the_limit(self):
         view = plan_window(talk(10), ByTurns())
 
         assert view.dropped_turns == 0
         assert view.sent_messages == 20
 
-    def test_the_oldest_turn_leaves_when_there_is_one_more(self):
+    def test_the_oldest_turn_is_dropped_above_the_limit(self):
         view = plan_window(talk(11), ByTurns())
 
         assert sent(view) == list(range(2, 22))
         assert (view.dropped_turns, view.window_start) == (1, 3)
 
-    def test_a_turn_under_way_does_not_count_until_it_is_answered(self):
+    def test_an_unanswered_turn_does_not_count(self):
         assert plan_window(asked(10), ByTurns()).dropped_turns == 0
 
-    def test_an_open_tool_loop_is_under_way_too(self):
+    def test_an_open_tool_loop_does_not_count(self):
         turn_index = asked(2)
         for item in (assistant(10, "a", "b"), result(10, "a"), result(10, "b")):
             turn_index.append(item)
@@ -77,19 +77,19 @@ class TestByTurns:
         assert turn_index.is_answered
         assert plan_window(turn_index, ByTurns(max_turns=2)).dropped_turns == 1
 
-    def test_a_monologue_is_one_turn(self):
+    def test_consecutive_user_messages_are_one_turn(self):
         turn_index = TurnIndex([user(), user(), user(), assistant(), assistant(), user()])
 
         assert list(turn_index.turns) == [0, 5]
         assert sent(plan_window(turn_index, ByTurns(max_turns=1))) == [0, 1, 2, 3, 4, 5]
 
-    def test_what_left_before_is_not_said_to_leave_again(self):
+    def test_turns_dropped_earlier_are_not_counted_again(self):
         first = plan_window(talk(12), ByTurns())
         second = plan_window(talk(13), ByTurns(), window_start=first.window_start)
 
         assert (first.dropped_turns, second.dropped_turns, second.window_start) == (2, 1, 7)
 
-    def test_the_model_sets_a_limit_too(self):
+    def test_the_budget_of_the_model_applies_too(self):
         view = plan_window(asked(5), ByTurns(), budget=50)
 
         assert view.tokens == 50
@@ -109,7 +109,7 @@ class TestByTokens:
     def test_without_a_limit_everything_is_sent(self):
         assert plan_window(asked(50), ByTokens()).dropped_turns == 0
 
-    def test_the_cut_stays_until_the_high_mark_and_then_goes_to_the_low_one(self):
+    def test_the_start_stays_until_the_high_mark_and_then_moves_to_the_low_mark(self):
         strategy = ByTokens(max_tokens=10_000, floor=100, block=100)
         cuts = []
         window_start = None
@@ -124,7 +124,7 @@ class TestByTokens:
         assert moves[0] == 8
         assert all(after - before == 4 for before, after in pairwise(moves))
 
-    def test_a_long_new_message_makes_a_cut_cheap(self):
+    def test_a_long_new_message_makes_trimming_cheap(self):
         strategy = ByTokens(max_tokens=100_000, floor=1000, block=1000)
         turn_index = talk(70)
         assert plan_window(turn_index, strategy).dropped_turns == 0
@@ -132,7 +132,7 @@ class TestByTokens:
 
         assert plan_window(turn_index, strategy).dropped_turns == 70
 
-    def test_a_cold_cache_is_the_moment_to_cut_to_the_floor(self):
+    def test_an_expired_cache_trims_to_the_floor(self):
         strategy = ByTokens(max_tokens=10_000, floor=100, block=400)
         turn_index = asked(20)
 
@@ -140,22 +140,22 @@ class TestByTokens:
         cold = plan_window(turn_index, strategy, idle=300.1)
         assert 100 <= cold.tokens < 120
 
-    def test_a_cold_cache_changes_nothing_below_the_floor(self):
+    def test_an_expired_cache_changes_nothing_below_the_floor(self):
         strategy = ByTokens(max_tokens=10_000, floor=1000)
 
         assert plan_window(asked(20), strategy, idle=1e9).dropped_turns == 0
 
-    def test_at_least_the_floor_survives_a_cut_if_it_fits(self):
+    def test_at_least_the_floor_remains_if_it_fits(self):
         strategy = ByTokens(max_tokens=500, floor=300, block=10)
         view = plan_window(asked(100, size=70), strategy)
 
         assert 300 <= view.tokens < 370
 
-    def test_the_limit_is_the_smaller_of_the_chosen_and_the_possible(self):
+    def test_the_limit_is_the_smaller_of_max_tokens_and_budget(self):
         assert plan_window(asked(100), ByTokens(max_tokens=200), budget=100).tokens <= 100
         assert plan_window(asked(100), ByTokens(max_tokens=100), budget=200).tokens <= 100
 
-    def test_only_the_newest_turn_loses_units_and_only_if_it_is_too_long_alone(self):
+    def test_only_a_newest_turn_above_the_limit_loses_units(self):
         turn_index = asked(3)
         for name in "abcd":
             turn_index.append(assistant(20, name))
@@ -166,7 +166,7 @@ class TestByTokens:
         assert sent(whole) == list(range(6, 15))
         assert sent(window_start) == [6, *range(9, 15)]
 
-    def test_a_cut_inside_a_turn_is_remembered_when_the_next_turn_comes(self):
+    def test_a_start_inside_a_turn_stays_when_the_next_turn_starts(self):
         turn_index = TurnIndex([user(10)])
         for name in "abcdefgh":
             turn_index.append(assistant(20, name))
@@ -179,7 +179,7 @@ class TestByTokens:
         assert sent(first)[0] == 0
         assert sent(second) == [*sent(first), 17, 18]
 
-    def test_too_little_room_is_an_error_with_both_numbers_and_ways_out(self):
+    def test_a_window_that_is_too_small_is_an_error_with_both_numbers(self):
         turn_index = asked(3)
         turn_index.append(assistant(100, "a"))
         turn_index.append(result(100, "a"))
@@ -192,19 +192,19 @@ class TestByTokens:
             assert word in str(raised.value)
         assert "pin" not in str(raised.value)
 
-    def test_less_than_no_room_is_no_room(self):
+    def test_a_negative_budget_counts_as_zero(self):
         for strategy in (ByTokens(), ByTurns()):
             with pytest.raises(WindowTooSmallError) as raised:
                 plan_window(asked(1), strategy, budget=-5)
             assert raised.value.available == 0
 
-    def test_pins_that_take_the_room_are_named(self):
+    def test_the_error_contains_the_tokens_of_pins(self):
         with pytest.raises(WindowTooSmallError, match="unpin some of the 40") as raised:
             plan_window(asked(3), ByTokens(), budget=45, pins=[1, 3])
 
         assert raised.value.pinned == 40
 
-    def test_a_cut_that_is_not_a_border_any_more_goes_to_the_next(self):
+    def test_a_remembered_start_inside_a_unit_moves_to_the_next_unit(self):
         turn_index = TurnIndex([user(), assistant(10, "a"), result(), assistant(), user()])
         views = [
             sent(plan_window(turn_index, ByTokens(), window_start=window_start))
@@ -213,7 +213,7 @@ class TestByTokens:
 
         assert views == [[0, 1, 2, 3, 4], [0, 3, 4], [0, 3, 4], [4], [4]]
 
-    def test_sequence_numbers_count_from_the_first_message_that_was_loaded(self):
+    def test_sequence_numbers_count_from_the_first_loaded_message(self):
         items = [user(), assistant(), user(), assistant(), user()]
         turn_index = TurnIndex(items, first_sequence=101)
         view = plan_window(turn_index, ByTokens(), window_start=103, pins=[101])
@@ -231,19 +231,19 @@ class TestByTokens:
 
 
 class TestPins:
-    def test_a_pinned_message_brings_its_whole_turn_back_in_its_place(self):
+    def test_a_pinned_message_includes_its_whole_turn(self):
         view = plan_window(asked(20), ByTokens(max_tokens=100), pins=[6, 100])
 
         assert sent(view)[:2] == [4, 5]
         assert sent(view)[2] > 6
         assert view.tokens <= 100
 
-    def test_pins_next_to_one_another_are_one_span(self):
+    def test_adjacent_pins_are_one_span(self):
         view = plan_window(asked(20), ByTokens(max_tokens=100), pins=[1, 3])
 
         assert view.spans[0] == (0, 4)
 
-    def test_a_pin_in_a_turn_too_long_alone_keeps_it_whole(self):
+    def test_a_pin_includes_a_turn_above_the_limit_whole(self):
         turn_index = TurnIndex(
             [user(10), assistant(50, "a"), result(50), assistant(50, "b"), result(50)]
         )
@@ -254,7 +254,7 @@ class TestPins:
 
 
 class TestPrices:
-    def test_the_best_block_is_the_one_of_the_formula(self):
+    def test_the_best_block_follows_the_formula(self):
         assert round(best_block(8000, turn_size=400, prices=CachePrices())) == 8579
 
     def test_the_best_floor_and_its_block_fill_the_limit(self):
@@ -263,13 +263,13 @@ class TestPrices:
             block = best_block(floor, turn_size=40, prices=CachePrices())
             assert floor + block == pytest.approx(limit)
 
-    def test_where_nothing_is_kept_in_a_cache_turns_leave_one_by_one(self):
+    def test_without_a_cache_turns_are_dropped_one_by_one(self):
         prices = CachePrices(write=1.0, read=1.0)
 
         assert best_block(8000, turn_size=400, prices=prices) == 0
         assert best_floor(8000, turn_size=400, prices=prices) == pytest.approx(8000)
 
-    def test_however_cheap_reading_is_half_survives(self):
+    def test_at_least_half_remains_however_cheap_reading_is(self):
         assert best_block(8000, turn_size=400, prices=LOCAL) == inf
         assert best_floor(8000, turn_size=400, prices=LOCAL) == 4000
         assert best_floor(8000, turn_size=4000, prices=CachePrices()) == 4000
@@ -291,21 +291,21 @@ class TestPrices:
         assert prices_for(provider, model) == prices
 
 
-class TestLedger:
-    def test_the_size_of_a_turn_is_the_mean_of_those_before_the_newest(self):
+class TestTurnIndex:
+    def test_the_turn_size_is_the_mean_of_the_turns_before_the_newest(self):
         turn_index = TurnIndex([user(10), assistant(30), user(20), assistant(20), user(500)])
 
         assert turn_index.turn_size == 40
         assert TurnIndex([user(7)]).turn_size == 7
 
-    def test_an_assistant_that_begins_has_a_turn_without_a_user(self):
+    def test_a_history_that_starts_with_the_assistant_has_a_turn_without_user_messages(self):
         turn_index = TurnIndex([assistant(), user(), assistant(), user()])
 
         assert list(turn_index.turns) == [0, 1, 3]
         assert turn_index.user_run(0) == (0, 0)
         assert sent(plan_window(turn_index, ByTokens(max_tokens=30))) == [1, 2, 3]
 
-    def test_a_call_costs_the_same_however_long_the_conversation_is(self):
+    def test_appending_takes_the_same_time_in_a_long_conversation(self):
         def took(turns: int) -> float:
             turn_index = asked(turns)
             best = inf

@@ -89,7 +89,7 @@ def every_profile(test: Any) -> Any:
 @every_profile
 @EXAMPLES
 @given(data=st.data())
-def test_the_view_is_one_that_the_provider_takes(data, profile):
+def test_every_window_is_valid_for_the_provider(data, profile):
     case = Case(data, profile)
     assert find_problems(case.said.messages, profile) == ()
 
@@ -102,7 +102,7 @@ def test_the_view_is_one_that_the_provider_takes(data, profile):
 @every_profile
 @EXAMPLES
 @given(data=st.data())
-def test_what_is_needed_stays_within_the_budget_or_the_error_has_both_numbers(data, profile):
+def test_every_window_fits_the_budget_or_the_error_has_both_numbers(data, profile):
     case = Case(data, profile)
     view = case.view()
     if view is None:
@@ -119,7 +119,7 @@ def test_what_is_needed_stays_within_the_budget_or_the_error_has_both_numbers(da
 @every_profile
 @EXAMPLES
 @given(data=st.data())
-def test_older_turns_are_whole_or_absent_and_units_are_never_parted(data, profile):
+def test_older_turns_are_complete_or_absent_and_units_are_never_divided(data, profile):
     case = Case(data, profile)
     view = case.view()
     if view is None:
@@ -138,7 +138,7 @@ def test_older_turns_are_whole_or_absent_and_units_are_never_parted(data, profil
 @every_profile
 @EXAMPLES
 @given(data=st.data())
-def test_to_trim_what_was_trimmed_changes_nothing(data, profile):
+def test_trimming_a_trimmed_history_changes_nothing(data, profile):
     case = Case(data, profile)
     view = case.view()
     if view is None:
@@ -159,7 +159,7 @@ def test_to_trim_what_was_trimmed_changes_nothing(data, profile):
 @every_profile
 @EXAMPLES
 @given(data=st.data())
-def test_a_conversation_that_goes_on_keeps_its_cut_and_its_prefix(data, profile):
+def test_a_continued_conversation_has_a_stable_start_and_prefix(data, profile):
     """The view of each call begins with the one before it, unless the cut has moved."""
     case = Case(data, profile)
     turn_index = case.said.turn_index(0)
@@ -190,7 +190,7 @@ def test_a_conversation_that_goes_on_keeps_its_cut_and_its_prefix(data, profile)
 @every_profile
 @EXAMPLES
 @given(data=st.data())
-def test_a_summary_takes_its_place_and_of_what_it_covers_only_pins_are_sent(data, profile):
+def test_only_pins_are_sent_of_the_turns_that_a_summary_covers(data, profile):
     case = Case(data, profile)
     *older, newest = split_turns(case.said.messages)
     covered = data.draw(st.sampled_from([turn[-1] for turn in older] or [-1]))
@@ -220,7 +220,7 @@ def test_a_summary_takes_its_place_and_of_what_it_covers_only_pins_are_sent(data
 
 
 @given(data=st.data())
-def test_the_ledger_finds_the_turns_and_units_that_a_walk_finds(data):
+def test_the_index_finds_the_same_turns_and_units_as_a_scan(data):
     said = data.draw(histories(data.draw(st.sampled_from(ALL))))
     turn_index = said.turn_index()
     turns = split_turns(said.messages)

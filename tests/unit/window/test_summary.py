@@ -37,13 +37,13 @@ def seen(chunks) -> list[int]:
     return [n for chunk in chunks for start, stop in chunk.spans for n in range(start, stop)]
 
 
-def test_nothing_is_asked_for_while_all_fits():
+def test_no_summary_is_requested_while_the_history_fits():
     assert plan_summary(asked(5), STRATEGY) == ()
     assert plan_summary(asked(50), Summarise()) == ()
     assert plan_summary(TurnIndex(), STRATEGY) == ()
 
 
-def test_the_turns_that_leave_are_summarised_and_the_rest_stays():
+def test_dropped_turns_are_summarised_and_the_rest_stays():
     turn_index = asked(7)
     (chunk,) = plan_summary(turn_index, STRATEGY)
     summary = StandingSummary(text="S", through=chunk.through, tokens=80)
@@ -53,7 +53,7 @@ def test_the_turns_that_leave_are_summarised_and_the_rest_stays():
     assert view.spans == ((8, 15),)
 
 
-def test_the_request_begins_with_what_was_sent_last_and_ends_with_the_instruction():
+def test_the_request_starts_with_the_last_prompt_and_ends_with_the_instruction():
     turn_index = asked(7)
     messages = [plain_message("user", f"message {n}") for n in range(15)]
     (chunk,) = plan_summary(turn_index, STRATEGY)
@@ -63,7 +63,7 @@ def test_the_request_begins_with_what_was_sent_last_and_ends_with_the_instructio
     assert last == plain_message("user", f"{INSTRUCTION}, in at most 50 words.")
 
 
-def test_a_later_request_has_the_summary_so_far_where_every_prompt_has_it():
+def test_a_later_request_starts_with_the_summary_so_far():
     first = StandingSummary(text="So far.", through=8, tokens=80)
     turn_index = asked(12)
     messages = [plain_message("user", f"message {n}") for n in range(25)]
@@ -74,7 +74,7 @@ def test_a_later_request_has_the_summary_so_far_where_every_prompt_has_it():
     assert request[2:-1] == tuple(messages[8 : chunk.through])
 
 
-def test_somebody_who_wants_a_summary_gets_one_of_all_but_the_newest_turns():
+def test_a_requested_summary_covers_all_turns_but_the_newest():
     first = StandingSummary(text="S", through=4, tokens=80)
 
     (chunk,) = plan_summary(asked(5), Summarise(), keep_turns=2)
@@ -86,7 +86,7 @@ def test_somebody_who_wants_a_summary_gets_one_of_all_but_the_newest_turns():
 
 
 @pytest.mark.parametrize("strategy", [ByTurns(max_turns=4), ByTokens(), Summarise()])
-def test_a_summary_that_stands_is_sent_by_every_strategy(strategy):
+def test_every_strategy_sends_the_stored_summary(strategy):
     turn_index = asked(6)
     summary = StandingSummary(text="S", through=8, tokens=80)
 
@@ -98,7 +98,7 @@ def test_a_summary_that_stands_is_sent_by_every_strategy(strategy):
         plan_window(turn_index, strategy, budget=100, summary=summary)
 
 
-def test_a_summary_is_undone_by_going_back_to_the_one_before():
+def test_undoing_a_summary_restores_the_previous_one():
     turn_index = asked(12)
     first = StandingSummary(text="S", through=8, tokens=80)
     second = StandingSummary(text="T", through=18, tokens=80, before=first)
@@ -109,27 +109,27 @@ def test_a_summary_is_undone_by_going_back_to_the_one_before():
     assert plan_window(turn_index, larger, summary=first.before).spans == ((0, 25),)
 
 
-def test_without_the_summary_that_was_asked_for_the_window_still_fits():
+def test_the_window_fits_without_the_requested_summary():
     view = plan_window(asked(20), STRATEGY)
 
     assert view.tokens <= 1000
 
 
-def test_a_summary_that_was_not_given_changes_nothing_as_long_as_there_is_room():
+def test_a_missing_summary_changes_nothing_while_the_history_fits():
     turn_index = asked(9)
 
     assert plan_summary(turn_index, STRATEGY) != ()
     assert plan_window(turn_index, STRATEGY, idle=1e9).dropped_turns == 0
 
 
-def test_turns_that_left_without_a_summary_are_in_the_next_one():
+def test_turns_dropped_without_a_summary_are_in_the_next_one():
     turn_index = asked(20)
     plan_window(turn_index, STRATEGY)
 
     assert seen(plan_summary(turn_index, STRATEGY))[0] == 0
 
 
-def test_pinned_turns_before_the_cut_are_in_the_request_as_they_are_in_the_prompt():
+def test_pinned_turns_are_in_the_request_as_in_the_prompt():
     first = StandingSummary(text="S", through=8, tokens=80)
     chunks = plan_summary(asked(12), STRATEGY, summary=first, pins=[3])
 
@@ -164,7 +164,7 @@ def test_a_unit_too_long_for_any_request_is_an_error_and_changes_nothing():
 
 
 @given(st.data())
-def test_every_turn_that_leaves_is_in_a_request_that_fits(data):
+def test_every_dropped_turn_is_in_a_request_that_fits(data):
     said = data.draw(histories(data.draw(st.sampled_from(list(PROFILES.values())))))
     turn_index = said.turn_index()
     limit = data.draw(st.integers(1000, 1500))
@@ -182,7 +182,7 @@ def test_every_turn_that_leaves_is_in_a_request_that_fits(data):
 
 
 @given(st.data())
-def test_a_view_behind_a_summary_is_one_that_the_provider_takes(data):
+def test_a_window_after_a_summary_is_valid_for_the_provider(data):
     profile = data.draw(st.sampled_from(list(PROFILES.values())))
     said = data.draw(histories(profile))
     ahead = [

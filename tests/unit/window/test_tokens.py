@@ -157,16 +157,16 @@ class TestAnyText:
 
 
 class TestMessages:
-    def test_a_long_run_of_letters_is_weighed_by_its_length(self):
+    def test_a_long_run_of_letters_counts_by_its_length(self):
         dna = "".join(random.Random(9).choices("acgt", k=30_000))  # noqa: S311 - guards nothing
         message = plain_message("user", f"What is this? {dna}")
 
         assert 0.5 <= estimate_tokens(message, LARGE) / o200k()(message.text) <= 2
 
-    def test_an_empty_message_still_takes_some(self):
+    def test_an_empty_message_has_some_tokens(self):
         assert estimate_tokens(plain_message("user", "")) == TOKENS_PER_MESSAGE
 
-    def test_half_a_character_is_no_error(self):
+    def test_a_lone_surrogate_is_no_error(self):
         assert estimate_text("\ud800").tokens > 0
 
     def test_tools_thinking_and_results_are_counted_in_every_dialect(self):
@@ -182,7 +182,7 @@ class TestMessages:
         for message in (openai, anthropic, bedrock):
             assert 14 <= estimate_tokens(message) <= 30
 
-    def test_an_image_takes_the_same_whatever_its_size(self):
+    def test_every_image_has_the_same_estimate(self):
         for size in (100, 1_000_000):
             source = {"type": "base64", "media_type": "image/png", "data": "A" * size}
             image = {"type": "image", "source": source}
@@ -195,7 +195,7 @@ class TestMessages:
                 tokens = estimate_tokens(raw({"role": "user", "content": [block]}))
                 assert TOKENS_PER_IMAGE <= tokens <= TOKENS_PER_IMAGE + 10
 
-    def test_a_longer_file_takes_more_and_plain_text_what_it_says(self):
+    def test_a_longer_file_has_more_tokens_and_plain_text_counts_as_text(self):
         def document(source: dict[str, Any]) -> int:
             block = {"type": "document", "source": source}
             return estimate_tokens(raw({"role": "user", "content": [block]}))
@@ -205,7 +205,7 @@ class TestMessages:
         plain = {"type": "text", "media_type": "text/plain", "data": "one two three"}
         assert document(plain) < 20
 
-    def test_an_estimated_usage_counts_the_system_prompt_and_says_that_it_is_an_estimate(self):
+    def test_an_estimated_usage_includes_the_system_prompt_and_is_flagged(self):
         system, said = plain_message("system", "Be brief."), plain_message("user", "Hello there")
         reply = plain_message("assistant", "Hi")
 
@@ -220,16 +220,16 @@ class TestMessages:
         assert weights_for("somebody") == GENERAL
 
 
-class TestLearning:
-    def test_nothing_learned_leaves_an_estimate_as_it_is(self):
+class TestRatios:
+    def test_without_a_report_an_estimate_stays(self):
         assert TokenRatios().correct(TokenEstimate(plain=10.2, wide=3.3)) == 14
 
-    def test_a_report_above_the_estimate_is_believed_at_once(self):
+    def test_a_report_above_the_estimate_applies_immediately(self):
         ratios = TokenRatios().with_report(TokenEstimate(plain=10), 20)
 
         assert ratios.correct(TokenEstimate(plain=100)) == 240
 
-    def test_a_short_report_below_the_estimate_is_believed_only_a_little(self):
+    def test_a_short_report_below_the_estimate_has_little_effect(self):
         short = (
             TokenRatios()
             .with_report(TokenEstimate(plain=100), 50)
@@ -251,7 +251,7 @@ class TestLearning:
 
         assert 1000 * MARGIN * LOWEST_RATIO <= expected <= 1000 * MARGIN * HIGHEST_RATIO
 
-    def test_what_chinese_teaches_is_not_applied_to_english(self):
+    def test_a_report_on_chinese_does_not_change_estimates_of_english(self):
         english = estimate_message(plain_message("user", "What is the capital of France?"))
         ratios = TokenRatios().with_report(TokenEstimate(plain=100, wide=50_000), 20_100)
 
@@ -259,14 +259,14 @@ class TestLearning:
         assert ratios.correct(TokenEstimate(wide=1000)) < 500
 
     @given(st.integers(0, 10_000), st.lists(st.integers(0, 500), min_size=1, max_size=20))
-    def test_shares_are_whole_and_add_up_to_what_was_reported(self, total, estimates):
+    def test_shares_are_whole_numbers_that_add_up_to_the_report(self, total, estimates):
         shares = distribute_tokens(total, estimates)
 
         assert sum(shares) == total
         assert len(shares) == len(estimates)
         assert min(shares) >= 0
 
-    def test_nothing_is_nothing(self):
+    def test_no_tokens_are_distributed_as_zeros(self):
         assert NO_TOKENS.tokens == 0
         assert (NO_TOKENS + TokenEstimate(plain=1.5)).tokens == 2
 

@@ -15,7 +15,7 @@ LOG = [
 SYSTEM = TokenEstimate(plain=200.0)
 
 
-def test_before_any_report_everything_is_estimated_but_the_replies_that_were_counted():
+def test_without_a_report_all_messages_but_counted_replies_are_estimated():
     counted = count_messages(LOG, replies={1: 70}, overhead=SYSTEM)
 
     assert counted.messages == (100, 70, 100, 80)
@@ -23,7 +23,7 @@ def test_before_any_report_everything_is_estimated_but_the_replies_that_were_cou
     assert counted.ratios == TokenRatios()
 
 
-def test_the_last_report_is_the_truth_for_what_it_covered():
+def test_the_messages_of_the_last_prompt_add_up_to_its_report():
     last = ReportedCount(spans=((0, 3),), tokens=910, overhead=SYSTEM)
     counted = count_messages(LOG, replies={1: 70}, last=last, overhead=SYSTEM)
 
@@ -32,7 +32,7 @@ def test_the_last_report_is_the_truth_for_what_it_covered():
     assert counted.messages[3] == counted.ratios.correct(LOG[3]) > 80
 
 
-def test_other_things_beside_the_messages_are_estimated_with_what_was_learned():
+def test_a_changed_overhead_is_estimated_with_the_ratio_of_the_report():
     last = ReportedCount(spans=((0, 3),), tokens=910, overhead=SYSTEM)
     counted = count_messages(LOG, replies={1: 70}, last=last, overhead=TokenEstimate(plain=300.0))
 
@@ -47,7 +47,7 @@ def test_messages_that_the_report_did_not_cover_are_estimated():
     assert counted.messages[0] == counted.ratios.correct(LOG[0])
 
 
-def test_replies_that_are_more_than_the_report_are_not_believed():
+def test_reply_counts_above_the_report_are_ignored():
     last = ReportedCount(spans=((0, 3),), tokens=60, overhead=SYSTEM)
     counted = count_messages(LOG, replies={1: 70}, last=last, overhead=SYSTEM)
 
@@ -61,7 +61,7 @@ def test_replies_that_are_more_than_the_report_are_not_believed():
     st.sets(st.integers(0, 29)),
     st.data(),
 )
-def test_what_a_report_covered_always_adds_up_to_it(weights, tokens, replied, data):
+def test_covered_messages_always_add_up_to_the_report(weights, tokens, replied, data):
     log = [TokenEstimate(plain=weight) for weight in weights]
     start = data.draw(st.integers(0, len(log) - 1))
     replies = {n: 10 for n in replied if n < len(log)}

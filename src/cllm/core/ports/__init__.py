@@ -1,7 +1,7 @@
-"""The ports: what the engine needs of a store and of a provider, and the values they pass.
+"""The ports: protocols of stores and providers, and the values in their signatures.
 
-A port is a protocol, not a base class. `cllm.testing` has the contract suite that every store
-passes. There is a module for each of them; everything is imported from here.
+A port is a `typing.Protocol`, not a base class. `cllm.testing` has the contract tests that every
+store passes. Import everything from here.
 """
 
 from cllm.core.ports.provider import (

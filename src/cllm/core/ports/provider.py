@@ -1,4 +1,4 @@
-"""The port of a provider; the clock and the new ids that are passed in as parameters."""
+"""The port of a provider, and the types of clocks and ID generators."""
 
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
@@ -15,7 +15,7 @@ NewId = Callable[[], str]
 
 
 class TokenCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many tokens a prompt is, by whoever would read it; `raw` is all that they said."""
+    """The provider's token count of a prompt; `raw` is the body of its response."""
 
     tokens: int
     notices: tuple[Notice, ...] = ()
@@ -24,24 +24,24 @@ class TokenCount(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """A provider that counts the tokens of a prompt without answering it."""
+    """A provider that counts the tokens of a prompt without calling the model."""
 
     async def count_tokens(self, prompt: Prompt) -> TokenCount | None:
-        """The count; None if there is none to be had for this model."""
+        """Return the count; None if this model has no token count."""
         ...
 
 
 class Provider(Protocol):
-    """Asks one service. Carries requests and answers; what they mean is the codecs' work."""
+    """Calls one service. Transports requests and replies; codecs translate them."""
 
     name: str
 
     async def prepare(self) -> None:
-        """Do what takes long and can fail before a turn begins, such as fetching a model."""
+        """Do slow work that can fail before a turn starts, such as downloading a model."""
         ...
 
     def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
-        """Ask once, without retrying. The last event is ReplyFinished, or an error is raised."""
+        """Call the model once, without retry. The last event is ReplyFinished, or it raises."""
         ...
 
     async def close(self) -> None: ...

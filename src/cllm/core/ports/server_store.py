@@ -1,4 +1,4 @@
-"""The port of stores for a server: requests, stream events and calls beside conversations."""
+"""The port of a server's store: conversations, and requests, stream events and calls."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -11,11 +11,11 @@ from cllm.core.ports.store import Lease, Store
 from cllm.core.reply import Usage
 
 UNANSWERED_KEPT = timedelta(days=1)
-"""How long an unanswered request is remembered with the turn that was started for it."""
+"""How long a request without a response is stored with the turn that it started."""
 
 
 class RequestKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that may run once only: hashes of the client's key and of the body."""
+    """An idempotent request: hashes of the client's key and of the body."""
 
     owner: str
     key: str
@@ -31,9 +31,9 @@ class KeptResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to answer a request until that time.
+    """The right to answer a request until a time.
 
-    `headers` and `body` are the response as far as it is known, also to an earlier holder.
+    `headers` and `body` are the known part of the response, also from an earlier claim.
     """
 
     request: RequestKey
@@ -43,7 +43,7 @@ class RequestClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a turn's stream as it was sent; numbers count from 1."""
+    """One event of a turn's stream as sent to the client; numbers start at 1."""
 
     number: int
     data: bytes
@@ -64,22 +64,22 @@ class ServerStore(Store, Protocol):
     async def claim_request(
         self, request: RequestKey, *, seconds: float
     ) -> RequestClaim | KeptResponse:
-        """Claim a request for that time, or return its saved response.
+        """Claim a request for this many seconds, or return its saved response.
 
-        Raises RequestInFlightError while another claim lasts, RequestConflictError if the key is
-        known with another body. An expired claim is taken over.
+        Raises RequestInFlightError while another claim is valid, RequestConflictError if the key
+        was used with another body. An expired claim is taken over.
         """
         ...
 
     async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
-        """Extend the claim and save what is known of the response; 0 seconds release it.
+        """Extend the claim and save the known part of the response; 0 seconds release it.
 
         Raises RequestInFlightError if the claim is lost.
         """
         ...
 
     async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
-        """Save the claim's response for that time; RequestInFlightError if the claim is lost."""
+        """Save the response for `lifetime` seconds; RequestInFlightError if the claim is lost."""
         ...
 
     async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
@@ -93,13 +93,13 @@ class ServerStore(Store, Protocol):
     async def events_after(
         self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
     ) -> tuple[StreamEvent, ...]:
-        """The events of a turn's stream after that number; TurnNotFoundError without a turn."""
+        """Return the stream events of a turn after a number. Raises TurnNotFoundError."""
         ...
 
     async def drop_old_events(self, before: datetime) -> None:
-        """Delete the events of turns that ended before, and requests whose time is over."""
+        """Delete the events of turns that ended before a time, and expired requests."""
         ...
 
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
-        """Make `usage` count these calls, all or none."""
+        """Add these calls to `usage`, atomically."""
         ...

@@ -21,13 +21,13 @@ from cllm.core.reply import Usage
 
 ArchiveFilter = Literal["active", "archived", "all"]
 Tail = int | Literal["window"] | None
-"""What is loaded: the fewest newest turns with that many messages, what the next window can use
-(from the last cut on, and pinned messages), or everything."""
+"""What is loaded: the fewest newest turns with at least this many messages, what the next window
+can need (everything from the start of the last window, and pinned messages), or everything."""
 UsageBy = Literal["day", "model"]
 
 
 class NewConversation(msgspec.Struct, frozen=True, kw_only=True):
-    """The values that a conversation is created with; its system prompt is in the opening."""
+    """The fields of a new conversation; its system prompt is in the opening."""
 
     id: str
     model: str | None = None
@@ -37,7 +37,7 @@ class NewConversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """What a conversation captures once, with its first turn."""
+    """What a conversation saves once, with its first turn."""
 
     system: Message | None
     system_record: SystemRecord
@@ -47,8 +47,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 class TurnStart(msgspec.Struct, frozen=True, kw_only=True):
     """A turn about to start.
 
-    With `place` it becomes a variant of the turn in that place. `visible`: the running turn is
-    stored now, so that a crash leaves a trace; otherwise only when it is finished.
+    With `place` it becomes a variant of the turn with that `place`. `visible`: store the running
+    turn now, so that it survives a crash; otherwise it is stored when it ends.
     """
 
     id: str
@@ -61,7 +61,7 @@ class TurnStart(msgspec.Struct, frozen=True, kw_only=True):
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The right to finish one turn; meanwhile no other turn starts in the conversation.
 
-    `conversation` is the stored one without the turn. A lease whose `fence` is not the newest is
+    `conversation` is without the turn. A lease whose `fence` is not the newest is
     lost: nothing can be written with it.
     """
 
@@ -74,7 +74,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a list, with notices about entries that cannot be shown."""
+    """One page of a list, with notices about conversations that cannot be read."""
 
     items: tuple[Summary, ...]
     notices: tuple[Notice, ...] = ()
@@ -82,7 +82,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of a conversation's own fields; unset ones stay."""
+    """New values for fields of a conversation; unset fields do not change."""
 
     title: str | msgspec.UnsetType | None = msgspec.UNSET
     metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
@@ -92,7 +92,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was found, with the text around the match."""
+    """A message that matches a search, with the text around the match."""
 
     conversation: str
     title: str | None
@@ -115,7 +115,7 @@ class Hits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
-    """The usage of the calls of one day (`2026-11-15`) or model, which is the `key`.
+    """The usage of the calls of one day (`2026-11-15`) or one model; that is the `key`.
 
     `cost` is the sum of the known costs, `unpriced` the number of calls without one.
     """
@@ -128,7 +128,7 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation whose turns come without messages; `counts` has their number by turn id."""
+    """A conversation whose turns have no messages; `counts` has their numbers by turn ID."""
 
     conversation: StoredConversation
     counts: dict[str, int]
@@ -160,8 +160,8 @@ class Store(Protocol):
     ) -> Lease:
         """Start a turn; create the conversation `create` if there is none with that id or name.
 
-        The lease has at least what `load` returns for `tail`. While another turn runs this waits
-        for `wait` seconds (None: without limit), then raises ConversationBusyError.
+        The lease contains at least what `load` returns for `tail`. While another turn runs this
+        waits up to `wait` seconds (None: without limit), then raises ConversationBusyError.
         """
         ...
 
@@ -174,7 +174,7 @@ class Store(Protocol):
     ) -> None:
         """Save the turn and release the lease, atomically.
 
-        A finished variant takes its place on the default path, unless it failed. The opening is
+        A finished variant replaces the turn on the default path, unless it failed. The opening is
         saved only if the conversation has none. The lease is released even if the turn cannot be
         saved.
         """
@@ -207,7 +207,7 @@ class Store(Protocol):
     ) -> StoredConversation: ...
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
-        """The conversation as a list shows it."""
+        """Return the conversation as in a list."""
         ...
 
     async def list_conversations(
@@ -219,13 +219,13 @@ class Store(Protocol):
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
-        """A page of summaries, newest first: after `cursor`, or without the `offset` newest."""
+        """Return summaries, newest first: after `cursor`, or without the `offset` newest."""
         ...
 
     async def count_conversations(
         self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
     ) -> int:
-        """How many conversations a list shows in all."""
+        """Return the number of conversations in all pages."""
         ...
 
     async def search(
@@ -237,7 +237,7 @@ class Store(Protocol):
         limit: int = 20,
         offset: int = 0,
     ) -> Hits:
-        """Messages on default paths that have all words of the query, the best first."""
+        """Return messages on default paths that contain all words of the query, best first."""
         ...
 
     async def usage(
@@ -248,29 +248,29 @@ class Store(Protocol):
         until: datetime | None = None,
         by: UsageBy = "day",
     ) -> tuple[UsageSum, ...]:
-        """The usage of turns and calls that ended from `since` on and before `until`."""
+        """Return the usage of turns and calls that ended from `since` on and before `until`."""
         ...
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
         """Change title, metadata (as a whole), archive state, pins or summary.
 
-        SequenceNotFoundError if pins or summary name messages that do not exist; these two change
-        no times. UsageError for a summary that neither follows the current one nor is an earlier
-        one.
+        Pins and summary do not change `updated_at`. Raises SequenceNotFoundError if they refer to
+        messages that do not exist, UsageError for a summary that neither follows the current one
+        nor is an earlier one.
         """
         ...
 
     async def capture(
         self, ref: str, opening: Opening, *, owner: str = LOCAL_OWNER
     ) -> StoredConversation | None:
-        """Store a prompt for an old conversation: one with a history and no record of its prompt.
+        """Store the prompt of an old conversation, which has messages and no system record.
 
-        Returns None for any other. The times stay.
+        Returns None for other conversations. `updated_at` does not change.
         """
         ...
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
-        """Delete the conversation with all turns and variants; its branches stay whole."""
+        """Delete the conversation with all turns and variants; its branches stay complete."""
         ...
 
     async def delete_from(self, ref: str, sequence: int, *, owner: str = LOCAL_OWNER) -> None:
@@ -286,7 +286,7 @@ class Store(Protocol):
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
     ) -> StoredConversation:
-        """Copy the messages up to `at`, or all, to a new conversation, under `opening` if given."""
+        """Copy the messages up to `at`, or all, to a new conversation; `opening` is optional."""
         ...
 
     async def choose_variant(
@@ -294,7 +294,7 @@ class Store(Protocol):
     ) -> StoredConversation:
         """Put that variant on the default path.
 
-        Summaries of messages from that place on are removed.
+        Removes summaries of messages from this turn on.
         """
         ...
 
@@ -303,10 +303,10 @@ class Store(Protocol):
 
 @runtime_checkable
 class OutlinedStore(Protocol):
-    """A store that reads messages in parts.
+    """A store that can read messages in parts.
 
-    Messages of a turn never change, so the parts of an outline can be read later, unless they are
-    deleted.
+    The messages of a turn never change, so the parts of an outline can be read later, unless they
+    are deleted.
     """
 
     async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline: ...
@@ -314,8 +314,8 @@ class OutlinedStore(Protocol):
     async def messages_from(
         self, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str = LOCAL_OWNER
     ) -> tuple[tuple[Message, ...], ...]:
-        """The messages of the parts in order, until they have `most` bytes or more.
+        """Return the messages of the parts in order, until they have `most` bytes or more.
 
-        The last part can be cut off. A turn that does not exist has no messages.
+        The last part can be incomplete. A turn that does not exist has no messages.
         """
         ...

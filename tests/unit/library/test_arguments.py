@@ -22,7 +22,7 @@ HALF = "a\ud800b"
 
 class TestKeywords:
     @pytest.mark.parametrize("call", [cllm.ask, cllm.stream, cllm.astream])
-    def test_a_misspelt_one_is_refused_before_anything_is_asked(self, call):
+    def test_a_misspelt_keyword_is_refused_before_any_call(self, call):
         with pytest.raises(TypeError, match=r"'modle'.*parameters="):
             call("hello", modle="openai/x")
 
@@ -31,11 +31,11 @@ class TestKeywords:
             await cllm.aask("hello", temprature=1)
 
     @pytest.mark.parametrize("make", [ConversationManager, Conversation])
-    def test_an_object_is_not_made_with_a_misspelt_one(self, make):
+    def test_a_constructor_refuses_a_misspelt_keyword(self, make):
         with pytest.raises(TypeError, match=rf"{make.__name__}\(\) .*'modle'"):
             make(modle="openai/x")
 
-    def test_what_only_a_new_conversation_takes_is_none_of_a_question(self):
+    def test_keywords_of_a_new_conversation_are_refused_by_ask(self):
         with pytest.raises(TypeError, match="'model'"):
             Conversation("demo").ask("hello", model="openai/x")
         with pytest.raises(TypeError, match="'model'"):
@@ -52,8 +52,8 @@ class TestKeywords:
             ConversationManager(parameters=wrong)
 
 
-class TestTextThatIsNoUnicode:
-    def test_it_is_refused_when_it_is_added(self):
+class TestLoneSurrogates:
+    def test_a_lone_surrogate_is_refused_by_add(self):
         for manager in (ConversationManager(), ConversationManager(store="memory:")):
             for say in (manager.add_user_message, manager.add_assistant_message, manager.ask):
                 with pytest.raises(InvalidTextError, match="position 1"):
@@ -61,11 +61,11 @@ class TestTextThatIsNoUnicode:
             assert manager.messages == []
 
     @pytest.mark.parametrize("call", [cllm.ask, cllm.stream, Conversation("demo").ask])
-    def test_it_is_refused_when_it_is_asked(self, call):
+    def test_a_lone_surrogate_is_refused_by_ask(self, call):
         with pytest.raises(InvalidTextError, match="surrogate"):
             call(HALF)
 
-    def test_it_is_refused_of_everything_that_is_stored_or_sent(self):
+    def test_a_lone_surrogate_is_refused_everywhere(self):
         held = Conversation("demo", store="memory:")
         acts: list[Any] = [
             lambda: held.add("user", HALF),
@@ -81,22 +81,22 @@ class TestTextThatIsNoUnicode:
             with pytest.raises(InvalidTextError, match="surrogate"):
                 act()
 
-    def test_it_is_refused_in_parameters(self):
+    def test_a_lone_surrogate_is_refused_in_parameters(self):
         with pytest.raises(InvalidTextError, match="'stop'"):
             cllm.ask("hello", stop=[HALF])
 
-    def test_it_is_an_error_of_cllms_and_of_pythons(self):
+    def test_the_error_is_a_cllm_error_and_a_value_error(self):
         assert issubclass(InvalidTextError, ValueError)
         assert issubclass(InvalidTextError, cllm.CllmError)
 
 
 class TestTypes:
     @pytest.mark.parametrize("wrong", ["3", None, 2.5, float("inf"), True])
-    def test_a_number_of_turns_that_is_none_is_told_at_once(self, wrong):
+    def test_an_invalid_max_turns_is_refused_immediately(self, wrong):
         with pytest.raises(TypeError, match="max_turns"):
             ConversationManager(max_turns=wrong)
 
-    def test_what_is_set_later_is_told_when_it_is_used(self):
+    def test_an_attribute_set_later_is_checked_on_use(self):
         manager = ConversationManager()
         manager.max_turns = "3"
         with pytest.raises(TypeError, match="max_turns"):
@@ -111,37 +111,37 @@ class TestTypes:
         ("name", "wrong"),
         [("model", 5), ("store", 5), ("store", Path("kept")), ("window", "ten"), ("window", 10)],
     )
-    def test_each_keyword_says_what_it_takes(self, make, name, wrong):
+    def test_the_error_of_each_keyword_names_its_type(self, make, name, wrong):
         with pytest.raises(TypeError, match=f"^{name} must be"):
             make(**{name: wrong})
 
     @pytest.mark.parametrize("wrong", [5, b"x", None])
-    def test_a_system_prompt_is_a_text(self, wrong):
+    def test_a_system_prompt_must_be_a_string(self, wrong):
         with pytest.raises(TypeError, match="system_prompt must be"):
             ConversationManager(system_prompt=wrong)
 
     @pytest.mark.parametrize("wrong", ["3", None, 2.5, True])
-    def test_the_number_of_turns_of_a_window_is_looked_at_too(self, wrong):
+    def test_max_turns_of_a_window_is_checked(self, wrong):
         with pytest.raises(cllm.CllmError, match="max_turns"):
             ByTurns(max_turns=wrong)
 
-    def test_a_system_prompt_of_a_conversation_is_a_text_or_none(self):
+    def test_the_system_prompt_of_a_conversation_must_be_a_string_or_none(self):
         assert Conversation("demo", system=None).system is None
         with pytest.raises(TypeError, match="system must be"):
             Conversation("demo", system=5)
 
     @pytest.mark.parametrize("wrong", ["first", True, 1.0, None])
-    def test_the_number_of_a_message_is_a_whole_number_and_nothing_is_stored(self, wrong):
+    def test_a_message_number_must_be_a_whole_number(self, wrong):
         held = Conversation("numbered", store="memory:")
         held.add("user", "hello")
         for act in (held.pin, held.unpin, held.delete_from):
-            with pytest.raises(TypeError, match="number of a message"):
+            with pytest.raises(TypeError, match="message number"):
                 act(wrong)
 
         assert (held.load().pins, len(held.messages())) == ((), 1)
 
     @pytest.mark.parametrize("wrong", ["first", True])
-    def test_where_a_branch_ends_and_how_much_is_found_are_whole_numbers(self, wrong):
+    def test_at_and_limit_must_be_whole_numbers(self, wrong):
         held = Conversation("numbered", store="memory:")
         held.add("user", "hello")
         with pytest.raises(TypeError, match="at must be"):
@@ -150,24 +150,24 @@ class TestTypes:
             held.search("hello", limit=wrong)
 
     @pytest.mark.parametrize("role", ["narrator", "system", "tool", None])
-    def test_a_message_is_added_by_one_side_or_the_other(self, role):
+    def test_the_role_of_an_added_message_is_checked(self, role):
         held = Conversation("sides", store="memory:")
         with pytest.raises(ValueError, match="role must be one of user, assistant"):
             held.add(role, "hello")
         assert not held.exists()
 
-    def test_an_export_is_in_one_of_two_forms(self):
+    def test_the_format_of_an_export_is_checked(self):
         held = Conversation("forms", store="memory:")
         held.add("user", "hello")
         with pytest.raises(ValueError, match="form must be one of json, markdown"):
             held.export("pdf")
 
-    def test_a_policy_is_one_of_three(self):
+    def test_the_policy_is_checked(self):
         with pytest.raises(ValueError, match="captured"):
             Conversation("demo", policy="kept")
 
     @pytest.mark.parametrize("wrong", [7, b"demo"])
-    def test_an_id_is_a_text(self, wrong):
+    def test_an_id_must_be_a_string(self, wrong):
         acts: list[Any] = [
             lambda: Conversation(wrong),
             lambda: Conversation("demo", store="memory:").branch(wrong),
@@ -175,19 +175,19 @@ class TestTypes:
             lambda: cllm.ask("hello", conversation=wrong),
         ]
         for act in acts:
-            with pytest.raises(TypeError, match="id of a conversation must be"):
+            with pytest.raises(TypeError, match="ID of a conversation must be"):
                 act()
 
     @pytest.mark.parametrize("wrong", [None, 7, Path("kept")])
-    def test_a_store_is_opened_by_a_text(self, wrong):
+    def test_a_store_url_must_be_a_string(self, wrong):
         with pytest.raises(TypeError, match="json:PATH"):
             cllm.open_store(wrong)
 
-    def test_the_waiting_form_of_a_store_is_not_the_store(self):
+    def test_a_blocking_store_is_not_accepted_as_store(self):
         with pytest.raises(TypeError, match="store must be"):
             Conversation("demo", store=cllm.open_store("memory:").blocking)
 
     @pytest.mark.parametrize("wrong", [None, 7, b"hello", ["hello"], {"role": "user"}])
-    def test_a_question_is_a_text_or_messages(self, wrong):
-        with pytest.raises(TypeError, match="a text or a Message"):
+    def test_a_message_must_be_a_string_or_messages(self, wrong):
+        with pytest.raises(TypeError, match="a string, a Message"):
             cllm.ask(wrong)

@@ -16,7 +16,7 @@ def roles(manager: ConversationManager) -> str:
     return "".join(message["role"][0] for message in manager.messages)
 
 
-def test_what_is_appended_counts_as_what_is_added():
+def test_appended_messages_count():
     manager = ConversationManager()
     manager.add_user_message("a")
     manager.messages.append({"role": "assistant", "content": "b"})
@@ -24,7 +24,7 @@ def test_what_is_appended_counts_as_what_is_added():
     assert (manager.get_message_count(), manager.get_turn_count()) == (2, 1)
 
 
-def test_a_list_can_be_put_in_its_place():
+def test_the_list_can_be_replaced():
     manager = ConversationManager()
     mine = [USER, ASSISTANT, USER]
 
@@ -36,7 +36,7 @@ def test_a_list_can_be_put_in_its_place():
     assert manager.get_turn_count() == 2
 
 
-def test_what_was_put_there_is_trimmed_by_the_next_turn():
+def test_a_replaced_list_is_trimmed_by_the_next_turn():
     manager = ConversationManager(max_turns=2)
     manager.messages = [copy.copy(one) for one in (USER, ASSISTANT) * 5]
     assert manager.get_turn_count() == 5
@@ -49,7 +49,7 @@ def test_what_was_put_there_is_trimmed_by_the_next_turn():
     assert manager.was_trimmed()
 
 
-def test_clearing_leaves_the_callers_own_list_alone():
+def test_clear_does_not_change_the_callers_list():
     manager = ConversationManager()
     mine = [USER, ASSISTANT]
     manager.messages = mine
@@ -59,7 +59,7 @@ def test_clearing_leaves_the_callers_own_list_alone():
     assert (manager.messages, mine) == ([], [USER, ASSISTANT])
 
 
-def test_the_calls_of_tools_belong_to_their_turn():
+def test_tool_calls_belong_to_their_turn():
     manager = ConversationManager(max_turns=1)
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     manager.messages += [
@@ -77,7 +77,7 @@ def test_the_calls_of_tools_belong_to_their_turn():
 
 
 @pytest.mark.parametrize("wrong", ["hello", {"content": "x"}, {"role": "narrator"}, 7])
-def test_what_is_no_message_is_told_with_its_place(wrong):
+def test_an_invalid_message_error_has_its_index(wrong):
     manager = ConversationManager()
     with pytest.raises(ValueError, match=r"messages\[1\]"):
         manager.messages = [USER, wrong]
@@ -90,20 +90,20 @@ def test_what_is_no_message_is_told_with_its_place(wrong):
 
 
 @pytest.mark.parametrize("wrong", [None, "hello", ({"role": "user"},)])
-def test_only_a_list_can_be_put_in_its_place(wrong):
+def test_only_a_list_can_replace_the_messages(wrong):
     with pytest.raises(TypeError, match="list"):
         ConversationManager().messages = wrong
 
 
 @pytest.mark.usefixtures("empty_place")
-def test_the_messages_of_a_store_are_the_stores():
+def test_stored_messages_cannot_be_replaced():
     manager = ConversationManager(store="memory:")
 
     with pytest.raises(AttributeError, match="store"):
         manager.messages = []
 
 
-def test_what_is_given_out_can_be_changed_to_the_bottom():
+def test_get_messages_returns_a_deep_copy():
     manager = ConversationManager()
     manager.messages = [{"role": "user", "content": [{"type": "text", "text": "q"}]}]
 
@@ -113,7 +113,7 @@ def test_what_is_given_out_can_be_changed_to_the_bottom():
 
 
 @given(st.text("uat", max_size=40), st.integers(1, 4))
-def test_counts_are_those_of_the_list_however_it_came_to_be(said, limit):
+def test_counts_always_match_the_list(said, limit):
     added, assigned = ConversationManager(limit), ConversationManager(limit)
     names = {"u": "user", "a": "assistant", "t": "tool"}
     for role in said:

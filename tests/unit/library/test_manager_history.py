@@ -21,7 +21,7 @@ def facts(manager: ConversationManager) -> tuple[object, ...]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.text("ua", max_size=25), st.integers(1, 4))
-def test_whatever_is_added_a_store_and_memory_show_the_same(roles, limit):
+def test_a_store_and_memory_show_the_same_messages(roles, limit):
     store = cllm.open_store("memory:")
     plain = ConversationManager(limit)
     kept = ConversationManager(limit, store=store, conversation="demo")
@@ -37,7 +37,7 @@ def test_whatever_is_added_a_store_and_memory_show_the_same(roles, limit):
         assert store.blocking.load("demo").message_count == len(roles)
 
 
-def test_only_the_end_is_read_of_a_long_conversation():
+def test_only_the_window_of_a_long_conversation_is_loaded():
     store = cllm.open_store("memory:")
     manager = ConversationManager(2, store=store, conversation="demo")
     for number in range(30):
@@ -50,7 +50,7 @@ def test_only_the_end_is_read_of_a_long_conversation():
     assert sum(len(turn.messages) for turn in tail.turns) <= 6
 
 
-def test_the_number_of_turns_can_be_changed_on_the_way():
+def test_max_turns_can_be_changed_later():
     manager = ConversationManager(5, store="memory:")
     for number in range(5):
         manager.add_user_message(f"question {number}")
@@ -63,7 +63,7 @@ def test_the_number_of_turns_can_be_changed_on_the_way():
     assert manager.was_trimmed()
 
 
-def test_a_conversation_with_pins_says_what_has_left():
+def test_was_trimmed_is_right_with_pins():
     store = cllm.open_store("memory:")
     manager = ConversationManager(1, store=store, conversation="demo")
     manager.add_user_message("My name is Alice.")
@@ -84,7 +84,7 @@ def test_a_conversation_with_pins_says_what_has_left():
     assert manager.was_trimmed()
 
 
-def test_what_is_too_long_for_the_model_is_still_shown():
+def test_messages_above_the_context_window_are_still_shown():
     manager = ConversationManager(store="memory:", model="local/smollm2-135m")
     manager.add_user_message("word " * 50_000)
 
