@@ -47,9 +47,9 @@ def build_full_prompt(
         else request.input.prompt_messages
     )
     context = attempt.context
-    prompt_messages = insert_context(new, context.for_turn)
-    first, left_out, tokens = 1, 0, 0
+    prompt_messages, first, left_out, tokens = new, 1, 0, 0
     if context.for_turn:
+        prompt_messages = insert_context(new, context.for_turn)
         tokens = estimate_text(context.for_turn, weights_for(attempt.route.provider.name)).tokens
     continuity: Continuity | None = None
     if conversation is not None:

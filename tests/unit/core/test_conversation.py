@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cllm.core.conversation import StoredConversation, Turn, TurnState, make_title
+from cllm.core.conversation import (
+    StoredConversation,
+    Turn,
+    TurnState,
+    check_id,
+    is_valid_id,
+    make_title,
+)
+from cllm.core.errors import InvalidIdError
 from cllm.core.message import plain_message
 from cllm.core.reply import Usage
 
@@ -142,3 +150,20 @@ def test_conversations_are_compared_by_value():
 
     assert first == conversation(turn("a", "Hi"))
     assert first != msgspec.structs.replace(first, title="Other")
+
+
+@pytest.mark.parametrize("ref", ["a", "A-b_9", "-", "c-20261115-120000-1a2b", "x" * 128])
+def test_letters_digits_dashes_and_underscores_are_a_valid_id(ref):
+    assert is_valid_id(ref)
+    assert check_id(ref) == ref
+
+
+@pytest.mark.parametrize(
+    "ref",
+    ["", "../../x", "a/b", "a.json", "a b", "a\n", "\na", "ä", "\u0661", "a\x00", "x" * 129, "~"],
+)
+def test_other_characters_are_no_valid_id(ref):
+    assert not is_valid_id(ref)
+    with pytest.raises(InvalidIdError) as caught:
+        check_id(ref)
+    assert caught.value.ref == ref

@@ -1,4 +1,4 @@
-"""Strategies one by one: by turns, by tokens in blocks, pins, and the remembered cut."""
+"""Window plans: by turns, by tokens in blocks, with pins and a remembered start."""
 
 import time
 from itertools import pairwise
@@ -10,15 +10,8 @@ import pytest
 from cllm.core.errors import UsageError, WindowTooSmallError
 from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import (
-    LOCAL,
-    NOVA,
-    OPENAI,
     ByTokens,
     ByTurns,
-    CachePrices,
-    best_block,
-    best_floor,
-    prices_for,
 )
 from cllm.window.turn_index import IndexedMessage, TurnIndex
 
@@ -36,7 +29,7 @@ def result(tokens: int = 10, *results: str) -> IndexedMessage:
 
 
 def talk(turns: int, size: int = 20) -> TurnIndex:
-    """So many complete turns of two messages."""
+    """Return an index of this many complete turns of two messages."""
     half = size // 2
     return TurnIndex(item for _ in range(turns) for item in (user(half), assistant(size - half)))
 
@@ -253,66 +246,14 @@ class TestPins:
             plan_window(turn_index, ByTokens(), budget=120, pins=[2])
 
 
-class TestPrices:
-    def test_the_best_block_follows_the_formula(self):
-        assert round(best_block(8000, turn_size=400, prices=CachePrices())) == 8579
+def test_planning_takes_the_same_time_in_a_long_conversation():
+    def took(turns: int) -> float:
+        turn_index = asked(turns)
+        best = inf
+        for _ in range(200):
+            start = time.perf_counter()
+            plan_window(turn_index, ByTokens(max_tokens=4000))
+            best = min(best, time.perf_counter() - start)
+        return best
 
-    def test_the_best_floor_and_its_block_fill_the_limit(self):
-        for limit in (4000, 20_000, 200_000):
-            floor = best_floor(limit, turn_size=40, prices=CachePrices())
-            block = best_block(floor, turn_size=40, prices=CachePrices())
-            assert floor + block == pytest.approx(limit)
-
-    def test_without_a_cache_turns_are_dropped_one_by_one(self):
-        prices = CachePrices(write=1.0, read=1.0)
-
-        assert best_block(8000, turn_size=400, prices=prices) == 0
-        assert best_floor(8000, turn_size=400, prices=prices) == pytest.approx(8000)
-
-    def test_at_least_half_remains_however_cheap_reading_is(self):
-        assert best_block(8000, turn_size=400, prices=LOCAL) == inf
-        assert best_floor(8000, turn_size=400, prices=LOCAL) == 4000
-        assert best_floor(8000, turn_size=4000, prices=CachePrices()) == 4000
-
-    @pytest.mark.parametrize(
-        ("provider", "model", "prices"),
-        [
-            ("anthropic", "claude-opus-4-6", CachePrices()),
-            ("bedrock", "us.anthropic.claude-sonnet-4-5-v1:0", CachePrices()),
-            ("bedrock", "amazon.nova-pro-v1:0", NOVA),
-            ("bedrock", "mistral.large", CachePrices(write=1.0, read=1.0, lifetime=0.0)),
-            ("openai", "gpt-5.6-mini", OPENAI),
-            ("openai", "gpt-4o", CachePrices(write=1.0, read=0.5, lifetime=600.0)),
-            ("local", "smollm2", LOCAL),
-            ("somebody", "some-model", LOCAL),
-        ],
-    )
-    def test_each_provider_has_its_prices(self, provider, model, prices):
-        assert prices_for(provider, model) == prices
-
-
-class TestTurnIndex:
-    def test_the_turn_size_is_the_mean_of_the_turns_before_the_newest(self):
-        turn_index = TurnIndex([user(10), assistant(30), user(20), assistant(20), user(500)])
-
-        assert turn_index.turn_size == 40
-        assert TurnIndex([user(7)]).turn_size == 7
-
-    def test_a_history_that_starts_with_the_assistant_has_a_turn_without_user_messages(self):
-        turn_index = TurnIndex([assistant(), user(), assistant(), user()])
-
-        assert list(turn_index.turns) == [0, 1, 3]
-        assert turn_index.user_run(0) == (0, 0)
-        assert sent(plan_window(turn_index, ByTokens(max_tokens=30))) == [1, 2, 3]
-
-    def test_appending_takes_the_same_time_in_a_long_conversation(self):
-        def took(turns: int) -> float:
-            turn_index = asked(turns)
-            best = inf
-            for _ in range(200):
-                began = time.perf_counter()
-                plan_window(turn_index, ByTokens(max_tokens=4000))
-                best = min(best, time.perf_counter() - began)
-            return best
-
-        assert took(50_000) < 5 * took(500)
+    assert took(50_000) < 5 * took(500)
