@@ -1,0 +1,29 @@
+"""The parts of a turn request."""
+
+import pytest
+from tests.turns import turn_request
+
+from cllm.core.message import plain_message
+from cllm.engine.request import TurnPolicy
+from cllm.window.strategies import ByTurns
+
+HELLO = plain_message("user", "Hello")
+
+
+@pytest.mark.parametrize(
+    ("policy", "tail"),
+    [(TurnPolicy(), None), (TurnPolicy(window=lambda _: ByTurns()), "window")],
+)
+def test_only_a_request_with_a_window_loads_a_part(policy, tail):
+    assert policy.tail == tail
+
+
+def test_changes_of_one_part_leave_the_others():
+    request = turn_request(model="m", messages=(HELLO,), ref="demo")
+
+    changed = request.with_policy(read_only=True).with_input(prefix="Be brief.")
+
+    assert (changed.policy.ref, changed.policy.read_only) == ("demo", True)
+    assert (changed.input.messages, changed.input.prefix) == ((HELLO,), "Be brief.")
+    assert changed.target is request.target
+    assert request.input.prefix is None
