@@ -13,7 +13,7 @@ def fail(*_, **__):
     raise TypeError("unsupported operand type(s)")
 
 
-edits.running_turn = fail
+edits.build_running_turn = fail
 from cllm.__main__ import main
 
 sys.argv = ["cllm", *sys.argv[1:]]

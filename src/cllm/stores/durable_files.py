@@ -1,4 +1,4 @@
-"""Files that are written durably: beside the old one, flushed, renamed, folder flushed.
+"""Durable writes: write a temporary file, fsync it, rename it, fsync the folder.
 
 After `write_file` returns, a crash of the machine does not lose the file.
 """
@@ -14,16 +14,16 @@ from cllm.core.errors import StoreUnavailableError
 MAX_FILE_BYTES = 1 << 30
 
 _ADVICE = {
-    errno.ENOSPC: "the disk is full; free some space and ask again",
-    errno.EDQUOT: "your disk quota is used up; free some space and ask again",
-    errno.EFBIG: "the file would be larger than is allowed here; start another conversation",
-    errno.EACCES: "you have no right to do that; choose another folder with --conversations-path",
-    errno.EPERM: "you have no right to do that; choose another folder with --conversations-path",
-    errno.EROFS: "it can only be read; choose another folder with --conversations-path",
+    errno.ENOSPC: "the disk is full; free some space and try again",
+    errno.EDQUOT: "your disk quota is used up; free some space and try again",
+    errno.EFBIG: "the file would be larger than allowed here; start another conversation",
+    errno.EACCES: "permission denied; choose another folder with --conversations-path",
+    errno.EPERM: "permission denied; choose another folder with --conversations-path",
+    errno.EROFS: "the file system is read-only; choose another folder with --conversations-path",
     errno.ENOTDIR: "a file is in the way; choose another folder with --conversations-path",
     errno.EEXIST: "a file is in the way; choose another folder with --conversations-path",
     errno.ENAMETOOLONG: "its name is too long; choose a shorter one",
-    errno.ELOOP: "a symbolic link is in the way; put the file itself there",
+    errno.ELOOP: "a symbolic link is in the way; replace it with the file itself",
 }
 
 
@@ -32,7 +32,7 @@ class NotAFileError(OSError):
 
 
 def file_error(error: OSError, path: Path, *, action: str) -> StoreUnavailableError:
-    default = f"{error.strerror or error}; look at the folder, or choose another one with "
+    default = f"{error.strerror or error}; check the folder, or choose another one with "
     advice = _ADVICE.get(error.errno or 0, default + "--conversations-path")
     return StoreUnavailableError(f"Cannot {action} {path}: {advice}.", path=str(path))
 
@@ -55,7 +55,7 @@ def read_file(path: Path) -> tuple[bytes, float]:
 
 
 def write_file(folder: Path, name: str, data: bytes) -> None:
-    """Replace the file. The caller holds the lock of the name."""
+    """Replace the file. The caller holds its lock."""
     path = folder / name
     temporary = temporary_path(folder, name)
     try:
@@ -92,7 +92,7 @@ def make_folder(path: Path) -> None:
     try:
         _make_folder(path.absolute())
     except OSError as error:
-        raise file_error(error, path, action="make the folder") from error
+        raise file_error(error, path, action="create the folder") from error
 
 
 def _make_folder(path: Path) -> None:
@@ -100,13 +100,13 @@ def _make_folder(path: Path) -> None:
         _make_folder(path.parent)
     with suppress(FileExistsError):
         path.mkdir(0o700)
-        # A folder that may not be read cannot be flushed.
+        # A folder without read permission cannot be opened for fsync.
         with suppress(PermissionError):
             fsync_folder(path.parent)
 
 
 def temporary_path(folder: Path, name: str) -> Path:
-    """One name per file: under the file's lock, a killed process left what has it."""
+    """One temporary name per file. Under the file's lock, an existing one is a killed process's."""
     return folder / f".{name}.tmp"
 
 

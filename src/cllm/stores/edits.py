@@ -1,4 +1,4 @@
-"""Changes of a conversation as functions from one value to the next, for every store.
+"""Edits of a conversation: functions that return a changed copy, for every store.
 
 A finished turn that leaves the default path becomes a variant. No I/O, no clock.
 """
@@ -35,8 +35,8 @@ INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted b
 
 Change = Callable[[StoredConversation], StoredConversation]
 ReadScope = int | Literal["head", "whole"]
-"""What an edit reads: no turns, everything, or the turns from that message's on without
-messages."""
+"""What an edit reads: no turns ("head"), everything ("whole"), or a sequence number: the turns from
+that message on, without their messages."""
 replace = msgspec.structs.replace
 
 
@@ -59,7 +59,7 @@ def build_conversation(
 def prepare_conversation(
     conversation: StoredConversation, *, owner: str, now: datetime
 ) -> StoredConversation:
-    """A conversation as a store adds it; UsageError if two of its turns share an id."""
+    """The conversation as a store inserts it; UsageError if two of its turns share an id."""
     seen: set[str] = set()
     for turn in (*conversation.turns, *conversation.variants):
         if turn.id in seen:
@@ -82,7 +82,7 @@ def with_opening(conversation: StoredConversation, opening: Opening | None) -> S
 
 
 def is_old(conversation: StoredConversation) -> bool:
-    """Whether it has a history, but neither a prompt nor a record of one."""
+    """Whether it has a history but no system prompt and no record of one."""
     return (
         conversation.system_record is None
         and not conversation.is_untouched
@@ -97,7 +97,7 @@ def with_captured_prompt(conversation: StoredConversation, opening: Opening) -> 
 
 
 def mark_interrupted(conversation: StoredConversation, *, now: datetime) -> StoredConversation:
-    """Mark running turns as interrupted. For when no turn can be running."""
+    """Mark running turns as interrupted. Call it only if no process has a valid lease."""
     return replace(
         conversation,
         turns=tuple(_mark_turn_interrupted(turn, now) for turn in conversation.turns),
@@ -112,26 +112,27 @@ def _mark_turn_interrupted(turn: Turn, now: datetime) -> Turn:
 
 
 def start_turn(conversation: StoredConversation, start: TurnStart, *, now: datetime) -> Turn:
-    """The running turn. A variant answers the last message of a person.
+    """Check the request and return the running turn.
 
-    Later turns may only have failed or brought tool results.
+    A variant replaces the answer to the last user input: later turns may only be failed ones or
+    tool results.
     """
     if any(turn.id == start.id for turn in conversation.turns + conversation.variants):
         raise duplicate_turn_error(conversation.id, start.id)
     if start.place is not None:
-        places = [turn.place for turn in conversation.turns]
-        if start.place not in places:
+        slots = [turn.place for turn in conversation.turns]
+        if start.place not in slots:
             raise TurnNotFoundError(conversation.id, start.place)
-        after = conversation.turns[places.index(start.place) + 1 :]
-        if any(turn.is_history and has_user_input(turn.messages) for turn in after):
+        later = conversation.turns[slots.index(start.place) + 1 :]
+        if any(turn.is_history and has_user_input(turn.messages) for turn in later):
             raise not_last_turn_error(conversation.id, start.place)
-    return running_turn(start, now=now)
+    return build_running_turn(start, now=now)
 
 
 def has_user_input(messages: Iterable[Message]) -> bool:
-    """Whether a person wrote one of the messages; an unreadable user message counts as one."""
-    from cllm.wire.convert import is_plain_user  # noqa: PLC0415 - only to answer anew
-    from cllm.wire.errors import MalformedError  # noqa: PLC0415 - only to answer anew
+    """Whether a user wrote one of the messages; an unreadable user message counts as one."""
+    from cllm.wire.convert import is_plain_user  # noqa: PLC0415 - only variants need it
+    from cllm.wire.errors import MalformedError  # noqa: PLC0415 - only variants need it
 
     try:
         return any(map(is_plain_user, messages))
@@ -139,7 +140,7 @@ def has_user_input(messages: Iterable[Message]) -> bool:
         return True
 
 
-def running_turn(start: TurnStart, *, now: datetime) -> Turn:
+def build_running_turn(start: TurnStart, *, now: datetime) -> Turn:
     return Turn(
         id=start.id,
         place=start.id if start.place is None else start.place,
@@ -154,15 +155,15 @@ def duplicate_turn_error(conversation_id: str, turn_id: str) -> UsageError:
     return UsageError(f"Conversation '{conversation_id}' already has a turn '{turn_id}'.")
 
 
-def not_last_turn_error(conversation_id: str, place: str) -> UsageError:
+def not_last_turn_error(conversation_id: str, turn_id: str) -> UsageError:
     return UsageError(
-        f"Turn '{place}' of conversation '{conversation_id}' is not the last one; "
-        "branch the conversation there to answer it anew."
+        f"Turn '{turn_id}' of conversation '{conversation_id}' is not the last one; "
+        "branch the conversation there to get another answer."
     )
 
 
-def wrong_turn_error(leased: str, turn_id: str) -> UsageError:
-    return UsageError(f"The lease is for turn '{leased}', not for '{turn_id}'.")
+def wrong_turn_error(leased_id: str, turn_id: str) -> UsageError:
+    return UsageError(f"The lease is for turn '{leased_id}', not for '{turn_id}'.")
 
 
 def with_running_turn(conversation: StoredConversation, turn: Turn) -> StoredConversation:
@@ -177,36 +178,37 @@ def with_finished_turn(
     others = mark_interrupted(without_turn(conversation, turn.id), now=now)
     opened = with_opening(others, opening)
     if not _is_on_path(opened, turn.place):
-        kept = replace(opened, turns=(*opened.turns, turn))
+        finished = replace(opened, turns=(*opened.turns, turn))
     elif turn.is_history:
-        kept = _replace_turn(opened, turn)
+        finished = _replace_turn(opened, turn)
     else:
-        kept = replace(opened, variants=(*opened.variants, turn))
-    return replace(kept, title=_build_title(kept), updated_at=now)
+        finished = replace(opened, variants=(*opened.variants, turn))
+    return replace(finished, title=_build_title(finished), updated_at=now)
 
 
 def with_finished_variant(conversation: StoredConversation, turn_id: str) -> StoredConversation:
-    """Put a variant that has just been finished in its place."""
+    """Put a variant that was just finished on the path, in its slot."""
     turn = next(each for each in conversation.variants if each.id == turn_id)
     return _replace_turn(without_turn(conversation, turn_id), turn)
 
 
 def _replace_turn(conversation: StoredConversation, turn: Turn) -> StoredConversation:
-    """Put the turn in its place; later turns with tool results leave the path."""
-    places = [each.place for each in conversation.turns]
-    after = conversation.turns[places.index(turn.place) + 1 :]
-    left = tuple(each for each in after if each.is_history)
-    gone = {each.id for each in left}
+    """Put the turn in its slot; later turns with tool results leave the path."""
+    slots = [each.place for each in conversation.turns]
+    later = conversation.turns[slots.index(turn.place) + 1 :]
+    off_path = tuple(each for each in later if each.is_history)
+    off_path_ids = {each.id for each in off_path}
     summary = conversation.summary
-    alone = replace(
-        conversation, turns=tuple(each for each in conversation.turns if each.id not in gone)
+    shortened = replace(
+        conversation,
+        turns=tuple(each for each in conversation.turns if each.id not in off_path_ids),
     )
-    kept = _put_in_slot(alone, turn)
+    replaced = _put_in_slot(shortened, turn)
     return replace(
-        kept,
-        variants=kept.variants + left,
-        pins=tuple(pin for pin in kept.pins if pin <= kept.message_count),
-        summary=summary and summary.up_to(_messages_before(conversation, turn.place)),
+        replaced,
+        variants=replaced.variants + off_path,
+        pins=tuple(pin for pin in replaced.pins if pin <= replaced.message_count),
+        summary=summary and summary.up_to(_count_messages_before(conversation, turn.place)),
     )
 
 
@@ -227,22 +229,22 @@ def truncate_from(
 
 def build_branch(
     conversation: StoredConversation,
-    fresh: StoredConversation,
+    new: StoredConversation,
     *,
     at: int | None,
     opening: Opening | None,
 ) -> StoredConversation:
-    """`fresh` with the messages up to `at`, without a running turn."""
-    said = replace(conversation, turns=_without_running(conversation.turns))
+    """`new` with the messages up to `at`, without a running turn."""
+    source = replace(conversation, turns=_without_running(conversation.turns))
     if at is not None:
-        check_sequence(said, at)
-    sequence = said.message_count if at is None else at
-    copied = _truncate_after(said, sequence)
+        check_sequence(source, at)
+    sequence = source.message_count if at is None else at
+    copied = _truncate_after(source, sequence)
     head = conversation if opening is None else opening
     return replace(
-        fresh,
-        model=conversation.model if fresh.model is None else fresh.model,
-        title=conversation.title if fresh.title is None else fresh.title,
+        new,
+        model=conversation.model if new.model is None else new.model,
+        title=conversation.title if new.title is None else new.title,
         system=head.system,
         system_record=head.system_record,
         context_record=head.context_record,
@@ -257,7 +259,7 @@ def build_branch(
 def with_chosen_variant(
     conversation: StoredConversation, turn_id: str, *, now: datetime
 ) -> StoredConversation:
-    """Put the variant on the path; summaries from there on are removed."""
+    """Put the variant on the path; remove the summaries of messages from there on."""
     if any(turn.id == turn_id for turn in conversation.turns):
         return conversation
     chosen = next((turn for turn in conversation.variants if turn.id == turn_id), None)
@@ -268,15 +270,15 @@ def with_chosen_variant(
             f"Turn '{turn_id}' of conversation '{conversation.id}' has no answer; "
             "choose another one."
         )
-    chosen_path = _put_in_slot(without_turn(conversation, turn_id), chosen)
+    changed = _put_in_slot(without_turn(conversation, turn_id), chosen)
     summary = conversation.summary
     if summary is not None:
-        summary = summary.up_to(_messages_before(conversation, chosen.place))
-    return replace(chosen_path, summary=summary, updated_at=now)
+        summary = summary.up_to(_count_messages_before(conversation, chosen.place))
+    return replace(changed, summary=summary, updated_at=now)
 
 
-def _messages_before(conversation: StoredConversation, place: str) -> int:
-    before = takewhile(lambda turn: turn.place != place, conversation.turns)
+def _count_messages_before(conversation: StoredConversation, slot: str) -> int:
+    before = takewhile(lambda turn: turn.place != slot, conversation.turns)
     return conversation.first_sequence - 1 + sum(len(turn.messages) for turn in before)
 
 
@@ -284,8 +286,8 @@ def _without_running(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     return tuple(turn for turn in turns if turn.state != "running")
 
 
-def _is_on_path(conversation: StoredConversation, place: str) -> bool:
-    return any(turn.place == place for turn in conversation.turns)
+def _is_on_path(conversation: StoredConversation, slot: str) -> bool:
+    return any(turn.place == slot for turn in conversation.turns)
 
 
 def _put_in_slot(conversation: StoredConversation, chosen: Turn) -> StoredConversation:
@@ -297,14 +299,14 @@ def _put_in_slot(conversation: StoredConversation, chosen: Turn) -> StoredConver
 def _build_title(conversation: StoredConversation) -> str | None:
     if conversation.title is not None:
         return conversation.title
-    said = (
+    user_messages = (
         message
         for turn in conversation.turns
         if turn.is_history
         for message in turn.messages
         if message.role == "user"
     )
-    first = next(said, None)
+    first = next(user_messages, None)
     return None if first is None else make_title(first.text)
 
 
@@ -314,24 +316,24 @@ def check_sequence(conversation: StoredConversation, sequence: int) -> None:
 
 
 def _truncate_after(conversation: StoredConversation, sequence: int) -> StoredConversation:
-    """The path up to that message; a turn that is cut is incomplete and has no variants.
+    """The path up to that message; a truncated turn is incomplete and has no variants.
 
     The conversation may be loaded in part, from that message's turn on or earlier.
     """
     turns: list[Turn] = []
-    whole: set[str] = set()
-    left = sequence - conversation.first_sequence + 1
+    whole_slots: set[str] = set()
+    remaining = sequence - conversation.first_sequence + 1
     for turn in conversation.turns:
-        if left <= 0:
+        if remaining <= 0:
             break
-        if left >= len(turn.messages):
+        if remaining >= len(turn.messages):
             turns.append(turn)
-            whole.add(turn.place)
+            whole_slots.add(turn.place)
         else:
             state = "incomplete" if turn.is_history else turn.state
-            turns.append(replace(turn, messages=turn.messages[:left], state=state))
-        left -= len(turn.messages)
-    variants = tuple(turn for turn in conversation.variants if turn.place in whole)
+            turns.append(replace(turn, messages=turn.messages[:remaining], state=state))
+        remaining -= len(turn.messages)
+    variants = tuple(turn for turn in conversation.variants if turn.place in whole_slots)
     return replace(
         conversation,
         turns=tuple(turns),
@@ -345,17 +347,18 @@ def with_changes(
     conversation: StoredConversation, changes: Changes, *, now: datetime
 ) -> StoredConversation:
     title = conversation.title if changes.title is msgspec.UNSET else changes.title
-    given = changes.metadata
-    metadata = conversation.metadata if isinstance(given, msgspec.UnsetType) else dict(given)
+    metadata = conversation.metadata
+    if not isinstance(changes.metadata, msgspec.UnsetType):
+        metadata = dict(changes.metadata)
     archived_at = conversation.archived_at
     if changes.archived is True:
         archived_at = archived_at or now
     elif changes.archived is False:
         archived_at = None
-    noted = _with_window_changes(conversation, changes)
+    changed = _with_window_changes(conversation, changes)
     if _changes_window_only(changes):
-        return noted
-    return replace(noted, title=title, metadata=metadata, archived_at=archived_at, updated_at=now)
+        return changed
+    return replace(changed, title=title, metadata=metadata, archived_at=archived_at, updated_at=now)
 
 
 def _with_window_changes(conversation: StoredConversation, changes: Changes) -> StoredConversation:
@@ -373,31 +376,32 @@ def _with_window_changes(conversation: StoredConversation, changes: Changes) -> 
     return replace(conversation, pins=pins, summary=summary)
 
 
-def _check_follows(standing: StandingSummary | None, given: StandingSummary) -> None:
-    if standing is None or _without_predecessors(given.before) == _without_predecessors(standing):
+def _check_follows(stored: StandingSummary | None, new: StandingSummary) -> None:
+    """Raise UsageError unless `new` follows the stored summary or is one of its predecessors."""
+    if stored is None or _without_predecessors(new.before) == _without_predecessors(stored):
         return
-    found: StandingSummary | None = standing
-    while found is not None and _without_predecessors(found) != _without_predecessors(given):
-        found = found.before
-    if found is None:
-        raise UsageError("Another summary was made meanwhile, and stands; this one was not kept.")
+    match: StandingSummary | None = stored
+    while match is not None and _without_predecessors(match) != _without_predecessors(new):
+        match = match.before
+    if match is None:
+        raise UsageError("The summary was not saved: another one was saved in the meantime.")
 
 
 def _without_predecessors(summary: StandingSummary | None) -> StandingSummary | None:
-    """A summary without its predecessors, of which the oldest are dropped."""
+    """A summary without its predecessors, which are not always complete."""
     return None if summary is None else replace(summary, before=None)
 
 
 def _changes_window_only(changes: Changes) -> bool:
-    """Whether only pins and summary change, which keeps the times."""
+    """Whether only pins and summary change, which does not update `updated_at`."""
     unset = msgspec.UNSET
-    spoken = (changes.title, changes.metadata, changes.archived)
-    noted = changes.pins is not unset or changes.summary is not unset
-    return noted and all(said is unset for said in spoken)
+    others = (changes.title, changes.metadata, changes.archived)
+    changes_window = changes.pins is not unset or changes.summary is not unset
+    return changes_window and all(value is unset for value in others)
 
 
 class EditingStore(ABC):
-    """The edits of a store that has a clock and implements `_edit`."""
+    """Implements the edits of a store by its `_edit` and its clock."""
 
     _clock: Clock
 
@@ -412,7 +416,7 @@ class EditingStore(ABC):
     ) -> StoredConversation:
         """Apply a change to a conversation without a running turn and save it atomically.
 
-        `change` gets at least what `reads` says.
+        `change` gets a conversation with at least the turns of `reads`.
         """
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:

@@ -38,10 +38,12 @@ def next_fence(now: datetime, last: int | None) -> int:
 
 
 async def poll_sync(attempt: Callable[[], T | None], *, wait: float | None) -> T | None:
-    async def at_once() -> T | None:
+    """`poll` with a function that is not async."""
+
+    async def attempt_async() -> T | None:
         return attempt()
 
-    return await poll(at_once, wait=wait)
+    return await poll(attempt_async, wait=wait)
 
 
 async def poll(
@@ -50,24 +52,24 @@ async def poll(
     wait: float | None,
     max_pause: float = _MAX_PAUSE,
 ) -> T | None:
-    """Try until there is a result or `wait` seconds have passed (None: without limit).
+    """Call `attempt` until it returns a result or `wait` seconds have passed (None: no limit).
 
     With `wait=0` no event loop is needed.
     """
-    found = await attempt()
-    if found is not None or wait == 0:
-        return found
-    # Most callers never wait and must not pay for this import.
+    result = await attempt()
+    if result is not None or wait == 0:
+        return result
+    # Most callers never wait and do not need this slow import.
     import asyncio  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
     deadline = None if wait is None else loop.time() + wait
     pause = _FIRST_PAUSE
-    while found is None:
+    while result is None:
         left = pause if deadline is None else deadline - loop.time()
         if left <= 0:
             return None
         await asyncio.sleep(min(pause, left))
         pause = min(pause * 1.5, max_pause)
-        found = await attempt()
-    return found
+        result = await attempt()
+    return result

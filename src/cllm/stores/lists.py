@@ -23,13 +23,13 @@ class ScannedLists(ABC):
 
     @abstractmethod
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
-        """All conversations, and a notice for each that cannot be read."""
+        """All conversations, and a notice for each one that cannot be read."""
 
     @abstractmethod
     async def _scan(
         self, owner: str, work: Callable[[Iterable[StoredConversation]], T]
     ) -> tuple[T, tuple[Notice, ...]]:
-        """Apply `work` to all conversations; a notice for each that cannot be read."""
+        """Apply `work` to all conversations; add a notice for each one that cannot be read."""
 
     def _calls(self, owner: str) -> Iterable[CallRecord]:  # noqa: ARG002 - most have none
         """Calls that belong to no conversation."""
@@ -72,8 +72,8 @@ class ScannedLists(ABC):
         words = parse_query(query)
 
         def find(conversations: Iterable[StoredConversation]) -> Hits:
-            wanted = (found for found in conversations if matches_filter(found, archive_filter))
-            hits = (hit for found in wanted for hit in find_hits(found, words))
+            matching = (each for each in conversations if matches_filter(each, archive_filter))
+            hits = (hit for conversation in matching for hit in find_hits(conversation, words))
             return build_hits(hits, limit=limit, offset=offset)
 
         hits, notices = await self._scan(owner, find)
@@ -88,7 +88,7 @@ class ScannedLists(ABC):
         by: UsageBy = "day",
     ) -> tuple[UsageSum, ...]:
         def add(conversations: Iterable[StoredConversation]) -> tuple[UsageSum, ...]:
-            calls = (call for found in conversations for call in list_calls(found))
+            calls = (call for conversation in conversations for call in list_calls(conversation))
             return sum_usage(chain(calls, self._calls(owner)), since=since, until=until, by=by)
 
         return (await self._scan(owner, add))[0]

@@ -1,7 +1,7 @@
-"""A lock on one conversation: flock on a file, which the end of the process releases.
+"""A lock on one conversation: flock on a file. The end of the process releases it.
 
-The lock belongs to the open file, so two stores in one process exclude each other. The file holds
-the number of times that the lock was taken.
+The lock belongs to the open file, so two stores in one process exclude each other. The file
+contains the number of times that the lock was taken, which is the fencing number of a lease.
 """
 
 import fcntl
@@ -13,9 +13,9 @@ from typing import Self
 
 
 class Lock:
-    """A lock that lasts until its last holder releases it.
+    """A lock that is released by its last holder.
 
-    `with lock:` adds a holder, so that work in a thread holds the lock after its task is cancelled.
+    `with lock:` adds a holder, so that work in a thread keeps the lock after its task is cancelled.
     """
 
     def __init__(self, fd: int, path: Path, number: int) -> None:
@@ -82,7 +82,7 @@ def is_locked(path: Path) -> bool:
 
 
 def _is_same_file(path: Path, fd: int) -> bool:
-    """Whether the path still names the opened file, which its last holder may have deleted."""
+    """Whether the path still names the open file; the last holder may have deleted it."""
     try:
         return os.path.samestat(path.stat(), os.fstat(fd))
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Conversations in memory: for tests, and for what must not be stored.
+"""Conversations in memory, for tests and for conversations that must not be stored.
 
-Leases expire by the clock, and a fencing number refuses late writers.
+Leases expire by the clock; a fencing number rejects late writers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -55,22 +55,22 @@ class _Request(msgspec.Struct, frozen=True):
     status: int | None = None
 
 
-def _decode_response(known: _Request, request: RequestKey) -> KeptResponse:
-    if known.claim.request != request:
+def _decode_response(stored: _Request, request: RequestKey) -> KeptResponse:
+    if stored.claim.request != request:
         raise RequestConflictError
-    if known.status is None:
+    if stored.status is None:
         raise RequestInFlightError
-    claim = known.claim
-    return KeptResponse(status=known.status, headers=claim.headers, body=claim.body or b"")
+    claim = stored.claim
+    return KeptResponse(status=stored.status, headers=claim.headers, body=claim.body or b"")
 
 
 class MemoryData:
-    """`begun` are the conversations that a hidden first turn will create."""
+    """`pending`: conversations that a hidden first turn will create."""
 
     def __init__(self) -> None:
         self.conversations: dict[_Key, StoredConversation] = {}
-        self.begun: dict[_Key, StoredConversation] = {}
-        self.granted: dict[_Key, _GrantedLease] = {}
+        self.pending: dict[_Key, StoredConversation] = {}
+        self.leases: dict[_Key, _GrantedLease] = {}
         self.fence = 0
         self.requests: dict[_Key, _Request] = {}
         self.events: dict[tuple[str, str, str], list[StreamEvent]] = {}
@@ -109,20 +109,20 @@ class MemoryStore(ScannedLists, EditingStore):
         lease = await poll_sync(attempt, wait=wait)
         if lease is None:
             raise ConversationBusyError(ref)
-        seen = select_tail(lease.conversation, tail)
-        return msgspec.structs.replace(lease, conversation=seen)
+        conversation = select_tail(lease.conversation, tail)
+        return msgspec.structs.replace(lease, conversation=conversation)
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        key, granted = self._holding(lease)
+        key, granted = self._check_lease(lease)
         expires_at = lease_expiry(self._clock(), self._lease_seconds)
         renewed = msgspec.structs.replace(granted, expires_at=expires_at)
-        self._data.granted[key] = renewed
+        self._data.leases[key] = renewed
         return msgspec.structs.replace(lease, expires_at=renewed.expires_at)
 
     async def finish_turn(
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
     ) -> None:
-        key, granted = self._holding(lease)
+        key, granted = self._check_lease(lease)
         if turn.id != granted.turn_id:
             raise edits.wrong_turn_error(granted.turn_id, turn.id)
         now = self._clock()
@@ -130,18 +130,18 @@ class MemoryStore(ScannedLists, EditingStore):
         self._data.conversations[key] = edits.with_finished_turn(
             conversation, turn, opening=opening, now=now
         )
-        self._give_back(key)
+        self._release(key)
 
     async def drop_turn(self, lease: Lease) -> None:
-        key, _ = self._holding(lease)
+        key, _ = self._check_lease(lease)
         conversation = self._data.conversations.get(key)
         if conversation is not None:
-            left = edits.without_turn(conversation, lease.turn.id)
-            if lease.created and not left.turns and left.system is None:
+            remaining = edits.without_turn(conversation, lease.turn.id)
+            if lease.created and not remaining.turns and remaining.system is None:
                 del self._data.conversations[key]
             else:
-                self._data.conversations[key] = left
-        self._give_back(key)
+                self._data.conversations[key] = remaining
+        self._release(key)
 
     async def create(
         self,
@@ -165,7 +165,7 @@ class MemoryStore(ScannedLists, EditingStore):
         return build_summary(self._data.conversations[self._find(ref, owner)])
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
-        del self._data.conversations[await self._free(ref, owner)]
+        del self._data.conversations[await self._wait_until_free(ref, owner)]
 
     async def branch(
         self,
@@ -185,36 +185,38 @@ class MemoryStore(ScannedLists, EditingStore):
     ) -> RequestClaim | KeptResponse:
         now = self._clock()
         claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
-        known = self._data.requests.get((request.owner, request.key))
-        if known is not None and known.claim.until > now:
-            return _decode_response(known, request)
-        if known is not None and known.status is None and known.claim.request == request:
-            claim = msgspec.structs.replace(known.claim, until=claim.until)
+        stored = self._data.requests.get((request.owner, request.key))
+        if stored is not None and stored.claim.until > now:
+            return _decode_response(stored, request)
+        if stored is not None and stored.status is None and stored.claim.request == request:
+            claim = msgspec.structs.replace(stored.claim, until=claim.until)
         self._data.requests[request.owner, request.key] = _Request(claim)
         return claim
 
     async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
-        return self._hold(claim, seconds)
+        return self._extend_claim(claim, seconds)
 
     async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
-        self._hold(claim, lifetime, status)
+        self._extend_claim(claim, lifetime, status)
 
-    def _hold(self, claim: RequestClaim, seconds: float, status: int | None = None) -> RequestClaim:
+    def _extend_claim(
+        self, claim: RequestClaim, seconds: float, status: int | None = None
+    ) -> RequestClaim:
         key = (claim.request.owner, claim.request.key)
-        known = self._data.requests.get(key)
-        if known is None or known.claim.until != claim.until or known.status is not None:
+        stored = self._data.requests.get(key)
+        if stored is None or stored.claim.until != claim.until or stored.status is not None:
             raise RequestInFlightError
-        held = msgspec.structs.replace(claim, until=self._clock() + timedelta(seconds=seconds))
-        self._data.requests[key] = _Request(held, status)
-        return held
+        extended = msgspec.structs.replace(claim, until=self._clock() + timedelta(seconds=seconds))
+        self._data.requests[key] = _Request(extended, status)
+        return extended
 
     async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
-        for key, known in list(self._data.requests.items()):
-            if key[0] == owner and known.claim.headers.get(header) == value:
+        for key, stored in list(self._data.requests.items()):
+            if key[0] == owner and stored.claim.headers.get(header) == value:
                 del self._data.requests[key]
 
     async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
-        key, _ = self._holding(lease)
+        key, _ = self._check_lease(lease)
         self._data.events.setdefault((*key, lease.turn.id), []).extend(events)
 
     async def events_after(
@@ -224,20 +226,20 @@ class MemoryStore(ScannedLists, EditingStore):
         conversation = self._data.conversations[key]
         if all(turn.id != turn_id for turn in conversation.turns + conversation.variants):
             raise TurnNotFoundError(conversation.id, turn_id)
-        kept = self._data.events.get((*key, turn_id), ())
-        return tuple(event for event in kept if event.number > number)
+        events = self._data.events.get((*key, turn_id), ())
+        return tuple(event for event in events if event.number > number)
 
     async def drop_old_events(self, before: datetime) -> None:
         for key in list(self._data.events):
-            owner, conversation, turn_id = key
-            found = self._data.conversations.get((owner, conversation))
-            turns = () if found is None else found.turns + found.variants
+            owner, conversation_id, turn_id = key
+            conversation = self._data.conversations.get((owner, conversation_id))
+            turns = () if conversation is None else conversation.turns + conversation.variants
             turn = next((turn for turn in turns if turn.id == turn_id), None)
             if turn is None or (turn.ended_at is not None and turn.ended_at < before):
                 del self._data.events[key]
-        for request, known in list(self._data.requests.items()):
-            kept = UNANSWERED_KEPT if known.status is None else timedelta()
-            if known.claim.until + kept < self._clock():
+        for request, stored in list(self._data.requests.items()):
+            retention = UNANSWERED_KEPT if stored.status is None else timedelta()
+            if stored.claim.until + retention < self._clock():
                 del self._data.requests[request]
 
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
@@ -245,19 +247,19 @@ class MemoryStore(ScannedLists, EditingStore):
 
     async def close(self) -> None: ...
 
-    def _owned(self, owner: str) -> Iterator[StoredConversation]:
-        return (found for found in self._data.conversations.values() if found.owner == owner)
+    def _list_owned(self, owner: str) -> Iterator[StoredConversation]:
+        return (each for each in self._data.conversations.values() if each.owner == owner)
 
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
-        return map(build_summary, self._owned(owner)), ()
+        return map(build_summary, self._list_owned(owner)), ()
 
     async def _scan(
         self, owner: str, work: Callable[[Iterable[StoredConversation]], T]
     ) -> tuple[T, tuple[Notice, ...]]:
-        return work(self._owned(owner)), ()
+        return work(self._list_owned(owner)), ()
 
     def _calls(self, owner: str) -> Iterable[CallRecord]:
-        return (call for whose, call in self._data.calls if whose == owner)
+        return (call for call_owner, call in self._data.calls if call_owner == owner)
 
     def _find(self, ref: str, owner: str) -> _Key:
         check_id(ref)
@@ -280,29 +282,29 @@ class MemoryStore(ScannedLists, EditingStore):
         """Store a new conversation, unless a first turn is about to create it."""
         owner = conversation.owner
         for ref in {conversation.id, conversation.name or conversation.id}:
-            begun = _find_key(self._data.begun, ref, owner)
-            if begun is not None and self._is_leased(begun):
+            pending = _find_key(self._data.pending, ref, owner)
+            if pending is not None and self._is_leased(pending):
                 raise ConversationBusyError(ref)
         self._data.conversations[owner, conversation.id] = conversation
         return conversation
 
     def _is_leased(self, key: _Key) -> bool:
-        granted = self._data.granted.get(key)
+        granted = self._data.leases.get(key)
         return granted is not None and is_lease_valid(granted.expires_at, self._clock())
 
     def _try_begin(
         self, ref: str, start: TurnStart, owner: str, create: NewConversation | None
     ) -> Lease | None:
-        """The lease, or None while another one lasts."""
+        """The lease, or None while another one is valid."""
         check_id(ref)
         data = self._data
         key = _find_key(data.conversations, ref, owner)
         if key is None and create is not None:
-            key = _find_key(data.begun, ref, owner)
+            key = _find_key(data.pending, ref, owner)
         if key is not None and self._is_leased(key):
             return None
         if key is not None:
-            data.begun.pop(key, None)
+            data.pending.pop(key, None)
         if key is not None and key in data.conversations:
             stored = data.conversations[key]
             return self._grant(
@@ -320,10 +322,10 @@ class MemoryStore(ScannedLists, EditingStore):
         if start.visible:
             data.conversations[key] = edits.with_running_turn(conversation, turn)
         elif created:
-            data.begun[key] = conversation
+            data.pending[key] = conversation
         data.fence += 1
         granted = _GrantedLease(data.fence, turn.id, lease_expiry(now, self._lease_seconds))
-        data.granted[key] = granted
+        data.leases[key] = granted
         return Lease(
             conversation=conversation,
             turn=turn,
@@ -333,18 +335,18 @@ class MemoryStore(ScannedLists, EditingStore):
             expires_at=granted.expires_at,
         )
 
-    def _holding(self, lease: Lease) -> tuple[_Key, _GrantedLease]:
+    def _check_lease(self, lease: Lease) -> tuple[_Key, _GrantedLease]:
         key = (lease.conversation.owner, lease.conversation.id)
-        granted = self._data.granted.get(key)
+        granted = self._data.leases.get(key)
         if granted is None or granted.fence != lease.fence or not self._is_leased(key):
             raise StaleLeaseError(lease.conversation.id)
         return key, granted
 
-    def _give_back(self, key: _Key) -> None:
-        del self._data.granted[key]
-        self._data.begun.pop(key, None)
+    def _release(self, key: _Key) -> None:
+        del self._data.leases[key]
+        self._data.pending.pop(key, None)
 
-    async def _free(self, ref: str, owner: str) -> _Key:
+    async def _wait_until_free(self, ref: str, owner: str) -> _Key:
         def attempt() -> _Key | None:
             key = self._find(ref, owner)
             return None if self._is_leased(key) else key
@@ -360,9 +362,9 @@ class MemoryStore(ScannedLists, EditingStore):
         owner: str,
         change: Change,
         *,
-        reads: ReadScope,  # noqa: ARG002 - it is all in memory
+        reads: ReadScope,  # noqa: ARG002 - everything is in memory
     ) -> StoredConversation:
-        key = await self._free(ref, owner)
+        key = await self._wait_until_free(ref, owner)
         changed = change(edits.mark_interrupted(self._data.conversations[key], now=self._clock()))
         self._data.conversations[key] = changed
         return changed
@@ -371,5 +373,5 @@ class MemoryStore(ScannedLists, EditingStore):
 def _find_key(conversations: dict[_Key, StoredConversation], ref: str, owner: str) -> _Key | None:
     if (owner, ref) in conversations:
         return owner, ref
-    found = (key for key, value in conversations.items() if key[0] == owner and value.name == ref)
-    return next(found, None)
+    by_name = (key for key, value in conversations.items() if key[0] == owner and value.name == ref)
+    return next(by_name, None)

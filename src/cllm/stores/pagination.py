@@ -22,23 +22,23 @@ def build_page(
 ) -> Page:
     """The page after `cursor`, newest first; notices with the first page only."""
     check_page_size(limit, "conversations")
-    wanted = [summary for summary in summaries if matches_filter(summary, archive_filter)]
-    wanted.sort(key=lambda summary: summary.id)
-    wanted.sort(key=lambda summary: summary.updated_at, reverse=True)
+    matches = [summary for summary in summaries if matches_filter(summary, archive_filter)]
+    matches.sort(key=lambda summary: summary.id)
+    matches.sort(key=lambda summary: summary.updated_at, reverse=True)
     if cursor is not None:
         updated_at, last_id = decode_cursor(cursor)
-        wanted = [
+        matches = [
             summary
-            for summary in wanted
+            for summary in matches
             if summary.updated_at < updated_at
             or (summary.updated_at == updated_at and summary.id > last_id)
         ]
-    wanted = wanted[max(offset, 0) :]
-    items = tuple(wanted[:limit])
+    matches = matches[max(offset, 0) :]
+    items = tuple(matches[:limit])
     return Page(
         items=items,
         notices=notices if cursor is None else (),
-        next_cursor=encode_cursor(items[-1]) if len(wanted) > limit else None,
+        next_cursor=encode_cursor(items[-1]) if len(matches) > limit else None,
     )
 
 
@@ -53,18 +53,18 @@ def encode_cursor(last: Summary) -> str:
 
 
 def decode_cursor(cursor: str) -> tuple[datetime, str]:
-    """The time and id where a page ended; clients can send anything."""
-    moment, separator, last_id = cursor.partition(_SEPARATOR)
-    refusal = UsageError(f"{cursor[:100]!r} is not where a page of conversations ended.")
+    """The time and id of the last item of a page; UsageError for an invalid cursor."""
+    text, separator, last_id = cursor.partition(_SEPARATOR)
+    invalid = UsageError(f"{cursor[:100]!r} is not a cursor of a conversation list.")
     try:
-        updated_at = datetime.fromisoformat(moment)
+        updated_at = datetime.fromisoformat(text)
         if not separator or updated_at.tzinfo is None:
-            raise refusal
+            raise invalid
         return updated_at.astimezone(UTC), last_id
     except (ValueError, OverflowError) as error:
-        raise refusal from error
+        raise invalid from error
 
 
-def check_page_size(limit: int, what: str) -> None:
+def check_page_size(limit: int, items: str) -> None:
     if limit < 1:
-        raise UsageError(f"A page of {limit} {what} cannot be shown; ask for 1 or more.")
+        raise UsageError(f"A page of {limit} {items} is not possible; request 1 or more.")

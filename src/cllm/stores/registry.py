@@ -1,6 +1,6 @@
 """Opens a store by its URL: `json:PATH`, `sqlite:PATH`, `postgresql://…` or `memory:`.
 
-The store's module is imported when it is named.
+Imports only the module of that store.
 """
 
 from collections.abc import Callable
@@ -48,19 +48,19 @@ SCHEMES: dict[str, Callable[[str, Clock], Store]] = {
 
 
 def open_store(url: str, *, clock: Clock) -> Store:
-    """The store of the URL; nothing is created before it is used."""
+    """The store of the URL. Files and tables are created when it is first used."""
     scheme, colon, location = url.partition(":")
     opener = SCHEMES.get(scheme)
     if not colon or opener is None:
-        known = ", ".join(f"{name}:" for name in SCHEMES)
+        schemes = ", ".join(f"{name}:" for name in SCHEMES)
         raise SettingsError(
-            f"the store '{redact_password(url)}' is none of {known}; write for example json:PATH."
+            f"the store '{redact_password(url)}' must start with {schemes}; for example json:PATH."
         )
     return opener(location, clock)
 
 
 def redact_password(url: str) -> str:
-    """The store's URL with its password hidden."""
+    """The store URL with its password replaced by `***`."""
     scheme, separator, rest = url.partition("://")
     credentials, at, host = rest.rpartition("@")
     if not separator or not at:
@@ -69,5 +69,5 @@ def redact_password(url: str) -> str:
 
 
 def is_synchronous(url: str) -> bool:
-    """Whether reads of the store never suspend, so that they need no event loop."""
+    """Whether reads of the store never suspend and therefore need no event loop."""
     return url.partition(":")[0] in SYNCHRONOUS_SCHEMES

@@ -28,7 +28,8 @@ _JOINED = (
 _RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
 _PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128))
 _PLAIN_WORDS = _PLAIN + bytes(128)
-NEWEST = 1000
+MAX_RANKED = 1000
+"""A search ranks the newest matches only."""
 MAX_INDEXED_CHARACTERS = 100_000
 _SMOOTHING = 200
 
@@ -50,36 +51,36 @@ def extract_terms(text: str) -> tuple[str, ...]:
     if text.isascii():
         words = text.encode("ascii").translate(_PLAIN_WORDS).decode("ascii").split()
         return tuple(dict.fromkeys([word[:MAX_TERM_LENGTH] for word in words]))
-    found: dict[str, None] = {}
+    terms: dict[str, None] = {}
     for run in _RUN.finditer(_fold_case(text)):
         if run["joined"] is None:
-            found[run[0][:MAX_TERM_LENGTH]] = None
+            terms[run[0][:MAX_TERM_LENGTH]] = None
         else:
-            found.update(dict.fromkeys(_pairs(run[0], with_last=True)))
-    return tuple(found)
+            terms.update(dict.fromkeys(_split_pairs(run[0], with_last=True)))
+    return tuple(terms)
 
 
 def parse_query(query: str) -> tuple[SearchTerm, ...]:
-    """The terms of a query; UsageError if there is none."""
-    found: dict[SearchTerm, None] = {}
+    """The terms of a query; UsageError if it has none."""
+    terms: dict[SearchTerm, None] = {}
     for run in _RUN.finditer(_fold_case(query)):
         if run["joined"] is None:
-            found[SearchTerm(run[0][:MAX_TERM_LENGTH])] = None
+            terms[SearchTerm(run[0][:MAX_TERM_LENGTH])] = None
         elif len(run[0]) == 1:
-            found[SearchTerm(run[0], prefix=True)] = None
+            terms[SearchTerm(run[0], prefix=True)] = None
         else:
-            found.update(dict.fromkeys(map(SearchTerm, _pairs(run[0], with_last=False))))
-    if not found:
-        raise UsageError("Say what to look for: the search has no words.")
-    return tuple(found)
+            terms.update(dict.fromkeys(map(SearchTerm, _split_pairs(run[0], with_last=False))))
+    if not terms:
+        raise UsageError("The search query has no words; enter at least one word.")
+    return tuple(terms)
 
 
 def _fold_case(text: str) -> str:
     return text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
 
 
-def _pairs(run: str, *, with_last: bool) -> Iterator[str]:
-    """Every two neighbours, and the last character, so that each one starts a term."""
+def _split_pairs(run: str, *, with_last: bool) -> Iterator[str]:
+    """Every pair of neighbours, and the last character, so that each character starts a term."""
     for at in range(len(run) - 1):
         yield run[at : at + 2]
     if with_last:
@@ -104,18 +105,19 @@ def find_hits(conversation: StoredConversation, words: Sequence[SearchTerm]) -> 
 
 
 def build_snippet(text: str, words: Sequence[SearchTerm]) -> str:
+    """One line of the text around the first match of a word."""
     line = " ".join(text.split())
     folded = line.casefold()
-    place = min((at for word in words if (at := folded.find(word.text)) >= 0), default=0)
-    start, stop = max(place - SNIPPET_RADIUS, 0), place + SNIPPET_RADIUS
+    first = min((at for word in words if (at := folded.find(word.text)) >= 0), default=0)
+    start, stop = max(first - SNIPPET_RADIUS, 0), first + SNIPPET_RADIUS
     return f"{'…' if start else ''}{line[start:stop]}{'…' if stop < len(line) else ''}"
 
 
 def build_hits(hits: Iterable[Hit], *, limit: int, offset: int) -> Hits:
     check_page_size(limit, "messages")
     first = max(offset, 0)
-    found = sorted(hits, key=lambda hit: (hit.created_at, hit.sequence), reverse=True)
-    return Hits(items=tuple(found[first : first + limit]), total=len(found))
+    newest = sorted(hits, key=lambda hit: (hit.created_at, hit.sequence), reverse=True)
+    return Hits(items=tuple(newest[first : first + limit]), total=len(newest))
 
 
 class SearchMatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,16 +130,16 @@ class SearchMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owner_term(owner: str) -> str:
-    """A term of every message of the owner and of no text, so that no other owner's are scanned."""
+    """A term of every message of the owner and of no text, so that a search scans one owner."""
     return "_" + hashlib.blake2b(owner.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def message_terms(message: Message) -> str:
-    """The terms of a message; of a very long text those of its start.
+    """The terms of a message, up to MAX_INDEXED_CHARACTERS of its text.
 
-    Indexing the rest would delay other writes, and PostgreSQL takes at most 1 MB of terms.
+    Indexing the rest would delay other writes, and PostgreSQL accepts at most 1 MB of terms.
     """
-    return " ".join(extract_terms(_readable_text(message)[:MAX_INDEXED_CHARACTERS]))
+    return " ".join(extract_terms(_text_or_empty(message)[:MAX_INDEXED_CHARACTERS]))
 
 
 def build_index_terms(message: Message, owner: str) -> str:
@@ -145,49 +147,48 @@ def build_index_terms(message: Message, owner: str) -> str:
     return f"{owner_term(owner)} {terms}" if terms else ""
 
 
-def rank_matches(found: Sequence[SearchMatch], words: Sequence[SearchTerm]) -> list[SearchMatch]:
-    """Sort by frequency of the words in relation to the length, then newest first.
+def rank_matches(matches: Sequence[SearchMatch], words: Sequence[SearchTerm]) -> list[SearchMatch]:
+    """Sort by the frequency of the words relative to the length, then newest first.
 
-    `found` is sorted newest first.
+    `matches` is sorted newest first.
     """
     texts = [word.text for word in words]
 
-    def weight(each: SearchMatch) -> float:
-        said = each.raw.casefold()
-        return -sum(map(said.count, texts)) / (len(said) + _SMOOTHING)
+    def weight(match: SearchMatch) -> float:
+        text = match.raw.casefold()
+        return -sum(map(text.count, texts)) / (len(text) + _SMOOTHING)
 
-    return sorted(found[:NEWEST], key=weight)
+    return sorted(matches[:MAX_RANKED], key=weight)
 
 
 def build_ranked_hits(
-    found: Sequence[SearchMatch], words: Sequence[SearchTerm], *, limit: int, offset: int
+    matches: Sequence[SearchMatch], words: Sequence[SearchTerm], *, limit: int, offset: int
 ) -> Hits:
-    """A page of the ranked messages; `found` may have one more than are ranked."""
+    """A page of the ranked matches; one match more than MAX_RANKED means that there are more."""
     check_page_size(limit, "messages")
     first = max(offset, 0)
-    page = rank_matches(found, words)[first : first + limit]
+    page = rank_matches(matches, words)[first : first + limit]
     return Hits(
-        items=tuple(_build_hit(each, words) for each in page),
-        total=min(len(found), NEWEST),
-        more=len(found) > NEWEST,
+        items=tuple(_build_hit(match, words) for match in page),
+        total=min(len(matches), MAX_RANKED),
+        more=len(matches) > MAX_RANKED,
     )
 
 
-def _build_hit(found: SearchMatch, words: Sequence[SearchTerm]) -> Hit:
+def _build_hit(match: SearchMatch, words: Sequence[SearchTerm]) -> Hit:
+    text = _text_or_empty(Message(role=match.role, raw=match.raw.encode()))
     return Hit(
-        conversation=found.conversation,
-        title=found.title,
-        sequence=found.sequence,
-        role=found.role,
-        snippet=build_snippet(
-            _readable_text(Message(role=found.role, raw=found.raw.encode())), words
-        ),
-        created_at=found.created_at,
+        conversation=match.conversation,
+        title=match.title,
+        sequence=match.sequence,
+        role=match.role,
+        snippet=build_snippet(text, words),
+        created_at=match.created_at,
     )
 
 
-def _readable_text(message: Message) -> str:
-    """The text of a message; "" if its JSON is damaged, so that others can be found."""
+def _text_or_empty(message: Message) -> str:
+    """The text of a message; "" if its JSON is damaged, so that the search finds the others."""
     try:
         return message.text
     except (msgspec.MsgspecError, UnicodeError):

@@ -13,7 +13,7 @@ UNKNOWN_MODEL = "unknown"
 
 
 def list_calls(conversation: StoredConversation) -> Iterator[CallRecord]:
-    """The turns with usage, variants and failed ones included."""
+    """The turns with usage, including variants and failed turns."""
     for turn in conversation.turns + conversation.variants:
         if turn.usage is not None and turn.ended_at is not None:
             model = turn.model or conversation.model or UNKNOWN_MODEL

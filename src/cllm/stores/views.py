@@ -7,25 +7,28 @@ from cllm.core.ports import Tail
 
 
 def select_tail(conversation: StoredConversation, tail: Tail) -> StoredConversation:
+    """The conversation with its newest turns: whole turns with at least `tail` messages."""
     if tail is None:
         return conversation
-    kept = len(conversation.turns)
+    first = len(conversation.turns)
     count = count_window_messages(conversation) if tail == "window" else tail
-    found = 0
-    while kept > 0 and found < count:
-        kept -= 1
-        found += len(conversation.turns[kept].messages)
-    left_out = sum(len(turn.messages) for turn in conversation.turns[:kept])
+    selected = 0
+    while first > 0 and selected < count:
+        first -= 1
+        selected += len(conversation.turns[first].messages)
+    skipped = sum(len(turn.messages) for turn in conversation.turns[:first])
     return msgspec.structs.replace(
         conversation,
-        turns=conversation.turns[kept:],
-        first_sequence=conversation.first_sequence + left_out,
+        turns=conversation.turns[first:],
+        first_sequence=conversation.first_sequence + skipped,
     )
 
 
 def count_window_messages(conversation: StoredConversation) -> int:
-    sent = [turn for turn in conversation.turns if turn.is_history]
-    cut = sent[-1].window.first_sequence if sent and sent[-1].window is not None else 1
+    """The number of messages from the last window's cut, or an earlier pin, to the end."""
+    history = [turn for turn in conversation.turns if turn.is_history]
+    window = history[-1].window if history else None
+    cut = 1 if window is None else window.first_sequence
     return conversation.message_count + 1 - min((cut, *conversation.pins))
 
 

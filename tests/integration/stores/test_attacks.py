@@ -45,7 +45,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("cursor", FORGED_CURSORS)
 async def test_a_forged_cursor_is_refused_in_one_short_sentence(store: ServerStore, cursor: str):
-    with pytest.raises(UsageError, match="is not where a page") as caught:
+    with pytest.raises(UsageError, match="is not a cursor") as caught:
         await store.list_conversations(cursor=cursor)
     assert len(str(caught.value)) < 200
 
@@ -60,7 +60,7 @@ async def test_a_cursor_with_any_id_shows_nobody_elses(store: ServerStore, last:
 
 async def test_a_page_of_a_search_has_bounds(store: ServerStore):
     for limit in (0, -1):
-        with pytest.raises(UsageError, match="ask for 1 or more"):
+        with pytest.raises(UsageError, match="request 1 or more"):
             await store.search("hello", limit=limit)
     assert len((await store.search("hello", limit=BEYOND, offset=-BEYOND)).items) == 2
     assert (await store.search("hello", offset=BEYOND)).items == ()

@@ -27,7 +27,7 @@ BUGS = (
 Operation = Callable[[ServerStore], Awaitable[object]]
 OPERATIONS: dict[str, tuple[tuple[str, ...], Operation]] = {
     "begin a turn": (
-        ("cllm.stores.edits.running_turn",),
+        ("cllm.stores.edits.build_running_turn",),
         lambda store: store.begin_turn("demo", start("t2")),
     ),
     "branch": (

@@ -329,7 +329,7 @@ async def test_a_write_that_fails_half_way_leaves_the_old_file(store: JsonFileSt
         except StoreUnavailableError as error:
             caught = error
     assert caught is not None
-    assert str(caught).endswith("larger than is allowed here; start another conversation.")
+    assert str(caught).endswith("larger than allowed here; start another conversation.")
     assert (folder / "demo.json").read_bytes() == before
     assert sorted(path.name for path in folder.iterdir()) == [".locks", "demo.json"]
     await say(store, "t3")

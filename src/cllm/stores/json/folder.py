@@ -1,8 +1,8 @@
-"""The blocking half of the JSON file store.
+"""The blocking I/O of the JSON file store.
 
 Reading takes no lock and creates nothing. Writing needs the conversation's lock, reads the file
-again and replaces it. A file that cannot be decoded is never overwritten; a symbolic link is read,
-not written.
+again and replaces it. A file that cannot be decoded is never overwritten. A symbolic link is read
+but not written.
 """
 
 import os
@@ -65,23 +65,23 @@ class JsonFolder:
             raise file_error(error, path, action="lock") from error
 
     def read(self, key: str) -> ConversationFile:
-        data, modified_at = self._bytes(key)
+        data, modified_at = self._read_bytes(key)
         return decode_conversation(
             data, conversation_id=key, path=str(self._path(key)), modified_at=modified_at
         )
 
-    def readable(self, notices: list[Notice]) -> Iterator[StoredConversation]:
-        """Every readable conversation; each of the others adds a notice."""
-        for key in self._keys():
+    def read_all(self, notices: list[Notice]) -> Iterator[StoredConversation]:
+        """Every readable conversation; each unreadable one adds a notice."""
+        for key in self._list_keys():
             try:
                 yield self.read(key).conversation
             except ConversationNotFoundError:
                 continue
             except (BrokenConversationError, StoreUnavailableError) as error:
-                notices.append(self._skipped(key, error))
+                notices.append(self._skipped_notice(key, error))
 
     def summary(self, key: str) -> Summary:
-        data, modified_at = self._bytes(key)
+        data, modified_at = self._read_bytes(key)
         return decode_summary(
             data, conversation_id=key, path=str(self._path(key)), modified_at=modified_at
         )
@@ -89,16 +89,16 @@ class JsonFolder:
     def summaries(self) -> tuple[list[Summary], tuple[Notice, ...]]:
         summaries: list[Summary] = []
         notices: list[Notice] = []
-        for key in self._keys():
+        for key in self._list_keys():
             try:
                 summaries.append(self.summary(key))
             except ConversationNotFoundError:
                 continue
             except (BrokenConversationError, StoreUnavailableError) as error:
-                notices.append(self._skipped(key, error))
+                notices.append(self._skipped_notice(key, error))
         return summaries, tuple(notices)
 
-    def _skipped(self, key: str, error: StoreError) -> Notice:
+    def _skipped_notice(self, key: str, error: StoreError) -> Notice:
         return Notice(code="conversation_skipped", path=str(self._path(key)), message=str(error))
 
     def begin(
@@ -108,8 +108,8 @@ class JsonFolder:
             now = self._clock()
             created = create is not None and not self.has(key)
             if create is not None and created:
-                fresh = edits.build_conversation(create, key=key, owner=LOCAL_OWNER, now=now)
-                stored = ConversationFile(conversation=fresh, remainder=Remainder())
+                new = edits.build_conversation(create, key=key, owner=LOCAL_OWNER, now=now)
+                stored = ConversationFile(conversation=new, remainder=Remainder())
             else:
                 self._refuse_link(key)
                 stored = self.read(key)
@@ -133,21 +133,22 @@ class JsonFolder:
             try:
                 stored = self.read(lease.conversation.id)
             except ConversationNotFoundError:
-                # New, or deleted by hand meanwhile: the reply must not be lost.
+                # New, or deleted manually during the turn: the reply must not be lost.
                 stored = ConversationFile(conversation=lease.conversation, remainder=remainder)
-            kept = edits.with_finished_turn(
+            finished = edits.with_finished_turn(
                 stored.conversation, turn, opening=opening, now=self._clock()
             )
-            self._write(kept, stored.remainder)
+            self._write(finished, stored.remainder)
 
     def drop(self, lock: Lock, lease: Lease) -> None:
         key = lease.conversation.id
         with lock:
             if lease.visible and self.has(key):
                 stored = self.read(key)
-                left = edits.without_turn(stored.conversation, lease.turn.id)
-                if not lease.created or left.turns or left.system is not None:
-                    self._write(edits.mark_interrupted(left, now=self._clock()), stored.remainder)
+                remaining = edits.without_turn(stored.conversation, lease.turn.id)
+                if not lease.created or remaining.turns or remaining.system is not None:
+                    marked = edits.mark_interrupted(remaining, now=self._clock())
+                    self._write(marked, stored.remainder)
                     return
                 remove_file(self._folder, key + SUFFIX)
             if lease.created and not self.has(key):
@@ -178,7 +179,7 @@ class JsonFolder:
     def _path(self, key: str) -> Path:
         return self._folder / (key + SUFFIX)
 
-    def _keys(self) -> list[str]:
+    def _list_keys(self) -> list[str]:
         try:
             with os.scandir(self._folder) as entries:
                 names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
@@ -189,7 +190,7 @@ class JsonFolder:
         stems = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
         return sorted(stem for stem in stems if is_valid_id(stem))
 
-    def _bytes(self, key: str) -> tuple[bytes, datetime]:
+    def _read_bytes(self, key: str) -> tuple[bytes, datetime]:
         path = self._path(key)
         try:
             data, modified_at = read_file(path)
@@ -205,8 +206,8 @@ class JsonFolder:
         path = self._path(key)
         if path.is_symlink():
             raise StoreUnavailableError(
-                f"{path} is a symbolic link, which is read but never written through; "
-                "put the file itself there.",
+                f"{path} is a symbolic link, which cllm reads but never writes; replace it with "
+                "the file itself.",
                 path=str(path),
             )
 
@@ -217,7 +218,7 @@ class JsonFolder:
 
 
 def _to_datetime(seconds: float) -> datetime:
-    """The datetime of a file's time, at most the last one that exists."""
+    """The datetime of a file's modification time, limited to datetime.max."""
     try:
         return datetime.fromtimestamp(seconds, tz=UTC)
     except (OverflowError, ValueError, OSError):

@@ -1,7 +1,7 @@
-"""Conversations as JSON files in a folder, `<id>.json` each, which people and tools may edit.
+"""Conversations as JSON files in a folder, `<id>.json` each. People and tools may edit them.
 
-Waits for locks and tracks leases; `JsonFolder` does the blocking work. Without waiting no method
-suspends, so a command can run one without an event loop.
+Waits for locks and tracks leases; `JsonFolder` does the blocking work. A method that does not wait
+for a lock never suspends, so a command can run it without an event loop.
 """
 
 import os
@@ -85,9 +85,9 @@ class JsonFileStore(ScannedLists, EditingStore):
         owner: str = LOCAL_OWNER,
         create: NewConversation | None = None,
         wait: float | None = 0,
-        tail: Tail = None,  # noqa: ARG002 - the file is read whole in any case
+        tail: Tail = None,  # noqa: ARG002 - the whole file is read anyway
     ) -> Lease:
-        key = self._existing(ref, owner) if create is None else _check_owner(ref, owner)
+        key = self._check_exists(ref, owner) if create is None else _check_owner(ref, owner)
         lock = await self._lock(key, wait)
         try:
             lease, remainder = await self._offload(self._folder.begin, lock, key, start, create)
@@ -98,13 +98,13 @@ class JsonFileStore(ScannedLists, EditingStore):
         return lease
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        self._holding(lease)
+        self._check_lease(lease)
         return lease
 
     async def finish_turn(
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
     ) -> None:
-        held = self._holding(lease)
+        held = self._check_lease(lease)
         if turn.id != held.turn_id:
             raise edits.wrong_turn_error(held.turn_id, turn.id)
         del self._held[lease.conversation.id]
@@ -116,7 +116,7 @@ class JsonFileStore(ScannedLists, EditingStore):
             held.lock.release()
 
     async def drop_turn(self, lease: Lease) -> None:
-        held = self._holding(lease)
+        held = self._check_lease(lease)
         del self._held[lease.conversation.id]
         try:
             await self._offload(self._folder.drop, held.lock, lease)
@@ -131,14 +131,14 @@ class JsonFileStore(ScannedLists, EditingStore):
         opening: Opening | None = None,
     ) -> StoredConversation:
         conversation = edits.with_opening(self._new(new, owner), opening)
-        await self._under_lock(conversation.id, self._folder.create, conversation)
+        await self._run_locked(conversation.id, self._folder.create, conversation)
         return conversation
 
     async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
         key = self._free_key(conversation.name or conversation.id, owner)
         named = msgspec.structs.replace(conversation, id=key, name=None)
-        whole = edits.prepare_conversation(named, owner=owner, now=self._clock())
-        await self._under_lock(key, self._folder.create, whole)
+        added = edits.prepare_conversation(named, owner=owner, now=self._clock())
+        await self._run_locked(key, self._folder.create, added)
 
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
@@ -157,14 +157,14 @@ class JsonFileStore(ScannedLists, EditingStore):
     ) -> tuple[T, tuple[Notice, ...]]:
         def scan() -> tuple[T, tuple[Notice, ...]]:
             notices: list[Notice] = []
-            found = work(self._folder.readable(notices) if owner == LOCAL_OWNER else ())
-            return found, tuple(notices)
+            result = work(self._folder.read_all(notices) if owner == LOCAL_OWNER else ())
+            return result, tuple(notices)
 
         return await self._offload(scan)
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
-        key = self._existing(ref, owner)
-        await self._under_lock(key, self._folder.delete, key)
+        key = self._check_exists(ref, owner)
+        await self._run_locked(key, self._folder.delete, key)
 
     async def branch(
         self,
@@ -178,17 +178,17 @@ class JsonFileStore(ScannedLists, EditingStore):
         stored = await self._offload(self._folder.read, _check_owner(ref, owner))
         fresh = self._new(new, owner)
         branch = edits.build_branch(stored.conversation, fresh, at=at, opening=opening)
-        await self._under_lock(branch.id, self._folder.create, branch)
+        await self._run_locked(branch.id, self._folder.create, branch)
         return branch
 
     async def close(self) -> None:
-        """Release every lock; unfinished turns are lost, as in a crash."""
+        """Release every lock. Unfinished turns are lost, as in a crash."""
         for held in self._held.values():
             held.lock.release()
         self._held.clear()
 
-    def _existing(self, ref: str, owner: str) -> str:
-        """The id of an existing conversation, so that no lock file is created for another."""
+    def _check_exists(self, ref: str, owner: str) -> str:
+        """The id of an existing conversation; creates no lock file for a missing one."""
         key = _check_owner(ref, owner)
         if not self._folder.has(key):
             raise ConversationNotFoundError(ref)
@@ -201,15 +201,15 @@ class JsonFileStore(ScannedLists, EditingStore):
     def _free_key(self, ref: str, owner: str) -> str:
         if owner != LOCAL_OWNER:
             raise UsageError(
-                f"A folder of JSON files keeps only what is owned by '{LOCAL_OWNER}', not by "
-                f"'{owner}'; use a database for more people."
+                f"A folder of JSON files stores only conversations of the owner '{LOCAL_OWNER}', "
+                f"not of '{owner}'; use a database for several owners."
             )
         key = check_id(ref)
         if self._folder.has(key):
             raise ConversationExistsError(key)
         return key
 
-    def _holding(self, lease: Lease) -> _HeldLock:
+    def _check_lease(self, lease: Lease) -> _HeldLock:
         held = self._held.get(lease.conversation.id)
         if held is None or (held.turn_id, held.lock.number) != (lease.turn.id, lease.fence):
             raise StaleLeaseError(lease.conversation.id)
@@ -221,7 +221,7 @@ class JsonFileStore(ScannedLists, EditingStore):
             raise ConversationBusyError(key)
         return lock
 
-    async def _under_lock(
+    async def _run_locked(
         self,
         key: str,
         work: Callable[Concatenate[Lock, P], T],
@@ -240,10 +240,10 @@ class JsonFileStore(ScannedLists, EditingStore):
         owner: str,
         change: Change,
         *,
-        reads: ReadScope,  # noqa: ARG002 - a file is read whole
+        reads: ReadScope,  # noqa: ARG002 - the whole file is read
     ) -> StoredConversation:
-        key = self._existing(ref, owner)
-        return await self._under_lock(key, self._folder.edit, key, change)
+        key = self._check_exists(ref, owner)
+        return await self._run_locked(key, self._folder.edit, key, change)
 
 
 def _check_owner(ref: str, owner: str) -> str:

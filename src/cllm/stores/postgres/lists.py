@@ -13,7 +13,7 @@ from cllm.stores.pagination import check_page_size, decode_cursor, encode_cursor
 from cllm.stores.postgres.connection import PostgresBase
 from cllm.stores.postgres.reader import decode_summaries
 from cllm.stores.postgres.statements import MAX_BIGINT, columns
-from cllm.stores.search import NEWEST, SearchMatch, SearchTerm, build_ranked_hits, parse_query
+from cllm.stores.search import MAX_RANKED, SearchMatch, SearchTerm, build_ranked_hits, parse_query
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, USAGE_COLUMNS, decode_sum
 from cllm.stores.sql.validation import check_text
 from cllm.stores.usage import UNKNOWN_MODEL
@@ -135,7 +135,7 @@ class PostgresLists(PostgresBase):
         sql = _SEARCH.format(archived=_ARCHIVED[archive_filter], together=_TOGETHER)
         last = (await pool.fetch(_LAST, (), idempotent=True))[0][0]
         rows = await pool.fetch(
-            sql, (owner, build_tsquery(words, owner), NEWEST + 1, last), idempotent=True
+            sql, (owner, build_tsquery(words, owner), MAX_RANKED + 1, last), idempotent=True
         )
         found = [
             SearchMatch(

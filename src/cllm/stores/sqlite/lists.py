@@ -1,6 +1,6 @@
-"""Lists, searches and sums in SQLite.
+"""Lists, searches and usage sums in SQLite.
 
-A damaged row hides no other row: it becomes a notice.
+A damaged row becomes a notice and does not hide other rows.
 """
 
 import sqlite3
@@ -42,7 +42,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(REPLACEABLE_COLUMNS, (str, NoneType)),
 }
 _NAME_AT = SUMMARY_COLUMNS.index("name")
-_LISTED = tuple(
+_SUMMARY_TYPES = tuple(
     (SUMMARY_COLUMNS.index(column), frozenset(kinds)) for column, kinds in _TYPES.items()
 )
 
@@ -59,24 +59,25 @@ class SqliteLists(SqliteBase):
     ) -> Page:
         """One page of summaries; a row that cannot be read becomes a notice.
 
-        A page with only such rows would have no cursor, so it continues to the first readable row.
+        A page of only unreadable rows would have no cursor, so it extends to the first readable
+        row.
         """
         check_page_size(limit, "conversations")
-        most, start = min(limit, MAX_BIGINT), min(max(offset, 0), MAX_BIGINT)
+        max_items, first = min(limit, MAX_BIGINT), min(max(offset, 0), MAX_BIGINT)
 
         def read(db: sqlite3.Connection) -> Page:
-            size, left_out = most, start
+            size, skip = max_items, first
             items: list[Summary] = []
             notices: list[Notice] = []
             while True:
-                rows = _fetch_page(db, owner, archive_filter, cursor, (size + 1, left_out))
-                used = _decode_page(rows[:size], most, items, notices)
-                more = len(rows) > used
-                if items or not more:
+                rows = _fetch_page(db, owner, archive_filter, cursor, (size + 1, skip))
+                used = _decode_page(rows[:size], max_items, items, notices)
+                has_more = len(rows) > used
+                if items or not has_more:
                     break
-                left_out += used
+                skip += used
                 size = max(size, NEXT_PAGE_ROWS)
-            next_cursor = encode_cursor(items[-1]) if more else None
+            next_cursor = encode_cursor(items[-1]) if has_more else None
             return Page(items=tuple(items), notices=tuple(notices), next_cursor=next_cursor)
 
         return await self._reader.read(read)
@@ -87,8 +88,8 @@ class SqliteLists(SqliteBase):
         rows = await self._reader.read(
             lambda db: fetch_rows(db, sql.COUNT[archive_filter], (owner,))
         )
-        found: int = rows[0][0]
-        return found
+        count: int = rows[0][0]
+        return count
 
     async def search(
         self,
@@ -103,13 +104,13 @@ class SqliteLists(SqliteBase):
 
         def read(db: sqlite3.Connection) -> Hits:
             rows = fetch_rows(db, sql.SEARCH[archive_filter], (_build_match(words, owner), owner))
-            found: list[SearchMatch] = []
+            matches: list[SearchMatch] = []
             notices: list[Notice] = []
             rows.reverse()
             while rows:
                 # Removed one by one, so that long texts are in memory once.
-                _decode_match(rows.pop(), found, notices)
-            hits = build_ranked_hits(found, words, limit=limit, offset=offset)
+                _decode_match(rows.pop(), matches, notices)
+            hits = build_ranked_hits(matches, words, limit=limit, offset=offset)
             return msgspec.structs.replace(hits, notices=tuple(dict.fromkeys(notices)))
 
         return await self._reader.read(read)
@@ -134,16 +135,16 @@ class SqliteLists(SqliteBase):
 
 
 def check_summary_row(row: Row) -> None:
-    """UnreadableRowError for a row of SUMMARY_COLUMNS with values of other types."""
-    for at, kinds in _LISTED:
+    """Raise UnreadableRowError for a row of SUMMARY_COLUMNS with a value of another type."""
+    for at, kinds in _SUMMARY_TYPES:
         if type(row[at]) not in kinds:
             raise UnreadableRowError(SUMMARY_COLUMNS[at])
 
 
 def are_summary_rows(rows: Sequence[Row]) -> bool:
-    """Whether `check_summary_row` accepts all rows, by column, which is faster."""
+    """Whether `check_summary_row` accepts all rows; checks by column, which is faster."""
     columns = tuple(zip(*rows, strict=True))
-    for at, kinds in _LISTED:
+    for at, kinds in _SUMMARY_TYPES:
         if columns and not kinds.issuperset(map(type, columns[at])):
             return False
     return True
@@ -158,8 +159,8 @@ def skipped_conversation_notice(ref: str) -> Notice:
     return Notice(
         code="conversation_skipped",
         path=ref,
-        message=f"Conversation {ref!r} has a row in the database that cannot be read, and is not "
-        "in the list; mend the row, or delete the conversation.",
+        message=f"Conversation {ref!r} is not listed: its row in the database cannot be read. "
+        "Repair the row, or delete the conversation.",
     )
 
 
@@ -167,8 +168,8 @@ def damaged_conversation_notice(ref: str) -> Notice:
     return Notice(
         code="conversation_damaged",
         path=ref,
-        message=f"Conversation {ref!r} has text in the database that is not UTF-8, and is shown "
-        "without what cannot be read of it; give it another title, or delete it.",
+        message=f"Conversation {ref!r} is shown without the text that is not UTF-8 in the "
+        "database. Change its title, or delete it.",
     )
 
 
@@ -176,8 +177,8 @@ def skipped_message_notice(ref: str) -> Notice:
     return Notice(
         code="message_skipped",
         path=ref,
-        message=f"A message of conversation {ref!r} was found that cannot be read, and is not "
-        "shown; mend its row in the database, or delete the conversation.",
+        message=f"A matching message of conversation {ref!r} cannot be read and is not shown. "
+        "Repair its row in the database, or delete the conversation.",
     )
 
 
@@ -196,35 +197,36 @@ def _fetch_page(
 
 
 def _decode_page(
-    rows: Sequence[Row], most: int, items: list[Summary], notices: list[Notice]
+    rows: Sequence[Row], max_items: int, items: list[Summary], notices: list[Notice]
 ) -> int:
-    if len(rows) <= most - len(items) and are_summary_rows(rows):
+    """Add up to `max_items` summaries; return how many rows were used."""
+    if len(rows) <= max_items - len(items) and are_summary_rows(rows):
         with suppress(UnreadableRowError):
             items += SQLITE_CODEC.decode_summaries(rows)
             return len(rows)
     for used, row in enumerate(rows):
-        if len(items) == most:
+        if len(items) == max_items:
             return used
         _decode_or_skip(row, items, notices)
     return len(rows)
 
 
 def _decode_or_skip(row: Row, items: list[Summary], notices: list[Notice]) -> None:
-    shown = with_replacements(row, SUMMARY_COLUMNS)
+    readable = with_replacements(row, SUMMARY_COLUMNS)
     try:
-        check_summary_row(shown)
-        items.append(SQLITE_CODEC.decode_summary(shown))
+        check_summary_row(readable)
+        items.append(SQLITE_CODEC.decode_summary(readable))
     except UnreadableRowError:
         notices.append(skipped_conversation_notice(summary_ref(row)))
     else:
-        if shown is not row:
+        if readable is not row:
             notices.append(damaged_conversation_notice(summary_ref(row)))
 
 
-def _decode_match(row: Row, found: list[SearchMatch], notices: list[Notice]) -> None:
+def _decode_match(row: Row, matches: list[SearchMatch], notices: list[Notice]) -> None:
     conversation, title, sequence, role, raw, started_at = row
     try:
-        each = SearchMatch(
+        match = SearchMatch(
             conversation=decode_lossy(conversation),
             title=None if title is None else decode_lossy(title),
             sequence=decode_number(sequence),
@@ -235,12 +237,12 @@ def _decode_match(row: Row, found: list[SearchMatch], notices: list[Notice]) -> 
     except UnreadableRowError:
         notices.append(skipped_message_notice(decode_lossy(conversation)))
         return
-    found.append(each)
+    matches.append(match)
     if isinstance(conversation, bytes) or isinstance(title, bytes):
-        notices.append(damaged_conversation_notice(each.conversation))
+        notices.append(damaged_conversation_notice(match.conversation))
 
 
 def _build_match(words: Sequence[SearchTerm], owner: str) -> str:
-    """The query for FTS5. Terms contain no quotation marks."""
+    """The FTS5 query. Terms contain no quotation marks."""
     terms = (f'"{word.text}"{"*" if word.prefix else ""}' for word in words)
     return " AND ".join((*terms, f'"{owner_term(owner)}"'))

@@ -1,8 +1,8 @@
 """Reads conversations from SQLite.
 
-Runs in the file's thread, inside the caller's transaction. A text that is not UTF-8 does not hide
-other rows: names, titles and models are shown with replacement characters. No cursor stays open,
-also after an error: it would hold its snapshot of the file.
+Runs in the file's thread, inside the caller's transaction. Text that is not UTF-8 does not hide
+other rows: names, titles and models are shown with replacement characters. Every cursor is closed,
+also after an error: an open one would keep its snapshot of the file.
 """
 
 import sqlite3
@@ -38,30 +38,30 @@ from cllm.stores.sql.store import with_placeholders
 from cllm.stores.sqlite import statements as sql
 
 REPLACEABLE_COLUMNS = ("name", "title", "model")
-"""Columns in which replacement characters do no harm."""
+"""Columns in which replacement characters are harmless."""
 
 
 def not_utf8_error() -> UnreadableRowError:
     return UnreadableRowError("not UTF-8")
 
 
-def fetch_rows(db: sqlite3.Connection, statement: str, given: Sequence[Any]) -> list[Row]:
-    """All rows; a text that is not UTF-8 comes as bytes."""
+def fetch_rows(db: sqlite3.Connection, statement: str, values: Sequence[Any]) -> list[Row]:
+    """All rows; text that is not UTF-8 is returned as bytes."""
     try:
-        return db.execute(statement, given).fetchall()
+        return db.execute(statement, values).fetchall()
     except sqlite3.OperationalError as error:
         if not _is_decoding_error(error):
             raise
     db.text_factory = _decode_or_bytes
     try:
-        return db.execute(statement, given).fetchall()
+        return db.execute(statement, values).fetchall()
     finally:
         db.text_factory = str
 
 
 @contextmanager
 def check_utf8() -> Iterator[None]:
-    """Raise UnreadableRowError where a text is not UTF-8."""
+    """Raise UnreadableRowError if a text is not UTF-8."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -71,7 +71,7 @@ def check_utf8() -> Iterator[None]:
 
 
 def _is_decoding_error(error: sqlite3.OperationalError) -> bool:
-    """Whether Python failed to decode a text; SQLite's own errors have a code."""
+    """Whether Python failed to decode a text; errors of SQLite have a code."""
     return getattr(error, "sqlite_errorcode", None) is None
 
 
@@ -88,9 +88,9 @@ def decode_lossy(stored: str | bytes) -> str:
 
 
 def with_replacements(row: Row, columns: Sequence[str]) -> Row:
-    """The row with replacement characters in plain texts, or the same row without need.
+    """The row with replacement characters in REPLACEABLE_COLUMNS; the same row if it needs none.
 
-    A name becomes None: with such a character it would be another name.
+    A name becomes None: with a replacement character it would be another name.
     """
     if bytes not in map(type, row):
         return row
@@ -136,7 +136,7 @@ def find_conversation(db: sqlite3.Connection, ref: str, owner: str) -> Row:
 
 
 def find_key(db: sqlite3.Connection, ref: str, owner: str) -> Row:
-    """The owner and id of the conversation; the rest of its row may be damaged."""
+    """The owner and id of the conversation, also if the rest of its row is damaged."""
     row: Row | None = db.execute(sql.FIND_KEY, (owner, check_id(ref))).fetchone()
     if row is None:
         raise ConversationNotFoundError(ref)
@@ -154,13 +154,13 @@ def _load(db: sqlite3.Connection, row: Row, tail: Tail) -> StoredConversation:
     if position is None:
         return SQLITE_CODEC.decode_conversation(row)
     path = db.execute(sql.PATH, (*key, position)).fetchall()
-    beside = db.execute(sql.VARIANTS, (*key, position)).fetchall()
-    said = _group_by_turn(db.execute(sql.MESSAGES_SINCE, (*key, position)))
-    turns = tuple(_decode_turn(each, said) for each in path)
-    variants = tuple(_decode_turn(each, said) for each in beside)
+    off_path = db.execute(sql.VARIANTS, (*key, position)).fetchall()
+    messages = _group_by_turn(db.execute(sql.MESSAGES_SINCE, (*key, position)))
+    turns = tuple(_decode_turn(turn, messages) for turn in path)
+    variants = tuple(_decode_turn(turn, messages) for turn in off_path)
     if position != FIRST_POSITION and variants:
-        places = {turn.place for turn in turns}
-        variants = tuple(turn for turn in variants if turn.place in places)
+        slots = {turn.place for turn in turns}
+        variants = tuple(turn for turn in variants if turn.place in slots)
     return SQLITE_CODEC.decode_conversation(row, turns=turns, variants=variants)
 
 
@@ -190,16 +190,16 @@ def decode_pins(row: Row) -> tuple[int, ...]:
     return () if row[PINS_AT] is None else SQLITE_CODEC.decode_conversation(row).pins
 
 
-def _decode_turn(row: Row, said: dict[int, list[Message]]) -> Turn:
-    return SQLITE_CODEC.decode_turn(row, tuple(said.get(row[NUMBER_AT], ())))
+def _decode_turn(row: Row, messages: dict[int, list[Message]]) -> Turn:
+    return SQLITE_CODEC.decode_turn(row, tuple(messages.get(row[NUMBER_AT], ())))
 
 
 def _group_by_turn(rows: sqlite3.Cursor) -> dict[int, list[Message]]:
-    said: dict[int, list[Message]] = {}
+    messages: dict[int, list[Message]] = {}
     with closing(rows):
         for turn, role, dialect, raw in rows:
-            said.setdefault(turn, []).append(decode_message(role, dialect, raw))
-    return said
+            messages.setdefault(turn, []).append(decode_message(role, dialect, raw))
+    return messages
 
 
 def load_summary(db: sqlite3.Connection, ref: str, owner: str) -> Summary:
@@ -213,7 +213,7 @@ _NO_TURN = 0
 
 
 class _Run(msgspec.Struct, kw_only=True):
-    """Turns with growing numbers; or one turn, from message `start` on."""
+    """Turns with increasing numbers; or one turn, from message `start` on."""
 
     numbers: list[int] = []
     start: int = 0
@@ -221,34 +221,36 @@ class _Run(msgspec.Struct, kw_only=True):
 
 def load_outline(db: sqlite3.Connection, ref: str, owner: str) -> Outline:
     row = find_conversation(db, ref, owner)
-    path, beside, counts = _load_outline(db, row[:2], FIRST_POSITION)
-    # Its message count is for turns with their messages.
-    bare = (*row[:-1], 0)
+    path, variants, counts = _load_outline(db, row[:2], FIRST_POSITION)
+    # The stored message count applies to turns that have their messages.
+    without_count = (*row[:-1], 0)
     return Outline(
-        conversation=SQLITE_CODEC.decode_conversation(bare, turns=path, variants=beside),
+        conversation=SQLITE_CODEC.decode_conversation(without_count, turns=path, variants=variants),
         counts=counts,
     )
 
 
 def load_outline_from(db: sqlite3.Connection, row: Row, position: int) -> StoredConversation:
-    path, beside, counts = _load_outline(db, row[:2], position)
+    path, variants, counts = _load_outline(db, row[:2], position)
     return SQLITE_CODEC.decode_conversation(
         row,
         turns=tuple(with_placeholders(turn, counts[turn.id]) for turn in path),
-        variants=tuple(with_placeholders(turn, counts[turn.id]) for turn in beside),
+        variants=tuple(with_placeholders(turn, counts[turn.id]) for turn in variants),
     )
 
 
 def _load_outline(
     db: sqlite3.Connection, key: Row, position: int
 ) -> tuple[tuple[Turn, ...], tuple[Turn, ...], dict[str, int]]:
-    """The turns from there on, those off the path, and their numbers of messages."""
+    """The turns from `position` on, their variants, and the message count of each."""
     with check_utf8():
         path = db.execute(sql.PATH, (*key, position)).fetchall()
-        beside = db.execute(sql.VARIANTS_FROM, (*key, position)).fetchall()
-        counted: dict[int, int] = dict(db.execute(sql.MESSAGE_COUNTS, (*key, position)).fetchall())
-    counts = {each[0]: counted.get(each[NUMBER_AT], 0) for each in (*path, *beside)}
-    return _decode_turns(path), _decode_turns(beside), counts
+        variants = db.execute(sql.VARIANTS_FROM, (*key, position)).fetchall()
+        by_number: dict[int, int] = dict(
+            db.execute(sql.MESSAGE_COUNTS, (*key, position)).fetchall()
+        )
+    counts = {turn[0]: by_number.get(turn[NUMBER_AT], 0) for turn in (*path, *variants)}
+    return _decode_turns(path), _decode_turns(variants), counts
 
 
 def _decode_turns(rows: Sequence[Row]) -> tuple[Turn, ...]:
@@ -262,19 +264,19 @@ def messages_from(
         key = find_key(db, ref, owner)
     except ConversationNotFoundError:
         return ()
-    found: list[tuple[Message, ...]] = []
+    messages: list[tuple[Message, ...]] = []
     with check_utf8():
         for run in _split_runs(db, key, parts):
-            most = _read_run(db, key, run, most, found)
+            most = _read_run(db, key, run, most, messages)
             if most <= 0:
                 break
-    return tuple(found)
+    return tuple(messages)
 
 
 def _split_runs(db: sqlite3.Connection, key: Row, parts: Sequence[TurnPart]) -> list[_Run]:
-    """The parts in runs that one statement can read, since it reads in the order of numbers."""
-    wanted = msgspec.json.encode([part.turn for part in parts]).decode()
-    numbers: dict[str, Any] = dict(db.execute(sql.NUMBERS_OF, (*key, wanted)).fetchall())
+    """Split the parts into runs that one statement can read, in the order of turn numbers."""
+    ids = msgspec.json.encode([part.turn for part in parts]).decode()
+    numbers: dict[str, Any] = dict(db.execute(sql.NUMBERS_OF, (*key, ids)).fetchall())
     runs: list[_Run] = []
     last = None
     for part in parts:
@@ -287,19 +289,19 @@ def _split_runs(db: sqlite3.Connection, key: Row, parts: Sequence[TurnPart]) -> 
 
 
 def _read_run(
-    db: sqlite3.Connection, key: Row, run: _Run, most: int, found: list[tuple[Message, ...]]
+    db: sqlite3.Connection, key: Row, run: _Run, most: int, messages: list[tuple[Message, ...]]
 ) -> int:
     """Add the messages of a run until they have `most` bytes; return the bytes left."""
-    said: dict[int, list[Message]] = {number: [] for number in run.numbers}
+    by_turn: dict[int, list[Message]] = {number: [] for number in run.numbers}
     with closing(_fetch_run(db, key, run)) as rows:
         for turn, role, dialect, raw in rows:
             message = decode_message(role, dialect, raw)
-            said[turn].append(message)
+            by_turn[turn].append(message)
             most -= len(message.raw)
             if most <= 0:
                 run.numbers[run.numbers.index(turn) + 1 :] = []
                 break
-    found += [tuple(said[number]) for number in run.numbers]
+    messages += [tuple(by_turn[number]) for number in run.numbers]
     return most
 
 

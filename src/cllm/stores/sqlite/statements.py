@@ -3,10 +3,10 @@
 Every condition on conversations starts with the owner. A test prepares every statement.
 """
 
-# ruff: noqa: S608 - only column names are put into the text
+# ruff: noqa: S608 - only column names are inserted into the text
 
 from cllm.core.ports import ArchiveFilter, UsageBy
-from cllm.stores.search import NEWEST
+from cllm.stores.search import MAX_RANKED
 from cllm.stores.sql.rows import (
     CALL_COLUMNS,
     CONVERSATION_COLUMNS,
@@ -33,7 +33,7 @@ _OF_THIS = "WHERE owner = ?1 AND conversation_id = ?2"
 _HISTORY = "state IN ('complete', 'incomplete')"
 _RESOLVED = """coalesce((SELECT id FROM conversations WHERE owner = ?1 AND id = ?2),
     (SELECT id FROM conversations WHERE owner = ?1 AND name = ?2))"""
-"""The id of the conversation with that id, or else that name."""
+"""The id of the conversation with this id or, if there is none, this name."""
 _TURN = _names(*TURN_COLUMNS, "number")
 _JOINED = "t.owner = m.owner AND t.conversation_id = m.conversation_id AND t.number = m.turn"
 
@@ -75,7 +75,7 @@ LAST_WINDOW = f"""SELECT "window" FROM turns {_OF_CONVERSATION} AND position IS 
 PATH = f"SELECT {_TURN} FROM turns {_OF_CONVERSATION} AND position >= ? ORDER BY position"
 VARIANTS = f"""SELECT {_TURN} FROM turns {_OF_CONVERSATION}
     AND position IS NULL AND number >= ? ORDER BY number"""
-# Turns off the path, except those whose place is on the path before.
+# Turns off the path, without the variants of earlier turns on the path.
 VARIANTS_FROM = f"""SELECT {_TURN} FROM turns {_OF_THIS} AND position IS NULL
     AND place NOT IN (SELECT place FROM turns {_OF_THIS} AND position < ?3) ORDER BY number"""
 ADD_TURN = f"""INSERT INTO turns (owner, conversation_id, number, position, {_names(*TURN_COLUMNS)})
@@ -94,7 +94,7 @@ AT_SEQUENCE = f"""SELECT m.turn, m.ordinal, t.position, t.state
     WHERE m.owner = ? AND m.conversation_id = ? AND m.sequence_number = ?
     ORDER BY m.turn DESC LIMIT 1"""
 _MESSAGES = f"turn, role, dialect, raw FROM messages {_OF_CONVERSATION}"
-# A turn's number is at least its position, so these are all messages from there on.
+# A turn's number is at least its position, so this selects all messages from the position on.
 MESSAGES_SINCE = f"SELECT {_MESSAGES} AND turn >= ? ORDER BY turn, ordinal"
 MESSAGES_OF = f"""SELECT {_MESSAGES} AND turn IN (SELECT value FROM json_each(?))
     ORDER BY turn, ordinal"""
@@ -138,30 +138,30 @@ _ARCHIVED: dict[ArchiveFilter, str] = {
 }
 _LIST = f"SELECT {_names(*SUMMARY_COLUMNS)} FROM conversations WHERE owner = ?1"
 LIST = {
-    shown: f"{_LIST} {condition} ORDER BY updated_at DESC, id LIMIT ?2 OFFSET ?3"
-    for shown, condition in _ARCHIVED.items()
+    archived: f"{_LIST} {condition} ORDER BY updated_at DESC, id LIMIT ?2 OFFSET ?3"
+    for archived, condition in _ARCHIVED.items()
 }
 LIST_AFTER = {
-    shown: f"""{_LIST} {condition} AND updated_at <= ?2 AND (updated_at < ?2 OR id > ?3)
+    archived: f"""{_LIST} {condition} AND updated_at <= ?2 AND (updated_at < ?2 OR id > ?3)
     ORDER BY updated_at DESC, id LIMIT ?4 OFFSET ?5"""
-    for shown, condition in _ARCHIVED.items()
+    for archived, condition in _ARCHIVED.items()
 }
 COUNT = {
-    shown: f"SELECT count(*) FROM conversations WHERE owner = ? {condition}"
-    for shown, condition in _ARCHIVED.items()
+    archived: f"SELECT count(*) FROM conversations WHERE owner = ? {condition}"
+    for archived, condition in _ARCHIVED.items()
 }
 SEARCH = {
-    shown: f"""SELECT m.conversation_id, c.title, m.sequence_number, m.role, CAST(m.raw AS BLOB),
+    archived: f"""SELECT m.conversation_id, c.title, m.sequence_number, m.role, CAST(m.raw AS BLOB),
     t.started_at FROM message_search s CROSS JOIN messages m ON m.number = s.rowid
     CROSS JOIN conversations c ON c.owner = m.owner AND c.id = m.conversation_id
     CROSS JOIN turns t ON {_JOINED}
     WHERE message_search MATCH ? AND m.owner = ? AND m.sequence_number IS NOT NULL
-    {condition} ORDER BY s.rowid DESC LIMIT {NEWEST + 1}"""
-    for shown, condition in _ARCHIVED.items()
+    {condition} ORDER BY s.rowid DESC LIMIT {MAX_RANKED + 1}"""
+    for archived, condition in _ARCHIVED.items()
 }
 
-_WHEN = "{0}ended_at >= coalesce(?2, '') AND {0}ended_at < coalesce(?3, '9999-12-31')"
-_KEY = {
+_PERIOD = "{0}ended_at >= coalesce(?2, '') AND {0}ended_at < coalesce(?3, '9999-12-31')"
+_GROUPS = {
     "day": ("substr(t.ended_at, 1, 10)", "substr(ended_at, 1, 10)", ""),
     "model": (
         "coalesce(t.model, c.model, 'unknown')",
@@ -173,13 +173,13 @@ _KEY = {
 
 def _usage(by: UsageBy) -> str:
     columns = _names(*USAGE_COLUMNS, "cost")
-    of_turn, of_call, joined = _KEY[by]
+    turn_group, call_group, join = _GROUPS[by]
     return f"""SELECT key, count(*), {", ".join(f"sum({column})" for column in USAGE_COLUMNS[:-1])},
     max(estimated), total(cost), sum(cost IS NULL)
-    FROM (SELECT {of_turn} AS key, {columns} FROM turns t {joined}
-        WHERE t.owner = ?1 AND t.input_tokens IS NOT NULL AND {_WHEN.format("t.")}
+    FROM (SELECT {turn_group} AS key, {columns} FROM turns t {join}
+        WHERE t.owner = ?1 AND t.input_tokens IS NOT NULL AND {_PERIOD.format("t.")}
         UNION ALL
-        SELECT {of_call} AS key, {columns} FROM calls WHERE owner = ?1 AND {_WHEN.format("")})
+        SELECT {call_group} AS key, {columns} FROM calls WHERE owner = ?1 AND {_PERIOD.format("")})
     GROUP BY key ORDER BY key"""
 
 

@@ -1,7 +1,7 @@
-"""Conversations, requests (as hashes), stream events and calls in one SQLite file.
+"""Conversations, idempotent requests (as hashes), stream events and calls in one SQLite file.
 
 Each operation is one hop to a thread and one transaction. Leases expire by the clock; a fencing
-number refuses late writers. Nothing is locked while a provider is called.
+number rejects late writers. Nothing is locked while a provider is called.
 """
 
 import asyncio
@@ -71,13 +71,13 @@ class SqliteRequests(SqliteBase):
     ) -> RequestClaim | KeptResponse:
         def write(db: sqlite3.Connection) -> RequestClaim | KeptResponse:
             now = self._clock()
-            known = db.execute(sql.REQUEST, (request.owner, request.key)).fetchone()
-            if known is not None and SQLITE_CODEC.decode_time(known[0]) > now:
-                return decode_response(known[1:], request)
+            row = db.execute(sql.REQUEST, (request.owner, request.key)).fetchone()
+            if row is not None and SQLITE_CODEC.decode_time(row[0]) > now:
+                return decode_response(row[1:], request)
             claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
-            if known is not None and known[1] == request.body and known[2] is None:
-                headers = decode_headers(known[3])
-                claim = msgspec.structs.replace(claim, headers=headers, body=known[4])
+            if row is not None and row[1] == request.body and row[2] is None:
+                headers = decode_headers(row[3])
+                claim = msgspec.structs.replace(claim, headers=headers, body=row[4])
             key = (request.owner, request.key, request.body)
             db.execute(
                 sql.CLAIM_REQUEST,
@@ -88,21 +88,21 @@ class SqliteRequests(SqliteBase):
         return await self._file.write(write)
 
     async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
-        return await self._hold(claim, seconds)
+        return await self._extend_claim(claim, seconds)
 
     async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
-        await self._hold(claim, lifetime, status)
+        await self._extend_claim(claim, lifetime, status)
 
-    async def _hold(
+    async def _extend_claim(
         self, claim: RequestClaim, seconds: float, status: int | None = None
     ) -> RequestClaim:
-        """Extend a claim, which its expiry identifies: a later claim has a later one."""
-        held = (claim.request.owner, claim.request.key, SQLITE_CODEC.encode_time(claim.until))
+        """Extend a claim. Its expiry identifies it: a later claim expires later."""
+        key = (claim.request.owner, claim.request.key, SQLITE_CODEC.encode_time(claim.until))
 
         def write(db: sqlite3.Connection) -> RequestClaim:
             until = self._clock() + timedelta(seconds=seconds)
-            changed = (SQLITE_CODEC.encode_time(until), status, *_claim_values(claim))
-            if db.execute(sql.EXTEND_CLAIM, (*changed, *held)).rowcount == 0:
+            values = (SQLITE_CODEC.encode_time(until), status, *_claim_values(claim))
+            if db.execute(sql.EXTEND_CLAIM, (*values, *key)).rowcount == 0:
                 raise RequestInFlightError
             return msgspec.structs.replace(claim, until=until)
 
@@ -216,7 +216,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
             )
 
         try:
-            return await self._until(attempt, ref, wait=wait, undo=self._undo_begin)
+            return await self._poll(attempt, ref, wait=wait, undo=self._undo_begin)
         except ConversationBusyError as error:
             holder = await self._file.read(
                 lambda db: turns.find_lease_holder(db, ref, owner, create)
@@ -255,7 +255,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
             await self._file.write(lambda db: turns.release_lease(db, lease))
             raise
         except asyncio.CancelledError:
-            # The result is unknown here: release the lease in case the turn was refused.
+            # The result is unknown here: release the lease in case the write failed.
             with contextlib.suppress(StoreError):
                 await self._file.write(lambda db: turns.release_lease(db, lease))
             raise
@@ -319,13 +319,13 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
 
     async def _change(self, attempt: Callable[[sqlite3.Connection], T | None], ref: str) -> T:
 
-        def forget_and_attempt(db: sqlite3.Connection) -> T | None:
+        def clear_and_attempt(db: sqlite3.Connection) -> T | None:
             self._cache.clear()
             return attempt(db)
 
-        return await self._until(forget_and_attempt, ref, wait=self._patience)
+        return await self._poll(clear_and_attempt, ref, wait=self._patience)
 
-    async def _until(
+    async def _poll(
         self,
         attempt: Callable[[sqlite3.Connection], T | None],
         ref: str,
@@ -333,10 +333,10 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         wait: float | None,
         undo: Callable[[T | None], Callable[[sqlite3.Connection], object]] | None = None,
     ) -> T:
-        found = await poll(lambda: self._file.write(attempt, undo=undo), wait=wait)
-        if found is None:
+        result = await poll(lambda: self._file.write(attempt, undo=undo), wait=wait)
+        if result is None:
             raise ConversationBusyError(ref)
-        return found
+        return result
 
 
 def parse_location(location: str) -> tuple[Path, Synchronous]:
@@ -344,10 +344,10 @@ def parse_location(location: str) -> tuple[Path, Synchronous]:
     path, _, query = location.partition("?")
     if not path or path == ":memory:":
         raise SettingsError("the store 'sqlite:' needs the path of a file, as sqlite:PATH.")
-    chosen = _SYNCHRONOUS.get(query.lower())
-    if chosen is None:
+    synchronous = _SYNCHRONOUS.get(query.lower())
+    if synchronous is None:
         raise SettingsError(
-            f"the store URL ends in '?{query}'; of what can stand there only synchronous=full "
-            "and synchronous=normal are known."
+            f"the store URL has the unknown option '?{query}'; use ?synchronous=full or "
+            "?synchronous=normal, or no option."
         )
-    return Path(path).expanduser(), chosen
+    return Path(path).expanduser(), synchronous

@@ -86,7 +86,7 @@ def begin_turn(
         number = 1
         if start.visible:
             add_conversation(db, conversation)
-    turn = edits.running_turn(start, now=now)
+    turn = edits.build_running_turn(start, now=now)
     key = (owner, conversation.id)
     if start.visible:
         rows = _insert_running_turn(db, conversation, turn, number)

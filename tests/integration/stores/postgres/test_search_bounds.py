@@ -18,8 +18,8 @@ FROM messages_number_seq
 
 @pytest.fixture(autouse=True)
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_lists, "NEWEST", 5)
-    monkeypatch.setattr(search, "NEWEST", 5)
+    monkeypatch.setattr(postgres_lists, "MAX_RANKED", 5)
+    monkeypatch.setattr(search, "MAX_RANKED", 5)
 
 
 async def found_in(
