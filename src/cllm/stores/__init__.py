@@ -1,1 +1,1 @@
-"""Where conversations are kept. Every store passes the contract suite in `cllm.testing`."""
+"""Stores of conversations. Every store passes the contract suite in `cllm.testing`."""

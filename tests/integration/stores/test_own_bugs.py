@@ -97,7 +97,7 @@ def test_a_bug_in_a_migration_is_not_reported_as_a_damaged_database(
 
     database = Database(empty_url)
     database.run(fill, create=True)
-    break_with(bug, ("cllm.stores.sql.migrations.conversion._grouped",), monkeypatch)
+    break_with(bug, ("cllm.stores.sql.migrations.conversion._group_turns",), monkeypatch)
     with pytest.raises(type(bug)) as raised:
         database.run(migrate.upgrade)
 

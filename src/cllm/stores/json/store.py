@@ -51,7 +51,7 @@ async def run_inline(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwa
     return function(*args, **kwargs)
 
 
-class _HeldLock(msgspec.Struct, frozen=True):
+class _LeaseEntry(msgspec.Struct, frozen=True):
     lock: Lock
     turn_id: str
     remainder: Remainder
@@ -75,7 +75,7 @@ class JsonFileStore(ScannedLists, EditingStore):
         self._clock = clock
         self._offload = offload
         self._patience = patience
-        self._held: dict[str, _HeldLock] = {}
+        self._leases: dict[str, _LeaseEntry] = {}
 
     async def begin_turn(
         self,
@@ -94,7 +94,7 @@ class JsonFileStore(ScannedLists, EditingStore):
         except BaseException:
             lock.release()
             raise
-        self._held[key] = _HeldLock(lock, start.id, remainder)
+        self._leases[key] = _LeaseEntry(lock, start.id, remainder)
         return lease
 
     async def renew_lease(self, lease: Lease) -> Lease:
@@ -104,24 +104,24 @@ class JsonFileStore(ScannedLists, EditingStore):
     async def finish_turn(
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
     ) -> None:
-        held = self._check_lease(lease)
-        if turn.id != held.turn_id:
-            raise edits.wrong_turn_error(held.turn_id, turn.id)
-        del self._held[lease.conversation.id]
+        entry = self._check_lease(lease)
+        if turn.id != entry.turn_id:
+            raise edits.wrong_turn_error(entry.turn_id, turn.id)
+        del self._leases[lease.conversation.id]
         try:
             await self._offload(
-                self._folder.finish, held.lock, lease, held.remainder, turn, opening
+                self._folder.finish, entry.lock, lease, entry.remainder, turn, opening
             )
         finally:
-            held.lock.release()
+            entry.lock.release()
 
     async def drop_turn(self, lease: Lease) -> None:
-        held = self._check_lease(lease)
-        del self._held[lease.conversation.id]
+        entry = self._check_lease(lease)
+        del self._leases[lease.conversation.id]
         try:
-            await self._offload(self._folder.drop, held.lock, lease)
+            await self._offload(self._folder.drop, entry.lock, lease)
         finally:
-            held.lock.release()
+            entry.lock.release()
 
     async def create(
         self,
@@ -183,9 +183,9 @@ class JsonFileStore(ScannedLists, EditingStore):
 
     async def close(self) -> None:
         """Release every lock. Unfinished turns are lost, as in a crash."""
-        for held in self._held.values():
-            held.lock.release()
-        self._held.clear()
+        for entry in self._leases.values():
+            entry.lock.release()
+        self._leases.clear()
 
     def _check_exists(self, ref: str, owner: str) -> str:
         """The id of an existing conversation; creates no lock file for a missing one."""
@@ -209,11 +209,11 @@ class JsonFileStore(ScannedLists, EditingStore):
             raise ConversationExistsError(key)
         return key
 
-    def _check_lease(self, lease: Lease) -> _HeldLock:
-        held = self._held.get(lease.conversation.id)
-        if held is None or (held.turn_id, held.lock.number) != (lease.turn.id, lease.fence):
+    def _check_lease(self, lease: Lease) -> _LeaseEntry:
+        entry = self._leases.get(lease.conversation.id)
+        if entry is None or (entry.turn_id, entry.lock.number) != (lease.turn.id, lease.fence):
             raise StaleLeaseError(lease.conversation.id)
-        return held
+        return entry
 
     async def _lock(self, key: str, wait: float | None) -> Lock:
         lock = await poll_sync(lambda: self._folder.try_lock(key), wait=wait)

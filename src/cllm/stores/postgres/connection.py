@@ -1,9 +1,9 @@
 """Connections to PostgreSQL: opened when needed, replaced when lost.
 
 A connection is used for one statement or one short transaction. Behind a pooler (PgBouncer in
-transaction mode) statements are unnamed, since the next may reach another server process; on a
-direct connection they are prepared once. After a lost connection only work is repeated that cannot
-have been done, or that may be done twice.
+transaction mode) statements are unnamed, since the next one may reach another server process; on a
+direct connection they are prepared once. After a lost connection, work is repeated only if it
+cannot have been done or is idempotent.
 """
 
 import asyncio
@@ -23,16 +23,13 @@ from cllm.core.errors import CllmError, SettingsError, StoreUnavailableError, Us
 from cllm.core.extras import require_extra
 from cllm.core.ports import Clock
 from cllm.stores.sql import HEAD, VERSION_TABLE
+from cllm.stores.sql.validation import invalid_text_error
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-TOO_LARGE = "A number is too large to be kept; use a smaller one."
-TOO_LONG = "This is more than PostgreSQL keeps in one piece; use a shorter text or name."
-INVALID_TEXT = (
-    "The text has a NUL character or half of a character in it, which no database keeps; "
-    "remove it and try again."
-)
+TOO_LARGE = "A number is too large to store; use a smaller one."
+TOO_LONG = "The value is too long for PostgreSQL; use a shorter text or name."
 
 _CONNECTION_LOST = (
     asyncpg.PostgresConnectionError,
@@ -45,10 +42,10 @@ _CONNECTION_LOST = (
 )
 
 ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
-"""PostgreSQL has rolled back; the transaction can be repeated."""
+"""PostgreSQL rolled back; the transaction can be repeated."""
 
 NOT_CONNECTED = (asyncpg.CannotConnectNowError, ConnectionError, FileNotFoundError)
-"""No connection was made: the server is starting, stopping or absent."""
+"""Not connected: the server is starting, stopping or not running."""
 
 _UNREADABLE = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
 
@@ -58,53 +55,51 @@ DRIVER_ERRORS = (
     asyncpg.InternalClientError,
     OSError,
 )
-"""All errors of the driver; time-outs are OSErrors."""
+"""All errors of the driver; timeouts are OSErrors."""
 
 _UNREACHABLE = (
-    "PostgreSQL cannot be reached; check that it runs and that the store's URL is right, "
-    "then ask again."
+    "PostgreSQL cannot be reached; check that it is running and that the store URL is right, "
+    "then try again."
 )
+_TIMED_OUT = "PostgreSQL did not respond in time; try again, and check what keeps it busy."
 _MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
     (
         asyncpg.InvalidAuthorizationSpecificationError,
-        "PostgreSQL refuses the user or the password in the store's URL; correct them.",
+        "PostgreSQL rejected the user or the password in the store URL; correct them.",
     ),
     (
         asyncpg.InvalidCatalogNameError,
-        "PostgreSQL has no database of the name in the store's URL; create it first.",
+        "PostgreSQL has no database with the name in the store URL; create it first.",
     ),
     (
         asyncpg.TooManyConnectionsError,
-        "PostgreSQL has no connection left for us; make the pools smaller or allow more.",
+        "PostgreSQL has no free connection; lower pool_size, or raise max_connections.",
     ),
     (
         asyncpg.DiskFullError,
-        "The disk of the PostgreSQL server is full, and nothing was stored; make room on it.",
+        "The disk of the PostgreSQL server is full, and nothing was stored; free some space.",
     ),
     (
         asyncpg.ReadOnlySQLTransactionError,
-        "This PostgreSQL server can only be read; use the URL of the one that can be written.",
+        "This PostgreSQL server is read-only; use the URL of the primary server.",
     ),
     (
         asyncpg.InsufficientPrivilegeError,
-        "The user in the store's URL may not do that in the database; grant it the right.",
+        "The user in the store URL lacks a privilege in the database; grant it.",
     ),
-    (TimeoutError, "PostgreSQL did not answer in time; ask again, and look at what keeps it busy."),
-    (
-        asyncpg.QueryCanceledError,
-        "PostgreSQL did not answer in time; ask again, and look at what keeps it busy.",
-    ),
-    (ssl.SSLError, "No secure connection to PostgreSQL could be made; check sslmode in the URL."),
-    (asyncpg.CannotConnectNowError, "PostgreSQL is starting or stopping; ask again in a moment."),
+    (TimeoutError, _TIMED_OUT),
+    (asyncpg.QueryCanceledError, _TIMED_OUT),
+    (ssl.SSLError, "The TLS connection to PostgreSQL failed; check sslmode in the store URL."),
+    (asyncpg.CannotConnectNowError, "PostgreSQL is starting or stopping; try again in a moment."),
     (
         asyncpg.ClientConfigurationError,
-        "The store's URL is not one that PostgreSQL understands; write postgresql://HOST/DATABASE.",
+        "The store URL is not a valid PostgreSQL URL; write postgresql://HOST/DATABASE.",
     ),
 )
 
 
 def is_connection_lost(error: BaseException | None) -> bool:
-    """Whether the connection is gone: what was sent may have been done, or not.
+    """Whether the connection is lost, so that it is unknown whether the statement ran.
 
     A value that cannot be sent is an InterfaceError and a ValueError.
     """
@@ -113,20 +108,20 @@ def is_connection_lost(error: BaseException | None) -> bool:
 
 def postgres_error(error: BaseException) -> CllmError:
     if isinstance(error, _UNREADABLE) or isinstance(error.__cause__, UnicodeEncodeError):
-        return UsageError(INVALID_TEXT)
+        return invalid_text_error()
     if isinstance(error.__cause__, OverflowError):
         return UsageError(TOO_LARGE)
     if isinstance(error, asyncpg.ProgramLimitExceededError):
         return UsageError(TOO_LONG)
-    for kind, sentence in _MESSAGES:
+    for kind, message in _MESSAGES:
         if isinstance(error, kind):
-            return StoreUnavailableError(sentence)
+            return StoreUnavailableError(message)
     if is_connection_lost(error):
         return StoreUnavailableError(_UNREACHABLE)
     state = getattr(error, "sqlstate", None) or type(error).__name__
     return StoreUnavailableError(
-        f"PostgreSQL refused the operation ({state}), and nothing was stored; "
-        "look into its log for the reason."
+        f"PostgreSQL rejected the operation ({state}), and nothing was stored; "
+        "see its log for the reason."
     )
 
 
@@ -138,14 +133,14 @@ PREPARED_STATEMENTS: Final = 200
 _MAX_ATTEMPTS: Final = 3
 _PAUSE: Final = 0.1
 MAX_PAUSE: Final = 0.1
-"""Seconds between two attempts at a lease, each of which is a query."""
+"""Seconds between two attempts to get a lease; each one is a query."""
 
 
 class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The maximum of connections, and times in seconds.
+    """The maximum number of connections, and times in seconds.
 
-    `patience`: how long to wait for a server that was reachable before, for example while it
-    restarts.
+    `patience`: how long to wait for a server that was reachable before, for example during a
+    restart.
     """
 
     size: int = 5
@@ -155,20 +150,20 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def split_url(url: str) -> tuple[str, PoolOptions]:
-    """The URL without our own parameters, and these."""
+    """The URL without the `pool_…` parameters, and these."""
     parts = urlsplit(url)
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    ours = {name[5:]: value for name, value in given if name.startswith("pool_")}
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    pool = {name[5:]: value for name, value in query if name.startswith("pool_")}
     try:
-        options = msgspec.convert(ours, PoolOptions, strict=False)
+        options = msgspec.convert(pool, PoolOptions, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError("an option 'pool_…' of the store's URL is not a number.") from error
-    unknown = set(ours) - set(PoolOptions.__struct_fields__)
+        raise SettingsError("a 'pool_…' option of the store URL is not a number.") from error
+    unknown = set(pool) - set(PoolOptions.__struct_fields__)
     if unknown or options.size < 1:
-        known = ", ".join(f"pool_{name}" for name in PoolOptions.__struct_fields__)
-        raise SettingsError(f"the store's URL may have {known}, and pool_size is at least 1.")
-    theirs = urlencode([(name, value) for name, value in given if not name.startswith("pool_")])
-    return urlunsplit(parts._replace(query=theirs)), options
+        names = ", ".join(f"pool_{name}" for name in PoolOptions.__struct_fields__)
+        raise SettingsError(f"the store URL can have {names}; pool_size must be at least 1.")
+    others = urlencode([(name, value) for name, value in query if not name.startswith("pool_")])
+    return urlunsplit(parts._replace(query=others)), options
 
 
 class PostgresPool:
@@ -177,12 +172,12 @@ class PostgresPool:
         self._options = options
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._opening = asyncio.Lock()
-        self._direct: bool | None = None
+        self._is_direct: bool | None = None
 
     async def fetch(
         self, sql: str, arguments: Sequence[Any], *, idempotent: bool = False
     ) -> list[asyncpg.Record]:
-        """Run one statement. `idempotent`: send it again after a lost connection."""
+        """Run one statement. `idempotent`: repeat it after a lost connection."""
 
         async def work(connection: Connection) -> list[asyncpg.Record]:
             return await connection.fetch(sql, *arguments)
@@ -190,33 +185,33 @@ class PostgresPool:
         return await self.run(work, idempotent=idempotent)
 
     async def run(self, work: Work[T], *, idempotent: bool = False) -> T:
-        return await self._tried(work, lambda error: idempotent and is_connection_lost(error))
+        return await self._retry(work, lambda error: idempotent and is_connection_lost(error))
 
-    async def transact(self, work: Work[T], *, frozen: bool = False) -> T:
-        """Do the work in one transaction, again if the connection is lost before the commit.
+    async def transact(self, work: Work[T], *, snapshot: bool = False) -> T:
+        """Run the work in one transaction; repeat it if the connection is lost before the commit.
 
-        `frozen`: all reads see the snapshot of its start.
+        `snapshot`: all reads see the state at its start (REPEATABLE READ).
         """
-        ending = False
+        is_committing = False
 
-        async def within(connection: Connection) -> T:
-            nonlocal ending
-            ending = False
-            transaction = connection.transaction(isolation="repeatable_read" if frozen else None)
+        async def run(connection: Connection) -> T:
+            nonlocal is_committing
+            is_committing = False
+            transaction = connection.transaction(isolation="repeatable_read" if snapshot else None)
             await transaction.start()
             try:
-                done = await work(connection)
+                result = await work(connection)
             except BaseException:
                 if not connection.is_closed():
                     await transaction.rollback()
                 raise
-            ending = True
+            is_committing = True
             await transaction.commit()
-            return done
+            return result
 
-        return await self._tried(within, lambda error: not ending and is_connection_lost(error))
+        return await self._retry(run, lambda error: not is_committing and is_connection_lost(error))
 
-    async def _tried(self, work: Work[T], may_repeat: Callable[[BaseException], bool]) -> T:
+    async def _retry(self, work: Work[T], can_repeat: Callable[[BaseException], bool]) -> T:
         for attempt in range(_MAX_ATTEMPTS):
             is_last = attempt + 1 == _MAX_ATTEMPTS
             try:
@@ -228,7 +223,7 @@ class PostgresPool:
                 if is_last:
                     raise postgres_error(error) from error
             except DRIVER_ERRORS as error:
-                if is_last or not may_repeat(error):
+                if is_last or not can_repeat(error):
                     raise postgres_error(error) from error
         raise AssertionError
 
@@ -239,8 +234,8 @@ class PostgresPool:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
-        pool = await self._opened()
-        connection = await self._acquired(pool)
+        pool = await self._open_pool()
+        connection = await self._acquire(pool)
         try:
             yield connection
         except asyncpg.InternalClientError:
@@ -250,18 +245,18 @@ class PostgresPool:
         finally:
             await pool.release(connection)
 
-    async def _acquired(self, pool: "asyncpg.Pool[asyncpg.Record]") -> Connection:
+    async def _acquire(self, pool: "asyncpg.Pool[asyncpg.Record]") -> Connection:
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._options.patience
+        deadline = loop.time() + self._options.patience
         while True:
             try:
                 return await pool.acquire(timeout=self._options.timeout)
             except NOT_CONNECTED as error:
-                if self._direct is None or loop.time() > until:
+                if self._is_direct is None or loop.time() > deadline:
                     raise postgres_error(error) from error
             await asyncio.sleep(_PAUSE)
 
-    async def _opened(self) -> "asyncpg.Pool[asyncpg.Record]":
+    async def _open_pool(self) -> "asyncpg.Pool[asyncpg.Record]":
         if self._pool is None:
             async with self._opening:
                 if self._pool is None:
@@ -278,24 +273,24 @@ class PostgresPool:
         return self._pool
 
     async def _connect(self, *arguments: Any, **options: Any) -> "asyncpg.Connection[Any]":
-        named = 0 if self._direct is False else PREPARED_STATEMENTS
+        cache_size = 0 if self._is_direct is False else PREPARED_STATEMENTS
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
-            *arguments, statement_cache_size=named, **options
+            *arguments, statement_cache_size=cache_size, **options
         )
-        if self._direct is None:
+        if self._is_direct is None:
             try:
-                self._direct = await _is_direct(connection)
+                self._is_direct = await _is_direct(connection)
             except BaseException:
                 connection.terminate()
                 raise
-            if not self._direct:
+            if not self._is_direct:
                 await connection.close()
                 return await self._connect(*arguments, **options)
         return connection
 
 
 async def _is_direct(connection: "asyncpg.Connection[Any]") -> bool:
-    """Whether the connected process is the one that works; a pooler's is not."""
+    """Whether the connected process runs the statements; a pooler's process does not."""
     statement = await connection.prepare("SELECT pg_backend_pid()", name="")
     return bool(await statement.fetchval() == connection.get_server_pid())
 
@@ -307,9 +302,9 @@ MIGRATION_LOCK = 0x636C6C6D
 
 
 def run_in_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
-    """Do the work in one transaction that excludes other migrations.
+    """Run the work in one transaction that excludes other migrations.
 
-    In its own event loop and thread, so that it can be called anywhere.
+    Uses a separate event loop and thread, so that it can be called anywhere.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="cllm-migration") as pool:
         return pool.submit(lambda: asyncio.run(_run_in_postgres(url, work))).result()
@@ -376,5 +371,5 @@ async def _read_revision(connection: Connection) -> str | None:
         rows = await connection.fetch(f'SELECT version_num FROM "{VERSION_TABLE}"')  # noqa: S608
     except asyncpg.UndefinedTableError:
         return None
-    found: str | None = rows[0][0] if len(rows) == 1 else None
-    return found
+    revision: str | None = rows[0][0] if len(rows) == 1 else None
+    return revision

@@ -1,6 +1,6 @@
-"""Writes conversations to PostgreSQL: rows, edits without a running turn, deletion."""
+"""Writes conversations to PostgreSQL: new rows, edits and deletion while no turn is running."""
 
-# ruff: noqa: S608 - only column names are put into the text
+# ruff: noqa: S608 - only column names are inserted into the text
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -43,7 +43,7 @@ _EDIT_TURN_ID = "-"
 """The turn id in the lease of an edit."""
 _RELEASE_LEASE = "DELETE FROM leases WHERE owner = $1 AND conversation_id = $2"
 _DELETE = """
-WITH gone AS (DELETE FROM events WHERE owner = $1 AND conversation_id = $2)
+WITH deleted AS (DELETE FROM events WHERE owner = $1 AND conversation_id = $2)
 DELETE FROM conversations WHERE owner = $1 AND id = $2
 """
 _IS_BEING_CREATED = """
@@ -70,10 +70,10 @@ SELECT $1, {NUMBER}, {parameters(3, 2 + len(TURN_COLUMNS))}
 _ADD_MESSAGES = f"""
 INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
     role, dialect, raw, terms)
-SELECT $1, {NUMBER}, $3, s.place - 1, $4::bigint + s.place, s.role, s.dialect, s.raw,
+SELECT $1, {NUMBER}, $3, s.index - 1, $4::bigint + s.index, s.role, s.dialect, s.raw,
     {STORED_TERMS}
 FROM unnest($5::text[], $6::text[], $7::text[], $8::text[])
-    WITH ORDINALITY AS s(role, dialect, raw, terms, place)
+    WITH ORDINALITY AS s(role, dialect, raw, terms, index)
 """
 _STORED_TURNS = f"SELECT id, number, position FROM turns WHERE {OF_CONVERSATION}"
 _NEXT_NUMBER = f"""
@@ -119,7 +119,7 @@ async def add_conversation(connection: Connection, conversation: StoredConversat
 async def _add_without_messages(
     connection: Connection, conversation: StoredConversation
 ) -> list[int | None]:
-    """Insert the rows; return how many messages come before each turn on the path."""
+    """Insert the rows; return the number of messages before each turn on the path."""
     await add_row(connection, conversation)
     counts = accumulate((len(turn.messages) for turn in conversation.turns), initial=0)
     on_path = len(conversation.turns)
@@ -170,21 +170,21 @@ async def add_turn(
 async def save_changes(
     connection: Connection, old: StoredConversation, new: StoredConversation
 ) -> None:
-    """Change the stored conversation from `old`, which may be loaded in part, to `new`."""
+    """Update the stored conversation from `old`, which may be loaded in part, to `new`."""
     key = (new.owner, new.id)
     await update_row(connection, new)
     if not old.turns and not old.variants:
         return
     rows = await connection.fetch(_STORED_TURNS, *key)
-    found = diff_conversations(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
-    await connection.execute(_DELETE_TURNS, *key, list(found.deleted))
-    for number, first in found.cut:
+    diff = diff_conversations(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
+    await connection.execute(_DELETE_TURNS, *key, list(diff.deleted))
+    for number, first in diff.cut:
         await connection.execute(_CUT_MESSAGES, *key, number, first)
-    for number, turn in found.changed:
+    for number, turn in diff.changed:
         await connection.execute(_UPDATE_TURN, *key, number, *POSTGRES_CODEC.encode_turn(turn))
-    if found.moved:
-        numbers, positions, befores = map(list, zip(*found.moved, strict=True))
-        # All off the path first: positions are unique at any moment.
+    if diff.moved:
+        numbers, positions, befores = map(list, zip(*diff.moved, strict=True))
+        # Clear all positions first: the index on positions is unique after every statement.
         await connection.execute(_CLEAR_POSITIONS, *key, numbers)
         await connection.execute(_UPDATE_POSITIONS, *key, numbers, positions)
         await connection.execute(_NUMBER_MESSAGES, *key, numbers, befores)
@@ -193,14 +193,14 @@ async def save_changes(
 async def insert_conversation(
     connection: Connection, new: StoredConversation, *, source: str | None, change: Change
 ) -> StoredConversation:
-    """Store `new`, or what `change` makes of the conversation `source`."""
+    """Store `new`, or the result of `change` for the conversation `source`."""
     stored = None
     if source is not None:
         stored = _decode_or_raise(await connection.fetch(sql.LOAD, new.owner, source), source)
     refs = [new.id, new.name or new.id]
-    taken = await connection.fetchval(_NAME_EXISTS, new.owner, refs)
-    if taken is not None:
-        raise ConversationExistsError(taken)
+    existing = await connection.fetchval(_NAME_EXISTS, new.owner, refs)
+    if existing is not None:
+        raise ConversationExistsError(existing)
     inserted = new if stored is None else change(stored)
     if await connection.fetchval(_IS_BEING_CREATED, new.owner, refs) is not None:
         raise ConversationBusyError(new.id)
@@ -244,31 +244,31 @@ async def run_while_free(
     *,
     patience: float,
 ) -> T:
-    """Do the work, which gets the conversation's id, while no turn is running.
+    """Run the work, which gets the conversation's id, while no turn is running.
 
-    The transaction holds the lease: a turn that starts meanwhile waits for its end.
+    The transaction has the lease: a turn that starts meanwhile waits for its end.
     """
     check_id(ref)
 
-    async def within(connection: Connection) -> tuple[T] | None:
-        lease: tuple[Any, ...] = (owner, ref, _EDIT_TURN_ID, LEASE_SECONDS, None, None)
-        taken = await connection.fetchrow(sql.TAKE_LEASE, *lease)
-        if taken is None:
+    async def run(connection: Connection) -> tuple[T] | None:
+        values: tuple[Any, ...] = (owner, ref, _EDIT_TURN_ID, LEASE_SECONDS, None, None)
+        lease = await connection.fetchrow(sql.TAKE_LEASE, *values)
+        if lease is None:
             raise ConversationNotFoundError(ref)
-        if taken["fence"] is None:
+        if lease["fence"] is None:
             return None
-        done = await work(connection, taken["id"])
-        await connection.execute(_RELEASE_LEASE, owner, taken["id"])
-        return (done,)
+        result = await work(connection, lease["id"])
+        await connection.execute(_RELEASE_LEASE, owner, lease["id"])
+        return (result,)
 
-    done = await poll(lambda: pool.transact(within), wait=patience, max_pause=MAX_PAUSE)
-    if done is None:
+    result = await poll(lambda: pool.transact(run), wait=patience, max_pause=MAX_PAUSE)
+    if result is None:
         raise ConversationBusyError(ref)
-    return done[0]
+    return result[0]
 
 
 def _decode_or_raise(rows: list[asyncpg.Record], ref: str) -> StoredConversation:
-    found = decode_conversation(rows)
-    if found is None:
+    conversation = decode_conversation(rows)
+    if conversation is None:
         raise ConversationNotFoundError(ref)
-    return found
+    return conversation

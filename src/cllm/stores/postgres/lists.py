@@ -1,6 +1,6 @@
-"""Lists, searches and sums in PostgreSQL."""
+"""Lists, searches and usage sums in PostgreSQL."""
 
-# ruff: noqa: S608 - only column names are put into the text
+# ruff: noqa: S608 - only column names are inserted into the text
 
 import hashlib
 from collections.abc import Sequence
@@ -29,22 +29,22 @@ ORDER BY c.updated_at DESC, c.id LIMIT {limit} OFFSET {offset}
 """
 _AFTER = "AND c.updated_at <= $4 AND (c.updated_at < $4 OR c.id > $5)"
 _COUNT = "SELECT count(*) FROM conversations c WHERE c.owner = $1 {archived}"
-# Revision 0005 indexes the terms of 2 ** _TOGETHER messages apart. The search starts at the newest
-# share back; `@` stands for its number. OFFSET 0 fixes the order of execution: with its estimates
-# the planner would read whole tables.
-_TOGETHER = 15
-_LAST = "SELECT last_value FROM messages_number_seq"
+# Revision 0005 prefixes indexed terms with the number of their block of 2 ** _BLOCK_BITS messages.
+# The search reads the newest block first; `@` is replaced by its number. OFFSET 0 fixes the order
+# of execution: with its estimates the planner would read whole tables.
+_BLOCK_BITS = 15
+_LAST_NUMBER = "SELECT last_value FROM messages_number_seq"
 _SEARCH = """
 WITH newest AS MATERIALIZED (
     SELECT matches.*
-    FROM generate_series($4::bigint >> {together}, 0, -1) AS share
+    FROM generate_series($4::bigint >> {block_bits}, 0, -1) AS block
     CROSS JOIN LATERAL (
         SELECT m.*, c.id, c.title, t.started_at
         FROM (
             SELECT number, conversation, turn, ordinal FROM messages
             WHERE owner = $1 AND sequence_number IS NOT NULL
                 AND message_terms(owner, number, raw, terms)
-                    @@ replace($2, '@', to_hex(share) || '.')::tsquery
+                    @@ replace($2, '@', to_hex(block) || '.')::tsquery
             ORDER BY number DESC OFFSET 0) AS m
         CROSS JOIN LATERAL (
             SELECT c.id, c.title FROM conversations c
@@ -93,14 +93,14 @@ class PostgresLists(PostgresBase):
     ) -> Page:
         check_page_size(limit, "conversations")
         pool = await self._ready()
-        given: tuple[Any, ...] = (
+        values: tuple[Any, ...] = (
             owner,
             min(limit, MAX_BIGINT) + 1,
             min(max(offset, 0), MAX_BIGINT),
         )
         if cursor is not None:
             check_text(cursor)
-            given = (*given, *decode_cursor(cursor))
+            values = (*values, *decode_cursor(cursor))
         sql = _LIST.format(
             columns=columns(SUMMARY_COLUMNS, "c."),
             archived=_ARCHIVED[archive_filter],
@@ -108,10 +108,10 @@ class PostgresLists(PostgresBase):
             limit="$2",
             offset="$3",
         )
-        found = decode_summaries(await pool.fetch(sql, given, idempotent=True))
-        items = found[:limit]
+        summaries = decode_summaries(await pool.fetch(sql, values, idempotent=True))
+        items = summaries[:limit]
         return Page(
-            items=items, next_cursor=encode_cursor(items[-1]) if len(found) > limit else None
+            items=items, next_cursor=encode_cursor(items[-1]) if len(summaries) > limit else None
         )
 
     async def count_conversations(
@@ -132,12 +132,12 @@ class PostgresLists(PostgresBase):
     ) -> Hits:
         words = parse_query(query)
         pool = await self._ready()
-        sql = _SEARCH.format(archived=_ARCHIVED[archive_filter], together=_TOGETHER)
-        last = (await pool.fetch(_LAST, (), idempotent=True))[0][0]
+        sql = _SEARCH.format(archived=_ARCHIVED[archive_filter], block_bits=_BLOCK_BITS)
+        last = (await pool.fetch(_LAST_NUMBER, (), idempotent=True))[0][0]
         rows = await pool.fetch(
             sql, (owner, build_tsquery(words, owner), MAX_RANKED + 1, last), idempotent=True
         )
-        found = [
+        matches = [
             SearchMatch(
                 conversation=row[0],
                 title=row[1],
@@ -148,7 +148,7 @@ class PostgresLists(PostgresBase):
             )
             for row in rows
         ]
-        return build_ranked_hits(found, words, limit=limit, offset=offset)
+        return build_ranked_hits(matches, words, limit=limit, offset=offset)
 
     async def usage(
         self,
@@ -161,13 +161,13 @@ class PostgresLists(PostgresBase):
         pool = await self._ready()
         sql = _USAGE.format(key=_KEYS[by])
         rows = await pool.fetch(sql, (owner, since, until, UNKNOWN_MODEL), idempotent=True)
-        found = [decode_sum(tuple(row)) for row in rows]
-        return tuple(sorted(found, key=lambda each: each.key))
+        sums = [decode_sum(tuple(row)) for row in rows]
+        return tuple(sorted(sums, key=lambda each: each.key))
 
 
 def build_tsquery(words: Sequence[SearchTerm], owner: str) -> str:
-    """The words and the owner's own term as a tsquery."""
-    own = hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()[:16]
-    # Words have only letters and digits, so nothing needs an escape.
+    """A tsquery of the words and the owner's term."""
+    owner_hash = hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()[:16]
+    # Words have only letters and digits, so nothing needs escaping.
     quoted = (f"'@{word.text}':*" if word.prefix else f"'@{word.text}'" for word in words)
-    return " & ".join((f"'@_{own}'", *quoted))
+    return " & ".join((f"'@_{owner_hash}'", *quoted))

@@ -1,6 +1,6 @@
 """Reads conversations from PostgreSQL: whole, in part, or without messages."""
 
-# ruff: noqa: S608 - only column names are put into the text
+# ruff: noqa: S608 - only column names are inserted into the text
 
 from collections.abc import Sequence
 from typing import Any
@@ -47,16 +47,16 @@ from cllm.stores.sql.validation import check_text
 
 class _PostgresCodec(RowCodec):
     def encode_place(self, turn: Turn) -> str | None:
-        """NULL: the turn is in its own place."""
+        """NULL for a turn that is not a variant of another turn."""
         return None if turn.place == turn.id else turn.place
 
     def decode_place(self, own_id: str, stored: Any) -> str:
         return own_id if stored is None else super().decode_place(own_id, stored)
 
     def encode_tokens(self, usage: Usage | None) -> Row:
-        """0 is NULL, except for the input, which is NULL only without a count."""
-        counted, *others = encode_usage(usage)
-        return (counted, *(each or None for each in others))
+        """Store 0 as NULL, except for the input, which is NULL only without a count."""
+        input_tokens, *others = encode_usage(usage)
+        return (input_tokens, *(count or None for count in others))
 
     def decode_tokens(self, row: RowValues) -> Usage:
         return decode_usage([each or 0 for each in row])
@@ -66,7 +66,7 @@ POSTGRES_CODEC = _PostgresCodec(encode_time=to_utc, decode_time=to_utc)
 
 
 def decode_conversation(rows: Sequence[asyncpg.Record]) -> StoredConversation | None:
-    """The conversation of a load: a row for each turn, or one row without turns."""
+    """The conversation from the rows of LOAD: one per turn, or one row without turns."""
     if not rows:
         return None
     turns: list[Turn] = []
@@ -90,7 +90,7 @@ def _decode_turn(row: asyncpg.Record) -> Turn:
 
 
 def encode_messages(messages: Sequence[Message]) -> tuple[list[Any], ...]:
-    """Roles, dialects, texts and terms as arrays."""
+    """Roles, dialects, raw JSON and search terms as arrays."""
     columns: tuple[list[Any], ...] = ([], [], [], [])
     for message in messages:
         row = (*encode_message(message), message_terms(message))
@@ -114,7 +114,7 @@ FROM turns t WHERE t.owner = $1 AND t.conversation = {NUMBER} AND (t.position >=
         SELECT COALESCE(place, id) FROM turns WHERE {OF_CONVERSATION} AND position < $3))
 ORDER BY t.position NULLS LAST, t.number
 """
-"""The path from a position on, and the turns off it whose place is not on the path before."""
+"""The path from a position on, and the turns off the path without variants of earlier turns."""
 _POSITION = f"""
 SELECT t.position FROM messages m
 JOIN turns t ON t.owner = m.owner AND t.conversation = m.conversation AND t.number = m.turn
@@ -122,19 +122,19 @@ WHERE m.owner = $1 AND m.conversation = {NUMBER} AND m.sequence_number = $3
 ORDER BY m.turn DESC LIMIT 1
 """
 _MESSAGES = f"""
-SELECT place, role, dialect, raw FROM (
-    SELECT place, ordinal, role, dialect, raw,
-        sum(octet_length(raw)) OVER (ORDER BY place, ordinal) - octet_length(raw) AS before
+SELECT part, role, dialect, raw FROM (
+    SELECT part, ordinal, role, dialect, raw,
+        sum(octet_length(raw)) OVER (ORDER BY part, ordinal) - octet_length(raw) AS before
     FROM (
-        SELECT wanted.place, wanted.start, m.ordinal, m.role, m.dialect, m.raw,
-            row_number() OVER (PARTITION BY wanted.place ORDER BY m.ordinal) AS at
-        FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS wanted(id, start, place)
+        SELECT parts.part, parts.start, m.ordinal, m.role, m.dialect, m.raw,
+            row_number() OVER (PARTITION BY parts.part ORDER BY m.ordinal) AS at
+        FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS parts(id, start, part)
         JOIN conversations c ON c.owner = $1 AND c.id = {RESOLVED}
         JOIN turns t ON t.owner = $1 AND t.conversation = c.number
-            AND {turn_has_id("wanted.id", "t.")}
+            AND {turn_has_id("parts.id", "t.")}
         JOIN messages m ON m.owner = $1 AND m.conversation = c.number AND m.turn = t.number
     ) AS numbered WHERE at > start
-) AS said WHERE before < $5 ORDER BY place, ordinal
+) AS sized WHERE before < $5 ORDER BY part, ordinal
 """
 _POSITION_AT = len(TURN_COLUMNS)
 _COUNT_AT = _POSITION_AT + 1
@@ -143,7 +143,7 @@ _COUNT_AT = _POSITION_AT + 1
 async def load_outline_from(
     connection: Connection, owner: str, key: str, sequence: int
 ) -> StoredConversation:
-    """The path from the turn with that message on, without messages."""
+    """The path from the turn with that message on, with placeholders for messages."""
     row = await connection.fetchrow(_CONVERSATION, owner, key)
     if row is None:
         raise ConversationNotFoundError(key)
@@ -175,10 +175,10 @@ class PostgresReader(PostgresBase):
             rows = await pool.fetch(LOAD, key, idempotent=True)
         else:
             rows = await pool.fetch(LOAD_TAIL, (*key, tail_parameter(tail)), idempotent=True)
-        found = decode_conversation(rows)
-        if found is None:
+        conversation = decode_conversation(rows)
+        if conversation is None:
             raise ConversationNotFoundError(ref)
-        return found
+        return conversation
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         key = (owner, check_id(ref))
@@ -196,12 +196,13 @@ class PostgresReader(PostgresBase):
                 raise ConversationNotFoundError(ref)
             return row, await connection.fetch(_TURNS, owner, row["id"], 1)
 
-        row, rows = await (await self._ready()).transact(read, frozen=True)
+        row, rows = await (await self._ready()).transact(read, snapshot=True)
         counts = {each[0]: each[_COUNT_AT] for each in rows}
-        # Its message count is for turns with their messages.
-        bare = (*tuple(row)[:-1], 0)
+        # The stored message count applies to turns that have their messages.
+        without_count = (*tuple(row)[:-1], 0)
         return Outline(
-            conversation=_decode_outline(bare, rows, dict.fromkeys(counts, 0)), counts=counts
+            conversation=_decode_outline(without_count, rows, dict.fromkeys(counts, 0)),
+            counts=counts,
         )
 
     async def messages_from(
@@ -209,12 +210,12 @@ class PostgresReader(PostgresBase):
     ) -> tuple[tuple[Message, ...], ...]:
         check_id(ref)
         check_text(*(part.turn for part in parts))
-        wanted = ([part.turn for part in parts], [part.start for part in parts])
+        arrays = ([part.turn for part in parts], [part.start for part in parts])
         rows = await (await self._ready()).fetch(
-            _MESSAGES, (owner, ref, *wanted, most), idempotent=True
+            _MESSAGES, (owner, ref, *arrays, most), idempotent=True
         )
         last = rows[-1][0] if rows else 0
-        found: list[list[Message]] = [[] for _ in range(last)]
-        for place, role, dialect, raw in rows:
-            found[place - 1].append(decode_message(role, dialect, raw))
-        return tuple(map(tuple, found))
+        messages: list[list[Message]] = [[] for _ in range(last)]
+        for part, role, dialect, raw in rows:
+            messages[part - 1].append(decode_message(role, dialect, raw))
+        return tuple(map(tuple, messages))

@@ -1,26 +1,26 @@
-"""The SQL of a turn on PostgreSQL, one statement for each step; `$1` is the owner.
+"""The SQL of a turn in PostgreSQL, one statement for each step; `$1` is the owner.
 
 Starting a turn takes two statements: the lease is committed before the conversation is read, so
-that the end of the turn before is visible. Leases expire by the database's clock, which all
-machines share.
+that the previous turn's end is visible. Leases expire by the database's clock, which all machines
+share.
 
-Turns and messages name their conversation by its number, which statements look up by the id. A
-turn's place is NULL if it is its own.
+Turns and messages refer to their conversation by its number, which statements find by the id. A
+turn's `place` (its slot) is NULL if it equals the turn's id.
 """
 
-# ruff: noqa: S608 - only column names are put into the text
+# ruff: noqa: S608 - only column names are inserted into the text
 
 from cllm.core.ports import Tail
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS
 
-# Large columns are in the first row of a load only.
+# Only the first row of LOAD has these columns.
 _LARGE_COLUMNS = ("system", "context_record", "metadata", "summary")
 
 MAX_BIGINT = 2**62
-"""More rows than there can be, within a bigint."""
+"""More rows than a table can have, within a bigint."""
 TURN_AT = len(CONVERSATION_COLUMNS) + 1
 MESSAGES_AT = TURN_AT + len(TURN_COLUMNS)
-"""The columns of a load where a turn and its messages start; before the turn: position."""
+"""The columns of LOAD where a turn and its messages start; the turn's position comes before."""
 
 
 def tail_parameter(tail: Tail) -> int | None:
@@ -33,7 +33,7 @@ def columns(columns: tuple[str, ...], table: str = "") -> str:
 
 
 def parameters(first: int, count: int) -> str:
-    """Parameters from that number on."""
+    """`$first, …`: `count` parameters."""
     return ", ".join(f"${number}" for number in range(first, first + count))
 
 
@@ -51,23 +51,23 @@ NUMBER = "(SELECT number FROM conversations WHERE owner = $1 AND id = $2)"
 OF_CONVERSATION = f"owner = $1 AND conversation = {NUMBER}"
 
 
-def turn_has_id(given: str, table: str = "") -> str:
-    """Whether it is the turn with that id, by the index on the id's hash."""
-    return f"hashtextextended({table}id, 0) = hashtextextended({given}, 0) AND {table}id = {given}"
+def turn_has_id(value: str, table: str = "") -> str:
+    """The condition for the turn with that id, by the index on the id's hash."""
+    return f"hashtextextended({table}id, 0) = hashtextextended({value}, 0) AND {table}id = {value}"
 
 
 TAKE_LEASE = f"""
-WITH found AS MATERIALIZED (SELECT {RESOLVED} AS id),
-begun AS (
+WITH resolved AS MATERIALIZED (SELECT {RESOLVED} AS id),
+pending AS (
     SELECT conversation_id AS id FROM leases
     WHERE owner = $1 AND creates = 1 AND (conversation_id = $2 OR name IN ($2, $6))
         AND expires_at > clock_timestamp() LIMIT 1),
 target AS MATERIALIZED (
-    SELECT id, 0::smallint AS creates, NULL::text AS name FROM found WHERE id IS NOT NULL
+    SELECT id, 0::smallint AS creates, NULL::text AS name FROM resolved WHERE id IS NOT NULL
     UNION ALL
-    SELECT COALESCE((SELECT id FROM begun), $5), 1::smallint, $6 FROM found
+    SELECT COALESCE((SELECT id FROM pending), $5), 1::smallint, $6 FROM resolved
     WHERE id IS NULL AND $5::text IS NOT NULL),
-taken AS (
+new_lease AS (
     INSERT INTO leases (owner, conversation_id, name, turn_id, fence, creates, expires_at)
     SELECT $1, id, name, $3, nextval('fences'), creates,
         clock_timestamp() + make_interval(secs => $4)
@@ -77,11 +77,11 @@ taken AS (
         creates = excluded.creates, expires_at = excluded.expires_at
     WHERE leases.expires_at <= clock_timestamp()
     RETURNING fence)
-SELECT target.id, target.creates, taken.fence,
+SELECT target.id, target.creates, new_lease.fence,
     (SELECT turn_id FROM leases WHERE owner = $1 AND conversation_id = target.id) AS holder
-FROM target LEFT JOIN taken ON true
+FROM target LEFT JOIN new_lease ON true
 """
-"""Take a lease: ref, turn id, seconds, id and name to create. No row: not found."""
+"""Take a lease. Parameters: ref, turn id, seconds, id and name to create. No row: not found."""
 
 RENEW_LEASE = """
 UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => $4)
@@ -101,10 +101,10 @@ WITH c AS MATERIALIZED (
     WHERE owner = $1 AND id = {RESOLVED})"""
 
 _WHOLE = """,
-kept AS MATERIALIZED (
+loaded AS MATERIALIZED (
     SELECT t.* FROM c JOIN turns t ON t.owner = $1 AND t.conversation = c.number)"""
 
-# The first turn of a tail is searched from the newest back.
+# Searches for the first turn of a tail from the newest turn backwards.
 _TAIL = """,
 wanted AS (
     SELECT c.number, GREATEST(1, CASE WHEN {tail}::bigint IS NOT NULL
@@ -126,7 +126,7 @@ path AS MATERIALIZED (
             AND m.sequence_number <= wanted.sequence
         ORDER BY f.position DESC LIMIT 1)
     WHERE wanted.sequence <= (SELECT message_count FROM c)),
-kept AS MATERIALIZED (
+loaded AS MATERIALIZED (
     SELECT * FROM path
     UNION ALL
     SELECT v.* FROM c JOIN turns v
@@ -134,24 +134,24 @@ kept AS MATERIALIZED (
     WHERE COALESCE(v.place, v.id) IN (SELECT COALESCE(place, id) FROM path))"""
 
 _START = f""",
-settled AS (
+interrupted AS (
     UPDATE turns SET state = 'failed', ended_at = $5, failure = $6 FROM c
     WHERE turns.owner = $1 AND turns.conversation = c.number AND turns.state = 'running'
         AND turns.number = (SELECT max(number) FROM turns
             WHERE owner = $1 AND conversation = (SELECT number FROM c))),
-begun AS (
+started AS (
     INSERT INTO turns (owner, conversation, number, position, id, state, model, started_at)
     SELECT $1, c.number, next.number, next.number, $3, 'running', $4, $5
     FROM c, LATERAL (SELECT COALESCE(max(number), 0) + 1 AS number FROM turns
         WHERE owner = $1 AND conversation = c.number) AS next
     RETURNING number),
-said AS (
+added AS (
     INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
         role, dialect, raw, terms)
-    SELECT $1, c.number, begun.number, s.place - 1, c.message_count + s.place,
+    SELECT $1, c.number, started.number, s.index - 1, c.message_count + s.index,
         s.role, s.dialect, s.raw, {STORED_TERMS}
-    FROM c, begun, unnest($7::text[], $8::text[], $9::text[], $10::text[])
-        WITH ORDINALITY AS s(role, dialect, raw, terms, place)),
+    FROM c, started, unnest($7::text[], $8::text[], $9::text[], $10::text[])
+        WITH ORDINALITY AS s(role, dialect, raw, terms, index)),
 counted AS (
     UPDATE conversations SET message_count = c.message_count + cardinality($7::text[])
     FROM c WHERE conversations.owner = $1 AND conversations.id = c.id)"""
@@ -161,13 +161,13 @@ _AGGREGATED = """SELECT {turn} array_agg(m.role ORDER BY m.ordinal) AS roles,
         array_agg(m.raw ORDER BY m.ordinal) AS raws
     FROM messages m WHERE m.owner = $1 AND"""
 
-# For a tail, turn by turn: otherwise the planner would read the whole table.
+# For a tail, read turn by turn: otherwise the planner would read the whole table.
 _ALL_MESSAGES = f"""LEFT JOIN (
     {_AGGREGATED.format(turn="m.turn,")} m.conversation = (SELECT number FROM c) GROUP BY m.turn
-) AS said_in ON said_in.turn = kept.number"""
+) AS of_turn ON of_turn.turn = loaded.number"""
 _MESSAGES_BY_TURN = f"""LEFT JOIN LATERAL (
-    {_AGGREGATED.format(turn="")} m.conversation = kept.conversation AND m.turn = kept.number
-) AS said_in ON true"""
+    {_AGGREGATED.format(turn="")} m.conversation = loaded.conversation AND m.turn = loaded.number
+) AS of_turn ON true"""
 
 _COLUMNS = ", ".join(
     f'CASE WHEN row_number() OVER ordered = 1 THEN c."{column}" END AS "{column}"'
@@ -177,20 +177,21 @@ _COLUMNS = ", ".join(
 )
 _ROWS = f"""
 SELECT {_COLUMNS},
-    kept.position, {columns(TURN_COLUMNS, "kept.")}, said_in.roles, said_in.dialects, said_in.raws
-FROM c LEFT JOIN kept ON true {{said}}
-WINDOW ordered AS (ORDER BY kept.position NULLS LAST, kept.number)
-ORDER BY kept.position NULLS LAST, kept.number
+    loaded.position, {columns(TURN_COLUMNS, "loaded.")},
+    of_turn.roles, of_turn.dialects, of_turn.raws
+FROM c LEFT JOIN loaded ON true {{messages}}
+WINDOW ordered AS (ORDER BY loaded.position NULLS LAST, loaded.number)
+ORDER BY loaded.position NULLS LAST, loaded.number
 """
-_ALL_ROWS = _ROWS.format(said=_ALL_MESSAGES)
-_TAIL_ROWS = _ROWS.format(said=_MESSAGES_BY_TURN)
+_ALL_ROWS = _ROWS.format(messages=_ALL_MESSAGES)
+_TAIL_ROWS = _ROWS.format(messages=_MESSAGES_BY_TURN)
 
 LOAD = _CONVERSATION + _WHOLE + _ALL_ROWS
 """A whole conversation, by id or name."""
 LOAD_TAIL = _CONVERSATION + _TAIL.format(tail="$3") + _TAIL_ROWS
-"""The newest messages of that number, or what the window can use if it is NULL."""
+"""The newest `$3` messages; NULL loads the messages that the window can use."""
 BEGIN = _CONVERSATION + _WHOLE + _START + _ALL_ROWS
-"""Load, and insert a running turn: id, model, now, failure of an interrupted turn."""
+"""Load, and insert a running turn. Parameters: id, model, now, failure of an interrupted turn."""
 BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$11") + _START + _TAIL_ROWS
 
 MARK_INTERRUPTED = f"""
@@ -210,22 +211,22 @@ ended AS (
     UPDATE turns SET ({columns(_ENDING)}) = ROW({parameters(5, len(_ENDING))}) FROM mine
     WHERE {OF_CONVERSATION} AND {turn_has_id("$4")}
     RETURNING conversation, number),
-said AS (
+added AS (
     INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
         role, dialect, raw, terms)
     SELECT $1, ended.conversation, ended.number,
-        ${_NEXT + 6}::bigint + s.place, ${_NEXT + 7}::bigint + s.place,
+        ${_NEXT + 6}::bigint + s.index, ${_NEXT + 7}::bigint + s.index,
         s.role, s.dialect, s.raw, {STORED_TERMS}
     FROM ended, unnest(${_NEXT + 8}::text[], ${_NEXT + 9}::text[], ${_NEXT + 10}::text[],
-        ${_NEXT + 11}::text[]) WITH ORDINALITY AS s(role, dialect, raw, terms, place)),
-kept AS (
+        ${_NEXT + 11}::text[]) WITH ORDINALITY AS s(role, dialect, raw, terms, index)),
+updated AS (
     UPDATE conversations SET title = ${_NEXT}, updated_at = ${_NEXT + 1},
         message_count = ${_NEXT + 2}, system = ${_NEXT + 3}, system_record = ${_NEXT + 4},
         context_record = ${_NEXT + 5}
     FROM mine WHERE owner = $1 AND id = $2)
 SELECT fence FROM mine
 """
-"""End a turn at the end of the path, with its new messages. No row: the lease is lost."""
+"""Finish a turn at the end of the path, with its new messages. No row: the lease is lost."""
 
 IS_FINISHED = f"""
 SELECT 1 FROM turns WHERE {OF_CONVERSATION} AND {turn_has_id("$3")} AND state = $4
@@ -234,23 +235,23 @@ SELECT 1 FROM turns WHERE {OF_CONVERSATION} AND {turn_has_id("$3")} AND state = 
 
 _DROP = f"""
 WITH mine AS (
-    DELETE FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $3 {{lasting}}
+    DELETE FROM leases WHERE owner = $1 AND conversation_id = $2 AND fence = $3 {{is_valid}}
     RETURNING fence),
-gone AS (
+deleted AS (
     DELETE FROM turns USING mine WHERE {OF_CONVERSATION} AND {turn_has_id("$4")}
         AND state = 'running'
     RETURNING conversation, number, position),
-fewer AS (
+updated AS (
     UPDATE conversations SET message_count = message_count - (
         SELECT count(*) FROM messages m
-        JOIN gone ON m.conversation = gone.conversation AND m.turn = gone.number
-        WHERE m.owner = $1 AND gone.position IS NOT NULL)
-    WHERE owner = $1 AND id = $2 AND EXISTS (SELECT FROM gone))
+        JOIN deleted ON m.conversation = deleted.conversation AND m.turn = deleted.number
+        WHERE m.owner = $1 AND deleted.position IS NOT NULL)
+    WHERE owner = $1 AND id = $2 AND EXISTS (SELECT FROM deleted))
 SELECT fence FROM mine
 """
-DROP = _DROP.format(lasting="AND expires_at > clock_timestamp()")
+DROP = _DROP.format(is_valid="AND expires_at > clock_timestamp()")
 """Release the lease and delete the turn."""
-DROP_UNCONFIRMED = _DROP.format(lasting="")
+DROP_UNCONFIRMED = _DROP.format(is_valid="")
 """The same after a lost connection: the lease may have expired."""
 
 DROP_CREATED = """
@@ -258,7 +259,7 @@ WITH mine AS (
     DELETE FROM leases
     WHERE owner = $1 AND conversation_id = $2 AND fence = $3 AND expires_at > clock_timestamp()
     RETURNING fence),
-gone AS (DELETE FROM conversations USING mine WHERE owner = $1 AND id = $2)
+deleted AS (DELETE FROM conversations USING mine WHERE owner = $1 AND id = $2)
 SELECT fence FROM mine
 """
 """The same for a turn that created its conversation."""
@@ -276,7 +277,7 @@ DELETE FROM conversations USING mine WHERE owner = $1 AND id = $2
 RELEASE_LEASE_OF_TURN = (
     "DELETE FROM leases WHERE owner = $1 AND turn_id = $2 AND expires_at > clock_timestamp()"
 )
-"""Release the lease of a turn if it was taken."""
+"""Release the lease of a turn, if it has one."""
 
 TITLE_MESSAGE = f"""
 SELECT m.role, m.dialect, m.raw FROM messages m
@@ -285,4 +286,4 @@ WHERE m.owner = $1 AND m.conversation = {NUMBER} AND t.position IS NOT NULL
     AND m.role = 'user' AND t.state IN ('complete', 'incomplete')
 ORDER BY t.position, m.ordinal LIMIT 1
 """
-"""The message for a title."""
+"""The message that becomes the title."""

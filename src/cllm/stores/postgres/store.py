@@ -1,10 +1,10 @@
-"""Conversations, requests (as hashes), stream events and calls in PostgreSQL.
+"""Conversations, idempotent requests (as hashes), stream events and calls in PostgreSQL.
 
 Each operation uses a connection for one statement or one short transaction. A claim of a request
 expires by the database's clock.
 """
 
-# ruff: noqa: S608 - only column names are put into the text
+# ruff: noqa: S608 - only column names are inserted into the text
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -46,8 +46,8 @@ from cllm.stores.postgres.turns import PostgresTurns
 from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, decode_response, encode_json
 from cllm.stores.sql.store import SqlStore
 
-# A claim that is taken over keeps the known response of the same request.
-_CLAIM = """
+# A claim that replaces an expired one of the same request keeps its partial response.
+_CLAIM_REQUEST = """
 INSERT INTO requests (owner, key, body, expires_at)
 VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))
 ON CONFLICT (owner, key) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at,
@@ -59,14 +59,14 @@ ON CONFLICT (owner, key) DO UPDATE SET body = excluded.body, expires_at = exclud
 WHERE requests.expires_at <= clock_timestamp()
 RETURNING expires_at, headers, response
 """
-_CLAIMED = "SELECT body, status, headers, response FROM requests WHERE owner = $1 AND key = $2"
-_HOLD = """
+_REQUEST = "SELECT body, status, headers, response FROM requests WHERE owner = $1 AND key = $2"
+_EXTEND_CLAIM = """
 UPDATE requests SET expires_at = clock_timestamp() + make_interval(secs => $4), status = $5,
     headers = $6, response = $7
 WHERE owner = $1 AND key = $2 AND expires_at = $3 AND status IS NULL
 RETURNING expires_at
 """
-_FORGET = "DELETE FROM requests WHERE owner = $1 AND headers::json ->> $2 = $3"
+_FORGET_RESPONSES = "DELETE FROM requests WHERE owner = $1 AND headers::json ->> $2 = $3"
 _DROP_OLD_REQUESTS = """
 DELETE FROM requests WHERE expires_at <= clock_timestamp()
     AND (status IS NOT NULL OR expires_at <= clock_timestamp() - $1::interval)
@@ -82,36 +82,36 @@ added AS (
     ON CONFLICT DO NOTHING)
 SELECT fence FROM mine
 """
-_EVENTS = f"""
-WITH found AS (SELECT {RESOLVED} AS id),
+_EVENTS_AFTER = f"""
+WITH resolved AS (SELECT {RESOLVED} AS id),
 c AS (
-    SELECT found.id, conversations.number FROM found
-    LEFT JOIN conversations ON conversations.owner = $1 AND conversations.id = found.id)
+    SELECT resolved.id, conversations.number FROM resolved
+    LEFT JOIN conversations ON conversations.owner = $1 AND conversations.id = resolved.id)
 SELECT c.id, EXISTS (SELECT FROM turns t
-    WHERE t.owner = $1 AND t.conversation = c.number AND {turn_has_id("$3", "t.")}) AS is_there,
+    WHERE t.owner = $1 AND t.conversation = c.number AND {turn_has_id("$3", "t.")}) AS turn_exists,
     e.number, e.data
 FROM c LEFT JOIN events e
     ON e.owner = $1 AND e.conversation_id = c.id AND e.turn_id = $3 AND e.number > $4
 ORDER BY e.number
 """
-# Each turn is looked up once. Without OFFSET the planner would scan whole conversations.
+# Reads each turn once. Without OFFSET 0 the planner would scan whole conversations.
 DROP_OLD_EVENTS = f"""
-WITH kept AS MATERIALIZED (SELECT DISTINCT owner, conversation_id, turn_id FROM events),
+WITH stored AS MATERIALIZED (SELECT DISTINCT owner, conversation_id, turn_id FROM events),
 old AS (
-    SELECT k.owner, k.conversation_id, k.turn_id FROM kept k WHERE NOT EXISTS (
+    SELECT s.owner, s.conversation_id, s.turn_id FROM stored s WHERE NOT EXISTS (
         SELECT FROM conversations c JOIN turns t ON t.owner = c.owner AND t.conversation = c.number
-        WHERE c.owner = k.owner AND c.id = k.conversation_id AND {turn_has_id("k.turn_id", "t.")}
+        WHERE c.owner = s.owner AND c.id = s.conversation_id AND {turn_has_id("s.turn_id", "t.")}
             AND (t.ended_at IS NULL OR t.ended_at >= $1) OFFSET 0))
 DELETE FROM events e USING old
 WHERE e.owner = old.owner AND e.conversation_id = old.conversation_id AND e.turn_id = old.turn_id
 """
-# Nobody else deletes the lease of a conversation that was never created.
+# Nothing else deletes the lease of a conversation that was never created.
 _DROP_OLD_LEASES = """
 DELETE FROM leases l WHERE creates = 1 AND expires_at <= clock_timestamp() - $1::interval
     AND NOT EXISTS (
         SELECT FROM conversations c WHERE c.owner = l.owner AND c.id = l.conversation_id)
 """
-_CALL = f"""
+_ADD_CALL = f"""
 INSERT INTO calls (owner, {columns(CALL_COLUMNS)}) VALUES ({parameters(1, 1 + len(CALL_COLUMNS))})
 """
 
@@ -123,33 +123,35 @@ class PostgresRequests(PostgresBase):
         pool = await self._ready()
         key = (request.owner, request.key)
         while True:
-            if taken := await pool.fetch(_CLAIM, (*key, request.body, float(seconds))):
-                until, headers, response = taken[0]
-                known = decode_headers(headers)
-                return RequestClaim(request=request, until=until, headers=known, body=response)
-            found = await pool.fetch(_CLAIMED, key, idempotent=True)
-            if found:
-                return decode_response(tuple(found[0]), request)
+            if claimed := await pool.fetch(_CLAIM_REQUEST, (*key, request.body, float(seconds))):
+                until, stored, response = claimed[0]
+                headers = decode_headers(stored)
+                return RequestClaim(request=request, until=until, headers=headers, body=response)
+            rows = await pool.fetch(_REQUEST, key, idempotent=True)
+            if rows:
+                return decode_response(tuple(rows[0]), request)
 
     async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
-        return await self._hold(claim, seconds)
+        return await self._extend_claim(claim, seconds)
 
     async def keep_response(self, claim: RequestClaim, *, status: int, lifetime: float) -> None:
-        await self._hold(claim, lifetime, status)
+        await self._extend_claim(claim, lifetime, status)
 
-    async def _hold(
+    async def _extend_claim(
         self, claim: RequestClaim, seconds: float, status: int | None = None
     ) -> RequestClaim:
-        """Extend a claim, which its expiry identifies: a later claim has a later one."""
+        """Extend a claim. Its expiry identifies it: a later claim expires later."""
         key = (claim.request.owner, claim.request.key, claim.until)
-        content = (float(seconds), status, encode_json(claim.headers), claim.body)
-        held = await (await self._ready()).fetch(_HOLD, (*key, *content))
-        if not held:
+        values = (float(seconds), status, encode_json(claim.headers), claim.body)
+        rows = await (await self._ready()).fetch(_EXTEND_CLAIM, (*key, *values))
+        if not rows:
             raise RequestInFlightError
-        return msgspec.structs.replace(claim, until=held[0]["expires_at"])
+        return msgspec.structs.replace(claim, until=rows[0]["expires_at"])
 
     async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
-        await (await self._ready()).fetch(_FORGET, (owner, header, value), idempotent=True)
+        await (await self._ready()).fetch(
+            _FORGET_RESPONSES, (owner, header, value), idempotent=True
+        )
 
     async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
         pool = await self._ready()
@@ -163,10 +165,12 @@ class PostgresRequests(PostgresBase):
         self, ref: str, turn_id: str, number: int, *, owner: str = LOCAL_OWNER
     ) -> tuple[StreamEvent, ...]:
         pool = await self._ready()
-        rows = await pool.fetch(_EVENTS, (owner, check_id(ref), turn_id, number), idempotent=True)
+        rows = await pool.fetch(
+            _EVENTS_AFTER, (owner, check_id(ref), turn_id, number), idempotent=True
+        )
         if rows[0]["id"] is None:
             raise ConversationNotFoundError(ref)
-        if not rows[0]["is_there"]:
+        if not rows[0]["turn_exists"]:
             raise TurnNotFoundError(rows[0]["id"], turn_id)
         return tuple(
             StreamEvent(number=row["number"], data=row["data"])
@@ -183,7 +187,7 @@ class PostgresRequests(PostgresBase):
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
         pool = await self._ready()
         for call in calls:
-            await pool.fetch(_CALL, (owner, *POSTGRES_CODEC.encode_call(call)))
+            await pool.fetch(_ADD_CALL, (owner, *POSTGRES_CODEC.encode_call(call)))
 
 
 class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresRequests, SqlStore):
@@ -217,7 +221,7 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
 
         pool = await self._ready()
         try:
-            return await pool.transact(work, frozen=True)
+            return await pool.transact(work, snapshot=True)
         except asyncpg.UniqueViolationError as error:
             raise ConversationExistsError(new.id) from error
 

@@ -1,10 +1,11 @@
-"""A turn in PostgreSQL: started with a lease, renewed, finished or dropped.
+"""Turns in PostgreSQL: start one with a lease, renew the lease, finish or drop the turn.
 
-While a lease is valid nobody else changes the conversation, so its end reads nothing again. After a
-lost connection a start is undone and repeated; an end is looked up first.
+While a lease is valid no other process changes the conversation, so finishing a turn reads nothing
+again. After a lost connection, a start is undone and repeated; a finish is repeated only if the
+database shows that it was not done.
 """
 
-# ruff: noqa: S608 - only column names are put into the text
+# ruff: noqa: S608 - only column names are inserted into the text
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -48,7 +49,7 @@ from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text
 from cllm.stores.sql.validation import check_start
 
 MAX_TURN_ID_BYTES = 2000
-"""Bytes of a turn's id, limited by the key of its events."""
+"""The primary key of events limits a turn's id to this number of bytes."""
 _NAME_EXISTS = """
 SELECT id FROM conversations WHERE owner = $1
     AND (id = ANY($2::text[]) OR name = ANY($2::text[])) LIMIT 1
@@ -57,7 +58,7 @@ _HAS_TURN = f"SELECT 1 FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.turn_has_
 _CLEAR_CREATES = "UPDATE leases SET creates = 0 WHERE owner = $1 AND conversation_id = $2"
 
 
-class _TakenLease(msgspec.Struct, frozen=True):
+class _LeaseRow(msgspec.Struct, frozen=True):
     conversation: str
     fence: int
     creates: bool
@@ -83,135 +84,135 @@ class PostgresTurns(PostgresBase):
             raise UsageError(TOO_LONG)
         await self._ready()
 
-        async def once() -> Lease:
-            taken = await self._take(ref, start, owner, create, wait)
+        async def begin() -> Lease:
+            lease_row = await self._take_lease(ref, start, owner, create, wait)
             try:
-                return await self._open(taken, start, owner, create, tail)
+                return await self._start_turn(lease_row, start, owner, create, tail)
             except (UsageError, StoreError) as error:
-                await self._give_up(taken, start, owner, error)
+                await self._release_after_error(lease_row, start, owner, error)
                 raise
             except BaseException:
-                await self._drop_taken(taken, start, owner)
+                await self._undo_start(lease_row, start, owner)
                 raise
 
         try:
-            return await once()
+            return await begin()
         except StoreUnavailableError as error:
             if not is_connection_lost(error.__cause__):
                 raise
             try:
-                return await once()
+                return await begin()
             except UsageError:
-                # The turn was stored, and another process has settled it since.
+                # The turn was stored, and another process has marked it as interrupted since.
                 raise error from error.__cause__
         except ConversationExistsError:
             # Another process created it between the search and the lease.
             if create is None:
                 raise
-        return await once()
+        return await begin()
 
-    async def _take(
+    async def _take_lease(
         self,
         ref: str,
         start: TurnStart,
         owner: str,
         create: NewConversation | None,
         wait: float | None,
-    ) -> _TakenLease:
+    ) -> _LeaseRow:
         new = (None, None) if create is None else (create.id, create.name)
         holder: str | None = None
 
-        async def attempt() -> _TakenLease | None:
+        async def attempt() -> _LeaseRow | None:
             nonlocal holder
-            asked = self._clock()
-            given = (owner, ref, start.id, self._lease_seconds, *new)
+            now = self._clock()
+            values = (owner, ref, start.id, self._lease_seconds, *new)
             try:
-                rows = await self._connections.fetch(sql.TAKE_LEASE, given)
+                rows = await self._connections.fetch(sql.TAKE_LEASE, values)
             except BaseException:
-                await self._undo_take(start.id, owner)
+                await self._release_by_turn(start.id, owner)
                 raise
             if not rows:
                 raise ConversationNotFoundError(ref)
             key, creates, fence, holder = rows[0]
             if fence is None:
                 return None
-            return _TakenLease(key, fence, bool(creates), lease_expiry(asked, self._lease_seconds))
+            return _LeaseRow(key, fence, bool(creates), lease_expiry(now, self._lease_seconds))
 
-        taken = await poll(attempt, wait=wait, max_pause=MAX_PAUSE)
-        if taken is None:
+        lease_row = await poll(attempt, wait=wait, max_pause=MAX_PAUSE)
+        if lease_row is None:
             raise ConversationBusyError(ref, turn_id=holder)
-        return taken
+        return lease_row
 
-    async def _open(
+    async def _start_turn(
         self,
-        taken: _TakenLease,
+        lease_row: _LeaseRow,
         start: TurnStart,
         owner: str,
         create: NewConversation | None,
         tail: Tail,
     ) -> Lease:
         now = self._clock()
-        if start.visible and start.place is None and not taken.creates:
-            found = await self._begin_shown(taken, start, owner, tail, now)
+        if start.visible and start.place is None and not lease_row.creates:
+            conversation = await self._load_and_insert_turn(lease_row, start, owner, tail, now)
         else:
-            found = await self._found(taken, start, owner, tail)
-        if found is not None:
-            return await self._granted(taken, found, start, now=now)
+            conversation = await self._load(lease_row, start, owner, tail)
+        if conversation is not None:
+            return await self._continue_conversation(lease_row, conversation, start, now=now)
         if create is None:
-            raise ConversationNotFoundError(taken.conversation)
-        return await self._created(taken, start, owner, create, now=now)
+            raise ConversationNotFoundError(lease_row.conversation)
+        return await self._create_conversation(lease_row, start, owner, create, now=now)
 
-    async def _begin_shown(
-        self, taken: _TakenLease, start: TurnStart, owner: str, tail: Tail, now: datetime
+    async def _load_and_insert_turn(
+        self, lease_row: _LeaseRow, start: TurnStart, owner: str, tail: Tail, now: datetime
     ) -> StoredConversation | None:
-        said = encode_messages(start.messages)
-        given = (owner, taken.conversation, start.id, start.model, now, INTERRUPTION_JSON)
-        statement, more = (
+        messages = encode_messages(start.messages)
+        values = (owner, lease_row.conversation, start.id, start.model, now, INTERRUPTION_JSON)
+        statement, tail_values = (
             (sql.BEGIN, ()) if tail is None else (sql.BEGIN_TAIL, (sql.tail_parameter(tail),))
         )
         try:
             return decode_conversation(
-                await self._connections.fetch(statement, (*given, *said, *more))
+                await self._connections.fetch(statement, (*values, *messages, *tail_values))
             )
         except asyncpg.UniqueViolationError as error:
-            raise edits.duplicate_turn_error(taken.conversation, start.id) from error
+            raise edits.duplicate_turn_error(lease_row.conversation, start.id) from error
 
-    async def _found(
-        self, taken: _TakenLease, start: TurnStart, owner: str, tail: Tail
+    async def _load(
+        self, lease_row: _LeaseRow, start: TurnStart, owner: str, tail: Tail
     ) -> StoredConversation | None:
-        if taken.creates:
+        if lease_row.creates:
             return None
-        key = (owner, taken.conversation)
+        key = (owner, lease_row.conversation)
         if tail is None or start.place is not None:
             return decode_conversation(
                 await self._connections.fetch(sql.LOAD, key, idempotent=True)
             )
         if await self._connections.fetch(_HAS_TURN, (*key, start.id), idempotent=True):
-            raise edits.duplicate_turn_error(taken.conversation, start.id)
+            raise edits.duplicate_turn_error(lease_row.conversation, start.id)
         rows = await self._connections.fetch(
             sql.LOAD_TAIL, (*key, sql.tail_parameter(tail)), idempotent=True
         )
         return decode_conversation(rows)
 
-    async def _granted(
-        self, taken: _TakenLease, found: StoredConversation, start: TurnStart, *, now: datetime
+    async def _continue_conversation(
+        self, lease_row: _LeaseRow, stored: StoredConversation, start: TurnStart, *, now: datetime
     ) -> Lease:
-        conversation = edits.mark_interrupted(found, now=now)
+        conversation = edits.mark_interrupted(stored, now=now)
         turn = edits.start_turn(conversation, start, now=now)
         if start.visible and start.place is not None:
 
-            async def show(connection: Connection) -> None:
+            async def insert(connection: Connection) -> None:
                 await connection.execute(
-                    sql.MARK_INTERRUPTED, found.owner, found.id, now, INTERRUPTION_JSON, turn.id
+                    sql.MARK_INTERRUPTED, stored.owner, stored.id, now, INTERRUPTION_JSON, turn.id
                 )
                 await add_variant(connection, conversation, turn)
 
-            await self._connections.transact(show)
-        return _build_lease(taken, conversation, turn, start, created=False)
+            await self._connections.transact(insert)
+        return _build_lease(lease_row, conversation, turn, start, created=False)
 
-    async def _created(
+    async def _create_conversation(
         self,
-        taken: _TakenLease,
+        lease_row: _LeaseRow,
         start: TurnStart,
         owner: str,
         create: NewConversation,
@@ -221,7 +222,7 @@ class PostgresTurns(PostgresBase):
         conversation = edits.build_conversation(create, key=create.id, owner=owner, now=now)
         turn = edits.start_turn(conversation, start, now=now)
 
-        async def make(connection: Connection) -> None:
+        async def insert(connection: Connection) -> None:
             refs = [create.id, create.name or create.id]
             if await connection.fetchval(_NAME_EXISTS, owner, refs) is not None:
                 raise ConversationExistsError(create.id)
@@ -231,45 +232,47 @@ class PostgresTurns(PostgresBase):
                 await connection.execute(_CLEAR_CREATES, owner, create.id)
 
         try:
-            await self._connections.transact(make)
+            await self._connections.transact(insert)
         except asyncpg.UniqueViolationError as error:
             raise ConversationExistsError(create.id) from error
-        return _build_lease(taken, conversation, turn, start, created=True)
+        return _build_lease(lease_row, conversation, turn, start, created=True)
 
-    async def _give_up(
-        self, taken: _TakenLease, start: TurnStart, owner: str, error: CllmError
+    async def _release_after_error(
+        self, lease_row: _LeaseRow, start: TurnStart, owner: str, error: CllmError
     ) -> None:
         """Release the lease; nothing was written unless the connection was lost."""
         if isinstance(error, StoreUnavailableError):
-            await self._drop_taken(taken, start, owner)
+            await self._undo_start(lease_row, start, owner)
             return
         with suppress(StoreUnavailableError):
             await self._connections.fetch(
-                sql.RELEASE_VALID_LEASE, (owner, taken.conversation, taken.fence), idempotent=True
+                sql.RELEASE_VALID_LEASE,
+                (owner, lease_row.conversation, lease_row.fence),
+                idempotent=True,
             )
 
-    async def _drop_taken(self, taken: _TakenLease, start: TurnStart, owner: str) -> None:
-        """Undo a start that may have been interrupted anywhere."""
-        undo = sql.DROP_UNCONFIRMED_CREATED if taken.creates else sql.DROP_UNCONFIRMED
+    async def _undo_start(self, lease_row: _LeaseRow, start: TurnStart, owner: str) -> None:
+        """Undo a start that was interrupted after an unknown statement."""
+        undo = sql.DROP_UNCONFIRMED_CREATED if lease_row.creates else sql.DROP_UNCONFIRMED
         with suppress(StoreUnavailableError):
             await self._connections.fetch(
-                undo, (owner, taken.conversation, taken.fence, start.id), idempotent=True
+                undo, (owner, lease_row.conversation, lease_row.fence, start.id), idempotent=True
             )
 
-    async def _undo_take(self, turn_id: str, owner: str) -> None:
+    async def _release_by_turn(self, turn_id: str, owner: str) -> None:
         with suppress(StoreUnavailableError):
             await self._connections.fetch(
                 sql.RELEASE_LEASE_OF_TURN, (owner, turn_id), idempotent=True
             )
 
     async def renew_lease(self, lease: Lease) -> Lease:
-        asked = self._clock()
+        now = self._clock()
         owner, key = lease.conversation.owner, lease.conversation.id
         if not await self._connections.fetch(
             sql.RENEW_LEASE, (owner, key, lease.fence, self._lease_seconds), idempotent=True
         ):
             raise StaleLeaseError(key)
-        return msgspec.structs.replace(lease, expires_at=lease_expiry(asked, self._lease_seconds))
+        return msgspec.structs.replace(lease, expires_at=lease_expiry(now, self._lease_seconds))
 
     async def finish_turn(
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
@@ -279,13 +282,13 @@ class PostgresTurns(PostgresBase):
         new = edits.with_finished_turn(lease.conversation, turn, opening=opening, now=self._clock())
         if new.title is None:
             new = await self._with_title(new)
-        finish = self._finish_shown if _only_appends(lease, turn) else self._finish_otherwise
+        finish = self._finish_appended if _only_appends(lease, turn) else self._finish_rewritten
         try:
             await finish(lease, turn, new)
         except StoreUnavailableError as error:
             if not is_connection_lost(error.__cause__):
                 raise
-            await self._finish_again(lease, turn, lambda: finish(lease, turn, new))
+            await self._finish_if_undone(lease, turn, lambda: finish(lease, turn, new))
         except (UsageError, ConversationExistsError):
             key = (new.owner, new.id, lease.fence)
             await self._connections.fetch(sql.RELEASE_VALID_LEASE, key, idempotent=True)
@@ -303,10 +306,10 @@ class PostgresTurns(PostgresBase):
 
     async def _drop(self, owner: str, key: str, fence: int, turn_id: str, *, created: bool) -> None:
         if created:
-            ended = await self._connections.fetch(sql.DROP_CREATED, (owner, key, fence))
+            rows = await self._connections.fetch(sql.DROP_CREATED, (owner, key, fence))
         else:
-            ended = await self._connections.fetch(sql.DROP, (owner, key, fence, turn_id))
-        if not ended:
+            rows = await self._connections.fetch(sql.DROP, (owner, key, fence, turn_id))
+        if not rows:
             raise StaleLeaseError(key)
 
     async def _with_title(self, new: StoredConversation) -> StoredConversation:
@@ -319,34 +322,34 @@ class PostgresTurns(PostgresBase):
             return new
         return msgspec.structs.replace(new, title=make_title(decode_text(*rows[0])))
 
-    async def _finish_shown(self, lease: Lease, turn: Turn, new: StoredConversation) -> None:
+    async def _finish_appended(self, lease: Lease, turn: Turn, new: StoredConversation) -> None:
         owner, key = new.owner, new.id
-        shown = len(lease.turn.messages)
-        _, _, *ending = POSTGRES_CODEC.encode_turn(turn)
+        stored = len(lease.turn.messages)
+        _, _, *values = POSTGRES_CODEC.encode_turn(turn)
         row = dict(zip(CONVERSATION_COLUMNS, POSTGRES_CODEC.encode_conversation(new), strict=True))
-        ended = await self._connections.fetch(
+        rows = await self._connections.fetch(
             sql.FINISH,
             (
                 owner,
                 key,
                 lease.fence,
                 turn.id,
-                *ending,
+                *values,
                 *(row[column] for column in _FINISH_COLUMNS),
-                shown - 1,
-                lease.conversation.message_count + shown,
-                *encode_messages(turn.messages[shown:]),
+                stored - 1,
+                lease.conversation.message_count + stored,
+                *encode_messages(turn.messages[stored:]),
             ),
         )
-        if not ended:
+        if not rows:
             raise StaleLeaseError(key)
 
-    async def _finish_otherwise(self, lease: Lease, turn: Turn, new: StoredConversation) -> None:
-        """Finish a turn that was hidden, is a variant, or changed its messages."""
+    async def _finish_rewritten(self, lease: Lease, turn: Turn, new: StoredConversation) -> None:
+        """Finish a turn that was hidden, is a variant, or changed its stored messages."""
         before = lease.conversation
         owner, key = before.owner, before.id
 
-        async def keep(connection: Connection) -> None:
+        async def save(connection: Connection) -> None:
             if not await connection.fetch(sql.RELEASE_VALID_LEASE, owner, key, lease.fence):
                 raise StaleLeaseError(key)
             if lease.visible:
@@ -354,7 +357,7 @@ class PostgresTurns(PostgresBase):
             await connection.execute(
                 sql.MARK_INTERRUPTED, owner, key, new.updated_at, INTERRUPTION_JSON, turn.id
             )
-            if any(shown.place == turn.place for shown in before.turns):
+            if any(each.place == turn.place for each in before.turns):
                 await add_variant(connection, before, turn)
                 variants = (*before.variants, turn)
                 old = msgspec.structs.replace(before, variants=variants)
@@ -367,23 +370,23 @@ class PostgresTurns(PostgresBase):
             await append_turn(connection, before, turn)
 
         try:
-            await self._connections.transact(keep)
+            await self._connections.transact(save)
         except asyncpg.UniqueViolationError as error:
             if error.table_name == "conversations":
                 raise ConversationExistsError(key) from error
             raise edits.duplicate_turn_error(key, turn.id) from error
 
-    async def _finish_again(
+    async def _finish_if_undone(
         self, lease: Lease, turn: Turn, finish: Callable[[], Awaitable[None]]
     ) -> None:
         owner, key = lease.conversation.owner, lease.conversation.id
-        found = (owner, key, turn.id, turn.state, lease.fence)
-        if not await self._connections.fetch(sql.IS_FINISHED, found, idempotent=True):
+        values = (owner, key, turn.id, turn.state, lease.fence)
+        if not await self._connections.fetch(sql.IS_FINISHED, values, idempotent=True):
             await finish()
 
 
 def _build_lease(
-    taken: _TakenLease,
+    lease_row: _LeaseRow,
     conversation: StoredConversation,
     turn: Turn,
     start: TurnStart,
@@ -393,10 +396,10 @@ def _build_lease(
     return Lease(
         conversation=conversation,
         turn=turn,
-        fence=taken.fence,
+        fence=lease_row.fence,
         created=created,
         visible=start.visible,
-        expires_at=taken.expires_at,
+        expires_at=lease_row.expires_at,
     )
 
 
@@ -412,9 +415,10 @@ _FINISH_COLUMNS = (
 
 
 def _only_appends(lease: Lease, turn: Turn) -> bool:
-    shown = lease.turn
+    """Whether the turn is stored at the end of the path and only gets more messages."""
+    stored = lease.turn
     return (
         lease.visible
-        and turn.place == shown.place == shown.id
-        and turn.messages[: len(shown.messages)] == shown.messages
+        and turn.place == stored.place == stored.id
+        and turn.messages[: len(stored.messages)] == stored.messages
     )

@@ -1,10 +1,10 @@
-"""What the stores in SQLite and PostgreSQL share: schema, rows, search, migrations.
+"""Code that the SQLite and PostgreSQL stores share: schema, rows, validation, migrations.
 
-The required revision is here, so that a store imports nothing to check it.
+The required revision is defined here, so that a store can check it without another import.
 """
 
 REVISIONS = ("0001", "0002", "0005")
 UNRELEASED_REVISIONS = ("0003", "0004")
-"""Revisions that no release had; `0005` does what they did."""
+"""Revisions of development versions only; `0005` replaces them."""
 HEAD = REVISIONS[-1]
 VERSION_TABLE = "cllm_revision"

@@ -1,6 +1,6 @@
 """A database by its store URL, for `cllm db`.
 
-Errors of the engine become ours, without a password in them.
+Converts errors of the engine to StoreError, without the password.
 """
 
 import sqlite3
@@ -37,12 +37,12 @@ class Database:
             self._path = parse_location(location)[0]
         elif scheme not in POSTGRES_SCHEMES:
             raise UsageError(
-                f"The store '{scheme}:' is no database; name one with --store sqlite:PATH or "
+                f"The store '{scheme}:' is not a database; use --store sqlite:PATH or "
                 "--store postgresql://…"
             )
 
     def run(self, work: Callable[[sa.Connection], T], *, create: bool = False) -> T:
-        """Do the work in one transaction; `create` creates a missing file."""
+        """Run the work in one transaction; `create` creates a missing file."""
         if self._path is not None:
             _check_file(self._path, create=create)
         try:
@@ -59,12 +59,12 @@ class Database:
             raise self._unavailable(error) from error
         except UnreadableRowError as error:
             raise StoreUnavailableError(
-                f"The database has a row that cannot be read ({error.reason}); repair it, and do "
-                "this again. The database was not changed."
+                f"The database has a row that cannot be read ({error.reason}); repair it and try "
+                "again. The database was not changed."
             ) from error
 
     def erase_deleted_rows(self) -> None:
-        """Erase deleted rows from an SQLite file; a database server does that by itself."""
+        """Erase deleted rows from an SQLite file; PostgreSQL does that itself."""
         if self._path is None:
             return
         try:
@@ -77,7 +77,7 @@ class Database:
             return sqlite_error(self._path, error)
         return StoreUnavailableError(
             f"The database cannot be used ({type(error).__name__}); check the store URL, and that "
-            "the server runs and lets you in."
+            "the server is running and accepts your user."
         )
 
 
@@ -88,5 +88,5 @@ def _check_file(path: Path, *, create: bool) -> None:
         check_regular_file(path)
     else:
         raise StoreUnavailableError(
-            f"There is no file {path}; name another one with --store sqlite:PATH.", path=str(path)
+            f"{path} does not exist; name another file with --store sqlite:PATH.", path=str(path)
         )

@@ -1,4 +1,4 @@
-"""Upgrades and downgrades of a database with Alembic, in one transaction. Prints nothing."""
+"""Upgrades and downgrades a database with Alembic, in one transaction. Prints nothing."""
 
 from typing import Any
 
@@ -55,13 +55,13 @@ def list_revisions() -> tuple[str, ...]:
 
 
 def current_revision(bind: sa.Connection) -> str | None:
-    found = _build_context(bind).get_current_heads()
-    if len(found) > 1:
+    heads = _build_context(bind).get_current_heads()
+    if len(heads) > 1:
         raise StoreUnavailableError(
-            f"The database says that it is at {len(found)} revisions at once; bring back a copy "
-            f"of it, or leave the right row in its table {VERSION_TABLE}."
+            f"The database has {len(heads)} revisions; restore it from a backup, or delete the "
+            f"wrong rows of its table {VERSION_TABLE}."
         )
-    return found[0] if found else None
+    return heads[0] if heads else None
 
 
 def is_empty(bind: sa.Connection) -> bool:
@@ -69,95 +69,98 @@ def is_empty(bind: sa.Connection) -> bool:
 
 
 def prepare(bind: sa.Connection) -> None:
-    """Create the tables in an empty database; refuse any other that is not at the head."""
-    at = current_revision(bind)
-    if at == HEAD:
+    """Create the tables in an empty database; raise for another one that is not at HEAD."""
+    revision = current_revision(bind)
+    if revision == HEAD:
         return
-    if at is None and is_empty(bind):
+    if revision is None and is_empty(bind):
         upgrade(bind)
         return
-    raise StoreUnavailableError(describe_mismatch(at))
+    raise StoreUnavailableError(describe_mismatch(revision))
 
 
-def describe_mismatch(at: str | None) -> str:
-    if at is None:
+def describe_mismatch(revision: str | None) -> str:
+    if revision is None:
         return (
-            "The database has tables that are not cllm's; if they are an older deployment's, "
-            "run: cllm db adopt --store URL"
+            "The database has tables that cllm did not create; if an older deployment created "
+            "them, run: cllm db adopt --store URL"
         )
-    if at in REVISIONS:
+    if revision in REVISIONS:
         return (
-            f"The database is at revision {at} and cllm needs {HEAD}; make a copy of it, "
+            f"The database is at revision {revision} and cllm needs {HEAD}; back it up, "
             "then run: cllm db upgrade --store URL"
         )
-    if at in UNRELEASED_REVISIONS:
+    if revision in UNRELEASED_REVISIONS:
         return (
-            f"The database is at revision {at}, which no release of cllm had; run cllm db upgrade "
-            f"with the development version that made it, to bring it to {HEAD}, then use this one."
+            f"The database is at revision {revision} of an unreleased development version; run "
+            f"cllm db upgrade with that version to reach {HEAD}, then use this one."
         )
     return (
-        f"The database is at revision {at}, which this cllm ({HEAD}) does not know; "
-        "use the newer cllm that made it."
+        f"The database is at revision {revision}, which this version of cllm ({HEAD}) does not "
+        "know; use the newer version that created it."
     )
 
 
 def upgrade(bind: sa.Connection, to: str = "head") -> None:
-    """Upgrade the database; an older deployment has to be adopted first."""
-    at = current_revision(bind)
-    if at is None and not is_empty(bind):
-        raise StoreUnavailableError(describe_mismatch(at))
-    _check_revision(at)
+    """Upgrade the database; a database of an older deployment must be adopted first."""
+    revision = current_revision(bind)
+    if revision is None and not is_empty(bind):
+        raise StoreUnavailableError(describe_mismatch(revision))
+    _check_revision(revision)
     command.upgrade(_build_config(bind), to)
 
 
 def downgrade(bind: sa.Connection, to: str) -> None:
-    at = current_revision(bind)
-    _check_revision(at)
-    older = () if at is None else REVISIONS[: REVISIONS.index(at)]
+    revision = current_revision(bind)
+    _check_revision(revision)
+    older = () if revision is None else REVISIONS[: REVISIONS.index(revision)]
     if not older:
-        raise UsageError(f"The database is at revision {at or 'none'}; there is none before it.")
+        raise UsageError(
+            f"The database is at revision {revision or 'none'}; there is no earlier one."
+        )
     if to not in older:
         raise UsageError(
-            f"The database is at revision {at}, and '{to}' is none before it; "
-            f"name one of {', '.join(older)}."
+            f"'{to}' is not an earlier revision than {revision}, which the database is at; "
+            f"use one of {', '.join(older)}."
         )
     command.downgrade(_build_config(bind), to)
 
 
 def find_differences(bind: sa.Connection) -> list[str]:
-    at = current_revision(bind)
-    if at != HEAD:
-        return [describe_mismatch(at)]
+    """Differences between the database's schema and the expected one, as texts."""
+    revision = current_revision(bind)
+    if revision != HEAD:
+        return [describe_mismatch(revision)]
     name = bind.dialect.name
     expected = head("sqlite" if name == "sqlite" else "postgresql")
-    found = compare_metadata(_build_context(bind), expected)
-    return [*map(_describe_difference, found), *_list_triggers(bind)]
+    differences = compare_metadata(_build_context(bind), expected)
+    return [*map(_describe_difference, differences), *_list_triggers(bind)]
 
 
 def _describe_difference(difference: Any) -> str:
     if isinstance(difference, list):
         return "; ".join(map(_describe_difference, difference))
-    kind, *about = difference
-    verb, _, what = kind.partition("_")
-    names = [name for each in about if (name := _object_name(each)) is not None]
-    return f"{_STATES.get(verb, verb)} {what}: {'.'.join(names)}"
+    kind, *objects = difference
+    verb, _, noun = kind.partition("_")
+    names = [name for each in objects if (name := _object_name(each)) is not None]
+    return f"{_STATES.get(verb, verb)} {noun}: {'.'.join(names)}"
 
 
-def _object_name(about: Any) -> str | None:
-    if isinstance(about, str):
-        return about
-    own = getattr(about, "name", None)
-    table = getattr(about, "table", None) if isinstance(about, sa.Index | sa.Constraint) else None
-    return own if table is None else f"{table.name}.{own}"
+def _object_name(item: Any) -> str | None:
+    if isinstance(item, str):
+        return item
+    name = getattr(item, "name", None)
+    table = getattr(item, "table", None) if isinstance(item, sa.Index | sa.Constraint) else None
+    return name if table is None else f"{table.name}.{name}"
 
 
 def _list_triggers(bind: sa.Connection) -> list[str]:
     rows = bind.execute(sa.text(_TRIGGERS[bind.dialect.name])).all()
-    return [f"a trigger that is not cllm's: {name} on {table}" for name, table in rows]
+    return [f"unknown trigger: {name} on {table}" for name, table in rows]
 
 
 def list_stored_prompts(bind: sa.Connection) -> list[StoredPrompt]:
-    """The system prompts that an upgrade over the second revision deletes."""
+    """The system prompts that an upgrade to the second revision deletes."""
     if current_revision(bind) != FIRST:
         return []
     table = sa.table("conversations", sa.column("id"), sa.column(SYSTEM_MESSAGE_COLUMN))
@@ -167,15 +170,15 @@ def list_stored_prompts(bind: sa.Connection) -> list[StoredPrompt]:
 
 def adopt(bind: sa.Connection) -> Adoption:
     if current_revision(bind) is not None:
-        raise UsageError("The database is cllm's already; bring it up with: cllm db upgrade")
+        raise UsageError("cllm already manages this database; upgrade it with: cllm db upgrade")
     columns = {name: _list_columns(bind, name) for name in ("conversations", "messages")}
     if not (
         columns["conversations"] >= LEGACY_CONVERSATION_COLUMNS
         and columns["messages"] >= LEGACY_MESSAGE_COLUMNS
     ):
         raise UsageError(
-            "The database has no tables `conversations` and `messages` as an older deployment "
-            "would have them; it was not changed."
+            "The database does not have the tables `conversations` and `messages` of an older "
+            "deployment; it was not changed."
         )
     revision = FIRST if SYSTEM_MESSAGE_COLUMN in columns["conversations"] else SECOND
     table = sa.table("conversations", sa.column("user_id"))
@@ -192,9 +195,9 @@ def _list_columns(bind: sa.Connection, table: str) -> set[str]:
     return {column["name"] for column in inspector.get_columns(table)}
 
 
-def _check_revision(at: str | None) -> None:
-    if at is not None and at not in REVISIONS:
-        raise StoreUnavailableError(describe_mismatch(at))
+def _check_revision(revision: str | None) -> None:
+    if revision is not None and revision not in REVISIONS:
+        raise StoreUnavailableError(describe_mismatch(revision))
 
 
 def _build_options(bind: sa.Connection | None) -> dict[str, Any]:
@@ -220,5 +223,5 @@ def _build_config(bind: sa.Connection | None) -> Config:
 
 
 def _is_managed(_object: object, name: str | None, _kind: str, *_: object) -> bool:
-    """Whether the comparison includes the object; an engine has some of its own."""
+    """Whether the comparison includes the object; search indexes are not compared."""
     return not (name or "").startswith(UNMANAGED_PREFIXES)

@@ -117,15 +117,15 @@ class UnreadableRowError(StoreUnavailableError):
 
     def __init__(self, reason: str, *, path: str | None = None) -> None:
         super().__init__(
-            f"{path or 'The database'} has a row in it that cannot be read ({reason}); restore it "
-            "from a backup, or repair the row.",
+            f"{path or 'The database'} has a row that cannot be read ({reason}); restore it from "
+            "a backup, or repair the row.",
             path=path,
         )
         self.reason = reason
 
 
 def row_decoder(decode: Callable[P, T]) -> Callable[P, T]:
-    """Make a function that only decodes a row raise UnreadableRowError where it fails."""
+    """Make a function that decodes a row raise UnreadableRowError if it fails."""
 
     @wraps(decode)
     def decode_row(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -156,7 +156,10 @@ _headers = msgspec.json.Decoder(dict[str, str])
 
 
 class RowCodec:
-    """Converts with the times of one engine; a subclass can store places and tokens smaller."""
+    """Converts rows with the times of one engine.
+
+    A subclass can encode `place` and token counts in fewer bytes.
+    """
 
     def __init__(
         self, *, encode_time: Callable[[datetime], Any], decode_time: Callable[[Any], datetime]
@@ -305,14 +308,14 @@ def encode_message(message: Message) -> Row:
 
 @row_decoder
 def decode_unchecked_message(role: Any, dialect: Any, raw: str) -> Message:
-    """A message that need not be readable, for example to delete it."""
+    """A message that may be damaged, for example to delete it."""
     return Message(role=role, dialect=dialect, raw=raw.encode())
 
 
 def decode_message(role: Any, dialect: Any, raw: Any) -> Message:
-    """A message whose role, dialect and JSON look right; its user decodes the JSON."""
-    is_known = type(raw) is str and role in _ROLES and dialect in _DIALECTS
-    if not is_known or not _is_object(raw):
+    """A message with a valid role and dialect whose text starts like a JSON object."""
+    is_valid = type(raw) is str and role in _ROLES and dialect in _DIALECTS
+    if not is_valid or not _is_object(raw):
         raise UnreadableRowError("not a message")
     return Message(role=role, dialect=dialect, raw=raw.encode())
 
@@ -335,7 +338,7 @@ def decode_number(stored: Any) -> int:
 
 
 def require_row(row: T | None) -> T:
-    """The row; UnreadableRowError if another row names a missing one."""
+    """The row; UnreadableRowError if a row that another one refers to is missing."""
     if row is None:
         raise UnreadableRowError("missing")
     return row
@@ -362,15 +365,14 @@ def encode_usage(usage: Usage | None) -> Row:
 def decode_usage(row: RowValues) -> Usage:
     if not _NUMBERS.issuperset(map(type, row)):
         raise UnreadableRowError("not a count of tokens")
-    read, written, cached, kept, reasoning, kept_hour, estimated = row
     return Usage(
-        input=read,
-        output=written,
-        cache_read=cached,
-        cache_write=kept,
-        reasoning=reasoning,
-        cache_write_hour=kept_hour,
-        estimated=bool(estimated),
+        input=row[0],
+        output=row[1],
+        cache_read=row[2],
+        cache_write=row[3],
+        reasoning=row[4],
+        cache_write_hour=row[5],
+        estimated=bool(row[6]),
     )
 
 
@@ -395,8 +397,8 @@ def encode_system(system: Message | None) -> str | None:
 def _decode_system(stored: str | None) -> Message | None:
     if stored is None:
         return None
-    found = _system.decode(stored)
-    return decode_unchecked_message(found.role, found.dialect, found.raw)
+    message = _system.decode(stored)
+    return decode_unchecked_message(message.role, message.dialect, message.raw)
 
 
 def encode_json(value: Any) -> str | None:
@@ -404,7 +406,7 @@ def encode_json(value: Any) -> str | None:
 
 
 class _CompactWindow(WindowRecord, frozen=True, kw_only=True, omit_defaults=True):
-    """A window stored without its defaults, which are most of it."""
+    """A window record that is encoded without default values."""
 
 
 def _encode_window(window: WindowRecord | None) -> str | None:
@@ -417,7 +419,7 @@ def decode_window(stored: str | None) -> WindowRecord | None:
 
 
 def decode_response(row: RowValues, request: RequestKey) -> KeptResponse:
-    """The saved response of a request, from its body, status, headers and response."""
+    """The saved response of a request, from its columns body, status, headers and response."""
     body, status, headers, response = row
     if body != request.body:
         raise RequestConflictError

@@ -1,6 +1,6 @@
-"""What the stores in SQLite and PostgreSQL share: values are checked, then stored or edited.
+"""The base class of the SQLite and PostgreSQL stores: checks values before they are stored.
 
-An edit is saved as the difference between the stored conversation and the edited one, in rows.
+An edit is saved as the difference in rows between the stored and the edited conversation.
 """
 
 from abc import abstractmethod
@@ -26,7 +26,7 @@ from cllm.stores.sql.validation import (
 
 
 class SqlStore(EditingStore):
-    """A store in a database, which takes no NUL characters and no halves of characters."""
+    """A store in a database, which accepts no NUL characters and no unpaired surrogates."""
 
     @abstractmethod
     async def _insert(
@@ -36,16 +36,16 @@ class SqlStore(EditingStore):
         source: str | None = None,
         change: Change = lambda new: new,
     ) -> StoredConversation:
-        """Store `new`, or what `change` makes of the conversation `source`, in one transaction.
+        """Store `new`, or the result of `change` for the conversation `source`, in one transaction.
 
-        Raises ConversationExistsError if the id or name of `new` is taken, ConversationBusyError if
+        Raises ConversationExistsError if the id or name of `new` exists, ConversationBusyError if
         a first turn is about to create it.
         """
 
     async def create(
         self, new: NewConversation, *, owner: str = LOCAL_OWNER, opening: Opening | None = None
     ) -> StoredConversation:
-        return await self._insert(edits.with_opening(self._new(new, owner, opening), opening))
+        return await self._insert(edits.with_opening(self._build_new(new, owner, opening), opening))
 
     async def add(self, conversation: StoredConversation, *, owner: str = LOCAL_OWNER) -> None:
         check_conversation(conversation)
@@ -61,12 +61,12 @@ class SqlStore(EditingStore):
         owner: str = LOCAL_OWNER,
     ) -> StoredConversation:
         check_id(ref)
-        fresh = self._new(new, owner, opening)
+        empty = self._build_new(new, owner, opening)
 
         def change(source: StoredConversation) -> StoredConversation:
-            return edits.build_branch(source, fresh, at=at, opening=opening)
+            return edits.build_branch(source, empty, at=at, opening=opening)
 
-        return await self._insert(fresh, source=ref, change=change)
+        return await self._insert(empty, source=ref, change=change)
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:
         check_text(None if isinstance(changes.title, msgspec.UnsetType) else changes.title)
@@ -86,14 +86,16 @@ class SqlStore(EditingStore):
             raise invalid_text_error()
         return await super().choose_variant(ref, turn_id, owner=owner)
 
-    def _new(self, new: NewConversation, owner: str, opening: Opening | None) -> StoredConversation:
+    def _build_new(
+        self, new: NewConversation, owner: str, opening: Opening | None
+    ) -> StoredConversation:
         check_new(new)
         check_opening(opening)
         return edits.build_conversation(new, key=new.id, owner=owner, now=self._clock())
 
 
 PLACEHOLDER = Message(role="user", raw=b"{}")
-"""Stands for a message that an edit does not read; only their number counts."""
+"""A message that an edit does not read; only the number of messages matters."""
 
 
 class StoredTurn(NamedTuple):
@@ -110,7 +112,7 @@ class TurnMove(NamedTuple):
 
 
 class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write, by turn numbers. `cut`: how many messages a turn keeps."""
+    """The rows to write, by turn numbers. `cut`: how many messages of a turn remain."""
 
     deleted: tuple[int, ...]
     changed: tuple[tuple[int, Turn], ...]
@@ -125,29 +127,29 @@ def with_placeholders(turn: Turn, count: int) -> Turn:
 def diff_conversations(
     old: StoredConversation, new: StoredConversation, stored: Mapping[str, StoredTurn]
 ) -> ConversationDiff:
-    """What changes the turns of `old` into those of `new`; `old` can be loaded in part.
+    """The changes from the turns of `old`, which can be loaded in part, to the turns of `new`.
 
-    An edit adds no turn, and takes messages off a turn's end only.
+    An edit adds no turn, and removes messages only from a turn's end.
     """
-    were = {turn.id: turn for turn in old.turns + old.variants}
-    are = {turn.id: turn for turn in new.turns + new.variants}
+    old_turns = {turn.id: turn for turn in old.turns + old.variants}
+    new_turns = {turn.id: turn for turn in new.turns + new.variants}
     positions = {turn.place: stored[turn.id].position for turn in old.turns}
-    before = dict(_list_moves(old, positions, stored))
-    after = dict(_list_moves(new, positions, stored))
-    kept = [(stored[key].number, were[key], turn) for key, turn in are.items()]
+    old_moves = dict(_list_moves(old, positions, stored))
+    new_moves = dict(_list_moves(new, positions, stored))
+    pairs = [(stored[key].number, old_turns[key], turn) for key, turn in new_turns.items()]
     return ConversationDiff(
-        deleted=tuple(stored[key].number for key in were if key not in are),
+        deleted=tuple(stored[key].number for key in old_turns if key not in new_turns),
         changed=tuple(
-            (number, turn)
-            for number, was, turn in kept
-            if with_placeholders(was, 0) != with_placeholders(turn, 0)
+            (number, after)
+            for number, before, after in pairs
+            if with_placeholders(before, 0) != with_placeholders(after, 0)
         ),
         cut=tuple(
-            (number, len(turn.messages))
-            for number, was, turn in kept
-            if len(turn.messages) < len(was.messages)
+            (number, len(after.messages))
+            for number, before, after in pairs
+            if len(after.messages) < len(before.messages)
         ),
-        moved=tuple(after[key] for key in are if before[key] != after[key]),
+        moved=tuple(new_moves[key] for key in new_turns if old_moves[key] != new_moves[key]),
     )
 
 

@@ -1,4 +1,4 @@
-"""The head of the schema as SQLAlchemy tables, for migrations and the check for drift.
+"""The newest schema as SQLAlchemy tables, for migrations and the check for drift.
 
 The stores run SQL text, so that a turn never imports SQLAlchemy. Every key starts with the owner
 and the conversation, so that a database can be partitioned by owner. JSON is stored as text, times
@@ -13,7 +13,7 @@ Engine = Literal["sqlite", "postgresql"]
 
 
 def moment() -> sa.DateTime:
-    """With its zone in PostgreSQL, as text in UTC in SQLite."""
+    """With a time zone in PostgreSQL, as text in UTC in SQLite."""
     return sa.DateTime(timezone=True)
 
 
@@ -21,8 +21,8 @@ def head(engine: Engine) -> sa.MetaData:
     """The tables of the newest revision, without the search index.
 
     SQLite's index needs a message number as primary key; PostgreSQL needs the owner in it.
-    PostgreSQL's turns and messages name their conversation by a number, since ids are long and
-    indexes repeat them.
+    In PostgreSQL, turns and messages refer to their conversation by a number, since ids are long
+    and indexes repeat them.
     """
     metadata = sa.MetaData()
     _conversations(metadata, engine)
@@ -69,7 +69,7 @@ def _conversations(metadata: sa.MetaData, engine: Engine) -> None:
 
 
 def _usage_columns() -> list[sa.Column[int]]:
-    """All NULL if nobody counted."""
+    """All NULL if the provider counted nothing."""
     names = ("input", "output", "cache_read", "cache_write", "reasoning", "cache_write_hour")
     return [
         *(sa.Column(f"{name}_tokens", sa.BigInteger) for name in names),
@@ -93,7 +93,7 @@ def _turns(metadata: sa.MetaData, engine: Engine) -> None:
     """`number` counts the turns of a conversation from 1; a running one has the highest.
 
     `position` orders the default path and is NULL off it: the number of the first turn in that
-    place. In PostgreSQL `place` is NULL if it is the turn's own id, counts are NULL if 0 and
+    slot. In PostgreSQL `place` is NULL if it equals the turn's id, counts are NULL if 0 and
     `input_tokens` is not NULL, and ids are indexed by a hash.
     """
     is_sqlite = engine == "sqlite"
@@ -136,7 +136,7 @@ def _turns(metadata: sa.MetaData, engine: Engine) -> None:
 def _messages(metadata: sa.MetaData, engine: Engine) -> None:
     """`raw` is the JSON unchanged; `sequence_number` is NULL off the default path.
 
-    `imported` is what an older deployment stored beside a message.
+    `imported`: the other columns of a message from an older deployment.
     """
     conversation = _conversation(engine)
     turn = ("owner", conversation.name, "turn")
@@ -187,7 +187,7 @@ def _leases(metadata: sa.MetaData) -> None:
 
 
 def _requests(metadata: sa.MetaData) -> None:
-    """Hashes of keys and bodies only."""
+    """Idempotency keys and request bodies are stored as hashes."""
     sa.Table(
         "requests",
         metadata,

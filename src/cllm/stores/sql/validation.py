@@ -28,8 +28,8 @@ def check_json(*values: Any) -> None:
             raise invalid_text_error() from error
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(
-                "What is to be kept with the conversation is no plain JSON, or nested too deeply; "
-                "give text, numbers, lists and objects."
+                "The conversation's metadata is not plain JSON, or is nested too deeply; use text, "
+                "numbers, lists and objects."
             ) from error
         if _NUL_IN_JSON.search(encoded):
             raise invalid_text_error()
@@ -47,7 +47,7 @@ def has_surrogates(text: str) -> bool:
 
 def invalid_text_error() -> UsageError:
     return UsageError(
-        "The text has a NUL character or half of a character in it, which no database keeps; "
+        "The text has a NUL character or half a surrogate pair, which no database stores; "
         "remove it and try again."
     )
 

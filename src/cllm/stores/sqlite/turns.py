@@ -48,7 +48,7 @@ LEASE_AT = len(CONVERSATION_COLUMNS)
 NEWEST_AT = LEASE_AT + 3
 
 
-class _FoundConversation(msgspec.Struct, frozen=True):
+class _StoredState(msgspec.Struct, frozen=True):
     """A conversation's row, its lease and its newest turn."""
 
     row: Row
@@ -69,13 +69,13 @@ def begin_turn(
     cache: TurnCache,
 ) -> Lease | None:
     """Return the lease, or None while another one is valid."""
-    found = _find_with_lease(db, check_id(ref), owner)
-    previous = _find_creating_lease(db, ref, owner, create) if found is None else found.lease
+    stored = _find_with_lease(db, check_id(ref), owner)
+    previous = _find_creating_lease(db, ref, owner, create) if stored is None else stored.lease
     if previous is not None and is_held(previous, now):
         return None
-    if found is not None:
-        number = _next_number(db, found, start, now)
-        conversation = _load_cached(db, found.row, tail, cache)
+    if stored is not None:
+        number = _next_number(db, stored, start, now)
+        conversation = _load_cached(db, stored.row, tail, cache)
         if not start.visible:
             conversation = edits.mark_interrupted(conversation, now=now)
     elif create is None:
@@ -95,7 +95,7 @@ def begin_turn(
         conversation=conversation,
         turn=turn,
         fence=next_fence(now, None if previous is None else decode_number(previous[1])),
-        created=found is None,
+        created=stored is None,
         visible=start.visible,
         expires_at=lease_expiry(now, lease_seconds),
     )
@@ -107,18 +107,18 @@ def find_lease_holder(
     db: sqlite3.Connection, ref: str, owner: str, create: NewConversation | None
 ) -> str | None:
     """The id of the turn that has the lease."""
-    found = _find_with_lease(db, ref, owner)
-    lease = _find_creating_lease(db, ref, owner, create) if found is None else found.lease
+    stored = _find_with_lease(db, ref, owner)
+    lease = _find_creating_lease(db, ref, owner, create) if stored is None else stored.lease
     return None if lease is None else lease[0]
 
 
-def _find_with_lease(db: sqlite3.Connection, ref: str, owner: str) -> _FoundConversation | None:
+def _find_with_lease(db: sqlite3.Connection, ref: str, owner: str) -> _StoredState | None:
     joined = db.execute(sql.FIND_WITH_LEASE, (owner, ref)).fetchone()
     if joined is None:
         return None
     row, lease, newest = joined[:LEASE_AT], joined[LEASE_AT:NEWEST_AT], joined[NEWEST_AT:]
     decode_number(row[MESSAGE_COUNT_AT])
-    return _FoundConversation(
+    return _StoredState(
         row=row,
         lease=None if lease[0] is None else lease,
         newest=None if newest[0] is None else newest,
@@ -139,9 +139,9 @@ def _find_creating_lease(
 
 
 def _next_number(
-    db: sqlite3.Connection, found: _FoundConversation, start: TurnStart, now: datetime
+    db: sqlite3.Connection, stored: _StoredState, start: TurnStart, now: datetime
 ) -> int:
-    key, newest = found.row[:2], found.newest
+    key, newest = stored.row[:2], stored.newest
     if start.visible:
         mark_interrupted(db, key, newest, now)
     # A visible turn is inserted now, and the unique index rejects a duplicate.

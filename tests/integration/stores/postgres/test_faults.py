@@ -150,7 +150,7 @@ async def test_a_read_only_server_is_named_as_one(
     )
     await kill_backends(postgres_server, database)
     assert len((await store.load("demo")).turns) == 1
-    with pytest.raises(StoreUnavailableError, match="only be read"):
+    with pytest.raises(StoreUnavailableError, match="is read-only"):
         await store.begin_turn("demo", TurnStart(id="t2", messages=()))
 
 

@@ -261,7 +261,7 @@ async def test_a_database_at_a_revision_that_no_release_had_is_refused(
 ):
     await older.upgrade()
     await older.execute(f"UPDATE cllm_revision SET version_num = '{revision}'")  # noqa: S608
-    with pytest.raises(StoreUnavailableError, match=f"{revision}, which no release of cllm had"):
+    with pytest.raises(StoreUnavailableError, match=f"{revision} of an unreleased"):
         await older.load(FIRST_ID)
     with pytest.raises(StoreUnavailableError, match="development version that made it"):
         await older.upgrade()

@@ -9,7 +9,7 @@ from cllm.stores.postgres import lists as postgres_lists
 from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.store_contract import say
 
-TOGETHER = 2**postgres_lists._TOGETHER
+TOGETHER = 2**postgres_lists._BLOCK_BITS
 NEXT_SHARE = f"""
 SELECT setval('messages_number_seq', (last_value / {TOGETHER} + 1) * {TOGETHER})
 FROM messages_number_seq

@@ -126,7 +126,7 @@ async def test_a_database_of_somebody_else_is_not_touched(database):
     own.execute("CREATE TABLE recipes (name TEXT)")
     own.close()
     store = opened(database)
-    assert "not cllm's" in str(await failure(store.list_conversations()))
+    assert "that cllm did not create" in str(await failure(store.list_conversations()))
     await store.close()
     own = sqlite3.connect(database)
     assert own.execute("SELECT name FROM sqlite_master").fetchall() == [("recipes",)]

@@ -74,7 +74,7 @@ async def test_half_a_character_is_refused_wherever_it_stands(database):
         store.choose_variant("demo", "\ud800"),
         store.events_after("demo", "\ud800", 0),
     ):
-        with pytest.raises(UsageError, match="half of a character"):
+        with pytest.raises(UsageError, match="half a surrogate pair"):
             await asked
     await store.close()
 

@@ -211,9 +211,9 @@ async def test_a_filled_older_database_is_refused_and_left_as_it_is(database):
 @pytest.mark.parametrize(
     ("revision", "advice"),
     [
-        ("9999", "use the newer cllm"),
-        ("0003", "which no release of cllm had; run cllm db upgrade with the development version"),
-        ("0004", "which no release of cllm had; run cllm db upgrade with the development version"),
+        ("9999", "use the newer version"),
+        ("0003", "of an unreleased development version; run cllm db upgrade with that version"),
+        ("0004", "of an unreleased development version; run cllm db upgrade with that version"),
     ],
 )
 async def test_a_database_at_an_unknown_revision_is_refused(database, revision, advice):

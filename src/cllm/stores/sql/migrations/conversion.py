@@ -1,8 +1,8 @@
-"""Converts the rows of an older deployment to ours, and back.
+"""Converts the rows of an older deployment to the current tables, and back.
 
-Upwards, consecutive messages become turns and users owners. Downwards, the default path becomes
-messages: variants, events and usage are lost. Ids, owners, other JSON, and states that the messages
-do not show are recorded in a metadata column.
+An upgrade makes turns of consecutive messages and owners of users. A downgrade makes messages of
+the default path and loses variants, events and usage. It records ids, owners, other JSON, and
+states that the messages do not show, in a metadata column.
 """
 
 import uuid
@@ -38,33 +38,34 @@ from cllm.stores.sql.migrations.legacy import (
 )
 from cllm.stores.sql.rows import row_decoder
 
-_PLAIN = ("user", "assistant", "system", "tool")
+_PLAIN_ROLES = ("user", "assistant", "system", "tool")
 _COLUMNS = (
     *("number", "owner", "turn", "ordinal", "sequence_number", "role", "dialect", "raw"),
     "imported",
 )
 _INDEX = "INSERT INTO message_search (rowid, terms) VALUES (:number, :terms)"
-# A message's terms are stored only where the database would compute others from its text.
+# A message's terms are stored only if the database would compute other terms from its text.
 _TERMS = """CASE WHEN message_terms(:owner, 0, :raw, :terms)
     IS DISTINCT FROM message_terms(:owner, 0, :raw, NULL) THEN :terms END"""
 
 
 def upgrade_rows(bind: sa.Connection) -> None:
-    """Fill our tables from the older ones, which have been renamed."""
+    """Fill the current tables from the renamed tables of the older deployment."""
     table = legacy.legacy_conversations(bind)
-    said = legacy.legacy_messages(bind)
+    message_table = legacy.legacy_messages(bind)
     ids = list(bind.execute(sa.select(table.c.id).order_by(table.c.created_at)).scalars())
-    filling = _TableWriter(bind)
+    writer = _TableWriter(bind)
     for batch in legacy.split_batches(ids):
-        found = read_rows(bind, sa.select(table).where(table.c.id.in_(batch)))
-        order = (said.c.conversation_id, said.c.sequence_number)
-        query = sa.select(said).where(said.c.conversation_id.in_(batch)).order_by(*order)
+        conversations = read_rows(bind, sa.select(table).where(table.c.id.in_(batch)))
+        columns = message_table.c
+        order = (columns.conversation_id, columns.sequence_number)
+        query = sa.select(message_table).where(columns.conversation_id.in_(batch)).order_by(*order)
         messages: dict[str, list[Row]] = {}
         for row in read_rows(bind, query):
             messages.setdefault(decode_id(row["conversation_id"]), []).append(row)
-        for row in found:
-            filling.add(row, messages.get(decode_id(row["id"]), []))
-    filling.end()
+        for row in conversations:
+            writer.add(row, messages.get(decode_id(row["id"]), []))
+    writer.end()
 
 
 class _TableWriter:
@@ -93,23 +94,23 @@ class _TableWriter:
     def _own_number(self) -> tuple[str, ...]:
         return () if self._is_sqlite else ("number",)
 
-    def add(self, row: Row, said: Sequence[Row]) -> None:
-        conversation = _conversation(row, len(said))
+    def add(self, row: Row, messages: Sequence[Row]) -> None:
+        conversation = _convert_conversation(row, len(messages))
         conversation["name"] = self._free_name(conversation["owner"], conversation["name"])
         for column in self._own_number:
             conversation[column] = self._next("conversations")
         self._bind.execute(sa.insert(self._conversations), [conversation])
         where = {"owner": conversation["owner"], self._link: conversation[self._linked]}
         sequence = 0
-        for number, group in enumerate(_grouped([_read(message) for message in said]), 1):
-            turn = _turn(number, group)
+        for number, group in enumerate(_group_turns([_with_record(row) for row in messages]), 1):
+            turn = _build_turn(number, group)
             place = turn["id"] if self._is_sqlite else None
             self._bind.execute(sa.insert(self._turns), [where | turn | {"place": place}])
             rows = []
             for ordinal, message in enumerate(group):
                 sequence += 1
                 at = {"number": self._next("messages"), "turn": number, "ordinal": ordinal}
-                rows.append(where | at | {"sequence_number": sequence} | _message(message))
+                rows.append(where | at | {"sequence_number": sequence} | _convert_message(message))
             self._add_messages(rows, is_history=turn["state"] != "failed")
 
     def _add_messages(self, rows: Sequence[dict[str, Any]], *, is_history: bool) -> None:
@@ -129,15 +130,15 @@ class _TableWriter:
     def _free_name(self, owner: str, name: str | None) -> str | None:
         """The name, or None if another conversation has it: metadata can repeat names."""
         table = self._conversations
-        taken = sa.select(table.c.id).where(table.c.owner == owner, table.c.name == name)
-        return None if name is None or self._bind.execute(taken).first() is not None else name
+        exists = sa.select(table.c.id).where(table.c.owner == owner, table.c.name == name)
+        return None if name is None or self._bind.execute(exists).first() is not None else name
 
     def _next(self, table: str) -> int:
         self._numbers[table] += 1
         return self._numbers[table]
 
     def end(self) -> None:
-        """Set the sequences of PostgreSQL after the used numbers."""
+        """Set the sequences of PostgreSQL to the last used numbers."""
         for table, number in self._numbers.items():
             if number and not self._is_sqlite:
                 restart = f"SELECT setval(pg_get_serial_sequence('{table}', 'number'), {number})"
@@ -145,16 +146,16 @@ class _TableWriter:
 
 
 @row_decoder
-def _conversation(row: Row, message_count: int) -> dict[str, Any]:
-    metadata, kept = split_conversation_record(row["metadata"], uuid.UUID(str(row["id"])))
+def _convert_conversation(row: Row, message_count: int) -> dict[str, Any]:
+    metadata, record = split_conversation_record(row["metadata"], uuid.UUID(str(row["id"])))
     owner = LOCAL if row["user_id"] is None else decode_id(row["user_id"])
     return {
-        "owner": kept.owner or owner,
-        "id": kept.id or decode_id(row["id"]),
-        "name": kept.name,
-        "model": kept.model,
-        "system": kept.system,
-        "system_record": kept.system_record or legacy.DYNAMIC,
+        "owner": record.owner or owner,
+        "id": record.id or decode_id(row["id"]),
+        "name": record.name,
+        "model": record.model,
+        "system": record.system,
+        "system_record": record.system_record or legacy.DYNAMIC,
         "title": row["title"],
         "created_at": to_utc(row["created_at"]),
         "updated_at": to_utc(row["updated_at"]),
@@ -164,15 +165,15 @@ def _conversation(row: Row, message_count: int) -> dict[str, Any]:
     }
 
 
-def _read(row: Row) -> Row:
-    metadata, kept = split_message_record(row["metadata"])
-    return {**row, "metadata": metadata, "kept": kept}
+def _with_record(row: Row) -> Row:
+    metadata, record = split_message_record(row["metadata"])
+    return {**row, "metadata": metadata, "record": record}
 
 
-def _grouped(said: Sequence[Row]) -> Iterator[list[Row]]:
+def _group_turns(messages: Sequence[Row]) -> Iterator[list[Row]]:
     group: list[Row] = []
-    for row in said:
-        if group and _is_next(group, row):
+    for row in messages:
+        if group and _starts_group(group, row):
             yield group
             group = []
         group.append(row)
@@ -180,28 +181,28 @@ def _grouped(said: Sequence[Row]) -> Iterator[list[Row]]:
         yield group
 
 
-def _is_next(group: Sequence[Row], row: Row) -> bool:
-    kept: LegacyTurn | None = group[0]["kept"].turn
-    if row["kept"].turn is not None:
+def _starts_group(group: Sequence[Row], row: Row) -> bool:
+    record: LegacyTurn | None = group[0]["record"].turn
+    if row["record"].turn is not None:
         return True
-    if kept is not None:
-        return len(group) >= kept.messages
+    if record is not None:
+        return len(group) >= record.messages
     return legacy.starts_turn(row["role"], group[-1]["role"])
 
 
 @row_decoder
-def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
+def _build_turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
     costs = [row["total_cost"] for row in group if row["total_cost"] is not None]
     turn_id = decode_id(group[0]["id"])
-    kept: LegacyTurn | None = group[0]["kept"].turn
-    if kept is None or kept.messages != len(group):
-        kept = None
+    record: LegacyTurn | None = group[0]["record"].turn
+    if record is None or record.messages != len(group):
+        record = None
     return {
         "number": number,
         "position": number,
         "id": turn_id,
-        "state": legacy.guess_state(group[-1]["role"]) if kept is None else kept.state,
-        "failure": None if kept is None else kept.failure,
+        "state": legacy.guess_state(group[-1]["role"]) if record is None else record.state,
+        "failure": None if record is None else record.failure,
         "cost": float(sum(costs)) if costs else None,
         "started_at": to_utc(group[0]["created_at"]),
         "ended_at": to_utc(group[-1]["created_at"]),
@@ -209,8 +210,8 @@ def _turn(number: int, group: Sequence[Row]) -> dict[str, Any]:
 
 
 @row_decoder
-def _message(row: Row) -> dict[str, Any]:
-    kept: LegacyMessage = row["kept"]
+def _convert_message(row: Row) -> dict[str, Any]:
+    record: LegacyMessage = row["record"]
     imported = {
         "id": decode_id(row["id"]),
         "metadata": row["metadata"],
@@ -219,70 +220,73 @@ def _message(row: Row) -> dict[str, Any]:
         "created_at": to_utc(row["created_at"]),
     }
     return {
-        "role": kept.role or legacy.convert_role(row["role"]),
-        "dialect": kept.dialect,
-        "raw": kept.raw or legacy.build_raw(row["role"], row["content"]),
+        "role": record.role or legacy.convert_role(row["role"]),
+        "dialect": record.dialect,
+        "raw": record.raw or legacy.build_raw(row["role"], row["content"]),
         "imported": encode_json(imported),
     }
 
 
 def downgrade_rows(bind: sa.Connection) -> None:
-    """Fill the older tables from ours, which have been renamed."""
+    """Fill the tables of the older deployment from the renamed current tables."""
     link, linked = legacy.LINK[bind.dialect.name]
     number = () if linked == "id" else (linked,)
-    conversations = _newer(
+    conversations = _renamed_table(
         "conversations",
         ("created_at", "updated_at", "archived_at"),
         *("owner", "id", "name", "title", "model", "system", "system_record", "metadata"),
         *number,
     )
-    turns = _newer("turns", ("started_at",), "owner", link, "number", "state", "failure")
+    turns = _renamed_table("turns", ("started_at",), "owner", link, "number", "state", "failure")
     columns = ("turn", "sequence_number", "role", "dialect", "raw", "imported")
-    messages = _newer("messages", (), "owner", link, *columns)
+    messages = _renamed_table("messages", (), "owner", link, *columns)
     joined = (turns.c.owner == messages.c.owner, turns.c[link] == messages.c[link])
-    said = (
+    path = (
         sa.select(messages, turns.c.started_at, turns.c.state, turns.c.failure)
         .join(turns, sa.and_(*joined, turns.c.number == messages.c.turn))
         .where(messages.c.sequence_number.is_not(None))
         .order_by(messages.c.sequence_number)
     )
-    taken: set[uuid.UUID] = set()
+    used_ids: set[uuid.UUID] = set()
     for owner, key in bind.execute(sa.select(conversations.c.owner, conversations.c[linked])).all():
         of_owner = sa.select(conversations).where(conversations.c.owner == owner)
         (row,) = read_rows(bind, of_owner.where(conversations.c[linked] == key))
-        query = said.where(messages.c.owner == owner, messages.c[link] == key)
-        taken.add(_add_older(bind, row, read_rows(bind, query), taken))
+        query = path.where(messages.c.owner == owner, messages.c[link] == key)
+        used_ids.add(_add_legacy(bind, row, read_rows(bind, query), used_ids))
 
 
-def _newer(name: str, times: Sequence[str], *columns: str) -> sa.TableClause:
+def _renamed_table(name: str, times: Sequence[str], *columns: str) -> sa.TableClause:
     return legacy.current_table(name, times, *columns, prefix="newer_")
 
 
-def _add_older(
-    bind: sa.Connection, row: Row, said: Sequence[Row], taken: set[uuid.UUID]
+def _add_legacy(
+    bind: sa.Connection, row: Row, messages: Sequence[Row], used_ids: set[uuid.UUID]
 ) -> uuid.UUID:
-    key, conversation = _older_conversation(bind, row, taken)
+    key, conversation = _build_legacy_conversation(bind, row, used_ids)
     bind.execute(sa.insert(legacy.legacy_conversations(bind, prefix="")), [conversation])
-    turns = _turns_kept(said)
-    rows = [_older_message(bind, key, row, turns.get(place)) for place, row in enumerate(said)]
+    turns = _record_turns(messages)
+    rows = [
+        _build_legacy_message(bind, key, message, turns.get(index))
+        for index, message in enumerate(messages)
+    ]
     if rows:
         bind.execute(sa.insert(legacy.legacy_messages(bind, prefix="")), rows)
     return key
 
 
 @row_decoder
-def _older_conversation(
-    bind: sa.Connection, row: Row, taken: set[uuid.UUID]
+def _build_legacy_conversation(
+    bind: sa.Connection, row: Row, used_ids: set[uuid.UUID]
 ) -> tuple[uuid.UUID, dict[str, Any]]:
     key = parse_uuid(row["id"])
     user = None if row["owner"] == LOCAL else parse_uuid(row["owner"])
-    record = None if row["system_record"] == legacy.DYNAMIC else row["system_record"]
-    kept = LegacyConversation(
-        name=row["name"], model=row["model"], system=row["system"], system_record=record
+    system_record = None if row["system_record"] == legacy.DYNAMIC else row["system_record"]
+    record = LegacyConversation(
+        name=row["name"], model=row["model"], system=row["system"], system_record=system_record
     )
-    if key is None or key in taken or (user is None and row["owner"] != LOCAL):
+    if key is None or key in used_ids or (user is None and row["owner"] != LOCAL):
         key = build_id(row["owner"], row["id"])
-        kept = msgspec.structs.replace(kept, owner=row["owner"], id=row["id"])
+        record = msgspec.structs.replace(record, owner=row["owner"], id=row["id"])
     metadata = msgspec.json.decode(row["metadata"], type=dict[str, Any])
     return key, {
         "id": legacy.encode_uuid(bind, key),
@@ -291,70 +295,67 @@ def _older_conversation(
         "created_at": to_naive_utc(row["created_at"]),
         "updated_at": to_naive_utc(row["updated_at"]),
         "archived_at": None if row["archived_at"] is None else to_naive_utc(row["archived_at"]),
-        "metadata": with_record(metadata, kept),
+        "metadata": with_record(metadata, record),
     }
 
 
 @row_decoder
-def _role(row: Row) -> str:
-    said: dict[str, Any] = msgspec.json.decode(row["raw"], type=dict[str, Any])
-    return said.get("role") or str(row["role"])
+def _read_role(row: Row) -> str:
+    raw: dict[str, Any] = msgspec.json.decode(row["raw"], type=dict[str, Any])
+    return raw.get("role") or str(row["role"])
 
 
-def _turns_kept(said: Sequence[Row]) -> dict[int, LegacyTurn]:
-    """The turns by the indexes of their first messages, if roles do not show them."""
-    roles = [_role(row) for row in said]
-    numbers = [row["turn"] for row in said]
-    begun = [at for at, turn in enumerate(numbers) if at == 0 or turn != numbers[at - 1]]
+def _record_turns(messages: Sequence[Row]) -> dict[int, LegacyTurn]:
+    """The turns by the index of their first message; empty if the roles show the turns."""
+    roles = [_read_role(row) for row in messages]
+    numbers = [row["turn"] for row in messages]
+    starts = [at for at, turn in enumerate(numbers) if at == 0 or turn != numbers[at - 1]]
     guessed = [
         at
         for at, role in enumerate(roles)
         if legacy.starts_turn(role, roles[at - 1] if at else None)
     ]
-    ends = [*begun, len(said)][1:]
-    is_told = begun == guessed and all(
-        said[first]["state"] == legacy.guess_state(roles[end - 1])
-        for first, end in zip(begun, ends, strict=True)
-    )
-    if is_told:
+    ends = [*starts, len(messages)][1:]
+    spans = list(zip(starts, ends, strict=True))
+    if starts == guessed and all(
+        messages[first]["state"] == legacy.guess_state(roles[end - 1]) for first, end in spans
+    ):
         return {}
-    return {
-        first: _kept_turn(said[first], end - first) for first, end in zip(begun, ends, strict=True)
-    }
+    return {first: _record_turn(messages[first], end - first) for first, end in spans}
 
 
-def _kept_turn(row: Row, messages: int) -> LegacyTurn:
+def _record_turn(row: Row, messages: int) -> LegacyTurn:
     if row["state"] == "running":
         return LegacyTurn(messages=messages, state="failed", failure=encode_json(INTERRUPTION))
     return LegacyTurn(messages=messages, state=row["state"], failure=row["failure"])
 
 
 @row_decoder
-def _older_message(
+def _build_legacy_message(
     bind: sa.Connection, conversation: uuid.UUID, row: Row, turn: LegacyTurn | None
 ) -> dict[str, Any]:
     imported = msgspec.json.decode(row["imported"] or "{}", type=dict[str, Any])
-    said = msgspec.json.decode(row["raw"], type=dict[str, Any])
-    role = _role(row)
-    content = said.get("content")
+    raw = msgspec.json.decode(row["raw"], type=dict[str, Any])
+    role = _read_role(row)
+    content = raw.get("content")
     if not isinstance(content, str):
         content = Message(role=row["role"], raw=row["raw"].encode()).text or None
-    own = legacy.build_raw(role, content)
-    kept = LegacyMessage(turn=turn)
-    if own != row["raw"] or row["dialect"] != "openai" or role not in _PLAIN:
-        kept = LegacyMessage(raw=row["raw"], dialect=row["dialect"], role=row["role"], turn=turn)
+    record = LegacyMessage(turn=turn)
+    is_plain = legacy.build_raw(role, content) == row["raw"]
+    if not is_plain or row["dialect"] != "openai" or role not in _PLAIN_ROLES:
+        record = LegacyMessage(raw=row["raw"], dialect=row["dialect"], role=row["role"], turn=turn)
     created = imported.get("created_at")
     moment = datetime.fromisoformat(created) if created else row["started_at"]
     cost = imported.get("total_cost")
     number = row["sequence_number"]
-    own_id = imported.get("id") or str(uuid.uuid5(NAMESPACE, f"{conversation}/{number}"))
+    message_id = imported.get("id") or str(uuid.uuid5(NAMESPACE, f"{conversation}/{number}"))
     return {
-        "id": legacy.encode_uuid(bind, uuid.UUID(own_id)),
+        "id": legacy.encode_uuid(bind, uuid.UUID(message_id)),
         "conversation_id": legacy.encode_uuid(bind, conversation),
         "role": role,
         "content": content,
         "reasoning_events": imported.get("reasoning_events"),
-        "metadata": with_record(imported.get("metadata") or {}, kept),
+        "metadata": with_record(imported.get("metadata") or {}, record),
         "total_cost": None if cost is None else Decimal(cost),
         "created_at": to_naive_utc(moment),
         "sequence_number": number,

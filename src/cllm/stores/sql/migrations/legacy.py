@@ -1,8 +1,8 @@
-"""What the conversions between the tables of older deployments and ours share.
+"""Tables and records of older deployments, for the conversion in both directions.
 
-Fields without a column in the other shape go under one key of a metadata column, or into
-`imported`, so that a downgrade and upgrade lose nothing. Anybody can write metadata: the key is
-used only if it is complete, an owner and id only if the row's id was made from them.
+Fields without a column in the other schema are stored under one key of a metadata column, or in
+`imported`, so that a downgrade and an upgrade lose nothing. Users can write metadata: the key is
+used only if it is complete, an owner and id only if the row's id was computed from them.
 """
 
 import uuid
@@ -19,7 +19,7 @@ from cllm.stores.sql.rows import StoredMessage, UnreadableRowError, row_decoder
 
 CURRENT_TABLES = ("calls", "events", "requests", "leases", "messages", "turns", "conversations")
 LINK = {"sqlite": ("conversation_id", "id"), "postgresql": ("conversation", "number")}
-"""The column of turns and messages that names their conversation, and the column it names."""
+"""The column of turns and messages that refers to their conversation, and the referenced column."""
 KEY = "cllm"
 NAMESPACE = uuid.UUID("6f1d3f4e-7c52-4f0b-9d1f-7a1f6a2f3c11")
 LOCAL = "local"
@@ -73,7 +73,7 @@ def current_table(
 
 
 def _uuid_type(bind: sa.Connection) -> sa.types.TypeEngine[Any]:
-    """SQLite stores them as text in any notation."""
+    """SQLite stores UUIDs as text in any notation."""
     return sa.String() if bind.dialect.name == "sqlite" else sa.Uuid()
 
 
@@ -84,10 +84,10 @@ def encode_uuid(bind: sa.Connection, value: uuid.UUID) -> Any:
 def parse_uuid(text: str) -> uuid.UUID | None:
     """The UUID, if the text is its canonical notation."""
     try:
-        found = uuid.UUID(text)
+        value = uuid.UUID(text)
     except ValueError:
         return None
-    return found if str(found) == text else None
+    return value if str(value) == text else None
 
 
 @row_decoder
@@ -96,7 +96,7 @@ def decode_id(value: Any) -> str:
 
 
 def read_rows(bind: sa.Connection, query: sa.Select[Any]) -> list[Row]:
-    """The rows of a query; UnreadableRowError where a column has another type."""
+    """The rows of a query; UnreadableRowError if a column has another type."""
     try:
         return [dict(row) for row in bind.execute(query).mappings()]
     except ValueError as error:
@@ -115,8 +115,8 @@ def convert_role(role: str) -> str:
     return "tool" if role in TOOL_ROLES else ROLES.get(role, "user")
 
 
-def starts_turn(role: str, before: str | None) -> bool:
-    return before is None or (role == "user" and before != "user")
+def starts_turn(role: str, previous: str | None) -> bool:
+    return previous is None or (role == "user" and previous != "user")
 
 
 def guess_state(role: str) -> str:
@@ -137,7 +137,7 @@ def split_batches(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 class LegacyConversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The record of a conversation; `theirs` is what the key had before."""
+    """The record of a conversation; `theirs` is the key's earlier value."""
 
     owner: str | None = None
     id: str | None = None
@@ -155,7 +155,7 @@ class LegacyTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class LegacyMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The record of a message; without `raw` the other columns are complete."""
+    """The record of a message; without `raw` the other columns have everything."""
 
     raw: str | None = None
     dialect: Dialect = "openai"
@@ -165,46 +165,46 @@ class LegacyMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def build_id(owner: str, conversation: str) -> uuid.UUID:
-    """The older id of a conversation whose own does not fit there."""
+    """The legacy id of a conversation whose id is not a UUID."""
     return uuid.uuid5(NAMESPACE, f"{owner}/{conversation}")
 
 
 def with_record(
-    metadata: dict[str, Any], kept: LegacyConversation | LegacyMessage
+    metadata: dict[str, Any], record: LegacyConversation | LegacyMessage
 ) -> dict[str, Any]:
     if KEY in metadata:
-        kept = msgspec.structs.replace(kept, theirs=metadata[KEY])
-    said = {
+        record = msgspec.structs.replace(record, theirs=metadata[KEY])
+    fields = {
         name: value
-        for name, value in msgspec.to_builtins(kept).items()
+        for name, value in msgspec.to_builtins(record).items()
         if value is not None or name == "theirs"
     }
-    return metadata if kept == type(kept)() else metadata | {KEY: said}
+    return metadata if record == type(record)() else metadata | {KEY: fields}
 
 
 def split_conversation_record(
     metadata: Any, row_id: uuid.UUID
 ) -> tuple[dict[str, Any], LegacyConversation]:
-    whole = _check_object(metadata)
-    kept = _decode_record(whole, LegacyConversation)
-    if kept is None or not _is_valid_conversation(kept, row_id):
-        return whole, LegacyConversation()
-    return _without_record(whole, kept.theirs), kept
+    checked = _check_object(metadata)
+    record = _decode_record(checked, LegacyConversation)
+    if record is None or not _is_valid_conversation(record, row_id):
+        return checked, LegacyConversation()
+    return _without_record(checked, record.theirs), record
 
 
 def split_message_record(metadata: Any) -> tuple[dict[str, Any], LegacyMessage]:
-    whole = _check_object(metadata)
-    kept = _decode_record(whole, LegacyMessage)
-    if kept is None or not _is_valid_message(kept):
-        return whole, LegacyMessage()
-    return _without_record(whole, kept.theirs), kept
+    checked = _check_object(metadata)
+    record = _decode_record(checked, LegacyMessage)
+    if record is None or not _is_valid_message(record):
+        return checked, LegacyMessage()
+    return _without_record(checked, record.theirs), record
 
 
 def _check_object(metadata: Any) -> dict[str, Any]:
     if metadata is None:
         return {}
     if not isinstance(metadata, dict):
-        raise UnreadableRowError("metadata that is no JSON object")
+        raise UnreadableRowError("metadata that is not a JSON object")
     return metadata
 
 
@@ -220,19 +220,25 @@ def _without_record(metadata: dict[str, Any], theirs: Any) -> dict[str, Any]:
     return rest if theirs is msgspec.UNSET else rest | {KEY: theirs}
 
 
-def _is_valid_conversation(kept: LegacyConversation, row_id: uuid.UUID) -> bool:
-    if (kept.owner is None) != (kept.id is None):
+def _is_valid_conversation(record: LegacyConversation, row_id: uuid.UUID) -> bool:
+    if (record.owner is None) != (record.id is None):
         return False
-    if kept.owner is not None and kept.id is not None and build_id(kept.owner, kept.id) != row_id:
+    if (
+        record.owner is not None
+        and record.id is not None
+        and build_id(record.owner, record.id) != row_id
+    ):
         return False
-    if not all(is_valid_id(ref) for ref in (kept.id, kept.name) if ref is not None):
+    if not all(is_valid_id(ref) for ref in (record.id, record.name) if ref is not None):
         return False
-    return _can_decode(kept.system, StoredMessage) and _can_decode(kept.system_record, SystemRecord)
+    return _can_decode(record.system, StoredMessage) and _can_decode(
+        record.system_record, SystemRecord
+    )
 
 
-def _is_valid_message(kept: LegacyMessage) -> bool:
-    failure = None if kept.turn is None else kept.turn.failure
-    return _can_decode(kept.raw, dict[str, Any]) and _can_decode(failure, TurnFailure)
+def _is_valid_message(record: LegacyMessage) -> bool:
+    failure = None if record.turn is None else record.turn.failure
+    return _can_decode(record.raw, dict[str, Any]) and _can_decode(failure, TurnFailure)
 
 
 def _can_decode(text: str | None, kind: Any) -> bool:

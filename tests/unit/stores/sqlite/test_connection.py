@@ -1,16 +1,32 @@
-"""The thread in which an SQLite file is worked on."""
+"""The worker thread of an SQLite file, and batches of writes that share a transaction."""
 
 import asyncio
 import gc
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.waits import wait_until, wait_until_async
 
-from cllm.stores.sqlite.connection import MAX_BATCH, Outcome, WorkerThread
+from cllm.core.errors import StoreUnavailableError, UsageError
+from cllm.stores.sqlite.connection import (
+    MAX_BATCH,
+    Outcome,
+    SqliteFile,
+    WorkerThread,
+    check_regular_file,
+    create_private_file,
+    sqlite_error,
+)
+
+TABLES = """
+    CREATE TABLE parents (id INTEGER PRIMARY KEY);
+    CREATE TABLE children (parent INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED);
+"""
 
 
 def one_by_one(pieces: Sequence[Callable[[], Any]]) -> list[Outcome]:
@@ -157,3 +173,93 @@ async def test_others_are_waited_for_only_after_several_came_together():
     assert not pausing.acquire(blocking=False)
     worker.end()
     wait_for_end("gathering")
+
+
+def insert(statement: str) -> Callable[[sqlite3.Connection], int]:
+    return lambda connection: connection.execute(statement).rowcount
+
+
+def insert_and_refuse(connection: sqlite3.Connection) -> int:
+    connection.execute("INSERT INTO parents VALUES (2)")
+    raise UsageError("Refused after a change.")
+
+
+async def write_together(
+    file: SqliteFile, *works: Callable[[sqlite3.Connection], int]
+) -> list[int | BaseException]:
+    """Let the works wait behind another write, so that they share a transaction."""
+    may_end = threading.Event()
+    first = asyncio.create_task(file.write(lambda _: may_end.wait(10)))
+    others = [asyncio.create_task(file.write(work)) for work in works]
+    await asyncio.sleep(0)
+    may_end.set()
+    await first
+    return await asyncio.gather(*others, return_exceptions=True)
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> SqliteFile:
+    file = SqliteFile(tmp_path / "cllm.db")
+    await file.write(lambda connection: [connection.execute(one) for one in TABLES.split(";")])
+    return file
+
+
+async def count(file: SqliteFile, table: str) -> int:
+    query = f"SELECT count(*) FROM {table}"  # noqa: S608
+    found = await file.read(lambda connection: int(connection.execute(query).fetchone()[0]))
+    await file.close()
+    return found
+
+
+async def test_no_write_succeeds_whose_commit_fails(file: SqliteFile):
+    """The deferred constraint fails at the commit."""
+    good, bad = await write_together(
+        file, insert("INSERT INTO parents VALUES (1)"), insert("INSERT INTO children VALUES (9)")
+    )
+
+    assert good == 1
+    assert isinstance(bad, StoreUnavailableError)
+    assert await count(file, "parents") == 1
+
+
+async def test_a_write_that_is_refused_after_a_change_leaves_nothing(file: SqliteFile):
+    good, refused = await write_together(
+        file, insert("INSERT INTO parents VALUES (1)"), insert_and_refuse
+    )
+
+    assert good == 1
+    assert isinstance(refused, UsageError)
+    assert await count(file, "parents") == 1
+
+
+def test_a_new_file_is_private_and_an_existing_one_is_unchanged(tmp_path: Path):
+    path = tmp_path / "folder" / "cllm.db"
+    create_private_file(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    path.write_bytes(b"content")
+    create_private_file(path)
+    assert path.read_bytes() == b"content"
+
+
+def test_a_folder_is_not_opened_as_a_database(tmp_path: Path):
+    with pytest.raises(StoreUnavailableError, match="not a regular file"):
+        check_regular_file(tmp_path)
+    with pytest.raises(StoreUnavailableError, match="No such file"):
+        check_regular_file(tmp_path / "missing.db")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (sqlite3.SQLITE_FULL, "the disk is full"),
+        (sqlite3.SQLITE_IOERR | 1 << 8, "check the disk"),
+        (sqlite3.SQLITE_MISMATCH, "cannot be used (datatype mismatch)"),
+        (None, "cannot be used (datatype mismatch)"),
+    ],
+)
+def test_an_error_of_sqlite_becomes_a_message_with_advice(code: int | None, message: str):
+    error = sqlite3.OperationalError("datatype mismatch")
+    if code is not None:
+        error.sqlite_errorcode = code
+    assert message in str(sqlite_error(Path("a.db"), error))
