@@ -36,7 +36,7 @@ def conversations(settings, cllm, database):
     return lambda *words: cllm("conversations", "--store", store, *words)
 
 
-def test_a_damaged_title_is_listed_with_a_mark_and_one_warning(conversations, spoil):
+def test_a_damaged_title_is_listed_with_a_replacement_and_one_warning(conversations, spoil):
     spoil("UPDATE conversations SET title = BROKEN WHERE name = 'bad'")
     listed = conversations("list").succeeded()
     lines = {line.split()[0]: line for line in listed.out.splitlines()}
@@ -47,7 +47,7 @@ def test_a_damaged_title_is_listed_with_a_mark_and_one_warning(conversations, sp
     assert "UTF-8" in warning
 
 
-def test_stats_count_the_rest(conversations, spoil):
+def test_stats_skip_damaged_conversations(conversations, spoil):
     spoil(
         "UPDATE messages SET raw = BROKEN"
         " WHERE conversation_id = (SELECT id FROM conversations WHERE name = 'bad')"
@@ -58,13 +58,13 @@ def test_stats_count_the_rest(conversations, spoil):
     assert "'bad' is not counted" in warning
 
 
-def test_stats_count_a_conversation_of_which_only_the_title_is_damaged(conversations, spoil):
+def test_stats_count_a_conversation_with_a_damaged_title(conversations, spoil):
     spoil("UPDATE conversations SET title = BROKEN WHERE name = 'bad'")
     counted = conversations("stats", "--json").succeeded()
     assert json.loads(counted.out)["conversations"] == 2
 
 
-def test_a_server_lists_and_finds_the_rest_and_says_so_in_the_head(home, database, provider, spoil):
+def test_a_server_lists_the_rest_with_notices_in_headers(home, database, provider, spoil):
     with Server(
         environment=home.environment | {"OPENAI_API_KEY": "sk-0", "OPENAI_API_BASE": provider.url},
         directory=home.work,

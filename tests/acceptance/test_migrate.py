@@ -29,7 +29,7 @@ def test_an_old_file_gets_the_configured_prompt_as_its_first_message(
     assert provider.requests == []
 
 
-def test_the_next_turn_goes_under_the_stored_prompt(home, provider, configured, settings, cllm):
+def test_the_next_turn_uses_the_stored_prompt(home, provider, configured, settings, cllm):
     home.keep_old("old", *SAID)
     cllm(*MIGRATE).succeeded()
     settings(default_system_message="You are a pirate.")
@@ -41,7 +41,7 @@ def test_the_next_turn_goes_under_the_stored_prompt(home, provider, configured, 
     assert sent == [("system", PROMPT), *SAID, ("user", "And now?")]
 
 
-def test_everything_else_in_the_file_stays(home, configured, cllm, mode):
+def test_nothing_else_in_the_file_changes(home, configured, cllm, mode):
     odd = '{"role": "user", "content": "caf\\u00e9 1", "mine": {"b": 1.50, "a": 2}}'
     written = (
         '{"id": "old", "model": "openai/gpt-test", "messages": [' + odd + "],"
@@ -97,9 +97,7 @@ def test_a_second_run_finds_nothing_to_do(home, configured, cllm):
     ],
     ids=["a prompt", "a prompt further on", "captured none", "dynamic", "pinned", "empty"],
 )
-def test_conversations_that_are_not_old_stay_as_they_are(
-    messages, metadata, home, configured, cllm
-):
+def test_conversations_that_are_not_old_do_not_change(messages, metadata, home, configured, cllm):
     before = home.keep_old("other", *messages, metadata=metadata)
 
     cllm(*MIGRATE).succeeded()
@@ -107,7 +105,7 @@ def test_conversations_that_are_not_old_stay_as_they_are(
     assert home.file("other").read_bytes() == before
 
 
-def test_archived_conversations_are_brought_up_too(home, configured, cllm):
+def test_archived_conversations_are_migrated_too(home, configured, cllm):
     archived = {"cllm": {"version": 1, "archived_at": "2025-11-01T00:00:00Z"}}
     home.keep_old("old", *SAID, metadata=archived)
 
@@ -117,7 +115,7 @@ def test_archived_conversations_are_brought_up_too(home, configured, cllm):
     assert home.load("old")["metadata"]["cllm"]["archived_at"].startswith("2025-11-01")
 
 
-def test_broken_files_are_named_and_left(home, configured, cllm):
+def test_broken_files_are_reported_and_not_changed(home, configured, cllm):
     home.keep_old("old", *SAID)
     broken = home.keep("broken", b"{not json")
     foreign = home.keep("foreign", {"something": "else"})
@@ -131,7 +129,7 @@ def test_broken_files_are_named_and_left(home, configured, cllm):
     assert home.messages("old")[0] == ("system", PROMPT)
 
 
-def test_a_link_is_not_written_through_and_the_others_go_on(home, configured, cllm, tmp_path):
+def test_a_symbolic_link_is_skipped_and_the_others_are_migrated(home, configured, cllm, tmp_path):
     home.keep_old("old", *SAID)
     elsewhere = tmp_path / "elsewhere.json"
     data = home.keep_old("link", *SAID)
@@ -147,7 +145,7 @@ def test_a_link_is_not_written_through_and_the_others_go_on(home, configured, cl
     assert home.messages("old")[0] == ("system", PROMPT)
 
 
-def test_without_a_configured_prompt_it_says_so_in_one_sentence(home, settings, cllm):
+def test_a_missing_configured_prompt_is_reported(home, settings, cllm):
     before = home.keep_old("old", *SAID)
 
     cllm(*MIGRATE).failed_with_one_sentence("default_system_message")
@@ -155,11 +153,13 @@ def test_without_a_configured_prompt_it_says_so_in_one_sentence(home, settings, 
     assert home.file("old").read_bytes() == before
 
 
-def test_what_to_migrate_has_to_be_said(configured, cllm):
+def test_the_migration_must_be_named(configured, cllm):
     cllm("conversations", "migrate").failed_with_one_sentence("--add-system-prompt")
 
 
-def test_a_conversation_with_a_running_turn_is_left_and_named(home, provider, configured, cllm):
+def test_a_conversation_with_a_running_turn_is_skipped_and_reported(
+    home, provider, configured, cllm
+):
     home.keep_old("busy", *SAID)
     home.keep_old("old", *SAID)
     before = home.file("busy").read_bytes()
@@ -177,7 +177,7 @@ def test_a_conversation_with_a_running_turn_is_left_and_named(home, provider, co
     assert asking.finish().code == 0
 
 
-def test_no_conversations_at_all_create_nothing(home, configured, cllm):
+def test_an_empty_folder_creates_nothing(home, configured, cllm):
     before = home.entries()
 
     assert "0 of 0 conversations" in cllm(*MIGRATE).succeeded().out

@@ -13,7 +13,7 @@ def store(postgres_server: Server, empty_database: str) -> str:
 
 @pytest.mark.usefixtures("settings")
 class TestTurns:
-    def test_a_conversation_goes_on_in_the_next_command(self, home, provider, cllm, store):
+    def test_a_conversation_continues_in_the_next_command(self, home, provider, cllm, store):
         cllm("My cat is Luna.", "--store", store, "--conversation", "demo").succeeded()
         cllm("Who is my cat?", "--store", store, "--conversation", "demo").succeeded()
         assert provider.requests[1].said == [
@@ -40,7 +40,7 @@ class TestTurns:
         cllm(*where, "delete", "demo").succeeded()
         assert "echo: My cat is Luna." in cllm(*where, "show", "copy").succeeded().out
 
-    def test_a_server_that_is_not_there_is_one_sentence_without_the_password(self, cllm):
+    def test_an_unreachable_server_is_reported_without_the_password(self, cllm):
         url = "postgresql://ann:hidden-word@127.0.0.1:1/cats"
         refused = cllm("Hello", "--store", url, "--conversation", "demo")
         line = refused.failed_with_one_sentence("PostgreSQL cannot be reached")
@@ -48,7 +48,7 @@ class TestTurns:
         assert "127.0.0.1" not in line
 
 
-def test_a_database_is_brought_up_and_checked_by_command(cllm, store):
+def test_a_database_is_upgraded_and_checked_by_command(cllm, store):
     cllm("db", "upgrade", "--store", store).succeeded()
     assert "0005" in cllm("db", "current", "--store", store).succeeded().out
     cllm("db", "check", "--store", f"{store}&pool_size=2").succeeded()

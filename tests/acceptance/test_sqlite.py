@@ -45,7 +45,7 @@ def fill_older(path: Path, count: int) -> None:
 
 @pytest.mark.usefixtures("settings")
 class TestTurns:
-    def test_a_conversation_goes_on_in_the_next_command(self, home, provider, cllm, store, mode):
+    def test_a_conversation_continues_in_the_next_command(self, home, provider, cllm, store, mode):
         cllm("My cat is Luna.", "--store", store, "--conversation", "demo").succeeded()
         cllm("Who is my cat?", "--store", store, "--conversation", "demo").succeeded()
         assert provider.requests[1].said == [
@@ -75,13 +75,13 @@ class TestTurns:
         assert "echo: My cat is Luna." in cllm(*where, "show", "copy").succeeded().out
         cllm(*where, "show", "demo").failed_with_one_sentence("conversation 'demo' does not exist")
 
-    def test_a_failed_turn_leaves_nothing(self, provider, cllm, store):
+    def test_a_failed_turn_stores_nothing(self, provider, cllm, store):
         provider.fail(400)
         cllm("Hello", "--store", store, "--conversation", "demo").failed_with_one_sentence()
         listed = cllm("--list-conversations", "--store", store).succeeded()
         assert "demo" not in listed.out
 
-    def test_a_file_that_is_no_database_is_left_alone(self, cllm, database, store):
+    def test_a_file_that_is_not_a_database_is_not_changed(self, cllm, database, store):
         database.parent.mkdir(exist_ok=True)
         database.write_text("My shopping list: milk, bread.\n" * 100, encoding="utf-8")
         before = database.read_bytes()
@@ -91,7 +91,7 @@ class TestTurns:
 
 
 class TestDatabase:
-    def test_an_older_database_is_brought_up_only_when_told(self, cllm, database, store):
+    def test_an_older_database_is_upgraded_only_by_command(self, cllm, database, store):
         fill_older(database, 3)
         refused = cllm("--list-conversations", "--store", store)
         refused.failed_with_one_sentence("revision 0001", "cllm db upgrade")
@@ -112,7 +112,7 @@ class TestDatabase:
         assert [json.loads(line)["system_message"] for line in lines] == [PROMPT] * 50
         assert saved.stat().st_mode & 0o777 == 0o600
 
-    def test_a_file_with_saved_prompts_is_never_written_over(self, cllm, database, store, home):
+    def test_a_file_with_saved_prompts_is_never_overwritten(self, cllm, database, store, home):
         fill_older(database, 1)
         saved = home.conversations.parent / "prompts.jsonl"
         saved.write_text("mine", encoding="utf-8")
@@ -136,14 +136,14 @@ class TestDatabase:
         cllm("db", "upgrade", "--store", store).succeeded()
         assert len(cllm("--list-conversations", "--store", store).succeeded().out.split("\n")) == 3
 
-    def test_a_database_of_somebody_else_is_not_adopted(self, cllm, database, store):
+    def test_a_foreign_database_is_not_adopted(self, cllm, database, store):
         database.parent.mkdir(exist_ok=True)
         own = sqlite3.connect(database)
         own.execute("CREATE TABLE conversations (id TEXT)")
         own.close()
         cllm("db", "adopt", "--store", store).failed_with_one_sentence("not changed")
 
-    def test_down_and_up_again_says_where_it_is(self, cllm, store):
+    def test_downgrade_and_upgrade_print_the_revision(self, cllm, store):
         cllm("db", "upgrade", "--store", store).succeeded()
         cllm("db", "downgrade", "0001", "--store", store).succeeded()
         current = cllm("db", "current", "--store", store).succeeded()
@@ -152,7 +152,7 @@ class TestDatabase:
         cllm("db", "upgrade", "--store", store).succeeded()
         assert "as they should be" in cllm("db", "check", "--store", store).succeeded().out
 
-    def test_a_check_sees_what_is_missing(self, cllm, database, store):
+    def test_a_check_reports_missing_tables(self, cllm, database, store):
         cllm("db", "upgrade", "--store", store).succeeded()
         own = sqlite3.connect(database)
         own.execute("DROP INDEX turns_by_end")
@@ -161,11 +161,11 @@ class TestDatabase:
         assert checked.code == 1
         assert "turns_by_end" in checked.out
 
-    def test_a_store_of_files_has_no_database(self, cllm):
+    def test_db_commands_refuse_a_json_store(self, cllm):
         refused = cllm("db", "current", "--store", "json:conversations")
-        refused.failed_with_one_sentence("no database", "--store sqlite:PATH")
+        refused.failed_with_one_sentence("not a database", "--store sqlite:PATH")
 
-    def test_without_a_url_the_database_of_the_server_is_meant(self, home, cllm):
-        cllm("db", "current").failed_with_one_sentence("no file", "cllm.db")
+    def test_without_a_url_the_server_database_is_used(self, home, cllm):
+        cllm("db", "current").failed_with_one_sentence("does not exist", "cllm.db")
         cllm("db", "upgrade").succeeded()
         assert (home.conversations.parent / "cllm.db").exists()

@@ -25,7 +25,7 @@ class TestMemoryStore(ServerStoreContract):
         return MemoryHarness()
 
 
-async def test_a_renewed_lease_outlasts_its_first_minute():
+async def test_a_renewed_lease_expires_later():
     harness = MemoryHarness()
     store = await harness.open()
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -36,7 +36,7 @@ async def test_a_renewed_lease_outlasts_its_first_minute():
     assert len((await store.load("demo")).turns) == 1
 
 
-async def test_a_late_finish_is_refused_even_if_nobody_came_after():
+async def test_an_expired_lease_cannot_finish_a_turn():
     harness = MemoryHarness()
     store = await harness.open()
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -45,7 +45,7 @@ async def test_a_late_finish_is_refused_even_if_nobody_came_after():
         await store.finish_turn(lease, answered(lease))
 
 
-async def test_owners_may_use_the_same_id():
+async def test_two_owners_can_use_the_same_id():
     store = await MemoryHarness().open()
     await store.create(NewConversation(id="demo", title="Ann's"), owner="ann")
     await store.create(NewConversation(id="demo", title="Bob's"), owner="bob")

@@ -54,22 +54,22 @@ async def client(make: Callable[[], Provider]) -> _Client:
 @pytest.mark.parametrize(
     ("make", "test"),
     [
-        (scripted(TEXT), "test_only_the_last_event_ends_the_answer"),
-        (scripted(TEXT, FINISHED, TEXT), "test_only_the_last_event_ends_the_answer"),
-        (scripted(FINISHED, FINISHED), "test_only_the_last_event_ends_the_answer"),
-        (scripted(FINISHED), "test_the_pieces_add_up_to_the_message"),
-        (scripted(TEXT, TEXT, FINISHED), "test_the_pieces_add_up_to_the_message"),
-        (scripted(TEXT, NOTICED, FINISHED), "test_notices_come_before_the_answer"),
+        (scripted(TEXT), "test_only_the_last_event_finishes_the_reply"),
+        (scripted(TEXT, FINISHED, TEXT), "test_only_the_last_event_finishes_the_reply"),
+        (scripted(FINISHED, FINISHED), "test_only_the_last_event_finishes_the_reply"),
+        (scripted(FINISHED), "test_the_deltas_add_up_to_the_message"),
+        (scripted(TEXT, TEXT, FINISHED), "test_the_deltas_add_up_to_the_message"),
+        (scripted(TEXT, NOTICED, FINISHED), "test_notices_come_before_the_reply"),
         (scripted(TEXT, WRONG_USAGE), "test_no_token_is_counted_twice"),
-        (Meddling, "test_a_prompt_is_not_changed_by_asking"),
+        (Meddling, "test_a_call_does_not_change_the_prompt"),
     ],
 )
-async def test_what_is_wrong_is_seen(make, test):
+async def test_the_contract_detects_faults(make, test):
     check: Any = getattr(ProviderContract(), test)
     with pytest.raises(AssertionError):
         await check(await client(make), stream=True)
 
 
-async def test_what_is_right_is_not_complained_about():
-    check: Any = ProviderContract().test_the_pieces_add_up_to_the_message
+async def test_the_contract_accepts_a_correct_provider():
+    check: Any = ProviderContract().test_the_deltas_add_up_to_the_message
     await check(await client(ScriptedProvider), stream=True)

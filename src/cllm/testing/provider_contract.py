@@ -131,13 +131,13 @@ class ProviderContract:
         assert isinstance(provider.name, str)
         assert provider.name
 
-    async def test_preparing_twice_is_preparing_once(self, client: _Client) -> None:
+    async def test_prepare_can_be_called_twice(self, client: _Client) -> None:
         await client.provider.prepare()
         await client.provider.prepare()
         last(await client.ask())
 
     @both_ways
-    async def test_only_the_last_event_ends_the_answer(
+    async def test_only_the_last_event_finishes_the_reply(
         self, client: _Client, *, stream: bool
     ) -> None:
         events = await client.ask(stream=stream)
@@ -145,12 +145,12 @@ class ProviderContract:
         assert sum(isinstance(event, ReplyFinished) for event in events) == 1
 
     @both_ways
-    async def test_notices_come_before_the_answer(self, client: _Client, *, stream: bool) -> None:
+    async def test_notices_come_before_the_reply(self, client: _Client, *, stream: bool) -> None:
         noticed = [isinstance(event, Noticed) for event in await client.ask(stream=stream)]
         assert noticed == sorted(noticed, reverse=True)
 
     @both_ways
-    async def test_the_pieces_add_up_to_the_message(self, client: _Client, *, stream: bool) -> None:
+    async def test_the_deltas_add_up_to_the_message(self, client: _Client, *, stream: bool) -> None:
         events = await client.ask(stream=stream)
         message = last(events).message
         assert message.role == "assistant"
@@ -163,7 +163,7 @@ class ProviderContract:
         last(await client.ask(HELLO, first.message, again, stream=stream))
 
     @both_ways
-    async def test_a_prompt_is_not_changed_by_asking(
+    async def test_a_call_does_not_change_the_prompt(
         self, client: _Client, *, stream: bool
     ) -> None:
         prompt = client.prompt(stream=stream, system=plain_message("system", "Be brief."))
@@ -180,21 +180,23 @@ class ProviderContract:
         assert min(counts) >= 0
         assert usage.total == sum(counts)
 
-    async def test_a_provider_can_be_asked_again(self, client: _Client) -> None:
+    async def test_a_provider_can_be_called_again(self, client: _Client) -> None:
         for _ in range(2):
             last(await client.ask())
 
-    async def test_a_provider_can_be_asked_twice_at_once(self, client: _Client) -> None:
+    async def test_a_provider_handles_two_calls_in_parallel(self, client: _Client) -> None:
         for events in await asyncio.gather(client.ask(), client.ask(cache_key="other")):
             assert said(events) == kept(last(events).message)
 
-    async def test_a_provider_can_be_asked_after_a_stream_is_left(self, client: _Client) -> None:
+    async def test_a_provider_can_be_called_after_a_stream_is_closed_early(
+        self, client: _Client
+    ) -> None:
         async with asyncio.timeout(PATIENCE):
             async with aclosing(client.provider.ask(client.prompt())) as events:
                 await anext(events)
             last(await client.ask())
 
-    async def test_a_question_may_be_cancelled_before_its_answer(self, client: _Client) -> None:
+    async def test_a_call_can_be_cancelled_before_its_reply(self, client: _Client) -> None:
         await client.provider.prepare()
         asking = asyncio.create_task(client.ask())
         await asyncio.sleep(0)
@@ -204,7 +206,7 @@ class ProviderContract:
         async with asyncio.timeout(PATIENCE):
             last(await client.ask())
 
-    async def test_closing_twice_is_closing_once(self, harness: ProviderHarness) -> None:
+    async def test_close_can_be_called_twice(self, harness: ProviderHarness) -> None:
         provider = await harness.open()
         await listen(provider, self.prompt(harness))
         await provider.close()
@@ -226,12 +228,14 @@ class ScriptedContract(ProviderContract):
         assert last(events).message.text == "Hello ä🐈\n"
         assert last(events).stop_reason == "end"
 
-    async def test_a_stream_has_pieces(self, harness: ScriptedHarness, client: _Client) -> None:
+    async def test_a_stream_has_several_deltas(
+        self, harness: ScriptedHarness, client: _Client
+    ) -> None:
         harness.say("One ", "two ", "three.")
         assert sum(isinstance(event, TextDelta) for event in await client.ask()) > 1
 
     @both_ways
-    async def test_a_refused_question_is_an_error_with_the_providers_name(
+    async def test_a_rejected_call_is_an_error_with_the_provider_name(
         self, harness: ScriptedHarness, client: _Client, *, stream: bool
     ) -> None:
         harness.refuse()
@@ -241,7 +245,7 @@ class ScriptedContract(ProviderContract):
         assert raised.value.provider == client.provider.name
         assert all(isinstance(event, Noticed) for event in events)
 
-    async def test_an_answer_that_breaks_off_is_an_error_and_never_finished(
+    async def test_a_broken_stream_is_an_error_and_has_no_final_event(
         self, harness: ScriptedHarness, client: _Client
     ) -> None:
         harness.break_off("One ", "two ")
@@ -251,7 +255,9 @@ class ScriptedContract(ProviderContract):
         assert "One two ".startswith(said(events)[0])
         assert not any(isinstance(event, ReplyFinished) for event in events)
 
-    async def test_errors_end_a_stream(self, harness: ScriptedHarness, client: _Client) -> None:
+    async def test_an_error_ends_the_stream(
+        self, harness: ScriptedHarness, client: _Client
+    ) -> None:
         harness.break_off("One ", "two ")
         asking = client.provider.ask(client.prompt())
         with pytest.raises(ProviderError):
@@ -260,7 +266,7 @@ class ScriptedContract(ProviderContract):
         with pytest.raises(StopAsyncIteration):
             await anext(asking)
 
-    async def test_an_error_does_not_spoil_the_next_question(
+    async def test_the_next_call_works_after_an_error(
         self, harness: ScriptedHarness, client: _Client
     ) -> None:
         harness.refuse()
@@ -269,7 +275,7 @@ class ScriptedContract(ProviderContract):
         harness.say("Better.")
         assert last(await client.ask()).message.text == "Better."
 
-    async def test_a_listener_who_leaves_ends_the_question(
+    async def test_closing_a_stream_early_ends_the_request(
         self, harness: ScriptedHarness, client: _Client
     ) -> None:
         # More than a connection holds: else all of it may be sent before the client leaves.

@@ -67,24 +67,26 @@ class ServerStoreContract(StoreContract):
     def beside(self, other: ServerStore) -> ServerStore:
         return other
 
-    async def test_one_answer_per_request(self, served: ServerStore, beside: ServerStore) -> None:
+    async def test_an_idempotent_request_has_one_response(
+        self, served: ServerStore, beside: ServerStore
+    ) -> None:
         claim = await claimed(served)
         await self._refuse(RequestInFlightError, beside.claim_request(REQUEST, seconds=HOUR))
         await answer(served, claim)
         assert await beside.claim_request(REQUEST, seconds=HOUR) == RESPONSE
 
-    async def test_a_key_stands_for_one_body(self, served: ServerStore) -> None:
+    async def test_an_idempotency_key_belongs_to_one_body(self, served: ServerStore) -> None:
         other = replace(REQUEST, body="another")
         claim = await claimed(served)
         await self._refuse(RequestConflictError, served.claim_request(other, seconds=HOUR))
         await answer(served, claim)
         await self._refuse(RequestConflictError, served.claim_request(other, seconds=HOUR))
 
-    async def test_owners_have_keys_of_their_own(self, served: ServerStore) -> None:
+    async def test_owners_have_separate_idempotency_keys(self, served: ServerStore) -> None:
         await answer(served, await claimed(served))
         assert (await claimed(served, replace(REQUEST, owner="bob"))).headers == {}
 
-    async def test_a_claim_can_be_given_back_but_not_an_answer(self, served: ServerStore) -> None:
+    async def test_a_claim_can_be_released_but_not_a_response(self, served: ServerStore) -> None:
         claim = await claimed(served)
         await served.renew_claim(claim, seconds=0)
         claim = await claimed(served)
@@ -98,7 +100,9 @@ class ServerStoreContract(StoreContract):
         await self._refuse(RequestInFlightError, beside.claim_request(REQUEST, seconds=HOUR))
         await answer(served, claim)
 
-    async def test_expired_claim_is_taken(self, served: ServerStore, beside: ServerStore) -> None:
+    async def test_an_expired_claim_can_be_taken_over(
+        self, served: ServerStore, beside: ServerStore
+    ) -> None:
         claim = await claimed(served)
         known = replace(claim, headers={"x-turn": "t1"}, body=b"\x00\xffso far")
         lost = await served.renew_claim(known, seconds=0)
@@ -109,13 +113,13 @@ class ServerStoreContract(StoreContract):
         await answer(beside, taken)
         assert await served.claim_request(REQUEST, seconds=HOUR) == RESPONSE
 
-    async def test_a_claim_has_nothing_of_another_request(self, served: ServerStore) -> None:
+    async def test_a_claim_has_no_data_of_another_request(self, served: ServerStore) -> None:
         claim = replace(await claimed(served), headers={"x-turn": "t1"}, body=b"so far")
         await served.renew_claim(claim, seconds=0)
         other = await claimed(served, replace(REQUEST, body="another"))
         assert (other.headers, other.body) == ({}, None)
 
-    async def test_what_was_answered_is_forgotten_in_time(self, served: ServerStore) -> None:
+    async def test_a_response_expires(self, served: ServerStore) -> None:
         await answer(served, await claimed(served), lifetime=0)
         new = await claimed(served)
         assert (new.headers, new.body) == ({}, None)
@@ -130,7 +134,9 @@ class ServerStoreContract(StoreContract):
         left = [(await claimed(beside, request)).headers for request in requests]
         assert left == [{}, known]
 
-    async def test_forgetting_by_a_header(self, served: ServerStore, beside: ServerStore) -> None:
+    async def test_responses_are_deleted_by_a_header(
+        self, served: ServerStore, beside: ServerStore
+    ) -> None:
         others = [replace(REQUEST, owner="bob"), replace(REQUEST, key="of another turn")]
         for request in (REQUEST, *others):
             claim = await claimed(served, request)
@@ -151,7 +157,7 @@ class ServerStoreContract(StoreContract):
         await served.finish_turn(lease, answered(lease))
         assert await beside.events_after("demo", "t1", 3) == ()
 
-    async def test_who_lost_a_lease_adds_no_events(
+    async def test_a_lost_lease_adds_no_events(
         self, harness: StoreHarness, served: ServerStore
     ) -> None:
         lease = await served.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -170,7 +176,9 @@ class ServerStoreContract(StoreContract):
             served.events_after("demo", "t1", 0, owner="eve"),
         )
 
-    async def test_old_events_go_and_those_of_running_turns_stay(self, served: ServerStore) -> None:
+    async def test_old_events_are_deleted_except_those_of_running_turns(
+        self, served: ServerStore
+    ) -> None:
         for ref, ended_at in (("old", NOON), ("new", NOON + timedelta(hours=1))):
             new = NewConversation(id=ref)
             lease = await served.begin_turn(ref, start("t1"), create=new)
@@ -194,7 +202,7 @@ class ServerStoreContract(StoreContract):
         assert await served.usage(owner="bob") == ()
         assert (await served.list_conversations(owner="ann")).items == ()
 
-    async def test_owners_may_use_the_same_id(self, served: ServerStore) -> None:
+    async def test_two_owners_can_use_the_same_id(self, served: ServerStore) -> None:
         await served.create(NewConversation(id="demo", name="n", title="Ann's"), owner="ann")
         await served.create(NewConversation(id="demo", name="n", title="Bob's"), owner="bob")
         with pytest.raises(ConversationExistsError):
@@ -203,7 +211,7 @@ class ServerStoreContract(StoreContract):
         assert (await served.load("demo", owner="bob")).title == "Bob's"
         await self._refuse(ConversationNotFoundError, served.load("demo", owner="ann"))
 
-    async def test_a_renewed_lease_outlasts_its_first_minute(
+    async def test_a_renewed_lease_expires_later(
         self, harness: StoreHarness, served: ServerStore
     ) -> None:
         lease = await served.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))

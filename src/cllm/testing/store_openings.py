@@ -14,7 +14,7 @@ replace = msgspec.structs.replace
 
 
 class OpeningContract(StoreSuite):
-    async def test_a_conversation_is_opened_once(self, store: Store) -> None:
+    async def test_an_opening_is_stored_once(self, store: Store) -> None:
         await say(store, "demo", "t1")
         second = Opening(
             system=plain_message("system", "Other."), system_record=SystemRecord(policy="captured")
@@ -23,7 +23,7 @@ class OpeningContract(StoreSuite):
         loaded = await store.load("demo")
         assert (loaded.system, loaded.system_record) == (SYSTEM, OPENING.system_record)
 
-    async def test_an_opening_without_a_prompt_is_remembered_too(self, store: Store) -> None:
+    async def test_an_opening_without_a_prompt_is_stored_too(self, store: Store) -> None:
         nothing = _opening_without_a_prompt()
         await self._finish(store, start("t1"), opening=nothing)
         await self._finish(store, start("t2"), opening=OPENING)
@@ -32,7 +32,7 @@ class OpeningContract(StoreSuite):
         assert loaded.system_record == nothing.system_record
         assert loaded.context_record == nothing.context_record
 
-    async def test_a_pinned_prompt_goes_into_branches(self, store: Store, other: Store) -> None:
+    async def test_branches_copy_a_pinned_prompt(self, store: Store, other: Store) -> None:
         record = SystemRecord(policy="pinned", source="a program", prompt="Be kind. é")
         pinned = Opening(system=None, system_record=record)
         await self._finish(store, start("t1"), opening=pinned)
@@ -42,14 +42,16 @@ class OpeningContract(StoreSuite):
             assert kept.kept_prompt is not None
             assert kept.kept_prompt.text == "Be kind. é"
 
-    async def test_before_the_first_message_an_opening_can_be_replaced(self, store: Store) -> None:
+    async def test_an_opening_can_be_replaced_before_the_first_message(self, store: Store) -> None:
         await store.create(NewConversation(id="demo"), opening=_opening_without_a_prompt())
         await self._finish(store, start("t1"), opening=OPENING)
         loaded = await store.load("demo")
         assert loaded.system == OPENING.system
         assert loaded.system_record == OPENING.system_record
 
-    async def test_an_old_conversation_can_get_a_prompt(self, store: Store, other: Store) -> None:
+    async def test_capture_adds_a_prompt_to_an_old_conversation(
+        self, store: Store, other: Store
+    ) -> None:
         await self._finish(store, start("t1"), ref="old")
         before = await store.load("old")
         captured = await store.capture("old", OPENING)
@@ -59,7 +61,7 @@ class OpeningContract(StoreSuite):
         await say(store, "old", "t2")
         assert len((await store.load("old")).turns) == len(before.turns) + 1
 
-    async def test_only_an_old_conversation_is_given_a_prompt(self, store: Store) -> None:
+    async def test_capture_changes_only_old_conversations(self, store: Store) -> None:
         await say(store, "captured", "t1")
         await store.create(NewConversation(id="empty"))
         await self._finish(store, start("t1"), ref="none", opening=_opening_without_a_prompt())
@@ -69,19 +71,19 @@ class OpeningContract(StoreSuite):
             assert await store.capture(ref, second) is None
             assert await store.load(ref) == before
 
-    async def test_no_prompt_is_given_while_a_turn_runs(self, store: Store, other: Store) -> None:
+    async def test_capture_is_refused_while_a_turn_runs(self, store: Store, other: Store) -> None:
         await self._finish(store, start("t1"), ref="old")
         lease = await store.begin_turn("old", start("t2"))
         await self._refuse(ConversationBusyError, other.capture("old", OPENING))
         await store.finish_turn(lease, answered(lease))
         assert (await other.load("old")).system is None
 
-    async def test_a_title_comes_from_the_first_thing_said(self, store: Store) -> None:
+    async def test_the_title_is_made_from_the_first_user_message(self, store: Store) -> None:
         await say(store, "demo", "t1", "  My cat\nis called Luna. ")
         await say(store, "demo", "t2", "What is my cat called?")
         assert (await store.load("demo")).title == "My cat is called Luna."
 
-    async def test_a_given_title_stays(self, store: Store) -> None:
+    async def test_a_title_from_creation_is_not_replaced(self, store: Store) -> None:
         await store.create(NewConversation(id="demo", title="Mine"))
         await say(store, "demo", "t1")
         assert (await store.load("demo")).title == "Mine"

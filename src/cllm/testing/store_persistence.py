@@ -44,14 +44,14 @@ def _uses(store: Store, ref: str, owner: str = LOCAL_OWNER) -> list[Awaitable[ob
 
 
 class PersistenceContract(StoreSuite):
-    async def test_what_is_created_can_be_loaded(self, store: Store, other: Store) -> None:
+    async def test_a_created_conversation_can_be_loaded(self, store: Store, other: Store) -> None:
         new = NewConversation(id="demo", model="m", title="T", metadata={"a": [1, {"b": "é"}]})
         created = await store.create(new, opening=OPENING)
         assert await other.load("demo") == created
         assert (created.model, created.title, created.metadata) == ("m", "T", new.metadata)
         assert created.system == SYSTEM
 
-    async def test_an_id_is_taken_once(self, store: Store, other: Store) -> None:
+    async def test_an_id_can_be_used_once(self, store: Store, other: Store) -> None:
         created = await store.create(NewConversation(id="demo"))
         with pytest.raises(ConversationExistsError):
             await other.create(NewConversation(id="demo", title="another"))
@@ -87,7 +87,7 @@ class PersistenceContract(StoreSuite):
         await store.add(replace(await store.load("source"), id="copy"))
         assert [turn.state for turn in (await store.load("copy")).turns] == ["complete", "failed"]
 
-    async def test_an_id_that_is_taken_adds_nothing(self, store: Store, other: Store) -> None:
+    async def test_adding_under_a_used_id_changes_nothing(self, store: Store, other: Store) -> None:
         await say(store, "one", "t1", "one")
         await say(store, "two", "t1", "two")
         with pytest.raises(ConversationExistsError):
@@ -102,7 +102,7 @@ class PersistenceContract(StoreSuite):
         await self._refuse(ConversationNotFoundError, store.load("copy"))
 
     @pytest.mark.parametrize("tail", [None, 0, 1])
-    async def test_a_turn_id_starts_one_turn(self, store: Store, *, tail: int | None) -> None:
+    async def test_a_turn_id_can_be_used_once(self, store: Store, *, tail: int | None) -> None:
         await self._say_turns(store, 3)
         kept = await store.load("demo")
         for visible in (True, False):
@@ -111,7 +111,7 @@ class PersistenceContract(StoreSuite):
         assert await store.load("demo") == kept
         await say(store, "demo", "t4")
 
-    async def test_a_name_finds_its_conversation(self, store: Store, other: Store) -> None:
+    async def test_a_conversation_is_found_by_its_name(self, store: Store, other: Store) -> None:
         created = await store.create(NewConversation(id="c-1", name="demo"))
         assert await other.load("demo") == created
         assert await other.load(created.id) == created
@@ -119,7 +119,9 @@ class PersistenceContract(StoreSuite):
             await other.create(NewConversation(id="c-2", name="demo"))
 
     @pytest.mark.parametrize("visible", [True, False])
-    async def test_a_name_starts_one(self, store: Store, other: Store, *, visible: bool) -> None:
+    async def test_a_name_can_be_used_once(
+        self, store: Store, other: Store, *, visible: bool
+    ) -> None:
         new = NewConversation(id="c-1", name="demo")
         lease = await store.begin_turn("demo", start("t1", visible=visible), create=new)
         again = replace(new, id="c-2")
@@ -134,20 +136,20 @@ class PersistenceContract(StoreSuite):
         assert (await store.load(loaded.id)) == loaded
 
     @pytest.mark.parametrize("ref", ["", "../x", "a/b", "a.b", "ä", "a b", "a\n", "x" * 129, "\0"])
-    async def test_what_cannot_be_an_id_is_refused(self, store: Store, ref: str) -> None:
+    async def test_an_invalid_id_is_refused(self, store: Store, ref: str) -> None:
         new = NewConversation(id=ref)
         begun = store.begin_turn(ref, start("t1"), create=new)
         await self._refuse(InvalidIdError, *_uses(store, ref), begun, store.create(new))
 
-    async def test_what_is_not_there_is_not_found(self, store: Store) -> None:
+    async def test_an_unknown_conversation_is_not_found(self, store: Store) -> None:
         await self._refuse(ConversationNotFoundError, *_uses(store, "demo"))
 
-    async def test_another_owner_finds_nothing(self, store: Store) -> None:
+    async def test_another_owner_does_not_find_the_conversation(self, store: Store) -> None:
         await say(store, "demo", "t1")
         assert (await store.list_conversations(owner="eve")).items == ()
         await self._refuse(ConversationNotFoundError, *_uses(store, "demo", "eve"))
 
-    async def test_the_tail_is_whole_turns_with_their_numbers(self, store: Store) -> None:
+    async def test_a_tail_has_whole_turns_with_their_sequence_numbers(self, store: Store) -> None:
         await self._say_turns(store, 4)
         tail = await store.load("demo", tail=3)
         assert [turn.id for turn in tail.turns] == ["t3", "t4"]
@@ -157,7 +159,7 @@ class PersistenceContract(StoreSuite):
         assert (await store.load("demo", tail=100)).first_sequence == 1
         assert (await store.load("demo", tail=0)).turns == ()
 
-    async def test_lists_are_newest_first_and_go_on_where_they_stopped(self, store: Store) -> None:
+    async def test_lists_are_newest_first_and_continue_at_the_cursor(self, store: Store) -> None:
         for name in ("a", "b", "c", "d", "e"):
             await store.create(NewConversation(id=name))
         await say(store, "b", "t1")
@@ -168,7 +170,7 @@ class PersistenceContract(StoreSuite):
         assert pages == [["b", "e"], ["d", "c"], ["a"]]
         assert third.next_cursor is None
 
-    async def test_a_list_entry_says_what_the_conversation_does(self, store: Store) -> None:
+    async def test_a_list_entry_has_the_fields_of_the_conversation(self, store: Store) -> None:
         await store.create(NewConversation(id="demo", model="m", metadata={"k": "v"}))
         await say(store, "demo", "t1", "one")
         await self._finish(store, start("t2", "two"), failed)
@@ -183,10 +185,10 @@ class PersistenceContract(StoreSuite):
         await self._refuse(UsageError, store.list_conversations(limit=limit))
 
     @pytest.mark.parametrize("cursor", ["", "x", "2026-01-01~a", "~"])
-    async def test_a_made_up_cursor_is_refused(self, store: Store, cursor: str) -> None:
+    async def test_an_invalid_cursor_is_refused(self, store: Store, cursor: str) -> None:
         await self._refuse(UsageError, store.list_conversations(cursor=cursor))
 
-    async def test_archived_conversations_are_listed_apart(self, store: Store) -> None:
+    async def test_lists_filter_archived_conversations(self, store: Store) -> None:
         await store.create(NewConversation(id="kept"))
         await store.create(NewConversation(id="gone"))
         assert (await store.update("gone", Changes(archived=True))).archived_at is not None
@@ -207,7 +209,7 @@ class PersistenceContract(StoreSuite):
         second = await store.update("demo", Changes(archived=True))
         assert second.archived_at == first.archived_at
 
-    async def test_an_update_changes_what_it_names_only(self, store: Store, other: Store) -> None:
+    async def test_an_update_changes_only_its_fields(self, store: Store, other: Store) -> None:
         await store.create(NewConversation(id="demo", title="Old", metadata={"a": 1}))
         await say(store, "demo", "t1")
         summary = await store.update("demo", Changes(title="New"))
@@ -218,7 +220,7 @@ class PersistenceContract(StoreSuite):
         assert (loaded.title, loaded.metadata) == ("New", {"b": 2})
         assert texts(loaded) == ["Hello", "Hello?"]
 
-    async def test_what_is_deleted_is_gone(self, store: Store, other: Store) -> None:
+    async def test_a_deleted_conversation_is_not_found(self, store: Store, other: Store) -> None:
         await say(store, "demo", "t1")
         await store.delete("demo")
         await self._refuse(ConversationNotFoundError, other.load("demo"))
@@ -226,7 +228,7 @@ class PersistenceContract(StoreSuite):
         await say(other, "demo", "t1", "again")
         assert texts(await store.load("demo")) == ["again", "again?"]
 
-    async def test_nothing_is_deleted_while_a_turn_runs(self, store: Store, other: Store) -> None:
+    async def test_deleting_is_refused_while_a_turn_runs(self, store: Store, other: Store) -> None:
         await say(store, "demo", "t1")
         lease = await store.begin_turn("demo", start("t2"))
         await self._refuse(
@@ -235,7 +237,7 @@ class PersistenceContract(StoreSuite):
         await store.finish_turn(lease, answered(lease))
         assert len((await other.load("demo")).turns) == 2
 
-    async def test_deleting_from_a_message_on_deletes_all_later_ones(self, store: Store) -> None:
+    async def test_deleting_from_a_message_deletes_all_later_ones(self, store: Store) -> None:
         for number in (1, 2, 3):
             await say(store, "demo", f"t{number}", str(number))
         await store.delete_from("demo", 3)
@@ -244,7 +246,7 @@ class PersistenceContract(StoreSuite):
         loaded = await store.load("demo")
         assert (loaded.turns, loaded.system) == ((), SYSTEM)
 
-    async def test_a_turn_without_its_end_is_incomplete(self, store: Store) -> None:
+    async def test_a_truncated_turn_is_incomplete(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")
         await say_again(store, "demo", "t2", place="t1", text="other")
         await store.delete_from("demo", 2)

@@ -38,21 +38,21 @@ def _found(hits: Hits) -> list[tuple[str, int]]:
 
 
 class SearchContract(StoreSuite):
-    async def test_a_summary_is_the_entry_of_the_list(self, store: Store) -> None:
+    async def test_a_summary_equals_the_list_entry(self, store: Store) -> None:
         await store.create(NewConversation(id="c-1", name="demo", metadata={"k": [1]}))
         await say(store, "demo", "t1")
         (entry,) = (await store.list_conversations()).items
         assert await store.summary("demo") == entry
         assert await store.summary(entry.id) == entry
 
-    async def test_there_is_no_summary_of_what_is_not_there(self, store: Store) -> None:
+    async def test_the_summary_of_an_unknown_conversation_is_an_error(self, store: Store) -> None:
         await say(store, "demo", "t1")
         await self._refuse(
             ConversationNotFoundError, store.summary("other"), store.summary("demo", owner="eve")
         )
         await self._refuse(InvalidIdError, store.summary("../demo"))
 
-    async def test_conversations_are_counted_as_they_are_listed(self, store: Store) -> None:
+    async def test_counts_use_the_same_filter_as_lists(self, store: Store) -> None:
         for name in ("a", "b", "c"):
             await store.create(NewConversation(id=name))
         await store.update("b", Changes(archived=True))
@@ -61,7 +61,7 @@ class SearchContract(StoreSuite):
         assert counts == [2, 1, 3]
         assert await store.count_conversations(owner="eve") == 0
 
-    async def test_a_list_can_leave_out_the_newest(self, store: Store) -> None:
+    async def test_a_list_offset_skips_the_newest(self, store: Store) -> None:
         for name in ("a", "b", "c", "d"):
             await store.create(NewConversation(id=name))
         page = await store.list_conversations(offset=1, limit=2)
@@ -72,7 +72,7 @@ class SearchContract(StoreSuite):
         assert (await store.list_conversations(offset=9)).items == ()
         assert len((await store.list_conversations(limit=sys.maxsize)).items) == 4
 
-    async def test_a_search_finds_all_words_whatever_their_case(self, store: Store) -> None:
+    async def test_a_search_matches_all_words_case_insensitively(self, store: Store) -> None:
         await say(store, "pets", "t1", "My cat LUNA sleeps on the roof.")
         await say(store, "work", "t1", "The roof of the office leaks.")
         assert _found(await store.search("luna ROOF")) == [("pets", 1), ("pets", 2)]
@@ -80,7 +80,7 @@ class SearchContract(StoreSuite):
         assert (await store.search("luna office")).items == ()
         assert (await store.search("lun")).items == ()
 
-    async def test_a_hit_shows_where_it_is(self, store: Store) -> None:
+    async def test_a_hit_has_its_conversation_and_a_snippet(self, store: Store) -> None:
         await store.create(NewConversation(id="pets", title="Animals"))
         await say(store, "pets", "t1", "word " * 100 + "the cat Luna sits here " + "word " * 100)
         hits = await store.search("luna")
@@ -107,7 +107,7 @@ class SearchContract(StoreSuite):
         await say(store, "other", "t1", "犬 собака 狗 개")
         assert _found(await store.search(query)) == [("demo", 1), ("demo", 2)]
 
-    async def test_a_search_sees_the_default_path_only(self, store: Store) -> None:
+    async def test_a_search_covers_the_default_path_only(self, store: Store) -> None:
         await say(store, "demo", "t1", "apple")
         await say_again(store, "demo", "t2", place="t1", text="cherry")
         await self._finish(store, start("t3", "plum"), failed)
@@ -117,7 +117,7 @@ class SearchContract(StoreSuite):
         found = [(await store.search(word)).total for word in ("apple", "cherry")]
         assert found == [2, 0]
 
-    async def test_what_is_deleted_is_not_found(self, store: Store) -> None:
+    async def test_a_search_does_not_find_deleted_messages(self, store: Store) -> None:
         await say(store, "demo", "t1", "apple")
         await say(store, "demo", "t2", "cherry")
         await say(store, "gone", "t1", "apple")
@@ -128,23 +128,23 @@ class SearchContract(StoreSuite):
         await say(store, "new", "t1", "plum")
         assert (await store.search("apple")).total == 2
 
-    async def test_archived_conversations_are_searched_apart(self, store: Store) -> None:
+    async def test_a_search_filters_archived_conversations(self, store: Store) -> None:
         await say(store, "demo", "t1", "apple")
         await store.update("demo", Changes(archived=True))
         assert (await store.search("apple")).total == 0
         assert (await store.search("apple", archive_filter="archived")).total == 2
         assert (await store.search("apple", archive_filter="all")).total == 2
 
-    async def test_a_branch_is_found_too(self, store: Store) -> None:
+    async def test_a_search_finds_branches(self, store: Store) -> None:
         await say(store, "demo", "t1", "apple")
         await store.branch("demo", NewConversation(id="copy"), at=1)
         assert _found(await store.search("apple")) == [("copy", 1), ("demo", 1), ("demo", 2)]
 
-    async def test_another_owner_searches_nothing_of_mine(self, store: Store) -> None:
+    async def test_a_search_covers_one_owner(self, store: Store) -> None:
         await say(store, "demo", "t1", "apple")
         assert await store.search("apple", owner="eve") == Hits(items=(), total=0)
 
-    async def test_a_search_comes_in_pages(self, store: Store) -> None:
+    async def test_search_results_are_paged(self, store: Store) -> None:
         for number in range(5):
             await say(store, f"c{number}", "t1", "apple")
         first = await store.search("apple", limit=4)
@@ -158,7 +158,7 @@ class SearchContract(StoreSuite):
         for query in ("", "  ", "?!"):
             await self._refuse(UsageError, store.search(query))
 
-    async def test_what_looks_like_a_query_language_is_words(self, store: Store) -> None:
+    async def test_query_syntax_is_searched_as_words(self, store: Store) -> None:
         await say(store, "demo", "t1", "a b drop table messages")
         for query in HOSTILE:
             try:
@@ -168,7 +168,7 @@ class SearchContract(StoreSuite):
             assert {hit.conversation for hit in hits.items} <= {"demo"}
         assert texts_of(await store.search("messages")) == {1, 2}
 
-    async def test_usage_is_added_up_by_day(self, store: Store) -> None:
+    async def test_usage_is_summed_by_day(self, store: Store) -> None:
         await _spend(store, "a", "t1", ended_at=NOON, cost=0.5)
         await _spend(store, "b", "t1", ended_at=NOON + timedelta(hours=1), cost=None)
         await _spend(store, "a", "t2", ended_at=NOON + timedelta(days=1), cost=0.25)
@@ -177,7 +177,7 @@ class SearchContract(StoreSuite):
         assert first.usage == Usage(input=6, output=8)
         assert (second.key, second.calls, second.cost) == ("2026-03-02", 1, 0.25)
 
-    async def test_usage_is_added_up_by_model(self, store: Store) -> None:
+    async def test_usage_is_summed_by_model(self, store: Store) -> None:
         usage = Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5, estimated=True)
         await _spend(store, "a", "t1", ended_at=NOON, model="big", usage=usage)
         await _spend(store, "a", "t2", ended_at=NOON, model="big")
@@ -188,7 +188,7 @@ class SearchContract(StoreSuite):
         assert sums["big"].usage.estimated
         assert not sums["fallback"].usage.estimated
 
-    async def test_usage_is_that_of_a_time(self, store: Store) -> None:
+    async def test_usage_is_limited_to_a_period(self, store: Store) -> None:
         for day in range(4):
             await _spend(store, "a", f"t{day}", ended_at=NOON + timedelta(days=day))
         since, until = NOON + timedelta(days=1), NOON + timedelta(days=3)
@@ -196,7 +196,7 @@ class SearchContract(StoreSuite):
         assert [each.key for each in found] == ["2026-03-02", "2026-03-03"]
         assert await store.usage(owner="eve") == ()
 
-    async def test_every_answer_was_paid_for(self, store: Store) -> None:
+    async def test_variants_and_failed_turns_count_in_usage(self, store: Store) -> None:
         await _spend(store, "a", "t1", ended_at=NOON)
         lease = await store.begin_turn("a", start("t2", place="t1"))
         await store.finish_turn(lease, replace(answered(lease), ended_at=NOON))

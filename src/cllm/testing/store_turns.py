@@ -29,7 +29,7 @@ replace = msgspec.structs.replace
 
 
 class TurnContract(StoreSuite):
-    async def test_a_finished_turn_is_there_for_everybody(self, store: Store, other: Store) -> None:
+    async def test_another_process_sees_a_finished_turn(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         turn = answered(lease)
         await store.finish_turn(lease, turn, opening=OPENING)
@@ -39,7 +39,7 @@ class TurnContract(StoreSuite):
         assert loaded.system_record == OPENING.system_record
         assert loaded.total_tokens == 7
 
-    async def test_messages_come_back_byte_for_byte(self, store: Store, other: Store) -> None:
+    async def test_messages_are_stored_byte_for_byte(self, store: Store, other: Store) -> None:
         said = Message(role="user", raw='{"role":"user","content":"\\u00e9é","n":1.50e3}'.encode())
         reply = Message(
             role="assistant",
@@ -59,14 +59,14 @@ class TurnContract(StoreSuite):
         await store.finish_turn(lease, turn)
         assert (await other.load("demo")).turns[0].messages == (said, reply, reasoned)
 
-    async def test_turns_follow_one_another(self, store: Store) -> None:
+    async def test_turns_are_stored_in_order(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")
         await say(store, "demo", "t2", "two")
         loaded = await store.load("demo")
         assert texts(loaded) == ["one", "one?", "two", "two?"]
         assert [number for number, _, _ in loaded.numbered_messages()] == [1, 2, 3, 4]
 
-    async def test_a_lease_shows_what_was_there_without_its_turn(self, store: Store) -> None:
+    async def test_a_lease_has_the_conversation_without_its_turn(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")
         lease = await store.begin_turn("demo", start("t2", "two"))
         assert texts(lease.conversation) == ["one", "one?"]
@@ -74,12 +74,14 @@ class TurnContract(StoreSuite):
         assert not lease.created
         await store.drop_turn(lease)
 
-    async def test_a_visible_turn_is_seen_while_running(self, store: Store, other: Store) -> None:
+    async def test_a_visible_turn_is_loaded_while_it_runs(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         assert [turn.state for turn in (await other.load("demo")).turns] == ["running"]
         await store.drop_turn(lease)
 
-    async def test_a_hidden_turn_is_unseen_until_finished(self, store: Store, other: Store) -> None:
+    async def test_a_hidden_turn_is_not_loaded_until_it_finishes(
+        self, store: Store, other: Store
+    ) -> None:
         lease = await store.begin_turn(
             "demo", start("t1", visible=False), create=NewConversation(id="demo")
         )
@@ -89,7 +91,7 @@ class TurnContract(StoreSuite):
         assert texts(await other.load("demo")) == ["Hello", "Hi"]
 
     @pytest.mark.parametrize("visible", [True, False])
-    async def test_dropping_a_first_turn(
+    async def test_dropping_the_first_turn_deletes_the_conversation(
         self, store: Store, other: Store, *, visible: bool
     ) -> None:
         lease = await store.begin_turn(
@@ -99,14 +101,16 @@ class TurnContract(StoreSuite):
         await self._refuse(ConversationNotFoundError, other.load("demo"))
 
     @pytest.mark.parametrize("visible", [True, False])
-    async def test_dropping_a_turn_spares_the_others(self, store: Store, *, visible: bool) -> None:
+    async def test_dropping_a_turn_keeps_the_others(self, store: Store, *, visible: bool) -> None:
         await say(store, "demo", "t1")
         before = await store.load("demo")
         await store.drop_turn(await store.begin_turn("demo", start("t2", visible=visible)))
         assert await store.load("demo") == before
 
     @pytest.mark.parametrize("visible", [True, False])
-    async def test_turns_run_one_by_one(self, store: Store, other: Store, *, visible: bool) -> None:
+    async def test_one_turn_runs_at_a_time(
+        self, store: Store, other: Store, *, visible: bool
+    ) -> None:
         new = NewConversation(id="demo")
         lease = await store.begin_turn("demo", start("t1", visible=visible), create=new)
         for another in (store, other):
@@ -128,12 +132,12 @@ class TurnContract(StoreSuite):
         assert not second.created
         await other.drop_turn(second)
 
-    async def test_waiting_ends_when_its_time_is_over(self, store: Store, other: Store) -> None:
+    async def test_waiting_for_a_turn_times_out(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await self._refuse(ConversationBusyError, other.begin_turn("demo", start("t2"), wait=0.02))
         await store.drop_turn(lease)
 
-    async def test_an_abandoned_wait_leaves_nothing(self, store: Store, other: Store) -> None:
+    async def test_a_cancelled_wait_leaves_no_turn(self, store: Store, other: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         waiting = asyncio.create_task(other.begin_turn("demo", start("t2"), wait=None))
         await asyncio.sleep(0.01)
@@ -144,13 +148,13 @@ class TurnContract(StoreSuite):
         await say(other, "demo", "t3")
         assert [turn.id for turn in (await store.load("demo")).turns] == ["t1", "t3"]
 
-    async def test_turns_in_different_conversations_run_at_once(self, store: Store) -> None:
+    async def test_turns_in_different_conversations_run_in_parallel(self, store: Store) -> None:
         one = await store.begin_turn("one", start("t1"), create=NewConversation(id="one"))
         await self._finish(store, start("t1"), ref="two")
         await store.finish_turn(one, answered(one))
         assert len((await store.list_conversations()).items) == 2
 
-    async def test_a_lease_is_good_for_one_ending(self, store: Store) -> None:
+    async def test_a_lease_ends_one_turn_only(self, store: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await store.finish_turn(lease, answered(lease))
         await self._refuse_lost(store, lease)
@@ -182,13 +186,17 @@ class TurnContract(StoreSuite):
             StaleLeaseError, finished, store.drop_turn(lost), store.renew_lease(lost)
         )
 
-    async def test_lost_lease_writes_nothing(self, store: Store, other: Store, lost: Lease) -> None:
+    async def test_a_lost_lease_writes_nothing(
+        self, store: Store, other: Store, lost: Lease
+    ) -> None:
         await say(other, "demo", "t2")
         before = await other.load("demo")
         await self._refuse_lost(store, lost)
         assert await other.load("demo") == before
 
-    async def test_lost_lease_ends_no_turn(self, store: Store, other: Store, lost: Lease) -> None:
+    async def test_a_lost_lease_does_not_end_the_next_turn(
+        self, store: Store, other: Store, lost: Lease
+    ) -> None:
         lease = await other.begin_turn("demo", start("t2"))
         await self._refuse_lost(store, lost)
         await other.finish_turn(lease, answered(lease))
@@ -196,7 +204,7 @@ class TurnContract(StoreSuite):
         assert states == [("t1", "failed"), ("t2", "complete")]
 
     @pytest.mark.usefixtures("lost")
-    async def test_a_turn_whose_holder_died_has_failed(self, other: Store) -> None:
+    async def test_a_turn_whose_process_died_is_failed(self, other: Store) -> None:
         await say(other, "demo", "t2")
         first, second = (await other.load("demo")).turns
         assert (first.id, first.state) == ("t1", "failed")
@@ -204,7 +212,7 @@ class TurnContract(StoreSuite):
         assert first.failure.code == "interrupted"
         assert second.state == "complete"
 
-    async def test_a_hidden_turn_whose_holder_died_never_was(
+    async def test_a_hidden_turn_whose_process_died_is_not_stored(
         self, harness: StoreHarness, store: Store, other: Store
     ) -> None:
         new = NewConversation(id="demo")
@@ -214,7 +222,7 @@ class TurnContract(StoreSuite):
         await say(other, "demo", "t2")
         assert [turn.id for turn in (await other.load("demo")).turns] == ["t2"]
 
-    async def test_a_failed_turn_is_kept_and_is_not_history(self, store: Store) -> None:
+    async def test_a_failed_turn_is_stored_and_is_not_history(self, store: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await store.finish_turn(lease, failed(lease))
         turn = (await store.load("demo")).turns[0]

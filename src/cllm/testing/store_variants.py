@@ -22,7 +22,7 @@ from cllm.testing.store_harness import (
 
 
 class VariantContract(StoreSuite):
-    async def test_a_finished_variant_takes_the_place_of_what_was_there(self, store: Store) -> None:
+    async def test_a_finished_variant_replaces_the_turn_on_the_path(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")
         await say(store, "demo", "t2", "two")
         await say_again(store, "demo", "t3", place="t2", text="better")
@@ -31,7 +31,7 @@ class VariantContract(StoreSuite):
         assert [turn.id for turn in loaded.variants] == ["t2"]
         assert {turn.place for turn in (loaded.turns[1], *loaded.variants)} == {"t2"}
 
-    async def test_a_running_variant_leaves_the_path_alone(
+    async def test_a_running_variant_does_not_change_the_path(
         self, harness: StoreHarness, store: Store, other: Store
     ) -> None:
         await say(store, "demo", "t1")
@@ -50,7 +50,7 @@ class VariantContract(StoreSuite):
         assert [turn.id for turn in loaded.turns] == ["t1"]
         assert [turn.id for turn in loaded.variants] == ["t2"]
 
-    async def test_a_failed_turn_can_be_asked_again_in_its_place(self, store: Store) -> None:
+    async def test_a_failed_turn_can_be_regenerated(self, store: Store) -> None:
         await say(store, "demo", "t1")
         await self._finish(store, start("t2"), failed)
         await say_again(store, "demo", "t3", place="t2", text="now")
@@ -58,13 +58,15 @@ class VariantContract(StoreSuite):
         assert [turn.id for turn in loaded.turns] == ["t1", "t3"]
         assert [turn.id for turn in loaded.variants] == ["t2"]
 
-    async def test_the_last_answer_can_be_asked_again_after_a_failure(self, store: Store) -> None:
+    async def test_the_last_answer_can_be_regenerated_after_a_failure(self, store: Store) -> None:
         await say(store, "demo", "t1")
         await self._finish(store, start("t2"), failed)
         await say_again(store, "demo", "t3", place="t1", text="now")
         assert [turn.id for turn in (await store.load("demo")).turns] == ["t3", "t2"]
 
-    async def test_tool_results_leave_with_their_answer(self, store: Store, other: Store) -> None:
+    async def test_tool_results_leave_the_path_with_their_answer(
+        self, store: Store, other: Store
+    ) -> None:
         await say(store, "demo", "t1")
         await say(store, "demo", "t2", "And now?")
         await bring_results(store, "demo", "t3")
@@ -104,7 +106,9 @@ class VariantContract(StoreSuite):
         await self._refuse(UsageError, store.choose_variant("demo", "t2"))
         await self._refuse(TurnNotFoundError, store.choose_variant("demo", "t9"))
 
-    async def test_a_branch_has_the_path_up_to_its_point(self, store: Store, other: Store) -> None:
+    async def test_a_branch_copies_the_path_up_to_its_message(
+        self, store: Store, other: Store
+    ) -> None:
         await store.create(NewConversation(id="demo", model="m"))
         for number in (1, 2, 3):
             await say(store, "demo", f"t{number}", str(number))
@@ -116,12 +120,12 @@ class VariantContract(StoreSuite):
         assert branch.model == "m"
         assert await other.load("copy") == branch
 
-    async def test_a_branch_in_a_turn_keeps_its_beginning(self, store: Store) -> None:
+    async def test_a_branch_within_a_turn_has_an_incomplete_turn(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")
         branch = await store.branch("demo", NewConversation(id="copy"), at=1)
         assert [(turn.state, len(turn.messages)) for turn in branch.turns] == [("incomplete", 1)]
 
-    async def test_a_branch_outlives_its_parent_and_leaves_it_alone(self, store: Store) -> None:
+    async def test_a_branch_is_independent_of_its_parent(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")
         before = await store.load("demo")
         await store.branch("demo", NewConversation(id="copy"))
@@ -130,7 +134,7 @@ class VariantContract(StoreSuite):
         await store.delete("demo")
         assert texts(await store.load("copy")) == ["one", "one?", "two", "two?"]
 
-    async def test_a_branch_can_go_on_under_another_prompt(self, store: Store) -> None:
+    async def test_a_branch_can_have_another_prompt(self, store: Store) -> None:
         await say(store, "demo", "t1")
         other_prompt = Opening(
             system=plain_message("system", "Be long."),
@@ -141,14 +145,14 @@ class VariantContract(StoreSuite):
         assert branch.system_record == other_prompt.system_record
         assert (await store.load("demo")).system == SYSTEM
 
-    async def test_a_branch_is_without_the_turn_that_runs(self, store: Store, other: Store) -> None:
+    async def test_a_branch_does_not_copy_a_running_turn(self, store: Store, other: Store) -> None:
         await say(store, "demo", "t1", "one")
         lease = await store.begin_turn("demo", start("t2", "two"))
         branch = await other.branch("demo", NewConversation(id="copy"))
         assert texts(branch) == ["one", "one?"]
         await store.finish_turn(lease, answered(lease))
 
-    async def test_a_branch_needs_an_id_of_its_own(self, store: Store) -> None:
+    async def test_a_branch_needs_an_unused_id(self, store: Store) -> None:
         await say(store, "demo", "t1")
         await say(store, "copy", "t1")
         with pytest.raises(ConversationExistsError):

@@ -22,7 +22,7 @@ async def _say_with_cut(store: Store, turn_id: str, cut: int) -> None:
 
 
 class WindowContract(StoreSuite):
-    async def test_the_window_tail_begins_at_the_last_cut(self, store: Store) -> None:
+    async def test_the_window_tail_starts_at_the_last_cut(self, store: Store) -> None:
         await self._say_turns(store, 4)
         await _say_with_cut(store, "t5", 5)
         tail = await store.load("demo", tail="window")
@@ -35,11 +35,11 @@ class WindowContract(StoreSuite):
         await _say_with_cut(store, "t4", 4)
         assert (await store.load("demo", tail="window")).first_sequence == 3
 
-    async def test_without_a_cut_the_window_tail_is_everything(self, store: Store) -> None:
+    async def test_the_window_tail_is_everything_without_a_cut(self, store: Store) -> None:
         await self._say_turns(store, 3)
         assert await store.load("demo", tail="window") == await store.load("demo")
 
-    async def test_a_failed_turn_says_nothing_about_the_window(self, store: Store) -> None:
+    async def test_a_failed_turn_does_not_move_the_window(self, store: Store) -> None:
         await say(store, "demo", "t1")
         await _say_with_cut(store, "t2", 3)
         lease = await store.begin_turn("demo", start("t3"))
@@ -47,7 +47,7 @@ class WindowContract(StoreSuite):
         await store.finish_turn(lease, replace(failed(lease), window=window))
         assert (await store.load("demo", tail="window")).first_sequence == 3
 
-    async def test_a_lease_has_at_least_what_the_window_can_use(self, store: Store) -> None:
+    async def test_a_lease_has_the_messages_of_the_window(self, store: Store) -> None:
         await say(store, "demo", "t1")
         await say(store, "demo", "t2")
         await _say_with_cut(store, "t3", 3)
@@ -58,7 +58,7 @@ class WindowContract(StoreSuite):
         await store.finish_turn(lease, answered(lease))
         assert (await store.load("demo")).message_count == 8
 
-    async def test_what_is_pinned_is_in_the_window_tail(self, store: Store, other: Store) -> None:
+    async def test_pinned_messages_are_in_the_window_tail(self, store: Store, other: Store) -> None:
         await self._say_turns(store, 3)
         await _say_with_cut(store, "t4", 7)
         await store.update("demo", Changes(pins=(4, 3, 4)))
@@ -75,7 +75,7 @@ class WindowContract(StoreSuite):
         await store.update("demo", Changes(summary=None))
         assert (await other.load("demo")).summary is None
 
-    async def test_pins_and_summaries_leave_the_times_alone(self, store: Store) -> None:
+    async def test_pins_and_summaries_do_not_change_updated_at(self, store: Store) -> None:
         await say(store, "demo", "t1")
         before = await store.load("demo")
         await store.update("demo", Changes(pins=(1,), summary=_summary(1)))
@@ -83,7 +83,9 @@ class WindowContract(StoreSuite):
         assert after == replace(before, pins=(1,), summary=_summary(1))
 
     @pytest.mark.parametrize("sequence", [0, 3])
-    async def test_pins_and_summaries_need_messages(self, store: Store, sequence: int) -> None:
+    async def test_pins_and_summaries_must_refer_to_messages(
+        self, store: Store, sequence: int
+    ) -> None:
         await say(store, "demo", "t1")
         before = await store.load("demo")
         await self._refuse(
@@ -93,7 +95,7 @@ class WindowContract(StoreSuite):
         )
         assert await store.load("demo") == before
 
-    async def test_what_is_deleted_takes_its_pins_and_summaries_with_it(self, store: Store) -> None:
+    async def test_deleted_messages_lose_their_pins_and_summaries(self, store: Store) -> None:
         await self._say_turns(store, 3)
         older = _summary(2)
         await store.update("demo", Changes(pins=(1, 5), summary=_summary(4, before=older)))
@@ -101,7 +103,7 @@ class WindowContract(StoreSuite):
         loaded = await store.load("demo")
         assert (loaded.pins, loaded.summary) == ((1,), older)
 
-    async def test_a_branch_has_the_pins_and_the_summary_of_its_part(self, store: Store) -> None:
+    async def test_a_branch_copies_the_pins_and_summary_of_its_messages(self, store: Store) -> None:
         await self._say_turns(store, 3)
         older = _summary(2)
         await store.update("demo", Changes(pins=(1, 6), summary=_summary(4, before=older)))

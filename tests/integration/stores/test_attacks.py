@@ -44,21 +44,21 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("cursor", FORGED_CURSORS)
-async def test_a_forged_cursor_is_refused_in_one_short_sentence(store: ServerStore, cursor: str):
+async def test_a_forged_cursor_is_refused_with_a_short_message(store: ServerStore, cursor: str):
     with pytest.raises(UsageError, match="is not a cursor") as caught:
         await store.list_conversations(cursor=cursor)
     assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize("last", ["' OR 1=1 --", "%", "_", "x" * 10_000, "\u202e"])
-async def test_a_cursor_with_any_id_shows_nobody_elses(store: ServerStore, last: str):
+async def test_a_cursor_with_any_id_shows_no_other_owner(store: ServerStore, last: str):
     page = await store.list_conversations(
         owner="somebody", cursor=f"9000-01-01T00:00:00+00:00~{last}"
     )
     assert page.items == ()
 
 
-async def test_a_page_of_a_search_has_bounds(store: ServerStore):
+async def test_a_search_page_has_limits(store: ServerStore):
     for limit in (0, -1):
         with pytest.raises(UsageError, match="request 1 or more"):
             await store.search("hello", limit=limit)
@@ -66,7 +66,7 @@ async def test_a_page_of_a_search_has_bounds(store: ServerStore):
     assert (await store.search("hello", offset=BEYOND)).items == ()
 
 
-async def test_numbers_beyond_64_bits_are_refused_or_found_nowhere(store: ServerStore):
+async def test_numbers_beyond_64_bits_are_refused_or_not_found(store: ServerStore):
     for sequence in (BEYOND, -BEYOND):
         with pytest.raises(SequenceNotFoundError):
             await store.delete_from("demo", sequence)
@@ -85,7 +85,7 @@ async def test_numbers_beyond_64_bits_are_refused_or_found_nowhere(store: Server
         await store.count_call(call)
 
 
-async def test_usage_beyond_64_bits_gives_the_lease_back(store: ServerStore):
+async def test_usage_beyond_64_bits_releases_the_lease(store: ServerStore):
     lease = await store.begin_turn("demo", start("t2"))
     turn = msgspec.structs.replace(answered(lease), usage=Usage(input=BEYOND))
     with pytest.raises(UsageError, match="too large"):
@@ -95,19 +95,19 @@ async def test_usage_beyond_64_bits_gives_the_lease_back(store: ServerStore):
 
 
 @pytest.mark.parametrize("metadata", [nested(5000), {"n": object()}, {"a\0": 1}, {"a": "\ud800"}])
-async def test_metadata_that_is_no_plain_json_is_refused(store: ServerStore, metadata: Any):
+async def test_metadata_that_is_not_plain_json_is_refused(store: ServerStore, metadata: Any):
     with pytest.raises(UsageError):
         await store.create(NewConversation(id="m", metadata=metadata))
     with pytest.raises(UsageError):
         await store.update("demo", Changes(metadata=metadata))
 
 
-async def test_large_numbers_in_metadata_come_back_as_they_were(store: ServerStore):
+async def test_large_numbers_in_metadata_are_unchanged(store: ServerStore):
     await store.create(NewConversation(id="m", metadata={"n": BEYOND}))
     assert (await store.load("m")).metadata == {"n": BEYOND}
 
 
-async def test_what_is_nested_too_deeply_to_be_searched_is_kept(store: ServerStore):
+async def test_deeply_nested_messages_are_stored(store: ServerStore):
     raw = b'{"role":"assistant","content":' + b"[" * 5000 + b"]" * 5000 + b"}"
     lease = await store.begin_turn("demo", start("t2"))
     deep = Message(role="assistant", raw=raw)
@@ -116,12 +116,12 @@ async def test_what_is_nested_too_deeply_to_be_searched_is_kept(store: ServerSto
     assert (await store.load("demo")).messages[-1].raw == raw
 
 
-async def test_a_very_long_title_holds_nobody_up(store: ServerStore):
+async def test_a_very_long_title_is_stored(store: ServerStore):
     await store.update("demo", Changes(title="é" * 3_000_000))
     assert (await store.list_conversations()).items[0].title == "é" * 3_000_000
 
 
-async def test_names_that_no_index_holds_are_refused_or_kept(url: str, store: ServerStore):
+async def test_names_too_long_for_an_index_are_refused_or_stored(url: str, store: ServerStore):
     long = os.urandom(5000).hex()
     if url.startswith("sqlite:"):
         await store.create(NewConversation(id="demo"), owner=long)

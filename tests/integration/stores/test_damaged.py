@@ -70,7 +70,7 @@ async def test_a_damaged_conversation_can_be_deleted(url: str, store: ServerStor
 
 
 @damages(*DAMAGES)
-async def test_a_damaged_message_is_in_nobody_elses_way(url: str, store: ServerStore, damage: str):
+async def test_a_damaged_message_does_not_affect_others(url: str, store: ServerStore, damage: str):
     await two_conversations(store)
     spoil(url, damage)
     assert {item.id for item in (await store.list_conversations()).items} == {"good", "bad"}
@@ -83,7 +83,7 @@ async def test_a_damaged_message_is_in_nobody_elses_way(url: str, store: ServerS
 
 
 @damages("no JSON", "no object", "a blob", "no text")
-async def test_the_damaged_end_of_a_conversation_can_be_cut_off(
+async def test_the_damaged_end_of_a_conversation_can_be_deleted(
     url: str, store: ServerStore, damage: str
 ):
     await say(store, "bad", "t1", "zebra")
@@ -114,7 +114,7 @@ async def test_an_edit_reads_no_messages(url: str, store: ServerStore, edit: str
     assert [item.message_count for item in listed.items] == ([] if left is None else [left])
 
 
-async def test_continuations_of_an_answer_that_was_replaced_go_with_it(store: ServerStore):
+async def test_tool_results_of_a_replaced_answer_leave_the_path(store: ServerStore):
     """Turns that only brought results of tools leave the path with the answer they were for."""
     await say(store, "demo", "t1")
     await bring_results(store, "demo", "t2")

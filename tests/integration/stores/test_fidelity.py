@@ -101,7 +101,7 @@ async def store(url: str) -> AsyncIterator[ServerStore]:
     await opened.close()
 
 
-async def test_of_n_parallel_turns_one_wins_or_they_queue_and_none_interleaves(store):
+async def test_parallel_turns_never_interleave(store):
     await say(store, "demo", "t0", "first")
 
     async def attempt(number: int) -> str:
@@ -129,14 +129,14 @@ async def test_of_n_parallel_turns_one_wins_or_they_queue_and_none_interleaves(s
     assert all(heard == question.replace("say", "heard") for question, heard in pairs)
 
 
-async def test_the_loser_learns_which_turn_blocks_it(store):
+async def test_a_busy_error_names_the_running_turn(store):
     await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     with pytest.raises(ConversationBusyError) as caught:
         await store.begin_turn("demo", start("t2"))
     assert caught.value.turn_id == "t1"
 
 
-async def test_another_owners_id_answers_as_an_unknown_one_on_every_operation(store):
+async def test_another_owners_id_is_unknown_to_every_operation(store):
     await say(store, "demo", "t1", "an apple")
     before = await store.load("demo")
     for name, given in OF_ONE.items():
@@ -152,7 +152,7 @@ async def test_another_owners_id_answers_as_an_unknown_one_on_every_operation(st
     assert await store.load("demo") == before
 
 
-def test_every_operation_that_names_an_owner_is_tried_as_another():
+def test_every_operation_with_an_owner_is_tested():
     named = {
         name
         for name, operation in inspect.getmembers(ServerStore, inspect.isfunction)
@@ -179,7 +179,7 @@ def test_the_owner_is_part_of_every_lookup_and_never_changes(module):
         assert not re.search(r"SET\s[^()]*\bowner\s*=[^=]*WHERE", text), name
 
 
-async def test_a_hundred_items_of_one_second_keep_order_and_are_paged_once(store):
+async def test_a_hundred_items_of_one_second_are_paged_in_order(store):
     for number in range(100):
         await store.create(NewConversation(id=f"c{number:02}"))
     listed: list[str] = []
@@ -193,7 +193,7 @@ async def test_a_hundred_items_of_one_second_keep_order_and_are_paged_once(store
     assert listed == [f"c{number:02}" for number in reversed(range(100))]
 
 
-async def test_delete_takes_items_and_hits_archive_hides_and_keeps_and_forks_survive(store):
+async def test_deleting_archiving_and_branching_work_together(store):
     await say(store, "parent", "t1", "an apple")
     await store.branch("parent", NewConversation(id="fork"))
     await store.delete("parent")
@@ -206,7 +206,7 @@ async def test_delete_takes_items_and_hits_archive_hides_and_keeps_and_forks_sur
     assert texts(await store.load("fork")) == ["an apple", "an apple?"]
 
 
-async def test_a_sibling_moves_the_path_the_old_one_stays_and_an_unknown_parent_stores_nothing(
+async def test_a_variant_moves_the_path_and_an_unknown_turn_stores_nothing(
     store,
 ):
     await say(store, "demo", "t1")
@@ -219,7 +219,7 @@ async def test_a_sibling_moves_the_path_the_old_one_stays_and_an_unknown_parent_
     assert await store.load("demo") == found
 
 
-async def test_an_idempotency_key_gives_the_same_bytes_once(store):
+async def test_an_idempotency_key_replays_the_same_bytes(store):
     request = RequestKey(owner="local", key="hash-of-key", body="hash-of-body")
     claim = await store.claim_request(request, seconds=60)
     kept = KeptResponse(status=200, headers={"a": "b"}, body=b"\x00\xffbytes")
@@ -228,7 +228,7 @@ async def test_an_idempotency_key_gives_the_same_bytes_once(store):
     assert await store.claim_request(request, seconds=60) == kept
 
 
-async def test_nothing_is_held_while_providers_are_awaited_and_200_turns_run_at_once(store):
+async def test_200_turns_run_in_parallel_without_locks(store):
     """A pool of five serves them; SQLite has one connection that writes, and one that reads."""
     everybody = asyncio.Event()
     begun = 0
@@ -248,7 +248,7 @@ async def test_nothing_is_held_while_providers_are_awaited_and_200_turns_run_at_
     assert await store.count_conversations() == MANY
 
 
-async def test_memory_stays_bounded_with_200_readers_at_once(store):
+async def test_memory_is_bounded_with_200_parallel_readers(store):
     """They share few connections, so few whole conversations are read at one time."""
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     await store.finish_turn(lease, answered(lease, "word " * 200_000))
@@ -274,7 +274,7 @@ async def test_hostile_keys_and_values_are_data(store):
     assert await store.count_conversations() == len(HOSTILE)
 
 
-async def test_missed_events_come_once_in_order_and_then_go_on(store):
+async def test_missed_events_are_read_once_in_order(store):
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     for number in range(1, 7):
         await store.add_events(lease, [StreamEvent(number=number, data=b"%d" % number)])
@@ -285,7 +285,7 @@ async def test_missed_events_come_once_in_order_and_then_go_on(store):
     assert [event.data for event in rest] == [b"7"]
 
 
-async def test_a_summary_written_meanwhile_never_overwrites_a_turn(store):
+async def test_a_concurrent_summary_never_overwrites_a_turn(store):
     await say(store, "demo", "t1")
     before = (await store.load("demo")).turns
     await store.update("demo", Changes(title="Cats", metadata={"a": 1}))

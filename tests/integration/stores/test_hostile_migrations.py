@@ -71,7 +71,7 @@ def with_store(url: str, work: Any) -> Any:
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_metadata_never_changes_whose_a_conversation_is(url, forged):
+def test_metadata_never_changes_the_owner(url, forged):
     fill(url, metadata={"cllm": forged, "a": 1})
     up(url)
 
@@ -87,7 +87,7 @@ def test_metadata_never_changes_whose_a_conversation_is(url, forged):
     with_store(url, look)
 
 
-def test_metadata_of_ours_that_looks_like_what_is_kept_stays_metadata(url):
+def test_metadata_that_looks_like_a_record_stays_metadata(url):
     forged = {"cllm": {"owner": "admin", "id": "stolen", "name": "cats"}}
 
     async def make(store: Any) -> None:
@@ -105,14 +105,14 @@ def test_metadata_of_ours_that_looks_like_what_is_kept_stays_metadata(url):
 
 
 @pytest.mark.parametrize("metadata", [[1], 5, "text"])
-def test_metadata_that_is_no_object_is_said_and_nothing_is_changed(url, metadata):
+def test_metadata_that_is_not_an_object_is_reported(url, metadata):
     fill(url, metadata=metadata)
-    with pytest.raises(StoreUnavailableError, match=r"no JSON object.*was not changed"):
+    with pytest.raises(StoreUnavailableError, match=r"not a JSON object.*was not changed"):
         up(url)
     assert Database(url).run(migrate.current_revision) == "0001"
 
 
-def test_a_name_that_metadata_gives_twice_is_given_once(url):
+def test_a_name_in_two_metadata_records_is_used_once(url):
     def same(bind: sa.Connection) -> None:
         bind.execute(sa.update(older.CONVERSATIONS).values(metadata={"cllm": {"name": "cats"}}))
 
@@ -123,7 +123,7 @@ def test_a_name_that_metadata_gives_twice_is_given_once(url):
     assert sorted(str(each.name) for each in found.items) == ["None", "cats"]
 
 
-def test_conversations_of_two_owners_under_one_id_go_down_and_up(url):
+def test_equal_ids_of_two_owners_survive_downgrade_and_upgrade(url):
     mine, owners = str(uuid.uuid4()), ("local", "ann", str(uuid.uuid4()), str(uuid.uuid4()))
 
     async def make(store: Any) -> None:
@@ -140,7 +140,7 @@ def test_conversations_of_two_owners_under_one_id_go_down_and_up(url):
     with_store(url, look)
 
 
-def test_branches_variants_and_pins_do_not_keep_a_database_from_going_down(url):
+def test_branches_variants_and_pins_can_be_downgraded(url):
     async def make(store: Any) -> None:
         await say(store, "demo", "t1")
         await say(store, "demo", "t2")
@@ -160,15 +160,15 @@ def test_branches_variants_and_pins_do_not_keep_a_database_from_going_down(url):
 
 
 @pytest.mark.parametrize("to", ["", "0000", "000", "0002x", "xyz", "base", "head", HEAD])
-def test_only_revisions_before_this_one_can_be_gone_down_to(url, to):
+def test_only_earlier_revisions_are_downgrade_targets(url, to):
     Database(url).run(migrate.upgrade, create=True)
-    with pytest.raises(UsageError, match=r"name one of 0001, 0002\."):
+    with pytest.raises(UsageError, match=r"use one of 0001, 0002\."):
         down(url, to)
     assert Database(url).run(migrate.current_revision) == HEAD
 
 
 @pytest.mark.parametrize("revision", ["9999", "0002x", "0000", ""])
-def test_a_revision_that_nobody_knows_is_refused_by_everything(url, revision):
+def test_every_command_refuses_an_unknown_revision(url, revision):
     Database(url).run(migrate.upgrade, create=True)
     table = sa.table("cllm_revision", sa.column("version_num"))
     Database(url).run(lambda bind: bind.execute(sa.update(table).values(version_num=revision)))
@@ -181,7 +181,7 @@ def test_a_revision_that_nobody_knows_is_refused_by_everything(url, revision):
     assert "does not know" in Database(url).run(migrate.find_differences)[0]
 
 
-def test_a_database_at_two_revisions_is_refused_by_everything(url):
+def test_every_command_refuses_two_revisions(url):
     Database(url).run(migrate.upgrade, create=True)
     table = sa.table("cllm_revision", sa.column("version_num"))
     Database(url).run(lambda bind: bind.execute(sa.insert(table).values(version_num="0002")))
@@ -197,7 +197,7 @@ def test_a_database_at_two_revisions_is_refused_by_everything(url):
         with_store(url, lambda store: store.list_conversations())
 
 
-def test_a_database_that_has_half_of_the_older_shape_is_not_adopted(url):
+def test_a_database_with_half_of_the_legacy_tables_is_not_adopted(url):
     def half(bind: sa.Connection) -> None:
         migrate.upgrade(bind, "0001")
         bind.execute(sa.text("ALTER TABLE messages DROP COLUMN reasoning_events"))
@@ -209,12 +209,12 @@ def test_a_database_that_has_half_of_the_older_shape_is_not_adopted(url):
     assert Database(url).run(migrate.current_revision) is None
 
 
-def test_every_revision_is_known_by_its_number():
+def test_every_revision_is_listed():
     assert migrate.list_revisions() == REVISIONS
     assert migrate.list_heads() == REVISIONS[-1:]
 
 
-def test_a_check_says_in_words_what_is_different(url):
+def test_a_check_describes_the_differences(url):
     Database(url).run(migrate.upgrade, create=True)
 
     def drift(bind: sa.Connection) -> None:
@@ -233,7 +233,7 @@ def test_a_check_says_in_words_what_is_different(url):
 
 
 @pytest.mark.parametrize("revision", REVISIONS[:-1])
-def test_every_revision_can_be_brought_up_and_gone_down_to(url, revision):
+def test_every_revision_can_be_upgraded_and_downgraded(url, revision):
     Database(url).run(lambda bind: migrate.upgrade(bind, revision), create=True)
     assert "cllm db upgrade" in Database(url).run(migrate.find_differences)[0]
     up(url)
@@ -243,7 +243,7 @@ def test_every_revision_can_be_brought_up_and_gone_down_to(url, revision):
     assert Database(url).run(migrate.find_differences) == []
 
 
-def test_how_turns_ended_survives_going_down_and_up(url: str):
+def test_turn_states_survive_downgrade_and_upgrade(url: str):
     async def talk(store: Any) -> None:
         await say(store, "demo", "t1", "zebra")
         lease = await store.begin_turn("demo", start("t2", "lost lion"))
@@ -271,7 +271,7 @@ def test_how_turns_ended_survives_going_down_and_up(url: str):
     assert after[-1][1].code == "interrupted"
 
 
-def test_what_an_older_deployment_adds_to_a_failed_turn_is_a_turn_of_its_own(url: str):
+def test_messages_that_an_older_deployment_adds_become_a_new_turn(url: str):
     async def fail(store: Any) -> None:
         await say(store, "demo", "t1")
         lease = await store.begin_turn("demo", start("t2"))
@@ -293,7 +293,7 @@ def test_what_an_older_deployment_adds_to_a_failed_turn_is_a_turn_of_its_own(url
     assert with_store(url, shape) == [("complete", 2), ("failed", 1), ("incomplete", 1)]
 
 
-def test_upgrades_at_once_are_one_upgrade(url: str):
+def test_parallel_upgrades_are_one_upgrade(url: str):
     fill(url)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(up, [url] * 4))

@@ -3,7 +3,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.torture import choose_size
 
 from cllm.stores.json.store import JsonFileStore
 
@@ -11,8 +10,8 @@ from cllm.stores.json.store import JsonFileStore
 @pytest.mark.torture
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", ["visible", "hidden"])
-async def test_many_processes_lose_no_turn_and_never_show_half_a_file(folder: Path, work, how: str):
-    processes, turns = choose_size((5, 2), full=(16, 4))
+async def test_many_processes_lose_no_turn_and_show_no_partial_file(folder: Path, work, how: str):
+    processes, turns = scaled((5, 2), full=(16, 4))
     running = [work(f"p{number}", turns, how) for number in range(processes)]
     path = folder / "demo.json"
     looks = 0

@@ -8,7 +8,7 @@ from cllm.core.errors import StoreUnavailableError
 from cllm.stores.durable_files import file_error, make_folder, read_file, remove_file, write_file
 
 
-def test_a_new_file_is_whole_and_alone(tmp_path: Path):
+def test_a_written_file_is_complete_without_a_temporary_file(tmp_path: Path):
     write_file(tmp_path, "a.json", b"one")
     write_file(tmp_path, "a.json", b"two")
     assert read_file(tmp_path / "a.json")[0] == b"two"
@@ -25,18 +25,18 @@ def test_a_new_file_is_whole_and_alone(tmp_path: Path):
         (errno.EIO, "Input/output error"),
     ],
 )
-def test_every_failure_says_what_to_do(number: int, advice: str):
+def test_every_error_says_what_to_do(number: int, advice: str):
     error = file_error(OSError(number, os.strerror(number)), Path("f/a.json"), action="write")
     assert str(error).startswith("Cannot write f/a.json: ")
     assert advice in str(error)
     assert error.path == "f/a.json"
 
 
-def test_a_failure_without_a_number_is_told_too():
+def test_an_error_without_errno_is_reported():
     assert "strange" in str(file_error(OSError("strange"), Path("a"), action="read"))
 
 
-def test_a_folder_that_is_not_there_is_not_made_by_a_write(tmp_path: Path):
+def test_a_write_does_not_create_a_missing_folder(tmp_path: Path):
     with pytest.raises(StoreUnavailableError):
         write_file(tmp_path / "none", "a.json", b"x")
     with pytest.raises(StoreUnavailableError):
@@ -44,20 +44,20 @@ def test_a_folder_that_is_not_there_is_not_made_by_a_write(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_something_in_the_place_of_the_file_is_left_there(tmp_path: Path):
+def test_a_folder_with_the_name_of_the_file_is_not_replaced(tmp_path: Path):
     (tmp_path / "a.json").mkdir()
     with pytest.raises(StoreUnavailableError):
         write_file(tmp_path, "a.json", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path):
+def test_an_existing_folder_keeps_its_mode(tmp_path: Path):
     (tmp_path / "a").mkdir(mode=0o755)
     make_folder(tmp_path / "a")
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755
 
 
-def test_file_and_folder_are_flushed_in_that_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_file_and_folder_are_fsynced_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen: list[str] = []
     fsync, replace = os.fsync, Path.replace
 

@@ -34,14 +34,14 @@ def conversation(*variants: Turn) -> StoredConversation:
     )
 
 
-def test_a_chosen_variant_ends_the_summary_of_the_turn_that_it_replaces():
+def test_choosing_a_variant_removes_the_summary_of_the_replaced_turn():
     new = edits.with_chosen_variant(conversation(turn("v2", "t2")), "v2", now=NOW)
 
     assert [one.id for one in new.turns] == ["t1", "v2"]
     assert new.summary == FIRST
 
 
-def test_a_new_answer_ends_the_summary_of_the_turn_that_it_replaces():
+def test_a_finished_variant_removes_the_summary_of_the_replaced_turn():
     new = edits.with_finished_turn(conversation(), turn("v2", "t2"), opening=None, now=NOW)
 
     assert [one.id for one in new.turns] == ["t1", "v2"]

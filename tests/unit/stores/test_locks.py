@@ -14,7 +14,7 @@ def taken(path: Path) -> Lock:
     return lock
 
 
-def test_a_lock_is_held_once(tmp_path: Path):
+def test_a_lock_has_one_holder(tmp_path: Path):
     first = taken(tmp_path / "a.lock")
     assert try_lock(tmp_path / "a.lock") is None
     first.release()
@@ -23,7 +23,7 @@ def test_a_lock_is_held_once(tmp_path: Path):
     second.release()
 
 
-def test_looking_whether_a_lock_is_held_makes_nothing_and_takes_nothing(tmp_path: Path):
+def test_checking_a_lock_creates_and_takes_nothing(tmp_path: Path):
     path = tmp_path / "a.lock"
     assert not is_locked(path)
     assert list(tmp_path.iterdir()) == []
@@ -34,7 +34,7 @@ def test_looking_whether_a_lock_is_held_makes_nothing_and_takes_nothing(tmp_path
     taken(path).release()
 
 
-def test_a_lock_lasts_until_its_last_holder_lets_go(tmp_path: Path):
+def test_a_lock_lasts_until_its_last_holder_releases_it(tmp_path: Path):
     lock = taken(tmp_path / "a.lock")
     with lock:
         lock.release()
@@ -44,7 +44,7 @@ def test_a_lock_lasts_until_its_last_holder_lets_go(tmp_path: Path):
         pass
 
 
-def test_a_lock_file_that_is_removed_does_not_lock_two(tmp_path: Path):
+def test_a_removed_lock_file_does_not_allow_two_holders(tmp_path: Path):
     path = tmp_path / "a.lock"
     old = taken(path)
     old.remove()
@@ -56,7 +56,7 @@ def test_a_lock_file_that_is_removed_does_not_lock_two(tmp_path: Path):
     new.release()
 
 
-def test_a_lock_file_removed_between_opening_and_locking_is_tried_again(
+def test_a_lock_file_removed_between_open_and_flock_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = tmp_path / "a.lock"
@@ -90,7 +90,7 @@ def test_a_lock_file_with_other_content_counts_from_one(tmp_path: Path):
     lock.release()
 
 
-def test_a_link_in_the_place_of_a_lock_is_refused(tmp_path: Path):
+def test_a_symbolic_link_as_a_lock_file_is_refused(tmp_path: Path):
     (tmp_path / "a.lock").symlink_to(tmp_path / "target")
     with pytest.raises(OSError, match="symbolic"):
         try_lock(tmp_path / "a.lock")

@@ -33,7 +33,7 @@ def test_text_becomes_terms(text, terms):
     assert extract_terms(text) == terms
 
 
-def test_a_query_becomes_what_has_to_be_there():
+def test_a_query_becomes_terms():
     assert parse_query("Cat cat") == (SearchTerm("cat"),)
     assert parse_query("猫の名") == (SearchTerm("猫の"), SearchTerm("の名"))
     assert parse_query("猫") == (SearchTerm("猫", prefix=True),)
@@ -42,12 +42,12 @@ def test_a_query_becomes_what_has_to_be_there():
 
 
 @given(st.text(st.characters(max_codepoint=127)))
-def test_plain_text_has_the_terms_that_it_has_among_other_scripts(text):
+def test_ascii_text_has_the_same_terms_in_mixed_text(text):
     assert extract_terms(f"{text} é") == (*extract_terms(text), "é")
 
 
 @given(CJK, CJK, CJK)
-def test_any_part_of_what_was_written_without_spaces_is_found(before, part, after):
+def test_any_part_of_text_without_spaces_is_found(before, part, after):
     terms = extract_terms(before + part + after)
     assert all(term.is_in(terms) for term in parse_query(part))
 
@@ -64,12 +64,12 @@ def test_every_word_of_a_text_finds_it(text):
 
 
 @given(st.text(), st.text(min_size=1))
-def test_no_text_has_the_term_of_an_owner(text, owner):
+def test_no_text_contains_the_term_of_an_owner(text, owner):
     assert owner_term(owner) not in extract_terms(text + owner)
 
 
 @given(st.text())
-def test_what_is_indexed_is_terms_with_single_spaces_between_them(text):
+def test_index_terms_are_separated_by_single_spaces(text):
     indexed = build_index_terms(plain_message("user", text), "local")
     assert indexed.split() == (indexed.split(" ") if indexed else [])
     assert '"' not in indexed

@@ -96,7 +96,7 @@ async def test_backends_killed_in_the_middle_of_a_storm_lose_nothing_acknowledge
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-async def test_a_server_that_restarts_is_waited_for_and_has_everything(how: str):
+async def test_a_store_waits_for_a_restarting_server(how: str):
     with own_server() as server:
         store = PostgresStore(server.url(), clock=lambda: datetime.now(UTC))
         await say(store, "demo", "t1")
@@ -111,7 +111,7 @@ async def test_a_server_that_restarts_is_waited_for_and_has_everything(how: str)
         await store.close()
 
 
-async def test_a_server_that_is_away_is_one_sentence_without_its_address():
+async def test_an_unreachable_server_is_reported_without_its_address():
     with own_server() as server:
         url = server.url().replace("postgres@", "somebody:secret-word@")
         store = PostgresStore(url + "&pool_patience=0.2", clock=lambda: datetime.now(UTC))
@@ -130,7 +130,7 @@ async def test_a_server_that_is_away_is_one_sentence_without_its_address():
     ("part", "instead", "said"),
     [("/test_", "/no_such_", "no database"), ("postgres@", "nobody:pw@", "user")],
 )
-async def test_a_url_that_names_what_is_not_there_says_what_to_correct(
+async def test_a_wrong_url_says_what_to_correct(
     postgres_server: Server, database: str, part: str, instead: str, said: str
 ):
     url = postgres_server.url(database).replace(part, instead, 1)
@@ -141,7 +141,7 @@ async def test_a_url_that_names_what_is_not_there_says_what_to_correct(
     await store.close()
 
 
-async def test_a_read_only_server_is_named_as_one(
+async def test_a_read_only_server_is_reported(
     postgres_server: Server, database: str, store: PostgresStore
 ):
     await say(store, "demo", "t1")
@@ -154,9 +154,7 @@ async def test_a_read_only_server_is_named_as_one(
         await store.begin_turn("demo", TurnStart(id="t2", messages=()))
 
 
-async def test_a_user_who_may_not_make_tables_is_told_so(
-    postgres_server: Server, empty_database: str
-):
+async def test_a_missing_privilege_is_reported(postgres_server: Server, empty_database: str):
     user = f"weak_{empty_database}"
     await postgres_server.execute(f"CREATE ROLE {user} LOGIN")
     url = postgres_server.url(empty_database).replace("postgres@", f"{user}@")
@@ -167,7 +165,7 @@ async def test_a_user_who_may_not_make_tables_is_told_so(
     await postgres_server.execute(f"DROP ROLE {user}")
 
 
-async def test_a_turn_begun_on_a_lost_connection_is_undone_even_after_its_lease_ran_out(
+async def test_a_start_on_a_lost_connection_is_undone_after_its_lease_expired(
     postgres_server: Server, database: str, open_store
 ):
     store = await open_store()

@@ -82,7 +82,7 @@ async def go_on(store: PostgresStore, acknowledged: list[str]) -> None:
     assert (await store.search("Hello")).total > len(acknowledged)
 
 
-async def test_a_full_disk_for_the_tables_is_said_and_nothing_acknowledged_is_lost():
+async def test_a_full_disk_is_reported_and_loses_nothing_acknowledged():
     with own_server() as server, small_disk(Path(f"{server.folder}-disk"), 72) as disk:
         tables = disk / "tables"
         tables.mkdir()
@@ -101,7 +101,7 @@ async def test_a_full_disk_for_the_tables_is_said_and_nothing_acknowledged_is_lo
         await store.close()
 
 
-async def test_a_disk_with_no_room_for_the_log_ends_the_server_and_nothing_acknowledged():
+async def test_a_full_wal_disk_loses_nothing_acknowledged():
     beside = tempfile.TemporaryDirectory(prefix=f"{PREFIX}{run_id()}-")
     with beside as parent, small_disk(Path(parent) / "disk", 270) as disk:
         server = Server(disk / "data")
@@ -120,7 +120,7 @@ async def test_a_disk_with_no_room_for_the_log_ends_the_server_and_nothing_ackno
             server.cleanup()
 
 
-async def test_a_server_that_says_its_disk_is_full_is_believed(
+async def test_a_disk_full_error_is_reported(
     postgres_server: Server, database: str, store: PostgresStore
 ):
     await say(store, "demo", "t1")

@@ -27,27 +27,27 @@ SPYING = (
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-async def test_a_row_that_cannot_be_read_is_said_in_one_sentence(
+async def test_an_unreadable_row_is_reported(
     store: PostgresStore, postgres_server: Server, database: str, damage: str
 ):
     await say(store, "demo", "t1")
     await postgres_server.execute(damage, database=database)
     for asked in (store.load("demo"), store.load("demo", tail=2)):
-        with pytest.raises(StoreUnavailableError, match=r"row in it that cannot be read .*;"):
+        with pytest.raises(StoreUnavailableError, match=r"row that cannot be read .*;"):
             await asked
 
 
-async def test_a_list_with_a_row_that_cannot_be_read_is_said_in_one_sentence(
+async def test_a_list_with_an_unreadable_row_is_reported(
     store: PostgresStore, postgres_server: Server, database: str
 ):
     await say(store, "demo", "t1")
     await postgres_server.execute(DAMAGE[0], database=database)
     for asked in (store.list_conversations(), store.summary("demo")):
-        with pytest.raises(StoreUnavailableError, match="row in it that cannot be read"):
+        with pytest.raises(StoreUnavailableError, match="row that cannot be read"):
             await asked
 
 
-async def test_half_a_character_is_refused_wherever_it_stands(store: PostgresStore):
+async def test_an_unpaired_surrogate_is_refused_everywhere(store: PostgresStore):
     await say(store, "demo", "t1")
     for asked in (
         store.load("demo", owner="\ud800"),
@@ -59,7 +59,7 @@ async def test_half_a_character_is_refused_wherever_it_stands(store: PostgresSto
             await asked
 
 
-async def test_a_reply_that_is_no_text_gives_the_lease_back(store: PostgresStore):
+async def test_a_reply_that_is_not_utf8_releases_the_lease(store: PostgresStore):
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     torn = Message(role="assistant", raw=b"\xff\xfe")
     turn = msgspec.structs.replace(answered(lease), messages=(*lease.turn.messages, torn))
@@ -69,16 +69,14 @@ async def test_a_reply_that_is_no_text_gives_the_lease_back(store: PostgresStore
     assert (await store.load("demo")).turns[-1].state == "complete"
 
 
-async def test_triggers_that_somebody_put_into_the_database_are_seen_by_the_check(
-    postgres_server: Server, database: str
-):
+async def test_the_check_reports_unknown_triggers(postgres_server: Server, database: str):
     for statement in SPYING:
         await postgres_server.execute(statement, database=database)
     found = Database(postgres_server.url(database)).run(find_differences)
     assert "unknown trigger: spy on messages" in found
 
 
-async def test_a_name_that_a_hidden_turn_is_about_to_use_is_waited_for(store: PostgresStore):
+async def test_a_name_of_a_hidden_first_turn_is_busy(store: PostgresStore):
     hidden = await store.begin_turn(
         "cats", start("t1", visible=False), create=NewConversation(id="c1", name="cats")
     )

@@ -107,7 +107,7 @@ def older(postgres_server: Server, empty_database: str) -> Database:
     return Database(postgres_server, empty_database)
 
 
-async def test_what_was_filled_at_the_first_revision_is_whole_at_the_head(older: Database):
+async def test_a_database_of_the_first_revision_is_complete_at_the_head(older: Database):
     await older.fill_first()
     await older.upgrade()
     loaded = await older.load(FIRST_ID)
@@ -123,7 +123,7 @@ async def test_what_was_filled_at_the_first_revision_is_whole_at_the_head(older:
     await store.close()
 
 
-async def test_up_down_and_up_again_leaves_every_row_as_it_was(older: Database):
+async def test_upgrade_downgrade_upgrade_keeps_every_row(older: Database):
     await older.fill_first()
     before = await older.older_rows()
     await older.upgrade()
@@ -134,7 +134,7 @@ async def test_up_down_and_up_again_leaves_every_row_as_it_was(older: Database):
     assert await older.load(FIRST_ID) == at_head
 
 
-async def test_what_only_we_can_store_survives_going_down_and_up(older: Database):
+async def test_fields_without_a_legacy_column_survive_downgrade_and_upgrade(older: Database):
     store = older.store()
     reply = Message(
         role="assistant",
@@ -153,7 +153,7 @@ async def test_what_only_we_can_store_survives_going_down_and_up(older: Database
     assert (after.id, after.title, after.owner) == (before.id, before.title, before.owner)
 
 
-async def test_what_was_filled_with_its_terms_is_whole_and_found(older: Database):
+async def test_an_upgraded_database_is_searchable(older: Database):
     store = older.store()
     said = {"en": "Two words", "de": "Größe", "ja": "東京です", "kept": "\ufb01ne", "none": "?!"}
     for ref, text in said.items():
@@ -177,7 +177,7 @@ async def test_what_was_filled_with_its_terms_is_whole_and_found(older: Database
     await store.close()
 
 
-async def test_of_a_turn_is_kept_what_does_not_go_without_saying(older: Database):
+async def test_a_turn_is_stored_without_default_values(older: Database):
     store = older.store()
     await say(store, "demo", "t1")
     await say_again(store, "demo", "t2", place="t1", text="another")
@@ -195,7 +195,7 @@ async def test_of_a_turn_is_kept_what_does_not_go_without_saying(older: Database
     await store.close()
 
 
-async def test_a_turn_is_found_by_its_id_without_a_walk(older: Database):
+async def test_a_turn_is_found_by_its_id_without_a_scan(older: Database):
     await older.fill("head", LONG)
     known = "SELECT number FROM turns WHERE owner = 'local' AND conversation = 1 AND "
     plan = await older.execute("EXPLAIN " + known + turn_has_id("'t1000'"))
@@ -203,7 +203,7 @@ async def test_a_turn_is_found_by_its_id_without_a_walk(older: Database):
     assert [row[0] for row in await older.execute(known + turn_has_id("'t1000'"))] == [1000]
 
 
-async def test_a_check_sees_that_ids_are_told_apart_otherwise(older: Database):
+async def test_a_check_reports_a_different_index_on_ids(older: Database):
     await older.upgrade()
     await older.execute("DROP INDEX turns_by_id")
     assert "missing index: turns.turns_by_id" in await older.do(migrate.find_differences)
@@ -220,7 +220,7 @@ async def test_the_downgrade_restores_the_column_with_its_default_and_no_prompt(
     await older.execute("INSERT INTO conversations (id) VALUES (gen_random_uuid())")
 
 
-async def test_the_tables_are_those_that_the_migrations_lead_to(older: Database):
+async def test_the_tables_match_the_migrations(older: Database):
     await older.upgrade()
     assert await older.do(migrate.find_differences) == []
     await older.execute("ALTER TABLE turns DROP COLUMN provider")
@@ -239,7 +239,7 @@ async def test_a_deployment_with_its_own_revision_table_is_adopted(older: Databa
     assert (await older.load(FIRST_ID)).owner == "local"
 
 
-async def test_an_empty_database_is_brought_up_by_whoever_comes_first(older: Database):
+async def test_the_first_store_creates_the_tables(older: Database):
     stores = [older.store() for _ in range(6)]
     await asyncio.gather(*(say(store, f"c{at}", "t1") for at, store in enumerate(stores)))
     assert await stores[0].count_conversations() == 6
@@ -247,7 +247,7 @@ async def test_an_empty_database_is_brought_up_by_whoever_comes_first(older: Dat
         await store.close()
 
 
-async def test_a_filled_older_database_is_refused_and_left_alone(older: Database):
+async def test_an_older_database_is_refused_and_not_changed(older: Database):
     await older.fill_first()
     before = await older.older_rows()
     with pytest.raises(StoreUnavailableError, match="cllm db upgrade"):
@@ -256,18 +256,16 @@ async def test_a_filled_older_database_is_refused_and_left_alone(older: Database
 
 
 @pytest.mark.parametrize("revision", UNRELEASED_REVISIONS)
-async def test_a_database_at_a_revision_that_no_release_had_is_refused(
-    older: Database, revision: str
-):
+async def test_a_database_at_an_unreleased_revision_is_refused(older: Database, revision: str):
     await older.upgrade()
     await older.execute(f"UPDATE cllm_revision SET version_num = '{revision}'")  # noqa: S608
     with pytest.raises(StoreUnavailableError, match=f"{revision} of an unreleased"):
         await older.load(FIRST_ID)
-    with pytest.raises(StoreUnavailableError, match="development version that made it"):
+    with pytest.raises(StoreUnavailableError, match="development version"):
         await older.upgrade()
 
 
-async def test_the_planner_knows_the_tables_that_an_upgrade_made(older: Database):
+async def test_an_upgrade_analyzes_the_tables(older: Database):
     await older.fill_first()
     await older.upgrade()
     known = await older.execute("SELECT DISTINCT tablename FROM pg_stats")

@@ -23,7 +23,7 @@ SELECT 'local', 'c1', 't2000', n, 'x' FROM generate_series(1, 100) AS n;
 
 
 @pytest.mark.parametrize("known", ["", "ANALYZE conversations, turns, events"])
-async def test_events_that_are_kept_cost_no_walk_through_their_conversation(
+async def test_deleting_old_events_scans_no_conversation(
     postgres_server: Server, database: str, known: str
 ):
     for statement in (*LONG.split(";")[:-1], known):
@@ -52,7 +52,7 @@ def _statements() -> dict[str, str]:
     }
 
 
-def test_no_row_is_given_with_a_query_in_it():
+def test_no_statement_contains_a_value():
     """PostgreSQL takes `VALUES (…, (SELECT …))`, Citus does not."""
     statements = _statements()
     assert any("INSERT INTO turns" in text for text in statements.values())

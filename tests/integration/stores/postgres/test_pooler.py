@@ -154,9 +154,7 @@ async def test_statements_have_names_only_on_a_direct_connection(
     await direct.close()
 
 
-async def test_an_empty_database_is_brought_up_through_a_pooler(
-    postgres_server: Server, empty_database: str
-):
+async def test_tables_are_created_through_a_pooler(postgres_server: Server, empty_database: str):
     async with pooler(postgres_server, empty_database) as url:
         stores = [PostgresStore(url, clock=lambda: datetime.now(UTC)) for _ in range(3)]
         await asyncio.gather(*(say(store, f"c{at}", "t1") for at, store in enumerate(stores)))

@@ -38,7 +38,7 @@ from .conftest import Open, now
 HOSTILE = ["'; DROP TABLE turns; --", "%", "_", "\\", "a' | 'b", "x:* & !y", "$1", "{}", '"']
 
 
-async def test_two_owners_may_use_the_same_id_and_key(store: PostgresStore):
+async def test_two_owners_can_use_the_same_id_and_key(store: PostgresStore):
     for owner in ("ann", "bob"):
         new = NewConversation(id="demo", name="name", title=owner)
         await store.create(new, owner=owner)
@@ -54,7 +54,7 @@ async def test_two_owners_may_use_the_same_id_and_key(store: PostgresStore):
         await store.events_after("demo", "t1", 0, owner="ann")
 
 
-async def test_a_fencing_number_that_is_not_the_newest_writes_nothing(
+async def test_an_old_fencing_number_writes_nothing(
     postgres_server: Server, database: str, store: PostgresStore
 ):
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -72,7 +72,7 @@ async def test_a_fencing_number_that_is_not_the_newest_writes_nothing(
     assert held[0][0] == 0
 
 
-async def test_a_lease_runs_out_by_the_clock_of_the_database(open_store: Open):
+async def test_a_lease_expires_by_the_clock_of_the_database(open_store: Open):
     store = await open_store(lease_seconds=0.2)
     behind = PostgresStore(store._url, clock=lambda: now() - timedelta(hours=3))
     first = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -85,9 +85,7 @@ async def test_a_lease_runs_out_by_the_clock_of_the_database(open_store: Open):
 
 
 @pytest.mark.parametrize("text", ["a\0b", "half \ud83d"])
-async def test_text_that_no_database_keeps_is_refused_in_one_sentence(
-    store: PostgresStore, text: str
-):
+async def test_nul_and_unpaired_surrogates_are_refused(store: PostgresStore, text: str):
     await say(store, "demo", "t1")
     before = await store.load("demo")
     raw = b'{"role":"user","content":"a\\u0000b"}'
@@ -106,7 +104,7 @@ async def test_text_that_no_database_keeps_is_refused_in_one_sentence(
     assert await store.load("demo") == before
 
 
-async def test_the_lease_is_given_back_even_when_the_turn_cannot_be_kept(store: PostgresStore):
+async def test_the_lease_is_released_if_the_turn_cannot_be_stored(store: PostgresStore):
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     turn = msgspec.structs.replace(answered(lease), provider="\0")
     with pytest.raises(UsageError):
@@ -148,7 +146,7 @@ async def test_words_are_found_in_every_script(
     assert all(said[:2] in hit.snippet for hit in hits.items)
 
 
-async def test_what_was_deleted_or_failed_is_not_found(store: PostgresStore):
+async def test_deleted_and_failed_turns_are_not_found(store: PostgresStore):
     await say(store, "demo", "t1", "apple")
     await say(store, "demo", "t2", "apple pie")
     lease = await store.begin_turn("demo", start("t3", "apple cake"))
@@ -165,7 +163,7 @@ async def test_what_was_deleted_or_failed_is_not_found(store: PostgresStore):
     assert (await store.search("apple", archive_filter="all")).total == 0
 
 
-async def test_only_the_newest_thousand_are_ranked_and_the_rest_is_said_to_be_there(
+async def test_only_the_newest_thousand_are_ranked_and_more_is_set(
     store: PostgresStore,
 ):
     lease = await store.begin_turn("demo", start("t1", "first"), create=NewConversation(id="demo"))
@@ -182,7 +180,7 @@ def _request(owner: str, body: str = "b") -> RequestKey:
     return RequestKey(owner=owner, key="k", body=body)
 
 
-async def test_a_claim_runs_out_by_the_clock_of_the_database(store: PostgresStore):
+async def test_a_claim_expires_by_the_clock_of_the_database(store: PostgresStore):
     """The machine's own clock has no say: it may be that of another time zone, or wrong."""
     one = await store.claim_request(_request("ann"), seconds=0.0)
     other = await store.claim_request(_request("ann", "other"), seconds=60)
@@ -195,7 +193,7 @@ async def test_a_claim_runs_out_by_the_clock_of_the_database(store: PostgresStor
         await store.claim_request(_request("ann"), seconds=60)
 
 
-async def test_events_are_kept_with_their_turn_and_go_when_they_are_old(store: PostgresStore):
+async def test_old_events_are_deleted_with_their_turn(store: PostgresStore):
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     events = [StreamEvent(number=number, data=bytes([number])) for number in range(1, 6)]
     await store.add_events(lease, events[:3])
@@ -211,7 +209,7 @@ async def test_events_are_kept_with_their_turn_and_go_when_they_are_old(store: P
     assert await store.events_after("demo", "t1", 0) == ()
 
 
-async def test_leases_of_conversations_that_were_never_made_go_after_a_day(
+async def test_leases_of_conversations_never_created_are_deleted_after_a_day(
     store: PostgresStore, postgres_server: Server, database: str
 ):
     for ref in ("young", "old", "runs"):
@@ -231,7 +229,7 @@ async def test_leases_of_conversations_that_were_never_made_go_after_a_day(
     assert [row[0] for row in kept] == ["made", "runs", "young"]
 
 
-async def test_usage_adds_up_turns_and_calls_by_day_and_by_model(store: PostgresStore):
+async def test_usage_sums_turns_and_calls_by_day_and_by_model(store: PostgresStore):
     day = datetime(2026, 3, 1, 23, 59, tzinfo=UTC)
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     turn = msgspec.structs.replace(
@@ -250,7 +248,7 @@ async def test_usage_adds_up_turns_and_calls_by_day_and_by_model(store: Postgres
     assert [each.key for each in await store.usage(until=call.ended_at)] == ["2026-03-01"]
 
 
-def test_options_of_the_pool_stand_in_the_url():
+def test_pool_options_are_in_the_url():
     url, options = split_url("postgresql://u:p@h/d?sslmode=require&pool_size=7&pool_idle=9.5")
     assert url == "postgresql://u:p@h/d?sslmode=require"
     assert (options.size, options.idle) == (7, 9.5)
@@ -260,7 +258,7 @@ def test_options_of_the_pool_stand_in_the_url():
         assert "secret" not in str(caught.value)
 
 
-def test_without_its_packages_the_store_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     for name in [name for name in sys.modules if name.startswith("cllm.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)

@@ -45,7 +45,7 @@ async def test_a_cancelled_read_is_interrupted_and_the_next_one_runs(file: Sqlit
         assert await file.write(one) == 1
 
 
-async def test_a_read_that_is_cancelled_between_its_statements_is_interrupted_by_the_next(
+async def test_a_read_cancelled_between_statements_is_interrupted_at_the_next(
     file: SqliteFile,
 ):
     between, cancelled = threading.Event(), threading.Event()
@@ -66,7 +66,7 @@ async def test_a_read_that_is_cancelled_between_its_statements_is_interrupted_by
         assert await file.read(one) == 1
 
 
-async def test_a_read_that_is_cancelled_while_it_waits_is_never_begun(file: SqliteFile):
+async def test_a_read_cancelled_in_the_queue_is_skipped(file: SqliteFile):
     begun, go_on = threading.Event(), threading.Event()
     ran: list[str] = []
 
@@ -91,7 +91,7 @@ async def test_a_read_that_is_cancelled_while_it_waits_is_never_begun(file: Sqli
     assert ran == []
 
 
-async def test_a_write_is_done_even_if_its_caller_is_cancelled(file: SqliteFile):
+async def test_a_write_completes_if_its_caller_is_cancelled(file: SqliteFile):
     begun, go_on = threading.Event(), threading.Event()
 
     def write(db: sqlite3.Connection) -> None:

@@ -41,7 +41,7 @@ def spoil_row(database: Path, column: str, value: str = NO_TEXT) -> None:
 
 @pytest.mark.parametrize("value", [NO_TEXT, "x'436174ff73'"])
 @pytest.mark.parametrize("column", ["title", "model"])
-async def test_a_text_that_is_none_is_listed_with_a_mark_and_a_notice(
+async def test_text_that_is_not_utf8_is_listed_with_a_replacement_and_a_notice(
     database: Path, store: SqliteStore, column: str, value: str
 ):
     spoil_row(database, column, value)
@@ -55,7 +55,7 @@ async def test_a_text_that_is_none_is_listed_with_a_mark_and_a_notice(
     assert "UTF-8" in notice.message
 
 
-async def test_a_name_that_is_none_is_left_out(database: Path, store: SqliteStore):
+async def test_a_name_that_is_not_utf8_is_omitted(database: Path, store: SqliteStore):
     spoil_row(database, "name")
     page = await store.list_conversations()
     assert [item.ref for item in page.items] == ["bad", "good"]
@@ -73,7 +73,7 @@ async def test_a_name_that_is_none_is_left_out(database: Path, store: SqliteStor
         ("message_count", "'many'"),
     ],
 )
-async def test_a_row_that_cannot_be_read_is_skipped_with_a_notice(
+async def test_an_unreadable_row_is_skipped_with_a_notice(
     database: Path, store: SqliteStore, column: str, value: str
 ):
     spoil_row(database, column, value)
@@ -84,7 +84,7 @@ async def test_a_row_that_cannot_be_read_is_skipped_with_a_notice(
     ]
 
 
-async def test_an_id_that_is_none_is_skipped_with_a_notice(database: Path, store: SqliteStore):
+async def test_an_id_that_is_not_utf8_is_skipped_with_a_notice(database: Path, store: SqliteStore):
     await store.close()
     spoil(
         database,
@@ -99,7 +99,7 @@ async def test_an_id_that_is_none_is_skipped_with_a_notice(database: Path, store
     ]
 
 
-async def test_pages_go_on_past_rows_that_cannot_be_read(database: Path, store: SqliteStore):
+async def test_pages_continue_after_unreadable_rows(database: Path, store: SqliteStore):
     for number in range(6):
         await say(store, f"c{number}", "t1")
     spoil(database, "UPDATE conversations SET metadata = '{' WHERE id IN ('c1', 'c3', 'c4', 'c5')")
@@ -116,14 +116,14 @@ async def test_pages_go_on_past_rows_that_cannot_be_read(database: Path, store: 
     assert told == {"c1", "c3", "c4", "c5"}
 
 
-async def test_a_page_of_nothing_else_has_its_notices(database: Path, store: SqliteStore):
+async def test_a_page_of_unreadable_rows_has_notices(database: Path, store: SqliteStore):
     spoil(database, "UPDATE conversations SET metadata = '{'")
     page = await store.list_conversations(limit=1)
     assert (page.items, page.next_cursor) == ((), None)
     assert [notice.path for notice in page.notices] == ["bad", "good"]
 
 
-async def test_a_short_page_behind_many_that_cannot_be_read_is_no_longer(
+async def test_a_page_after_many_unreadable_rows_respects_its_limit(
     database: Path, store: SqliteStore
 ):
     for number in range(4):
@@ -136,7 +136,9 @@ async def test_a_short_page_behind_many_that_cannot_be_read_is_no_longer(
     assert [item.id for item in after.items] == ["c0"]
 
 
-async def test_a_search_shows_a_mark_in_the_title_and_says_so(database: Path, store: SqliteStore):
+async def test_a_search_shows_a_replacement_in_the_title_with_a_notice(
+    database: Path, store: SqliteStore
+):
     spoil_row(database, "title")
     hits = await store.search("zebra")
     titles = {hit.conversation: hit.title for hit in hits.items}
@@ -148,9 +150,7 @@ async def test_a_search_shows_a_mark_in_the_title_and_says_so(database: Path, st
 
 
 @pytest.mark.parametrize("value", [NO_TEXT, "'noon'"])
-async def test_a_found_message_that_cannot_be_shown_is_said(
-    database: Path, store: SqliteStore, value: str
-):
+async def test_an_unreadable_match_has_a_notice(database: Path, store: SqliteStore, value: str):
     change = "UPDATE turns SET started_at = value WHERE conversation_id = 'bad'"
     spoil(database, change.replace("value", value))
     hits = await store.search("zebra")
@@ -168,7 +168,7 @@ async def test_a_found_message_that_cannot_be_shown_is_said(
         "sequence_number = 9e99",
     ],
 )
-async def test_a_hit_whose_role_or_number_is_none_is_said(
+async def test_a_match_with_an_invalid_role_or_number_has_a_notice(
     database: Path, store: SqliteStore, damage: str
 ):
     change = "UPDATE messages SET damage WHERE conversation_id = 'bad' AND role = 'user'"
@@ -178,7 +178,7 @@ async def test_a_hit_whose_role_or_number_is_none_is_said(
     assert [(notice.code, notice.path) for notice in hits.notices] == [("message_skipped", "bad")]
 
 
-async def test_sums_have_a_mark_in_the_name_of_a_model(database: Path, store: SqliteStore):
+async def test_sums_have_a_replacement_in_the_model(database: Path, store: SqliteStore):
     spoil(
         database,
         "UPDATE turns SET ended_at = started_at, input_tokens = 1, output_tokens = 1, "
@@ -192,7 +192,7 @@ async def test_sums_have_a_mark_in_the_name_of_a_model(database: Path, store: Sq
     assert sum(each.calls for each in after) == sum(each.calls for each in before) == 2
 
 
-async def test_a_damaged_title_can_be_shown_and_given_anew(database: Path, store: SqliteStore):
+async def test_a_damaged_title_can_be_shown_and_changed(database: Path, store: SqliteStore):
     spoil_row(database, "title")
     assert (await store.summary("bad")).title == MARKED
     assert (await store.load("bad")).title == MARKED
@@ -218,16 +218,16 @@ async def test_a_damaged_title_can_be_shown_and_given_anew(database: Path, store
         "UPDATE turns SET input_tokens = 1, output_tokens = NULL WHERE conversation_id = 'bad'",
     ],
 )
-async def test_what_cannot_be_loaded_is_one_sentence_about_a_row(
+async def test_an_unreadable_conversation_is_reported(
     database: Path, store: SqliteStore, damage: str
 ):
     spoil(database, damage)
-    with pytest.raises(StoreUnavailableError, match="a row in it that cannot be read"):
+    with pytest.raises(StoreUnavailableError, match="a row that cannot be read"):
         await store.load("bad")
     assert (await store.load("good")).message_count == 2
 
 
-async def test_what_is_wrong_with_the_file_itself_is_still_said(database: Path, store: SqliteStore):
+async def test_an_error_of_the_file_is_still_reported(database: Path, store: SqliteStore):
     spoil(database, "ALTER TABLE turns RENAME TO others")
     with pytest.raises(StoreUnavailableError, match="no such table"):
         await store.search("zebra")

@@ -35,7 +35,7 @@ async def failure(awaitable) -> StoreUnavailableError:
     return caught.value
 
 
-async def test_a_full_disk_keeps_what_was_there(database):
+async def test_a_full_disk_preserves_stored_data(database):
     """The size of files is limited for a while, as a full disk would."""
     store = opened(database)
     await say(store, "demo", "t1")
@@ -58,7 +58,7 @@ async def test_a_full_disk_keeps_what_was_there(database):
     await store.close()
 
 
-async def test_a_read_only_file_is_said_and_left_as_it_is(database):
+async def test_a_read_only_file_is_reported(database):
     store = opened(database)
     await say(store, "demo", "t1")
     await store.close()
@@ -98,7 +98,7 @@ asyncio.run(main())
     await store.close()
 
 
-async def test_a_locked_database_is_waited_for_and_then_said(database):
+async def test_a_locked_database_is_reported_after_a_timeout(database):
     store = opened(database, busy_seconds=0.2)
     await say(store, "demo", "t1")
     other = sqlite3.connect(database, isolation_level=None)
@@ -112,7 +112,7 @@ async def test_a_locked_database_is_waited_for_and_then_said(database):
     await store.close()
 
 
-async def test_a_file_that_is_no_database_is_not_touched(database):
+async def test_a_file_that_is_not_a_database_is_not_changed(database):
     text = b"Dear diary, today I bought milk.\n" * 200
     database.write_bytes(text)
     store = opened(database)
@@ -121,7 +121,7 @@ async def test_a_file_that_is_no_database_is_not_touched(database):
     assert database.read_bytes() == text
 
 
-async def test_a_database_of_somebody_else_is_not_touched(database):
+async def test_a_foreign_database_is_not_changed(database):
     own = sqlite3.connect(database)
     own.execute("CREATE TABLE recipes (name TEXT)")
     own.close()
@@ -133,13 +133,13 @@ async def test_a_database_of_somebody_else_is_not_touched(database):
     own.close()
 
 
-async def test_a_folder_is_no_file(tmp_path):
+async def test_a_folder_is_reported(tmp_path):
     store = opened(tmp_path)
     await failure(store.list_conversations())
     await store.close()
 
 
-async def test_a_damaged_file_is_said(database):
+async def test_a_damaged_file_is_reported(database):
     store = opened(database)
     for number in range(20):
         await say(store, f"c{number}", "t1", "word " * 500)
@@ -163,7 +163,7 @@ async def test_a_damaged_file_is_said(database):
         NewConversation(id="x", title="half \ud800"),
     ],
 )
-async def test_nul_in_text_is_refused_clearly(database, new):
+async def test_nul_in_text_is_refused(database, new):
     store = opened(database)
     with pytest.raises(UsageError, match="NUL"):
         await store.create(new)
@@ -173,7 +173,7 @@ async def test_nul_in_text_is_refused_clearly(database, new):
     await store.close()
 
 
-async def test_nul_in_what_is_said_is_refused_and_in_what_answers_it_is_kept(database):
+async def test_nul_is_refused_in_a_user_message_and_stored_in_a_reply(database):
     store = opened(database)
     await say(store, "demo", "t1")
     with pytest.raises(UsageError, match="NUL"):
@@ -191,7 +191,7 @@ async def test_nul_in_what_is_said_is_refused_and_in_what_answers_it_is_kept(dat
     await store.close()
 
 
-async def test_who_is_cancelled_while_beginning_leaves_no_turn(database):
+async def test_a_cancelled_start_leaves_no_turn(database):
     store = opened(database, busy_seconds=5)
     await say(store, "demo", "t1")
     other = sqlite3.connect(database, isolation_level=None, check_same_thread=False)
@@ -208,7 +208,7 @@ async def test_who_is_cancelled_while_beginning_leaves_no_turn(database):
     other.close()
 
 
-async def test_who_is_cancelled_while_finishing_has_finished(database):
+async def test_a_cancelled_finish_is_committed(database):
     store = opened(database)
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     finishing = asyncio.create_task(store.finish_turn(lease, answered(lease)))
@@ -220,7 +220,7 @@ async def test_who_is_cancelled_while_finishing_has_finished(database):
     await store.close()
 
 
-async def test_what_was_said_and_deleted_is_not_in_the_file(database):
+async def test_deleted_text_is_not_in_the_file(database):
     store = opened(database)
     await say(store, "demo", "t1", "Zzyzzx the secret cat")
     await store.delete("demo")
@@ -229,14 +229,14 @@ async def test_what_was_said_and_deleted_is_not_in_the_file(database):
         assert b"the secret cat" not in path.read_bytes()
 
 
-def test_a_url_names_a_file_and_how_it_is_written(tmp_path):
+def test_a_url_has_a_path_and_the_synchronous_mode(tmp_path):
     for query in ("", "?synchronous=normal", "?synchronous=FULL"):
         open_store(f"sqlite:{tmp_path}/c.db{query}", clock=lambda: datetime.now(UTC))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("ends", ["finish", "drop"])
-async def test_who_is_cancelled_while_a_turn_ends_finds_it_ended(tmp_path, ends):
+async def test_a_cancelled_finish_ends_the_turn(tmp_path, ends):
     store = opened(tmp_path / "c.db")
     assert store.ends_turns_whole
     for number in range(10):
@@ -260,7 +260,7 @@ async def test_who_is_cancelled_while_a_turn_ends_finds_it_ended(tmp_path, ends)
     await store.close()
 
 
-async def test_who_is_cancelled_while_a_turn_is_refused_leaves_no_lease(tmp_path):
+async def test_a_cancelled_and_refused_finish_leaves_no_lease(tmp_path):
     store = opened(tmp_path / "c.db")
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     broken = Message(role="assistant", raw=b'{"role":"assistant","content":"\xff"}')

@@ -51,19 +51,19 @@ def execute(path: Path, *statements: str) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-async def test_a_row_that_cannot_be_read_is_said_in_one_sentence(database, damage):
+async def test_an_unreadable_row_is_reported(database, damage):
     store = opened(database)
     await say(store, "demo", "t1")
     await store.close()
     execute(database, damage)
     store = opened(database)
-    with pytest.raises(StoreUnavailableError, match=r"row in it that cannot be read .*;") as caught:
+    with pytest.raises(StoreUnavailableError, match=r"row that cannot be read .*;") as caught:
         await store.load("demo", tail=1)
     assert "\n" not in str(caught.value)
     await store.close()
 
 
-async def test_half_a_character_is_refused_wherever_it_stands(database):
+async def test_an_unpaired_surrogate_is_refused_everywhere(database):
     store = opened(database)
     await say(store, "demo", "t1")
     for asked in (
@@ -79,7 +79,7 @@ async def test_half_a_character_is_refused_wherever_it_stands(database):
     await store.close()
 
 
-async def test_the_lease_is_given_back_even_when_the_turn_cannot_be_kept(database):
+async def test_the_lease_is_released_if_the_turn_cannot_be_stored(database):
     store = opened(database)
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     turn = msgspec.structs.replace(answered(lease), provider="\ud800")
@@ -92,7 +92,7 @@ async def test_the_lease_is_given_back_even_when_the_turn_cannot_be_kept(databas
 
 
 @pytest.mark.parametrize("work", [current_revision, find_differences])
-async def test_a_pipe_is_no_file_and_nobody_waits_for_it(database, work):
+async def test_a_pipe_is_reported_without_blocking(database, work):
     os.mkfifo(database)
     store = opened(database)
     with pytest.raises(StoreUnavailableError, match="not a regular file"):
@@ -103,14 +103,14 @@ async def test_a_pipe_is_no_file_and_nobody_waits_for_it(database, work):
             Database(f"sqlite:{database}").run(work, create=create)
 
 
-async def test_a_device_is_no_file():
+async def test_a_device_is_reported():
     store = opened(Path("/dev/null"))
     with pytest.raises(StoreUnavailableError, match="not a regular file"):
         await store.list_conversations()
     await store.close()
 
 
-async def test_a_link_leads_to_its_file(tmp_path):
+async def test_a_symbolic_link_to_a_database_works(tmp_path):
     store = opened(tmp_path / "real.db")
     await say(store, "demo", "t1")
     await store.close()
@@ -120,7 +120,7 @@ async def test_a_link_leads_to_its_file(tmp_path):
     await store.close()
 
 
-async def test_what_is_new_is_for_its_owner_alone(tmp_path):
+async def test_a_new_database_is_private(tmp_path):
     database = tmp_path / "new" / "cllm.db"
     store = opened(database)
     await say(store, "demo", "t1")
@@ -129,7 +129,7 @@ async def test_what_is_new_is_for_its_owner_alone(tmp_path):
     await store.close()
 
 
-async def test_triggers_that_somebody_put_into_the_file_are_seen_by_the_check(database):
+async def test_the_check_reports_unknown_triggers(database):
     store = opened(database)
     await say(store, "demo", "t1")
     await store.close()
@@ -138,7 +138,7 @@ async def test_triggers_that_somebody_put_into_the_file_are_seen_by_the_check(da
     assert any("trigger" in difference and "spy" in difference for difference in found)
 
 
-async def test_a_view_in_place_of_a_table_is_one_of_our_errors(database):
+async def test_a_view_in_place_of_a_table_is_a_store_error(database):
     store = opened(database)
     await say(store, "demo", "t1")
     await store.close()
@@ -153,7 +153,7 @@ async def test_a_view_in_place_of_a_table_is_one_of_our_errors(database):
     await store.close()
 
 
-async def test_a_lease_of_a_clock_that_was_put_back_holds_nobody_up(database):
+async def test_a_lease_from_before_a_large_clock_change_is_not_valid(database):
     clock = TickingClock()
     clock.advance(timedelta(days=365).total_seconds())
     store = SqliteStore(database, clock=clock)
@@ -164,7 +164,7 @@ async def test_a_lease_of_a_clock_that_was_put_back_holds_nobody_up(database):
     await store.close()
 
 
-async def test_a_clock_put_back_a_little_frees_no_running_turn(database):
+async def test_a_small_clock_change_does_not_free_a_running_turn(database):
     clock = TickingClock()
     store = SqliteStore(database, clock=clock)
     lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -176,7 +176,7 @@ async def test_a_clock_put_back_a_little_frees_no_running_turn(database):
     await store.close()
 
 
-async def test_a_fencing_number_stays_the_highest_when_the_clock_goes_back(database):
+async def test_fencing_numbers_grow_when_the_clock_is_set_back(database):
     clock = TickingClock()
     store = SqliteStore(database, clock=clock, lease_seconds=1)
     first = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -189,7 +189,7 @@ async def test_a_fencing_number_stays_the_highest_when_the_clock_goes_back(datab
     await store.close()
 
 
-async def test_a_name_that_a_hidden_turn_is_about_to_use_is_waited_for(database):
+async def test_a_name_of_a_hidden_first_turn_is_busy(database):
     store = opened(database)
     hidden = await store.begin_turn(
         "cats", start("t1", visible=False), create=NewConversation(id="c1", name="cats")
@@ -211,7 +211,7 @@ async def test_a_name_that_a_hidden_turn_is_about_to_use_is_waited_for(database)
         "x" * 500_000,
     ],
 )
-async def test_any_query_is_words(database, query):
+async def test_any_query_is_searched_as_words(database, query):
     store = opened(database)
     await say(store, "demo", "t1", "hello near title")
     found = await store.search(query)
@@ -220,7 +220,7 @@ async def test_any_query_is_words(database, query):
     await store.close()
 
 
-async def test_an_unknown_turn_is_not_found_whatever_it_is_called(database):
+async def test_an_unknown_turn_id_of_any_text_is_not_found(database):
     store = opened(database)
     await say(store, "demo", "t1")
     for name in ("' OR 1=1 --", "a\0b", "x" * 100_000, "\u202etxt", ""):

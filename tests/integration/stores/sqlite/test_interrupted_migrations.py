@@ -89,7 +89,7 @@ def test_kill_9_at_any_statement_of_a_migration_changes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("after", [0.6, 0.9, 1.2])
-def test_kill_9_of_the_command_leaves_a_database_that_can_be_brought_up(database, tmp_path, after):
+def test_kill_9_of_the_command_leaves_a_database_that_can_be_upgraded(database, tmp_path, after):
     fill(database, MANY)
     command = [sys.executable, "-m", "cllm", "db", "upgrade", "--store", f"sqlite:{database}"]
     process = subprocess.Popen(

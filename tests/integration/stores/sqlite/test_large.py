@@ -23,7 +23,7 @@ def opened(path: Path) -> SqliteStore:
     return SqliteStore(path, clock=lambda: datetime.now(UTC), synchronous="NORMAL")
 
 
-async def test_fifty_megabytes_in_one_conversation_hold_nobody_up(database):
+async def test_fifty_megabytes_in_one_conversation_do_not_slow_others(database):
     store = opened(database)
     await store.create(NewConversation(id="huge"))
     for number in range(25):
@@ -38,7 +38,7 @@ async def test_fifty_megabytes_in_one_conversation_hold_nobody_up(database):
     await store.close()
 
 
-async def test_a_turn_in_a_long_conversation_reads_what_its_window_can_use(database):
+async def test_a_turn_in_a_long_conversation_reads_only_its_window(database):
     store = opened(database)
     await store.create(NewConversation(id="long"))
     fill(database, "filled", turns=3000)
@@ -50,7 +50,7 @@ async def test_a_turn_in_a_long_conversation_reads_what_its_window_can_use(datab
     await store.close()
 
 
-async def test_a_window_of_a_long_conversation_takes_as_many_steps_as_that_of_a_short_one(database):
+async def test_the_cost_of_a_window_does_not_grow_with_the_conversation(database):
     store = opened(database)
     await store.create(NewConversation(id="none"))
     for turns in (50, 5000):
@@ -78,7 +78,7 @@ def steps_to_load(db: sqlite3.Connection, ref: str) -> int:
     return steps
 
 
-async def test_another_variant_in_an_early_place_leaves_the_tail_as_it_is(database):
+async def test_choosing_an_early_variant_does_not_change_the_tail(database):
     store = opened(database)
     await say(store, "demo", "t1", "one")
     await say_again(store, "demo", "t2", place="t1", text="better")
@@ -93,7 +93,7 @@ async def test_another_variant_in_an_early_place_leaves_the_tail_as_it_is(databa
     await store.close()
 
 
-async def test_two_hundred_readers_at_once_share_two_threads(database):
+async def test_two_hundred_parallel_readers_share_two_threads(database):
     store = opened(database)
     await say(store, "demo", "t1")
     before = threading.active_count()
@@ -103,7 +103,7 @@ async def test_two_hundred_readers_at_once_share_two_threads(database):
     await store.close()
 
 
-async def test_only_the_newest_thousand_matches_are_ranked_and_that_is_said(database):
+async def test_only_the_newest_thousand_matches_are_ranked_and_more_is_set(database):
     store = opened(database)
     await store.count_conversations()
     fill(database, "filled", turns=700, text="apple pie")
@@ -113,7 +113,7 @@ async def test_only_the_newest_thousand_matches_are_ranked_and_that_is_said(data
     await store.close()
 
 
-async def test_what_names_the_words_often_comes_before_what_is_newer(database):
+async def test_frequent_matches_rank_before_newer_ones(database):
     store = opened(database)
     await say(store, "best", "t1", "apple apple apple")
     await say(store, "newer", "t1", "apple " + "and a lot of other words " * 20)
@@ -122,7 +122,7 @@ async def test_what_names_the_words_often_comes_before_what_is_newer(database):
     await store.close()
 
 
-async def test_a_hundred_conversations_of_one_moment_are_each_listed_once(database):
+async def test_a_hundred_conversations_with_one_timestamp_are_each_listed_once(database):
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     store = SqliteStore(database, clock=lambda: moment, synchronous="NORMAL")
     for number in range(100):

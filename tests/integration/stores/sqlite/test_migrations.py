@@ -50,16 +50,16 @@ def dump(path: Path) -> dict[str, list[tuple[object, ...]]]:
     return found
 
 
-def test_there_is_one_head_and_the_stores_know_it():
+def test_the_migrations_have_one_head():
     assert migrate.list_heads() == (HEAD,)
 
 
-def test_the_migrations_lead_to_the_tables(database):
+def test_the_migrations_create_the_tables(database):
     with_sqlite(database, migrate.upgrade)
     assert with_sqlite(database, migrate.find_differences) == []
 
 
-def test_a_table_that_has_drifted_is_seen(database):
+def test_a_changed_table_is_reported(database):
     with_sqlite(database, migrate.upgrade)
     own = sqlite3.connect(database)
     own.execute("ALTER TABLE turns ADD COLUMN mood TEXT")
@@ -105,7 +105,7 @@ def test_no_statement_reads_a_whole_table_of_turns_or_messages(database):
     assert not re.search(r"SCAN (turns|messages|t|m)\b", text)
 
 
-async def test_an_older_database_is_brought_up_with_everything_in_it(database):
+async def test_an_older_database_is_upgraded_completely(database):
     fill(database)
     with_sqlite(database, migrate.upgrade)
     store = open_store(database)
@@ -139,7 +139,7 @@ async def test_an_older_database_is_brought_up_with_everything_in_it(database):
     await store.close()
 
 
-def test_up_and_down_and_up_again_everything_is_the_same(database):
+def test_upgrade_downgrade_upgrade_changes_nothing(database):
     fill(database)
     before = with_sqlite(database, older.contents)
     with_sqlite(database, migrate.upgrade)
@@ -150,7 +150,7 @@ def test_up_and_down_and_up_again_everything_is_the_same(database):
     assert dump(database) == first
 
 
-async def test_what_is_said_later_survives_going_down_and_up(database):
+async def test_later_turns_survive_downgrade_and_upgrade(database):
     store = open_store(database)
     thinking = Message(
         role="assistant",
@@ -176,7 +176,7 @@ async def test_what_is_said_later_survives_going_down_and_up(database):
     await store.close()
 
 
-def test_going_down_restores_the_column_with_its_default(database):
+def test_the_downgrade_restores_the_column_with_its_default(database):
     fill(database)
     with_sqlite(database, migrate.upgrade)
     down_to(database, "0001")
@@ -199,7 +199,7 @@ def test_removed_system_prompts_leave_no_trace_in_the_file(database):
     assert with_sqlite(database, migrate.find_differences) == []
 
 
-async def test_a_filled_older_database_is_refused_and_left_as_it_is(database):
+async def test_an_older_database_is_refused_and_not_changed(database):
     fill(database)
     store = open_store(database)
     with pytest.raises(StoreUnavailableError, match="cllm db upgrade"):
@@ -230,7 +230,7 @@ async def test_a_database_at_an_unknown_revision_is_refused(database, revision, 
         with_sqlite(database, migrate.upgrade)
 
 
-def test_a_revision_that_fails_leaves_everything_as_it_was(database):
+def test_a_failed_migration_changes_nothing(database):
     fill(database)
     own = sqlite3.connect(database)
     own.execute("UPDATE messages SET id = 'no uuid' WHERE rowid = 3")
@@ -247,7 +247,7 @@ def _shape(bind: sa.Connection) -> object:
     return bind.exec_driver_sql("SELECT type, name, sql FROM sqlite_master ORDER BY name").all()
 
 
-def test_only_an_older_revision_can_be_gone_down_to(database):
+def test_only_an_earlier_revision_is_a_downgrade_target(database):
     with_sqlite(database, migrate.upgrade)
     with pytest.raises(UsageError):
         down_to(database, HEAD)

@@ -73,7 +73,7 @@ DAMAGED: dict[str, tuple[str, str, Reading]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGED)
-async def test_what_was_mended_is_read_as_it_is_now(database: Path, store: SqliteStore, what: str):
+async def test_a_repaired_row_is_read(database: Path, store: SqliteStore, what: str):
     damage, mending, read = DAMAGED[what]
     change(database, damage)
     with pytest.raises(StoreUnavailableError) as held:

@@ -24,8 +24,8 @@ def open_store(path: Path) -> SqliteStore:
 
 
 @pytest.mark.torture
-async def test_eight_processes_open_a_fresh_file_at_once(database, work):
-    turns = choose_size(3, full=25)
+async def test_eight_processes_open_a_new_file_in_parallel(database, work):
+    turns = scaled(3, full=25)
     processes = [work(f"p{number}", turns) for number in range(8)]
     for process in processes:
         output, errors = process.communicate(timeout=200)
@@ -42,7 +42,7 @@ async def test_eight_processes_open_a_fresh_file_at_once(database, work):
         assert own == sorted(own, key=lambda turn_id: int(turn_id.partition("-")[2]))
 
 
-async def test_another_process_that_closes_the_file_takes_nothing_from_this_one(database):
+async def test_another_process_can_close_the_file(database):
     """Whoever closes it last deletes the log beside it; that is not who merely thinks so."""
     store = open_store(database)
     await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))

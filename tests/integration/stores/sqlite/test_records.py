@@ -11,7 +11,7 @@ from cllm.testing.store_harness import TickingClock, start
 HOUR = 3600.0
 
 
-async def test_leases_of_conversations_that_were_never_made_go_after_a_day(database: Path):
+async def test_leases_of_conversations_never_created_are_deleted_after_a_day(database: Path):
     clock = TickingClock()
     store = SqliteStore(database, clock=clock)
     await store.begin_turn("old", start("t1", visible=False), create=NewConversation(id="old"))

@@ -70,14 +70,14 @@ def kept_texts(path: Path) -> list[str]:
     return [message["content"] for message in json.loads(path.read_bytes())["messages"]]
 
 
-async def test_files_and_folders_are_for_nobody_else(store: JsonFileStore, folder: Path):
+async def test_files_and_folders_are_private(store: JsonFileStore, folder: Path):
     await say(store, "t1")
     assert (folder / "demo.json").stat().st_mode & 0o777 == 0o600
     for made in (folder, folder.parent, folder / ".locks"):
         assert made.stat().st_mode & 0o777 == 0o700
 
 
-async def test_reading_makes_nothing(store: JsonFileStore, folder: Path):
+async def test_reading_creates_nothing(store: JsonFileStore, folder: Path):
     assert (await store.list_conversations()).items == ()
     for attempt in (
         store.load("demo"),
@@ -104,7 +104,9 @@ async def test_a_deleted_conversation_leaves_nothing(store: JsonFileStore, folde
     assert [path.name for path in folder.rglob("*")] == [".locks"]
 
 
-async def test_what_a_killed_process_left_is_cleared_away(store: JsonFileStore, folder: Path):
+async def test_the_temporary_file_of_a_killed_process_is_replaced(
+    store: JsonFileStore, folder: Path
+):
     await say(store, "t1")
     (folder / ".demo.json.tmp").write_bytes(b"half")
     await say(store, "t2")
@@ -155,7 +157,7 @@ async def test_a_file_that_broke_during_a_turn_is_not_overwritten(
     assert (folder / "demo.json").read_bytes() == b"half an ed"
 
 
-async def test_lists_skip_what_is_no_conversation_and_say_so(store: JsonFileStore, folder: Path):
+async def test_lists_skip_other_files_with_a_notice(store: JsonFileStore, folder: Path):
     await say(store, "t1")
     (folder / "package.json").write_text('{"name": "x"}', encoding="utf-8")
     os.mkfifo(folder / "pipe.json")
@@ -175,7 +177,7 @@ async def test_lists_skip_what_is_no_conversation_and_say_so(store: JsonFileStor
     assert "package.json" in page.notices[1].message
 
 
-async def test_what_is_no_file_is_broken(store: JsonFileStore, folder: Path):
+async def test_a_pipe_or_folder_is_a_broken_conversation(store: JsonFileStore, folder: Path):
     folder.mkdir(parents=True)
     os.mkfifo(folder / "pipe.json")
     (folder / "folder.json").mkdir()
@@ -184,7 +186,7 @@ async def test_what_is_no_file_is_broken(store: JsonFileStore, folder: Path):
             await store.load(name)
 
 
-async def test_a_file_that_is_too_large_is_broken(store: JsonFileStore, folder: Path):
+async def test_a_file_over_the_limit_is_a_broken_conversation(store: JsonFileStore, folder: Path):
     folder.mkdir(parents=True)
     with (folder / "demo.json").open("wb") as file:
         file.truncate((1 << 30) + 1)
@@ -192,7 +194,7 @@ async def test_a_file_that_is_too_large_is_broken(store: JsonFileStore, folder: 
         await store.load("demo")
 
 
-async def test_a_link_is_read_and_never_written_through(
+async def test_a_symbolic_link_is_read_and_never_written(
     store: JsonFileStore, folder: Path, tmp_path: Path
 ):
     await say(store, "t1")
@@ -211,7 +213,7 @@ async def test_a_link_is_read_and_never_written_through(
     assert (folder / "demo.json").is_symlink()
 
 
-async def test_a_link_to_nothing_is_not_written_through(
+async def test_a_dangling_symbolic_link_is_not_written(
     store: JsonFileStore, folder: Path, tmp_path: Path
 ):
     folder.mkdir(parents=True)
@@ -222,7 +224,7 @@ async def test_a_link_to_nothing_is_not_written_through(
 
 
 @pytest.mark.parametrize("visible", [True, False])
-async def test_what_an_editor_changes_during_a_turn_survives(
+async def test_a_manual_edit_during_a_turn_is_preserved(
     store: JsonFileStore, folder: Path, visible: bool
 ):
     path = folder / "demo.json"
@@ -243,7 +245,9 @@ async def test_what_an_editor_changes_during_a_turn_survives(
     assert json.loads(path.read_bytes())["mine"] == 1
 
 
-async def test_an_answer_outlives_a_file_that_was_taken_away(store: JsonFileStore, folder: Path):
+async def test_a_reply_is_saved_if_the_file_was_deleted_during_the_turn(
+    store: JsonFileStore, folder: Path
+):
     await say(store, "t1")
     edit(folder / "demo.json", lambda document: document.update(mine=1))
     lease = await store.begin_turn("demo", start("t2"))
@@ -253,7 +257,7 @@ async def test_an_answer_outlives_a_file_that_was_taken_away(store: JsonFileStor
     assert json.loads((folder / "demo.json").read_bytes())["mine"] == 1
 
 
-async def test_dropping_keeps_what_others_said_meanwhile(store: JsonFileStore, folder: Path):
+async def test_dropping_a_turn_preserves_a_manual_edit(store: JsonFileStore, folder: Path):
     lease = await store.begin_turn("demo", start("t1", visible=True), create=DEMO)
     said = {"role": "user", "content": "mine"}
     edit(folder / "demo.json", lambda document: document.update(messages=[said]))
@@ -261,14 +265,14 @@ async def test_dropping_keeps_what_others_said_meanwhile(store: JsonFileStore, f
     assert kept_texts(folder / "demo.json") == ["mine"]
 
 
-async def test_dropping_when_the_file_is_gone_is_no_error(store: JsonFileStore, folder: Path):
+async def test_dropping_a_turn_works_if_the_file_was_deleted(store: JsonFileStore, folder: Path):
     lease = await store.begin_turn("demo", start("t1", visible=True), create=DEMO)
     (folder / "demo.json").unlink()
     await store.drop_turn(lease)
     assert not (folder / "demo.json").exists()
 
 
-async def test_an_old_file_goes_on(store: JsonFileStore, folder: Path):
+async def test_an_old_file_can_be_continued(store: JsonFileStore, folder: Path):
     folder.mkdir(parents=True)
     path = folder / "demo.json"
     path.write_text(
@@ -294,12 +298,12 @@ async def test_an_update_that_changes_nothing_writes_nothing(store: JsonFileStor
     assert (folder / "demo.json").stat().st_ino == before.st_ino
 
 
-async def test_a_folder_keeps_one_owner(store: JsonFileStore):
+async def test_a_folder_has_one_owner(store: JsonFileStore):
     with pytest.raises(UsageError, match="local"):
         await store.create(NewConversation(id="demo"), owner="ann")
 
 
-async def test_a_lease_of_one_store_is_worth_nothing_in_another(store: JsonFileStore, folder: Path):
+async def test_a_lease_of_one_store_is_stale_in_another(store: JsonFileStore, folder: Path):
     lease = await store.begin_turn("demo", start("t1"), create=DEMO)
     other = JsonFileStore(folder, clock=lambda: NOW)
     with pytest.raises(StaleLeaseError):
@@ -318,7 +322,7 @@ def files_no_larger_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_a_write_that_fails_half_way_leaves_the_old_file(store: JsonFileStore, folder: Path):
+async def test_a_failed_write_leaves_the_old_file(store: JsonFileStore, folder: Path):
     await say(store, "t1")
     before = (folder / "demo.json").read_bytes()
     lease = await store.begin_turn("demo", start("t2"))
@@ -335,7 +339,7 @@ async def test_a_write_that_fails_half_way_leaves_the_old_file(store: JsonFileSt
     await say(store, "t3")
 
 
-async def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path):
+async def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     store = JsonFileStore(tmp_path / "file" / "conversations", clock=lambda: NOW)
     with pytest.raises(StoreUnavailableError, match="--conversations-path"):
@@ -344,14 +348,14 @@ async def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path):
         await store.list_conversations()
 
 
-async def test_a_lock_that_cannot_be_made_is_one_sentence(store: JsonFileStore, folder: Path):
+async def test_a_lock_that_cannot_be_created_is_reported(store: JsonFileStore, folder: Path):
     folder.mkdir(parents=True)
     (folder / ".locks").write_text("", encoding="utf-8")
     with pytest.raises(StoreUnavailableError, match="Cannot lock"):
         await store.create(DEMO)
 
 
-async def test_a_file_that_may_not_be_read_is_one_sentence(store: JsonFileStore, folder: Path):
+async def test_a_file_without_read_permission_is_reported(store: JsonFileStore, folder: Path):
     folder.mkdir(parents=True)
     (folder / "demo.json").symlink_to("demo.json")
     with pytest.raises(StoreUnavailableError, match="Cannot read"):

@@ -94,7 +94,7 @@ CONVERSATIONS = st.builds(
 )
 class TestRows:
     @given(conversation=CONVERSATIONS)
-    def test_a_conversation_comes_back_as_it_was(self, codec, conversation):
+    def test_a_conversation_is_unchanged_by_encoding(self, codec, conversation):
         row = codec.encode_conversation(conversation)
         assert len(row) == len(CONVERSATION_COLUMNS)
         assert codec.decode_conversation(row) == conversation
@@ -108,20 +108,18 @@ class TestRows:
         assert codec.decode_summary(row) == build_summary(conversation)
 
     @given(turn=TURNS)
-    def test_a_turn_comes_back_as_it_was(self, codec, turn):
+    def test_a_turn_is_unchanged_by_encoding(self, codec, turn):
         row = codec.encode_turn(turn)
         assert len(row) == len(TURN_COLUMNS)
         assert codec.decode_turn(row, ()) == turn
 
     @given(turn=TURNS, usage=st.builds(Usage, input=COUNTS))
-    def test_a_turn_in_its_own_place_that_counted_little_comes_back_as_it_was(
-        self, codec, turn, usage
-    ):
+    def test_a_turn_with_default_columns_is_unchanged_by_encoding(self, codec, turn, usage):
         own = msgspec.structs.replace(turn, place=turn.id, usage=usage)
         assert codec.decode_turn(codec.encode_turn(own), ()) == own
 
     @given(turn=TURNS)
-    def test_of_a_window_nothing_is_kept_that_goes_without_saying(self, codec, turn):
+    def test_a_window_is_stored_without_default_values(self, codec, turn):
         window = WindowRecord(first_sequence=3, sent_messages=4)
         row = codec.encode_turn(msgspec.structs.replace(turn, window=window))
         kept = row[TURN_COLUMNS.index("window")]
@@ -129,7 +127,7 @@ class TestRows:
 
 
 @given(turn=TURNS)
-def test_postgres_keeps_of_a_turn_nothing_that_goes_without_saying(turn):
+def test_postgres_stores_default_columns_as_null(turn):
     own = msgspec.structs.replace(turn, place=turn.id, usage=Usage())
     row = dict(zip(TURN_COLUMNS, POSTGRES_CODEC.encode_turn(own), strict=True))
     assert row["place"] is None
@@ -139,12 +137,12 @@ def test_postgres_keeps_of_a_turn_nothing_that_goes_without_saying(turn):
 
 
 @given(MOMENTS, MOMENTS)
-def test_times_are_in_the_same_order_as_their_text(one, other):
+def test_encoded_times_sort_like_times(one, other):
     assert (SQLITE_CODEC.encode_time(one) < SQLITE_CODEC.encode_time(other)) == (one < other)
 
 
 @given(TEXT)
-def test_a_message_comes_back_byte_for_byte(text):
+def test_a_message_is_unchanged_by_encoding(text):
     raw = msgspec.json.encode({"role": "user", "content": text, "n": math.pi})
     message = Message(role="user", raw=raw, dialect="anthropic")
     assert decode_unchecked_message(*encode_message(message)) == message

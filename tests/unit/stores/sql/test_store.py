@@ -49,7 +49,7 @@ def conversation() -> StoredConversation:
     )
 
 
-def test_the_same_turns_differ_in_nothing():
+def test_equal_conversations_have_no_difference():
     assert diff_conversations(conversation(), conversation(), STORED) == NOTHING
 
 
@@ -59,7 +59,7 @@ def test_deleting_the_last_turn_deletes_one_row():
     assert diff_conversations(old, new, STORED) == msgspec.structs.replace(NOTHING, deleted=(4,))
 
 
-def test_a_turn_that_loses_its_end_is_changed_and_its_variants_go():
+def test_a_truncated_turn_is_changed_and_its_variants_are_deleted():
     old = conversation()
     new = edits.truncate_from(old, 4, now=NOW)
     found = diff_conversations(old, new, STORED)
@@ -77,7 +77,7 @@ def test_a_chosen_variant_takes_the_position_and_later_messages_are_numbered_aga
     assert (found.deleted, found.changed, found.cut) == ((), (), ())
 
 
-def test_the_end_of_a_path_without_its_messages_makes_the_same_difference():
+def test_an_outline_of_the_path_gives_the_same_difference():
     whole = conversation()
     loaded = tuple(with_placeholders(each, len(each.messages)) for each in whole.turns[1:])
     end = msgspec.structs.replace(whole, turns=loaded, first_sequence=3)
@@ -91,7 +91,7 @@ def test_the_end_of_a_path_without_its_messages_makes_the_same_difference():
         )
 
 
-def test_a_turn_that_changes_beside_its_state_is_changed():
+def test_a_turn_with_a_changed_field_is_changed():
     old = conversation()
     changed = msgspec.structs.replace(old.turns[0], model="other")
     new = msgspec.structs.replace(old, turns=(changed, *old.turns[1:]))

@@ -22,7 +22,7 @@ NUL = Message(role="user", raw=b'{"content":"\\u0000"}')
 
 
 @pytest.mark.parametrize("text", ["a\0", "\0", "x\ud800y"])
-def test_what_no_database_keeps_is_refused(text):
+def test_nul_and_unpaired_surrogates_are_rejected(text):
     with pytest.raises(UsageError):
         check_text(None, "fine", text)
     with pytest.raises(UsageError):

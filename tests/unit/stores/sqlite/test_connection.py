@@ -47,7 +47,7 @@ def wait_for_end(name: str) -> None:
     assert wait_until(lambda: not threads(name))
 
 
-async def test_work_is_done_in_one_thread_in_the_order_in_which_it_came():
+async def test_jobs_run_in_one_thread_in_their_order():
     worker, done = WorkerThread("in-order", one_by_one), []
 
     def work(number: int) -> int:
@@ -61,7 +61,7 @@ async def test_work_is_done_in_one_thread_in_the_order_in_which_it_came():
     wait_for_end("in-order")
 
 
-async def test_what_the_work_raises_is_raised_where_it_is_awaited():
+async def test_an_error_of_a_job_is_raised_in_its_waiter():
     worker = WorkerThread("raising", one_by_one)
     with pytest.raises(ZeroDivisionError):
         await worker.run(lambda: 1 // 0)
@@ -69,7 +69,7 @@ async def test_what_the_work_raises_is_raised_where_it_is_awaited():
     worker.end()
 
 
-async def test_an_ended_worker_starts_again_when_there_is_work():
+async def test_an_ended_worker_starts_again_with_the_next_job():
     worker = WorkerThread("again", one_by_one)
     worker.end()
     await worker.run(lambda: None)
@@ -80,7 +80,7 @@ async def test_an_ended_worker_starts_again_when_there_is_work():
     wait_for_end("again")
 
 
-async def test_a_worker_that_is_forgotten_ends_its_thread():
+async def test_a_garbage_collected_worker_ends_its_thread():
     worker = WorkerThread("forgotten", one_by_one)
     await worker.run(lambda: None)
     assert threads("forgotten")
@@ -89,7 +89,7 @@ async def test_a_worker_that_is_forgotten_ends_its_thread():
     wait_for_end("forgotten")
 
 
-def test_work_whose_loop_is_gone_is_finished_and_the_next_is_done():
+def test_a_job_of_a_closed_loop_completes_and_the_next_one_runs():
     worker, done = WorkerThread("loops", one_by_one), threading.Event()
     loop_is_gone = threading.Event()
 
@@ -112,7 +112,7 @@ def test_work_whose_loop_is_gone_is_finished_and_the_next_is_done():
     worker.end()
 
 
-async def test_what_waits_at_one_time_is_done_together_but_never_without_end():
+async def test_queued_jobs_run_in_batches_of_limited_size():
     begun, together = threading.Event(), []
 
     def note(pieces: Sequence[int]) -> list[Outcome]:
@@ -132,7 +132,7 @@ async def test_what_waits_at_one_time_is_done_together_but_never_without_end():
     wait_for_end("together")
 
 
-async def test_others_are_waited_for_only_after_several_came_together():
+async def test_the_worker_pauses_only_after_a_larger_batch():
     """The worker is held in its pauses and at its work until it is told to go on."""
     together: list[list[int]] = []
     pausing, go_on = threading.Semaphore(0), threading.Semaphore(0)
@@ -211,7 +211,7 @@ async def count(file: SqliteFile, table: str) -> int:
     return found
 
 
-async def test_no_write_succeeds_whose_commit_fails(file: SqliteFile):
+async def test_a_write_whose_commit_fails_is_an_error(file: SqliteFile):
     """The deferred constraint fails at the commit."""
     good, bad = await write_together(
         file, insert("INSERT INTO parents VALUES (1)"), insert("INSERT INTO children VALUES (9)")
@@ -222,7 +222,7 @@ async def test_no_write_succeeds_whose_commit_fails(file: SqliteFile):
     assert await count(file, "parents") == 1
 
 
-async def test_a_write_that_is_refused_after_a_change_leaves_nothing(file: SqliteFile):
+async def test_a_write_that_raises_after_a_change_is_rolled_back(file: SqliteFile):
     good, refused = await write_together(
         file, insert("INSERT INTO parents VALUES (1)"), insert_and_refuse
     )

@@ -87,7 +87,7 @@ async def gathered(read: PagedConversation) -> StoredConversation:
 
 
 @pytest.mark.parametrize("most", [1, 100, 10**6])
-async def test_the_parts_together_are_the_conversation(store: Store, most: int):
+async def test_the_parts_add_up_to_the_conversation(store: Store, most: int):
     await fill(store)
     assert isinstance(store, OutlinedStore)
     read = await open_paged(store, "demo", most=most)
@@ -95,7 +95,7 @@ async def test_the_parts_together_are_the_conversation(store: Store, most: int):
     assert await gathered(read) == await store.load("demo")
 
 
-async def test_many_turns_come_in_their_order(store: Store):
+async def test_many_turns_are_read_in_order(store: Store):
     await say(store, "demo", "t0")
     for number in range(1, 120):
         lease = await store.begin_turn("demo", start(f"t{number}", f"{number}?"), tail=0)
@@ -105,7 +105,7 @@ async def test_many_turns_come_in_their_order(store: Store):
 
 
 @pytest.mark.parametrize("most", [1, 10**6])
-async def test_a_store_that_has_it_only_whole_is_read_the_same_way(most: int):
+async def test_a_store_without_outlines_is_read_the_same_way(most: int):
     store = MemoryStore(clock=lambda: datetime.now(UTC))
     await fill(store)
     assert not isinstance(store, OutlinedStore)
@@ -115,7 +115,7 @@ async def test_a_store_that_has_it_only_whole_is_read_the_same_way(most: int):
 
 @pytest.mark.parametrize("most", [1, 10**6])
 @pytest.mark.parametrize("moved", ["ordinal + 1", "-5 - ordinal", "ordinal * 2"])
-async def test_messages_that_are_numbered_otherwise_come_once_each(
+async def test_renumbered_messages_are_read_once(
     store: Store, change: Callable[[str], None], moved: str, most: int
 ):
     await say(store, "demo", "t1")
@@ -129,7 +129,7 @@ async def test_messages_that_are_numbered_otherwise_come_once_each(
     assert found.message_count == loaded.message_count
 
 
-async def test_what_is_said_meanwhile_is_not_in_it(store: Store):
+async def test_later_messages_are_not_read(store: Store):
     await fill(store)
     lease = await store.begin_turn("demo", start("runs", "and now?"))
     before = await store.load("demo")
@@ -140,7 +140,7 @@ async def test_what_is_said_meanwhile_is_not_in_it(store: Store):
     assert await gathered(read) == before
 
 
-async def test_another_variant_on_the_path_changes_nothing_of_it(store: Store):
+async def test_choosing_a_variant_does_not_change_a_running_read(store: Store):
     await say(store, "demo", "t1")
     await say_again(store, "demo", "v1", place="t1", text="another answer")
     before = await store.load("demo")
@@ -152,7 +152,7 @@ async def test_another_variant_on_the_path_changes_nothing_of_it(store: Store):
 
 
 @pytest.mark.parametrize("first", [1, 8, 12])
-async def test_reading_ends_with_an_error_where_something_was_deleted(store: Store, first: int):
+async def test_reading_a_truncated_conversation_is_an_error(store: Store, first: int):
     await fill(store)
     read = await open_paged(store, "demo", most=50)
     await store.delete_from("demo", first)
@@ -160,7 +160,7 @@ async def test_reading_ends_with_an_error_where_something_was_deleted(store: Sto
         await gathered(read)
 
 
-async def test_reading_ends_with_an_error_where_all_was_deleted(store: Store):
+async def test_reading_a_deleted_conversation_is_an_error(store: Store):
     await fill(store)
     read = await open_paged(store, "demo", most=50)
     await store.delete("demo")
@@ -168,7 +168,7 @@ async def test_reading_ends_with_an_error_where_all_was_deleted(store: Store):
         await gathered(read)
 
 
-async def test_others_have_no_part_of_it(store: Store):
+async def test_other_owners_read_nothing(store: Store):
     await fill(store)
     assert isinstance(store, OutlinedStore)
     with pytest.raises(ConversationNotFoundError):

@@ -28,7 +28,7 @@ async def store(database: Path) -> AsyncIterator[SqliteStore]:
     await opened.close()
 
 
-async def test_turns_of_a_path_are_read_together(
+async def test_consecutive_turns_are_read_with_one_statement(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ):
     turns = (await store.load("demo")).turns
@@ -51,9 +51,7 @@ async def test_turns_of_a_path_are_read_together(
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("most", [1, 300, 10**6])
-async def test_parts_come_in_the_order_they_are_asked_for(
-    store: SqliteStore, order: int, most: int
-):
+async def test_parts_are_returned_in_the_requested_order(store: SqliteStore, order: int, most: int):
     conversation = await store.load("demo")
     turns = [*conversation.turns[::order], *conversation.variants]
     parts = [TurnPart(turn=turn.id) for turn in turns]
@@ -68,7 +66,7 @@ async def test_parts_come_in_the_order_they_are_asked_for(
     assert read < most + longest
 
 
-async def test_a_turn_goes_on_after_the_messages_that_were_read(store: SqliteStore):
+async def test_a_part_can_start_within_a_turn(store: SqliteStore):
     (turn,) = (await store.load("demo", tail=1)).turns
     others = [TurnPart(turn="t5"), TurnPart(turn="gone"), TurnPart(turn=turn.id, start=1)]
     first, none, rest = await store.messages_from("demo", others, most=10**6)

@@ -69,9 +69,7 @@ def _reword(place: int) -> Any:
         "nearly all deleted",
     ],
 )
-async def test_a_summary_stands_as_long_as_all_that_it_tells_of_is_as_it_was(
-    change, standing, store, tmp_path
-):
+async def test_a_summary_is_valid_until_its_messages_change(change, standing, store, tmp_path):
     edit(tmp_path, change)
 
     assert (await store.load("demo")).summary == standing

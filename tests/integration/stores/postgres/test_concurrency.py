@@ -17,7 +17,7 @@ from .conftest import Open
 THINKING = 0.5
 
 
-async def test_a_pool_of_5_serves_200_turns_at_once(open_store: Open):
+async def test_a_pool_of_5_serves_200_parallel_turns(open_store: Open):
     store = await open_store("&pool_size=5")
     await store.create(NewConversation(id="first"))
     running = 0
@@ -43,7 +43,7 @@ async def test_a_pool_of_5_serves_200_turns_at_once(open_store: Open):
     assert await store.count_conversations() == 201
 
 
-async def test_no_connection_is_held_while_a_turn_runs(open_store: Open):
+async def test_a_running_turn_uses_no_connection(open_store: Open):
     store = await open_store("&pool_size=1")
     leases = [
         await store.begin_turn(ref, start("t1"), create=NewConversation(id=ref))
@@ -76,7 +76,7 @@ async def test_turns_of_many_stores_in_one_conversation_never_interleave(open_st
         assert own == [f"s{at} {number}" for number in range(8)]
 
 
-async def test_of_many_first_turns_one_makes_the_conversation(open_store: Open):
+async def test_one_of_many_first_turns_creates_the_conversation(open_store: Open):
     stores = [await open_store("&pool_size=2") for _ in range(4)]
 
     async def first(store: PostgresStore, name: str, *, visible: bool) -> bool:
@@ -93,7 +93,7 @@ async def test_of_many_first_turns_one_makes_the_conversation(open_store: Open):
     assert len((await stores[0].load("demo")).turns) == 12
 
 
-async def test_who_is_refused_learns_which_turn_runs(store: PostgresStore):
+async def test_a_busy_error_has_the_id_of_the_running_turn(store: PostgresStore):
     await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     with pytest.raises(ConversationBusyError) as caught:
         await store.begin_turn("demo", start("t2"))
@@ -123,7 +123,7 @@ async def _time_of_turns(store: PostgresStore, ref: str, name: str) -> float:
     return sorted(taken)[len(taken) // 2]
 
 
-async def test_a_cancelled_beginning_leaves_the_conversation_free(store: PostgresStore):
+async def test_a_cancelled_start_releases_the_conversation(store: PostgresStore):
     await say(store, "demo", "t0")
     for number in range(1, 30):
         task = asyncio.create_task(store.begin_turn("demo", start(f"c{number}")))

@@ -61,7 +61,9 @@ async def kept(store: PostgresStore, postgres_server: Server, database: str) -> 
 
 
 @pytest.mark.parametrize("text", TOLD.values(), ids=TOLD)
-async def test_the_words_of_a_text_are_not_kept_beside_it(store: PostgresStore, kept, text: str):
+async def test_terms_are_not_stored_if_the_database_computes_them(
+    store: PostgresStore, kept, text: str
+):
     await say(store, "demo", "t1", text)
     assert (await kept())[0] is None
     for term in extract_terms(text):
@@ -69,7 +71,9 @@ async def test_the_words_of_a_text_are_not_kept_beside_it(store: PostgresStore, 
 
 
 @pytest.mark.parametrize("text", NOT_TOLD.values(), ids=NOT_TOLD)
-async def test_words_that_the_text_does_not_tell_are_kept(store: PostgresStore, kept, text: str):
+async def test_terms_are_stored_if_the_database_computes_others(
+    store: PostgresStore, kept, text: str
+):
     await say(store, "demo", "t1", text)
     assert (await kept())[0] == " ".join(extract_terms(text))
     for term in extract_terms(text)[:20]:
@@ -85,7 +89,7 @@ async def test_words_that_the_text_does_not_tell_are_kept(store: PostgresStore, 
         b'{"content":[{"type":"image","text":"secret"},{"type":"text","text":"said"}]}',
     ],
 )
-async def test_only_what_was_said_is_found_whatever_else_the_json_has(store: PostgresStore, raw):
+async def test_only_the_text_of_a_message_is_searched(store: PostgresStore, raw):
     lease = await store.begin_turn("demo", start("t1", "hi"), create=NewConversation(id="demo"))
     reply = Message(role="assistant", raw=raw)
     messages = (*lease.turn.messages, reply)
@@ -106,7 +110,7 @@ def _texts(count: int) -> list[str]:
     ]
 
 
-async def test_a_message_is_indexed_by_its_terms_whatever_it_says(
+async def test_any_text_is_indexed_by_its_terms(
     store: PostgresStore, database: str, postgres_server: Server
 ):
     await store.count_conversations()
@@ -124,7 +128,7 @@ async def test_a_message_is_indexed_by_its_terms_whatever_it_says(
         assert own == set(extract_terms(message.text)), message.text
 
 
-async def test_no_text_keeps_the_database_from_indexing(
+async def test_every_text_can_be_indexed(
     store: PostgresStore, database: str, postgres_server: Server
 ):
     await store.count_conversations()
@@ -143,7 +147,7 @@ async def test_no_text_keeps_the_database_from_indexing(
     await connection.close()
 
 
-async def test_as_many_words_as_fit_are_indexed_and_the_rest_is_no_error(store: PostgresStore):
+async def test_a_very_long_text_is_indexed_up_to_the_limit(store: PostgresStore):
     signs = [chr(0x20000 + number) for number in range(300)]
     text = "".join(first + second for first in signs for second in signs)[:MAX_INDEXED_CHARACTERS]
     await say(store, "demo", "t1", text)

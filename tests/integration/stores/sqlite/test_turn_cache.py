@@ -19,7 +19,7 @@ from cllm.stores.sqlite import turns as sqlite_turns
 from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteFile
 from cllm.stores.sqlite.reader import load
 from cllm.stores.sqlite.store import SqliteStore
-from cllm.stores.sqlite.turn_cache import MAX_ROWS, MAX_RUNNING, TurnCache
+from cllm.stores.sqlite.turn_cache import TurnCache
 from cllm.testing.store_harness import answered, start
 
 
@@ -66,7 +66,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-async def test_a_turn_does_not_read_again_what_this_process_kept(database, reads):
+async def test_a_turn_uses_the_cache_of_its_process(database, reads):
     store = opened(database)
     await say(store, "demo", "t1")
     await say(store, "demo", "t2")
@@ -76,7 +76,7 @@ async def test_a_turn_does_not_read_again_what_this_process_kept(database, reads
     await store.close()
 
 
-async def test_a_window_that_moved_on_is_cut_from_what_is_known(database, reads):
+async def test_a_moved_window_is_cut_from_the_cache(database, reads):
     store = opened(database)
     for number in range(5):
         await say(store, "demo", f"t{number}")
@@ -93,7 +93,7 @@ async def test_a_window_that_moved_on_is_cut_from_what_is_known(database, reads)
 
 
 @pytest.mark.parametrize("tail", [None, 1, 3, 4, 100, "window"])
-async def test_any_end_of_a_conversation_is_what_a_load_gives(database, reads, tail):
+async def test_any_cached_tail_equals_a_loaded_one(database, reads, tail):
     store = opened(database)
     for number in range(3):
         await say(store, "demo", f"t{number}")
@@ -104,7 +104,7 @@ async def test_any_end_of_a_conversation_is_what_a_load_gives(database, reads, t
     await store.close()
 
 
-async def test_what_another_process_said_is_seen(database):
+async def test_turns_of_another_process_are_read(database):
     one, other = opened(database), opened(database)
     await say(one, "demo", "t1")
     await say(other, "demo", "t2")
@@ -114,7 +114,7 @@ async def test_what_another_process_said_is_seen(database):
     await other.close()
 
 
-async def test_what_another_process_did_to_a_message_is_seen(database):
+async def test_edits_of_another_process_are_read(database):
     """Of the same length, with the conversation's own row as it was."""
     store = opened(database)
     await say(store, "demo", "t1")
@@ -126,7 +126,7 @@ async def test_what_another_process_did_to_a_message_is_seen(database):
     await store.close()
 
 
-async def test_what_was_deleted_pinned_or_chosen_here_is_seen(database):
+async def test_edits_of_the_same_store_are_read(database):
     store = opened(database)
     for number in range(3):
         await say(store, "demo", f"t{number}")
@@ -139,7 +139,7 @@ async def test_what_was_deleted_pinned_or_chosen_here_is_seen(database):
     await store.close()
 
 
-async def test_what_was_changed_while_the_store_was_closed_is_seen(database):
+async def test_changes_while_the_store_was_closed_are_read(database):
     """A connection that is opened anew counts what others write from anew as well."""
     store, other = opened(database), opened(database)
     await say(store, "demo", "t1")
@@ -152,7 +152,7 @@ async def test_what_was_changed_while_the_store_was_closed_is_seen(database):
     await store.close()
 
 
-async def test_a_hidden_turn_after_one_that_was_interrupted_is_as_in_the_file(database):
+async def test_a_hidden_turn_after_an_interrupted_one_matches_the_file(database):
     moment = [datetime(2026, 1, 1, tzinfo=UTC)]
     store = SqliteStore(database, clock=lambda: moment[0])
     await say(store, "demo", "t1")
@@ -167,7 +167,7 @@ async def test_a_hidden_turn_after_one_that_was_interrupted_is_as_in_the_file(da
     await store.close()
 
 
-async def test_a_variant_that_was_chosen_is_seen(database):
+async def test_a_chosen_variant_is_read(database):
     """It has as many messages as the one that was in its place."""
     store = opened(database)
     await say(store, "demo", "t1")
@@ -182,7 +182,7 @@ async def test_a_variant_that_was_chosen_is_seen(database):
     await store.close()
 
 
-async def test_a_turn_that_was_not_kept_is_not_remembered(database):
+async def test_a_turn_that_was_not_saved_is_not_cached(database):
     moment = [datetime(2026, 1, 1, tzinfo=UTC)]
     store = SqliteStore(database, clock=lambda: moment[0])
     await say(store, "demo", "t1")
@@ -198,7 +198,7 @@ async def test_a_turn_that_was_not_kept_is_not_remembered(database):
     await store.close()
 
 
-async def test_whoever_remembers_hears_that_a_write_was_not_kept(database):
+async def test_a_rolled_back_write_clears_the_cache(database):
     heard: list[str] = []
     file = SqliteFile(database, on_reset=lambda: heard.append("rolled back"))
 
@@ -234,7 +234,7 @@ async def held_up(store: SqliteStore, *writes):
     return await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_writes_that_wait_share_a_commit(database):
+async def test_queued_writes_share_a_commit(database):
     store = opened(database)
     for number in range(8):
         await store.create(NewConversation(id=f"c{number}"))
@@ -250,7 +250,7 @@ async def test_writes_that_wait_share_a_commit(database):
     await store.close()
 
 
-async def test_a_write_that_fails_takes_no_other_with_it(database):
+async def test_a_failed_write_does_not_affect_others(database):
     store = opened(database)
     await say(store, "demo", "t1")
     lease = await store.begin_turn("demo", start("t2"))
@@ -268,7 +268,7 @@ async def test_a_write_that_fails_takes_no_other_with_it(database):
     await store.close()
 
 
-async def test_a_write_that_is_refused_leaves_the_others_their_commit(database):
+async def test_a_refused_write_does_not_affect_others(database):
     store = opened(database)
     await say(store, "demo", "t1")
     commits: list[str] = []
@@ -286,7 +286,7 @@ async def test_a_write_that_is_refused_leaves_the_others_their_commit(database):
     await store.close()
 
 
-async def test_a_locked_file_is_waited_for_once_by_all_who_wait(database):
+async def test_queued_writes_wait_once_for_a_locked_file(database):
     store = opened(database, busy_seconds=0.2)
     await say(store, "demo", "t1")
     other = sqlite3.connect(database, isolation_level=None)
@@ -305,7 +305,7 @@ async def test_a_locked_file_is_waited_for_once_by_all_who_wait(database):
     await store.close()
 
 
-async def test_what_is_remembered_is_never_more_than_it_may_be(database):
+async def test_the_cache_never_exceeds_its_limit(database):
     store = opened(database)
     recent = TurnCache(max_bytes=20_000)
     for number in range(30):
@@ -321,7 +321,7 @@ async def test_what_is_remembered_is_never_more_than_it_may_be(database):
     await store.close()
 
 
-async def test_a_conversation_that_would_take_the_place_of_many_is_read_again(database, reads):
+async def test_a_very_long_conversation_is_not_cached(database, reads):
     store = opened(database)
     await say(store, "demo", "t1", text="x" * 2**21)
     await say(store, "demo", "t2")
@@ -329,7 +329,7 @@ async def test_a_conversation_that_would_take_the_place_of_many_is_read_again(da
     await store.close()
 
 
-async def test_the_place_of_a_turn_that_was_dropped_is_not_used_for_another(database):
+async def test_the_cached_rows_of_a_dropped_turn_are_not_reused(database):
     store = opened(database)
     await say(store, "demo", "t1")
     dropped = await store.begin_turn("demo", start("t2"), tail="window")
@@ -340,7 +340,7 @@ async def test_the_place_of_a_turn_that_was_dropped_is_not_used_for_another(data
     await store.close()
 
 
-async def test_a_turn_ends_where_it_was_written_also_after_everything_was_forgotten(database):
+async def test_a_turn_finishes_in_its_rows_after_the_cache_was_cleared(database):
     store, other = opened(database), opened(database)
     await say(store, "demo", "t1")
     lease = await store.begin_turn("demo", start("t2"), tail="window")
@@ -351,15 +351,3 @@ async def test_a_turn_ends_where_it_was_written_also_after_everything_was_forgot
     assert sorted(hit.sequence for hit in found if hit.conversation == "demo") == [1, 3]
     await store.close()
     await other.close()
-
-
-def test_of_turns_that_never_end_only_so_many_are_remembered():
-    recent = TurnCache()
-    for number in range(MAX_RUNNING + 1):
-        recent.put_running(("o", "c"), f"t{number}", (number, [number]))
-    recent.put_running(("o", "c"), "long", (1, range(MAX_ROWS + 1)))
-    assert recent.pop_running(("o", "c"), "t0") is None
-    assert recent.pop_running(("o", "c"), "long") is None
-    assert recent.pop_running(("o", "c"), "t1") == (1, [1])
-    recent.clear()
-    assert recent.pop_running(("o", "c"), "t2") is None

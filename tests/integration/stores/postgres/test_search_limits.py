@@ -48,7 +48,7 @@ def talk(store: PostgresStore, postgres_server: Server, database: str) -> Talk:
     return Talk(store, postgres_server, database)
 
 
-async def test_of_a_common_word_the_newest_messages_are_found(store: PostgresStore):
+async def test_a_common_word_finds_the_newest_messages(store: PostgresStore):
     for number in range(20):
         await say(store, f"c{number:02}", "t1", "common")
     found = await store.search("common", limit=100)
@@ -57,7 +57,7 @@ async def test_of_a_common_word_the_newest_messages_are_found(store: PostgresSto
     assert (found.total, found.more) == (5, True)
 
 
-async def test_the_newest_are_found_whichever_part_of_the_index_they_are_in(
+async def test_the_newest_messages_are_found_in_every_block_of_the_index(
     store: PostgresStore, talk: Talk
 ):
     await talk.say("a1", "a2", "a3", word="common")
@@ -69,14 +69,14 @@ async def test_the_newest_are_found_whichever_part_of_the_index_they_are_in(
     assert (found.total, found.more) == (5, True)
 
 
-async def test_words_are_looked_for_in_the_same_message(store: PostgresStore, talk: Talk):
+async def test_all_words_must_be_in_one_message(store: PostgresStore, talk: Talk):
     await talk.say("a", word="one two")
     await talk.say("b", word="one")
     await talk.say("c", word="two")
     assert await found_in(store, "two one") == {"a"}
 
 
-async def test_of_a_rare_word_everything_is_found_however_old(store: PostgresStore, talk: Talk):
+async def test_a_rare_word_finds_old_messages(store: PostgresStore, talk: Talk):
     await talk.say("old", word="rare")
     await talk.say("older", word="rare")
     for number in range(5):
@@ -84,13 +84,13 @@ async def test_of_a_rare_word_everything_is_found_however_old(store: PostgresSto
     assert await found_in(store, "rare") == {"old", "older"}
 
 
-async def test_a_word_that_was_common_once_is_found_still(store: PostgresStore, talk: Talk):
+async def test_a_formerly_common_word_is_found(store: PostgresStore, talk: Talk):
     await talk.say(*(f"old{number}" for number in range(10)), word="ancient")
     await talk.say(*(f"c{number}" for number in range(10)), word="modern")
     assert await found_in(store, "ancient") == {"old7", "old8", "old9"}
 
 
-async def test_what_is_archived_is_found_apart_among_the_newest(store: PostgresStore):
+async def test_archived_messages_are_filtered_among_the_newest(store: PostgresStore):
     for number in range(10):
         await say(store, f"c{number}", "t1", "common")
     await store.update("c9", Changes(archived=True))

@@ -1,0 +1,74 @@
+import ssl
+
+import asyncpg
+import pytest
+
+from cllm.core.errors import SettingsError, StoreUnavailableError, UsageError
+from cllm.stores.postgres.connection import (
+    PoolOptions,
+    is_connection_lost,
+    postgres_error,
+    split_url,
+)
+
+
+def test_pool_options_are_removed_from_the_url():
+    url, options = split_url("postgresql://host/db?pool_size=2&sslmode=require&pool_idle=1.5")
+    assert url == "postgresql://host/db?sslmode=require"
+    assert options == PoolOptions(size=2, idle=1.5)
+
+
+def test_a_url_without_options_has_the_defaults():
+    assert split_url("postgresql://host/db") == ("postgresql://host/db", PoolOptions())
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("pool_size=many", "is not a number"),
+        ("pool_size=0", "must be at least 1"),
+        ("pool_colour=1", "pool_size, pool_idle"),
+    ],
+)
+def test_an_invalid_pool_option_is_refused(query: str, message: str):
+    with pytest.raises(SettingsError, match=message):
+        split_url(f"postgresql://host/db?{query}")
+
+
+def test_a_timeout_is_not_a_lost_connection():
+    assert is_connection_lost(ConnectionResetError())
+    assert is_connection_lost(asyncpg.AdminShutdownError())
+    assert not is_connection_lost(TimeoutError())
+    assert not is_connection_lost(None)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (asyncpg.DiskFullError(), "disk"),
+        (asyncpg.InvalidPasswordError(), "password"),
+        (TimeoutError(), "did not respond in time"),
+        (ssl.SSLError(), "sslmode"),
+        (ConnectionRefusedError(), "cannot be reached"),
+        (asyncpg.UndefinedColumnError(), "42703"),
+    ],
+)
+def test_an_error_of_the_driver_says_what_to_do(error: Exception, message: str):
+    converted = postgres_error(error)
+    assert isinstance(converted, StoreUnavailableError)
+    assert message in str(converted)
+
+
+def test_invalid_values_are_usage_errors():
+    too_large = asyncpg.DataError("value out of range")
+    too_large.__cause__ = OverflowError()
+    unpaired = asyncpg.DataError("surrogates not allowed")
+    unpaired.__cause__ = UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+    too_long = asyncpg.ProgramLimitExceededError()
+    nul = asyncpg.CharacterNotInRepertoireError()
+    messages = [str(postgres_error(error)) for error in (too_large, unpaired, too_long, nul)]
+    assert "too large" in messages[0]
+    assert "surrogate pair" in messages[1]
+    assert "too long" in messages[2]
+    assert "NUL" in messages[3]
+    assert isinstance(postgres_error(nul), UsageError)

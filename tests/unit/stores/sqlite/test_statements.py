@@ -1,0 +1,33 @@
+import sqlite3
+
+import pytest
+
+from cllm.stores.sqlite import statements
+
+TEXTS = {
+    f"{name}.{key}" if key else name: text
+    for name, value in vars(statements).items()
+    if name.isupper() and not name.startswith("_") and isinstance(value, str | dict)
+    for key, text in (value.items() if isinstance(value, dict) else [("", value)])
+    if str(text).lstrip().startswith(("SELECT", "INSERT", "UPDATE", "DELETE"))
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_statement_can_be_prepared(db: sqlite3.Connection, name: str):
+    text = TEXTS[name]
+    count = max((number for number in range(1, 9) if f"?{number}" in text), default=0)
+    values = [None] * (count or text.count("?"))
+    db.execute(f"EXPLAIN {text}", values)
+
+
+@pytest.mark.parametrize("archived", ["active", "archived", "all"])
+def test_lists_filter_by_archive_time(archived: str):
+    condition = statements.LIST[archived]  # type: ignore[index]
+    assert ("archived_at IS NULL" in condition) == (archived == "active")
+    assert ("archived_at IS NOT NULL" in condition) == (archived == "archived")
+
+
+@pytest.mark.parametrize(("by", "joins"), [("day", False), ("model", True)])
+def test_usage_by_model_joins_the_conversations(by: str, joins: bool):
+    assert ("JOIN conversations" in statements.USAGE[by]) == joins  # type: ignore[index]

@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cllm.core.errors import ConversationBusyError, SettingsError, UsageError
+from cllm.core.message import Message
+from cllm.core.ports import NewConversation, TurnStart
+from cllm.stores.sqlite.store import SqliteStore, parse_location
+from cllm.testing.store_harness import TickingClock, answered, start
+
+
+@pytest.mark.parametrize(
+    ("location", "synchronous"),
+    [("a.db", "FULL"), ("a.db?synchronous=full", "FULL"), ("a.db?synchronous=NORMAL", "NORMAL")],
+)
+def test_a_location_has_a_path_and_the_synchronous_mode(location: str, synchronous: str):
+    assert parse_location(location) == (Path("a.db"), synchronous)
+
+
+@pytest.mark.parametrize("location", ["", ":memory:", "?synchronous=full"])
+def test_a_location_needs_a_path(location: str):
+    with pytest.raises(SettingsError, match="needs the path of a file"):
+        parse_location(location)
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(SettingsError, match="unknown option"):
+        parse_location("a.db?mode=ro")
+
+
+async def test_a_busy_error_names_the_running_turn(tmp_path: Path):
+    store = SqliteStore(tmp_path / "a.db", clock=TickingClock(), patience=0)
+    lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+    with pytest.raises(ConversationBusyError) as raised:
+        await store.begin_turn("demo", start("t2"))
+    assert raised.value.turn_id == "t1"
+    with pytest.raises(ConversationBusyError):
+        await store.delete("demo")
+    await store.drop_turn(lease)
+    await store.close()
+
+
+async def test_a_turn_that_cannot_be_stored_releases_its_lease(tmp_path: Path):
+    store = SqliteStore(tmp_path / "a.db", clock=TickingClock())
+    lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+    reply = Message(role="assistant", raw=b'{"content":"\xff"}')
+    turn = answered(lease)
+    with pytest.raises(UsageError):
+        await store.finish_turn(lease, msgspec.structs.replace(turn, messages=(reply,)))
+    await store.drop_turn(await store.begin_turn("demo", start("t2")))
+    await store.close()
+
+
+async def test_a_lease_finishes_its_turn_only(tmp_path: Path):
+    store = SqliteStore(tmp_path / "a.db", clock=TickingClock())
+    lease = await store.begin_turn(
+        "demo", TurnStart(id="t1", messages=()), create=NewConversation(id="demo")
+    )
+    other = msgspec.structs.replace(lease.turn, id="t2")
+    with pytest.raises(UsageError, match="The lease is for turn 't1', not for 't2'"):
+        await store.finish_turn(lease, other)
+    await store.close()
