@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cllm.stores.sql import migrate
-from cllm.stores.sqlite.connection import with_sqlite
+from cllm.stores.sqlite.connection import run_in_sqlite
 
 PROMPT = "Answer as the pirate Zzyzzx would."
 
@@ -40,7 +40,7 @@ def fill_older(path: Path, count: int) -> None:
             )
 
     path.parent.mkdir(exist_ok=True)
-    with_sqlite(path, fill)
+    run_in_sqlite(path, fill)
 
 
 @pytest.mark.usefixtures("settings")

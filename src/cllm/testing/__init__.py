@@ -1,1 +1,1 @@
-"""Contract suites for stores and providers."""
+"""Contract suites: tests that every store and every provider must pass."""

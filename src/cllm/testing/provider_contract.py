@@ -1,11 +1,11 @@
-"""What every provider does, as tests: subclass `ProviderContract` and give it a harness.
+"""Tests that every provider must pass: subclass `ProviderContract` and define its harness.
 
     class TestMyProvider(ProviderContract):
         @pytest.fixture
         def harness(self) -> ProviderHarness:
             return MyHarness()
 
-`ScriptedContract` has more tests, for a provider whose service can be scripted.
+`ScriptedContract` adds tests for a provider whose service can be scripted.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ PATIENCE = 60.0
 
 
 class ProviderHarness(Protocol):
-    """Opens providers of one kind, all for the same service. The caller closes them."""
+    """Opens providers of one kind for the same service. The caller closes them."""
 
     model: str
 
@@ -49,19 +49,19 @@ class ProviderHarness(Protocol):
 
 
 class ScriptedHarness(ProviderHarness, Protocol):
-    """A harness that scripts the service's next answer; unscripted, it answers something."""
+    """A harness that scripts the service's next response. The default response is any text."""
 
     def say(self, *pieces: str) -> None:
-        """Answer the next request with these pieces."""
+        """Respond to the next request with these text deltas."""
 
     def refuse(self) -> None:
-        """Answer the next request with an error."""
+        """Respond to the next request with an error."""
 
     def break_off(self, *pieces: str) -> None:
-        """Answer the next request with these pieces, then break the connection."""
+        """Respond to the next request with these text deltas, then close the connection."""
 
     async def left(self) -> None:
-        """Return once the service knows that the client left its newest request."""
+        """Return when the service notices that the client closed its newest request."""
 
 
 async def listen(provider: Provider, prompt: Prompt) -> list[ReplyEvent]:
@@ -69,14 +69,14 @@ async def listen(provider: Provider, prompt: Prompt) -> list[ReplyEvent]:
 
 
 def last(events: Sequence[ReplyEvent]) -> ReplyFinished:
-    assert events, "there was no event"
+    assert events, "the provider sent no event"
     event = events[-1]
     assert isinstance(event, ReplyFinished), f"the last event is {type(event).__name__}"
     return event
 
 
 def said(events: Sequence[ReplyEvent]) -> tuple[str, str, list[tuple[str, str]]]:
-    """The sum of the pieces: text, thinking, and calls with their arguments."""
+    """The joined deltas: text, thinking, and tool calls with their arguments."""
     text, thinking, calls = "", "", dict[int, list[str]]()
     for event in events:
         match event:
@@ -96,6 +96,7 @@ def said(events: Sequence[ReplyEvent]) -> tuple[str, str, list[tuple[str, str]]]
 
 
 def kept(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
+    """Text, thinking, and tool calls of the message, to compare with `said`."""
     parts: tuple[AnyPart, ...] = parts_of(message)
     text = "".join(part.text for part in parts if isinstance(part, Text | Refusal))
     thinking = "".join(part.text for part in parts if isinstance(part, Thinking))
@@ -124,8 +125,8 @@ class ProviderContract:
 
     def prompt(self, harness: ProviderHarness, *messages: Message, **changes: Any) -> Prompt:
         parameters = {"max_tokens": 8, "temperature": 0}
-        given = {"parameters": parameters, "cache_key": "demo"} | changes
-        return Prompt(model=harness.model, messages=messages or (HELLO,), **given)
+        fields = {"parameters": parameters, "cache_key": "demo"} | changes
+        return Prompt(model=harness.model, messages=messages or (HELLO,), **fields)
 
     def test_a_provider_has_a_name(self, provider: Provider) -> None:
         assert isinstance(provider.name, str)
@@ -146,8 +147,8 @@ class ProviderContract:
 
     @both_ways
     async def test_notices_come_before_the_reply(self, client: _Client, *, stream: bool) -> None:
-        noticed = [isinstance(event, Noticed) for event in await client.ask(stream=stream)]
-        assert noticed == sorted(noticed, reverse=True)
+        is_notice = [isinstance(event, Noticed) for event in await client.ask(stream=stream)]
+        assert is_notice == sorted(is_notice, reverse=True)
 
     @both_ways
     async def test_the_deltas_add_up_to_the_message(self, client: _Client, *, stream: bool) -> None:
@@ -198,11 +199,11 @@ class ProviderContract:
 
     async def test_a_call_can_be_cancelled_before_its_reply(self, client: _Client) -> None:
         await client.provider.prepare()
-        asking = asyncio.create_task(client.ask())
+        call = asyncio.create_task(client.ask())
         await asyncio.sleep(0)
-        was_under_way = asking.cancel()
-        await asyncio.wait([asking])
-        assert asking.cancelled() == was_under_way
+        was_running = call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled() == was_running
         async with asyncio.timeout(PATIENCE):
             last(await client.ask())
 
@@ -241,7 +242,7 @@ class ScriptedContract(ProviderContract):
         harness.refuse()
         events: list[ReplyEvent] = []
         with pytest.raises(ProviderError) as raised:
-            await self._hear(client.provider, client.prompt(stream=stream), events)
+            await self._collect(client.provider, client.prompt(stream=stream), events)
         assert raised.value.provider == client.provider.name
         assert all(isinstance(event, Noticed) for event in events)
 
@@ -251,7 +252,7 @@ class ScriptedContract(ProviderContract):
         harness.break_off("One ", "two ")
         events: list[ReplyEvent] = []
         with pytest.raises(ProviderError):
-            await self._hear(client.provider, client.prompt(), events)
+            await self._collect(client.provider, client.prompt(), events)
         assert "One two ".startswith(said(events)[0])
         assert not any(isinstance(event, ReplyFinished) for event in events)
 
@@ -259,12 +260,12 @@ class ScriptedContract(ProviderContract):
         self, harness: ScriptedHarness, client: _Client
     ) -> None:
         harness.break_off("One ", "two ")
-        asking = client.provider.ask(client.prompt())
+        events = client.provider.ask(client.prompt())
         with pytest.raises(ProviderError):
-            async for _ in asking:
+            async for _ in events:
                 pass
         with pytest.raises(StopAsyncIteration):
-            await anext(asking)
+            await anext(events)
 
     async def test_the_next_call_works_after_an_error(
         self, harness: ScriptedHarness, client: _Client
@@ -278,13 +279,13 @@ class ScriptedContract(ProviderContract):
     async def test_closing_a_stream_early_ends_the_request(
         self, harness: ScriptedHarness, client: _Client
     ) -> None:
-        # More than a connection holds: else all of it may be sent before the client leaves.
+        # More than a socket buffers, so that not everything is sent before the client closes.
         harness.say(*(["and so on " * 1000] * 2000))
         async with aclosing(client.provider.ask(client.prompt())) as events:
             await anext(events)
         async with asyncio.timeout(PATIENCE):
             await harness.left()
 
-    async def _hear(self, provider: Provider, prompt: Prompt, events: list[ReplyEvent]) -> None:
+    async def _collect(self, provider: Provider, prompt: Prompt, events: list[ReplyEvent]) -> None:
         async for event in provider.ask(prompt):
-            events.append(event)  # noqa: PERF401 - what came before an error counts
+            events.append(event)  # noqa: PERF401 - events before an error are checked

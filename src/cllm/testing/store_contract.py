@@ -1,4 +1,4 @@
-"""What every store does, as tests: subclass `StoreContract` and give it a harness.
+"""Tests that every store must pass: subclass `StoreContract` and define its harness.
 
 class TestMyStore(StoreContract):
     @pytest.fixture
@@ -48,4 +48,4 @@ class StoreContract(
     SearchContract,
     WindowContract,
 ):
-    """The tests. A subclass gives the `harness`."""
+    """All tests of a store. A subclass defines the fixture `harness`."""

@@ -1,4 +1,4 @@
-"""Fixtures and turns for the store contracts."""
+"""Fixtures and helpers for the store contracts."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -30,12 +30,12 @@ class TickingClock:
 
 
 class StoreHarness(Protocol):
-    """Opens stores on the same data, which wait only briefly while a turn runs."""
+    """Opens stores on the same data. They wait only briefly for a running turn."""
 
     async def open(self) -> Store: ...
 
     async def lose(self, store: Store, /) -> None:
-        """Make the store lose its leases, as if its process had died."""
+        """Make the store's leases expire, as if its process had died."""
 
 
 SYSTEM = plain_message("system", "Be brief.")
@@ -43,8 +43,8 @@ OPENING = Opening(system=SYSTEM, system_record=SystemRecord(policy="captured", s
 
 
 def start(turn_id: str, text: str = "Hello", **options: object) -> TurnStart:
-    begun = TurnStart(id=turn_id, messages=(plain_message("user", text),), model="m")
-    return replace(begun, **options)
+    turn_start = TurnStart(id=turn_id, messages=(plain_message("user", text),), model="m")
+    return replace(turn_start, **options)
 
 
 def answered(lease: Lease, text: str = "Hi") -> Turn:
@@ -59,20 +59,21 @@ def failed(lease: Lease) -> Turn:
 
 
 async def say(store: Store, ref: str, turn_id: str, text: str = "Hello") -> None:
+    """Store a complete turn with the user message `text` and the answer `text?`."""
     lease = await store.begin_turn(ref, start(turn_id, text), create=NewConversation(id=ref))
     await store.finish_turn(lease, answered(lease, f"{text}?"), opening=OPENING)
 
 
 async def bring_results(store: Store, ref: str, turn_id: str) -> None:
-    """A turn that starts with a tool's result."""
+    """Store a turn that starts with a tool result."""
     raw = msgspec.json.encode({"role": "tool", "tool_call_id": "c1", "content": "42"})
-    begun = TurnStart(id=turn_id, messages=(Message(role="tool", raw=raw),))
-    lease = await store.begin_turn(ref, begun)
+    turn_start = TurnStart(id=turn_id, messages=(Message(role="tool", raw=raw),))
+    lease = await store.begin_turn(ref, turn_start)
     await store.finish_turn(lease, answered(lease))
 
 
 async def say_again(store: Store, ref: str, turn_id: str, *, place: str, text: str) -> None:
-    """Another answer as a variant of a turn."""
+    """Store another answer as a variant of the turn `place`."""
     lease = await store.begin_turn(ref, start(turn_id, place=place))
     await store.finish_turn(lease, answered(lease, text))
 
@@ -82,7 +83,7 @@ def texts(conversation: StoredConversation) -> list[str]:
 
 
 class StoreSuite:
-    """The fixtures. A subclass gives the `harness`."""
+    """The fixtures. A subclass defines the fixture `harness`."""
 
     @pytest.fixture
     def harness(self) -> StoreHarness:
@@ -109,14 +110,14 @@ class StoreSuite:
     async def _finish(
         self,
         store: Store,
-        begun: TurnStart,
-        make: Callable[[Lease], Turn] = answered,
+        turn_start: TurnStart,
+        build: Callable[[Lease], Turn] = answered,
         *,
         ref: str = "demo",
         opening: Opening | None = None,
     ) -> None:
-        lease = await store.begin_turn(ref, begun, create=NewConversation(id=ref))
-        await store.finish_turn(lease, make(lease), opening=opening)
+        lease = await store.begin_turn(ref, turn_start, create=NewConversation(id=ref))
+        await store.finish_turn(lease, build(lease), opening=opening)
 
     async def _say_turns(self, store: Store, count: int) -> None:
         for number in range(1, count + 1):

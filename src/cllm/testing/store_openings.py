@@ -1,4 +1,4 @@
-"""How a conversation starts: prompt, records and title."""
+"""The opening of a conversation: system prompt, records and title."""
 
 from datetime import UTC, datetime
 
@@ -24,23 +24,23 @@ class OpeningContract(StoreSuite):
         assert (loaded.system, loaded.system_record) == (SYSTEM, OPENING.system_record)
 
     async def test_an_opening_without_a_prompt_is_stored_too(self, store: Store) -> None:
-        nothing = _opening_without_a_prompt()
-        await self._finish(store, start("t1"), opening=nothing)
+        without_prompt = _opening_without_a_prompt()
+        await self._finish(store, start("t1"), opening=without_prompt)
         await self._finish(store, start("t2"), opening=OPENING)
         loaded = await store.load("demo")
         assert loaded.system is None
-        assert loaded.system_record == nothing.system_record
-        assert loaded.context_record == nothing.context_record
+        assert loaded.system_record == without_prompt.system_record
+        assert loaded.context_record == without_prompt.context_record
 
     async def test_branches_copy_a_pinned_prompt(self, store: Store, other: Store) -> None:
         record = SystemRecord(policy="pinned", source="a program", prompt="Be kind. é")
         pinned = Opening(system=None, system_record=record)
         await self._finish(store, start("t1"), opening=pinned)
         branch = await other.branch("demo", NewConversation(id="branch"))
-        for kept in (await other.load("demo"), branch, await store.load("branch", tail=0)):
-            assert (kept.system, kept.system_record) == (None, record)
-            assert kept.kept_prompt is not None
-            assert kept.kept_prompt.text == "Be kind. é"
+        for loaded in (await other.load("demo"), branch, await store.load("branch", tail=0)):
+            assert (loaded.system, loaded.system_record) == (None, record)
+            assert loaded.kept_prompt is not None
+            assert loaded.kept_prompt.text == "Be kind. é"
 
     async def test_an_opening_can_be_replaced_before_the_first_message(self, store: Store) -> None:
         await store.create(NewConversation(id="demo"), opening=_opening_without_a_prompt())

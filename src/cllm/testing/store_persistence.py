@@ -1,4 +1,4 @@
-"""Whole conversations: creating, naming, listing, changing, deleting."""
+"""Conversations: create, name, list, change and delete them."""
 
 from collections.abc import Awaitable
 
@@ -30,7 +30,7 @@ from cllm.testing.store_harness import (
 replace = msgspec.structs.replace
 
 
-def _uses(store: Store, ref: str, owner: str = LOCAL_OWNER) -> list[Awaitable[object]]:
+def _call_all(store: Store, ref: str, owner: str = LOCAL_OWNER) -> list[Awaitable[object]]:
     return [
         store.load(ref, owner=owner),
         store.begin_turn(ref, start("t2"), owner=owner),
@@ -77,8 +77,8 @@ class PersistenceContract(StoreSuite):
         await store.add(replace(await store.load("source"), id="copy"))
         await say(other, "copy", "t2", "pears")
         assert texts(await store.load("copy")) == ["apples", "apples?", "pears", "pears?"]
-        found = {hit.conversation for hit in (await store.search("apples")).items}
-        assert found == {"source", "copy"}
+        conversations = {hit.conversation for hit in (await store.search("apples")).items}
+        assert conversations == {"source", "copy"}
         assert texts(await store.load("source")) == ["apples", "apples?"]
 
     async def test_a_running_turn_is_added_as_an_interrupted_one(self, store: Store) -> None:
@@ -104,11 +104,11 @@ class PersistenceContract(StoreSuite):
     @pytest.mark.parametrize("tail", [None, 0, 1])
     async def test_a_turn_id_can_be_used_once(self, store: Store, *, tail: int | None) -> None:
         await self._say_turns(store, 3)
-        kept = await store.load("demo")
+        before = await store.load("demo")
         for visible in (True, False):
             with pytest.raises(UsageError, match="already has a turn 't1'"):
                 await store.begin_turn("demo", start("t1", visible=visible), tail=tail)
-        assert await store.load("demo") == kept
+        assert await store.load("demo") == before
         await say(store, "demo", "t4")
 
     async def test_a_conversation_is_found_by_its_name(self, store: Store, other: Store) -> None:
@@ -139,15 +139,15 @@ class PersistenceContract(StoreSuite):
     async def test_an_invalid_id_is_refused(self, store: Store, ref: str) -> None:
         new = NewConversation(id=ref)
         begun = store.begin_turn(ref, start("t1"), create=new)
-        await self._refuse(InvalidIdError, *_uses(store, ref), begun, store.create(new))
+        await self._refuse(InvalidIdError, *_call_all(store, ref), begun, store.create(new))
 
     async def test_an_unknown_conversation_is_not_found(self, store: Store) -> None:
-        await self._refuse(ConversationNotFoundError, *_uses(store, "demo"))
+        await self._refuse(ConversationNotFoundError, *_call_all(store, "demo"))
 
     async def test_another_owner_does_not_find_the_conversation(self, store: Store) -> None:
         await say(store, "demo", "t1")
         assert (await store.list_conversations(owner="eve")).items == ()
-        await self._refuse(ConversationNotFoundError, *_uses(store, "demo", "eve"))
+        await self._refuse(ConversationNotFoundError, *_call_all(store, "demo", "eve"))
 
     async def test_a_tail_has_whole_turns_with_their_sequence_numbers(self, store: Store) -> None:
         await self._say_turns(store, 4)
@@ -189,19 +189,19 @@ class PersistenceContract(StoreSuite):
         await self._refuse(UsageError, store.list_conversations(cursor=cursor))
 
     async def test_lists_filter_archived_conversations(self, store: Store) -> None:
-        await store.create(NewConversation(id="kept"))
-        await store.create(NewConversation(id="gone"))
-        assert (await store.update("gone", Changes(archived=True))).archived_at is not None
+        await store.create(NewConversation(id="active"))
+        await store.create(NewConversation(id="archived"))
+        assert (await store.update("archived", Changes(archived=True))).archived_at is not None
 
-        async def listed(**options: object) -> set[str]:
+        async def list_ids(**options: object) -> set[str]:
             page = await store.list_conversations(**options)  # type: ignore[arg-type]
             return {item.id for item in page.items}
 
-        assert await listed() == {"kept"}
-        assert await listed(archive_filter="archived") == {"gone"}
-        assert await listed(archive_filter="all") == {"kept", "gone"}
-        assert (await store.update("gone", Changes(archived=False))).archived_at is None
-        assert await listed() == {"kept", "gone"}
+        assert await list_ids() == {"active"}
+        assert await list_ids(archive_filter="archived") == {"archived"}
+        assert await list_ids(archive_filter="all") == {"active", "archived"}
+        assert (await store.update("archived", Changes(archived=False))).archived_at is None
+        assert await list_ids() == {"active", "archived"}
 
     async def test_archiving_twice_keeps_the_first_time(self, store: Store) -> None:
         await store.create(NewConversation(id="demo"))

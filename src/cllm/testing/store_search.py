@@ -1,4 +1,4 @@
-"""Summaries, counts, pages, search and sums of usage."""
+"""Summaries, counts, pages, search and usage sums."""
 
 import sys
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ async def _spend(
     await store.finish_turn(lease, replace(answered(lease), ended_at=ended_at, **fields))
 
 
-def _found(hits: Hits) -> list[tuple[str, int]]:
+def _hit_keys(hits: Hits) -> list[tuple[str, int]]:
     return sorted((hit.conversation, hit.sequence) for hit in hits.items)
 
 
@@ -75,7 +75,7 @@ class SearchContract(StoreSuite):
     async def test_a_search_matches_all_words_case_insensitively(self, store: Store) -> None:
         await say(store, "pets", "t1", "My cat LUNA sleeps on the roof.")
         await say(store, "work", "t1", "The roof of the office leaks.")
-        assert _found(await store.search("luna ROOF")) == [("pets", 1), ("pets", 2)]
+        assert _hit_keys(await store.search("luna ROOF")) == [("pets", 1), ("pets", 2)]
         assert len((await store.search("roof")).items) == 4
         assert (await store.search("luna office")).items == ()
         assert (await store.search("lun")).items == ()
@@ -91,7 +91,7 @@ class SearchContract(StoreSuite):
         assert hit.created_at == (await store.load("pets")).turns[0].started_at
 
     @pytest.mark.parametrize(
-        ("said", "query"),
+        ("text", "query"),
         [
             ("私の猫の名前はルナです。", "猫の名前"),
             ("私の猫の名前はルナです。", "ルナ"),
@@ -102,20 +102,20 @@ class SearchContract(StoreSuite):
             ("Straße", "STRASSE"),
         ],
     )
-    async def test_search_in_many_languages(self, store: Store, said: str, query: str) -> None:
-        await say(store, "demo", "t1", said)
+    async def test_search_in_many_languages(self, store: Store, text: str, query: str) -> None:
+        await say(store, "demo", "t1", text)
         await say(store, "other", "t1", "犬 собака 狗 개")
-        assert _found(await store.search(query)) == [("demo", 1), ("demo", 2)]
+        assert _hit_keys(await store.search(query)) == [("demo", 1), ("demo", 2)]
 
     async def test_a_search_covers_the_default_path_only(self, store: Store) -> None:
         await say(store, "demo", "t1", "apple")
         await say_again(store, "demo", "t2", place="t1", text="cherry")
         await self._finish(store, start("t3", "plum"), failed)
-        found = [(await store.search(word)).total for word in ("apple", "cherry", "plum")]
-        assert found == [0, 1, 0]
+        totals = [(await store.search(word)).total for word in ("apple", "cherry", "plum")]
+        assert totals == [0, 1, 0]
         await store.choose_variant("demo", "t1")
-        found = [(await store.search(word)).total for word in ("apple", "cherry")]
-        assert found == [2, 0]
+        totals = [(await store.search(word)).total for word in ("apple", "cherry")]
+        assert totals == [2, 0]
 
     async def test_a_search_does_not_find_deleted_messages(self, store: Store) -> None:
         await say(store, "demo", "t1", "apple")
@@ -123,8 +123,8 @@ class SearchContract(StoreSuite):
         await say(store, "gone", "t1", "apple")
         await store.delete("gone")
         await store.delete_from("demo", 4)
-        assert _found(await store.search("apple")) == [("demo", 1), ("demo", 2)]
-        assert _found(await store.search("cherry")) == [("demo", 3)]
+        assert _hit_keys(await store.search("apple")) == [("demo", 1), ("demo", 2)]
+        assert _hit_keys(await store.search("cherry")) == [("demo", 3)]
         await say(store, "new", "t1", "plum")
         assert (await store.search("apple")).total == 2
 
@@ -138,7 +138,7 @@ class SearchContract(StoreSuite):
     async def test_a_search_finds_branches(self, store: Store) -> None:
         await say(store, "demo", "t1", "apple")
         await store.branch("demo", NewConversation(id="copy"), at=1)
-        assert _found(await store.search("apple")) == [("copy", 1), ("demo", 1), ("demo", 2)]
+        assert _hit_keys(await store.search("apple")) == [("copy", 1), ("demo", 1), ("demo", 2)]
 
     async def test_a_search_covers_one_owner(self, store: Store) -> None:
         await say(store, "demo", "t1", "apple")
@@ -192,8 +192,8 @@ class SearchContract(StoreSuite):
         for day in range(4):
             await _spend(store, "a", f"t{day}", ended_at=NOON + timedelta(days=day))
         since, until = NOON + timedelta(days=1), NOON + timedelta(days=3)
-        found = await store.usage(since=since, until=until)
-        assert [each.key for each in found] == ["2026-03-02", "2026-03-03"]
+        sums = await store.usage(since=since, until=until)
+        assert [each.key for each in sums] == ["2026-03-02", "2026-03-03"]
         assert await store.usage(owner="eve") == ()
 
     async def test_variants_and_failed_turns_count_in_usage(self, store: Store) -> None:
@@ -207,13 +207,13 @@ class SearchContract(StoreSuite):
         assert (total.calls, total.usage) == (3, Usage(input=7, output=8))
 
     async def test_text_in_any_script_is_unchanged(self, store: Store, other: Store) -> None:
-        said = "e\u0301 \U0001f469\u200d\U0001f680 \u202eabc \ufeff \x01 \x7f"
-        await store.create(NewConversation(id="demo", title=said, metadata={said: said}))
-        lease = await store.begin_turn("demo", start("t1", messages=(plain_message("user", said),)))
-        await store.finish_turn(lease, answered(lease, said))
+        text = "e\u0301 \U0001f469\u200d\U0001f680 \u202eabc \ufeff \x01 \x7f"
+        await store.create(NewConversation(id="demo", title=text, metadata={text: text}))
+        lease = await store.begin_turn("demo", start("t1", messages=(plain_message("user", text),)))
+        await store.finish_turn(lease, answered(lease, text))
         loaded = await other.load("demo")
-        assert (loaded.title, loaded.metadata) == (said, {said: said})
-        assert [message.text for message in loaded.messages] == [said, said]
+        assert (loaded.title, loaded.metadata) == (text, {text: text})
+        assert [message.text for message in loaded.messages] == [text, text]
 
 
 def texts_of(hits: Hits) -> set[int]:

@@ -1,4 +1,4 @@
-"""Turns: started with a lease, one at a time, finished or dropped."""
+"""Turns: start one with a lease, one at a time, then finish or drop it."""
 
 import asyncio
 
@@ -40,7 +40,9 @@ class TurnContract(StoreSuite):
         assert loaded.total_tokens == 7
 
     async def test_messages_are_stored_byte_for_byte(self, store: Store, other: Store) -> None:
-        said = Message(role="user", raw='{"role":"user","content":"\\u00e9é","n":1.50e3}'.encode())
+        question = Message(
+            role="user", raw='{"role":"user","content":"\\u00e9é","n":1.50e3}'.encode()
+        )
         reply = Message(
             role="assistant",
             dialect="anthropic",
@@ -53,11 +55,11 @@ class TurnContract(StoreSuite):
             b'"reasoning_details":[{"type":"reasoning.text","text":"x","index":0,"n":1.50}]}',
         )
         lease = await store.begin_turn(
-            "demo", start("t1", messages=(said,)), create=NewConversation(id="demo")
+            "demo", start("t1", messages=(question,)), create=NewConversation(id="demo")
         )
-        turn = replace(lease.turn, state="complete", messages=(said, reply, reasoned))
+        turn = replace(lease.turn, state="complete", messages=(question, reply, reasoned))
         await store.finish_turn(lease, turn)
-        assert (await other.load("demo")).turns[0].messages == (said, reply, reasoned)
+        assert (await other.load("demo")).turns[0].messages == (question, reply, reasoned)
 
     async def test_turns_are_stored_in_order(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")
@@ -157,7 +159,7 @@ class TurnContract(StoreSuite):
     async def test_a_lease_ends_one_turn_only(self, store: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await store.finish_turn(lease, answered(lease))
-        await self._refuse_lost(store, lease)
+        await self._check_stale(store, lease)
 
     async def test_a_lease_is_for_its_own_turn(self, store: Store) -> None:
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
@@ -174,36 +176,36 @@ class TurnContract(StoreSuite):
         await other.drop_turn(second)
 
     @pytest.fixture
-    async def lost(self, harness: StoreHarness, store: Store) -> Lease:
-        """The lease of a turn t1 whose holder died."""
+    async def lost_lease(self, harness: StoreHarness, store: Store) -> Lease:
+        """The lease of a turn t1 whose process died."""
         lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
         await harness.lose(store)
         return lease
 
-    async def _refuse_lost(self, store: Store, lost: Lease) -> None:
-        finished = store.finish_turn(lost, answered(lost))
+    async def _check_stale(self, store: Store, lost_lease: Lease) -> None:
+        finished = store.finish_turn(lost_lease, answered(lost_lease))
         await self._refuse(
-            StaleLeaseError, finished, store.drop_turn(lost), store.renew_lease(lost)
+            StaleLeaseError, finished, store.drop_turn(lost_lease), store.renew_lease(lost_lease)
         )
 
     async def test_a_lost_lease_writes_nothing(
-        self, store: Store, other: Store, lost: Lease
+        self, store: Store, other: Store, lost_lease: Lease
     ) -> None:
         await say(other, "demo", "t2")
         before = await other.load("demo")
-        await self._refuse_lost(store, lost)
+        await self._check_stale(store, lost_lease)
         assert await other.load("demo") == before
 
     async def test_a_lost_lease_does_not_end_the_next_turn(
-        self, store: Store, other: Store, lost: Lease
+        self, store: Store, other: Store, lost_lease: Lease
     ) -> None:
         lease = await other.begin_turn("demo", start("t2"))
-        await self._refuse_lost(store, lost)
+        await self._check_stale(store, lost_lease)
         await other.finish_turn(lease, answered(lease))
         states = [(turn.id, turn.state) for turn in (await other.load("demo")).turns]
         assert states == [("t1", "failed"), ("t2", "complete")]
 
-    @pytest.mark.usefixtures("lost")
+    @pytest.mark.usefixtures("lost_lease")
     async def test_a_turn_whose_process_died_is_failed(self, other: Store) -> None:
         await say(other, "demo", "t2")
         first, second = (await other.load("demo")).turns

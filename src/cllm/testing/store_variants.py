@@ -73,11 +73,11 @@ class VariantContract(StoreSuite):
         await bring_results(store, "demo", "t4")
         await store.update("demo", Changes(pins=(1, 6)))
         await say_again(store, "demo", "t5", place="t2", text="Anew")
-        found = await other.load("demo")
-        assert [turn.id for turn in found.turns] == ["t1", "t5"]
-        assert {turn.id for turn in found.variants} == {"t2", "t3", "t4"}
-        assert (await other.summary("demo")).message_count == found.message_count == 4
-        assert found.pins == (1,)
+        loaded = await other.load("demo")
+        assert [turn.id for turn in loaded.turns] == ["t1", "t5"]
+        assert {turn.id for turn in loaded.variants} == {"t2", "t3", "t4"}
+        assert (await other.summary("demo")).message_count == loaded.message_count == 4
+        assert loaded.pins == (1,)
         await say(store, "demo", "t6")
         assert [turn.id for turn in (await other.load("demo", tail=1)).turns] == ["t6"]
 

@@ -1,4 +1,4 @@
-"""The window: its tail, pins and summaries."""
+"""The window: tail, pins and summaries."""
 
 import msgspec
 import pytest

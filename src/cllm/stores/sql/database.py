@@ -18,8 +18,8 @@ from cllm.stores.sqlite.connection import (
     check_regular_file,
     create_private_file,
     erase_deleted_rows,
+    run_in_sqlite,
     sqlite_error,
-    with_sqlite,
 )
 from cllm.stores.sqlite.store import parse_location
 
@@ -47,7 +47,7 @@ class Database:
             _check_file(self._path, create=create)
         try:
             if self._path is not None:
-                return with_sqlite(self._path, work)
+                return run_in_sqlite(self._path, work)
             with require_extra("postgres", feature="A database in PostgreSQL"):
                 from cllm.stores.postgres.connection import run_in_postgres  # noqa: PLC0415
             return run_in_postgres(self._url, work)

@@ -457,7 +457,7 @@ def _read_revision(connection: sqlite3.Connection) -> str | None:
     return str(rows[0][0]) if len(rows) == 1 else None
 
 
-def with_sqlite(path: Path, work: "Callable[[sa.Connection], T]") -> T:
+def run_in_sqlite(path: Path, work: "Callable[[sa.Connection], T]") -> T:
     connection = sqlite3.connect(path, timeout=MIGRATION_LOCK_SECONDS, isolation_level=None)
     try:
         connection.execute("PRAGMA secure_delete = ON")

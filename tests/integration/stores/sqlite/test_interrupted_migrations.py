@@ -16,7 +16,7 @@ from tests import older_deployment as older
 from cllm.core.errors import StoreUnavailableError
 from cllm.stores.sql import HEAD, migrate
 from cllm.stores.sql.database import Database
-from cllm.stores.sqlite.connection import with_sqlite
+from cllm.stores.sqlite.connection import run_in_sqlite
 
 KILLS = 60 if os.environ.get("CLLM_TORTURE") else 6
 MANY = 300
@@ -25,7 +25,7 @@ import os, signal, sqlite3, sys
 from pathlib import Path
 import sqlalchemy as sa
 from cllm.stores.sql import migrate
-from cllm.stores.sqlite.connection import with_sqlite
+from cllm.stores.sqlite.connection import run_in_sqlite
 
 left = int(sys.argv[2])
 
@@ -40,7 +40,7 @@ def work(bind):
     sa.event.listen(bind, "commit", count)
     migrate.upgrade(bind)
 
-with_sqlite(Path(sys.argv[1]), work)
+run_in_sqlite(Path(sys.argv[1]), work)
 print("done", left)
 """
 
@@ -53,7 +53,7 @@ def fill(path: Path, more: int = 0) -> None:
         for number in range(more):
             bind.exec_driver_sql(query, (f"{0x10000 + number:032x}", "x" * 1000))
 
-    with_sqlite(path, work)
+    run_in_sqlite(path, work)
 
 
 def check_whole(path: Path, conversations: int) -> str | None:
@@ -62,9 +62,9 @@ def check_whole(path: Path, conversations: int) -> str | None:
     assert own.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert own.execute("SELECT count(*) FROM conversations").fetchone() == (conversations,)
     own.close()
-    at = with_sqlite(path, migrate.current_revision)
-    with_sqlite(path, migrate.upgrade)
-    assert with_sqlite(path, migrate.find_differences) == []
+    at = run_in_sqlite(path, migrate.current_revision)
+    run_in_sqlite(path, migrate.upgrade)
+    assert run_in_sqlite(path, migrate.find_differences) == []
     return at
 
 

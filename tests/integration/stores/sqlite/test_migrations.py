@@ -17,7 +17,7 @@ from cllm.core.ports import NewConversation
 from cllm.stores.sql import HEAD, migrate
 from cllm.stores.sql.database import Database
 from cllm.stores.sqlite import statements
-from cllm.stores.sqlite.connection import erase_deleted_rows, with_sqlite
+from cllm.stores.sqlite.connection import erase_deleted_rows, run_in_sqlite
 from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_contract import answered, say, start
 
@@ -30,11 +30,11 @@ def fill(path: Path) -> None:
         migrate.upgrade(bind, "0001")
         older.fill(bind)
 
-    with_sqlite(path, work)
+    run_in_sqlite(path, work)
 
 
 def down_to(path: Path, revision: str) -> None:
-    with_sqlite(path, lambda bind: migrate.downgrade(bind, revision))
+    run_in_sqlite(path, lambda bind: migrate.downgrade(bind, revision))
 
 
 def open_store(path: Path) -> SqliteStore:
@@ -55,20 +55,20 @@ def test_the_migrations_have_one_head():
 
 
 def test_the_migrations_create_the_tables(database):
-    with_sqlite(database, migrate.upgrade)
-    assert with_sqlite(database, migrate.find_differences) == []
+    run_in_sqlite(database, migrate.upgrade)
+    assert run_in_sqlite(database, migrate.find_differences) == []
 
 
 def test_a_changed_table_is_reported(database):
-    with_sqlite(database, migrate.upgrade)
+    run_in_sqlite(database, migrate.upgrade)
     own = sqlite3.connect(database)
     own.execute("ALTER TABLE turns ADD COLUMN mood TEXT")
     own.close()
-    assert "mood" in str(with_sqlite(database, migrate.find_differences))
+    assert "mood" in str(run_in_sqlite(database, migrate.find_differences))
 
 
 def test_every_statement_fits_the_newest_revision(database):
-    with_sqlite(database, migrate.upgrade)
+    run_in_sqlite(database, migrate.upgrade)
     own = sqlite3.connect(database)
     texts = _runnable(statements)
     for text in texts:
@@ -93,7 +93,7 @@ def _nothing_for(text: str) -> tuple[None, ...]:
 
 
 def test_no_statement_reads_a_whole_table_of_turns_or_messages(database):
-    with_sqlite(database, migrate.upgrade)
+    run_in_sqlite(database, migrate.upgrade)
     own = sqlite3.connect(database)
     text = " ".join(
         step
@@ -107,7 +107,7 @@ def test_no_statement_reads_a_whole_table_of_turns_or_messages(database):
 
 async def test_an_older_database_is_upgraded_completely(database):
     fill(database)
-    with_sqlite(database, migrate.upgrade)
+    run_in_sqlite(database, migrate.upgrade)
     store = open_store(database)
     mine = await store.list_conversations(archive_filter="all")
     assert [item.id for item in mine.items] == [FIRST_ID[:-3] + "102", FIRST_ID]
@@ -141,12 +141,12 @@ async def test_an_older_database_is_upgraded_completely(database):
 
 def test_upgrade_downgrade_upgrade_changes_nothing(database):
     fill(database)
-    before = with_sqlite(database, older.contents)
-    with_sqlite(database, migrate.upgrade)
+    before = run_in_sqlite(database, older.contents)
+    run_in_sqlite(database, migrate.upgrade)
     first = dump(database)
     down_to(database, "0001")
-    assert with_sqlite(database, older.contents) == before
-    with_sqlite(database, migrate.upgrade)
+    assert run_in_sqlite(database, older.contents) == before
+    run_in_sqlite(database, migrate.upgrade)
     assert dump(database) == first
 
 
@@ -167,7 +167,7 @@ async def test_later_turns_survive_downgrade_and_upgrade(database):
     before = await store.load("demo")
     await store.close()
     down_to(database, "0002")
-    with_sqlite(database, migrate.upgrade)
+    run_in_sqlite(database, migrate.upgrade)
     store = open_store(database)
     after = await store.load("demo")
     assert after.messages == before.messages
@@ -178,7 +178,7 @@ async def test_later_turns_survive_downgrade_and_upgrade(database):
 
 def test_the_downgrade_restores_the_column_with_its_default(database):
     fill(database)
-    with_sqlite(database, migrate.upgrade)
+    run_in_sqlite(database, migrate.upgrade)
     down_to(database, "0001")
     own = sqlite3.connect(database)
     default = "You are a helpful assistant."
@@ -192,11 +192,11 @@ def test_the_downgrade_restores_the_column_with_its_default(database):
 def test_removed_system_prompts_leave_no_trace_in_the_file(database):
     fill(database)
     assert older.PROMPT.encode() in database.read_bytes()
-    with_sqlite(database, migrate.upgrade)
+    run_in_sqlite(database, migrate.upgrade)
     erase_deleted_rows(database)
     for path in database.parent.glob("cllm.db*"):
         assert older.PROMPT.encode() not in path.read_bytes()
-    assert with_sqlite(database, migrate.find_differences) == []
+    assert run_in_sqlite(database, migrate.find_differences) == []
 
 
 async def test_an_older_database_is_refused_and_not_changed(database):
@@ -205,7 +205,7 @@ async def test_an_older_database_is_refused_and_not_changed(database):
     with pytest.raises(StoreUnavailableError, match="cllm db upgrade"):
         await store.list_conversations()
     await store.close()
-    assert with_sqlite(database, migrate.current_revision) == "0001"
+    assert run_in_sqlite(database, migrate.current_revision) == "0001"
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ async def test_an_older_database_is_refused_and_not_changed(database):
     ],
 )
 async def test_a_database_at_an_unknown_revision_is_refused(database, revision, advice):
-    with_sqlite(database, migrate.upgrade)
+    run_in_sqlite(database, migrate.upgrade)
     own = sqlite3.connect(database)
     own.execute("UPDATE cllm_revision SET version_num = ?", (revision,))
     own.commit()
@@ -227,7 +227,7 @@ async def test_a_database_at_an_unknown_revision_is_refused(database, revision, 
         await store.list_conversations()
     await store.close()
     with pytest.raises(StoreUnavailableError, match=advice):
-        with_sqlite(database, migrate.upgrade)
+        run_in_sqlite(database, migrate.upgrade)
 
 
 def test_a_failed_migration_changes_nothing(database):
@@ -236,11 +236,11 @@ def test_a_failed_migration_changes_nothing(database):
     own.execute("UPDATE messages SET id = 'no uuid' WHERE rowid = 3")
     own.commit()
     own.close()
-    before = with_sqlite(database, _shape)
+    before = run_in_sqlite(database, _shape)
     with pytest.raises(StoreUnavailableError, match="was not changed"):
         Database(f"sqlite:{database}").run(migrate.upgrade)
-    assert with_sqlite(database, migrate.current_revision) == "0001"
-    assert with_sqlite(database, _shape) == before
+    assert run_in_sqlite(database, migrate.current_revision) == "0001"
+    assert run_in_sqlite(database, _shape) == before
 
 
 def _shape(bind: sa.Connection) -> object:
@@ -248,6 +248,6 @@ def _shape(bind: sa.Connection) -> object:
 
 
 def test_only_an_earlier_revision_is_a_downgrade_target(database):
-    with_sqlite(database, migrate.upgrade)
+    run_in_sqlite(database, migrate.upgrade)
     with pytest.raises(UsageError):
         down_to(database, HEAD)
