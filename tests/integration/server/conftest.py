@@ -1,4 +1,4 @@
-"""A server on each of the stores that it can be given."""
+"""Servers on each store."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,17 +8,16 @@ from tests.postgres import Server as PostgresServer
 from tests.postgres import database, postgres_server
 from tests.server_app import SETTINGS_WITH_KEYS, ServerApp, open_server_app
 from tests.sqlite_template import write_database
-from tests.torture import choose_size
 
 __all__ = ["database", "postgres_server"]
 
-KEPT = ("sqlite", "postgresql")
-STORES = choose_size(KEPT, (pytest.param("memory", marks=pytest.mark.torture), *KEPT))
+PERSISTENT = ("sqlite", "postgresql")
+STORES = scaled(PERSISTENT, (pytest.param("memory", marks=pytest.mark.torture), *PERSISTENT))
 
 
 @pytest.fixture(params=STORES)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store, by its URL."""
+    """The URL of an empty store."""
     if request.param == "memory":
         return "memory:"
     if request.param == "sqlite":
@@ -30,7 +29,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def server(tmp_path: Path, store_url: str) -> AsyncIterator[ServerApp]:
-    """A server for one person."""
+    """A server without keys."""
     async with open_server_app(
         tmp_path, "server: {silence_seconds: 0.2}", store=store_url
     ) as running:
@@ -39,6 +38,6 @@ async def server(tmp_path: Path, store_url: str) -> AsyncIterator[ServerApp]:
 
 @pytest.fixture
 async def keyed(tmp_path: Path, store_url: str) -> AsyncIterator[ServerApp]:
-    """A server for two people with keys."""
+    """A server with keys of two owners."""
     async with open_server_app(tmp_path, SETTINGS_WITH_KEYS, store=store_url) as running:
         yield running

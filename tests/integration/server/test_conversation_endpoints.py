@@ -17,7 +17,7 @@ LIST = "/v1/conversations"
 
 
 class TestLists:
-    async def test_an_empty_list_says_how_it_was_asked(self, server):
+    async def test_an_empty_list_returns_its_parameters(self, server):
         assert await server.get(LIST) == {
             "conversations": [],
             "total": 0,
@@ -26,7 +26,7 @@ class TestLists:
             "next_cursor": None,
         }
 
-    async def test_a_summary_has_the_fields_of_the_reference(self, server):
+    async def test_a_summary_has_the_documented_fields(self, server):
         conversation = await server.create_conversation()
         await server.add_turn(conversation, "Hello there", "Hi")
 
@@ -40,8 +40,8 @@ class TestLists:
         assert summary["created_at"].endswith("Z")
         assert "system_message" not in summary
 
-    async def test_pages_by_offset_and_by_cursor_give_each_once_and_newest_first(self, server):
-        made = [await server.create_conversation() for _ in range(7)]
+    async def test_pages_by_offset_or_cursor_return_each_once_newest_first(self, server):
+        created = [await server.create_conversation() for _ in range(7)]
         everything = (await server.get(LIST))["conversations"]
 
         by_offset = [
@@ -60,13 +60,13 @@ class TestLists:
                 break
 
         assert by_offset == by_cursor == [one["id"] for one in everything]
-        assert sorted(by_offset) == sorted(made)
+        assert sorted(by_offset) == sorted(created)
 
-    async def test_the_archive_filter_chooses(self, server):
-        kept, archived = await server.create_conversation(), await server.create_conversation()
+    async def test_the_archive_filter_selects_conversations(self, server):
+        active, archived = await server.create_conversation(), await server.create_conversation()
         assert (await server("DELETE", f"{LIST}/{archived}")).status_code == 204
 
-        shown = {
+        listed = {
             choice: {
                 one["id"]
                 for one in (await server.get(f"{LIST}?archive_filter={choice}"))["conversations"]
@@ -74,7 +74,7 @@ class TestLists:
             for choice in ("active", "archived", "all")
         }
 
-        assert shown == {"active": {kept}, "archived": {archived}, "all": {kept, archived}}
+        assert listed == {"active": {active}, "archived": {archived}, "all": {active, archived}}
 
     @pytest.mark.parametrize(
         ("query", "param"),
@@ -88,55 +88,55 @@ class TestLists:
             ("store=elsewhere", "store"),
         ],
     )
-    async def test_a_wrong_parameter_is_named(self, server, query, param):
-        answer = await server("GET", f"{LIST}?{query}")
+    async def test_an_invalid_parameter_is_named(self, server, query, param):
+        response = await server("GET", f"{LIST}?{query}")
 
-        assert answer.status_code == 422
-        assert answer.json()["error"]["code"] == "validation_error"
-        assert answer.json()["error"]["param"] == param
+        assert response.status_code == 422
+        assert response.json()["error"]["code"] == "validation_error"
+        assert response.json()["error"]["param"] == param
 
-    async def test_a_cursor_that_is_none_is_refused(self, server):
-        answer = await server("GET", f"{LIST}?cursor=nonsense")
+    async def test_an_invalid_cursor_is_rejected(self, server):
+        response = await server("GET", f"{LIST}?cursor=nonsense")
 
-        assert answer.status_code == 422
+        assert response.status_code == 422
 
 
 class TestCreating:
     async def test_a_new_conversation_is_dynamic_and_can_be_read(self, server):
-        answer = await server("POST", LIST, json={"title": " as given ", "metadata": {"a": [1]}})
+        response = await server("POST", LIST, json={"title": " unchanged ", "metadata": {"a": [1]}})
 
-        assert answer.status_code == 201
-        made = answer.json()
-        assert uuid.UUID(made["id"])
-        assert made["title"] == " as given "
-        assert made["metadata"] == {"a": [1]}
-        detail = await server.get(f"{LIST}/{made['id']}")
+        assert response.status_code == 201
+        created = response.json()
+        assert uuid.UUID(created["id"])
+        assert created["title"] == " unchanged "
+        assert created["metadata"] == {"a": [1]}
+        detail = await server.get(f"{LIST}/{created['id']}")
         assert detail["messages"] == []
         assert detail["system"] == {"policy": "dynamic", "source": None, "prompt": None}
 
-    async def test_an_empty_body_will_do(self, server):
+    async def test_an_empty_body_is_accepted(self, server):
         assert (await server("POST", LIST)).status_code == 201
         assert (await server("POST", LIST, content=b"{}")).status_code == 201
 
-    async def test_the_content_type_is_not_looked_at(self, server):
-        answer = await server(
+    async def test_the_content_type_is_ignored(self, server):
+        response = await server(
             "POST", LIST, content=b'{"title": "x"}', headers={"content-type": "text/plain"}
         )
 
-        assert answer.json()["title"] == "x"
+        assert response.json()["title"] == "x"
 
     @pytest.mark.parametrize("policy", ["captured", "dynamic", "pinned"])
     async def test_another_policy_can_be_chosen(self, server, policy):
-        made = (await server("POST", LIST, json={"system_policy": policy})).json()
+        created = (await server("POST", LIST, json={"system_policy": policy})).json()
 
-        stored = await server.load(made["id"])
+        stored = await server.load(created["id"])
         assert stored.system_record is not None
         assert stored.system_record.policy == policy
 
-    async def test_a_captured_one_takes_the_prompt_of_the_settings(self, tmp_path):
+    async def test_a_captured_conversation_has_the_system_prompt_of_the_settings(self, tmp_path):
         async with open_server_app(tmp_path, "default_system_message: Be brief.") as server:
-            made = (await server("POST", LIST, json={"system_policy": "captured"})).json()
-            detail = await server.get(f"{LIST}/{made['id']}")
+            created = (await server("POST", LIST, json={"system_policy": "captured"})).json()
+            detail = await server.get(f"{LIST}/{created['id']}")
 
         assert detail["system"]["policy"] == "captured"
         assert detail["system"]["prompt"] == "Be brief."
@@ -156,59 +156,59 @@ class TestCreating:
             (b'{"title": "\xff"}', None),
         ],
     )
-    async def test_a_wrong_body_is_a_validation_error(self, server, body, param):
-        answer = await server("POST", LIST, content=body)
+    async def test_an_invalid_body_is_a_validation_error(self, server, body, param):
+        response = await server("POST", LIST, content=body)
 
-        assert answer.status_code == 422
-        assert answer.json()["error"]["code"] == "validation_error"
-        assert answer.json()["error"]["param"] == param
+        assert response.status_code == 422
+        assert response.json()["error"]["code"] == "validation_error"
+        assert response.json()["error"]["param"] == param
 
-    async def test_a_body_that_is_nested_too_deeply_is_refused(self, server):
+    async def test_a_deeply_nested_body_is_rejected(self, server):
         body = b'{"metadata": {"a": ' + b"[" * 5000 + b"]" * 5000 + b"}}"
 
         assert (await server("POST", LIST, content=body)).status_code == 422
 
-    async def test_a_body_that_is_too_long_is_refused(self, tmp_path):
+    async def test_a_body_that_is_too_long_is_rejected(self, tmp_path):
         async with open_server_app(tmp_path, "server: {limits: {body_bytes: 100}}") as server:
-            answer = await server("POST", LIST, json={"title": "x" * 200})
+            response = await server("POST", LIST, json={"title": "x" * 200})
 
-        assert answer.status_code == 413
-        assert answer.json()["error"]["code"] == "request_too_large"
+        assert response.status_code == 413
+        assert response.json()["error"]["code"] == "request_too_large"
 
 
 class TestDetail:
-    async def test_a_message_has_the_fields_of_the_reference(self, server):
+    async def test_a_message_has_the_documented_fields(self, server):
         conversation = await server.create_conversation()
         turn = await server.add_turn(conversation, "What is 2+2?", "4")
 
-        asked, answered = (await server.get(f"{LIST}/{conversation}"))["messages"]
+        question, reply = (await server.get(f"{LIST}/{conversation}"))["messages"]
 
-        assert asked["role"] == "user"
-        assert asked["content"] == "What is 2+2?"
-        assert asked["parts"] == [{"kind": "text", "text": "What is 2+2?"}]
-        assert asked["sequence_number"] == 1
-        assert (asked["usage"], asked["cost"], asked["model"]) == (None, None, None)
-        assert answered["sequence_number"] == 2
-        assert answered["model"] == "openai/gpt-test"
-        assert answered["usage"]["total_tokens"] == 15
-        assert answered["cost"] == 0.25
-        assert answered["state"] == "complete"
-        assert answered["turn_id"] == turn.id
-        assert "tool_calls" not in answered
+        assert question["role"] == "user"
+        assert question["content"] == "What is 2+2?"
+        assert question["parts"] == [{"kind": "text", "text": "What is 2+2?"}]
+        assert question["sequence_number"] == 1
+        assert (question["usage"], question["cost"], question["model"]) == (None, None, None)
+        assert reply["sequence_number"] == 2
+        assert reply["model"] == "openai/gpt-test"
+        assert reply["usage"]["total_tokens"] == 15
+        assert reply["cost"] == 0.25
+        assert reply["state"] == "complete"
+        assert reply["turn_id"] == turn.id
+        assert "tool_calls" not in reply
 
     @pytest.mark.parametrize("estimated", [False, True])
-    async def test_usage_that_is_an_estimate_is_marked_as_one(self, server, estimated):
+    async def test_estimated_usage_is_marked(self, server, estimated):
         conversation = await server.create_conversation()
         usage = Usage(input=10, output=5, estimated=estimated)
         await server.add_turn(conversation, "What is 2+2?", "4", usage=usage)
 
-        _, answered = (await server.get(f"{LIST}/{conversation}"))["messages"]
+        _, reply = (await server.get(f"{LIST}/{conversation}"))["messages"]
         (day,) = (await server.get("/v1/usage"))["usage"]
 
-        assert answered["usage"]["estimated"] is estimated
+        assert reply["usage"]["estimated"] is estimated
         assert day["estimated"] is estimated
 
-    async def test_calls_and_their_results_are_shown_in_openais_words(self, server):
+    async def test_tool_calls_and_results_are_shown_in_openais_format(self, server):
         call = {
             "id": "c1",
             "type": "function",
@@ -232,7 +232,7 @@ class TestDetail:
         assert messages[2]["tool_call_id"] == "c1"
         assert [message["usage"] is None for message in messages] == [True, True, True, False]
 
-    async def test_messages_in_anthropics_words_have_text_calls_and_parts(self, server):
+    async def test_messages_in_anthropics_format_have_text_calls_and_parts(self, server):
         blocks = [
             {"type": "thinking", "thinking": "hm", "signature": "s"},
             {"type": "text", "text": "Let me see."},
@@ -240,7 +240,7 @@ class TestDetail:
             {"type": "unheard_of", "x": 1},
         ]
         result = [{"type": "tool_result", "tool_use_id": "t1", "content": "42"}]
-        said = (
+        messages = (
             plain_message("user", "Hello"),
             Message(
                 role="assistant",
@@ -254,7 +254,7 @@ class TestDetail:
             ),
         )
         conversation = await server.create_conversation()
-        await server.save_turn(conversation, said)
+        await server.save_turn(conversation, messages)
 
         _, reply, tool = (await server.get(f"{LIST}/{conversation}"))["messages"]
 
@@ -270,7 +270,7 @@ class TestDetail:
         assert reply["parts"][3]["raw"] == blocks[3]
         assert tool["tool_call_id"] == "t1"
 
-    async def test_every_id_that_is_shown_resolves(self, server):
+    async def test_every_returned_id_can_be_requested(self, server):
         conversation = await server.create_conversation()
         turn = await server.add_turn(conversation, "One", "1")
         await server.add_turn(conversation, "Two", "2")
@@ -284,9 +284,9 @@ class TestDetail:
         )
         detail = await server.get(f"{LIST}/{branch['id']}?variants=true")
 
-        shown = [*detail["messages"], *(m for v in detail["variants"] for m in v["messages"])]
-        assert len(shown) == 4
-        for message in shown:
+        listed = [*detail["messages"], *(m for v in detail["variants"] for m in v["messages"])]
+        assert len(listed) == 4
+        for message in listed:
             found = await server.get(f"{LIST}/{branch['id']}/messages/{message['id']}")
             assert found == message
             turn_found = await server.get(f"{LIST}/{branch['id']}/turns/{message['turn_id']}")
@@ -294,7 +294,7 @@ class TestDetail:
         parent = detail["parent"]["conversation_id"]
         assert (await server.get(f"{LIST}/{parent}"))["id"] == conversation
 
-    async def test_a_message_can_be_had_by_its_number(self, server):
+    async def test_a_message_can_be_read_by_its_number(self, server):
         conversation = await server.create_conversation()
         await server.add_turn(conversation, "One", "1")
 
@@ -304,10 +304,10 @@ class TestDetail:
             ("0", 422, "invalid_sequence_number"),
             ("nobody-0", 404, "message_not_found"),
         ):
-            answer = await server("GET", f"{LIST}/{conversation}/messages/{wrong}")
-            assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+            response = await server("GET", f"{LIST}/{conversation}/messages/{wrong}")
+            assert (response.status_code, response.json()["error"]["code"]) == (status, code)
 
-    async def test_variants_share_the_numbers_of_their_place(self, server):
+    async def test_variants_have_the_same_sequence_numbers(self, server):
         conversation = await server.create_conversation()
         await server.add_turn(conversation, "Zero", "0")
         first = await server.add_turn(conversation, "One", "1")
@@ -329,7 +329,7 @@ class TestDetail:
             ("1", 4),
         ]
 
-    async def test_a_long_conversation_can_be_read_in_pieces(self, server):
+    async def test_a_long_conversation_can_be_read_in_pages(self, server):
         conversation = await server.create_conversation()
         for number in range(5):
             await server.add_turn(conversation, f"q{number}", f"a{number}")
@@ -356,27 +356,25 @@ class TestDetail:
             ("files:a.b", 400, "invalid_conversation_id"),
         ],
     )
-    async def test_ids_that_are_unknown_and_ids_that_are_none(
-        self, server, reference, status, code
-    ):
-        answer = await server("GET", f"{LIST}/{reference}")
+    async def test_unknown_and_invalid_ids(self, server, reference, status, code):
+        response = await server("GET", f"{LIST}/{reference}")
 
-        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+        assert (response.status_code, response.json()["error"]["code"]) == (status, code)
 
-    async def test_a_conversation_that_another_surface_named_can_be_read_by_its_name(self, server):
+    async def test_a_conversation_with_another_form_of_id_can_be_read(self, server):
         await server.create_conversation("demo")
         await server.add_turn("demo", "Hello", "Hi")
 
         assert (await server.get(f"{LIST}/demo"))["message_count"] == 2
 
-    async def test_a_uuid_in_capitals_is_the_same_one(self, server):
+    async def test_a_uuid_in_upper_case_is_the_same_conversation(self, server):
         conversation = await server.create_conversation()
 
         assert (await server.get(f"{LIST}/{conversation.upper()}"))["id"] == conversation
 
 
 class TestChanging:
-    async def test_what_is_left_out_stays(self, server):
+    async def test_omitted_fields_are_unchanged(self, server):
         conversation = await server.create_conversation()
         await server.add_turn(conversation, "Hello", "Hi")
         await server("PATCH", f"{LIST}/{conversation}", json={"metadata": {"a": 1}})
@@ -395,7 +393,7 @@ class TestChanging:
 
         assert changed["updated_at"] == before
 
-    async def test_an_archived_conversation_can_be_read_branched_and_brought_back(self, server):
+    async def test_an_archived_conversation_can_be_read_branched_and_unarchived(self, server):
         conversation = await server.create_conversation()
         await server.add_turn(conversation, "Hello", "Hi")
         path = f"{LIST}/{conversation}"
@@ -408,7 +406,7 @@ class TestChanging:
         back = (await server("PATCH", path, json={"archived": False})).json()
         assert back["archived_at"] is None
 
-    async def test_a_title_can_be_taken_away(self, server):
+    async def test_a_title_can_be_removed(self, server):
         conversation = await server.create_conversation()
         await server.add_turn(conversation, "Hello", "Hi")
 
@@ -417,14 +415,14 @@ class TestChanging:
         assert changed["title"] is None
 
     @pytest.mark.parametrize("body", [{"archived": "yes"}, {"metadata": None}, {"id": "x"}])
-    async def test_a_wrong_change_is_refused(self, server, body):
+    async def test_an_invalid_change_is_rejected(self, server, body):
         conversation = await server.create_conversation()
 
         assert (await server("PATCH", f"{LIST}/{conversation}", json=body)).status_code == 422
 
 
 class TestDeleting:
-    async def test_a_permanent_deletion_leaves_nothing_to_find_but_its_branches(self, server):
+    async def test_a_permanent_deletion_leaves_only_branches(self, server):
         conversation = await server.create_conversation()
         await server.add_turn(conversation, "A needle", "Found")
         path = f"{LIST}/{conversation}"
@@ -439,7 +437,7 @@ class TestDeleting:
         assert len(detail["messages"]) == 2
         assert detail["parent"] is None
 
-    async def test_a_message_goes_with_all_later_ones(self, server):
+    async def test_a_message_is_deleted_with_all_later_ones(self, server):
         conversation = await server.create_conversation()
         await server.add_turn(conversation, "One", "1")
         await server.add_turn(conversation, "Two", "2")
@@ -460,28 +458,26 @@ class TestDeleting:
             ("9", 404, "sequence_not_found"),
         ],
     )
-    async def test_a_number_that_is_none_and_one_that_is_not_there(
-        self, server, number, status, code
-    ):
+    async def test_invalid_and_unknown_sequence_numbers(self, server, number, status, code):
         conversation = await server.create_conversation()
 
-        answer = await server("DELETE", f"{LIST}/{conversation}/messages/{number}")
+        response = await server("DELETE", f"{LIST}/{conversation}/messages/{number}")
 
-        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+        assert (response.status_code, response.json()["error"]["code"]) == (status, code)
 
 
 class TestBranching:
-    async def test_a_branch_has_the_messages_up_to_there_and_knows_its_parent(self, server):
+    async def test_a_branch_has_the_messages_up_to_a_number_and_its_parent(self, server):
         conversation = await server.create_conversation()
         await server.add_turn(conversation, "One", "1")
         await server.add_turn(conversation, "Two", "2")
 
-        answer = await server(
+        response = await server(
             "POST", f"{LIST}/{conversation}/branch", json={"branch_at_sequence": 3}
         )
 
-        assert answer.status_code == 201
-        branch = answer.json()
+        assert response.status_code == 201
+        branch = response.json()
         assert branch["id"] != conversation
         assert [m["content"] for m in branch["messages"]] == ["One", "1", "Two"]
         assert branch["parent"] == {"conversation_id": conversation, "sequence_number": 3}
@@ -499,19 +495,19 @@ class TestBranching:
             (None, 422, "validation_error"),
         ],
     )
-    async def test_a_place_that_is_none(self, server, at, status, code):
+    async def test_an_invalid_branch_point(self, server, at, status, code):
         conversation = await server.create_conversation()
         await server.add_turn(conversation, "One", "1")
 
-        answer = await server(
+        response = await server(
             "POST", f"{LIST}/{conversation}/branch", json={"branch_at_sequence": at}
         )
 
-        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+        assert (response.status_code, response.json()["error"]["code"]) == (status, code)
 
 
 class TestSearching:
-    async def test_a_hit_says_where_and_what(self, server):
+    async def test_a_match_has_its_position_and_a_snippet(self, server):
         conversation = await server.create_conversation()
         turn = await server.add_turn(conversation, "Where is the needle?", "In the haystack")
 
@@ -525,7 +521,7 @@ class TestSearching:
         assert "haystack" in hit["snippet"]
         assert turn.id
 
-    async def test_an_archived_conversation_is_found_with_the_filter(self, server):
+    async def test_the_filter_finds_archived_conversations(self, server):
         conversation = await server.create_conversation()
         await server.add_turn(conversation, "needle", "ok")
         await server("DELETE", f"{LIST}/{conversation}")
@@ -534,12 +530,12 @@ class TestSearching:
         assert (await server.get(f"{LIST}/search?q=needle&archive_filter=archived"))["total"] == 1
 
     @pytest.mark.parametrize("query", ["", "?q=", "?q=%20", "?q=a&limit=0"])
-    async def test_a_search_without_words_is_refused(self, server, query):
+    async def test_an_empty_search_is_rejected(self, server, query):
         assert (await server("GET", f"{LIST}/search{query}")).status_code == 422
 
 
 class TestFiles:
-    async def test_the_folder_of_files_is_a_store_of_its_own(self, server):
+    async def test_conversation_files_are_a_separate_store(self, server):
         files = server.state.files
         assert files is not None
         await files.create(
@@ -562,7 +558,7 @@ class TestFiles:
         assert (await server.get(f"{LIST}?store=files"))["total"] == 0
 
     @pytest.mark.parametrize("path", [f"{LIST}?store=files", f"{LIST}/search?q=hello&store=files"])
-    async def test_a_file_that_cannot_be_read_is_told_by_its_id(self, server, tmp_path, path):
+    async def test_an_unreadable_file_is_reported_by_its_id(self, server, tmp_path, path):
         files = server.state.files
         await files.create(NewConversation(id="bad"))
         (stored,) = tmp_path.rglob("bad.json")
@@ -576,7 +572,7 @@ class TestFiles:
         assert "'files:bad'" in notice["message"]
         assert str(stored.parent) not in str(response.headers)
 
-    async def test_with_keys_there_is_no_such_store(self, tmp_path):
+    async def test_a_server_with_keys_has_no_such_store(self, tmp_path):
         headers = {"x-api-key": KEYS["alice"]}
         async with open_server_app(tmp_path, SETTINGS_WITH_KEYS, headers=headers) as server:
             listed = await server("GET", f"{LIST}?store=files")
@@ -588,7 +584,7 @@ class TestFiles:
         assert read.content == unknown.content
 
 
-async def test_a_dynamic_conversation_shows_no_system_message_even_if_one_was_kept(server):
+async def test_a_dynamic_conversation_shows_no_system_message(server):
     conversation = await server.create_conversation()
     await server.save_turn(
         conversation,

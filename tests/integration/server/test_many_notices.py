@@ -1,4 +1,4 @@
-"""A request that causes very many notices: what its client is told and what is kept."""
+"""A request with very many notices: which are sent to the client and which are stored."""
 
 import json
 from collections.abc import AsyncIterator
@@ -21,30 +21,30 @@ async def canned(tmp_path: Path) -> AsyncIterator[MeasuredServer]:
         yield running
 
 
-def asked(provider: str, **fields: Any) -> bytes:
+def make_body(provider: str, **fields: Any) -> bytes:
     body = {"model": MODELS[provider], "max_tokens": 99, "messages": [HELLO], **fields}
     return json.dumps(body).encode()
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_as_many_are_kept_as_there_may_be_and_the_others_are_counted(
-    canned: MeasuredServer, stream: bool
+async def test_notices_are_stored_up_to_the_limit_and_the_others_counted(
+    canned: Scaled, stream: bool
 ):
     unknown = {f"k{number}": 0 for number in range(KEYS)}
     for client, provider in PAIRS:
         if client == provider or {client, provider} == {"messages", "anthropic"}:
             continue
-        body = asked(provider, stream=stream, **unknown)
-        answer = await canned.send(client, body, {"X-Conversation-ID": ""})
+        body = make_body(provider, stream=stream, **unknown)
+        response = await canned.send(client, body, {"X-Conversation-ID": ""})
 
-        assert answer.status_code == 200, answer.text
-        header = answer.headers["X-CLLM-Notice"]
+        assert response.status_code == 200, response.text
+        header = response.headers["X-CLLM-Notice"]
         assert len(header) < 2 * MAX_NOTICES_LENGTH
         *shown, last = json.loads(header)
-        conversation = await canned.server.load(answer.headers["X-Conversation-ID"])
-        *kept, rest = conversation.turns[0].notices
-        assert [notice.path for notice in kept[: len(shown)]] == [told["path"] for told in shown]
-        assert (len(kept), rest.code) == (MAX_NOTICES, LEFT_OUT)
+        conversation = await canned.server.load(response.headers["X-Conversation-ID"])
+        *stored, rest = conversation.turns[0].notices
+        assert [notice.path for notice in stored[: len(shown)]] == [one["path"] for one in shown]
+        assert (len(stored), rest.code) == (MAX_NOTICES, LEFT_OUT)
         assert MAX_NOTICES + rest.count >= KEYS
         assert last["code"] == "more_notices"
         missing = MAX_NOTICES + rest.count - len(shown)

@@ -1,4 +1,4 @@
-"""What is another's does not exist: on every call, in every store."""
+"""A conversation of another owner does not exist for the caller, on every route."""
 
 from tests.server_app import KEYS
 
@@ -11,14 +11,14 @@ BODIES = {
     "/v1/conversations/{conversation_id}/branch": {"branch_at_sequence": 1},
     "/v1/conversations/{conversation_id}": {"title": "x"},
 }
-# Deleting comes last, so that there is something to ask for until then.
-ABOUT_ONE = sorted(
+# DELETE comes last, so that the conversation exists until then.
+CONVERSATION_ROUTES = sorted(
     (row for row in ROUTES if "{conversation_id}" in row.path),
     key=lambda row: (row.method == "DELETE", "messages" not in row.path),
 )
 
 
-def address(path: str, conversation: str, turn: str) -> str:
+def build_path(path: str, conversation: str, turn: str) -> str:
     return (
         path.replace("{conversation_id}", conversation)
         .replace("{message}", "1")
@@ -26,17 +26,17 @@ def address(path: str, conversation: str, turn: str) -> str:
     )
 
 
-async def test_anothers_conversation_answers_as_an_unknown_one_on_every_call(keyed):
+async def test_a_conversation_of_another_owner_is_like_an_unknown_one_on_every_route(keyed):
     conversation = await keyed.create_conversation(owner="alice")
     turn = await keyed.add_turn(conversation, "A needle", "Found", owner="alice")
 
-    for row in ABOUT_ONE:
+    for row in CONVERSATION_ROUTES:
         body = BODIES.get(row.path)
         theirs = await keyed(
-            row.method, address(row.path, conversation, turn.id), json=body, headers=BOB
+            row.method, build_path(row.path, conversation, turn.id), json=body, headers=BOB
         )
         unknown = await keyed(
-            row.method, address(row.path, UNKNOWN, turn.id), json=body, headers=BOB
+            row.method, build_path(row.path, UNKNOWN, turn.id), json=body, headers=BOB
         )
         assert theirs.status_code == unknown.status_code == 404, row
         assert theirs.content == unknown.content, row
@@ -46,25 +46,25 @@ async def test_anothers_conversation_answers_as_an_unknown_one_on_every_call(key
     assert mine.json()["message_count"] == 2
 
 
-async def test_completions_do_not_continue_anothers_conversation(keyed):
+async def test_completions_do_not_continue_a_conversation_of_another_owner(keyed):
     conversation = await keyed.create_conversation(owner="alice")
     body = {"model": "openai/gpt-test", "messages": [{"role": "user", "content": "Hi"}]}
 
-    answers = [
+    responses = [
         await keyed(
             "POST",
             "/v1/chat/completions",
             json=body,
-            headers={**BOB, "X-Conversation-ID": asked},
+            headers={**BOB, "X-Conversation-ID": conversation_id},
         )
-        for asked in (conversation, UNKNOWN)
+        for conversation_id in (conversation, UNKNOWN)
     ]
 
-    assert [answer.status_code for answer in answers] == [404, 404]
-    assert answers[0].content == answers[1].content
+    assert [response.status_code for response in responses] == [404, 404]
+    assert responses[0].content == responses[1].content
 
 
-async def test_lists_searches_and_sums_are_of_ones_own(keyed):
+async def test_lists_searches_and_usage_are_of_one_owner(keyed):
     conversation = await keyed.create_conversation(owner="alice")
     await keyed.add_turn(conversation, "A needle", "Found", owner="alice")
 
@@ -76,7 +76,7 @@ async def test_lists_searches_and_sums_are_of_ones_own(keyed):
         assert used["total"]["calls"] == count
 
 
-async def test_the_same_id_can_be_two_peoples(keyed):
+async def test_two_owners_can_use_the_same_id(keyed):
     for owner in ("alice", "bob"):
         await keyed.create_conversation(UNKNOWN, owner=owner)
         await keyed.add_turn(UNKNOWN, f"I am {owner}", "Hello", owner=owner)

@@ -1,4 +1,4 @@
-"""A client that reads its stream slowly: a stateless turn waits for it and loses nothing."""
+"""A client that reads slowly: a stateless turn waits and loses no data."""
 
 import asyncio
 from pathlib import Path
@@ -15,9 +15,9 @@ from cllm.server.turns.task import MAX_UNREAD_STATELESS
 PIECE = "x" * 20_000
 PIECES = 200
 EVENT_BYTES = len(PIECE) + 1000
-"""More than one event of the stream has."""
+"""More than the size of one event."""
 PAUSE = 0.5
-"""Seconds in which the provider sends much more than the queue of the response holds."""
+"""Seconds in which the provider sends much more than fits in the queue."""
 BODY = {
     "model": "openai/gpt-test",
     "messages": [{"role": "user", "content": "Hello."}],

@@ -1,4 +1,4 @@
-"""Conversations out of the server and into it again."""
+"""Export and import of conversations on each store."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from cllm.core.ports import NewConversation, Opening
 LIST = "/v1/conversations"
 
 
-async def example(server: ServerApp) -> str:
+async def create_example(server: ServerApp) -> str:
     """A conversation with a variant, a call, a failed turn and hostile text."""
     conversation = await server.create_conversation()
     first = await server.add_turn(conversation, "Hello <script>alert(1)</script>", "Hi")
@@ -39,7 +39,7 @@ async def example(server: ServerApp) -> str:
 
 
 def comparable(detail: dict[str, Any]) -> dict[str, Any]:
-    """What an import keeps of a detail: all but the id and the times of the conversation."""
+    """Return the detail without the fields that an import changes."""
     return {
         key: value
         for key, value in detail.items()
@@ -47,8 +47,8 @@ def comparable(detail: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def test_what_was_exported_can_be_imported_whole(server):
-    conversation = await example(server)
+async def test_an_exported_conversation_can_be_imported_completely(server):
+    conversation = await create_example(server)
     before = await server.get(f"{LIST}/{conversation}?variants=true")
     exported = await server("GET", f"{LIST}/{conversation}/export")
     assert exported.headers["content-type"] == "application/json"
@@ -62,13 +62,13 @@ async def test_what_was_exported_can_be_imported_whole(server):
     assert comparable(after) == comparable(before)
 
 
-async def test_markdown_is_for_reading(server):
-    conversation = await example(server)
+async def test_an_export_as_markdown(server):
+    conversation = await create_example(server)
 
-    answer = await server("GET", f"{LIST}/{conversation}/export?format=markdown")
+    response = await server("GET", f"{LIST}/{conversation}/export?format=markdown")
 
-    assert answer.headers["content-type"] == "text/markdown; charset=utf-8"
-    text = answer.text
+    assert response.headers["content-type"] == "text/markdown; charset=utf-8"
+    text = response.text
     assert text.startswith("# Hello <script>")
     assert "## User 3\n\nRun it" in text
     assert "*tool call: run*\n\n````\n" in text
@@ -76,34 +76,34 @@ async def test_markdown_is_for_reading(server):
     assert "## User 7 (failed)" in text
 
 
-async def test_a_page_shows_what_was_said_as_text_and_runs_nothing(server):
-    conversation = await example(server)
+async def test_an_html_export_escapes_messages_and_runs_nothing(server):
+    conversation = await create_example(server)
 
-    answer = await server("GET", f"{LIST}/{conversation}/export?format=html")
+    response = await server("GET", f"{LIST}/{conversation}/export?format=html")
 
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
-    assert "<script" not in answer.text
-    assert "&lt;script&gt;alert(1)" in answer.text
-    assert "http://" not in answer.text
-    assert "https://" not in answer.text
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert "<script" not in response.text
+    assert "&lt;script&gt;alert(1)" in response.text
+    assert "http://" not in response.text
+    assert "https://" not in response.text
 
 
-async def test_another_format_is_refused(server):
+async def test_an_unknown_format_is_rejected(server):
     conversation = await server.create_conversation()
 
     assert (await server("GET", f"{LIST}/{conversation}/export?format=pdf")).status_code == 422
 
 
-async def test_a_captured_conversation_keeps_its_prompt_on_the_way(server):
+async def test_a_captured_conversation_keeps_its_system_prompt(server):
     new = NewConversation(id=server.state.new_id())
     record = SystemRecord(policy="captured", source="settings")
     opening = Opening(system=plain_message("system", "Be brief."), system_record=record)
     await server.state.store.create(new, opening=opening)
     await server.add_turn(new.id, "Hello", "Hi")
 
-    for form in ("json", "markdown", "html"):
-        exported = await server("GET", f"{LIST}/{new.id}/export?format={form}")
+    for export_format in ("json", "markdown", "html"):
+        exported = await server("GET", f"{LIST}/{new.id}/export?format={export_format}")
         assert "Be brief." in exported.text
     exported = await server("GET", f"{LIST}/{new.id}/export")
     imported = (await server("POST", f"{LIST}/import", content=exported.content)).json()
@@ -112,7 +112,7 @@ async def test_a_captured_conversation_keeps_its_prompt_on_the_way(server):
     assert [message["role"] for message in imported["messages"]] == ["user", "assistant"]
 
 
-async def test_plain_messages_become_a_dynamic_conversation_without_their_system_prompt(server):
+async def test_imported_messages_become_a_dynamic_conversation_without_system_prompt(server):
     body = {
         "messages": [
             {"role": "system", "content": "a secret instruction"},
@@ -131,7 +131,7 @@ async def test_plain_messages_become_a_dynamic_conversation_without_their_system
     assert stored.system is None
 
 
-async def test_turns_with_names_that_cannot_stand_in_an_address_get_others(server):
+async def test_turn_ids_that_are_not_valid_in_a_url_are_replaced(server):
     conversation = await server.create_conversation()
     await server.add_turn(conversation, "Hello", "Hi")
     document = (await server("GET", f"{LIST}/{conversation}/export")).json()
@@ -160,9 +160,9 @@ async def test_turns_with_names_that_cannot_stand_in_an_address_get_others(serve
         json.dumps({"messages": [], "model": 3}).encode(),
     ],
 )
-async def test_what_is_not_a_conversation_is_refused_and_leaves_nothing(server, body):
-    answer = await server("POST", f"{LIST}/import", content=body)
+async def test_an_invalid_file_is_rejected_and_nothing_is_stored(server, body):
+    response = await server("POST", f"{LIST}/import", content=body)
 
-    assert answer.status_code == 422
-    assert answer.json()["error"]["code"] == "validation_error"
+    assert response.status_code == 422
+    assert response.json()["error"]["code"] == "validation_error"
     assert (await server.get(f"{LIST}?archive_filter=all"))["total"] == 0

@@ -1,4 +1,4 @@
-"""An agent's requests through the server: the whole history arrives with each of them."""
+"""Requests of an agent, each with the whole history."""
 
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ TOOLS: dict[str, list[dict[str, Any]]] = {
 PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 
 
-def asked(client: str, number: int) -> list[dict[str, Any]]:
-    """A call and its result, in the words of a client."""
+def make_round(client: str, number: int) -> list[dict[str, Any]]:
+    """Return a tool call and its result in the client's protocol."""
     call_id = f"call_{number}"
     if client == "openai":
         function = {"name": "weather", "arguments": "{}"}
@@ -41,9 +41,9 @@ async def test_every_request_arrives_with_its_whole_history(client: str, tmp_pat
         settings = f"providers: {{{target}: {{api_base: '{provider.url}', api_key: x}}}}"
         async with open_server_app(tmp_path, settings) as server:
             for number in range(ROUNDS):
-                messages += asked(client, number)
-                answer = await server("POST", PATHS[client], json=body | {"messages": messages})
-                assert answer.status_code == 200, answer.text
+                messages += make_round(client, number)
+                response = await server("POST", PATHS[client], json=body | {"messages": messages})
+                assert response.status_code == 200, response.text
 
         sent = [request.body.decode() for request in provider.requests]
 

@@ -1,4 +1,4 @@
-"""Requests that come again, and who gives back the right to answer them: the turn, once it runs."""
+"""Retried requests: which turn they replace, and when their idempotency key is free again."""
 
 import asyncio
 import sqlite3
@@ -35,7 +35,7 @@ async def server(tmp_path: Path, provider: FakeProvider) -> AsyncIterator[Server
         yield running
 
 
-async def ask(
+async def complete(
     server: ServerApp,
     headers: dict[str, str],
     conversation: str = "",
@@ -46,118 +46,118 @@ async def ask(
     return await server("POST", COMPLETIONS, json={**BODY, "stream": stream}, headers=headers)
 
 
-def attempt(number: int) -> dict[str, str]:
+def retry_count(number: int) -> dict[str, str]:
     return {"x-stainless-retry-count": str(number)}
 
 
-def conversation_of(answer: httpx.Response) -> str:
-    return answer.headers["x-conversation-id"]
+def conversation_of(response: httpx.Response) -> str:
+    return response.headers["x-conversation-id"]
 
 
-def code_of(answer: httpx.Response) -> str:
-    code: str = answer.json()["error"]["code"]
+def code_of(response: httpx.Response) -> str:
+    code: str = response.json()["error"]["code"]
     return code
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_of_an_attempt_that_is_answered_nothing_is_noted(
+async def test_a_successful_attempt_stores_no_claim(
     server: ServerApp, tmp_path: Path, stream: bool
 ):
-    answered = await ask(server, attempt(0), stream=stream)
+    response = await complete(server, retry_count(0), stream=stream)
 
-    assert answered.status_code == 200
+    assert response.status_code == 200
     with closing(sqlite3.connect(tmp_path / "server.db")) as db:
         assert db.execute("SELECT count(*) FROM requests").fetchone() == (0,)
 
 
-async def test_the_same_words_answered_take_nothing_from_an_attempt_that_failed(
+async def test_a_retry_replaces_the_failed_turn_and_not_one_with_equal_messages(
     server: ServerApp, provider: FakeProvider
 ):
     provider.fail(500, "Broken.")
-    failed = await ask(server, attempt(0))
-    other = await ask(server, attempt(0))
+    failed = await complete(server, retry_count(0))
+    other = await complete(server, retry_count(0))
 
-    again = await ask(server, attempt(1))
+    again = await complete(server, retry_count(1))
 
     assert conversation_of(other) != conversation_of(failed)
     assert conversation_of(again) == conversation_of(failed)
 
 
-async def test_an_attempt_for_which_no_turn_began_leaves_the_one_before_to_the_next(
+async def test_a_retry_that_starts_no_turn_leaves_the_failed_turn_to_the_next_retry(
     server: ServerApp, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ):
     provider.fail(500, "Broken.")
-    failed = await ask(server, attempt(0))
+    failed = await complete(server, retry_count(0))
     with monkeypatch.context() as stopping:
         stopping.setattr(server.state.turns, "_stopping", True)
-        refused = await ask(server, attempt(1))
+        rejected = await complete(server, retry_count(1))
 
-    answered = await ask(server, attempt(2))
+    response = await complete(server, retry_count(2))
 
-    assert code_of(refused) == "shutting_down"
-    assert conversation_of(answered) == conversation_of(failed)
+    assert code_of(rejected) == "shutting_down"
+    assert conversation_of(response) == conversation_of(failed)
     assert (await server.get("/v1/conversations"))["total"] == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_who_stops_waiting_for_a_turn_does_not_give_its_key_back(
+async def test_a_disconnect_does_not_release_the_key_of_a_running_turn(
     server: ServerApp, provider: FakeProvider, stream: bool
 ):
-    gate = provider.say_held("Said at last.", at=0)
-    waiting = asyncio.create_task(ask(server, KEY, stream=stream))
+    gate = provider.say_held("Late reply.", at=0)
+    waiting = asyncio.create_task(complete(server, KEY, stream=stream))
     await asyncio.to_thread(gate.wait_reached)
     waiting.cancel()
     await asyncio.wait((waiting,))
 
-    meanwhile = await ask(server, KEY, stream=stream)
+    meanwhile = await complete(server, KEY, stream=stream)
     gate.open()
-    await wait_until_async(lambda: not len(server.state.turns))
-    answered = await ask(server, KEY, stream=stream)
+    await wait_on_loop(lambda: not len(server.state.turns))
+    response = await complete(server, KEY, stream=stream)
 
     assert waiting.cancelled()
     assert code_of(meanwhile) == "idempotency_conflict"
-    assert "Said at last." in answered.text
+    assert "Late reply." in response.text
     assert len(provider.requests) == 1
 
 
-async def test_the_key_is_free_when_a_turn_that_nobody_waits_for_finds_no_place(
+async def test_the_key_is_free_after_a_queued_turn_without_client_times_out(
     server: ServerApp, provider: FakeProvider
 ):
-    begun = conversation_of(await ask(server, {}))
+    conversation = conversation_of(await complete(server, {}))
     gate = provider.say_held("Slowly.", at=0)
-    running = asyncio.create_task(ask(server, {}, begun))
+    running = asyncio.create_task(complete(server, {}, conversation))
     await asyncio.to_thread(gate.wait_reached)
     queued = {**KEY, "X-On-Conflict": "queue"}
-    waiting = asyncio.create_task(ask(server, queued, begun))
-    await wait_until_async(lambda: len(server.state.turns) == 2)
+    waiting = asyncio.create_task(complete(server, queued, conversation))
+    await wait_on_loop(lambda: len(server.state.turns) == 2)
     waiting.cancel()
     await asyncio.wait((waiting,))
     await wait_until_async(lambda: len(server.state.turns) == 1)
 
     gate.open()
     await running
-    answered = await ask(server, queued, begun)
+    response = await complete(server, queued, conversation)
 
     assert waiting.cancelled()
-    assert answered.status_code == 200
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_conversation_that_is_not_found_is_not_named_as_the_place_of_a_turn(
+async def test_an_error_for_an_unknown_conversation_has_no_conversation_header(
     server: ServerApp, stream: bool
 ):
-    begun = conversation_of(await ask(server, {}))
-    await server("DELETE", f"/v1/conversations/{begun}")
+    conversation = conversation_of(await complete(server, {}))
+    await server("DELETE", f"/v1/conversations/{conversation}")
 
-    refused = await ask(server, {}, begun, stream=stream)
+    rejected = await complete(server, {}, conversation, stream=stream)
 
-    assert (refused.status_code, code_of(refused)) == (404, "conversation_not_found")
-    assert "x-conversation-id" not in refused.headers
+    assert (rejected.status_code, code_of(rejected)) == (404, "conversation_not_found")
+    assert "x-conversation-id" not in rejected.headers
 
 
-async def test_a_request_for_which_no_turn_can_begin_gives_its_key_back(server: ServerApp):
+async def test_an_invalid_request_releases_its_key(server: ServerApp):
     body = {**BODY, "messages": []}
 
-    answers = [await server("POST", COMPLETIONS, json=body, headers=KEY) for _ in range(2)]
+    responses = [await server("POST", COMPLETIONS, json=body, headers=KEY) for _ in range(2)]
 
-    assert [code_of(answer) for answer in answers] == ["empty_messages_array"] * 2
+    assert [code_of(response) for response in responses] == ["empty_messages_array"] * 2
