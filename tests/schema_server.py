@@ -1,4 +1,4 @@
-"""A web server on loopback that gives schemas as a test tells it to, and counts who asks."""
+"""A web server on loopback that serves JSON schemas for tests and records the requests."""
 
 import ssl
 import subprocess
@@ -18,42 +18,42 @@ PERSON = {
 ALICE = '{"name": "Alice", "age": 30}'
 HTTP = {"CLLM_ALLOW_HTTP_SCHEMAS": "true"}
 
-Give = Callable[[BaseHTTPRequestHandler], None]
+Respond = Callable[[BaseHTTPRequestHandler], None]
 
 
-def body(data: bytes, status: int = 200, **headers: str) -> Give:
-    """An ordinary answer."""
+def body(data: bytes, status: int = 200, **headers: str) -> Respond:
+    """Return a handler that sends this response."""
 
-    def give(asked: BaseHTTPRequestHandler) -> None:
-        asked.send_response(status)
+    def respond(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
         for name, value in ({"Content_Length": str(len(data))} | headers).items():
-            asked.send_header(name.replace("_", "-"), value)
-        asked.end_headers()
-        asked.wfile.write(data)
+            handler.send_header(name.replace("_", "-"), value)
+        handler.end_headers()
+        handler.wfile.write(data)
 
-    return give
+    return respond
 
 
-def redirect(to: str) -> Give:
+def redirect(to: str) -> Respond:
     return body(b"", 302, Location=to)
 
 
-def endless(asked: BaseHTTPRequestHandler) -> None:
-    """A body without an end, of a size that nobody was told."""
-    asked.send_response(200)
-    asked.end_headers()
+def endless(handler: BaseHTTPRequestHandler) -> None:
+    """Send an endless body without Content-Length."""
+    handler.send_response(200)
+    handler.end_headers()
     while True:
-        asked.wfile.write(b" " * 65536)
+        handler.wfile.write(b" " * 65536)
 
 
 def certificate(folder: Path) -> Path:
-    """A certificate for this machine and its key, in one file that was made a moment ago."""
+    """Create a certificate for loopback; return the file with it and its key."""
     path = folder / "certificate.pem"
     subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    made = ["-keyout", str(path), "-out", str(folder / "public.pem"), "-nodes", "-days", "1"]
+    output = ["-keyout", str(path), "-out", str(folder / "public.pem"), "-nodes", "-days", "1"]
     kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     subprocess.run(
-        ["openssl", "req", "-x509", *kind, *made, *subject], check=True, capture_output=True
+        ["openssl", "req", "-x509", *kind, *output, *subject], check=True, capture_output=True
     )
     with path.open("a", encoding="utf-8") as file:
         file.write((folder / "public.pem").read_text(encoding="utf-8"))
@@ -61,24 +61,24 @@ def certificate(folder: Path) -> Path:
 
 
 class SchemaServer:
-    """Gives what was put under a path; `asked` are the paths that were asked for."""
+    """Serves the responses that a test puts; `asked` are the requested paths."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.asked: list[str] = []
-        self._given: dict[str, Give] = {}
+        self._responses: dict[str, Respond] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._scheme = "http"
         if tls is not None:
             self._scheme = "https"
-            # The handshake is for the thread of the request: one that fails must stop nobody else.
+            # The request's thread does the handshake, so that a failed one does not block others.
             self._server.socket = tls.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
-    def put(self, path: str, give: Give) -> str:
-        """Give this from now on; the address of it."""
-        self._given[path] = give
+    def put(self, path: str, respond: Respond) -> str:
+        """Serve this response at the path; return its URL."""
+        self._responses[path] = respond
         return f"{self._scheme}://127.0.0.1:{self._server.server_port}{path}"
 
     def __enter__(self) -> Self:
@@ -89,7 +89,7 @@ class SchemaServer:
         self.stop()
 
     def stop(self) -> None:
-        """From now on nobody answers."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -101,7 +101,7 @@ class SchemaServer:
             def do_GET(self) -> None:
                 outer.asked.append(self.path)
                 try:
-                    outer._given.get(self.path, body(b"no", 404))(self)
+                    outer._responses.get(self.path, body(b"no", 404))(self)
                 except OSError:
                     self.close_connection = True
 

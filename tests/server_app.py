@@ -1,6 +1,6 @@
-"""The server's application in this process, with real parts: settings, a store, a scripted model.
+"""The server's application in this process, with real settings and a real store.
 
-For tests of single endpoints; those of `cllm serve` as a whole are in `tests/server_process.py`.
+For tests of single endpoints. `tests/server_process.py` runs `cllm serve` as a process.
 """
 
 from collections.abc import AsyncIterator
@@ -31,13 +31,13 @@ SETTINGS_WITH_KEYS = (
 
 
 def openai_messages(*raws: dict[str, Any]) -> tuple[Message, ...]:
-    """Messages in OpenAI's words, as they stand."""
+    """Return messages in OpenAI's format."""
     return tuple(Message(role=raw["role"], raw=msgspec.json.encode(raw)) for raw in raws)
 
 
 @dataclass(frozen=True)
 class ServerApp:
-    """A server and a client of it, with ways to put something into its store."""
+    """A server and its HTTP client, with methods that add to its store."""
 
     state: ServerState
     client: httpx.AsyncClient
@@ -46,15 +46,15 @@ class ServerApp:
         return await self.client.request(method, path, **options)
 
     async def get(self, path: str, **options: Any) -> Any:
-        """The JSON of an answer that has to be a good one."""
-        answer = await self.client.get(path, **options)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        """Return the JSON of a response that must have status 200."""
+        response = await self.client.get(path, **options)
+        assert response.status_code == 200, response.text
+        return response.json()
 
     async def create_conversation(
         self, conversation: str | None = None, *, owner: str = LOCAL_OWNER
     ) -> str:
-        """An empty dynamic conversation."""
+        """Create an empty dynamic conversation."""
         new = NewConversation(id=conversation or self.state.new_id())
         await self.state.store.create(new, owner=owner, opening=DYNAMIC)
         return new.id
@@ -62,10 +62,10 @@ class ServerApp:
     async def add_turn(
         self, conversation: str, *texts: str, owner: str = LOCAL_OWNER, **fields: Any
     ) -> Turn:
-        """A turn in which the user and the model take turns to say these."""
+        """Save a turn whose texts alternate between user and assistant."""
         messages = tuple(
-            plain_message("assistant" if place % 2 else "user", text)
-            for place, text in enumerate(texts)
+            plain_message("assistant" if index % 2 else "user", text)
+            for index, text in enumerate(texts)
         )
         return await self.save_turn(conversation, messages, owner=owner, **fields)
 
@@ -81,7 +81,7 @@ class ServerApp:
         store = self.state.store
         start = TurnStart(id=self.state.new_id(), messages=messages[:1], place=place)
         lease = await store.begin_turn(conversation, start, owner=owner)
-        known = {
+        defaults = {
             "state": "complete",
             "model": "openai/gpt-test",
             "provider": "openai",
@@ -94,7 +94,7 @@ class ServerApp:
             place=lease.turn.place,
             messages=messages,
             started_at=lease.turn.started_at,
-            **{**known, **fields},
+            **{**defaults, **fields},
         )
         await store.finish_turn(lease, turn)
         return turn
@@ -107,13 +107,13 @@ class ServerApp:
 async def open_server_app(
     folder: Path, settings: str = "", *, store: str = "memory:", **options: Any
 ) -> AsyncIterator[ServerApp]:
-    """A server by the settings of a Cllmfile."""
+    """Open a server with the settings of a Cllmfile."""
     home = folder / "home"
     (home / ".cllm").mkdir(parents=True, exist_ok=True)
     (home / ".cllm/Cllmfile.yml").write_text(settings, encoding="utf-8")
     environment = {"OPENAI_API_KEY": "sk-openai-test", "KEY_OF_ALICE": KEYS["alice"]}
-    place = Environment(home=home, directory=folder, environment=environment)
-    loaded = load_settings(place, CommandLine(values={"store": store}))
+    location = Environment(home=home, directory=folder, environment=environment)
+    loaded = load_settings(location, CommandLine(values={"store": store}))
     state = open_server_state(loaded)
     app = build_app(state)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=True)

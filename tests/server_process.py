@@ -1,7 +1,7 @@
-"""A real `cllm serve` in a process of its own, and a small client that hides nothing of HTTP.
+"""A real `cllm serve` process, and a small client that shows all of HTTP.
 
-The server listens on a free port of loopback and says its address on standard error. What it logs
-there is kept, so that tests can look for what must not be in it.
+The server listens on a free port of loopback and prints its address to standard error. Its log is
+recorded, so that tests can check it.
 """
 
 import asyncio
@@ -25,7 +25,6 @@ from tests.fake_provider import WAIT
 from tests.forking import Forked, fork_server, is_forkable, modules_for, open_joined_output
 from tests.postgres import Server as PostgresServer
 from tests.sqlite_template import write_database
-from tests.torture import choose_size
 
 ADDRESS = re.compile(r"Serving at (http://\S+)")
 DATABASE = "served.db"
@@ -65,7 +64,7 @@ class Response:
 
     @property
     def events(self) -> list[Any]:
-        """The data of a stream's events, decoded where it is JSON."""
+        """The data of server-sent events, decoded if it is JSON."""
         return [event for event in map(_data, self.body.split(b"\n\n")) if event is not None]
 
     @property
@@ -100,7 +99,7 @@ class StreamedResponse:
         self.headers = _headers(self.response)
 
     def event(self) -> bytes:
-        """The next event, or what is left."""
+        """Read the next event, or the rest."""
         lines = []
         while (line := self.response.readline()) not in (b"", b"\n"):
             lines.append(line)
@@ -113,7 +112,7 @@ class StreamedResponse:
             self.leave()
 
     def leave(self) -> None:
-        """Hang up in the middle."""
+        """Disconnect before the end."""
         self.response.close()
         self.connection.close()
 
@@ -123,7 +122,7 @@ def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
 
 
 class Client:
-    """Sends requests, each over a connection of its own."""
+    """Sends each request over a separate connection."""
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -138,7 +137,7 @@ class Client:
         *,
         timeout: float = WAIT,
     ) -> StreamedResponse:
-        """Send a request and return when the head of its answer has come."""
+        """Send a request and return after the headers of the response."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         try:
@@ -162,33 +161,36 @@ class Client:
 
     def complete(
         self,
-        *said: tuple[str, Any],
+        *messages: tuple[str, Any],
         conversation: str | None = None,
         headers: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> Response:
-        """Ask for a chat completion; `conversation` is the header, absent if it is None."""
-        named = {} if conversation is None else {"X-Conversation-ID": conversation}
+        """Create a chat completion. `conversation` is the header; None leaves it out."""
+        own_headers = {} if conversation is None else {"X-Conversation-ID": conversation}
         return self(
-            "POST", COMPLETIONS, completion_body(*said, **fields), {**named, **(headers or {})}
+            "POST",
+            COMPLETIONS,
+            completion_body(*messages, **fields),
+            {**own_headers, **(headers or {})},
         )
 
 
-def completion_body(*said: tuple[str, Any], **fields: Any) -> dict[str, Any]:
-    """The body of a request."""
-    messages = [{"role": role, "content": content} for role, content in said]
+def completion_body(*pairs: tuple[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return the body of a chat completion request."""
+    messages = [{"role": role, "content": content} for role, content in pairs]
     return {"model": "openai/gpt-test", "messages": messages, **fields}
 
 
-STORES = choose_size(("sqlite", "postgresql"), ("memory", "sqlite", "postgresql"))
-"""The stores of a server that a module shares."""
-OWN_STORES = choose_size(("sqlite",), ("memory", "sqlite", "postgresql"))
+STORES = scaled(("sqlite", "postgresql"), ("memory", "sqlite", "postgresql"))
+"""The stores of servers that a module shares."""
+OWN_STORES = scaled(("sqlite",), ("memory", "sqlite", "postgresql"))
 """The stores of servers that are started for a single test."""
 
 
 @contextmanager
 def open_empty_store(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of an empty store of this kind, for as long as it is needed."""
+    """Yield the URL of an empty store."""
     if kind == "memory":
         yield "memory:"
         return
@@ -204,7 +206,7 @@ def open_empty_store(kind: str, folder: Path, request: pytest.FixtureRequest) ->
 
 
 def read_stored_bytes(url: str, folder: Path) -> bytes:
-    """All that a database holds: its file and what belongs to it, or a dump of every table."""
+    """Return the bytes of the database files, or a dump of every table."""
     if not url.startswith("postgresql:"):
         return b"".join(path.read_bytes() for path in folder.glob(f"{DATABASE}*"))
     return asyncio.run(_dump_tables(url))
@@ -213,8 +215,8 @@ def read_stored_bytes(url: str, folder: Path) -> bytes:
 async def _dump_tables(url: str) -> bytes:
     connection = await asyncpg.connect(url)
     try:
-        named = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
-        tables = [row["tablename"] for row in await connection.fetch(named)]
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        tables = [row["tablename"] for row in await connection.fetch(query)]
         rows = [await connection.fetch(f'SELECT t::text FROM "{table}" t') for table in tables]  # noqa: S608
         return "\n".join(row["t"] for table in rows for row in table).encode()
     finally:
@@ -222,14 +224,14 @@ async def _dump_tables(url: str) -> bytes:
 
 
 def _start(
-    words: list[str], environment: Mapping[str, str], directory: Path
+    arguments: list[str], environment: Mapping[str, str], directory: Path
 ) -> subprocess.Popen[bytes] | Forked:
     # A process that starts its own workers imports the main module again in each of them.
-    if "--workers" not in words and is_forkable(words, environment):
-        server = fork_server(modules_for(words))
-        return server.start(words, environment, directory, streams=open_joined_output)
+    if "--workers" not in arguments and is_forkable(arguments, environment):
+        server = fork_server(modules_for(arguments))
+        return server.start(arguments, environment, directory, streams=open_joined_output)
     return subprocess.Popen(
-        [sys.executable, "-m", "cllm", *words],
+        [sys.executable, "-m", "cllm", *arguments],
         env=dict(environment),
         cwd=directory,
         stdin=subprocess.DEVNULL,
@@ -249,8 +251,14 @@ class Server(Client):
         store: str | None,
         arguments: tuple[str, ...] = (),
     ) -> None:
-        words = ["serve", "--port", "0", *(() if store is None else ("--store", store)), *arguments]
-        self.process = _start(words, environment, directory)
+        command = [
+            "serve",
+            "--port",
+            "0",
+            *(() if store is None else ("--store", store)),
+            *arguments,
+        ]
+        self.process = _start(command, environment, directory)
         self._log: list[str] = []
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -277,15 +285,15 @@ class Server(Client):
             self._changed.wait_for(
                 lambda: ADDRESS.search("".join(self._log)) or self.process.poll() is not None, WAIT
             )
-            found = ADDRESS.search("".join(self._log))
-        assert found is not None, "".join(self._log)
-        return found[1]
+            match = ADDRESS.search("".join(self._log))
+        assert match is not None, "".join(self._log)
+        return match[1]
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self, timeout: float = WAIT) -> int:
-        """The exit code, once it has ended."""
+        """Wait for the end and return the exit code."""
         code = self.process.wait(timeout)
         self._reader.join(timeout)
         return code
@@ -310,7 +318,7 @@ class Server(Client):
 
 
 def list_messages(server: Client, conversation: str) -> Iterator[tuple[str, Any]]:
-    """What the server shows of a conversation, as pairs of role and content."""
+    """Yield role and content of each message of a conversation."""
     detail = server("GET", f"/v1/conversations/{conversation}").json
     for message in detail["messages"]:
         yield message["role"], message["content"]
