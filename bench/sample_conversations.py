@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import asyncpg
 import msgspec
+from cllm.stores.sql.search import indexed_terms
 
 from cllm.core.conversation import StoredConversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
@@ -25,7 +26,6 @@ from cllm.core.ports import NewConversation, Store, TurnStart
 from cllm.core.reply import Usage
 from cllm.stores.postgres.reader import CODEC
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, RowCodec, encode_message
-from cllm.stores.sql.search import indexed_terms
 from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite.reader import ROWS
 

@@ -57,7 +57,7 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
 
 
-def test_a_body_for_anthropic_goes_on_byte_for_byte(server: Server, upstream: FakeProvider):
+def test_a_body_for_anthropic_passes_through_unchanged(server: Server, upstream: FakeProvider):
     body = (
         b'{ "model": "claude-3-7-sonnet-20250219","max_tokens":7, "novel": {"a": [1.50]},\n'
         b'"system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],'
@@ -71,7 +71,9 @@ def test_a_body_for_anthropic_goes_on_byte_for_byte(server: Server, upstream: Fa
     assert answer.notices == []
 
 
-def test_a_stream_from_anthropic_goes_on_event_by_event(server: Server, upstream: FakeProvider):
+def test_a_stream_of_anthropic_passes_through_event_by_event(
+    server: Server, upstream: FakeProvider
+):
     sent = b"".join(
         b'event: %b\ndata: {"type":"%b"%b}\n\n' % (name, name, fields)
         for name, fields in (
@@ -90,7 +92,7 @@ def test_a_stream_from_anthropic_goes_on_event_by_event(server: Server, upstream
     assert post_message(server, HELLO, stream=True).body == sent
 
 
-def test_unknown_blocks_of_a_whole_answer_reach_the_client(server: Server, upstream: FakeProvider):
+def test_unknown_blocks_of_a_response_reach_the_client(server: Server, upstream: FakeProvider):
     body = json.dumps(
         {
             "id": "msg_x",
@@ -115,7 +117,7 @@ def test_unknown_blocks_of_a_whole_answer_reach_the_client(server: Server, upstr
         ("openai", "/v1/chat/completions"),
     ],
 )
-def test_every_provider_answers_a_message(
+def test_every_provider_replies_with_a_message(
     server: Server, upstream: FakeProvider, provider: str, path: str
 ):
     answer = post_message(server, HELLO, model=MODELS[provider], system="Be brief.")
@@ -138,7 +140,7 @@ def test_every_provider_streams_the_same_events(server: Server, provider: str):
     assert b"[DONE]" not in answer.body
 
 
-def test_a_request_without_max_tokens_is_limited_and_told_so(
+def test_a_request_without_max_tokens_is_limited_with_a_notice(
     server: Server, upstream: FakeProvider
 ):
     answer = post_message(server, HELLO, max_tokens=None)
@@ -147,7 +149,7 @@ def test_a_request_without_max_tokens_is_limited_and_told_so(
     assert list_notice_codes(answer) == ["max_tokens_set"]
 
 
-def test_beta_flags_go_to_those_who_take_them(server: Server, upstream: FakeProvider):
+def test_beta_flags_go_to_providers_that_accept_them(server: Server, upstream: FakeProvider):
     flags = {"anthropic-beta": "claude-code-20250219, interleaved-thinking-2025-05-14,no-such-1"}
 
     direct = post_message(server, HELLO, headers=flags)
@@ -167,9 +169,7 @@ def test_beta_flags_go_to_those_who_take_them(server: Server, upstream: FakeProv
     assert b"interleaved" not in upstream.requests[-1].body
 
 
-def test_the_version_that_is_spoken_is_sent_and_another_is_a_notice(
-    server: Server, upstream: FakeProvider
-):
+def test_another_version_is_a_notice(server: Server, upstream: FakeProvider):
     same = post_message(server, HELLO, headers={"anthropic-version": "2023-06-01"})
     other = post_message(server, HELLO, headers={"anthropic-version": "2039-01-01"})
 
@@ -185,7 +185,7 @@ def test_the_version_that_is_spoken_is_sent_and_another_is_a_notice(
         ({"ANTHROPIC_AUTH_TOKEN": "token-of-mine"}, ("authorization", "Bearer token-of-mine")),
     ],
 )
-def test_the_callers_own_key_is_used_for_that_call_only(
+def test_the_callers_key_is_used_for_one_call_only(
     server: Server, upstream: FakeProvider, header: dict[str, str], sent: tuple[str, str]
 ):
     post_message(server, HELLO, headers=header)
@@ -199,7 +199,7 @@ def test_the_callers_own_key_is_used_for_that_call_only(
     assert next(iter(header.values())) not in server.log
 
 
-def test_the_callers_key_goes_to_nobody_else(server: Server, upstream: FakeProvider):
+def test_the_callers_key_goes_to_no_other_provider(server: Server, upstream: FakeProvider):
     answer = post_message(
         server, HELLO, model=MODELS["bedrock"], headers={"x-anthropic-api-key": CALLERS_KEY}
     )
@@ -209,7 +209,7 @@ def test_the_callers_key_goes_to_nobody_else(server: Server, upstream: FakeProvi
     assert CALLERS_KEY not in str(upstream.requests[-1].headers)
 
 
-def test_a_refusal_of_the_callers_key_does_not_show_it(server: Server, upstream: FakeProvider):
+def test_an_error_about_the_callers_key_does_not_contain_it(server: Server, upstream: FakeProvider):
     upstream.fail(401, f"invalid x-api-key: {CALLERS_KEY}")
     answer = post_message(server, HELLO, headers={"x-anthropic-api-key": CALLERS_KEY})
 
@@ -230,7 +230,7 @@ def test_a_refusal_of_the_callers_key_does_not_show_it(server: Server, upstream:
         ("claude-opus-5", {"X-Provider": "openai"}, "/v1/chat/completions", "gpt-mapped"),
     ],
 )
-def test_who_is_asked(
+def test_the_model_name_and_header_select_the_provider(
     server: Server,
     upstream: FakeProvider,
     model: str,
@@ -245,7 +245,7 @@ def test_who_is_asked(
     assert upstream.requests[-1].json.get("model") == named
 
 
-def test_a_header_against_the_models_own_provider_is_an_error(server: Server):
+def test_a_header_that_contradicts_the_model_is_an_error(server: Server):
     answer = post_message(
         server, HELLO, model=MODELS["bedrock"], headers={"X-Provider": "anthropic"}
     )
@@ -255,7 +255,7 @@ def test_a_header_against_the_models_own_provider_is_an_error(server: Server):
 
 
 @pytest.mark.parametrize("model", ["no-such-model", "bedrock/claude-none-1"])
-def test_an_unknown_model_is_an_error_and_asks_nobody(
+def test_an_unknown_model_is_an_error_and_calls_no_provider(
     server: Server, upstream: FakeProvider, model: str
 ):
     before = len(upstream.requests)
@@ -266,7 +266,7 @@ def test_an_unknown_model_is_an_error_and_asks_nobody(
     assert len(upstream.requests) == before
 
 
-def test_what_is_wrong_is_told_in_anthropics_words(server: Server, upstream: FakeProvider):
+def test_errors_have_anthropics_format(server: Server, upstream: FakeProvider):
     upstream.fail(429, "Slow down.", retry_after="7")
     limited = post_message(server, HELLO)
     upstream.fail(529, "Overloaded.")
@@ -286,7 +286,7 @@ def test_what_is_wrong_is_told_in_anthropics_words(server: Server, upstream: Fak
     assert malformed.json["type"] == "error"
 
 
-def test_an_error_in_the_middle_is_an_event_and_the_end(server: Server, upstream: FakeProvider):
+def test_an_error_during_a_stream_is_the_last_event(server: Server, upstream: FakeProvider):
     upstream.say("Half ", "of it", stop_after=1, error=("overloaded_error", "Overloaded"))
     answer = post_message(server, HELLO, stream=True)
 
@@ -295,7 +295,7 @@ def test_an_error_in_the_middle_is_an_event_and_the_end(server: Server, upstream
     assert answer.events[-1]["error"]["type"] == "overloaded_error"
 
 
-def test_an_error_before_the_answer_is_one_though_the_stream_had_begun(
+def test_an_error_before_the_reply_is_an_event_if_the_stream_has_started(
     server: Server, upstream: FakeProvider
 ):
     upstream.say("Nothing", stop_after=0, error=("overloaded_error", "Overloaded"))
@@ -304,7 +304,7 @@ def test_an_error_before_the_answer_is_one_though_the_stream_had_begun(
     assert (answer.status, answer.error["type"]) == (529, "overloaded_error")
 
 
-def test_silence_is_broken_by_a_ping(server: Server, upstream: FakeProvider):
+def test_a_silent_stream_sends_a_ping(server: Server, upstream: FakeProvider):
     gate = upstream.say_held("Late.", at=0)
     streaming = server.open(
         "POST",
@@ -351,7 +351,7 @@ def test_a_conversation_by_one_header(server: Server, upstream: FakeProvider, pr
     ] * 2
 
 
-def test_a_kept_stream_can_be_read_again(server: Server):
+def test_a_saved_stream_can_be_read_again(server: Server):
     begun = post_message(server, HELLO, headers={"X-Conversation-ID": ""}, stream=True)
     turn = begun.headers["x-turn-id"]
     again = server("GET", f"/v1/conversations/{begun.conversation}/turns/{turn}/events")
@@ -360,7 +360,7 @@ def test_a_kept_stream_can_be_read_again(server: Server):
     assert event_names(again)[-1] == "message_stop"
 
 
-def test_a_conversation_begun_at_one_door_goes_on_at_the_other(
+def test_a_conversation_can_be_continued_in_the_other_protocol(
     server: Server, upstream: FakeProvider
 ):
     upstream.say(
@@ -396,7 +396,7 @@ def test_a_conversation_begun_at_one_door_goes_on_at_the_other(
     assert history[2]["content"][0]["tool_use_id"] == "toolu_1"
 
 
-def test_a_request_with_a_key_is_answered_once(server: Server, upstream: FakeProvider):
+def test_a_request_with_a_key_calls_the_provider_once(server: Server, upstream: FakeProvider):
     before = len(upstream.requests)
     answers = [
         post_message(server, HELLO, headers={"Idempotency-Key": "messages-once"}, stream=True)
@@ -408,7 +408,7 @@ def test_a_request_with_a_key_is_answered_once(server: Server, upstream: FakePro
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_log_counts_messages_and_says_whether_there_was_a_system_prompt(
+def test_the_log_has_the_message_count_and_whether_a_system_prompt_exists(
     server: Server, stream: bool
 ):
     answers = [
@@ -423,9 +423,7 @@ def test_the_log_counts_messages_and_says_whether_there_was_a_system_prompt(
     assert "Sealed lips" not in server.log
 
 
-def test_the_operators_text_stands_first_as_a_block_of_its_own(
-    upstream: FakeProvider, tmp_path: Path
-):
+def test_the_system_prefix_is_the_first_block(upstream: FakeProvider, tmp_path: Path):
     blocks = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     with start_server(tmp_path, make_settings(upstream, system_prefix="Obey the house.")) as server:
         post_message(server, HELLO, system=blocks)
@@ -440,7 +438,7 @@ def test_the_operators_text_stands_first_as_a_block_of_its_own(
     assert alone == "Obey the house."
 
 
-def test_anthropics_own_count_is_passed_on(server: Server, upstream: FakeProvider):
+def test_the_token_count_of_anthropic_is_forwarded(server: Server, upstream: FakeProvider):
     answer = post_message(server, HELLO, path=COUNT, max_tokens=None, novel_field=1)
 
     assert answer.json == {"input_tokens": len(upstream.requests[-1].body), "novel": True}
@@ -453,7 +451,7 @@ def test_anthropics_own_count_is_passed_on(server: Server, upstream: FakeProvide
     }
 
 
-def test_bedrock_counts_by_the_model_itself(server: Server, upstream: FakeProvider):
+def test_bedrock_counts_tokens_with_the_model(server: Server, upstream: FakeProvider):
     answer = post_message(server, HELLO, path=COUNT, model=MODELS["bedrock"], system="Be brief.")
 
     request = upstream.requests[-1]
@@ -469,7 +467,7 @@ def test_bedrock_counts_by_the_model_itself(server: Server, upstream: FakeProvid
     }
 
 
-def test_a_model_that_is_not_counted_is_estimated_and_told_so(
+def test_tokens_are_estimated_with_a_notice_if_the_provider_cannot_count(
     server: Server, upstream: FakeProvider
 ):
     plain = post_message(server, HELLO, path=COUNT, model=MODELS["openai"])
@@ -483,7 +481,7 @@ def test_a_model_that_is_not_counted_is_estimated_and_told_so(
     assert more.json["input_tokens"] > plain.json["input_tokens"]
 
 
-def test_a_count_that_is_refused_is_an_error(server: Server, upstream: FakeProvider):
+def test_a_rejected_token_count_is_an_error(server: Server, upstream: FakeProvider):
     upstream.fail(400, "messages: roles must alternate")
     answer = post_message(server, HELLO, path=COUNT)
 

@@ -95,9 +95,7 @@ def paths(answer: Response, code: str) -> set[str]:
     return {notice["path"] for notice in answer.notices if notice["code"] == code}
 
 
-def test_anthropic_is_sent_the_agents_own_bytes(
-    server: Server, upstream: FakeProvider, stream: bool
-):
+def test_anthropic_receives_the_agents_bytes(server: Server, upstream: FakeProvider, stream: bool):
     body = json.dumps(make_agent_request(SONNET, rules=LONG, stream=stream), indent=1).encode()
     answered(upstream)
     answer = server("POST", ADDRESS, body, HEADERS)
@@ -111,7 +109,7 @@ def test_anthropic_is_sent_the_agents_own_bytes(
 
 
 @pytest.mark.parametrize("provider", MODELS)
-def test_the_sdk_reads_what_the_model_thought_said_and_called(
+def test_the_sdk_reads_thinking_text_and_tool_calls(
     server: Server, upstream: FakeProvider, provider: str, stream: bool
 ):
     answered(upstream)
@@ -127,7 +125,7 @@ def test_the_sdk_reads_what_the_model_thought_said_and_called(
     assert (message.usage.input_tokens, message.usage.output_tokens) == (11, 7)
 
 
-def test_bedrock_is_sent_all_that_converse_can_say(
+def test_bedrock_receives_everything_that_converse_supports(
     server: Server, upstream: FakeProvider, stream: bool
 ):
     answered(upstream)
@@ -162,7 +160,7 @@ def test_bedrock_is_sent_all_that_converse_can_say(
     assert codes(answer) == {"field_left_out", "beta_left_out", "cache_ttl_left_out"}
 
 
-def test_an_openai_compatible_server_is_sent_what_it_has_words_for(
+def test_an_openai_compatible_server_receives_everything_that_it_supports(
     server: Server, upstream: FakeProvider, stream: bool
 ):
     answered(upstream)
@@ -193,9 +191,7 @@ def test_an_openai_compatible_server_is_sent_what_it_has_words_for(
     }
 
 
-def test_the_local_model_answers_an_agent_and_says_what_it_was_not_shown(
-    server: Server, stream: bool
-):
+def test_the_local_model_replies_to_an_agent_with_notices(server: Server, stream: bool):
     body = make_agent_request(LOCAL, stream=stream, max_tokens=64, thinking=None)
     given = {key: value for key, value in body.items() if value is not None}
     answer = server("POST", ADDRESS, given, HEADERS)
@@ -243,7 +239,7 @@ def test_a_conversation_too_long_for_the_local_model_is_cut_to_its_window(server
     assert "trimmed" in codes(answer)
 
 
-def test_newer_ways_to_ask_for_thinking_go_on_as_they_are(
+def test_newer_thinking_options_pass_through_unchanged(
     server: Server, upstream: FakeProvider, stream: bool
 ):
     body = make_agent_request("anthropic/claude-opus-5", stream=stream, **ADAPTIVE)

@@ -91,7 +91,7 @@ def kind(error: anthropic.APIStatusError) -> tuple[type[Exception], int, str]:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_refused_before_anybody_is_asked(
+def test_errors_before_the_provider_is_called(
     client: anthropic.Anthropic, changes: dict[str, Any], expected: tuple[Any, ...], stream: bool
 ):
     assert kind(refusal(client, stream=stream, **changes)) == expected
@@ -109,7 +109,7 @@ def test_what_is_refused_before_anybody_is_asked(
         (503, (anthropic.ServiceUnavailableError, 503, "api_error")),
     ],
 )
-def test_what_a_provider_refuses(
+def test_errors_of_a_provider(
     client: anthropic.Anthropic,
     upstream: FakeProvider,
     model: str,
@@ -124,9 +124,7 @@ def test_what_a_provider_refuses(
         assert error.response.headers["retry-after"] == "3"
 
 
-def test_a_provider_that_says_nothing_is_given_up(
-    client: anthropic.Anthropic, upstream: FakeProvider
-):
+def test_a_silent_provider_times_out(client: anthropic.Anthropic, upstream: FakeProvider):
     upstream.answer(Silence())
     error = refusal(client, model="silent/any")
 
@@ -134,7 +132,7 @@ def test_a_provider_that_says_nothing_is_given_up(
     assert isinstance(error, anthropic.InternalServerError | anthropic.GatewayTimeoutError)
 
 
-def test_a_caller_without_a_key_is_not_let_in(server: Server):
+def test_a_request_without_a_key_is_rejected(server: Server):
     with anthropic.Anthropic(base_url=server.address, api_key="wrong-key", max_retries=0) as made:
         assert kind(refusal(made)) == (
             anthropic.AuthenticationError,
@@ -143,9 +141,7 @@ def test_a_caller_without_a_key_is_not_let_in(server: Server):
         )
 
 
-def test_a_conversation_in_which_somebody_talks_is_a_conflict(
-    client: anthropic.Anthropic, upstream: FakeProvider
-):
+def test_a_busy_conversation_is_a_conflict(client: anthropic.Anthropic, upstream: FakeProvider):
     begun = client.messages.with_raw_response.create(
         model=CLAUDE, max_tokens=9, messages=[HELLO], extra_headers={"X-Conversation-ID": ""}
     )
@@ -174,7 +170,7 @@ def test_a_conversation_in_which_somebody_talks_is_a_conflict(
         ("an_error_of_tomorrow", "api_error"),
     ],
 )
-def test_an_error_in_the_middle_of_a_stream_keeps_its_meaning(
+def test_an_error_during_a_stream_keeps_its_type(
     client: anthropic.Anthropic, upstream: FakeProvider, said: str, expected: str
 ):
     upstream.say("Half ", "of it", stop_after=1, error=(said, "No more."))
@@ -188,9 +184,7 @@ def test_an_error_in_the_middle_of_a_stream_keeps_its_meaning(
     assert "Provider 'anthropic'" in raised.value.message
 
 
-def test_a_stream_that_stops_before_it_said_anything_is_an_error(
-    client: anthropic.Anthropic, upstream: FakeProvider
-):
+def test_an_empty_stream_is_an_error(client: anthropic.Anthropic, upstream: FakeProvider):
     upstream.answer(STREAM, Send(STARTED))
 
     assert kind(refusal(client, stream=True)) == (anthropic.InternalServerError, 502, "api_error")

@@ -211,7 +211,7 @@ def thoughts(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
     ]
 
 
-def test_a_run_through_four_providers_ends_where_one_would_have(
+def test_a_run_through_four_providers_ends_like_a_run_with_one(
     server: Server, upstream: FakeProvider
 ):
     agent = Agent(server, upstream)

@@ -65,7 +65,7 @@ def test_a_loop_with_tools(node: NodePrograms, upstream: FakeProvider, provider:
     assert b"the sky is blue" in upstream.requests[-1].body
 
 
-def test_errors_and_retries_are_the_librarys_own(node: NodePrograms, upstream: FakeProvider):
+def test_errors_and_retries_work_as_in_the_library(node: NodePrograms, upstream: FakeProvider):
     upstream.fail(429, "Slow down.", retry_after="1")
     upstream.fail(529, "Overloaded.")
     upstream.say("Half ", "of it", stop_after=1)

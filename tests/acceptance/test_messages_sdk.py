@@ -115,7 +115,7 @@ def test_a_loop_with_tools(
         assert len(sent.messages) == 3
 
 
-def test_a_thread_that_anthropic_has_lost_is_told_so_that_the_sdk_sends_all_again(
+def test_the_error_of_a_lost_thread_makes_the_sdk_send_everything(
     client: anthropic.Anthropic, upstream: FakeProvider
 ):
     upstream.say("Looking.", tool_calls=(CALL,), finish="tool_calls")
@@ -136,9 +136,7 @@ def test_a_thread_that_anthropic_has_lost_is_told_so_that_the_sdk_sends_all_agai
     assert len(upstream.requests[-1].messages) == 3
 
 
-def test_a_conversation_kept_here_needs_no_thread(
-    client: anthropic.Anthropic, upstream: FakeProvider
-):
+def test_a_stored_conversation_needs_no_thread(client: anthropic.Anthropic, upstream: FakeProvider):
     asked: Any = {"model": MODELS["anthropic"], "max_tokens": 9}
     begun = client.beta.messages.with_raw_response.create(
         **asked,
@@ -241,7 +239,7 @@ def test_an_error_in_the_middle_of_a_stream_is_raised(
         stream.get_final_message()
 
 
-def test_the_sdk_retries_after_429_and_529_and_waits_as_told(
+def test_the_sdk_retries_after_429_and_529_and_respects_retry_after(
     client: anthropic.Anthropic, upstream: FakeProvider, server: Server
 ):
     begun = client.messages.with_raw_response.create(
@@ -266,7 +264,7 @@ def test_the_sdk_retries_after_429_and_529_and_waits_as_told(
     assert [role for role, _ in list_messages(server, conversation)][-2:] == ["user", "assistant"]
 
 
-async def test_the_asynchronous_client_works_as_well(server: Server):
+async def test_the_async_client(server: Server):
     async with (
         anthropic.AsyncAnthropic(base_url=server.address, auth_token="any") as client,
         client.messages.stream(model=MODELS["bedrock"], max_tokens=9, messages=[HELLO]) as stream,

@@ -73,7 +73,7 @@ def test_an_image_of_five_megabytes_is_sent_again_with_the_history(
 
 
 @pytest.mark.parametrize("end", [b"]" * 100_000 + b"}", b""])
-def test_json_that_is_too_deep_is_refused(server: Server, upstream: FakeProvider, end: bytes):
+def test_json_that_is_too_deep_is_rejected(server: Server, upstream: FakeProvider, end: bytes):
     before = len(upstream.requests)
     said = b'{"model":"%b","max_tokens":5,"messages":[{"role":"user","content":"x"}],"deep":'
     answer = server("POST", MESSAGES, said % SONNET.encode() + b"[" * 100_000 + end)

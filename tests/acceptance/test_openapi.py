@@ -188,12 +188,12 @@ def outcome(response: Any) -> str:
     return str(error.get("code") or error["type"])
 
 
-def test_the_description_is_the_one_that_is_served(server: Server):
+def test_the_served_description_is_the_built_one(server: Server):
     assert server("GET", "/openapi.json").json == DESCRIPTION
     assert len(OPERATIONS) == sum(map(len, DESCRIPTION["paths"].values()))
 
 
-def test_both_completion_routes_are_described_whole(server: Server):
+def test_both_completion_routes_are_fully_described(server: Server):
     for path, body, answer in (
         ("/v1/chat/completions", "ChatRequest", "ChatCompletion"),
         ("/v1/messages", "MessagesRequest", "MessagesAnswer"),
@@ -219,9 +219,7 @@ def test_the_full_run_has_ten_thousand_cases(server: Server):
         ("/v1/usage?from=2026-11-15&from=2026-11-16", "from"),
     ],
 )
-def test_a_parameter_that_could_mean_two_things_is_refused(
-    server: Server, address: str, param: str
-):
+def test_an_ambiguous_parameter_is_rejected(server: Server, address: str, param: str):
     refused = server("GET", address)
 
     assert (refused.status, refused.error["param"]) == (422, param)
@@ -229,7 +227,7 @@ def test_a_parameter_that_could_mean_two_things_is_refused(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
-def test_every_answer_is_as_described_and_many_requests_are_accepted(
+def test_every_response_matches_the_description_and_many_requests_are_accepted(
     server: Server,
     upstream: FakeProvider,
     operation: Any,

@@ -65,7 +65,7 @@ def error_of(said: bytes) -> str:
         b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n",
     ],
 )
-def test_what_two_servers_could_read_differently_is_refused(server: Server, head: bytes):
+def test_ambiguous_http_is_rejected(server: Server, head: bytes):
     with connected(server) as connection:
         connection.sendall(head + b"\r\n" + BODY)
         said = to_the_end(connection)
@@ -75,7 +75,7 @@ def test_what_two_servers_could_read_differently_is_refused(server: Server, head
     assert error_of(said) == "invalid_request"
 
 
-def test_a_head_that_does_not_end_is_not_kept_in_memory(serve: Callable[..., Server]):
+def test_endless_headers_are_not_stored_in_memory(serve: Callable[..., Server]):
     server = serve(server=SHORT)
     with connected(server) as connection:
         connection.sendall(GET + b"X-Long: ")
@@ -89,7 +89,7 @@ def test_a_head_that_does_not_end_is_not_kept_in_memory(serve: Callable[..., Ser
     assert server("GET", "/health").status == 200
 
 
-def test_a_head_that_is_too_long_is_refused(serve: Callable[..., Server]):
+def test_headers_that_are_too_long_are_rejected(serve: Callable[..., Server]):
     server = serve(server=SHORT)
     with connected(server) as connection:
         connection.sendall(GET)
@@ -102,7 +102,7 @@ def test_a_head_that_is_too_long_is_refused(serve: Callable[..., Server]):
     assert error_of(said) == "request_too_large"
 
 
-def test_a_head_that_comes_byte_by_byte_is_not_waited_for(serve: Callable[..., Server]):
+def test_slow_headers_time_out(serve: Callable[..., Server]):
     server = serve(server=SHORT)
     began = time.monotonic()
     with connected(server) as connection:
@@ -114,13 +114,13 @@ def test_a_head_that_comes_byte_by_byte_is_not_waited_for(serve: Callable[..., S
     assert time.monotonic() - began < 10
 
 
-def test_a_connection_on_which_nothing_comes_is_closed(serve: Callable[..., Server]):
+def test_an_idle_connection_is_closed(serve: Callable[..., Server]):
     server = serve(server=SHORT)
     with connected(server) as connection:
         assert to_the_end(connection) == b""
 
 
-def test_a_body_that_goes_on_after_it_was_refused_is_not_read_for_ever(
+def test_a_rejected_body_is_not_read_forever(
     serve: Callable[..., Server],
 ):
     server = serve(server={"limits": {**SHORT["limits"], "body_bytes": 1000}})
@@ -142,7 +142,7 @@ CHUNKED = POST + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
     ],
     ids=["headers behind the body", "a long one", "a long extension of a piece"],
 )
-def test_what_comes_with_a_body_and_is_none_of_it_is_not_kept_in_memory(
+def test_chunk_extensions_and_trailers_are_limited(
     serve: Callable[..., Server], begun: bytes, more: bytes
 ):
     server = serve(server=SHORT)
@@ -158,7 +158,7 @@ def test_what_comes_with_a_body_and_is_none_of_it_is_not_kept_in_memory(
     assert b"larger chunks" in said
 
 
-def test_a_body_in_the_smallest_pieces_is_read(server: Server):
+def test_a_body_in_chunks_of_one_byte_is_read(server: Server):
     pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n"
     smuggled = b"X-Conversation-ID: demo\r\nHost: example.org\r\n"
 
@@ -174,7 +174,7 @@ def test_a_body_in_the_smallest_pieces_is_read(server: Server):
     assert b"x-conversation-id" not in said.lower()
 
 
-def test_many_requests_at_once_are_not_taken_for_one_long_head(serve: Callable[..., Server]):
+def test_pipelined_requests_do_not_exceed_the_header_limit(serve: Callable[..., Server]):
     server, count = serve(server=SHORT), 400
 
     with connected(server) as connection:
@@ -184,13 +184,13 @@ def test_many_requests_at_once_are_not_taken_for_one_long_head(serve: Callable[.
 
 
 @pytest.mark.parametrize("name", ["x" * 3000, "openai/a\nb", "openai/a\u2028b", "openai/\x1b[31m"])
-def test_what_cannot_be_the_name_of_a_model_is_not_asked_for(server: Server, name: str):
+def test_an_invalid_model_name_calls_no_provider(server: Server, name: str):
     refused = server.complete(("user", "Hello."), model=name)
 
     assert (refused.status, refused.error["param"]) == (422, "model")
 
 
-def test_a_long_answer_is_not_cut_off_by_the_limit_for_heads(
+def test_a_long_response_is_not_cut_off_by_the_header_timeout(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     """The next request may be half there while this one is answered."""
@@ -208,7 +208,7 @@ def test_a_long_answer_is_not_cut_off_by_the_limit_for_heads(
     assert said.count(b"HTTP/1.1 200 OK") == 2
 
 
-def test_an_offer_of_http_2_does_not_lose_the_body(server: Server):
+def test_an_http_2_upgrade_offer_does_not_lose_the_body(server: Server):
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
     with connected(server) as connection:
         connection.sendall(POST + LENGTH + offer + b"\r\n" + BODY)
@@ -220,7 +220,7 @@ def test_an_offer_of_http_2_does_not_lose_the_body(server: Server):
     assert b"echo: Hello." in said
 
 
-def test_requests_one_after_another_without_waiting_are_answered_in_order(server: Server):
+def test_pipelined_requests_get_responses_in_order(server: Server):
     paths = [b"/health", b"/nowhere", b"/ready"]
     asked = [b"GET %b HTTP/1.1\r\nHost: localhost\r\n" % path for path in paths]
     with connected(server) as connection:
@@ -231,7 +231,7 @@ def test_requests_one_after_another_without_waiting_are_answered_in_order(server
     assert statuses == [b"200", b"404", b"200"]
 
 
-def test_an_older_http_is_answered_and_the_connection_closed(server: Server):
+def test_http_1_0_gets_a_response_and_the_connection_is_closed(server: Server):
     with connected(server) as connection:
         connection.sendall(POST.replace(b"/1.1", b"/1.0") + LENGTH + b"\r\n" + BODY)
         said = to_the_end(connection)
@@ -276,7 +276,7 @@ def plain(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("which", ["plain", "keyed"])
-def test_a_request_without_one_host_is_refused(
+def test_a_request_needs_exactly_one_host(
     request: pytest.FixtureRequest, upstream: FakeProvider, which: str, host: str, line: str
 ):
     known = b"Authorization: Bearer %b\r\nConnection: close\r\n" % KEY.encode()
@@ -291,14 +291,14 @@ def test_a_request_without_one_host_is_refused(
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_host_that_was_refused_is_refused_again(plain: Server, host: str):
+def test_a_rejected_host_is_rejected_again(plain: Server, host: str):
     for _ in range(3):
         with connected(plain) as connection:
             connection.sendall(LINES["a route"] + HOSTS[host] + b"Connection: close\r\n\r\n")
             assert to_the_end(connection).startswith(b"HTTP/1.1 400 ")
 
 
-def test_an_older_http_needs_no_host_where_any_will_do(keyed: Server, plain: Server):
+def test_http_1_0_needs_no_host_if_any_host_is_allowed(keyed: Server, plain: Server):
     statuses = []
     for each in (keyed, plain):
         with connected(each) as connection:
@@ -308,7 +308,7 @@ def test_an_older_http_needs_no_host_where_any_will_do(keyed: Server, plain: Ser
     assert statuses == [b"HTTP/1.1 200 ", b"HTTP/1.1 403 "]
 
 
-def test_a_line_about_what_was_refused_is_json_too(serve: Callable[..., Server]):
+def test_the_log_line_of_a_rejected_request_is_json(serve: Callable[..., Server]):
     server = serve(server=SHORT)
     with connected(server) as connection:
         connection.sendall(b"nonsense\r\n\r\n")

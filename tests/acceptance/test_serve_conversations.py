@@ -16,7 +16,7 @@ HELLO = ("user", "Hello.")
 ECHO = ("assistant", "echo: Hello.")
 
 
-def test_a_stateless_request_is_sent_as_it_is_and_its_answer_comes_back_as_it_came(
+def test_a_stateless_request_and_its_response_pass_through_unchanged(
     server: Server, upstream: FakeProvider
 ):
     answer = server.complete(SYSTEM, HELLO, temperature=0, seed=7, unknown_field={"a": [1]})
@@ -38,7 +38,7 @@ def test_a_stateless_request_is_sent_as_it_is_and_its_answer_comes_back_as_it_ca
     assert "x-turn-id" not in answer.headers
 
 
-def test_a_stateless_request_keeps_nothing(server: Server):
+def test_a_stateless_request_stores_nothing(server: Server):
     before = server("GET", "/v1/conversations").json["total"]
 
     server.complete(SYSTEM, HELLO)
@@ -48,7 +48,7 @@ def test_a_stateless_request_keeps_nothing(server: Server):
 
 
 @pytest.mark.parametrize("header", ["", "null"])
-def test_an_empty_conversation_header_begins_a_conversation(server: Server, header: str):
+def test_an_empty_conversation_header_starts_a_conversation(server: Server, header: str):
     answer = server.complete(HELLO, conversation=header)
 
     assert answer.status == 200
@@ -65,7 +65,7 @@ def test_a_new_conversation_uses_its_system_message_and_does_not_store_it(
     assert list(list_messages(server, answer.conversation)) == [HELLO, ECHO]
 
 
-def test_a_new_conversation_without_a_system_message_is_sent_none(
+def test_a_new_conversation_without_a_system_message_sends_none(
     server: Server, upstream: FakeProvider
 ):
     server.complete(HELLO, conversation="")
@@ -73,7 +73,7 @@ def test_a_new_conversation_without_a_system_message_is_sent_none(
     assert upstream.requests[-1].said == [HELLO]
 
 
-def test_continuing_loads_the_history(server: Server, upstream: FakeProvider):
+def test_a_continued_conversation_sends_its_history(server: Server, upstream: FakeProvider):
     begun = server.complete(HELLO, conversation="")
 
     answer = server.complete(("user", "Again."), conversation=begun.conversation)
@@ -83,7 +83,7 @@ def test_continuing_loads_the_history(server: Server, upstream: FakeProvider):
     assert len(list(list_messages(server, begun.conversation))) == 4
 
 
-def test_continuing_with_a_system_message_uses_it_first_and_does_not_store_it(
+def test_the_system_message_of_a_continued_conversation_is_sent_first_and_not_stored(
     server: Server, upstream: FakeProvider
 ):
     begun = server.complete(SYSTEM, HELLO, conversation="")
@@ -96,7 +96,9 @@ def test_continuing_with_a_system_message_uses_it_first_and_does_not_store_it(
     assert b"poet" not in shown
 
 
-def test_continuing_without_a_system_message_sends_none(server: Server, upstream: FakeProvider):
+def test_a_continued_conversation_without_a_system_message_sends_none(
+    server: Server, upstream: FakeProvider
+):
     begun = server.complete(SYSTEM, HELLO, conversation="")
 
     server.complete(("user", "Again."), conversation=begun.conversation)
@@ -104,7 +106,7 @@ def test_continuing_without_a_system_message_sends_none(server: Server, upstream
     assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
 
 
-def test_each_request_goes_under_its_own_system_message(server: Server, upstream: FakeProvider):
+def test_each_request_uses_its_own_system_message(server: Server, upstream: FakeProvider):
     begun = server.complete(SYSTEM, HELLO, conversation="")
 
     for system in (OTHER, ("system", "Third."), ("developer", "Fourth.")):
@@ -114,9 +116,7 @@ def test_each_request_goes_under_its_own_system_message(server: Server, upstream
         assert roles.count("system") + roles.count("developer") == 1
 
 
-def test_of_several_system_messages_the_first_counts_and_the_others_are_named(
-    server: Server, upstream: FakeProvider
-):
+def test_only_the_first_of_several_system_messages_is_used(server: Server, upstream: FakeProvider):
     begun = server.complete(HELLO, conversation="")
 
     answer = server.complete(("user", "Again."), SYSTEM, OTHER, conversation=begun.conversation)
@@ -127,7 +127,7 @@ def test_of_several_system_messages_the_first_counts_and_the_others_are_named(
     ]
 
 
-def test_a_new_conversation_with_two_system_messages_is_sent_as_it_is(
+def test_a_new_conversation_with_two_system_messages_is_sent_unchanged(
     server: Server, upstream: FakeProvider
 ):
     answer = server.complete(SYSTEM, HELLO, OTHER, conversation="")
@@ -140,7 +140,7 @@ def test_a_new_conversation_with_two_system_messages_is_sent_as_it_is(
 
 
 @pytest.mark.parametrize("system", [None, OTHER])
-def test_no_messages_regenerate_the_last_answer(
+def test_a_request_without_messages_regenerates_the_last_reply(
     server: Server, upstream: FakeProvider, system: tuple[str, str] | None
 ):
     begun = server.complete(SYSTEM, HELLO, conversation="")
@@ -158,7 +158,7 @@ def test_no_messages_regenerate_the_last_answer(
     assert b"echo: Hello." in everything
 
 
-def test_regenerating_asks_again_after_a_failed_turn(server: Server, upstream: FakeProvider):
+def test_a_failed_turn_can_be_regenerated(server: Server, upstream: FakeProvider):
     begun = server.complete(HELLO, conversation="")
     upstream.fail(500, "Broken.")
     failed = server.complete(("user", "Again."), conversation=begun.conversation)
@@ -174,9 +174,7 @@ def test_regenerating_asks_again_after_a_failed_turn(server: Server, upstream: F
     ]
 
 
-def test_a_failed_turn_is_kept_as_failed_and_not_sent_as_history(
-    server: Server, upstream: FakeProvider
-):
+def test_a_failed_turn_is_stored_and_not_sent_as_history(server: Server, upstream: FakeProvider):
     begun = server.complete(HELLO, conversation="")
     upstream.fail(500, "Broken.")
     server.complete(("user", "Lost."), conversation=begun.conversation)
@@ -186,9 +184,7 @@ def test_a_failed_turn_is_kept_as_failed_and_not_sent_as_history(
     assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
 
 
-def test_tool_calls_and_their_results_are_kept_and_sent_back(
-    server: Server, upstream: FakeProvider
-):
+def test_tool_calls_and_results_are_stored_and_sent_again(server: Server, upstream: FakeProvider):
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
     upstream.say(
         tool_calls=(ToolCall(id="call_1", name="look", arguments='{"at":"sky"}'),),
@@ -212,9 +208,7 @@ def test_tool_calls_and_their_results_are_kept_and_sent_back(
     assert upstream.requests[-1].json["tools"] == tools
 
 
-def test_regenerating_after_tool_results_answers_the_users_message_anew(
-    server: Server, upstream: FakeProvider
-):
+def test_a_regenerated_reply_replaces_its_tool_results(server: Server, upstream: FakeProvider):
     call = ToolCall(id="call_1", name="look", arguments="{}")
     upstream.say(tool_calls=(call,), finish="tool_calls")
     begun = server.complete(("user", "Look."), conversation="")
@@ -242,7 +236,7 @@ def test_a_conversation_can_change_its_model_at_every_turn(server: Server, upstr
     assert upstream.requests[-1].json["model"] == "gpt-other"
 
 
-def test_the_title_is_the_first_thing_said(server: Server):
+def test_the_title_is_the_first_user_message(server: Server):
     answer = server.complete(("user", f"What   is\n{'long ' * 40}?"), conversation="")
 
     title = server("GET", f"/v1/conversations/{answer.conversation}").json["title"]
@@ -252,7 +246,7 @@ def test_the_title_is_the_first_thing_said(server: Server):
 
 
 @pytest.mark.parametrize("header", ["demo", "1234", "{}", "../x", "x" * 500])
-def test_another_conversation_header_is_refused(server: Server, header: str):
+def test_an_invalid_conversation_header_is_rejected(server: Server, header: str):
     answer = server.complete(HELLO, conversation=header)
 
     assert answer.status == 400
@@ -269,7 +263,7 @@ def test_an_unknown_conversation_is_not_found(server: Server, upstream: FakeProv
     assert len(upstream.requests) == before
 
 
-def test_an_archived_conversation_is_not_found_until_it_is_brought_back(server: Server):
+def test_an_archived_conversation_is_not_found_until_it_is_unarchived(server: Server):
     begun = server.complete(HELLO, conversation="")
     path = f"/v1/conversations/{begun.conversation}"
     server("DELETE", path)
@@ -281,7 +275,7 @@ def test_an_archived_conversation_is_not_found_until_it_is_brought_back(server: 
 
 
 @pytest.mark.parametrize("conversation", [None, ""])
-def test_no_messages_are_refused_where_there_is_nothing_to_regenerate(
+def test_a_request_without_messages_is_rejected_if_nothing_can_be_regenerated(
     server: Server, conversation: str | None
 ):
     answer = server.complete(conversation=conversation)
@@ -299,7 +293,7 @@ def test_an_empty_conversation_has_nothing_to_regenerate(server: Server):
     assert answer.error["code"] == "empty_messages_array"
 
 
-def test_a_captured_conversation_keeps_its_prompt_and_says_so(
+def test_a_captured_conversation_ignores_another_system_prompt_with_a_notice(
     server: Server, upstream: FakeProvider
 ):
     created = server("POST", "/v1/conversations", {"system_policy": "captured"}).json
@@ -312,7 +306,7 @@ def test_a_captured_conversation_keeps_its_prompt_and_says_so(
     assert [notice["code"] for notice in answer.notices] == ["system_prompt_ignored"]
 
 
-def test_a_body_that_is_no_request_is_named_by_its_field(server: Server):
+def test_an_invalid_body_names_the_field(server: Server):
     for body, param in (
         (b"{", None),
         (b"[]", None),

@@ -47,7 +47,7 @@ def events_path(opened: StreamedResponse) -> str:
 
 
 @shared
-def test_a_stream_is_picked_up_and_followed_at_another_server(
+def test_a_stream_can_be_resumed_on_another_server(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     one, other = serve(), serve()
@@ -66,7 +66,7 @@ def test_a_stream_is_picked_up_and_followed_at_another_server(
 
 
 @shared
-def test_killed_in_the_middle_of_a_stream_it_loses_nothing_that_was_said_before(
+def test_a_kill_during_a_stream_loses_no_earlier_message(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve()
@@ -97,7 +97,7 @@ def test_killed_in_the_middle_of_a_stream_it_loses_nothing_that_was_said_before(
 
 
 @shared
-def test_asked_to_stop_several_processes_end_their_turns_and_keep_them(
+def test_a_stop_of_several_processes_saves_their_turns(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve("--workers", "2")
@@ -122,7 +122,7 @@ def test_asked_to_stop_several_processes_end_their_turns_and_keep_them(
 
 
 @shared
-def test_a_request_with_a_key_that_runs_is_not_answered_by_another_server_too(
+def test_a_running_request_with_a_key_is_not_repeated_by_another_server(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     one, other = serve(), serve()
@@ -143,7 +143,7 @@ def test_a_request_with_a_key_that_runs_is_not_answered_by_another_server_too(
 
 
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
-def test_no_connection_to_the_database_is_held_while_providers_are_waited_for(
+def test_no_database_connection_is_used_while_a_provider_replies(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str
 ):
     server, gate = serve(), provider.gate()
@@ -177,7 +177,7 @@ async def connections(url: str) -> tuple[bool, int]:
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("headers", [{}, NEW], ids=["stateless", "kept"])
-def test_clients_that_hardly_read_do_not_fill_the_memory(
+def test_slow_clients_do_not_fill_the_memory(
     serve: Callable[..., Server],
     provider: FakeProvider,
     headers: dict[str, str],

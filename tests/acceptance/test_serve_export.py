@@ -68,7 +68,7 @@ def forget_peak(server: Server) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "markdown", "html"])
-def test_fifty_megabytes_are_exported_in_a_few(server: Server, form: str):
+def test_fifty_megabytes_are_exported_with_little_memory(server: Server, form: str):
     assert server("GET", f"/v1/conversations/short/export?format={form}").status == 200
     forget_peak(server)
     before = status(server, "VmRSS")
@@ -85,7 +85,7 @@ def test_fifty_megabytes_are_exported_in_a_few(server: Server, form: str):
     assert status(server, "VmHWM") - before < ALLOWED
 
 
-def test_a_long_export_is_a_conversation_file_and_a_short_one_says_its_length(server: Server):
+def test_a_long_export_is_streamed_and_a_short_one_has_a_content_length(server: Server):
     exported = server("GET", f"{PATH}/export", timeout=120)
     assert "content-length" not in exported.headers
     document = exported.json
@@ -96,7 +96,7 @@ def test_a_long_export_is_a_conversation_file_and_a_short_one_says_its_length(se
     assert short.json["messages"][1]["content"] == "Hello"
 
 
-def test_a_client_of_old_http_is_given_a_long_export_whole(server: Server):
+def test_an_http_1_0_client_gets_a_long_export_whole(server: Server):
     whole = server("GET", f"{PATH}/export", timeout=120).body
     with socket.create_connection((server.host, server.port), timeout=120) as client:
         client.sendall(
@@ -109,7 +109,7 @@ def test_a_client_of_old_http_is_given_a_long_export_whole(server: Server):
     assert body == whole
 
 
-def test_who_asks_for_the_head_of_a_long_export_is_told_its_length(server: Server):
+def test_a_head_request_returns_the_length_of_a_long_export(server: Server):
     whole = server("GET", f"{PATH}/export?format=markdown", timeout=120)
     head = server("HEAD", f"{PATH}/export?format=markdown", timeout=120)
     assert (head.status, head.body) == (200, b"")
@@ -118,7 +118,7 @@ def test_who_asks_for_the_head_of_a_long_export_is_told_its_length(server: Serve
         assert head.headers[name] == whole.headers[name]
 
 
-def test_what_is_said_during_an_export_is_not_in_it(server: Server):
+def test_messages_added_during_an_export_are_not_in_it(server: Server):
     opened = server.open("GET", f"{PATH}/export", timeout=120)
     start = opened.response.read(MEGABYTE)
     said = server.complete(("user", "A late word."), conversation=LONG)
@@ -131,7 +131,7 @@ def test_what_is_said_during_an_export_is_not_in_it(server: Server):
     assert server("DELETE", f"{PATH}/messages/{2 * TURNS + 1}").status == 204
 
 
-def test_a_client_that_leaves_ends_its_export(server: Server, until: Callable[..., bool]):
+def test_a_disconnect_ends_the_export(server: Server, until: Callable[..., bool]):
     for _ in range(5):
         opened = server.open("GET", f"{PATH}/export", timeout=120)
         opened.response.read(MEGABYTE)
@@ -141,7 +141,9 @@ def test_a_client_that_leaves_ends_its_export(server: Server, until: Callable[..
     assert '"fault"' not in server.log
 
 
-def test_an_export_whose_end_is_deleted_breaks_off(server: Server, until: Callable[..., bool]):
+def test_an_export_is_cut_off_if_its_messages_are_deleted(
+    server: Server, until: Callable[..., bool]
+):
     branch = server("POST", f"{PATH}/branch", {"branch_at_sequence": BRANCHED}, timeout=120)
     assert branch.status == 201
     path = f"/v1/conversations/{branch.json['id']}"

@@ -23,7 +23,9 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-Conversation-ID": ""}], ids=["stateless", "saved"])
-def test_two_hundred_thousand_unknown_fields_stop_nobody(server: Server, headers: dict[str, str]):
+def test_two_hundred_thousand_unknown_fields_do_not_block_other_requests(
+    server: Server, headers: dict[str, str]
+):
     unknown = {f"k{number}": 0 for number in range(KEYS)}
     asked = completion_body(("user", "Hello."), model=MODELS["anthropic"], **unknown)
     body = json.dumps(asked, separators=(",", ":")).encode()

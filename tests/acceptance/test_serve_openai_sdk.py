@@ -81,9 +81,7 @@ def test_a_stream(client: openai.OpenAI, upstream: FakeProvider, headers: dict[s
     assert chunks[-1].usage is not None
 
 
-def test_the_streaming_helper_puts_an_answer_together(
-    client: openai.OpenAI, upstream: FakeProvider
-):
+def test_the_streaming_helper_assembles_a_reply(client: openai.OpenAI, upstream: FakeProvider):
     upstream.say("One ", "two.")
 
     with client.chat.completions.stream(model=MODEL, messages=[HELLO]) as stream:
@@ -174,7 +172,7 @@ def test_an_error_in_the_middle_of_a_stream_is_raised(
         list(client.chat.completions.create(model=MODEL, messages=[HELLO], stream=True))
 
 
-def test_the_sdk_retries_and_nothing_is_said_twice(
+def test_a_retry_of_the_sdk_stores_no_message_twice(
     client: openai.OpenAI, upstream: FakeProvider, server: Server
 ):
     begun = server.complete(("user", "Hello."), conversation="")
@@ -195,7 +193,7 @@ def test_the_sdk_retries_and_nothing_is_said_twice(
     ]
 
 
-async def test_the_asynchronous_client_works_as_well(server: Server):
+async def test_the_async_client(server: Server):
     async with openai.AsyncOpenAI(base_url=f"{server.address}/v1", api_key="any") as client:
         stream = await client.chat.completions.create(model=MODEL, messages=[HELLO], stream=True)
         chunks = [chunk async for chunk in stream]

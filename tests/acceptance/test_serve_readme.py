@@ -37,7 +37,7 @@ def run(command: str, server: Server, conversation: str = "") -> str:
 
 
 @pytest.mark.usefixtures("fetched")
-def test_the_readmes_commands_begin_a_conversation_and_go_on_with_it(home):
+def test_the_commands_of_the_readme_start_and_continue_a_conversation(home):
     begin, go_on = printed_commands()
     with Server(environment=home.environment, directory=home.work, store=None) as server:
         first = run(begin, server)

@@ -107,7 +107,7 @@ def count(server: Server) -> int:
 
 
 @shared
-def test_after_a_crash_the_same_request_is_answered_in_the_same_turns_place(
+def test_a_retry_after_a_crash_replaces_the_turn(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str
 ):
     headers = with_key()
@@ -131,7 +131,7 @@ def test_after_a_crash_the_same_request_is_answered_in_the_same_turns_place(
 
 
 @shared
-def test_of_many_that_take_a_dead_servers_request_over_at_once_one_answers_it(
+def test_only_one_of_many_retries_takes_over_the_request_of_a_dead_server(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str
 ):
     headers = with_key()
@@ -152,7 +152,7 @@ def test_of_many_that_take_a_dead_servers_request_over_at_once_one_answers_it(
 
 @shared
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_whose_turn_was_kept_is_given_after_a_crash_and_not_asked_for_again(
+def test_a_saved_response_is_replayed_after_a_crash(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str, stream: bool
 ):
     server, headers = serve(), with_key()
@@ -169,7 +169,7 @@ def test_an_answer_whose_turn_was_kept_is_given_after_a_crash_and_not_asked_for_
 
 
 @shared
-def test_a_crash_before_the_turn_began_leaves_nothing_that_has_to_be_waited_out_for_a_day(
+def test_a_crash_before_the_turn_starts_does_not_block_the_key_for_a_day(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str
 ):
     """A stateless request has no turn; its key is free once nobody renews it."""
@@ -191,7 +191,7 @@ def test_a_crash_before_the_turn_began_leaves_nothing_that_has_to_be_waited_out_
     assert ask(again, headers).text == "echo: Hello."
 
 
-def test_a_request_that_failed_is_answered_in_its_place_when_its_key_comes_again(
+def test_a_retry_with_the_same_key_replaces_the_failed_turn(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server, headers = serve(), with_key()
@@ -206,7 +206,7 @@ def test_a_request_that_failed_is_answered_in_its_place_when_its_key_comes_again
     assert count(server) == 1
 
 
-def test_a_key_does_not_bring_back_a_conversation_that_was_deleted(
+def test_a_key_does_not_restore_a_deleted_conversation(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server, headers = serve(), with_key()
@@ -222,7 +222,7 @@ def test_a_key_does_not_bring_back_a_conversation_that_was_deleted(
 
 @shared
 @pytest.mark.parametrize("deleted", ["?permanent=true", "/messages/2"])
-def test_of_what_was_deleted_no_answer_is_left_in_the_database(
+def test_no_saved_response_of_a_deleted_conversation_remains(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str, home: Any, deleted: str
 ):
     server, headers = serve(), with_key()
@@ -237,7 +237,7 @@ def test_of_what_was_deleted_no_answer_is_left_in_the_database(
     assert b"Marzipan" not in read_stored_bytes(store_url, home.path)
 
 
-def test_what_was_said_since_stays_when_a_failed_request_comes_again(
+def test_a_retry_of_a_failed_request_does_not_replace_later_messages(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve()
@@ -254,7 +254,7 @@ def test_what_was_said_since_stays_when_a_failed_request_comes_again(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_library_that_tries_again_leaves_one_conversation(
+def test_a_client_that_counts_retries_creates_one_conversation(
     serve: Callable[..., Server], provider: FakeProvider, stream: bool
 ):
     server = serve()
@@ -281,7 +281,7 @@ def test_a_library_that_tries_again_leaves_one_conversation(
     assert turns_of(server, conversation) == (["complete"], ["failed", "failed"])
 
 
-def test_the_same_words_twice_are_two_conversations_unless_a_library_tries_again(
+def test_equal_requests_are_two_conversations_unless_one_is_a_retry(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve()
@@ -299,7 +299,7 @@ def test_the_same_words_twice_are_two_conversations_unless_a_library_tries_again
     assert [answer.status for answer in (taken_up, nothing_left)] == [200, 200]
 
 
-def test_a_library_that_tries_again_in_a_conversation_says_nothing_twice(
+def test_a_client_that_counts_retries_adds_no_message_twice(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve()
@@ -352,7 +352,7 @@ def faulty(home: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("conversation", [None, ""])
-def test_a_mistake_before_the_first_event_of_a_stream_is_an_answer_with_its_status(
+def test_a_bug_before_the_first_event_is_a_response_with_its_status(
     home: Any, faulty: dict[str, str], conversation: str | None
 ):
     headers = {"Idempotency-Key": "mistaken"}

@@ -22,7 +22,7 @@ def states(server: Server, conversation: str) -> list[str]:
     return [message["state"] for message in shown["messages"]]
 
 
-def test_a_stream_has_its_ids_before_its_first_byte_and_ends_with_done(server: Server):
+def test_a_stream_has_id_headers_and_ends_with_done(server: Server):
     answer = server.complete(HELLO, conversation="", stream=True)
 
     assert answer.status == 200
@@ -42,7 +42,7 @@ def test_a_stateless_stream_has_no_ids(server: Server):
     assert b"\nid:" not in answer.body
 
 
-def test_usage_is_in_a_stream_only_for_those_who_ask(server: Server, upstream: FakeProvider):
+def test_a_stream_has_usage_only_on_request(server: Server, upstream: FakeProvider):
     silent = server.complete(HELLO, stream=True)
     told = server.complete(HELLO, stream=True, stream_options={"include_usage": True})
 
@@ -50,7 +50,7 @@ def test_usage_is_in_a_stream_only_for_those_who_ask(server: Server, upstream: F
     assert told.events[-2]["usage"]["total_tokens"] == 18
 
 
-def test_what_was_said_can_be_read_as_soon_as_the_stream_is_over(server: Server):
+def test_messages_can_be_read_when_the_stream_ends(server: Server):
     for _ in range(5):
         opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
         while b"[DONE]" not in opened.event():
@@ -60,7 +60,7 @@ def test_what_was_said_can_be_read_as_soon_as_the_stream_is_over(server: Server)
         opened.leave()
 
 
-def test_an_error_before_the_first_byte_is_an_answer_with_its_status(
+def test_an_error_before_the_first_byte_is_a_response_with_its_status(
     server: Server, upstream: FakeProvider
 ):
     upstream.fail(429, "Slow down.", code="rate_limit_exceeded", retry_after="7")
@@ -72,9 +72,7 @@ def test_an_error_before_the_first_byte_is_an_answer_with_its_status(
     assert answer.headers["content-type"].startswith("application/json")
 
 
-def test_an_error_after_the_first_byte_is_an_error_event_and_the_end(
-    server: Server, upstream: FakeProvider
-):
+def test_an_error_after_the_first_byte_is_the_last_event(server: Server, upstream: FakeProvider):
     upstream.say("It ", "was", stop_after=1, error=("server_error", "Out of cheese."))
 
     answer = server.complete(HELLO, conversation="", stream=True)
@@ -88,9 +86,7 @@ def test_an_error_after_the_first_byte_is_an_error_event_and_the_end(
     assert set(states(server, answer.conversation)) == {"failed"}
 
 
-def test_a_stream_that_breaks_off_is_never_taken_for_a_whole_answer(
-    server: Server, upstream: FakeProvider
-):
+def test_a_broken_stream_is_never_saved_as_complete(server: Server, upstream: FakeProvider):
     upstream.say("Half ", "an answer", stop_after=1)
 
     answer = server.complete(HELLO, stream=True)
@@ -99,7 +95,7 @@ def test_a_stream_that_breaks_off_is_never_taken_for_a_whole_answer(
     assert "[DONE]" not in answer.events
 
 
-def test_a_client_that_leaves_does_not_lose_the_reply(
+def test_the_reply_is_saved_despite_a_disconnect(
     server: Server, upstream: FakeProvider, until: Callable[..., bool]
 ):
     gate = upstream.say_held("First ", "second.", at=1)
@@ -118,7 +114,7 @@ def test_a_client_that_leaves_does_not_lose_the_reply(
     assert shown["messages"][-1]["usage"] is not None
 
 
-def test_a_client_that_leaves_a_whole_answer_does_not_lose_it(
+def test_a_reply_without_stream_is_saved_despite_a_disconnect(
     server: Server, upstream: FakeProvider, until: Callable[..., bool]
 ):
     begun = server.complete(HELLO, conversation="")
@@ -150,7 +146,7 @@ def _swallow(work: Callable[[], Any]) -> None:
         work()
 
 
-def test_with_on_disconnect_cancel_what_was_said_so_far_is_kept(
+def test_with_on_disconnect_cancel_the_partial_reply_is_saved(
     serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
 ):
     server = serve(server={"on_disconnect": "cancel"})
@@ -166,7 +162,7 @@ def test_with_on_disconnect_cancel_what_was_said_so_far_is_kept(
     assert list(list_messages(server, conversation)) == [HELLO, ("assistant", "First ")]
 
 
-def test_a_stateless_client_that_leaves_ends_the_call(server: Server, upstream: FakeProvider):
+def test_a_disconnect_ends_a_stateless_call(server: Server, upstream: FakeProvider):
     upstream.say_held("First ", "second.", at=1)
     count = len(upstream.requests)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True))
@@ -177,9 +173,7 @@ def test_a_stateless_client_that_leaves_ends_the_call(server: Server, upstream: 
     upstream.wait_for(count + 1).wait_disconnected()
 
 
-def test_a_stateless_client_that_does_not_wait_for_a_whole_answer_ends_the_call(
-    server: Server, upstream: FakeProvider
-):
+def test_a_disconnect_ends_a_stateless_call_without_stream(server: Server, upstream: FakeProvider):
     upstream.say_held("Late.", at=0)
     count = len(upstream.requests)
 
@@ -189,7 +183,7 @@ def test_a_stateless_client_that_does_not_wait_for_a_whole_answer_ends_the_call(
     upstream.wait_for(count + 1).wait_disconnected()
 
 
-def test_during_silence_a_stream_has_comments(serve: Callable[..., Server], provider: FakeProvider):
+def test_a_silent_stream_sends_comments(serve: Callable[..., Server], provider: FakeProvider):
     server = serve(server={"silence_seconds": 0.1})
     gate = provider.say_held("Late.", at=0)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
@@ -203,7 +197,7 @@ def test_during_silence_a_stream_has_comments(serve: Callable[..., Server], prov
     assert answer.events[-1] == "[DONE]"
 
 
-def test_an_error_after_a_sign_of_life_is_an_error_event(
+def test_an_error_after_a_keep_alive_comment_is_an_event(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve(server={"silence_seconds": 0.1})
@@ -218,7 +212,7 @@ def test_an_error_after_a_sign_of_life_is_an_error_event(
 
 
 @pytest.mark.parametrize("on_disconnect", ["complete", "cancel"])
-def test_a_slow_reader_neither_holds_up_keeping_nor_is_lied_to(
+def test_a_slow_reader_does_not_delay_the_turn_and_gets_an_error(
     serve: Callable[..., Server],
     provider: FakeProvider,
     until: Callable[..., bool],
@@ -238,7 +232,9 @@ def test_a_slow_reader_neither_holds_up_keeping_nor_is_lied_to(
     assert list(list_messages(server, conversation))[-1] == ("assistant", piece * 400)
 
 
-def test_a_stateless_slow_reader_gets_everything(server: Server, upstream: FakeProvider):
+def test_a_slow_reader_of_a_stateless_stream_receives_everything(
+    server: Server, upstream: FakeProvider
+):
     piece = "x" * 50_000
     upstream.say(*[piece] * 400)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True))
@@ -250,7 +246,7 @@ def test_a_stateless_slow_reader_gets_everything(server: Server, upstream: FakeP
     assert answer.events[-1] == "[DONE]"
 
 
-def test_a_stream_can_be_picked_up_again(server: Server, upstream: FakeProvider):
+def test_a_stream_can_be_resumed(server: Server, upstream: FakeProvider):
     upstream.say("One ", "two ", "three.")
     whole = server.complete(HELLO, conversation="", stream=True)
     path = f"/v1/conversations/{whole.conversation}/turns/{whole.headers['x-turn-id']}/events"
@@ -262,9 +258,7 @@ def test_a_stream_can_be_picked_up_again(server: Server, upstream: FakeProvider)
     assert again.body == rest
 
 
-def test_asked_to_stop_the_server_lets_a_turn_end(
-    serve: Callable[..., Server], provider: FakeProvider
-):
+def test_a_stopping_server_waits_for_a_turn(serve: Callable[..., Server], provider: FakeProvider):
     server = serve()
     gate = provider.say_held("First ", "second.", at=1)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
@@ -279,7 +273,7 @@ def test_asked_to_stop_the_server_lets_a_turn_end(
     assert server.wait() == 0
 
 
-def test_asked_to_stop_the_server_breaks_off_what_takes_too_long(
+def test_a_stopping_server_cancels_a_long_turn(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve(server={"limits": {"stop_seconds": 0.5}})

@@ -40,7 +40,7 @@ class Held:
         return text
 
 
-def test_a_second_turn_is_refused_while_one_runs(server: Server, upstream: FakeProvider):
+def test_a_second_turn_is_rejected_while_one_runs(server: Server, upstream: FakeProvider):
     held = Held(server, upstream)
 
     refused = server.complete(AGAIN, conversation=held.conversation)
@@ -53,7 +53,7 @@ def test_a_second_turn_is_refused_while_one_runs(server: Server, upstream: FakeP
     assert refused.headers["x-turn-id"] == shown["messages"][-1]["turn_id"]
 
 
-def test_a_queued_turn_waits_for_the_one_that_runs(server: Server, upstream: FakeProvider):
+def test_a_queued_turn_waits_for_the_running_one(server: Server, upstream: FakeProvider):
     held = Held(server, upstream)
     with ThreadPoolExecutor(1) as pool:
         queued = pool.submit(
@@ -78,7 +78,7 @@ def test_a_queued_turn_waits_for_the_one_that_runs(server: Server, upstream: Fak
     ]
 
 
-def test_a_turn_can_go_on_in_a_branch_instead(server: Server, upstream: FakeProvider):
+def test_a_conflicting_turn_can_continue_in_a_branch(server: Server, upstream: FakeProvider):
     held = Held(server, upstream)
 
     answer = server.complete(
@@ -98,7 +98,7 @@ def test_a_turn_can_go_on_in_a_branch_instead(server: Server, upstream: FakeProv
     assert len(list(list_messages(server, held.conversation))) == 4
 
 
-def test_of_many_at_once_each_is_kept_whole_or_refused(server: Server):
+def test_each_of_many_concurrent_turns_is_saved_or_rejected(server: Server):
     conversation = server.complete(HELLO, conversation="").conversation
     with ThreadPoolExecutor(12) as pool:
         answers = list(
@@ -118,7 +118,7 @@ def test_of_many_at_once_each_is_kept_whole_or_refused(server: Server):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_same_request_with_the_same_key_is_answered_once(
+def test_the_same_key_and_request_call_the_provider_once(
     server: Server, upstream: FakeProvider, stream: bool
 ):
     headers = {"Idempotency-Key": f"once-{stream}-{time.time()}"}
@@ -148,7 +148,7 @@ def test_a_key_with_another_request_is_a_conflict(server: Server):
 @pytest.mark.parametrize("first", ["begin", "continue", "stateless"])
 @pytest.mark.parametrize("second", ["begin", "continue", "stateless", "continue another"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_key_stands_for_its_request_in_one_conversation_only(
+def test_a_key_applies_to_one_conversation_only(
     server: Server, upstream: FakeProvider, first: str, second: str, stream: bool
 ):
     """The body is the same; only the header says in which conversation it is said."""
@@ -172,9 +172,7 @@ def test_a_key_stands_for_its_request_in_one_conversation_only(
     assert len(list(list_messages(server, other))) == 2
 
 
-def test_a_request_that_failed_can_be_sent_again_with_its_key(
-    server: Server, upstream: FakeProvider
-):
+def test_a_failed_request_can_be_retried_with_its_key(server: Server, upstream: FakeProvider):
     headers = {"Idempotency-Key": f"retry-{time.time()}"}
     upstream.fail(500, "Broken.")
 
@@ -182,9 +180,7 @@ def test_a_request_that_failed_can_be_sent_again_with_its_key(
     assert server.complete(HELLO, headers=headers).text == "echo: Hello."
 
 
-def test_a_request_that_is_being_answered_is_not_answered_twice(
-    server: Server, upstream: FakeProvider
-):
+def test_a_running_request_is_not_repeated(server: Server, upstream: FakeProvider):
     headers = {"Idempotency-Key": f"flight-{time.time()}"}
     gate = upstream.say_held("Late.", at=0)
     count = len(upstream.requests)
@@ -200,7 +196,7 @@ def test_a_request_that_is_being_answered_is_not_answered_twice(
     assert len(upstream.requests) == count + 1
 
 
-def test_the_operators_text_stands_before_every_system_prompt(
+def test_the_system_prefix_comes_before_every_system_prompt(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve(server={"system_prefix": "Operator."})
@@ -245,7 +241,7 @@ def test_no_system_prompt_and_no_content_is_in_the_store_or_the_log(
     assert "sk-test" not in server.log
 
 
-def test_a_provider_can_be_named_in_a_header(serve: Callable[..., Server], provider: FakeProvider):
+def test_a_header_can_select_the_provider(serve: Callable[..., Server], provider: FakeProvider):
     server = serve(providers={"mine": {"type": "openai", "api_base": provider.url}})
 
     named = server.complete(HELLO, model="some-model", headers={"X-Provider": "mine"})
@@ -265,7 +261,7 @@ def test_a_model_can_be_routed_to_another(serve: Callable[..., Server], provider
     assert provider.requests[-1].json["model"] == "gpt-mini"
 
 
-def test_strict_refuses_what_would_be_changed(server: Server, upstream: FakeProvider):
+def test_strict_rejects_a_request_that_would_be_changed(server: Server, upstream: FakeProvider):
     lost = {"role": "tool", "tool_call_id": "call_9", "content": "Nobody asked."}
     body = {"model": "openai/gpt-test", "messages": [{"role": "user", "content": "Hi."}, lost]}
     count = len(upstream.requests)
@@ -279,7 +275,7 @@ def test_strict_refuses_what_would_be_changed(server: Server, upstream: FakeProv
 @pytest.mark.parametrize(
     ("header", "value"), [("X-On-Conflict", "shout"), ("X-CLLM-Strict", "maybe")]
 )
-def test_a_header_that_says_nothing_known_is_refused(server: Server, header: str, value: str):
+def test_an_invalid_header_is_rejected(server: Server, header: str, value: str):
     answer = server.complete(HELLO, headers={header: value})
 
     assert answer.status == 400
@@ -287,7 +283,9 @@ def test_a_header_that_says_nothing_known_is_refused(server: Server, header: str
     assert answer.error["param"] == header
 
 
-def test_limits_hold_before_a_body_is_decoded(serve: Callable[..., Server], provider: FakeProvider):
+def test_limits_apply_before_a_body_is_decoded(
+    serve: Callable[..., Server], provider: FakeProvider
+):
     limits = {"body_bytes": 5000, "messages": 3, "parts": 4, "depth": 8, "body_seconds": 0.5}
     server = serve(server={"limits": limits})
 
@@ -305,9 +303,7 @@ def test_limits_hold_before_a_body_is_decoded(serve: Callable[..., Server], prov
     assert len(provider.requests) == 1
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(
-    serve: Callable[..., Server], provider: FakeProvider
-):
+def test_a_missing_body_times_out(serve: Callable[..., Server], provider: FakeProvider):
     server = serve(server={"limits": {"body_seconds": 0.3}})
     opened = server.open("POST", COMPLETIONS, b'{"model"', {"Content-Length": "1000"}, timeout=10)
 
@@ -329,7 +325,7 @@ def test_a_body_in_chunks_is_limited_too(serve: Callable[..., Server]):
     assert body["error"]["code"] == "request_too_large"
 
 
-def test_a_turn_that_takes_too_long_is_broken_off_and_kept(
+def test_a_turn_that_takes_too_long_is_cancelled_and_saved(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve(server={"limits": {"turn_seconds": 6}})
@@ -356,7 +352,7 @@ def test_the_turns_of_many_conversations_run_at_the_same_time(
     assert texts == {f"Answer {number}." for number in range(8)}
 
 
-def test_embeddings_are_passed_on(serve: Callable[..., Server], embedding_server: str):
+def test_embeddings_are_forwarded(serve: Callable[..., Server], embedding_server: str):
     server = serve(api_base=embedding_server)
 
     answer = server(

@@ -28,7 +28,7 @@ def bytes_on_disk(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in folder.glob("*.db*"))
 
 
-def test_a_line_has_ids_counts_and_costs_and_nothing_that_was_said(
+def test_a_line_has_ids_counts_and_costs_and_no_message(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve(server={**KEYED, "system_prefix": "planted-prefix"})
@@ -61,9 +61,7 @@ def test_a_line_has_ids_counts_and_costs_and_nothing_that_was_said(
         assert planted not in server.log
 
 
-def test_no_error_path_logs_what_was_said_or_a_key(
-    serve: Callable[..., Server], provider: FakeProvider
-):
+def test_no_error_logs_a_message_or_a_key(serve: Callable[..., Server], provider: FakeProvider):
     server = serve(server=KEYED)
     said = (("system", "planted-system"), ("user", "planted-user"))
     for status in (400, 401, 429, 500):
@@ -109,7 +107,7 @@ def test_no_system_prompt_is_in_the_database_file(
         assert planted not in exported.body
 
 
-def test_a_client_that_hangs_up_is_logged_as_gone(
+def test_a_disconnect_is_logged(
     serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
 ):
     server = serve(server={"on_disconnect": "cancel"})
@@ -139,7 +137,7 @@ def test_a_client_that_hangs_up_is_logged_as_gone(
     assert line["outcome"] == "disconnected"
 
 
-def test_the_counters_tell_of_turns(serve: Callable[..., Server]):
+def test_the_metrics_count_turns(serve: Callable[..., Server]):
     server = serve()
     server.complete(("user", "Hello"))
 

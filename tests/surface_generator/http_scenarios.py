@@ -198,16 +198,12 @@ class Scenarios:
         self.exchanges.append(Exchange(name, method, path, encoded, answer))
         return answer
 
-    def complete(
-        self, name: str, *messages: Any, headers: Any = None, **fields: Any
-    ) -> Answer:
+    def complete(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Answer:
         """Send a chat completion, by default with one greeting."""
         body = {"model": MODEL, "messages": list(messages) or [HELLO], **fields}
         return self.send(name, "POST", COMPLETIONS, body, **(headers or {}))
 
-    def message(
-        self, name: str, *messages: Any, headers: Any = None, **fields: Any
-    ) -> Answer:
+    def message(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Answer:
         """Send a request to the Messages API. Fields that are None are omitted."""
         body = {"model": SONNET, "max_tokens": 100, "messages": list(messages) or [HELLO], **fields}
         sent = {key: value for key, value in body.items() if value is not None}

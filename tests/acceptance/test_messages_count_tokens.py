@@ -63,7 +63,7 @@ def count(server: Server, conversation: str, *said: tuple[str, Any], **fields: A
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "bedrock"])
-def test_what_is_counted_is_what_is_sent_next(
+def test_the_counted_prompt_is_the_next_sent_one(
     server: Server, upstream: FakeProvider, provider: str
 ):
     conversation = begun(server, provider)
@@ -83,7 +83,7 @@ def test_what_is_counted_is_what_is_sent_next(
     }
 
 
-def test_an_estimate_is_of_the_history_too(server: Server):
+def test_an_estimate_includes_the_history(server: Server):
     conversation = begun(server, "openai")
     alone = post_message(server, QUESTION, path=COUNT, model=MODELS["openai"])
     counted = count(server, conversation, QUESTION, model=MODELS["openai"])
@@ -93,7 +93,7 @@ def test_an_estimate_is_of_the_history_too(server: Server):
 
 
 @pytest.mark.parametrize("kind", ["data: letters", "data: dna", "data: hex", "run: 'a'"])
-def test_an_estimate_of_a_long_run_of_letters_is_within_half_and_twice_its_tokens(
+def test_an_estimate_of_a_long_run_of_letters_is_between_half_and_twice_its_tokens(
     server: Server, kind: str
 ):
     text = text_of(kind, 100_000)
@@ -103,7 +103,7 @@ def test_an_estimate_of_a_long_run_of_letters_is_within_half_and_twice_its_token
     assert 0.5 <= counted.json["input_tokens"] / o200k()(text) <= 2
 
 
-def test_counting_keeps_nothing(server: Server):
+def test_a_count_stores_nothing(server: Server):
     conversation = begun(server)
     before = list(list_messages(server, conversation))
     total = server("GET", "/v1/conversations").json["total"]
@@ -116,7 +116,7 @@ def test_counting_keeps_nothing(server: Server):
     assert server("GET", "/v1/conversations").json["total"] == total
 
 
-def test_a_turn_that_runs_is_no_hindrance(server: Server, upstream: FakeProvider):
+def test_a_running_turn_does_not_block_a_count(server: Server, upstream: FakeProvider):
     conversation = begun(server)
     gate = upstream.say_held("Very ", "late.")
     body = {"model": MODELS["anthropic"], "max_tokens": 9, "stream": True}
@@ -138,9 +138,7 @@ def test_a_turn_that_runs_is_no_hindrance(server: Server, upstream: FakeProvider
     assert b"message_stop" in rest
 
 
-def test_without_messages_the_last_question_is_counted_again(
-    server: Server, upstream: FakeProvider
-):
+def test_without_messages_the_regenerated_prompt_is_counted(server: Server, upstream: FakeProvider):
     conversation = begun(server)
     again = count(server, conversation)
     seen = upstream.requests[-1].json["messages"]
@@ -151,9 +149,7 @@ def test_without_messages_the_last_question_is_counted_again(
     assert (nothing.status, nothing.error["type"]) == (400, "invalid_request_error")
 
 
-def test_a_conversation_that_keeps_its_prompt_is_counted_with_it(
-    server: Server, upstream: FakeProvider
-):
+def test_a_stored_system_prompt_is_counted(server: Server, upstream: FakeProvider):
     counted = count(server, f"files:{FILE}", QUESTION, system="Be brief.")
 
     sent = upstream.requests[-1].json
@@ -164,7 +160,7 @@ def test_a_conversation_that_keeps_its_prompt_is_counted_with_it(
     assert "system_prompt_ignored" in list_notice_codes(counted)
 
 
-def test_a_conversation_that_is_not_there_cannot_be_counted(server: Server, upstream: FakeProvider):
+def test_an_unknown_conversation_cannot_be_counted(server: Server, upstream: FakeProvider):
     before = len(upstream.requests)
     answer = count(server, UNKNOWN, QUESTION)
 
@@ -172,7 +168,7 @@ def test_a_conversation_that_is_not_there_cannot_be_counted(server: Server, upst
     assert len(upstream.requests) == before
 
 
-def test_only_what_is_in_the_window_is_counted(upstream: FakeProvider, tmp_path: Path):
+def test_only_messages_in_the_window_are_counted(upstream: FakeProvider, tmp_path: Path):
     values = make_settings(upstream) | {"window": {"strategy": "turns", "max_turns": 2}}
     with start_server(tmp_path, values) as server:
         conversation = begun(server)

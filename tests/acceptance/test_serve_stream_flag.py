@@ -57,7 +57,7 @@ def beside_stream(request: Request) -> dict[str, Any]:
 @pytest.mark.parametrize("streams", [(False, True, False, True), (True, False, True, False)])
 @pytest.mark.parametrize("provider", MODELS)
 @pytest.mark.parametrize("path", [COMPLETIONS, MESSAGES])
-def test_a_request_asked_whole_and_streamed_is_sent_and_answered_as_asked(
+def test_requests_with_and_without_stream_do_not_affect_each_other(
     server: Server,
     upstream: FakeProvider,
     path: str,

@@ -24,7 +24,7 @@ def question(text: str) -> dict[str, Any]:
     }
 
 
-def test_a_stream_that_was_left_is_picked_up_where_it_was_and_followed_to_its_end(
+def test_a_stream_is_resumed_after_its_last_event_and_followed_to_its_end(
     serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
 ):
     server = serve()
@@ -68,7 +68,7 @@ def test_the_stream_of_another_owner_is_not_found(
     assert mine.body == answer.body
 
 
-def test_what_was_said_in_the_terminal_can_be_read_and_continued_over_http(
+def test_a_conversation_of_the_terminal_can_be_read_and_continued_over_http(
     serve: Callable[..., Server], provider: FakeProvider, cllm: Cllm
 ):
     server = serve(default_system_message="Be brief.")
@@ -91,7 +91,7 @@ def test_what_was_said_in_the_terminal_can_be_read_and_continued_over_http(
     assert len(provider.requests[-1].messages) == 6
 
 
-def test_an_export_of_one_server_is_the_import_of_another(
+def test_an_export_can_be_imported_on_another_server(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve()
@@ -116,7 +116,7 @@ def test_an_export_of_one_server_is_the_import_of_another(
     assert provider.requests[-1].said[0] == HELLO
 
 
-def test_what_a_turn_sent_can_be_looked_at(serve: Callable[..., Server]):
+def test_the_prompt_of_a_turn_can_be_read(serve: Callable[..., Server]):
     server = serve()
     answer = server.complete(("system", "secret"), HELLO, conversation="")
     again = server.complete(("user", "More."), conversation=answer.conversation)
@@ -134,7 +134,7 @@ def test_what_a_turn_sent_can_be_looked_at(serve: Callable[..., Server]):
     assert shown["counted_tokens"] == 11
 
 
-def test_a_foreign_page_and_a_foreign_name_are_refused(serve: Callable[..., Server]):
+def test_another_origin_and_another_host_are_rejected(serve: Callable[..., Server]):
     server = serve()
 
     for headers, code in (
@@ -147,7 +147,7 @@ def test_a_foreign_page_and_a_foreign_name_are_refused(serve: Callable[..., Serv
     assert same.status == 200
 
 
-def test_usage_counts_kept_and_stateless_calls_alike(serve: Callable[..., Server]):
+def test_usage_counts_saved_and_stateless_calls(serve: Callable[..., Server]):
     server = serve()
     server.complete(HELLO)
     server.complete(HELLO, conversation="")

@@ -44,7 +44,7 @@ def with_fallback(upstream: FakeProvider, other: FakeProvider, fallback: str) ->
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_fallback_at_another_service_is_not_given_the_callers_key(
+def test_a_fallback_of_another_service_does_not_receive_the_callers_key(
     upstream: FakeProvider, other: FakeProvider, tmp_path: Path, stream: bool
 ):
     values = with_fallback(upstream, other, "other/claude-elsewhere")
@@ -62,7 +62,7 @@ def test_a_fallback_at_another_service_is_not_given_the_callers_key(
     assert KEY not in log + json.dumps(dict(answer.headers))
 
 
-def test_a_fallback_at_bedrock_is_asked_with_the_operators_key(
+def test_a_fallback_on_bedrock_uses_the_operators_key(
     upstream: FakeProvider, other: FakeProvider, tmp_path: Path
 ):
     with start_server(tmp_path, with_fallback(upstream, other, MODELS["bedrock"])) as server:
@@ -74,7 +74,7 @@ def test_a_fallback_at_bedrock_is_asked_with_the_operators_key(
     assert KEY not in str(upstream.requests[-1].headers)
 
 
-def test_the_key_is_kept_nowhere(upstream: FakeProvider, tmp_path: Path):
+def test_the_key_is_stored_nowhere(upstream: FakeProvider, tmp_path: Path):
     store = f"sqlite:{tmp_path / 'served.db'}"
     with start_server(tmp_path, make_settings(upstream), store=store) as server:
         headers = {**BRINGING, "X-Conversation-ID": "", "Idempotency-Key": "once"}
@@ -95,7 +95,7 @@ def test_the_key_is_kept_nowhere(upstream: FakeProvider, tmp_path: Path):
     assert KEY.encode() not in read_stored_bytes(store, tmp_path)
 
 
-def test_a_count_is_asked_for_with_the_callers_key_too(server: Server, upstream: FakeProvider):
+def test_a_token_count_uses_the_callers_key_too(server: Server, upstream: FakeProvider):
     post_message(server, HELLO, path=COUNT, headers=BRINGING)
     theirs = upstream.requests[-1].headers
     post_message(server, HELLO, path=COUNT)

@@ -69,9 +69,7 @@ def server(home: Home) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("conversation", [None, ""], ids=["stateless", "in conversations"])
-def test_an_answer_that_nobody_asked_for_is_given_to_nobody(
-    server: Server, conversation: str | None
-):
+def test_a_surplus_response_reaches_no_client(server: Server, conversation: str | None):
     for number in range(5):
         answer = server.complete(("user", f"Question {number}."), conversation=conversation)
 

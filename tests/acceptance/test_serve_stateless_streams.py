@@ -155,20 +155,20 @@ THOUGHTS = [
 ]
 
 
-def test_anthropic_s_events_go_on_byte_for_byte(server: Server, upstream: FakeProvider):
+def test_events_of_anthropic_pass_through_unchanged(server: Server, upstream: FakeProvider):
     sent = message(*ODD)
 
     assert one_by_one(server, upstream, MESSAGES, sent) == b"".join(sent)
 
 
-def test_an_event_that_comes_in_pieces_goes_on_whole(server: Server, upstream: FakeProvider):
+def test_an_event_in_several_packets_is_forwarded_whole(server: Server, upstream: FakeProvider):
     sent = b"".join(message(*ODD))
     pieces = [sent[start : start + 50] for start in range(0, len(sent), 50)]
 
     assert one_by_one(server, upstream, MESSAGES, pieces) == sent
 
 
-def test_a_chat_completion_is_the_same_as_from_one_piece(server: Server, upstream: FakeProvider):
+def test_a_chat_completion_does_not_depend_on_the_packets(server: Server, upstream: FakeProvider):
     sent = completion(*THOUGHTS)
     slowly = one_by_one(server, upstream, COMPLETIONS, sent)
 
@@ -198,7 +198,7 @@ def test_a_stream_that_fails_ends_with_the_same_error(
 
 
 @both
-def test_a_client_that_leaves_ends_the_call(server: Server, upstream: FakeProvider, path: str):
+def test_a_disconnect_ends_the_provider_call(server: Server, upstream: FakeProvider, path: str):
     sent, count = words(path, 8), len(upstream.requests)
     gates = [Gate() for _ in sent]
     pairs = zip(sent, gates, strict=True)
@@ -216,7 +216,7 @@ def test_a_client_that_leaves_ends_the_call(server: Server, upstream: FakeProvid
 
 
 @both
-def test_a_client_that_stops_reading_in_the_middle_gets_everything_later(
+def test_a_client_that_pauses_receives_everything_later(
     server: Server, upstream: FakeProvider, path: str
 ):
     few, many = words(path, 6)[:-3], words(path, 300, 50_000)[2:]
@@ -238,7 +238,7 @@ def test_a_client_that_stops_reading_in_the_middle_gets_everything_later(
 
 
 @both
-def test_in_silence_a_stream_that_has_begun_has_signs_of_life(
+def test_a_silent_stream_sends_keep_alive_comments(
     impatient: Server, upstream: FakeProvider, path: str
 ):
     sent = words(path, 8)

@@ -80,7 +80,7 @@ def take_turn(server: Server, upstream: FakeProvider, conversation: str, number:
     return called.conversation
 
 
-def test_a_conversation_goes_through_both_doors_and_all_providers(
+def test_a_conversation_alternates_between_protocols_and_providers(
     server: Server, upstream: FakeProvider
 ):
     conversation = ""
@@ -125,7 +125,7 @@ def text_in(block: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_is_made_anew_through_the_messages_door(
+def test_a_reply_is_regenerated_through_messages(
     server: Server, upstream: FakeProvider, stream: bool
 ):
     begun = post_message(server, ("user", "Tell me a word."), headers={"X-Conversation-ID": ""})
@@ -151,7 +151,7 @@ def test_an_answer_is_made_anew_through_the_messages_door(
     assert "echo: Tell me a word." in json.dumps(shown["variants"])
 
 
-def test_an_answer_with_tools_is_made_anew_from_the_question(
+def test_a_reply_with_tools_is_regenerated_from_the_user_message(
     server: Server, upstream: FakeProvider
 ):
     conversation = take_turn(server, upstream, "", 0)

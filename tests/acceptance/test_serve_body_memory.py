@@ -95,7 +95,7 @@ def is_read(server: Server, body: bytes) -> bool:
         return not refused(client.finish())
 
 
-def test_a_body_that_finds_no_room_is_refused_and_the_others_are_read(
+def test_a_body_over_the_memory_limit_is_rejected_and_others_are_read(
     serve: Callable[..., Server],
 ):
     server = serve(server=SERVER)
@@ -112,7 +112,7 @@ def test_a_body_that_finds_no_room_is_refused_and_the_others_are_read(
     assert is_read(server, body)
 
 
-def test_a_length_that_finds_no_room_is_refused_before_the_body_comes(
+def test_a_content_length_over_the_memory_limit_is_rejected_before_the_body(
     serve: Callable[..., Server], until: Callable[..., bool]
 ):
     server = serve(server=SERVER)
@@ -133,7 +133,7 @@ def test_a_length_that_finds_no_room_is_refused_before_the_body_comes(
     assert is_read(server, body)
 
 
-def test_short_bodies_are_read_while_long_ones_take_all_their_room(serve: Callable[..., Server]):
+def test_short_bodies_are_read_while_long_ones_use_all_their_memory(serve: Callable[..., Server]):
     server = serve(server=SERVER)
     long, short = body_of(3 * MEGABYTE), body_of(20_000)
     with ExitStack() as clients:
@@ -145,7 +145,7 @@ def test_short_bodies_are_read_while_long_ones_take_all_their_room(serve: Callab
             assert not refused(client.finish())
 
 
-def test_clients_that_leave_give_their_room_back(
+def test_clients_that_disconnect_release_their_memory(
     serve: Callable[..., Server], until: Callable[..., bool]
 ):
     server = serve(server=SERVER)
@@ -156,7 +156,7 @@ def test_clients_that_leave_give_their_room_back(
     assert until(lambda: is_read(server, body))
 
 
-def test_a_hundred_slow_clients_take_no_more_than_the_room(
+def test_a_hundred_slow_clients_stay_within_the_memory_limit(
     serve: Callable[..., Server], until: Callable[..., bool]
 ):
     server = serve(server=SERVER)

@@ -14,7 +14,7 @@ from tests.server_process import Server, list_messages
 HELLO = ("user", "Hello.")
 
 
-def test_it_starts_with_little_work(serve: Callable[..., Server]):
+def test_the_startup_is_cheap(serve: Callable[..., Server]):
     serve().close()
 
     fields = Path(f"/proc/{serve().process.pid}/stat").read_text(encoding="ascii").split()
@@ -23,7 +23,7 @@ def test_it_starts_with_little_work(serve: Callable[..., Server]):
     assert spent < 5  # measured alone: about 1 s of processor time
 
 
-def test_it_takes_as_many_connections_as_the_system_lets_it(serve: Callable[..., Server]):
+def test_the_limit_of_open_files_is_raised(serve: Callable[..., Server]):
     limits = Path(f"/proc/{serve().process.pid}/limits").read_text(encoding="ascii")
 
     (open_files,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
@@ -32,7 +32,7 @@ def test_it_takes_as_many_connections_as_the_system_lets_it(serve: Callable[...,
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
-def test_listening_for_others_without_keys_is_refused(
+def test_a_public_address_without_keys_is_rejected(
     cllm: Any, settings: Callable[..., Path], host: str
 ):
     result = cllm("serve", "--host", host, "--port", "0", "--store", "memory:")
@@ -40,17 +40,19 @@ def test_listening_for_others_without_keys_is_refused(
     result.failed_with_one_sentence("server.keys", host)
 
 
-def test_the_folder_of_files_is_no_store_for_a_server(cllm: Any, settings: Callable[..., Path]):
+def test_the_folder_of_files_cannot_be_the_store_of_a_server(
+    cllm: Any, settings: Callable[..., Path]
+):
     cllm("serve", "--store", "json:there").failed_with_one_sentence("sqlite:")
 
 
-def test_several_processes_need_a_store_they_can_share(cllm: Any, settings: Callable[..., Path]):
+def test_several_workers_need_a_shared_store(cllm: Any, settings: Callable[..., Path]):
     result = cllm("serve", "--store", "memory:", "--workers", "2")
 
     result.failed_with_one_sentence("--workers 1")
 
 
-def test_a_port_that_is_taken_is_named(
+def test_a_port_in_use_is_an_error(
     serve: Callable[..., Server], cllm: Any, settings: Callable[..., Path]
 ):
     port = serve().port
@@ -70,7 +72,7 @@ def test_a_port_that_is_taken_is_named(
         ({"on_disconnect": "shrug"}, ("server.on_disconnect", "complete")),
     ],
 )
-def test_a_wrong_setting_is_named(
+def test_an_invalid_setting_is_named(
     cllm: Any, settings: Callable[..., Path], given: Any, words: tuple[str, ...]
 ):
     settings(server=given)
@@ -80,7 +82,7 @@ def test_a_wrong_setting_is_named(
     result.failed_with_one_sentence(*words, prefix="Configuration error: ")
 
 
-def test_ctrl_c_ends_it(serve: Callable[..., Server]):
+def test_ctrl_c_stops_the_server(serve: Callable[..., Server]):
     server = serve()
 
     server.process.send_signal(signal.SIGINT)
@@ -98,7 +100,7 @@ def test_the_default_store_is_a_database_in_the_cllm_folder(
     assert (home.path / ".cllm/cllm.db").is_file()
 
 
-def test_conversations_outlive_the_server(
+def test_conversations_survive_a_restart(
     home: Any, provider: FakeProvider, settings: Callable[..., Path]
 ):
     with Server(environment=home.environment, directory=home.work, store=None) as server:
@@ -108,7 +110,7 @@ def test_conversations_outlive_the_server(
         assert len(list(list_messages(server, begun.conversation))) == 4
 
 
-def test_several_processes_serve_one_conversation(
+def test_several_workers_serve_one_conversation(
     home: Any, provider: FakeProvider, settings: Callable[..., Path]
 ):
     with Server(
@@ -120,7 +122,7 @@ def test_several_processes_serve_one_conversation(
         assert len(list(list_messages(server, conversation))) == 14
 
 
-def test_what_the_command_line_said_goes_on_over_http(
+def test_a_conversation_of_the_command_line_can_be_continued_over_http(
     home: Any, cllm: Any, provider: FakeProvider, settings: Callable[..., Path]
 ):
     settings(default_system_message="Be brief.")
