@@ -33,9 +33,9 @@ NOVEL_START = (
 CALLERS_KEY = "sk-ant-caller-0123456789"
 
 
-def logged(server: Server, answer: Response) -> dict[str, Any]:
+def logged(server: Server, response: Response) -> dict[str, Any]:
     """The line in the log about a request, which is written a moment later."""
-    wanted = answer.headers["x-request-id"]
+    wanted = response.headers["x-request-id"]
     lines: list[dict[str, Any]] = []
 
     def is_logged() -> bool:
@@ -64,11 +64,11 @@ def test_a_body_for_anthropic_passes_through_unchanged(server: Server, upstream:
         b'"messages":[{"role":"user","content":[{"type":"novel_block","x":1},'
         b'{"type":"text","text":"Hello."}]}]}'
     )
-    answer = server("POST", f"{MESSAGES}?beta=true", body)
+    response = server("POST", f"{MESSAGES}?beta=true", body)
 
-    assert answer.status == 200, answer.body
+    assert response.status == 200, response.body
     assert upstream.requests[-1].body == body
-    assert answer.notices == []
+    assert response.notices == []
 
 
 def test_a_stream_of_anthropic_passes_through_event_by_event(
@@ -120,33 +120,36 @@ def test_unknown_blocks_of_a_response_reach_the_client(server: Server, upstream:
 def test_every_provider_replies_with_a_message(
     server: Server, upstream: FakeProvider, provider: str, path: str
 ):
-    answer = post_message(server, HELLO, model=MODELS[provider], system="Be brief.")
+    response = post_message(server, HELLO, model=MODELS[provider], system="Be brief.")
 
     assert upstream.requests[-1].path == path
     assert b"Be brief." in upstream.requests[-1].body
-    assert read_text(answer) == "echo: Hello."
-    assert answer.json["stop_reason"] == "end_turn"
-    assert (answer.json["usage"]["input_tokens"], answer.json["usage"]["output_tokens"]) == (11, 7)
+    assert read_text(response) == "echo: Hello."
+    assert response.json["stop_reason"] == "end_turn"
+    assert (response.json["usage"]["input_tokens"], response.json["usage"]["output_tokens"]) == (
+        11,
+        7,
+    )
 
 
 @pytest.mark.parametrize("provider", MODELS)
 def test_every_provider_streams_the_same_events(server: Server, provider: str):
-    answer = post_message(server, HELLO, model=MODELS[provider], stream=True)
+    response = post_message(server, HELLO, model=MODELS[provider], stream=True)
 
-    told = [name for name in event_names(answer) if name != "ping"]
-    assert answer.headers["content-type"].startswith("text/event-stream")
+    told = [name for name in event_names(response) if name != "ping"]
+    assert response.headers["content-type"].startswith("text/event-stream")
     assert told[:2] == ["message_start", "content_block_start"]
     assert told[-3:] == ["content_block_stop", "message_delta", "message_stop"]
-    assert b"[DONE]" not in answer.body
+    assert b"[DONE]" not in response.body
 
 
 def test_a_request_without_max_tokens_is_limited_with_a_notice(
     server: Server, upstream: FakeProvider
 ):
-    answer = post_message(server, HELLO, max_tokens=None)
+    response = post_message(server, HELLO, max_tokens=None)
 
     assert upstream.requests[-1].json["max_tokens"] == 1024
-    assert list_notice_codes(answer) == ["max_tokens_set"]
+    assert list_notice_codes(response) == ["max_tokens_set"]
 
 
 def test_beta_flags_go_to_providers_that_accept_them(server: Server, upstream: FakeProvider):
@@ -200,22 +203,22 @@ def test_the_callers_key_is_used_for_one_call_only(
 
 
 def test_the_callers_key_goes_to_no_other_provider(server: Server, upstream: FakeProvider):
-    answer = post_message(
+    response = post_message(
         server, HELLO, model=MODELS["bedrock"], headers={"x-anthropic-api-key": CALLERS_KEY}
     )
 
-    assert list_notice_codes(answer) == ["key_not_used"]
+    assert list_notice_codes(response) == ["key_not_used"]
     assert upstream.requests[-1].headers["authorization"] == f"Bearer {BEDROCK_KEY}"
     assert CALLERS_KEY not in str(upstream.requests[-1].headers)
 
 
 def test_an_error_about_the_callers_key_does_not_contain_it(server: Server, upstream: FakeProvider):
     upstream.fail(401, f"invalid x-api-key: {CALLERS_KEY}")
-    answer = post_message(server, HELLO, headers={"x-anthropic-api-key": CALLERS_KEY})
+    response = post_message(server, HELLO, headers={"x-anthropic-api-key": CALLERS_KEY})
 
-    assert answer.status == 401
-    assert answer.error["type"] == "authentication_error"
-    assert CALLERS_KEY.encode() not in answer.body
+    assert response.status == 401
+    assert response.error["type"] == "authentication_error"
+    assert CALLERS_KEY.encode() not in response.body
 
 
 @pytest.mark.parametrize(
@@ -238,20 +241,20 @@ def test_the_model_name_and_header_select_the_provider(
     path: str,
     named: str | None,
 ):
-    answer = post_message(server, HELLO, model=model, headers=headers)
+    response = post_message(server, HELLO, model=model, headers=headers)
 
-    assert answer.status == 200, answer.body
+    assert response.status == 200, response.body
     assert upstream.requests[-1].path == path
     assert upstream.requests[-1].json.get("model") == named
 
 
 def test_a_header_that_contradicts_the_model_is_an_error(server: Server):
-    answer = post_message(
+    response = post_message(
         server, HELLO, model=MODELS["bedrock"], headers={"X-Provider": "anthropic"}
     )
 
-    assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
-    assert "bedrock" in answer.error["message"]
+    assert (response.status, response.error["type"]) == (400, "invalid_request_error")
+    assert "bedrock" in response.error["message"]
 
 
 @pytest.mark.parametrize("model", ["no-such-model", "bedrock/claude-none-1"])
@@ -259,10 +262,10 @@ def test_an_unknown_model_is_an_error_and_calls_no_provider(
     server: Server, upstream: FakeProvider, model: str
 ):
     before = len(upstream.requests)
-    answer = post_message(server, HELLO, model=model)
+    response = post_message(server, HELLO, model=model)
 
-    assert (answer.status, answer.error["type"]) == (404, "not_found_error")
-    assert "claude" in answer.error["message"] or "provider/model" in answer.error["message"]
+    assert (response.status, response.error["type"]) == (404, "not_found_error")
+    assert "claude" in response.error["message"] or "provider/model" in response.error["message"]
     assert len(upstream.requests) == before
 
 
@@ -288,20 +291,20 @@ def test_errors_have_anthropics_format(server: Server, upstream: FakeProvider):
 
 def test_an_error_during_a_stream_is_the_last_event(server: Server, upstream: FakeProvider):
     upstream.say("Half ", "of it", stop_after=1, error=("overloaded_error", "Overloaded"))
-    answer = post_message(server, HELLO, stream=True)
+    response = post_message(server, HELLO, stream=True)
 
-    assert event_names(answer)[-1] == "error"
-    assert "message_stop" not in event_names(answer)
-    assert answer.events[-1]["error"]["type"] == "overloaded_error"
+    assert event_names(response)[-1] == "error"
+    assert "message_stop" not in event_names(response)
+    assert response.events[-1]["error"]["type"] == "overloaded_error"
 
 
 def test_an_error_before_the_reply_is_an_event_if_the_stream_has_started(
     server: Server, upstream: FakeProvider
 ):
     upstream.say("Nothing", stop_after=0, error=("overloaded_error", "Overloaded"))
-    answer = post_message(server, HELLO, stream=True)
+    response = post_message(server, HELLO, stream=True)
 
-    assert (answer.status, answer.error["type"]) == (529, "overloaded_error")
+    assert (response.status, response.error["type"]) == (529, "overloaded_error")
 
 
 def test_a_silent_stream_sends_a_ping(server: Server, upstream: FakeProvider):
@@ -326,7 +329,7 @@ def test_a_silent_stream_sends_a_ping(server: Server, upstream: FakeProvider):
 
 @pytest.mark.parametrize("provider", MODELS)
 def test_a_conversation_by_one_header(server: Server, upstream: FakeProvider, provider: str):
-    begun = post_message(
+    first_response = post_message(
         server,
         ("user", "My cat is called Luna."),
         model=MODELS[provider],
@@ -337,26 +340,26 @@ def test_a_conversation_by_one_header(server: Server, upstream: FakeProvider, pr
         server,
         ("user", "What is my cat called?"),
         model=MODELS[provider],
-        headers={"X-Conversation-ID": begun.conversation},
+        headers={"X-Conversation-ID": first_response.conversation},
         stream=True,
     )
 
-    assert going_on.headers["x-conversation-id"] == begun.conversation
+    assert going_on.headers["x-conversation-id"] == first_response.conversation
     assert going_on.headers["x-turn-id"]
     assert b"Luna" in upstream.requests[-1].body
     assert b"Be brief." not in upstream.requests[-1].body
-    assert [role for role, _ in list_messages(server, begun.conversation)] == [
+    assert [role for role, _ in list_messages(server, first_response.conversation)] == [
         "user",
         "assistant",
     ] * 2
 
 
 def test_a_saved_stream_can_be_read_again(server: Server):
-    begun = post_message(server, HELLO, headers={"X-Conversation-ID": ""}, stream=True)
-    turn = begun.headers["x-turn-id"]
-    again = server("GET", f"/v1/conversations/{begun.conversation}/turns/{turn}/events")
+    first_response = post_message(server, HELLO, headers={"X-Conversation-ID": ""}, stream=True)
+    turn = first_response.headers["x-turn-id"]
+    again = server("GET", f"/v1/conversations/{first_response.conversation}/turns/{turn}/events")
 
-    assert again.body == begun.body
+    assert again.body == first_response.body
     assert event_names(again)[-1] == "message_stop"
 
 
@@ -372,7 +375,7 @@ def test_a_conversation_can_be_continued_in_the_other_protocol(
     tools: list[dict[str, Any]] = [
         {"name": "look", "input_schema": {"type": "object", "properties": {}}}
     ]
-    begun = post_message(
+    first_response = post_message(
         server, ("user", "What do you see?"), headers={"X-Conversation-ID": ""}, tools=tools
     )
     result = {"role": "tool", "tool_call_id": "toolu_1", "content": "Clouds."}
@@ -380,11 +383,11 @@ def test_a_conversation_can_be_continued_in_the_other_protocol(
         "POST",
         "/v1/chat/completions",
         {"model": MODELS["openai"], "messages": [result]},
-        {"X-Conversation-ID": begun.conversation},
+        {"X-Conversation-ID": first_response.conversation},
     )
     roles = [message["role"] for message in upstream.requests[-1].messages]
     back = post_message(
-        server, ("user", "Thanks."), headers={"X-Conversation-ID": begun.conversation}
+        server, ("user", "Thanks."), headers={"X-Conversation-ID": first_response.conversation}
     )
     history = upstream.requests[-1].messages
 
@@ -398,12 +401,12 @@ def test_a_conversation_can_be_continued_in_the_other_protocol(
 
 def test_a_request_with_a_key_calls_the_provider_once(server: Server, upstream: FakeProvider):
     before = len(upstream.requests)
-    answers = [
+    responses = [
         post_message(server, HELLO, headers={"Idempotency-Key": "messages-once"}, stream=True)
         for _ in range(2)
     ]
 
-    assert answers[0].body == answers[1].body
+    assert responses[0].body == responses[1].body
     assert len(upstream.requests) == before + 1
 
 
@@ -411,14 +414,14 @@ def test_a_request_with_a_key_calls_the_provider_once(server: Server, upstream: 
 def test_the_log_has_the_message_count_and_whether_a_system_prompt_exists(
     server: Server, stream: bool
 ):
-    answers = [
+    responses = [
         post_message(
             server, HELLO, ("assistant", "Hi."), HELLO, system="Sealed lips.", stream=stream
         ),
         post_message(server, HELLO, stream=stream),
     ]
 
-    told = [logged(server, answer) for answer in answers]
+    told = [logged(server, response) for response in responses]
     assert [(line["messages"], line["system_prompt"]) for line in told] == [(3, True), (1, False)]
     assert "Sealed lips" not in server.log
 
@@ -439,10 +442,10 @@ def test_the_system_prefix_is_the_first_block(upstream: FakeProvider, tmp_path: 
 
 
 def test_the_token_count_of_anthropic_is_forwarded(server: Server, upstream: FakeProvider):
-    answer = post_message(server, HELLO, path=COUNT, max_tokens=None, novel_field=1)
+    response = post_message(server, HELLO, path=COUNT, max_tokens=None, novel_field=1)
 
-    assert answer.json == {"input_tokens": len(upstream.requests[-1].body), "novel": True}
-    assert answer.notices == []
+    assert response.json == {"input_tokens": len(upstream.requests[-1].body), "novel": True}
+    assert response.notices == []
     assert upstream.requests[-1].path == COUNT
     assert upstream.requests[-1].json == {
         "model": SONNET,
@@ -452,11 +455,11 @@ def test_the_token_count_of_anthropic_is_forwarded(server: Server, upstream: Fak
 
 
 def test_bedrock_counts_tokens_with_the_model(server: Server, upstream: FakeProvider):
-    answer = post_message(server, HELLO, path=COUNT, model=MODELS["bedrock"], system="Be brief.")
+    response = post_message(server, HELLO, path=COUNT, model=MODELS["bedrock"], system="Be brief.")
 
     request = upstream.requests[-1]
     assert request.path == f"/model/{PROFILE.removeprefix('us.')}/count-tokens"
-    assert answer.json == {"input_tokens": len(request.body)}
+    assert response.json == {"input_tokens": len(request.body)}
     assert request.json == {
         "input": {
             "converse": {
@@ -483,6 +486,6 @@ def test_tokens_are_estimated_with_a_notice_if_the_provider_cannot_count(
 
 def test_a_rejected_token_count_is_an_error(server: Server, upstream: FakeProvider):
     upstream.fail(400, "messages: roles must alternate")
-    answer = post_message(server, HELLO, path=COUNT)
+    response = post_message(server, HELLO, path=COUNT)
 
-    assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
+    assert (response.status, response.error["type"]) == (400, "invalid_request_error")

@@ -87,25 +87,25 @@ def through_the_sdk(server: Server, body: dict[str, Any], *, stream: bool) -> Be
             return streamed.get_final_message()
 
 
-def codes(answer: Response) -> set[str]:
-    return {notice["code"] for notice in answer.notices}
+def codes(response: Response) -> set[str]:
+    return {notice["code"] for notice in response.notices}
 
 
-def paths(answer: Response, code: str) -> set[str]:
-    return {notice["path"] for notice in answer.notices if notice["code"] == code}
+def paths(response: Response, code: str) -> set[str]:
+    return {notice["path"] for notice in response.notices if notice["code"] == code}
 
 
 def test_anthropic_receives_the_agents_bytes(server: Server, upstream: FakeProvider, stream: bool):
     body = json.dumps(make_agent_request(SONNET, rules=LONG, stream=stream), indent=1).encode()
     answered(upstream)
-    answer = server("POST", ADDRESS, body, HEADERS)
+    response = server("POST", ADDRESS, body, HEADERS)
 
     sent = upstream.requests[-1]
-    assert answer.status == 200, answer.body
+    assert response.status == 200, response.body
     assert sent.body == body
     assert sent.headers["anthropic-beta"] == ",".join(BETAS)
     assert sent.headers["anthropic-version"] == "2023-06-01"
-    assert answer.notices == []
+    assert response.notices == []
 
 
 @pytest.mark.parametrize("provider", MODELS)
@@ -130,7 +130,7 @@ def test_bedrock_receives_everything_that_converse_supports(
 ):
     answered(upstream)
     body = make_agent_request(MODELS["bedrock"], rules=LONG, stream=stream)
-    answer = server("POST", ADDRESS, body, HEADERS)
+    response = server("POST", ADDRESS, body, HEADERS)
 
     sent = upstream.requests[-1]
     validate_bedrock_request(sent.body, model=sent.path.split("/")[2].replace("%3A", ":"))
@@ -139,7 +139,7 @@ def test_bedrock_receives_everything_that_converse_supports(
     more = told["additionalModelRequestFields"]
     thought, said, *calls = told["messages"][1]["content"]
     results = [block["toolResult"] for block in told["messages"][2]["content"][:2]]
-    assert answer.status == 200, answer.body
+    assert response.status == 200, response.body
     assert told["system"][0] == {"text": IDENTITY}
     assert [block for block in told["system"] if "cachePoint" in block]
     assert named == list(NAMES)
@@ -151,13 +151,13 @@ def test_bedrock_receives_everything_that_converse_supports(
     assert [call["toolUse"]["toolUseId"] for call in calls] == ["toolu_01plot", "toolu_02list"]
     assert [result.get("status", "success") for result in results] == ["success", "error"]
     assert results[0]["content"][1]["image"]["source"]["bytes"] == make_png()
-    assert paths(answer, "field_left_out") == {
+    assert paths(response, "field_left_out") == {
         "tools.Write.eager_input_streaming",
         "context_management",
         "a_field_of_tomorrow",
         "user",
     }
-    assert codes(answer) == {"field_left_out", "beta_left_out", "cache_ttl_left_out"}
+    assert codes(response) == {"field_left_out", "beta_left_out", "cache_ttl_left_out"}
 
 
 def test_an_openai_compatible_server_receives_everything_that_it_supports(
@@ -165,13 +165,13 @@ def test_an_openai_compatible_server_receives_everything_that_it_supports(
 ):
     answered(upstream)
     body = make_agent_request(MODELS["openai"], rules=LONG, stream=stream)
-    answer = server("POST", ADDRESS, body, HEADERS)
+    response = server("POST", ADDRESS, body, HEADERS)
 
     sent = upstream.requests[-1]
     system, _, called, plot, listed, shown = sent.messages
     assert called["reasoning_content"] == THOUGHT
     validate_compatible_request(sent.body)
-    assert answer.status == 200, answer.body
+    assert response.status == 200, response.body
     assert IDENTITY in str(system["content"])
     assert ENVIRONMENT.splitlines()[0] in str(system["content"])
     assert [tool["function"]["name"] for tool in sent.json["tools"]] == list(NAMES)
@@ -181,7 +181,7 @@ def test_an_openai_compatible_server_receives_everything_that_it_supports(
     assert make_png() in str(shown["content"])
     assert SIGNATURE.encode() not in sent.body
     assert "anthropic-beta" not in sent.headers
-    assert codes(answer) == {
+    assert codes(response) == {
         "cache_mark_left_out",
         "error_flag_left_out",
         "field_left_out",
@@ -194,15 +194,15 @@ def test_an_openai_compatible_server_receives_everything_that_it_supports(
 def test_the_local_model_replies_to_an_agent_with_notices(server: Server, stream: bool):
     body = make_agent_request(LOCAL, stream=stream, max_tokens=64, thinking=None)
     given = {key: value for key, value in body.items() if value is not None}
-    answer = server("POST", ADDRESS, given, HEADERS)
+    response = server("POST", ADDRESS, given, HEADERS)
     message = through_the_sdk(server, given, stream=stream)
 
-    assert answer.status == 200, answer.body
+    assert response.status == 200, response.body
     assert message.content[0].type == "text"
     assert message.content[0].text.strip()
     assert message.stop_reason in {"end_turn", "max_tokens"}
     assert message.usage.output_tokens > 0
-    assert {"tools_left_out", "part_left_out", "signature_left_out"} <= codes(answer)
+    assert {"tools_left_out", "part_left_out", "signature_left_out"} <= codes(response)
 
 
 def test_the_local_model_reads_the_system_prompt_the_calls_and_their_results(server: Server):
@@ -219,34 +219,36 @@ def test_the_local_model_reads_the_system_prompt_the_calls_and_their_results(ser
 
 def test_a_request_too_long_for_the_local_model_is_one_clear_error(server: Server, stream: bool):
     body = make_agent_request(LOCAL, rules=LONG, stream=stream, max_tokens=64)
-    answer = server("POST", ADDRESS, body, HEADERS)
+    response = server("POST", ADDRESS, body, HEADERS)
 
-    assert (answer.status, answer.json["type"]) == (400, "error")
-    assert answer.error["type"] == "invalid_request_error"
-    assert "prompt is too long" in answer.error["message"].lower()
+    assert (response.status, response.json["type"]) == (400, "error")
+    assert response.error["type"] == "invalid_request_error"
+    assert "prompt is too long" in response.error["message"].lower()
 
 
 def test_a_conversation_too_long_for_the_local_model_is_cut_to_its_window(server: Server):
     asked: dict[str, Any] = {"model": LOCAL, "max_tokens": 4}
     long = "My cat is called Luna. " * 80
-    begun = post_message(server, ("user", long), headers={"X-Conversation-ID": ""}, **asked)
-    going_on = {"X-Conversation-ID": begun.conversation}
-    answer = post_message(server, ("user", f"And again: {long}"), headers=going_on, **asked)
+    first_response = post_message(
+        server, ("user", long), headers={"X-Conversation-ID": ""}, **asked
+    )
+    going_on = {"X-Conversation-ID": first_response.conversation}
+    response = post_message(server, ("user", f"And again: {long}"), headers=going_on, **asked)
 
-    assert (begun.status, answer.status) == (200, 200), answer.body
-    told = answer.json["usage"]
+    assert (first_response.status, response.status) == (200, 200), response.body
+    told = response.json["usage"]
     assert told["input_tokens"] + told["cache_read_input_tokens"] < CONTEXT
-    assert "trimmed" in codes(answer)
+    assert "trimmed" in codes(response)
 
 
 def test_newer_thinking_options_pass_through_unchanged(
     server: Server, upstream: FakeProvider, stream: bool
 ):
     body = make_agent_request("anthropic/claude-opus-5", stream=stream, **ADAPTIVE)
-    answer = server("POST", ADDRESS, body, HEADERS)
+    response = server("POST", ADDRESS, body, HEADERS)
 
     sent = upstream.requests[-1].json
-    assert answer.status == 200, answer.body
+    assert response.status == 200, response.body
     assert sent["thinking"] == ADAPTIVE["thinking"]
     assert sent["output_config"] == ADAPTIVE["output_config"]
     assert sent["context_management"] == body["context_management"]
@@ -254,7 +256,7 @@ def test_newer_thinking_options_pass_through_unchanged(
 
 def counted(server: Server, body: dict[str, Any]) -> int:
     """The tokens of a request, by the model that would read it."""
-    answer = server("POST", f"{MESSAGES}/count_tokens?beta=true", body, HEADERS)
-    assert answer.status == 200, answer.body
-    tokens: int = answer.json["input_tokens"]
+    response = server("POST", f"{MESSAGES}/count_tokens?beta=true", body, HEADERS)
+    assert response.status == 200, response.body
+    tokens: int = response.json["input_tokens"]
     return tokens

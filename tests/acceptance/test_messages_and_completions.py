@@ -128,23 +128,25 @@ def text_in(block: dict[str, Any]) -> str:
 def test_a_reply_is_regenerated_through_messages(
     server: Server, upstream: FakeProvider, stream: bool
 ):
-    begun = post_message(server, ("user", "Tell me a word."), headers={"X-Conversation-ID": ""})
+    first_response = post_message(
+        server, ("user", "Tell me a word."), headers={"X-Conversation-ID": ""}
+    )
     upstream.say("Another.")
     again = post_message(
         server,
         model=MODELS["bedrock"],
         system="Be brief.",
         stream=stream,
-        headers={"X-Conversation-ID": begun.conversation},
+        headers={"X-Conversation-ID": first_response.conversation},
     )
     sent = upstream.requests[-1]
-    shown = server("GET", f"/v1/conversations/{begun.conversation}?variants=true").json
+    shown = server("GET", f"/v1/conversations/{first_response.conversation}?variants=true").json
 
     assert again.status == 200, again.body
     assert b"Another." in again.body
     assert [message["role"] for message in sent.messages] == ["user"]
     assert sent.json["system"][0] == {"text": "Be brief."}
-    assert list(list_messages(server, begun.conversation)) == [
+    assert list(list_messages(server, first_response.conversation)) == [
         ("user", "Tell me a word."),
         ("assistant", "Another."),
     ]

@@ -50,16 +50,16 @@ def test_a_fallback_of_another_service_does_not_receive_the_callers_key(
     values = with_fallback(upstream, other, "other/claude-elsewhere")
     with start_server(tmp_path, values) as server:
         upstream.fail(529, "Overloaded.")
-        answer = post_message(server, HELLO, headers=BRINGING, stream=stream)
+        response = post_message(server, HELLO, headers=BRINGING, stream=stream)
         log = server.log
 
-    assert answer.status == 200, answer.body
-    assert "fallback" in list_notice_codes(answer)
+    assert response.status == 200, response.body
+    assert "fallback" in list_notice_codes(response)
     assert upstream.requests[-1].headers["x-api-key"] == KEY
     assert other.requests[-1].headers["x-api-key"] == OTHERS_KEY
     assert KEY not in str(other.requests[-1].headers)
-    assert KEY.encode() not in answer.body
-    assert KEY not in log + json.dumps(dict(answer.headers))
+    assert KEY.encode() not in response.body
+    assert KEY not in log + json.dumps(dict(response.headers))
 
 
 def test_a_fallback_on_bedrock_uses_the_operators_key(
@@ -67,9 +67,9 @@ def test_a_fallback_on_bedrock_uses_the_operators_key(
 ):
     with start_server(tmp_path, with_fallback(upstream, other, MODELS["bedrock"])) as server:
         upstream.fail(529, "Overloaded.")
-        answer = post_message(server, HELLO, headers=BRINGING)
+        response = post_message(server, HELLO, headers=BRINGING)
 
-    assert answer.status == 200, answer.body
+    assert response.status == 200, response.body
     assert upstream.requests[-1].headers["authorization"] == f"Bearer {BEDROCK_KEY}"
     assert KEY not in str(upstream.requests[-1].headers)
 
@@ -78,16 +78,16 @@ def test_the_key_is_stored_nowhere(upstream: FakeProvider, tmp_path: Path):
     store = f"sqlite:{tmp_path / 'served.db'}"
     with start_server(tmp_path, make_settings(upstream), store=store) as server:
         headers = {**BRINGING, "X-Conversation-ID": "", "Idempotency-Key": "once"}
-        begun = post_message(server, HELLO, headers=headers, stream=True)
+        first_response = post_message(server, HELLO, headers=headers, stream=True)
         upstream.fail(401, f"The key {KEY} is not known.")
         refused = post_message(
-            server, HELLO, headers={**BRINGING, "X-Conversation-ID": begun.conversation}
+            server, HELLO, headers={**BRINGING, "X-Conversation-ID": first_response.conversation}
         )
-        shown = server("GET", f"/v1/conversations/{begun.conversation}?variants=true")
+        shown = server("GET", f"/v1/conversations/{first_response.conversation}?variants=true")
         log = server.log
 
-    assert (begun.status, refused.status) == (200, 401)
-    assert KEY.encode() not in begun.body + refused.body + shown.body
+    assert (first_response.status, refused.status) == (200, 401)
+    assert KEY.encode() not in first_response.body + refused.body + shown.body
     assert KEY not in log
     for path in tmp_path.rglob("*"):
         if path.is_file():

@@ -52,9 +52,9 @@ def keep_file(folder: Path) -> None:
     (folder / f"{FILE}.json").write_text(json.dumps(conversation), encoding="utf-8")
 
 
-def begun(server: Server, provider: str = "anthropic") -> str:
-    answer = post_message(server, CAT, model=MODELS[provider], headers={"X-Conversation-ID": ""})
-    return answer.conversation
+def start_conversation(server: Server, provider: str = "anthropic") -> str:
+    response = post_message(server, CAT, model=MODELS[provider], headers={"X-Conversation-ID": ""})
+    return response.conversation
 
 
 def count(server: Server, conversation: str, *said: tuple[str, Any], **fields: Any) -> Response:
@@ -66,7 +66,7 @@ def count(server: Server, conversation: str, *said: tuple[str, Any], **fields: A
 def test_the_counted_prompt_is_the_next_sent_one(
     server: Server, upstream: FakeProvider, provider: str
 ):
-    conversation = begun(server, provider)
+    conversation = start_conversation(server, provider)
     asked: dict[str, Any] = {"model": MODELS[provider], "system": "Be brief.", "tools": TOOLS}
     counted = count(server, conversation, QUESTION, **asked)
     seen = upstream.requests[-1].json
@@ -84,7 +84,7 @@ def test_the_counted_prompt_is_the_next_sent_one(
 
 
 def test_an_estimate_includes_the_history(server: Server):
-    conversation = begun(server, "openai")
+    conversation = start_conversation(server, "openai")
     alone = post_message(server, QUESTION, path=COUNT, model=MODELS["openai"])
     counted = count(server, conversation, QUESTION, model=MODELS["openai"])
 
@@ -104,7 +104,7 @@ def test_an_estimate_of_a_long_run_of_letters_is_between_half_and_twice_its_toke
 
 
 def test_a_count_stores_nothing(server: Server):
-    conversation = begun(server)
+    conversation = start_conversation(server)
     before = list(list_messages(server, conversation))
     total = server("GET", "/v1/conversations").json["total"]
     count(server, conversation, QUESTION)
@@ -117,7 +117,7 @@ def test_a_count_stores_nothing(server: Server):
 
 
 def test_a_running_turn_does_not_block_a_count(server: Server, upstream: FakeProvider):
-    conversation = begun(server)
+    conversation = start_conversation(server)
     gate = upstream.say_held("Very ", "late.")
     body = {"model": MODELS["anthropic"], "max_tokens": 9, "stream": True}
     running = server.open(
@@ -139,7 +139,7 @@ def test_a_running_turn_does_not_block_a_count(server: Server, upstream: FakePro
 
 
 def test_without_messages_the_regenerated_prompt_is_counted(server: Server, upstream: FakeProvider):
-    conversation = begun(server)
+    conversation = start_conversation(server)
     again = count(server, conversation)
     seen = upstream.requests[-1].json["messages"]
     nothing = count(server, "")
@@ -162,16 +162,16 @@ def test_a_stored_system_prompt_is_counted(server: Server, upstream: FakeProvide
 
 def test_an_unknown_conversation_cannot_be_counted(server: Server, upstream: FakeProvider):
     before = len(upstream.requests)
-    answer = count(server, UNKNOWN, QUESTION)
+    response = count(server, UNKNOWN, QUESTION)
 
-    assert (answer.status, answer.error["type"]) == (404, "not_found_error")
+    assert (response.status, response.error["type"]) == (404, "not_found_error")
     assert len(upstream.requests) == before
 
 
 def test_only_messages_in_the_window_are_counted(upstream: FakeProvider, tmp_path: Path):
     values = make_settings(upstream) | {"window": {"strategy": "turns", "max_turns": 2}}
     with start_server(tmp_path, values) as server:
-        conversation = begun(server)
+        conversation = start_conversation(server)
         for number in range(3):
             post_message(
                 server, ("user", f"And {number}?"), headers={"X-Conversation-ID": conversation}

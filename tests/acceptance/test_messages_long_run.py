@@ -107,7 +107,7 @@ class Agent:
         self._ask(model, results(number))
 
     def _ask(self, model: str, content: Any, *, max_tokens: int = LONGEST) -> None:
-        answer = post_message(
+        response = post_message(
             self._server,
             ("user", content),
             model=model,
@@ -117,17 +117,17 @@ class Agent:
             thinking=THINKING if max_tokens == LONGEST else None,
             headers={"X-Conversation-ID": self._conversation},
         )
-        assert answer.status == 200, answer.body
-        self._conversation = answer.conversation
-        self.answers.append(answer)
+        assert response.status == 200, response.body
+        self._conversation = response.conversation
+        self.answers.append(response)
         self.history.append({"role": "user", "content": content})
-        self.history.append({"role": "assistant", "content": answer.json["content"]})
+        self.history.append({"role": "assistant", "content": response.json["content"]})
 
     def ask_by_itself(self) -> None:
         """The last question again, by a client that sends all of its history."""
         self._upstream.say("As before.")
         said = [(message["role"], message["content"]) for message in self.history[:-1]]
-        answer = post_message(
+        response = post_message(
             self._server,
             *said,
             model=MODELS["anthropic"],
@@ -136,7 +136,7 @@ class Agent:
             max_tokens=LONGEST,
             thinking=THINKING,
         )
-        assert answer.status == 200, answer.body
+        assert response.status == 200, response.body
 
 
 def results(number: int) -> list[dict[str, Any]]:

@@ -46,16 +46,16 @@ def test_a_system_prompt_of_a_megabyte_arrives(
     server: Server, upstream: FakeProvider, provider: str
 ):
     prompt = "0123456789abcdef" * 65_536
-    answer = post_message(server, HELLO, model=MODELS[provider], system=prompt)
+    response = post_message(server, HELLO, model=MODELS[provider], system=prompt)
 
-    assert answer.status == 200, answer.body
+    assert response.status == 200, response.body
     assert prompt.encode() in upstream.requests[-1].body
 
 
 def test_five_thousand_tools_arrive_in_order(server: Server, upstream: FakeProvider, provider: str):
-    answer = post_message(server, HELLO, model=MODELS[provider], tools=TOOLS)
+    response = post_message(server, HELLO, model=MODELS[provider], tools=TOOLS)
 
-    assert answer.status == 200, answer.body
+    assert response.status == 200, response.body
     assert tools_in(upstream.requests[-1]) == [tool["name"] for tool in TOOLS]
 
 
@@ -63,12 +63,18 @@ def test_an_image_of_five_megabytes_is_sent_again_with_the_history(
     server: Server, upstream: FakeProvider, provider: str
 ):
     model = MODELS[provider]
-    begun = post_message(server, ("user", SHOWN), model=model, headers={"X-Conversation-ID": ""})
+    first_response = post_message(
+        server, ("user", SHOWN), model=model, headers={"X-Conversation-ID": ""}
+    )
     again = post_message(
-        server, HELLO, model=model, headers={"X-Conversation-ID": begun.conversation}, stream=True
+        server,
+        HELLO,
+        model=model,
+        headers={"X-Conversation-ID": first_response.conversation},
+        stream=True,
     )
 
-    assert (begun.status, again.status) == (200, 200)
+    assert (first_response.status, again.status) == (200, 200)
     assert upstream.requests[-1].body.count(PICTURE.encode()) == 1
 
 
@@ -76,8 +82,8 @@ def test_an_image_of_five_megabytes_is_sent_again_with_the_history(
 def test_json_that_is_too_deep_is_rejected(server: Server, upstream: FakeProvider, end: bytes):
     before = len(upstream.requests)
     said = b'{"model":"%b","max_tokens":5,"messages":[{"role":"user","content":"x"}],"deep":'
-    answer = server("POST", MESSAGES, said % SONNET.encode() + b"[" * 100_000 + end)
+    response = server("POST", MESSAGES, said % SONNET.encode() + b"[" * 100_000 + end)
 
-    assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
-    assert "64" in answer.error["message"]
+    assert (response.status, response.error["type"]) == (400, "invalid_request_error")
+    assert "64" in response.error["message"]
     assert len(upstream.requests) == before

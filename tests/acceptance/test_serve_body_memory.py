@@ -75,8 +75,8 @@ def slowly(server: Server, body: bytes, *, announced: bool = True) -> Iterator[S
         client.connection.close()
 
 
-def refused(answer: tuple[int, dict[str, str], bytes]) -> bool:
-    status, headers, body = answer
+def refused(response: tuple[int, dict[str, str], bytes]) -> bool:
+    status, headers, body = response
     if status == 200:
         return False
     assert status == 503

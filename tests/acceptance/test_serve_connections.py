@@ -44,8 +44,8 @@ def send_on_and_on(connection: socket.socket) -> None:
         time.sleep(0.01)
 
 
-def error_of(said: bytes) -> str:
-    code: str = json.loads(said.partition(b"\r\n\r\n")[2])["error"]["code"]
+def error_of(response: bytes) -> str:
+    code: str = json.loads(response.partition(b"\r\n\r\n")[2])["error"]["code"]
     return code
 
 
@@ -68,11 +68,11 @@ def error_of(said: bytes) -> str:
 def test_ambiguous_http_is_rejected(server: Server, head: bytes):
     with connected(server) as connection:
         connection.sendall(head + b"\r\n" + BODY)
-        said = to_the_end(connection)
+        response = to_the_end(connection)
 
-    assert said.startswith(b"HTTP/1.1 400 ")
-    assert said.count(b"HTTP/1.1") == 1
-    assert error_of(said) == "invalid_request"
+    assert response.startswith(b"HTTP/1.1 400 ")
+    assert response.count(b"HTTP/1.1") == 1
+    assert error_of(response) == "invalid_request"
 
 
 def test_endless_headers_are_not_stored_in_memory(serve: Callable[..., Server]):
@@ -96,10 +96,10 @@ def test_headers_that_are_too_long_are_rejected(serve: Callable[..., Server]):
         for _ in range(4):
             time.sleep(0.02)
             connection.sendall(b"X-More: %b\r\n" % (b"a" * 2000))
-        said = to_the_end(connection)
+        response = to_the_end(connection)
 
-    assert said.startswith(b"HTTP/1.1 413 ")
-    assert error_of(said) == "request_too_large"
+    assert response.startswith(b"HTTP/1.1 413 ")
+    assert error_of(response) == "request_too_large"
 
 
 def test_slow_headers_time_out(serve: Callable[..., Server]):
@@ -107,10 +107,10 @@ def test_slow_headers_time_out(serve: Callable[..., Server]):
     began = time.monotonic()
     with connected(server) as connection:
         connection.sendall(GET)
-        said = to_the_end(connection)
+        response = to_the_end(connection)
 
-    assert said.startswith(b"HTTP/1.1 408 ")
-    assert error_of(said) == "request_timeout"
+    assert response.startswith(b"HTTP/1.1 408 ")
+    assert error_of(response) == "request_timeout"
     assert time.monotonic() - began < 10
 
 
@@ -152,10 +152,10 @@ def test_chunk_extensions_and_trailers_are_limited(
         time.sleep(0.2)
         connection.sendall(more)
 
-        said = to_the_end(connection)
+        response = to_the_end(connection)
 
-    assert error_of(said) == "request_too_large"
-    assert b"larger chunks" in said
+    assert error_of(response) == "request_too_large"
+    assert b"larger chunks" in response
 
 
 def test_a_body_in_chunks_of_one_byte_is_read(server: Server):
@@ -168,10 +168,10 @@ def test_a_body_in_chunks_of_one_byte_is_read(server: Server):
             connection.sendall(pieces[place : place + 5])
         time.sleep(0.1)
         connection.sendall(smuggled + b"\r\n")
-        said = to_the_end(connection)
+        response = to_the_end(connection)
 
-    assert said.startswith(b"HTTP/1.1 200")
-    assert b"x-conversation-id" not in said.lower()
+    assert response.startswith(b"HTTP/1.1 200")
+    assert b"x-conversation-id" not in response.lower()
 
 
 def test_pipelined_requests_do_not_exceed_the_header_limit(serve: Callable[..., Server]):
@@ -202,22 +202,22 @@ def test_a_long_response_is_not_cut_off_by_the_header_timeout(
         time.sleep(1)
         gate.open()
         connection.sendall(b"Connection: close\r\n\r\n")
-        said = to_the_end(connection)
+        response = to_the_end(connection)
 
-    assert b"Well." in said
-    assert said.count(b"HTTP/1.1 200 OK") == 2
+    assert b"Well." in response
+    assert response.count(b"HTTP/1.1 200 OK") == 2
 
 
 def test_an_http_2_upgrade_offer_does_not_lose_the_body(server: Server):
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
     with connected(server) as connection:
         connection.sendall(POST + LENGTH + offer + b"\r\n" + BODY)
-        said = b""
-        while b"echo: Hello." not in said and (piece := connection.recv(65536)):
-            said += piece
+        response = b""
+        while b"echo: Hello." not in response and (piece := connection.recv(65536)):
+            response += piece
 
-    assert said.startswith(b"HTTP/1.1 200 ")
-    assert b"echo: Hello." in said
+    assert response.startswith(b"HTTP/1.1 200 ")
+    assert b"echo: Hello." in response
 
 
 def test_pipelined_requests_get_responses_in_order(server: Server):
@@ -225,18 +225,18 @@ def test_pipelined_requests_get_responses_in_order(server: Server):
     asked = [b"GET %b HTTP/1.1\r\nHost: localhost\r\n" % path for path in paths]
     with connected(server) as connection:
         connection.sendall(b"\r\n".join(asked) + b"Connection: close\r\n\r\n")
-        said = to_the_end(connection)
+        response = to_the_end(connection)
 
-    statuses = [piece[:3] for piece in said.split(b"HTTP/1.1 ")[1:]]
+    statuses = [piece[:3] for piece in response.split(b"HTTP/1.1 ")[1:]]
     assert statuses == [b"200", b"404", b"200"]
 
 
 def test_http_1_0_gets_a_response_and_the_connection_is_closed(server: Server):
     with connected(server) as connection:
         connection.sendall(POST.replace(b"/1.1", b"/1.0") + LENGTH + b"\r\n" + BODY)
-        said = to_the_end(connection)
+        response = to_the_end(connection)
 
-    assert said.startswith(b"HTTP/1.1 200 ")
+    assert response.startswith(b"HTTP/1.1 200 ")
 
 
 HOSTS = {
@@ -283,10 +283,10 @@ def test_a_request_needs_exactly_one_host(
     asked = len(upstream.requests)
     with connected(request.getfixturevalue(which)) as connection:
         connection.sendall(LINES[line] + HOSTS[host] + known + LENGTH + b"\r\n" + BODY)
-        said = to_the_end(connection)
+        response = to_the_end(connection)
 
-    assert said.startswith(b"HTTP/1.1 400 "), said
-    assert b"Host" in said.partition(b"\r\n\r\n")[2]
+    assert response.startswith(b"HTTP/1.1 400 "), response
+    assert b"Host" in response.partition(b"\r\n\r\n")[2]
     assert len(upstream.requests) == asked
 
 

@@ -19,11 +19,11 @@ ECHO = ("assistant", "echo: Hello.")
 def test_a_stateless_request_and_its_response_pass_through_unchanged(
     server: Server, upstream: FakeProvider
 ):
-    answer = server.complete(SYSTEM, HELLO, temperature=0, seed=7, unknown_field={"a": [1]})
+    response = server.complete(SYSTEM, HELLO, temperature=0, seed=7, unknown_field={"a": [1]})
 
     sent = upstream.requests[-1].json
-    assert answer.status == 200
-    assert answer.text == "echo: Hello."
+    assert response.status == 200
+    assert response.text == "echo: Hello."
     assert sent == {
         "model": "gpt-test",
         "messages": [
@@ -34,8 +34,8 @@ def test_a_stateless_request_and_its_response_pass_through_unchanged(
         "seed": 7,
         "unknown_field": {"a": [1]},
     }
-    assert "x-conversation-id" not in answer.headers
-    assert "x-turn-id" not in answer.headers
+    assert "x-conversation-id" not in response.headers
+    assert "x-turn-id" not in response.headers
 
 
 def test_a_stateless_request_stores_nothing(server: Server):
@@ -49,20 +49,20 @@ def test_a_stateless_request_stores_nothing(server: Server):
 
 @pytest.mark.parametrize("header", ["", "null"])
 def test_an_empty_conversation_header_starts_a_conversation(server: Server, header: str):
-    answer = server.complete(HELLO, conversation=header)
+    response = server.complete(HELLO, conversation=header)
 
-    assert answer.status == 200
-    assert str(uuid.UUID(answer.conversation)) == answer.conversation
-    assert list(list_messages(server, answer.conversation)) == [HELLO, ECHO]
+    assert response.status == 200
+    assert str(uuid.UUID(response.conversation)) == response.conversation
+    assert list(list_messages(server, response.conversation)) == [HELLO, ECHO]
 
 
 def test_a_new_conversation_uses_its_system_message_and_does_not_store_it(
     server: Server, upstream: FakeProvider
 ):
-    answer = server.complete(SYSTEM, HELLO, conversation="")
+    response = server.complete(SYSTEM, HELLO, conversation="")
 
     assert upstream.requests[-1].said == [SYSTEM, HELLO]
-    assert list(list_messages(server, answer.conversation)) == [HELLO, ECHO]
+    assert list(list_messages(server, response.conversation)) == [HELLO, ECHO]
 
 
 def test_a_new_conversation_without_a_system_message_sends_none(
@@ -74,24 +74,24 @@ def test_a_new_conversation_without_a_system_message_sends_none(
 
 
 def test_a_continued_conversation_sends_its_history(server: Server, upstream: FakeProvider):
-    begun = server.complete(HELLO, conversation="")
+    first_response = server.complete(HELLO, conversation="")
 
-    answer = server.complete(("user", "Again."), conversation=begun.conversation)
+    response = server.complete(("user", "Again."), conversation=first_response.conversation)
 
-    assert answer.conversation == begun.conversation
+    assert response.conversation == first_response.conversation
     assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
-    assert len(list(list_messages(server, begun.conversation))) == 4
+    assert len(list(list_messages(server, first_response.conversation))) == 4
 
 
 def test_the_system_message_of_a_continued_conversation_is_sent_first_and_not_stored(
     server: Server, upstream: FakeProvider
 ):
-    begun = server.complete(SYSTEM, HELLO, conversation="")
+    first_response = server.complete(SYSTEM, HELLO, conversation="")
 
-    server.complete(OTHER, ("user", "Again."), conversation=begun.conversation)
+    server.complete(OTHER, ("user", "Again."), conversation=first_response.conversation)
 
     assert upstream.requests[-1].said == [OTHER, HELLO, ECHO, ("user", "Again.")]
-    shown = server("GET", f"/v1/conversations/{begun.conversation}").body
+    shown = server("GET", f"/v1/conversations/{first_response.conversation}").body
     assert b"pirate" not in shown
     assert b"poet" not in shown
 
@@ -99,30 +99,32 @@ def test_the_system_message_of_a_continued_conversation_is_sent_first_and_not_st
 def test_a_continued_conversation_without_a_system_message_sends_none(
     server: Server, upstream: FakeProvider
 ):
-    begun = server.complete(SYSTEM, HELLO, conversation="")
+    first_response = server.complete(SYSTEM, HELLO, conversation="")
 
-    server.complete(("user", "Again."), conversation=begun.conversation)
+    server.complete(("user", "Again."), conversation=first_response.conversation)
 
     assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
 
 
 def test_each_request_uses_its_own_system_message(server: Server, upstream: FakeProvider):
-    begun = server.complete(SYSTEM, HELLO, conversation="")
+    first_response = server.complete(SYSTEM, HELLO, conversation="")
 
     for system in (OTHER, ("system", "Third."), ("developer", "Fourth.")):
-        server.complete(system, ("user", "Again."), conversation=begun.conversation)
+        server.complete(system, ("user", "Again."), conversation=first_response.conversation)
         roles = [role for role, _ in upstream.requests[-1].said]
         assert upstream.requests[-1].said[0][1] == system[1]
         assert roles.count("system") + roles.count("developer") == 1
 
 
 def test_only_the_first_of_several_system_messages_is_used(server: Server, upstream: FakeProvider):
-    begun = server.complete(HELLO, conversation="")
+    first_response = server.complete(HELLO, conversation="")
 
-    answer = server.complete(("user", "Again."), SYSTEM, OTHER, conversation=begun.conversation)
+    response = server.complete(
+        ("user", "Again."), SYSTEM, OTHER, conversation=first_response.conversation
+    )
 
     assert upstream.requests[-1].said == [SYSTEM, HELLO, ECHO, ("user", "Again.")]
-    assert [(notice["code"], notice["path"]) for notice in answer.notices] == [
+    assert [(notice["code"], notice["path"]) for notice in response.notices] == [
         ("system_message_ignored", "messages[2]")
     ]
 
@@ -130,10 +132,10 @@ def test_only_the_first_of_several_system_messages_is_used(server: Server, upstr
 def test_a_new_conversation_with_two_system_messages_is_sent_unchanged(
     server: Server, upstream: FakeProvider
 ):
-    answer = server.complete(SYSTEM, HELLO, OTHER, conversation="")
+    response = server.complete(SYSTEM, HELLO, OTHER, conversation="")
 
     assert upstream.requests[-1].said == [SYSTEM, HELLO, OTHER]
-    assert list(list_messages(server, answer.conversation)) == [
+    assert list(list_messages(server, response.conversation)) == [
         HELLO,
         ("assistant", "echo: Hello."),
     ]
@@ -143,43 +145,47 @@ def test_a_new_conversation_with_two_system_messages_is_sent_unchanged(
 def test_a_request_without_messages_regenerates_the_last_reply(
     server: Server, upstream: FakeProvider, system: tuple[str, str] | None
 ):
-    begun = server.complete(SYSTEM, HELLO, conversation="")
+    first_response = server.complete(SYSTEM, HELLO, conversation="")
     upstream.say("Another answer.")
 
-    answer = server.complete(*([system] if system else []), conversation=begun.conversation)
+    response = server.complete(
+        *([system] if system else []), conversation=first_response.conversation
+    )
 
-    assert answer.text == "Another answer."
+    assert response.text == "Another answer."
     assert upstream.requests[-1].said == [*([system] if system else []), HELLO]
-    assert list(list_messages(server, begun.conversation)) == [
+    assert list(list_messages(server, first_response.conversation)) == [
         HELLO,
         ("assistant", "Another answer."),
     ]
-    everything = server("GET", f"/v1/conversations/{begun.conversation}?variants=true").body
+    everything = server(
+        "GET", f"/v1/conversations/{first_response.conversation}?variants=true"
+    ).body
     assert b"echo: Hello." in everything
 
 
 def test_a_failed_turn_can_be_regenerated(server: Server, upstream: FakeProvider):
-    begun = server.complete(HELLO, conversation="")
+    first_response = server.complete(HELLO, conversation="")
     upstream.fail(500, "Broken.")
-    failed = server.complete(("user", "Again."), conversation=begun.conversation)
+    failed = server.complete(("user", "Again."), conversation=first_response.conversation)
 
-    answer = server.complete(conversation=begun.conversation)
+    response = server.complete(conversation=first_response.conversation)
 
     assert failed.status == 500
-    assert answer.text == "echo: Again."
+    assert response.text == "echo: Again."
     assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
-    assert list(list_messages(server, begun.conversation))[2:] == [
+    assert list(list_messages(server, first_response.conversation))[2:] == [
         ("user", "Again."),
         ("assistant", "echo: Again."),
     ]
 
 
 def test_a_failed_turn_is_stored_and_not_sent_as_history(server: Server, upstream: FakeProvider):
-    begun = server.complete(HELLO, conversation="")
+    first_response = server.complete(HELLO, conversation="")
     upstream.fail(500, "Broken.")
-    server.complete(("user", "Lost."), conversation=begun.conversation)
+    server.complete(("user", "Lost."), conversation=first_response.conversation)
 
-    server.complete(("user", "Again."), conversation=begun.conversation)
+    server.complete(("user", "Again."), conversation=first_response.conversation)
 
     assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
 
@@ -190,18 +196,20 @@ def test_tool_calls_and_results_are_stored_and_sent_again(server: Server, upstre
         tool_calls=(ToolCall(id="call_1", name="look", arguments='{"at":"sky"}'),),
         finish="tool_calls",
     )
-    begun = server.complete(("user", "Look."), conversation="", tools=tools)
-    call = begun.json["choices"][0]["message"]["tool_calls"][0]
+    first_response = server.complete(("user", "Look."), conversation="", tools=tools)
+    call = first_response.json["choices"][0]["message"]["tool_calls"][0]
 
     body = {
         "model": "openai/gpt-test",
         "tools": tools,
         "messages": [{"role": "tool", "tool_call_id": call["id"], "content": "Blue."}],
     }
-    answer = server("POST", "/v1/chat/completions", body, {"X-Conversation-ID": begun.conversation})
+    response = server(
+        "POST", "/v1/chat/completions", body, {"X-Conversation-ID": first_response.conversation}
+    )
 
     sent = upstream.requests[-1].messages
-    assert answer.status == 200
+    assert response.status == 200
     assert [message["role"] for message in sent] == ["user", "assistant", "tool"]
     assert sent[1]["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"at":"sky"}'}
     assert sent[2] == body["messages"][0]
@@ -211,35 +219,37 @@ def test_tool_calls_and_results_are_stored_and_sent_again(server: Server, upstre
 def test_a_regenerated_reply_replaces_its_tool_results(server: Server, upstream: FakeProvider):
     call = ToolCall(id="call_1", name="look", arguments="{}")
     upstream.say(tool_calls=(call,), finish="tool_calls")
-    begun = server.complete(("user", "Look."), conversation="")
+    first_response = server.complete(("user", "Look."), conversation="")
     result = {"role": "tool", "tool_call_id": "call_1", "content": "Blue."}
     body = {"model": "openai/gpt-test", "messages": [result]}
-    headers = {"X-Conversation-ID": begun.conversation}
+    headers = {"X-Conversation-ID": first_response.conversation}
     server("POST", "/v1/chat/completions", body, headers)
     upstream.say("It is blue.")
 
-    answer = server.complete(conversation=begun.conversation)
+    response = server.complete(conversation=first_response.conversation)
 
-    assert answer.text == "It is blue."
+    assert response.text == "It is blue."
     assert upstream.requests[-1].said == [("user", "Look.")]
-    assert len(list(list_messages(server, begun.conversation))) == 2
-    detail = server("GET", f"/v1/conversations/{begun.conversation}?variants=true").json
+    assert len(list(list_messages(server, first_response.conversation))) == 2
+    detail = server("GET", f"/v1/conversations/{first_response.conversation}?variants=true").json
     off_path = [[message["role"] for message in turn["messages"]] for turn in detail["variants"]]
     assert off_path == [["user", "assistant"], ["tool", "assistant"]]
 
 
 def test_a_conversation_can_change_its_model_at_every_turn(server: Server, upstream: FakeProvider):
-    begun = server.complete(HELLO, conversation="")
+    first_response = server.complete(HELLO, conversation="")
 
-    server.complete(("user", "Again."), conversation=begun.conversation, model="openai/gpt-other")
+    server.complete(
+        ("user", "Again."), conversation=first_response.conversation, model="openai/gpt-other"
+    )
 
     assert upstream.requests[-1].json["model"] == "gpt-other"
 
 
 def test_the_title_is_the_first_user_message(server: Server):
-    answer = server.complete(("user", f"What   is\n{'long ' * 40}?"), conversation="")
+    response = server.complete(("user", f"What   is\n{'long ' * 40}?"), conversation="")
 
-    title = server("GET", f"/v1/conversations/{answer.conversation}").json["title"]
+    title = server("GET", f"/v1/conversations/{response.conversation}").json["title"]
     assert title.startswith("What is long long")
     assert len(title) == 100
     assert title.endswith("...")
@@ -247,50 +257,50 @@ def test_the_title_is_the_first_user_message(server: Server):
 
 @pytest.mark.parametrize("header", ["demo", "1234", "{}", "../x", "x" * 500])
 def test_an_invalid_conversation_header_is_rejected(server: Server, header: str):
-    answer = server.complete(HELLO, conversation=header)
+    response = server.complete(HELLO, conversation=header)
 
-    assert answer.status == 400
-    assert answer.error["code"] == "invalid_conversation_id"
+    assert response.status == 400
+    assert response.error["code"] == "invalid_conversation_id"
 
 
 def test_an_unknown_conversation_is_not_found(server: Server, upstream: FakeProvider):
     before = len(upstream.requests)
 
-    answer = server.complete(HELLO, conversation=str(uuid.uuid4()))
+    response = server.complete(HELLO, conversation=str(uuid.uuid4()))
 
-    assert answer.status == 404
-    assert answer.error["code"] == "conversation_not_found"
+    assert response.status == 404
+    assert response.error["code"] == "conversation_not_found"
     assert len(upstream.requests) == before
 
 
 def test_an_archived_conversation_is_not_found_until_it_is_unarchived(server: Server):
-    begun = server.complete(HELLO, conversation="")
-    path = f"/v1/conversations/{begun.conversation}"
+    first_response = server.complete(HELLO, conversation="")
+    path = f"/v1/conversations/{first_response.conversation}"
     server("DELETE", path)
 
-    assert server.complete(HELLO, conversation=begun.conversation).status == 404
+    assert server.complete(HELLO, conversation=first_response.conversation).status == 404
 
     server("PATCH", path, {"archived": False})
-    assert server.complete(HELLO, conversation=begun.conversation).status == 200
+    assert server.complete(HELLO, conversation=first_response.conversation).status == 200
 
 
 @pytest.mark.parametrize("conversation", [None, ""])
 def test_a_request_without_messages_is_rejected_if_nothing_can_be_regenerated(
     server: Server, conversation: str | None
 ):
-    answer = server.complete(conversation=conversation)
+    response = server.complete(conversation=conversation)
 
-    assert answer.status == 422
-    assert answer.error["code"] == "empty_messages_array"
+    assert response.status == 422
+    assert response.error["code"] == "empty_messages_array"
 
 
 def test_an_empty_conversation_has_nothing_to_regenerate(server: Server):
     created = server("POST", "/v1/conversations", {}).json
 
-    answer = server.complete(conversation=created["id"])
+    response = server.complete(conversation=created["id"])
 
-    assert answer.status == 422
-    assert answer.error["code"] == "empty_messages_array"
+    assert response.status == 422
+    assert response.error["code"] == "empty_messages_array"
 
 
 def test_a_captured_conversation_ignores_another_system_prompt_with_a_notice(
@@ -299,11 +309,11 @@ def test_a_captured_conversation_ignores_another_system_prompt_with_a_notice(
     created = server("POST", "/v1/conversations", {"system_policy": "captured"}).json
     server.complete(SYSTEM, HELLO, conversation=created["id"])
 
-    answer = server.complete(OTHER, ("user", "Again."), conversation=created["id"])
+    response = server.complete(OTHER, ("user", "Again."), conversation=created["id"])
 
     assert upstream.requests[-1].said[0] == SYSTEM
     assert OTHER not in upstream.requests[-1].said
-    assert [notice["code"] for notice in answer.notices] == ["system_prompt_ignored"]
+    assert [notice["code"] for notice in response.notices] == ["system_prompt_ignored"]
 
 
 def test_an_invalid_body_names_the_field(server: Server):
@@ -314,14 +324,14 @@ def test_an_invalid_body_names_the_field(server: Server):
         (json.dumps({"model": "m"}).encode(), "messages"),
         (json.dumps({"model": "m", "messages": [{"role": "x"}]}).encode(), "messages[0].role"),
     ):
-        answer = server("POST", "/v1/chat/completions", body)
-        assert answer.status == 422, body
-        assert answer.error["code"] == "validation_error"
-        assert answer.error["param"] == param
+        response = server("POST", "/v1/chat/completions", body)
+        assert response.status == 422, body
+        assert response.error["code"] == "validation_error"
+        assert response.error["param"] == param
 
 
 def test_an_unknown_model_is_not_found(server: Server):
-    answer = server.complete(HELLO, model="nobody/knows-it")
+    response = server.complete(HELLO, model="nobody/knows-it")
 
-    assert answer.status == 404
-    assert answer.error["code"] == "model_not_found"
+    assert response.status == 404
+    assert response.error["code"] == "model_not_found"

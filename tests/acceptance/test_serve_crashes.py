@@ -70,9 +70,9 @@ def test_a_kill_during_a_stream_loses_no_earlier_message(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve()
-    begun = server.complete(HELLO, conversation="")
+    first_response = server.complete(HELLO, conversation="")
     provider.say_held("Half of ", "an answer.", at=1)
-    headers = {"X-Conversation-ID": begun.conversation}
+    headers = {"X-Conversation-ID": first_response.conversation}
     opened = server.open("POST", COMPLETIONS, completion_body(AGAIN, stream=True), headers)
     opened.event()
 
@@ -81,16 +81,18 @@ def test_a_kill_during_a_stream_loses_no_earlier_message(
     opened.leave()
     again = serve()
 
-    assert list(list_messages(again, begun.conversation)) == [
+    assert list(list_messages(again, first_response.conversation)) == [
         HELLO,
         ("assistant", "echo: Hello."),
         AGAIN,
     ]
-    busy = again.complete(("user", "More."), conversation=begun.conversation)
+    busy = again.complete(("user", "More."), conversation=first_response.conversation)
     assert busy.status == 409
     assert busy.headers["x-turn-id"] == opened.headers["x-turn-id"]
     branched = again.complete(
-        ("user", "More."), conversation=begun.conversation, headers={"X-On-Conflict": "branch"}
+        ("user", "More."),
+        conversation=first_response.conversation,
+        headers={"X-On-Conflict": "branch"},
     )
     assert branched.status == 200
     assert provider.requests[-1].said == [HELLO, ("assistant", "echo: Hello."), ("user", "More.")]
@@ -111,14 +113,14 @@ def test_a_stop_of_several_processes_saves_their_turns(
     server.terminate()
     time.sleep(0.5)
     gate.open()
-    answers = [Response(stream.status, stream.headers, stream.rest()) for stream in opened]
+    responses = [Response(stream.status, stream.headers, stream.rest()) for stream in opened]
 
-    assert [answer.events[-1] for answer in answers] == ["[DONE]"] * 4
+    assert [response.events[-1] for response in responses] == ["[DONE]"] * 4
     assert server.wait() == 0
     again = serve()
-    for answer in answers:
+    for response in responses:
         said = [HELLO, ("assistant", "First second.")]
-        assert list(list_messages(again, answer.conversation)) == said
+        assert list(list_messages(again, response.conversation)) == said
 
 
 @shared
@@ -157,9 +159,9 @@ def test_no_database_connection_is_used_while_a_provider_replies(
         assert asyncio.run(connections(store_url)) == (True, 0)
         assert server("GET", "/v1/conversations").json["total"] == STREAMS
         gate.open()
-        answers = list(pool.map(lambda stream: stream.rest(), opened))
+        responses = list(pool.map(lambda stream: stream.rest(), opened))
 
-    assert all(answer.endswith(b"data: [DONE]\n\n") for answer in answers)
+    assert all(response.endswith(b"data: [DONE]\n\n") for response in responses)
 
 
 async def connections(url: str) -> tuple[bool, int]:

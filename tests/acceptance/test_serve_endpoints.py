@@ -54,18 +54,18 @@ def test_the_stream_of_another_owner_is_not_found(
 ):
     server = serve(server={"keys": [{"name": n, "owner": n, "key": k} for n, k in KEYS.items()]})
     alice, bob = ({"x-api-key": KEYS[name]} for name in ("alice", "bob"))
-    answer = server.complete(HELLO, conversation="", headers=alice, stream=True)
-    turn = answer.headers["x-turn-id"]
+    response = server.complete(HELLO, conversation="", headers=alice, stream=True)
+    turn = response.headers["x-turn-id"]
 
     theirs = server(
-        "GET", f"/v1/conversations/{answer.conversation}/turns/{turn}/events", None, bob
+        "GET", f"/v1/conversations/{response.conversation}/turns/{turn}/events", None, bob
     )
     mine = server(
-        "GET", f"/v1/conversations/{answer.conversation}/turns/{turn}/events", None, alice
+        "GET", f"/v1/conversations/{response.conversation}/turns/{turn}/events", None, alice
     )
 
     assert theirs.error["code"] == "conversation_not_found"
-    assert mine.body == answer.body
+    assert mine.body == response.body
 
 
 def test_a_conversation_of_the_terminal_can_be_read_and_continued_over_http(
@@ -80,12 +80,12 @@ def test_a_conversation_of_the_terminal_can_be_read_and_continued_over_http(
     assert detail["system"]["prompt"] == "Be brief."
     assert [message["role"] for message in detail["messages"]] == ["user", "assistant"]
 
-    answer = server.complete(
+    response = server.complete(
         ("system", "Another one."), ("user", "Hello from the browser"), conversation="files:demo"
     )
-    assert answer.status == 200
+    assert response.status == 200
     assert provider.requests[-1].said[0] == ("system", "Be brief.")
-    assert [notice["code"] for notice in answer.notices] == ["system_prompt_ignored"]
+    assert [notice["code"] for notice in response.notices] == ["system_prompt_ignored"]
     assert len(server("GET", "/v1/conversations/files:demo").json["messages"]) == 4
     assert cllm("And again", "--conversation", "demo").code == 0
     assert len(provider.requests[-1].messages) == 6
@@ -95,10 +95,10 @@ def test_an_export_can_be_imported_on_another_server(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve()
-    answer = server.complete(HELLO, conversation="")
-    server.complete(("user", "More."), conversation=answer.conversation)
-    server.complete(conversation=answer.conversation)
-    exported = server("GET", f"/v1/conversations/{answer.conversation}/export").body
+    response = server.complete(HELLO, conversation="")
+    server.complete(("user", "More."), conversation=response.conversation)
+    server.complete(conversation=response.conversation)
+    exported = server("GET", f"/v1/conversations/{response.conversation}/export").body
 
     imported = server("POST", "/v1/conversations/import", exported)
 
@@ -106,7 +106,7 @@ def test_an_export_can_be_imported_on_another_server(
     copied = imported.json["id"]
     before, after = (
         server("GET", f"/v1/conversations/{one}?variants=true").json
-        for one in (answer.conversation, copied)
+        for one in (response.conversation, copied)
     )
     assert after["messages"] == before["messages"]
     assert after["variants"] == before["variants"]
@@ -118,11 +118,11 @@ def test_an_export_can_be_imported_on_another_server(
 
 def test_the_prompt_of_a_turn_can_be_read(serve: Callable[..., Server]):
     server = serve()
-    answer = server.complete(("system", "secret"), HELLO, conversation="")
-    again = server.complete(("user", "More."), conversation=answer.conversation)
+    response = server.complete(("system", "secret"), HELLO, conversation="")
+    again = server.complete(("user", "More."), conversation=response.conversation)
     turn = again.headers["x-turn-id"]
 
-    shown = server("GET", f"/v1/conversations/{answer.conversation}/turns/{turn}/prompt").json
+    shown = server("GET", f"/v1/conversations/{response.conversation}/turns/{turn}/prompt").json
 
     assert shown["exact"]
     assert [(one["role"], one["content"]) for one in shown["sent"]] == [
@@ -141,8 +141,8 @@ def test_another_origin_and_another_host_are_rejected(serve: Callable[..., Serve
         ({"Origin": "https://evil.example"}, "origin_not_allowed"),
         ({"Host": "evil.example"}, "host_not_allowed"),
     ):
-        answer = server("GET", "/v1/conversations", None, headers)
-        assert (answer.status, answer.error["code"]) == (403, code)
+        response = server("GET", "/v1/conversations", None, headers)
+        assert (response.status, response.error["code"]) == (403, code)
     same = server("GET", "/v1/conversations", None, {"Origin": server.address})
     assert same.status == 200
 

@@ -43,9 +43,9 @@ def test_two_hundred_thousand_unknown_fields_do_not_block_other_requests(
         while not answered.wait(0.01):
             assert server("GET", "/health", timeout=WAIT).status == 200
 
-    answer = sent.result()
-    assert answer.status == 200, answer.body
-    assert len(answer.headers["x-cllm-notice"]) < 8192
-    *_, last = answer.notices
+    response = sent.result()
+    assert response.status == 200, response.body
+    assert len(response.headers["x-cllm-notice"]) < 8192
+    *_, last = response.notices
     assert (last["code"], last["path"]) == ("more_notices", "")
-    assert last["message"] == f"{KEYS - len(answer.notices) + 1} more notices are not shown."
+    assert last["message"] == f"{KEYS - len(response.notices) + 1} more notices are not shown."

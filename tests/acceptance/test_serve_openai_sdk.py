@@ -28,12 +28,12 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
 
 
 def test_a_completion(client: openai.OpenAI):
-    answer = client.chat.completions.create(model=MODEL, messages=[HELLO])
+    response = client.chat.completions.create(model=MODEL, messages=[HELLO])
 
-    assert answer.choices[0].message.content == "echo: Hello."
-    assert answer.choices[0].finish_reason == "stop"
-    assert answer.usage is not None
-    assert answer.usage.total_tokens == 18
+    assert response.choices[0].message.content == "echo: Hello."
+    assert response.choices[0].finish_reason == "stop"
+    assert response.usage is not None
+    assert response.usage.total_tokens == 18
 
 
 def test_a_conversation_by_one_header(client: openai.OpenAI, server: Server):
@@ -85,9 +85,9 @@ def test_the_streaming_helper_assembles_a_reply(client: openai.OpenAI, upstream:
     upstream.say("One ", "two.")
 
     with client.chat.completions.stream(model=MODEL, messages=[HELLO]) as stream:
-        answer = stream.get_final_completion()
+        response = stream.get_final_completion()
 
-    assert answer.choices[0].message.content == "One two."
+    assert response.choices[0].message.content == "One two."
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -99,19 +99,19 @@ def test_tools_over_two_requests_of_a_conversation(
         ToolCall(id="call_b", name="look", arguments='{"at":"sea"}'),
     )
     upstream.say(tool_calls=calls, finish="tool_calls")
-    answer: Any
+    response: Any
     if stream:
         with client.chat.completions.stream(
             model=MODEL, messages=[HELLO], tools=[LOOK], extra_headers={"X-Conversation-ID": ""}
         ) as events:
-            answer = events.get_final_completion()
+            response = events.get_final_completion()
             conversation = events._response.headers["x-conversation-id"]
     else:
         raw = client.chat.completions.with_raw_response.create(
             model=MODEL, messages=[HELLO], tools=[LOOK], extra_headers={"X-Conversation-ID": ""}
         )
-        answer, conversation = raw.parse(), raw.headers["x-conversation-id"]
-    asked = answer.choices[0].message.tool_calls or []
+        response, conversation = raw.parse(), raw.headers["x-conversation-id"]
+    asked = response.choices[0].message.tool_calls or []
 
     last = client.chat.completions.create(
         model=MODEL,
@@ -137,9 +137,9 @@ def test_structured_output(client: openai.OpenAI, upstream: FakeProvider):
 
     upstream.say('{"name":"Luna","lives":9}')
 
-    answer = client.chat.completions.parse(model=MODEL, messages=[HELLO], response_format=Cat)
+    response = client.chat.completions.parse(model=MODEL, messages=[HELLO], response_format=Cat)
 
-    assert answer.choices[0].message.parsed == Cat(name="Luna", lives=9)
+    assert response.choices[0].message.parsed == Cat(name="Luna", lives=9)
     schema = upstream.requests[-1].json["response_format"]["json_schema"]
     assert schema["strict"] is True
     assert set(schema["schema"]["properties"]) == {"name", "lives"}
@@ -175,17 +175,17 @@ def test_an_error_in_the_middle_of_a_stream_is_raised(
 def test_a_retry_of_the_sdk_stores_no_message_twice(
     client: openai.OpenAI, upstream: FakeProvider, server: Server
 ):
-    begun = server.complete(("user", "Hello."), conversation="")
+    first_response = server.complete(("user", "Hello."), conversation="")
     upstream.fail(429, "Slow down.", retry_after="0")
     upstream.fail(500, "Broken.")
 
-    answer = client.with_options(max_retries=3).chat.completions.create(
+    response = client.with_options(max_retries=3).chat.completions.create(
         model=MODEL,
         messages=[{"role": "user", "content": "Again."}],
-        extra_headers={"X-Conversation-ID": begun.conversation},
+        extra_headers={"X-Conversation-ID": first_response.conversation},
     )
 
-    assert answer.choices[0].message.content == "echo: Again."
+    assert response.choices[0].message.content == "echo: Again."
     assert upstream.requests[-1].said == [
         ("user", "Hello."),
         ("assistant", "echo: Hello."),

@@ -140,11 +140,11 @@ def test_only_one_of_many_retries_takes_over_the_request_of_a_dead_server(
         let_run_out(store_url, table)
     server = serve("--workers", "2")
     with ThreadPoolExecutor(MANY) as pool:
-        answers = list(pool.map(lambda _: ask(server, headers, stream=True), range(MANY)))
+        responses = list(pool.map(lambda _: ask(server, headers, stream=True), range(MANY)))
     last = ask(server, headers, stream=True)
 
-    assert {answer.status for answer in answers} <= {200, 409}
-    assert {answer.body for answer in answers if answer.status == 200} == {last.body}
+    assert {response.status for response in responses} <= {200, 409}
+    assert {response.body for response in responses if response.status == 200} == {last.body}
     assert len(provider.requests) == 2
     assert count(server) == 1
     assert list(list_messages(server, last.conversation)) == ANSWERED
@@ -241,15 +241,15 @@ def test_a_retry_of_a_failed_request_does_not_replace_later_messages(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve()
-    begun = server.complete(HELLO, conversation="")
-    headers = with_key(begun.conversation)
+    first_response = server.complete(HELLO, conversation="")
+    headers = with_key(first_response.conversation)
     provider.fail(500, "Broken.")
     ask(server, headers)
-    server.complete(AGAIN, conversation=begun.conversation)
+    server.complete(AGAIN, conversation=first_response.conversation)
 
     ask(server, headers)
 
-    said = [content for _, content in list_messages(server, begun.conversation)]
+    said = [content for _, content in list_messages(server, first_response.conversation)]
     assert said[-4:] == ["Again.", "echo: Again.", "Hello.", "echo: Hello."]
 
 
@@ -261,7 +261,7 @@ def test_a_client_that_counts_retries_creates_one_conversation(
     provider.fail(500, "Broken.")
     provider.fail(429, "Slow down.", retry_after="0")
     with openai.OpenAI(base_url=f"{server.address}/v1", api_key="any", max_retries=3) as client:
-        answer = client.chat.completions.with_raw_response.create(
+        response = client.chat.completions.with_raw_response.create(
             model="openai/gpt-test",
             messages=[
                 {"role": "system", "content": "Be brief."},
@@ -270,13 +270,13 @@ def test_a_client_that_counts_retries_creates_one_conversation(
             stream=stream,
             extra_headers={"X-Conversation-ID": ""},
         )
-        body = answer.http_response.read().decode()
+        body = response.http_response.read().decode()
 
-    assert answer.retries_taken == 2
+    assert response.retries_taken == 2
     assert "Hello." in body
     assert count(server) == 1
     assert provider.requests[-1].said == [SYSTEM, HELLO]
-    conversation = answer.headers["x-conversation-id"]
+    conversation = response.headers["x-conversation-id"]
     assert list(list_messages(server, conversation)) == ANSWERED
     assert turns_of(server, conversation) == (["complete"], ["failed", "failed"])
 
@@ -295,23 +295,25 @@ def test_equal_requests_are_two_conversations_unless_one_is_a_retry(
 
     assert count(server) == 3
     assert taken_up.conversation == failed[1].conversation
-    assert nothing_left.conversation not in [answer.conversation for answer in failed]
-    assert [answer.status for answer in (taken_up, nothing_left)] == [200, 200]
+    assert nothing_left.conversation not in [response.conversation for response in failed]
+    assert [response.status for response in (taken_up, nothing_left)] == [200, 200]
 
 
 def test_a_client_that_counts_retries_adds_no_message_twice(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve()
-    begun = server.complete(HELLO, conversation="")
+    first_response = server.complete(HELLO, conversation="")
     provider.fail(500, "Broken.")
     for retries in ("0", "1"):
-        answer = server.complete(
-            AGAIN, conversation=begun.conversation, headers={"x-stainless-retry-count": retries}
+        response = server.complete(
+            AGAIN,
+            conversation=first_response.conversation,
+            headers={"x-stainless-retry-count": retries},
         )
 
-    assert answer.status == 200
-    assert list(list_messages(server, begun.conversation)) == [
+    assert response.status == 200
+    assert list(list_messages(server, first_response.conversation)) == [
         *ANSWERED,
         AGAIN,
         ("assistant", "echo: Again."),

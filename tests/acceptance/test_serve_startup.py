@@ -104,10 +104,10 @@ def test_conversations_survive_a_restart(
     home: Any, provider: FakeProvider, settings: Callable[..., Path]
 ):
     with Server(environment=home.environment, directory=home.work, store=None) as server:
-        begun = server.complete(HELLO, conversation="")
+        first_response = server.complete(HELLO, conversation="")
     with Server(environment=home.environment, directory=home.work, store=None) as server:
-        server.complete(("user", "Again."), conversation=begun.conversation)
-        assert len(list(list_messages(server, begun.conversation))) == 4
+        server.complete(("user", "Again."), conversation=first_response.conversation)
+        assert len(list(list_messages(server, first_response.conversation))) == 4
 
 
 def test_several_workers_serve_one_conversation(
@@ -128,14 +128,14 @@ def test_a_conversation_of_the_command_line_can_be_continued_over_http(
     settings(default_system_message="Be brief.")
     cllm("--conversation", "demo", "Hello.").succeeded()
     with Server(environment=home.environment, directory=home.work, store="memory:") as server:
-        answer = server.complete(
+        response = server.complete(
             ("system", "Be long."), ("user", "Again."), conversation="files:demo"
         )
 
-    assert answer.status == 200
-    assert answer.conversation == "files:demo"
+    assert response.status == 200
+    assert response.conversation == "files:demo"
     assert provider.requests[-1].said[0] == ("system", "Be brief.")
-    assert [notice["code"] for notice in answer.notices] == ["system_prompt_ignored"]
+    assert [notice["code"] for notice in response.notices] == ["system_prompt_ignored"]
     assert [content for _, content in home.messages("demo")][-2:] == ["Again.", "echo: Again."]
 
 

@@ -52,9 +52,9 @@ def text(index: int, words: str) -> bytes:
 
 
 def message(*deltas: bytes) -> list[bytes]:
-    begun = {"id": "msg_x", "role": "assistant", "model": "m", "content": [], "usage": {}}
+    first_response = {"id": "msg_x", "role": "assistant", "model": "m", "content": [], "usage": {}}
     return [
-        named("message_start", message=begun),
+        named("message_start", message=first_response),
         named("content_block_start", index=0, content_block={"type": "text", "text": ""}),
         *deltas,
         named("content_block_stop", index=0),
@@ -245,7 +245,7 @@ def test_a_silent_stream_sends_keep_alive_comments(
     gate, rest = Gate(), Gate()
     upstream.answer(STREAM, *[Send(e) for e in sent[:4]], Hold(gate), Send(sent[4]), Hold(rest),
                     *[Send(e) for e in sent[5:]])  # fmt: skip
-    begun = time.monotonic()
+    first_response = time.monotonic()
     opened = impatient.open("POST", path, asked(path))
     gate.wait_reached()
     time.sleep(0.1)
@@ -256,4 +256,4 @@ def test_a_silent_stream_sends_keep_alive_comments(
 
     told = opened.rest()
     sign = b"event: ping\n" if path == MESSAGES else b": keep-alive\n"
-    assert 1 <= told.count(sign) <= (time.monotonic() - begun) / SILENCE
+    assert 1 <= told.count(sign) <= (time.monotonic() - first_response) / SILENCE

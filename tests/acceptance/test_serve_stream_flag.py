@@ -32,18 +32,18 @@ def body_for(model: str, name: str) -> dict[str, Any]:
     return {"model": model, "max_tokens": 100, "messages": messages}
 
 
-def streamed_text(answer: Response) -> str:
+def streamed_text(response: Response) -> str:
     """The text of a stream, of either protocol."""
-    if b"event: " not in answer.body:
-        return answer.streamed_text
-    deltas = [event["delta"] for event in answer.events if event["type"] == "content_block_delta"]
+    if b"event: " not in response.body:
+        return response.streamed_text
+    deltas = [event["delta"] for event in response.events if event["type"] == "content_block_delta"]
     return "".join(delta.get("text", "") for delta in deltas)
 
 
-def whole_text(answer: Response) -> str:
-    if "choices" in answer.json:
-        return answer.text
-    return "".join(block["text"] for block in answer.json["content"])
+def whole_text(response: Response) -> str:
+    if "choices" in response.json:
+        return response.text
+    return "".join(block["text"] for block in response.json["content"])
 
 
 def is_stream(request: Request) -> bool:
@@ -68,15 +68,15 @@ def test_requests_with_and_without_stream_do_not_affect_each_other(
     body = body_for(MODELS[provider], name)
     sent: list[Request] = []
     for stream in streams:
-        answer = server("POST", path, {**body, "stream": stream})
+        response = server("POST", path, {**body, "stream": stream})
         sent.append(upstream.requests[-1])
 
-        assert answer.status == 200, answer.body
+        assert response.status == 200, response.body
         assert is_stream(sent[-1]) == stream
-        assert answer.headers["content-type"].startswith(
+        assert response.headers["content-type"].startswith(
             "text/event-stream" if stream else "application/json"
         )
-        text = streamed_text(answer) if stream else whole_text(answer)
+        text = streamed_text(response) if stream else whole_text(response)
         assert text == f"echo: What did I say in {name}?"
 
     assert len({json.dumps(beside_stream(request)) for request in sent}) == 1

@@ -23,23 +23,23 @@ def states(server: Server, conversation: str) -> list[str]:
 
 
 def test_a_stream_has_id_headers_and_ends_with_done(server: Server):
-    answer = server.complete(HELLO, conversation="", stream=True)
+    response = server.complete(HELLO, conversation="", stream=True)
 
-    assert answer.status == 200
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    assert answer.headers["x-turn-id"]
-    assert answer.events[0]["choices"][0]["delta"]["role"] == "assistant"
-    assert answer.streamed_text == "echo: Hello."
-    assert answer.events[-2]["choices"][0]["finish_reason"] == "stop"
-    assert answer.events[-1] == "[DONE]"
+    assert response.status == 200
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["x-turn-id"]
+    assert response.events[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert response.streamed_text == "echo: Hello."
+    assert response.events[-2]["choices"][0]["finish_reason"] == "stop"
+    assert response.events[-1] == "[DONE]"
 
 
 def test_a_stateless_stream_has_no_ids(server: Server):
-    answer = server.complete(HELLO, stream=True)
+    response = server.complete(HELLO, stream=True)
 
-    assert answer.streamed_text == "echo: Hello."
-    assert "x-conversation-id" not in answer.headers
-    assert b"\nid:" not in answer.body
+    assert response.streamed_text == "echo: Hello."
+    assert "x-conversation-id" not in response.headers
+    assert b"\nid:" not in response.body
 
 
 def test_a_stream_has_usage_only_on_request(server: Server, upstream: FakeProvider):
@@ -65,34 +65,34 @@ def test_an_error_before_the_first_byte_is_a_response_with_its_status(
 ):
     upstream.fail(429, "Slow down.", code="rate_limit_exceeded", retry_after="7")
 
-    answer = server.complete(HELLO, conversation="", stream=True)
+    response = server.complete(HELLO, conversation="", stream=True)
 
-    assert answer.status == 429
-    assert answer.headers["retry-after"] == "7"
-    assert answer.headers["content-type"].startswith("application/json")
+    assert response.status == 429
+    assert response.headers["retry-after"] == "7"
+    assert response.headers["content-type"].startswith("application/json")
 
 
 def test_an_error_after_the_first_byte_is_the_last_event(server: Server, upstream: FakeProvider):
     upstream.say("It ", "was", stop_after=1, error=("server_error", "Out of cheese."))
 
-    answer = server.complete(HELLO, conversation="", stream=True)
+    response = server.complete(HELLO, conversation="", stream=True)
 
-    assert answer.status == 200
-    assert "error" in answer.events[-1]
-    assert "[DONE]" not in answer.events
+    assert response.status == 200
+    assert "error" in response.events[-1]
+    assert "[DONE]" not in response.events
     assert not any(
-        choice["finish_reason"] for event in answer.events[:-1] for choice in event["choices"]
+        choice["finish_reason"] for event in response.events[:-1] for choice in event["choices"]
     )
-    assert set(states(server, answer.conversation)) == {"failed"}
+    assert set(states(server, response.conversation)) == {"failed"}
 
 
 def test_a_broken_stream_is_never_saved_as_complete(server: Server, upstream: FakeProvider):
     upstream.say("Half ", "an answer", stop_after=1)
 
-    answer = server.complete(HELLO, stream=True)
+    response = server.complete(HELLO, stream=True)
 
-    assert "error" in answer.events[-1]
-    assert "[DONE]" not in answer.events
+    assert "error" in response.events[-1]
+    assert "[DONE]" not in response.events
 
 
 def test_the_reply_is_saved_despite_a_disconnect(
@@ -117,7 +117,7 @@ def test_the_reply_is_saved_despite_a_disconnect(
 def test_a_reply_without_stream_is_saved_despite_a_disconnect(
     server: Server, upstream: FakeProvider, until: Callable[..., bool]
 ):
-    begun = server.complete(HELLO, conversation="")
+    first_response = server.complete(HELLO, conversation="")
     gate = upstream.say_held("Late.", at=0)
     count = len(upstream.requests)
     threading.Thread(
@@ -126,7 +126,7 @@ def test_a_reply_without_stream_is_saved_despite_a_disconnect(
                 "POST",
                 COMPLETIONS,
                 completion_body(("user", "Go on.")),
-                {"X-Conversation-ID": begun.conversation},
+                {"X-Conversation-ID": first_response.conversation},
                 timeout=0.5,
             )
         )
@@ -136,7 +136,10 @@ def test_a_reply_without_stream_is_saved_despite_a_disconnect(
     gate.open()
 
     def kept() -> bool:
-        return list(list_messages(server, begun.conversation))[-1] == ("assistant", "Late.")
+        return list(list_messages(server, first_response.conversation))[-1] == (
+            "assistant",
+            "Late.",
+        )
 
     assert until(kept)
 
@@ -192,9 +195,9 @@ def test_a_silent_stream_sends_comments(serve: Callable[..., Server], provider: 
     assert opened.event().startswith(b":")
     gate.open()
 
-    answer = Response(opened.status, opened.headers, opened.rest())
-    assert answer.streamed_text == "Late."
-    assert answer.events[-1] == "[DONE]"
+    response = Response(opened.status, opened.headers, opened.rest())
+    assert response.streamed_text == "Late."
+    assert response.events[-1] == "[DONE]"
 
 
 def test_an_error_after_a_keep_alive_comment_is_an_event(
@@ -206,9 +209,9 @@ def test_an_error_after_a_keep_alive_comment_is_an_event(
     opened.event()
     gate.open()
 
-    answer = Response(opened.status, opened.headers, opened.rest())
-    assert "error" in answer.events[-1]
-    assert "[DONE]" not in answer.events
+    response = Response(opened.status, opened.headers, opened.rest())
+    assert "error" in response.events[-1]
+    assert "[DONE]" not in response.events
 
 
 @pytest.mark.parametrize("on_disconnect", ["complete", "cancel"])
@@ -226,9 +229,9 @@ def test_a_slow_reader_does_not_delay_the_turn_and_gets_an_error(
 
     assert until(lambda: states(server, conversation) == ["complete", "complete"])
 
-    answer = Response(opened.status, opened.headers, opened.rest())
-    assert answer.events[-1]["error"]["code"] == "stream_not_read"
-    assert answer.headers["x-turn-id"] in answer.events[-1]["error"]["message"]
+    response = Response(opened.status, opened.headers, opened.rest())
+    assert response.events[-1]["error"]["code"] == "stream_not_read"
+    assert response.headers["x-turn-id"] in response.events[-1]["error"]["message"]
     assert list(list_messages(server, conversation))[-1] == ("assistant", piece * 400)
 
 
@@ -240,10 +243,10 @@ def test_a_slow_reader_of_a_stateless_stream_receives_everything(
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True))
     time.sleep(1)
 
-    answer = Response(opened.status, opened.headers, opened.rest())
+    response = Response(opened.status, opened.headers, opened.rest())
 
-    assert answer.streamed_text == piece * 400
-    assert answer.events[-1] == "[DONE]"
+    assert response.streamed_text == piece * 400
+    assert response.events[-1] == "[DONE]"
 
 
 def test_a_stream_can_be_resumed(server: Server, upstream: FakeProvider):
@@ -268,8 +271,8 @@ def test_a_stopping_server_waits_for_a_turn(serve: Callable[..., Server], provid
     time.sleep(0.5)
     gate.open()
 
-    answer = Response(opened.status, opened.headers, opened.rest())
-    assert answer.events[-1] == "[DONE]"
+    response = Response(opened.status, opened.headers, opened.rest())
+    assert response.events[-1] == "[DONE]"
     assert server.wait() == 0
 
 
@@ -284,17 +287,21 @@ def test_a_stopping_server_cancels_a_long_turn(
     began = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
 
-    answer = Response(opened.status, opened.headers, opened.rest())
-    assert answer.events[-1]["error"]["code"] == "shutting_down"
+    response = Response(opened.status, opened.headers, opened.rest())
+    assert response.events[-1]["error"]["code"] == "shutting_down"
     assert server.wait() == 0
     assert time.monotonic() - began < 5
 
 
 def test_json_in_the_header_of_notices_is_ascii(server: Server):
-    begun = server.complete(HELLO, conversation="")
+    first_response = server.complete(HELLO, conversation="")
 
-    answer = server.complete(
-        ("system", "S"), ("system", "ü"), HELLO, conversation=begun.conversation, stream=True
+    response = server.complete(
+        ("system", "S"),
+        ("system", "ü"),
+        HELLO,
+        conversation=first_response.conversation,
+        stream=True,
     )
 
-    assert json.loads(answer.headers["x-cllm-notice"])[0]["path"] == "messages[1]"
+    assert json.loads(response.headers["x-cllm-notice"])[0]["path"] == "messages[1]"

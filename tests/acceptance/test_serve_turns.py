@@ -205,9 +205,9 @@ def test_the_system_prefix_comes_before_every_system_prompt(
     for conversation in (None, ""):
         server.complete(("system", "Client."), HELLO, conversation=conversation)
         said.append(provider.requests[-1].said[0])
-        begun = server.complete(HELLO, conversation=conversation)
+        first_response = server.complete(HELLO, conversation=conversation)
         said.append(provider.requests[-1].said[0])
-    server.complete(("system", "Client."), AGAIN, conversation=begun.conversation)
+    server.complete(("system", "Client."), AGAIN, conversation=first_response.conversation)
     said.append(provider.requests[-1].said[0])
     blocks = [{"type": "text", "text": "Block."}]
     server.complete(("system", blocks), HELLO)
@@ -215,18 +215,23 @@ def test_the_system_prefix_comes_before_every_system_prompt(
     both, alone = ("system", "Operator.\n\nClient."), ("system", "Operator.")
     assert said == [both, alone, both, alone, both]
     assert provider.requests[-1].said[0][1] == [{"type": "text", "text": "Operator."}, *blocks]
-    assert "Operator." not in server("GET", f"/v1/conversations/{begun.conversation}").body.decode()
+    assert (
+        "Operator."
+        not in server("GET", f"/v1/conversations/{first_response.conversation}").body.decode()
+    )
 
 
 def test_no_system_prompt_and_no_content_is_in_the_store_or_the_log(
     serve: Callable[..., Server], provider: FakeProvider, home: "Path", store_url: str
 ):
     server = serve(server={"system_prefix": "operator-text-4711"})
-    begun = server.complete(("system", "system-text-0815"), HELLO, conversation="")
-    server.complete(("developer", "system-text-0816"), AGAIN, conversation=begun.conversation)
-    server.complete(("system", "system-text-0817"), conversation=begun.conversation)
+    first_response = server.complete(("system", "system-text-0815"), HELLO, conversation="")
+    server.complete(
+        ("developer", "system-text-0816"), AGAIN, conversation=first_response.conversation
+    )
+    server.complete(("system", "system-text-0817"), conversation=first_response.conversation)
     provider.fail(500, "Broken.")
-    server.complete(("system", "system-text-0818"), AGAIN, conversation=begun.conversation)
+    server.complete(("system", "system-text-0818"), AGAIN, conversation=first_response.conversation)
     server.terminate()
     server.wait()
 

@@ -64,8 +64,8 @@ def test_a_saved_turn_does_not_wait_for_a_client_that_does_not_read(
 ):
     said = [{"role": "user", "content": "Hello."}]
     body = {"model": MODELS[provider], "max_tokens": 100, "messages": said}
-    begun = server("POST", path, body, {"X-Conversation-ID": ""})
-    conversation = begun.conversation
+    first_response = server("POST", path, body, {"X-Conversation-ID": ""})
+    conversation = first_response.conversation
     headers = {"X-Conversation-ID": conversation}
     key = {"Idempotency-Key": str(uuid.uuid4())} if keyed else {}
     upstream.say(*[PIECE] * PIECES)

@@ -34,7 +34,7 @@ def test_a_line_has_ids_counts_and_costs_and_no_message(
     server = serve(server={**KEYED, "system_prefix": "planted-prefix"})
     provider.say("planted-", "reply")
 
-    answer = server.complete(
+    response = server.complete(
         ("system", "planted-system"),
         ("user", "planted-user"),
         conversation="",
@@ -44,11 +44,11 @@ def test_a_line_has_ids_counts_and_costs_and_no_message(
     server.terminate()
     server.wait()
 
-    assert answer.streamed_text == "planted-reply"
+    assert response.streamed_text == "planted-reply"
     (line,) = lines(server)
-    assert line["request"] == answer.headers["x-request-id"]
-    assert line["conversation"] == answer.conversation
-    assert line["turn"] == answer.headers["x-turn-id"]
+    assert line["request"] == response.headers["x-request-id"]
+    assert line["conversation"] == response.conversation
+    assert line["turn"] == response.headers["x-turn-id"]
     assert (line["route"], line["status"], line["outcome"]) == ("/v1/chat/completions", 200, "ok")
     assert (line["owner"], line["key"]) == ("team", "ci")
     assert line["model"] == "openai/gpt-test"
@@ -87,15 +87,15 @@ def test_no_system_prompt_is_in_the_database_file(
 ):
     server = serve(server={"system_prefix": "planted-prefix"})
     for _ in range(2):
-        answer = server.complete(
+        response = server.complete(
             ("system", "planted-system"), ("user", "kept-user"), conversation="", stream=True
         )
-    again = server.complete(("developer", "planted-system"), conversation=answer.conversation)
+    again = server.complete(("developer", "planted-system"), conversation=response.conversation)
     provider.fail(500, "planted-reply")
     server.complete(
-        ("system", "planted-system"), ("user", "more"), conversation=answer.conversation
+        ("system", "planted-system"), ("user", "more"), conversation=response.conversation
     )
-    exported = server("GET", f"/v1/conversations/{answer.conversation}/export")
+    exported = server("GET", f"/v1/conversations/{response.conversation}/export")
     server.terminate()
     server.wait()
 
