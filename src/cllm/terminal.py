@@ -1,7 +1,7 @@
-"""Text for terminals: escapes what a terminal would obey, hide or reorder, and prints answers.
+"""Text for terminals: escapes characters that a terminal obeys, hides or reorders.
 
-`escape` is for text to read, `one_line` for names, titles and errors, `make_visible` for what a
-person decides on. All output to a terminal passes `TerminalStream` too.
+`escape` is for texts, `one_line` for names, titles and errors, `make_visible` for text that a user
+must check before a decision. All output to a terminal also passes `TerminalStream`.
 """
 
 import io
@@ -35,11 +35,11 @@ ERROR_PREFIXES = ("Configuration error: ", "Context error: ", "Variable error: "
 
 
 class TerminationSignal(BaseException):
-    """A signal asks the process to end."""
+    """A signal requests the end of the process."""
 
 
 def escape(text: str) -> str:
-    r"""Escape text; \n, \t and the line end \r\n stay."""
+    r"""Escape text, except \n, \t and the line end \r\n."""
     return _INVISIBLE.sub(_escape_match, text.replace("\r\n", "\n"))
 
 
@@ -49,10 +49,10 @@ def escape_styled(text: str) -> str:
     return "".join(parts)
 
 
-def one_line(text: str, *, longest: int | None = None) -> str:
-    """Escape text and join its lines, cut to `longest` characters."""
+def one_line(text: str, *, max_length: int | None = None) -> str:
+    """Escape text and join its lines; truncate to `max_length` characters."""
     line = escape(_BREAKS.sub(" ", text.strip("\r\n\t")))
-    return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
+    return line if max_length is None or len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def error_line(text: str) -> str:
@@ -62,7 +62,7 @@ def error_line(text: str) -> str:
 
 
 def make_visible(text: str) -> str:
-    """Escape also line feeds, unusual spaces, and all joiners and selectors."""
+    """Escape line feeds, unusual spaces, and all joiners and selectors as well."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -82,16 +82,18 @@ def hidden_characters() -> Iterator[str]:
         yield from map(chr, range(ord(first), ord(last or first) + 1))
 
 
-def _escape_match(found: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     """The character itself where a script or an emoji needs it, else its escape."""
-    character, text, start = found[0], found.string, found.start()
+    character, text, start = match[0], match.string, match.start()
     before = text[start - 1 : start] if start else ""
     if _JOINER.match(character):
         two_before = text[start - 2 : start - 1] if start > 1 else ""
-        stays = _is_carrier(before) or (_SELECTOR.match(before) and _can_be_selected(two_before))
+        is_needed = _is_carrier(before) or (
+            _SELECTOR.match(before) and _can_be_selected(two_before)
+        )
     else:
-        stays = _SELECTOR.match(character) and _can_be_selected(before)
-    return character if stays else escape_character(character)
+        is_needed = _SELECTOR.match(character) and _can_be_selected(before)
+    return character if is_needed else escape_character(character)
 
 
 def _is_carrier(character: str) -> bool:
@@ -172,7 +174,7 @@ def local_time(moment: datetime) -> str:
 
 
 def fits_on_screen(text: str, *, margin: int = 2) -> bool:
-    """Whether it fits without scrolling."""
+    """Whether the text fits without scrolling."""
     from shutil import get_terminal_size  # noqa: PLC0415 - rarely needed
 
     size = get_terminal_size()
@@ -184,7 +186,7 @@ def fits_on_screen(text: str, *, margin: int = 2) -> bool:
 
 
 class PlainPrinter:
-    """Prints text as it arrives, with one final line break. Silent after the first `failure`."""
+    """Prints text as it arrives, with one final line break. After a `failure`, prints nothing."""
 
     def __init__(self, out: TextIO) -> None:
         self.failure: OSError | None = None
@@ -201,7 +203,7 @@ class PlainPrinter:
             self._open = True
 
     def think(self, text: str) -> None:
-        """Do nothing: printed thinking would be taken for the answer."""
+        """Do nothing: printed thinking would look like a part of the answer."""
 
     def refresh(self) -> None:
         """Do nothing."""

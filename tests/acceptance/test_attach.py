@@ -346,7 +346,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
         pytest.param(kind, words, id=kind)
         for kind, words in {
             "missing": ("no such file",),
-            "fifo": ("not an ordinary file",),
+            "fifo": ("not a regular file",),
             "folder": ("is a directory",),
             "empty": ("empty",),
             "loop": ("cannot be read",),
@@ -372,7 +372,7 @@ def test_what_cannot_be_attached_is_one_sentence(provider, home, ask, kind, word
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        pytest.param("/dev/zero", ("not an ordinary file",), id="without end"),
+        pytest.param("/dev/zero", ("not a regular file",), id="without end"),
         pytest.param("/proc/self/mem", ("cannot be read",), id="memory"),
         pytest.param("", ("no such file",), id="no name"),
         pytest.param("a" * 5000, ("cannot be read", "…"), id="long name"),
@@ -411,7 +411,7 @@ def test_attachments_have_a_limit_together(provider, ask, home):
             file.write(png())
             file.truncate(17 * MEGABYTE)
 
-    ask(QUESTION, "-a", "a", "-a", "b").failed_with_one_sentence("32 MB together")
+    ask(QUESTION, "-a", "a", "-a", "b").failed_with_one_sentence("32 MB in total")
 
     assert provider.requests == []
 

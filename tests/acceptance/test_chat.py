@@ -83,8 +83,8 @@ class TestInATerminal:
         chat.wait_for("Once upon a time")
 
         chat.type(CTRL_C)
-        chat.wait_for("Interrupted. What was said so far is kept.")
-        chat.wait_for_prompt_after("kept.")
+        chat.wait_for("Interrupted. The partial answer is saved.")
+        chat.wait_for_prompt_after("saved.")
         chat.say("Go on.", "echo: Go on.")
 
         assert provider.requests[1].said == [
@@ -117,8 +117,8 @@ class TestInATerminal:
         chat.wait_for("Once upon a time")
 
         chat.type(CTRL_C)
-        chat.wait_for("Interrupted. Nothing is kept.")
-        chat.wait_for_prompt_after("kept.")
+        chat.wait_for("Interrupted. Nothing is saved.")
+        chat.wait_for_prompt_after("saved.")
 
         assert list(home.conversations.glob("*.json")) == []
 
@@ -224,7 +224,7 @@ class TestInATerminal:
         chat = talk()
 
         chat.type(b"   ", ENTER)
-        chat.wait_for("Nothing was said")
+        chat.wait_for("The message is empty")
 
         assert provider.requests == []
 
@@ -288,12 +288,14 @@ class TestWhatOthersDoMeanwhile:
         before = home.messages("demo")
 
         chat.type(command, ENTER)
-        chat.wait_for("changed elsewhere")
+        chat.wait_for("Another process changed")
         chat.wait_for("/open demo")
         assert home.messages("demo") == before
         chat.say("/open demo", "From another window")
         chat.type(command, ENTER)
-        chat.wait_for("Taken back" if command == b"/undo" else "echo: From another window")
+        chat.wait_for(
+            "Deleted the last turn" if command == b"/undo" else "echo: From another window"
+        )
 
     @pytest.mark.parametrize("command", [b"/undo", b"/regenerate", b"/title x", b"/pin 1"])
     def test_a_conversation_that_is_gone_is_one_sentence(self, command, home, talk):
@@ -315,5 +317,5 @@ class TestWhatOthersDoMeanwhile:
         chat.wait_for_prompt_after("was not changed")
         assert chat.screen.count("was not changed") == 1
         assert home.file("demo").read_text(encoding="utf-8") == "{broken"
-        chat.say("/new", "A new conversation")
+        chat.say("/new", "New conversation")
         chat.say("Three", "echo: Three")

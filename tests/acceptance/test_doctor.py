@@ -90,13 +90,13 @@ def test_a_missing_key_is_a_problem_that_names_the_variable(settings, doctor):
 def test_a_provider_that_does_not_answer_is_a_problem(settings, doctor):
     settings(api_base=f"http://127.0.0.1:{closed_port()}/v1")
 
-    assert "cannot be reached" in doctor().of("provider", "problem")[0]
+    assert "is not reachable" in doctor().of("provider", "problem")[0]
 
 
 def test_a_provider_that_speaks_no_tls_is_a_problem(settings, provider, doctor):
     settings(api_base=provider.url.replace("http:", "https:"))
 
-    assert "cannot be reached" in doctor().of("provider", "problem")[0]
+    assert "is not reachable" in doctor().of("provider", "problem")[0]
     assert provider.requests == []
 
 
@@ -143,7 +143,7 @@ def test_a_broken_cllmfile_is_named_and_the_others_are_looked_at(settings, home,
     found = doctor()
 
     assert "work/Cllmfile.yml, line" in found.of("settings", "problem")[0]
-    assert ".cllm/Cllmfile.yml is read" in found.of("settings", "ok")[0]
+    assert ".cllm/Cllmfile.yml applies" in found.of("settings", "ok")[0]
     assert found.of("model", "ok")
 
 
@@ -233,7 +233,7 @@ def test_broken_and_foreign_files_are_named(in_order, home, doctor):
 def test_a_folder_that_is_a_file_is_a_problem(settings, home, doctor):
     home.conversations.write_text("", encoding="utf-8")
 
-    assert "no folder" in doctor().of("store", "problem")[0]
+    assert "is not a folder" in doctor().of("store", "problem")[0]
 
 
 def test_a_history_that_is_mended_on_its_way_is_a_warning(in_order, home, doctor):
@@ -244,7 +244,7 @@ def test_a_history_that_is_mended_on_its_way_is_a_warning(in_order, home, doctor
 
     found = doctor()
 
-    assert "'cut' will be mended when it is sent" in found.of("conversations", "warning")[0]
+    assert "'cut' is repaired when it is sent" in found.of("conversations", "warning")[0]
     assert "1 of 2" in found.of("conversations", "ok")[0]
 
 
@@ -270,7 +270,7 @@ def test_each_history_is_judged_by_the_rules_of_its_own_model(in_order, home, do
 def test_a_conversation_of_an_unknown_provider_is_a_warning(in_order, home, doctor):
     home.keep_old("old", *SAID, model="nobody/knows")
 
-    assert "'old' cannot be sent now" in doctor().of("conversations", "warning")[0]
+    assert "'old' cannot be sent" in doctor().of("conversations", "warning")[0]
 
 
 def test_a_turn_that_runs_no_more_is_a_warning(in_order, home, doctor):

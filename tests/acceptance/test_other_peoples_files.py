@@ -154,7 +154,7 @@ def test_a_module_in_the_current_directory_is_not_run(home, cllm):
 def test_a_pipe_in_place_of_a_cllmfile_makes_nobody_wait(home, cllm, flag):
     os.mkfifo(home.work / "Cllmfile.yml")
 
-    cllm(flag).failed_with_one_sentence("ordinary file", prefix="Configuration error: ")
+    cllm(flag).failed_with_one_sentence("regular file", prefix="Configuration error: ")
 
 
 def test_what_a_file_says_of_its_model_cannot_forge_a_line_of_the_list(home, settings, cllm):
@@ -185,7 +185,7 @@ def test_on_a_terminal_what_would_happen_is_shown_and_yes_lets_it(
 ):
     elsewhere(HOSTILE)
     running = cllm.start("Hello", terminal=True)
-    running.wait_for_output("Trust this? [y/N]")
+    running.wait_for_output("Trust these settings? [y/N]")
     assert "touch pwned" in running.out
     assert not (home.work / "pwned").exists()
 
@@ -200,7 +200,7 @@ def test_on_a_terminal_what_would_happen_is_shown_and_yes_lets_it(
 def test_on_a_terminal_anything_else_is_no(answer, home, provider, settings, elsewhere, cllm):
     elsewhere(HOSTILE)
     running = cllm.start("Hello", terminal=True)
-    running.wait_for_output("Trust this? [y/N]")
+    running.wait_for_output("Trust these settings? [y/N]")
 
     running.type(answer)
 

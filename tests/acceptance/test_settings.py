@@ -220,7 +220,7 @@ class TestVariablesWhereTheyAreNeeded:
 def test_a_system_prompt_from_a_pipe_is_not_waited_for(layers, home, cllm):
     os.mkfifo(home.work / "pipe")
 
-    cllm("Hello", "--system-file", "pipe").failed_with_one_sentence("ordinary file")
+    cllm("Hello", "--system-file", "pipe").failed_with_one_sentence("regular file")
 
 
 def test_the_question_of_trust_shows_addresses_and_what_is_hidden(layers, home, cllm):

@@ -96,7 +96,7 @@ class TestDatabase:
         refused = cllm("--list-conversations", "--store", store)
         refused.failed_with_one_sentence("revision 0001", "cllm db upgrade")
         done = cllm("db", "upgrade", "--store", store).succeeded()
-        assert "system prompts that will be deleted: 3" in done.err
+        assert "The upgrade will delete 3 system prompts" in done.err
         assert "--save-system-prompts" in done.err
         assert "0005" in done.out
         assert len(cllm("--list-conversations", "--store", store).succeeded().out.split("\n")) == 4
@@ -117,7 +117,7 @@ class TestDatabase:
         saved = home.conversations.parent / "prompts.jsonl"
         saved.write_text("mine", encoding="utf-8")
         done = cllm("db", "upgrade", "--store", store, "--save-system-prompts", str(saved))
-        done.failed_with_one_sentence("is there already")
+        done.failed_with_one_sentence("exists already")
         assert saved.read_text(encoding="utf-8") == "mine"
         assert "0001" in cllm("db", "current", "--store", store).succeeded().out
 
@@ -150,7 +150,7 @@ class TestDatabase:
         assert current.out == "The database is at revision 0001; the newest is 0005.\n"
         cllm("db", "check", "--store", store)
         cllm("db", "upgrade", "--store", store).succeeded()
-        assert "as they should be" in cllm("db", "check", "--store", store).succeeded().out
+        assert "match the newest revision" in cllm("db", "check", "--store", store).succeeded().out
 
     def test_a_check_reports_missing_tables(self, cllm, database, store):
         cllm("db", "upgrade", "--store", store).succeeded()

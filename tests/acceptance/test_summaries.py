@@ -143,7 +143,7 @@ class TestInAChat:
         done = cllm("chat", "demo", stdin=before + b"/compact\n").succeeded()
 
         assert "Summarising 4 messages (1 of 1)" in done.err
-        assert "2 turns put into a summary" in done.err
+        assert "2 turns summarised, up to message 4" in done.err
         assert "120 tokens sent, 5 received" in done.err
         summary = kept_summary(home)
         assert summary is not None
@@ -161,8 +161,8 @@ class TestInAChat:
             "4",
         ]
         assert "summary of the messages up to 4 (29 tokens): We counted." in done.out
-        assert "from number 5 on; 4 not sent." in done.out
-        assert "Undone: the messages 1 to 4 are sent again" in done.err
+        assert "from message 5; 4 not sent." in done.out
+        assert "Undone: messages 1 to 4 are sent again" in done.err
         assert kept_summary(home) is None
         assert len(provider.requests[5].messages) == 10
 
@@ -196,7 +196,7 @@ class TestInAChat:
 
         done = cllm("chat", "demo", "--max-turns", "1", stdin=lines).succeeded()
 
-        assert "Message 2 is pinned: its turn is sent every time." in done.err
+        assert "Message 2 is pinned: its turn is always sent." in done.err
         assert "Message 3 is pinned already." in done.err
         assert done.out.count("pinned: 2 assistant: echo: 1") == 2
         assert done.out.count("pinned: 3 user: 2") == 3

@@ -336,20 +336,20 @@ def test_a_command_that_does_not_fit_on_the_screen_is_not_run(blank, provider, s
     running.wait_for_output("Done.")
 
     out = running.finish().out
-    assert "too long" in out
+    assert "does not fit on this terminal" in out
     assert "[y/N]" not in out
     assert provider.requests[1].messages[-1]["content"].startswith("Refused")
 
 
 def test_a_settings_file_cannot_hide_what_it_wants_in_the_question_for_trust(home, settings, cllm):
-    work = home.work.parent / f"{HOSTILE_NAME}\nTrust this?"
+    work = home.work.parent / f"{HOSTILE_NAME}\nTrust these settings?"
     work.mkdir()
     home.work = work
     content = {"context_commands": [{"name": HOSTILE, "command": f"touch pwned{HOSTILE}\ufe0f"}]}
     (work / "Cllmfile.yml").write_text(yaml.safe_dump(content), encoding="utf-8")
 
     running = cllm.start("Hello", terminal=True, env=QUIET)
-    running.wait_for_output("\nTrust this? [y/N] ")
+    running.wait_for_output("\nTrust these settings? [y/N] ")
     running.type(b"n\r")
     out = running.finish().out
 

@@ -47,7 +47,7 @@ NEEDED = {
 
 
 @pytest.mark.parametrize("sign", FORBIDDEN, ids=ascii)
-def test_no_control_and_no_invisible_character_is_left(sign):
+def test_control_and_invisible_characters_are_escaped(sign):
     assert sign not in escape(f"a{sign}b")
     assert sign not in escape(f"ש{sign}ש")
     assert sign not in one_line(f"a{sign}b")
@@ -65,7 +65,7 @@ def test_every_control_and_separator_of_unicode_is_known():
 
 
 @pytest.mark.parametrize("text", NEEDED.values(), ids=NEEDED)
-def test_what_a_script_or_an_emoji_needs_is_shown_as_it_is(text):
+def test_characters_that_scripts_and_emoji_need_are_unchanged(text):
     assert escape(text) == text
 
 
@@ -85,23 +85,23 @@ def test_what_a_script_or_an_emoji_needs_is_shown_as_it_is(text):
         ("\ud800", r"\ud800"),
     ],
 )
-def test_a_character_is_shown_as_python_writes_it(text, shown):
+def test_a_character_is_escaped_as_in_python(text, shown):
     assert escape(text) == shown
 
 
-def test_colours_of_our_own_stay_and_nothing_else_does():
+def test_only_colours_pass_escape_styled():
     assert escape_styled("\x1b[1;31mred\x1b[0m\u202e\x1b[2J") == (
         "\x1b[1;31mred\x1b[0m\\u202e\\x1b[2J"
     )
 
 
-def test_a_line_is_one_line_and_can_be_cut():
+def test_one_line_joins_and_truncates():
     assert one_line("a\n  b\x1b[2J\tc\r\n") == r"a b\x1b[2J c"
     assert one_line("level    check: aligned") == "level    check: aligned"
-    assert one_line("abcdef", longest=4) == "abc…"
+    assert one_line("abcdef", max_length=4) == "abc…"
 
 
-def test_what_a_person_decides_on_shows_every_blank_and_joiner():
+def test_make_visible_escapes_every_space_and_joiner():
     assert make_visible("a\n\tb\xa0c\u3000d\u2800e❤\ufe0f") == (r"a\n\tb\xa0c\u3000d\u2800e❤\ufe0f")
     assert make_visible("grün 漢字") == "grün 漢字"
 
@@ -110,7 +110,7 @@ SIGNS = st.sampled_from("a1\r\n\x1b\u200d\u200b\ufe0f❤👩क\u202e")
 
 
 @given(pieces=st.lists(st.text(alphabet=SIGNS, max_size=3), max_size=8))
-def test_text_in_pieces_is_shown_like_the_whole(pieces):
+def test_text_in_chunks_is_escaped_like_the_whole(pieces):
     escaper = Escaper()
     whole = "".join(pieces)
 
@@ -120,11 +120,11 @@ def test_text_in_pieces_is_shown_like_the_whole(pieces):
 
 
 @given(text=st.text())
-def test_escaping_twice_changes_nothing_more(text):
+def test_escaping_is_idempotent(text):
     assert escape(escape(text)) == escape(text)
 
 
-def test_the_line_editor_knows_all_characters_that_are_always_hidden():
+def test_the_line_editor_escapes_all_hidden_characters():
     characters = set(hidden_characters())
 
     assert set(FORBIDDEN) <= characters
@@ -140,7 +140,7 @@ def read_to_the_end(terminal: int) -> str:
     return data.decode()
 
 
-def test_a_terminal_is_written_to_through_one_stream():
+def test_a_terminal_has_one_escaping_stream():
     ours, theirs = pty.openpty()
     with open(theirs, "w", encoding="utf-8") as opened:  # noqa: PTH123 - a descriptor
         stream = escape_stream(opened)
@@ -153,7 +153,7 @@ def test_a_terminal_is_written_to_through_one_stream():
     assert read_to_the_end(ours) == "a\\x1b[2J \\u202e\r\n\x1b[1m"
 
 
-def test_what_is_no_terminal_is_written_to_as_it_is():
+def test_other_streams_are_unchanged():
     stream = io.StringIO()
 
     assert escape_stream(stream) is stream
@@ -165,7 +165,7 @@ def test_what_is_no_terminal_is_written_to_as_it_is():
     ("text", "fits"),
     [("one\n" * 8, True), ("one\n" * 9, False), ("x" * 400, True), ("漢" * 400, False)],
 )
-def test_a_question_fits_if_nothing_of_it_scrolls_away(text, fits, monkeypatch):
+def test_a_question_fits_if_it_does_not_scroll(text, fits, monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
     monkeypatch.setenv("LINES", "11")
 

@@ -1,4 +1,4 @@
-"""`cllm PROMPT`: the options of one turn, and the flags that list, show and delete."""
+"""`cllm PROMPT`: the options of a turn, and the flags that list, show and delete."""
 
 import math
 from typing import Any
@@ -8,6 +8,7 @@ import click
 from cllm.cli import completion, output
 from cllm.cli.inputs import (
     WIDE_HELP,
+    HelpCommand,
     cllm_path_option,
     command_line,
     conversations_path_option,
@@ -35,34 +36,15 @@ SETTINGS = (
     *("json_schema", "json_schema_file"),
 )
 
-HELP = """Ask a language model, and keep the conversation whole.
-
-PROMPT, standard input, or both are what you say. Without a conversation nothing is kept.
-
-\b
-Examples:
-  cllm "Why is the sky blue?"
-  git diff | cllm "Write a commit message for this."
-  cllm "What is in this picture?" --attach photo.png
-  cllm "My cat is called Luna." --conversation cats
-  cllm "What is my cat called?" --conversation cats
-  cllm -m openai/gpt-4o "Name three rivers." """
-
-EPILOG = """\b
-Commands (each has its own --help):
-  chat           talk in the terminal
-  conversations  list, show, branch and delete conversations (also: c)
-  doctor         look whether everything is in order
-  init           write a first Cllmfile, from a template if you like
-  models         fetch, list and remove local models
-  trust          trust a Cllmfile that can run or redirect things
-  completion     print what bash, zsh or fish needs to complete cllm's words
-
-Exit codes: 0 done, 1 an error, 2 wrong usage, 130 Ctrl-C."""
+HELP = """Send PROMPT and standard input to a language model and print the answer."""
+EXAMPLES = (
+    'git diff | cllm -m openai/gpt-4o "Write a commit message."',
+    'cllm "My cat is called Luna." --conversation cats',
+)
 
 
-class AskCommand(click.Command):
-    """The command without a name: messages call it `cllm`."""
+class AskCommand(HelpCommand):
+    """The command without a name; messages call it `cllm`."""
 
     def make_context(
         self,
@@ -73,23 +55,35 @@ class AskCommand(click.Command):
     ) -> click.Context:
         return super().make_context("cllm", args, parent=None, **extra)
 
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from cllm.cli.help import write_main_help
 
-@click.command(cls=AskCommand, name="cllm", help=HELP, epilog=EPILOG, context_settings=WIDE_HELP)
+        write_main_help(self, ctx, formatter)
+
+
+@click.command(
+    cls=AskCommand, name="cllm", help=HELP, examples=EXAMPLES, context_settings=WIDE_HELP
+)
 @click.argument("prompt", required=False, shell_complete=completion.complete_commands)
 @completion.model_option
-@click.option("-t", "--temperature", type=float, metavar="NUMBER", help="How freely to answer.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="At most so many tokens of answer.")
+@click.option("-t", "--temperature", type=float, metavar="NUMBER", help="Sampling temperature.")
 @click.option(
-    "-s/", "--stream/--no-stream", default=None, help="Print as it comes (default), or at the end."
+    "--max-tokens", type=click.IntRange(min=1), help="Maximum number of tokens in the answer."
 )
-@click.option("--raw", is_flag=True, help="Print the provider's own JSON; nothing is kept.")
-@click.option("--system", metavar="TEXT", help="The system prompt.")
+@click.option(
+    "-s/",
+    "--stream/--no-stream",
+    default=None,
+    help="Print the answer as it arrives, or at the end.",
+)
+@click.option("--raw", is_flag=True, help="Print the provider's JSON response; save nothing.")
+@click.option("--system", metavar="TEXT", help="System prompt.")
 @system_file_option
 @click.option(
     "--system-policy",
     type=click.Choice(["captured", "dynamic"]),
     default="captured",
-    help="Whether a new conversation keeps its system prompt.",
+    help="captured: store the system prompt; dynamic: not.",
 )
 @click.option(
     "--conversation",
@@ -98,7 +92,7 @@ class AskCommand(click.Command):
     default=None,
     metavar="[ID]",
     shell_complete=completion.complete_conversations,
-    help="Go on with a conversation, or begin it; without ID, a new one.",
+    help="Save the turn in ID (default: new conversation).",
 )
 @click.option(
     "-a",
@@ -107,16 +101,18 @@ class AskCommand(click.Command):
     multiple=True,
     metavar="FILE",
     type=click.Path(),
-    help="Show the model a file: image, PDF or text. May be repeated.",
+    help="Attach an image, PDF or text file (repeatable).",
 )
 @click.option(
     "--exec",
     "executed",
     multiple=True,
     metavar="COMMAND",
-    help="Run a command, and give the model what it says. May be repeated.",
+    help="Add the output of a command (repeatable).",
 )
-@click.option("--no-context-exec", is_flag=True, help="Do not run the Cllmfile's context_commands.")
+@click.option(
+    "--no-context-exec", is_flag=True, help="Do not run the `context_commands` of the Cllmfile."
+)
 @click.option(
     "--allow-commands", is_flag=True, help="Let the model run commands that the rules allow."
 )
@@ -124,57 +120,65 @@ class AskCommand(click.Command):
     "--command-allow",
     multiple=True,
     metavar="PATTERN",
-    help="Allow commands that match, such as 'git log*,make'. May be repeated.",
+    help="Allow commands that match, such as 'git log*,make' (repeatable).",
 )
 @click.option(
     "--command-deny",
     multiple=True,
     metavar="PATTERN",
-    help="Refuse commands that match, whatever allows them.",
+    help="Deny commands that match, even if a rule allows them (repeatable).",
 )
-@click.option("--confirm-commands", is_flag=True, help="Ask before each command.")
+@click.option(
+    "--confirm-commands", is_flag=True, help="Confirm each command of the model before it runs."
+)
 @click.option(
     "--var",
     "variables",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A variable of the Cllmfile. May be repeated.",
+    help="Set a variable of the Cllmfile (repeatable).",
 )
-@click.option("--read-only", is_flag=True, help="Send the conversation, but keep nothing.")
-@click.option("--list-conversations", is_flag=True, help="List the conversations.")
+@click.option("--read-only", is_flag=True, help="Send the conversation, but do not save this turn.")
+@click.option("--list-conversations", is_flag=True, help="List the stored conversations.")
 @click.option("--show-conversation", **REF, help="Print a conversation.")
-@click.option("--delete-conversation", **REF, help="Delete a conversation for good.")
+@click.option("--delete-conversation", **REF, help="Delete a conversation permanently.")
 @click.option(
     "-c",
     "--config",
     metavar="NAME",
     shell_complete=completion.complete_configs,
-    help="Use NAME.Cllmfile.yml too, over Cllmfile.yml.",
+    help="Apply NAME.Cllmfile.yml over Cllmfile.yml.",
 )
-@click.option("--show-config", is_flag=True, help="Print the settings, and where each comes from.")
-@click.option("--json-schema", metavar="JSON", help="The reply is to be JSON of this schema.")
+@click.option(
+    "--show-config", is_flag=True, help="Print the effective settings and the source of each."
+)
+@click.option(
+    "--json-schema", metavar="JSON", help="Require an answer in JSON that matches this schema."
+)
 @click.option(
     "--json-schema-file",
     metavar="FILE",
     type=click.Path(),
-    help="It, from a file or an https address.",
+    help="Read the JSON schema from a file or an https URL.",
 )
-@click.option("--validate-schema", is_flag=True, help="Check the schema, and send nothing.")
-@click.option("--clear-schema-cache", is_flag=True, help="Delete the schemas that were fetched.")
-@click.option("--list-models", is_flag=True, help="List the models that can be named here.")
+@click.option(
+    "--validate-schema", is_flag=True, help="Check the JSON schema without sending a prompt."
+)
+@click.option("--clear-schema-cache", is_flag=True, help="Delete the downloaded schemas.")
+@click.option("--list-models", is_flag=True, help="List the available models.")
 @store_option
 @conversations_path_option
 @cllm_path_option
 @click.option(
-    "-v", "verbosity", count=True, help="Say what is done; more with -vv, all of it with -vvv."
+    "-v", "verbosity", count=True, help="Log what cllm does; -vv logs more, -vvv everything."
 )
-@click.option("--debug", is_flag=True, help="As -vvv.")
-@click.option("--json-logs", is_flag=True, help="Log as JSON, a line for each record.")
-@click.option("--log-file", metavar="PATH", help="Log into a file too.")
+@click.option("--debug", is_flag=True, help="Log everything, as -vvv does.")
+@click.option("--json-logs", is_flag=True, help="Log as JSON, one record per line.")
+@click.option("--log-file", metavar="PATH", help="Log to a file as well.")
 @trust_option
 @click.option("--version", is_flag=True, help="Print the version.")
 def command(**options: Any) -> None:
-    """Run the flag that replaces a turn, or take a turn."""
+    """Run a turn, or the flag that replaces it."""
     if options["version"]:
         from cllm import __version__
 
@@ -219,26 +223,26 @@ def _manage_conversations(options: dict[str, Any], line: CommandLine) -> None:
 def _list_models(line: CommandLine) -> None:
     from cllm.cli.trust import open_app
     from cllm.providers.local.models import list_models
-    from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
+    from cllm.providers.registry import LOCAL
 
     app = open_app(line)
     for model in list_models(app.cache_paths):
-        later = "" if model.is_downloaded else "  (fetched on first use)"
-        output.print_line(f"{LOCAL}/{model.name}{later}")
+        note = "" if model.fetched else "  (downloaded on first use)"
+        output.print_line(f"{LOCAL}/{model.name}{note}")
     for name, row in sorted(app.settings.providers.items()):
-        for listed in row.models:
-            output.print_line(f"{name}/{listed}")
-    for name in sorted(BUILTIN_PROVIDERS):
+        for model_name in row.models:
+            output.print_line(f"{name}/{model_name}")
+    for name in sorted(ROWS):
         output.print_line(f"{name}/...")
 
 
 def _command_line(options: dict[str, Any]) -> CommandLine:
     if options["temperature"] is not None and not math.isfinite(options["temperature"]):
-        raise UsageError("Give -t a number, such as 0.7.")
+        raise UsageError("-t needs a number, such as 0.7.")
     if options["model"] == "":
-        raise UsageError("Give -m a model's name, such as openai/gpt-4o.")
+        raise UsageError("-m needs the name of a model, such as openai/gpt-4o.")
     if options["json_schema"] is not None and options["json_schema_file"] is not None:
-        raise UsageError("Give either --json-schema or --json-schema-file, not both.")
+        raise UsageError("Use either --json-schema or --json-schema-file, not both.")
     flags = {
         "raw_response": options["raw"] or None,
         "verbosity": min(options["verbosity"], MAX_VERBOSITY) or None,
@@ -257,14 +261,14 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
 def _ask(options: dict[str, Any], line: CommandLine) -> None:
     prompt, ref = _split_prompt_and_ref(options["prompt"], options["conversation"])
     if options["read_only"] and ref in (None, AUTOMATIC):
-        raise UsageError("--read-only needs --conversation with the ID of one that exists.")
+        raise UsageError("--read-only needs --conversation with an existing ID.")
     attachments: tuple[AnyPart, ...] = ()
     if options["attached"]:
         from cllm.cli.attachments import read_attachments
 
         attachments = read_attachments(options["attached"])
     if not all(command.strip() for command in options["executed"]):
-        raise UsageError("Give --exec a command, such as --exec 'git status'.")
+        raise UsageError("--exec needs a command, such as --exec 'git status'.")
     text = _build_prompt_text(prompt, options["attached"])
     from cllm.cli.turn import AskOptions, ask
 
@@ -291,7 +295,7 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
 def _split_prompt_and_ref(
     prompt: str | None, conversation: str | None
 ) -> tuple[str | None, str | None]:
-    """A value of --conversation that is no id is the prompt, if there is no other prompt."""
+    """If the value of --conversation is no valid ID and there is no prompt, it is the prompt."""
     if conversation in (None, AUTOMATIC) or is_valid_id(conversation or ""):
         return prompt, conversation
     if prompt is None:
@@ -300,7 +304,7 @@ def _split_prompt_and_ref(
 
 
 def _build_prompt_text(prompt: str | None, files: tuple[str, ...]) -> str:
-    """The prompt and standard input, which can also be one of the files; empty only with files."""
+    """Join the prompt and standard input, unless that is an attachment. Empty only with files."""
     piped = None if STANDARD_INPUT in files else _read_piped_text()
     text = "\n".join(part for part in (prompt, piped) if part)
     if text.strip():
@@ -319,11 +323,10 @@ def _read_piped_text() -> str | None:
     except OSError:
         return None
     if len(data) > MAX_INPUT_BYTES:
-        raise UsageError(f"Standard input is more than {MAX_INPUT_BYTES} bytes; give less of it.")
+        raise UsageError(f"Standard input is larger than {MAX_INPUT_BYTES} bytes; send less.")
     text = data.decode("utf-8", "replace")
     if "\0" in text:
         raise UsageError(
-            "Standard input is not text; give the model a text, or attach it with --attach - if "
-            "it is an image or a PDF."
+            "Standard input is not text; send text, or attach an image or a PDF with --attach -."
         )
     return text.removesuffix("\n")

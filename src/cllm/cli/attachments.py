@@ -1,6 +1,6 @@
-"""Attached files and image addresses as message parts.
+"""Attached files and image URLs as message parts.
 
-The content decides the type of a file, not its name. Nothing is fetched here.
+The content decides the type of a file, not its name. URLs are not fetched here.
 """
 
 import base64
@@ -21,7 +21,7 @@ MAX_TOTAL = 32 * MEGABYTE
 MAX_FILES = 20
 MAX_NAME = 120
 WEBP = slice(8, 12)
-ACCEPTED = "a PNG, JPEG, GIF or WebP image, a PDF, or a text in UTF-8"
+ACCEPTED = "a PNG, JPEG, GIF or WebP image, a PDF, or UTF-8 text"
 IMAGE_SUFFIXES = ("", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 MAGIC = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -32,11 +32,11 @@ MAGIC = {
 }
 
 
-def read_attachments(given: Iterable[str]) -> tuple[AnyPart, ...]:
-    """A part for each file or address; UsageError for what cannot be attached."""
-    names = tuple(given)
+def read_attachments(files: Iterable[str]) -> tuple[AnyPart, ...]:
+    """Read files and URLs as message parts; UsageError if one cannot be attached."""
+    names = tuple(files)
     if len(names) > MAX_FILES:
-        raise UsageError(f"Attach at most {MAX_FILES} files at once; {len(names)} were given.")
+        raise UsageError(f"Attach at most {MAX_FILES} files, not {len(names)}.")
     parts: list[AnyPart] = []
     total = 0
     for name in names:
@@ -47,36 +47,36 @@ def read_attachments(given: Iterable[str]) -> tuple[AnyPart, ...]:
         total += len(data)
         if total > MAX_TOTAL:
             raise UsageError(
-                f"The attachments are more than {MAX_TOTAL // MEGABYTE} MB together; "
-                "attach fewer, or smaller ones."
+                f"The attachments are larger than {MAX_TOTAL // MEGABYTE} MB in total; "
+                "attach fewer or smaller files."
             )
         parts.append(_part(name, data))
     return tuple(parts)
 
 
-def _image_from_url(address: str) -> Image:
+def _image_from_url(url: str) -> Image:
     """An image that the provider fetches."""
     try:
-        split = urlsplit(address if address.isprintable() and " " not in address else "")
+        split = urlsplit(url if url.isprintable() and " " not in url else "")
     except ValueError:
         split = urlsplit("")
     if split.scheme != "https" or not split.hostname:
         raise UsageError(
-            f"Cannot attach {_display_name(address)}: only https addresses of images can be "
+            f"Cannot attach {_display_name(url)}: only https URLs of images can be "
             "attached; download it and attach the file."
         )
     if "@" in split.netloc:
         raise UsageError(
-            f"Cannot attach an address at {split.hostname} with a password in it: the provider "
-            "would see it; download the image and attach the file."
+            f"Cannot attach a URL at {split.hostname} that contains a password: the provider would "
+            "see it; download the image and attach the file."
         )
     path = PurePosixPath(split.path)
     if not path.name or path.suffix.lower() not in IMAGE_SUFFIXES:
         raise UsageError(
-            f"Cannot attach {_display_name(address)}: only images can be attached by their "
-            "address; download it and attach the file."
+            f"Cannot attach {_display_name(url)}: only images can be attached by URL; "
+            "download it and attach the file."
         )
-    return Image(url=address)
+    return Image(url=url)
 
 
 def _read(name: str) -> bytes:
@@ -88,7 +88,7 @@ def _read(name: str) -> bytes:
         )
     except OSError as error:
         reasons = {
-            NotRegularFileError: "it is not an ordinary file",
+            NotRegularFileError: "it is not a regular file",
             FileTooLargeError: f"it is larger than {MAX_FILE // MEGABYTE} MB",
         }
         unread = f"it cannot be read ({os.strerror(error.errno or 0).lower()})"
@@ -103,7 +103,7 @@ def _read_standard_input() -> bytes:
     piped = piped_input()
     if piped is None:
         raise UsageError(
-            "Cannot attach standard input: nothing is piped into it; name a file instead of '-'."
+            "Cannot attach standard input: it is not a pipe; name a file instead of '-'."
         )
     data = piped.read(MAX_FILE + 1)
     if len(data) > MAX_FILE:
@@ -119,7 +119,7 @@ def _part(name: str, data: bytes) -> AnyPart:
         except UnicodeDecodeError:
             text = "\0"
         if "\0" in text:
-            raise UsageError(f"Cannot attach {_display_name(name)}: give {ACCEPTED}.")
+            raise UsageError(f"Cannot attach {_display_name(name)}: attach {ACCEPTED}.")
         ending = "" if text.endswith("\n") else "\n"
         return Text(text=f"--- File: {_base_name(name)} ---\n{text}{ending}--- End File ---")
     encoded = base64.b64encode(data).decode("ascii")
@@ -129,7 +129,7 @@ def _part(name: str, data: bytes) -> AnyPart:
 
 
 def detect_media_type(data: bytes) -> str | None:
-    """The type by the first bytes; None for what may be a text."""
+    """The media type by the first bytes; None if the data may be text."""
     if data.startswith(b"RIFF") and data[WEBP] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in MAGIC.items() if data.startswith(magic)), None)
@@ -138,7 +138,7 @@ def detect_media_type(data: bytes) -> str | None:
 def _base_name(name: str) -> str:
     if name == STANDARD_INPUT:
         return "standard input"
-    return _printable(os.path.basename(name))  # noqa: PTH119 - the bytes as they were given
+    return _printable(os.path.basename(name))  # noqa: PTH119 - keep the bytes
 
 
 def _display_name(name: str) -> str:

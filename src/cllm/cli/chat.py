@@ -14,6 +14,7 @@ import msgspec
 from cllm.cli import completion
 from cllm.cli.inputs import (
     WIDE_HELP,
+    HelpCommand,
     cllm_path_option,
     command_line,
     conversations_path_option,
@@ -38,46 +39,48 @@ if TYPE_CHECKING:
     from cllm.repl.screen import Screen
     from cllm.settings.load import Settings
 
-HELP = """Talk with a language model in the terminal.
+HELP = """Chat with a language model in the terminal.
 
-Every conversation is kept under an id of its own. With ID, go on with that one, or begin it. /help
-lists what can be done in the chat. Without a terminal each line of standard input is a message.
-
-\b
-Examples:
-  cllm chat
-  cllm chat cats
-  cllm chat -m openai/gpt-4o --system "Answer in one sentence."
-  cllm chat --no-save < questions.txt"""
+Every conversation is stored under an automatic ID. Pass ID to continue a conversation or to start
+one with that ID. In the chat, /help lists the commands. Without a terminal, each line of standard
+input is a message."""
+EXAMPLES = (
+    "cllm chat",
+    "cllm chat cats",
+    'cllm chat -m openai/gpt-4o --system "Answer in one sentence."',
+    "cllm chat --no-save < questions.txt",
+)
 
 HISTORY = "chat_history"
 MEMORY_STORE = "memory:"
 
 
-@click.command(name="chat", help=HELP, context_settings=WIDE_HELP)
+@click.command(
+    cls=HelpCommand, name="chat", help=HELP, examples=EXAMPLES, context_settings=WIDE_HELP
+)
 @click.argument(
     "ref", metavar="[ID]", required=False, shell_complete=completion.complete_conversations
 )
 @completion.model_option
-@click.option("--system", metavar="TEXT", help="The system prompt of a new conversation.")
+@click.option("--system", metavar="TEXT", help="System prompt of a new conversation.")
 @system_file_option
 @click.option(
     "--max-turns",
     type=click.IntRange(1, MAX_WINDOW),
-    help="Send at most so many earlier turns (10).",
+    help="Maximum number of earlier turns to send (default 10).",
 )
-@click.option("--no-stats", is_flag=True, help="Do not say after each answer what it used.")
-@click.option("--no-save", is_flag=True, help="Keep nothing of what is said.")
-@click.option("--debug", is_flag=True, help="Say everything that is done.")
+@click.option("--no-stats", is_flag=True, help="Do not print usage and cost after each answer.")
+@click.option("--no-save", is_flag=True, help="Do not store the conversation.")
+@click.option("--debug", is_flag=True, help="Log everything that cllm does.")
 @store_option
 @conversations_path_option
 @cllm_path_option
 @trust_option
 def command(ref: str | None, **options: Any) -> int:
     if options["no_save"] and ref is not None:
-        raise UsageError("--no-save begins a conversation of its own; leave out the ID.")
+        raise UsageError("--no-save always starts a new conversation; omit the ID.")
     if options["model"] == "":
-        raise UsageError("Give -m a model's name, such as openai/gpt-4o.")
+        raise UsageError("-m needs the name of a model, such as openai/gpt-4o.")
     settings = _load_settings(options)
     return _run_chat(settings, _chat_options(options, settings), ref)
 
@@ -111,8 +114,8 @@ def _parse_whole_number(name: str, text: str) -> int:
     return int(text)
 
 
-# Variables that other chat programs use too, with the setting for each and how to read it.
-# Many programs read DEBUG, so a value that is no boolean is not an error.
+# Environment variables that other chat programs use too: setting and parser. Many programs read
+# DEBUG, so a value that is not a boolean is not an error.
 VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "MODEL_NAME": ("model", lambda _, text: text),
     "MAX_TOKENS": ("max_tokens", _parse_whole_number),
@@ -122,16 +125,16 @@ VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 
 
 def _add_variables(layered: LayeredSettings, environment: Mapping[str, str]) -> LayeredSettings:
-    """Add the variables of other programs below all layers."""
-    found, sources = {}, {}
+    """Add the environment variables of other programs below all layers."""
+    values, sources = {}, {}
     for name, (key, read) in VARIABLES.items():
         is_set = layered.values.get(key) is not None
         if key == "debug":
             is_set = is_set or layered.values.get("verbosity") is not None
         if environment.get(name) and not is_set:
-            found[key], sources[key] = read(name, environment[name].strip()), name
+            values[key], sources[key] = read(name, environment[name].strip()), name
     return msgspec.structs.replace(
-        layered, values={**layered.values, **found}, sources={**layered.sources, **sources}
+        layered, values={**layered.values, **values}, sources={**layered.sources, **sources}
     )
 
 
@@ -145,13 +148,13 @@ def _chat_options(options: dict[str, Any], settings: "Settings") -> "ChatOptions
         max_turns = _parse_whole_number(
             "MAX_CONTEXT_TURNS", environment["MAX_CONTEXT_TURNS"].strip()
         )
-    shown = environment.get("SHOW_STATS", "").strip().lower()
-    if shown and shown not in BOOLEAN_WORDS:
-        raise UsageError(f"SHOW_STATS must be true or false, not '{one_line(shown)}'.")
+    show_stats = environment.get("SHOW_STATS", "").strip().lower()
+    if show_stats and show_stats not in BOOLEAN_WORDS:
+        raise UsageError(f"SHOW_STATS must be true or false, not '{one_line(show_stats)}'.")
     default = None if settings.window.is_configured else ByTurns()
     return ChatOptions(
         window=default if max_turns is None else ByTurns(max_turns=max_turns),
-        show_stats=not options["no_stats"] and BOOLEAN_WORDS.get(shown, True),
+        show_stats=not options["no_stats"] and BOOLEAN_WORDS.get(show_stats, True),
         is_saved=not options["no_save"],
     )
 
@@ -170,10 +173,10 @@ def _run_chat(settings: "Settings", options: "ChatOptions", ref: str | None) -> 
             checker = stack.enter_context(open_checker(settings.schema, settings.env))
             apply_schema = partial(require_schema, checker)
         chat = _open_chat(settings, options, screen, apply_schema=apply_schema)
-        has_person = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
-        reader = _open_reader(chat, has_person=has_person)
-        asyncio.run(run_chat(chat, reader, ref=ref, confirms_exit=has_person))
-    return EXIT_ERROR if chat.failures and not has_person else 0
+        is_interactive = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+        reader = _open_reader(chat, is_interactive=is_interactive)
+        asyncio.run(run_chat(chat, reader, ref=ref, confirms_exit=is_interactive))
+    return EXIT_ERROR if chat.failures and not is_interactive else 0
 
 
 def _open_chat(
@@ -199,8 +202,10 @@ def _open_chat(
         from cllm.cli.turn_log import start_logging
 
         new_log = start_logging(settings)
-    used = settings if options.is_saved else msgspec.structs.replace(settings, store=MEMORY_STORE)
-    app = App(used, report=report)
+    chat_settings = (
+        settings if options.is_saved else msgspec.structs.replace(settings, store=MEMORY_STORE)
+    )
+    app = App(chat_settings, report=report)
     return Chat(
         app,
         screen,
@@ -229,17 +234,17 @@ def _open_tools(app: "App", screen: "Screen") -> "ToolBox | None":
     )
 
 
-def _open_reader(chat: "Chat", *, has_person: bool) -> "InputReader":
-    """Line editing needs a capable terminal."""
+def _open_reader(chat: "Chat", *, is_interactive: bool) -> "InputReader":
+    """A reader with line editing if the terminal supports it."""
     from cllm.repl.loop import LineReader
     from cllm.repl.screen import MIN_COLUMNS
 
     env = chat.app.settings.env
     can_edit = env.environment.get("TERM", "dumb") not in ("dumb", "unknown", "")
     can_edit = can_edit and shutil.get_terminal_size().columns > MIN_COLUMNS
-    if not (has_person and chat.screen.is_terminal and can_edit):
-        lines = sys.stdin.buffer if has_person else piped_input()
-        return LineReader(lines, asks=sys.stderr if has_person else None)
+    if not (is_interactive and chat.screen.is_terminal and can_edit):
+        lines = sys.stdin.buffer if is_interactive else piped_input()
+        return LineReader(lines, prompt_to=sys.stderr if is_interactive else None)
     from cllm.repl.format import status_line
     from cllm.repl.input import ChatCompleter, TerminalReader, open_history
 

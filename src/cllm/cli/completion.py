@@ -1,6 +1,6 @@
-"""`cllm completion`, and the option `--model` with its completion.
+"""`cllm completion`, and the completion of option values.
 
-Errors in the settings are silent and offer nothing.
+With invalid settings, values are not completed.
 """
 
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from cllm.cli import output
+from cllm.cli.inputs import HelpCommand
 from cllm.core.errors import CllmError
 from cllm.terminal import one_line
 
@@ -18,22 +19,23 @@ if TYPE_CHECKING:
 
 HELP = """Print the completion script of a shell.
 
-\b
-Examples:
-  cllm completion bash >> ~/.bashrc
-  cllm completion zsh >> ~/.zshrc
-  cllm completion fish > ~/.config/fish/completions/cllm.fish"""
+The script completes commands, options, conversations, models and settings files."""
+EXAMPLES = (
+    "cllm completion bash >> ~/.bashrc",
+    "cllm completion zsh >> ~/.zshrc",
+    "cllm completion fish > ~/.config/fish/completions/cllm.fish",
+)
 MAX_CONVERSATIONS = 500
 
 
-@click.command(name="completion", help=HELP)
+@click.command(cls=HelpCommand, name="completion", help=HELP, examples=EXAMPLES)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
     from cllm.cli.main import root
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"No completion for {shell}.")
+        raise click.UsageError(f"There is no completion script for {shell}.")
     output.print_exactly(kind(root, {}, "cllm", "_CLLM_COMPLETE").source())
 
 
@@ -74,7 +76,7 @@ model_option = click.option(
     "--model",
     metavar="MODEL",
     shell_complete=complete_models,
-    help="The model, as provider/name.",
+    help="Model, as provider/name.",
 )
 
 
@@ -94,16 +96,16 @@ def complete_commands(
     from cllm.cli.main import ASK, COMMANDS
 
     return [
-        CompletionItem(name, help=about)
-        for name, (_, about) in COMMANDS.items()
+        CompletionItem(name, help=description)
+        for name, (_, description) in COMMANDS.items()
         if name != ASK and incomplete and name.startswith(incomplete)
     ]
 
 
-def _completion_items(named: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
-    """A shell prints names raw, so none with hidden characters."""
+def _completion_items(items: Iterable[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
+    """The items that start with `incomplete`, except names with hidden characters."""
     return [
-        CompletionItem(name, help=about or None)
-        for name, about in named
+        CompletionItem(name, help=description or None)
+        for name, description in items
         if name.startswith(incomplete) and one_line(name) == name
     ]

@@ -17,13 +17,12 @@ MAX_REASON = 300
 LINE_FEED = " ⏎ "
 
 TOO_LONG = (
-    "The model wants to run a command that is too long to be shown on this terminal; it is not "
-    "run.\n"
+    "The model requested a command that does not fit on this terminal. The command was not run.\n"
 )
 
 
 def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
-    """A function that asks whether a command may run; None without a terminal."""
+    """A function that asks the user to confirm a command; None without a terminal."""
     try:
         os.close(os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -35,36 +34,37 @@ def terminal_confirm() -> Callable[[str, str], Awaitable[bool]] | None:
             with contextlib.suppress(OSError), open(TERMINAL, "wb", buffering=0) as terminal:  # noqa: ASYNC230, PTH123
                 terminal.write(TOO_LONG.encode())
             return False
-        stopped = threading.Event()
+        stop_event = threading.Event()
         try:
-            return await asyncio.to_thread(ask_on_terminal, question, stopped)
+            return await asyncio.to_thread(ask_on_terminal, question, stop_event)
         finally:
-            # A thread that waits for an answer would keep the process alive.
-            stopped.set()
+            # A waiting thread would prevent the process from exiting.
+            stop_event.set()
 
     return confirm
 
 
 def confirmation_question(command: str, reason: str) -> str:
-    """The question, which no text of the model can imitate."""
+    """The question, in which hidden characters of the model's text are visible."""
     visible = LINE_FEED.join(map(make_visible, command.strip().split("\n")))
-    lines = ["The model wants to run:", f"  {visible}"]
+    lines = ["The model requests this command:", f"  {visible}"]
     if reason.strip():
-        shown = make_visible(" ".join(reason.split()))
-        cut = shown if len(shown) <= MAX_REASON else f"{shown[: MAX_REASON - 1]}…"
-        lines.append(f"Its reason: {cut}")
+        visible_reason = make_visible(" ".join(reason.split()))
+        is_long = len(visible_reason) > MAX_REASON
+        reason_text = f"{visible_reason[: MAX_REASON - 1]}…" if is_long else visible_reason
+        lines.append(f"Reason: {reason_text}")
     return "\n".join([*lines, "Run it? [y/N] "])
 
 
-def ask_on_terminal(question: str, stopped: threading.Event | None = None) -> bool:
-    """Whether the person answers yes; every other answer, and none, is no."""
+def ask_on_terminal(question: str, stop_event: threading.Event | None = None) -> bool:
+    """Whether the user answers yes; any other answer is no."""
     try:
         terminal = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY)
     except OSError:
         return False
     try:
         os.write(terminal, escape(question).encode("utf-8", "replace"))
-        while stopped is None or not stopped.is_set():
+        while stop_event is None or not stop_event.is_set():
             if select.select([terminal], [], [], POLL_SECONDS)[0]:
                 answer = os.read(terminal, MAX_ANSWER_BYTES).decode("utf-8", "replace")
                 return answer.strip().lower() in YES

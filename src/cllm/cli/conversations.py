@@ -1,4 +1,4 @@
-"""`cllm conversations`: list, show, branch, delete, count and migrate conversations."""
+"""`cllm conversations`: lists, shows, branches, deletes, counts and migrates conversations."""
 
 import sys
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from cllm.app import (
 from cllm.cli import completion, output
 from cllm.cli.inputs import (
     PATH,
+    HelpGroup,
     command_line,
     conversations_path_option,
     read_system_option,
@@ -34,13 +35,28 @@ from cllm.stores.edits import is_old
 from cllm.terminal import local_time, one_line
 from cllm.wire.errors import MalformedError
 
-HELP = """List, show, branch and delete conversations.
+HELP = """List, show, branch and delete conversations."""
+EXAMPLES = (
+    "cllm conversations list",
+    "cllm conversations show cats",
+    'cllm conversations branch cats --system "You are a vet." --to cats-vet',
+)
+BRANCH_HELP = """Copy a conversation into a new one.
 
-\b
-Examples:
-  cllm conversations list
-  cllm conversations show cats
-  cllm conversations branch cats --system "You are a vet." --to cats-vet"""
+With --at, the branch ends with that message. Without --system and --system-file, it has the system
+prompt of the original conversation. The command prints the ID of the branch."""
+STATS_HELP = """Print the token usage and cost of one conversation, or of all.
+
+The report includes the tokens that were read from and written to the provider's cache, the tokens
+that missed the cache although they should still have been there, and the money that the cache saved
+and the misses cost. A cost is unknown if the price of the model is unknown."""
+MIGRATE_HELP = """Add data to conversations that an older version of cllm created.
+
+Conversations without a stored system prompt are sent with the configured system prompt in every
+turn. --add-system-prompt stores the currently configured prompt as their first message. It does not
+change conversations that have a prompt, conversations recorded as having none, or unreadable
+files."""
+DELETE_HELP = "Delete a conversation permanently. Its branches are not deleted."
 
 LIST_COMMAND = "list them with: cllm --list-conversations --store"
 EXIT_SOME_FAILED = 1
@@ -48,10 +64,10 @@ EXIT_SOME_FAILED = 1
 _ref = click.argument("ref", metavar="ID", shell_complete=completion.complete_conversations)
 
 
-@click.group(name="conversations", help=HELP)
+@click.group(cls=HelpGroup, name="conversations", help=HELP, examples=EXAMPLES)
 @store_option
 @conversations_path_option
-@click.option("--cllm-path", type=PATH, help="In place of .cllm.")
+@click.option("--cllm-path", type=PATH, help="Folder to use instead of .cllm.")
 @trust_option
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
@@ -59,15 +75,9 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     ctx.obj = command_line(options, {name: options[name] for name in names})
 
 
-@command.command(name="list")
+@command.command(name="list", help="List the conversations, newest first.", examples=EXAMPLES[:1])
 @click.pass_obj
 def list_conversations(line: CommandLine) -> None:
-    """List the conversations, newest first.
-
-    \b
-    Example:
-      cllm conversations list
-    """  # noqa: D301 - \b keeps click from joining the lines
     app = open_app(line)
     page = app.run(app.store.list_conversations(limit=sys.maxsize))
     for notice in page.notices:
@@ -90,16 +100,10 @@ def _summary_line(summary: Summary) -> str:
     return line.rstrip()
 
 
-@command.command(name="show")
+@command.command(name="show", help="Print a conversation.", examples=EXAMPLES[1:2])
 @_ref
 @click.pass_obj
 def show(line: CommandLine, ref: str) -> None:
-    """Print a conversation.
-
-    \b
-    Example:
-      cllm conversations show cats
-    """  # noqa: D301
     app = open_app(line)
     conversation = app.run(app.store.load(ref))
     output.print_line(f"Conversation: {conversation.ref}")
@@ -129,7 +133,7 @@ def _system_text(conversation: StoredConversation) -> str:
 
 
 def _message_lines(message: Message) -> Iterator[str]:
-    """The text of a message, and a line for each image or file in it."""
+    """The text of a message and one line per image or file in it."""
     from cllm.wire.media import find_media
 
     if message.text:
@@ -147,7 +151,7 @@ def _media_text(part: Image | Document) -> str:
     name = part.name if isinstance(part, Document) else None
     if part.data is None:
         at_provider = part.file_id if isinstance(part, Document) else None
-        return f"[{kind}: {name or part.url or at_provider or 'without a name'}]"
+        return f"[{kind}: {name or part.url or at_provider or 'no name'}]"
     size = len(part.data) * 3 // 4 - part.data[-2:].count("=")
     return f"[{kind}: {name or part.media_type}, {size:,} bytes]"
 
@@ -160,38 +164,24 @@ def _show_message(role: str, text: str, state: str) -> None:
     printer.end()
 
 
-@command.command(name="delete")
+@command.command(name="delete", help=DELETE_HELP, examples=("cllm conversations delete cats",))
 @_ref
 @click.pass_obj
 def delete(line: CommandLine, ref: str) -> None:
-    """Delete a conversation for good; its branches stay.
-
-    \b
-    Example:
-      cllm conversations delete cats
-    """  # noqa: D301
     app = open_app(line)
     run_coroutine(app.store.delete(ref))
     app.forget(ref)
     output.print_line(f"Deleted conversation '{ref}'.")
 
 
-@command.command(name="branch")
+@command.command(name="branch", help=BRANCH_HELP, examples=EXAMPLES[2:])
 @_ref
-@click.option("--to", "new", metavar="ID", help="The id of the branch; one is made without it.")
-@click.option("--at", type=click.IntRange(min=1), help="The number of the last message to take.")
-@click.option("--system", metavar="TEXT", help="The system prompt of the branch.")
-@click.option("--system-file", type=PATH, help="It, from a file.")
+@click.option("--to", "new", metavar="ID", help="ID of the branch (default: automatic).")
+@click.option("--at", type=click.IntRange(min=1), help="Number of the last message to copy.")
+@click.option("--system", metavar="TEXT", help="System prompt of the branch.")
+@click.option("--system-file", type=PATH, help="Read the system prompt from a file.")
 @click.pass_obj
 def branch(line: CommandLine, /, ref: str, **options: Any) -> None:
-    """Start a new conversation from what was said in another one.
-
-    Without --system the branch keeps the system prompt of the conversation it comes from.
-
-    \b
-    Example:
-      cllm conversations branch cats --system "You are a vet." --to cats-vet
-    """  # noqa: D301
     prompt = read_system_option(options["system"], options["system_file"])
     app = open_app(line)
     created = build_new_conversation(options["new"] or new_conversation_id(now(), new_id()))
@@ -202,51 +192,40 @@ def branch(line: CommandLine, /, ref: str, **options: Any) -> None:
     output.print_line(branched.ref)
 
 
-@command.command(name="stats")
+@command.command(
+    name="stats",
+    help=STATS_HELP,
+    examples=("cllm conversations stats", "cllm conversations stats cats --json"),
+)
 @click.argument(
     "ref", metavar="[ID]", required=False, shell_complete=completion.complete_conversations
 )
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def stats(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
-    """Say what a conversation, or all of them, used and cost.
-
-    Tokens that were read from a provider's cache, written to it, and missed: sent before, still
-    kept there, and not read all the same. What the cache saved, and what was missed cost. What has
-    no known price is said to be unknown.
-
-    \b
-    Examples:
-      cllm conversations stats
-      cllm conversations stats cats --json
-    """  # noqa: D301
     from cllm.cli.stats import print_stats
 
     print_stats(line, ref, as_json=as_json)
 
 
-MIGRATE_HELP = """Bring old conversations up to what new ones have.
-
-Conversations that were begun before cllm kept system prompts get the configured one again with
-every turn. With --add-system-prompt they get the one that is configured now for good, as their
-first message. Conversations that have a prompt, or whose record says that they keep none, stay
-as they are, and so do files that cannot be read.
-
-\b
-Examples:
-  cllm conversations migrate --add-system-prompt --dry-run
-  cllm conversations migrate --add-system-prompt"""
-
-
-@command.command(name="migrate", help=MIGRATE_HELP)
-@click.option(
-    "--add-system-prompt", is_flag=True, help="Keep the configured system prompt in old ones."
+@command.command(
+    name="migrate",
+    help=MIGRATE_HELP,
+    examples=(
+        "cllm conversations migrate --add-system-prompt --dry-run",
+        "cllm conversations migrate --add-system-prompt",
+    ),
 )
-@click.option("--dry-run", is_flag=True, help="Only list what would change.")
+@click.option(
+    "--add-system-prompt",
+    is_flag=True,
+    help="Store the configured system prompt in them.",
+)
+@click.option("--dry-run", is_flag=True, help="List the changes without making them.")
 @click.pass_obj
 def migrate(line: CommandLine, *, add_system_prompt: bool, dry_run: bool) -> int:
     if not add_system_prompt:
-        raise UsageError("Say what to bring up: cllm conversations migrate --add-system-prompt")
+        raise UsageError("Name the migration: cllm conversations migrate --add-system-prompt")
     app = open_app(line)
     prompt = app.settings.system
     if prompt.message is None:
@@ -266,7 +245,7 @@ async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
     record = SystemRecord(policy="captured", source=prompt.source)
     opening = Opening(system=prompt.message, system_record=record)
     changed = failed = 0
-    for summary in show_progress(page.items, "Looking at conversations", total=len(page.items)):
+    for summary in show_progress(page.items, "Migrating conversations", total=len(page.items)):
         try:
             changed += await _migrate_one(app, summary, opening, dry_run=dry_run)
         except BrokenConversationError as error:
@@ -279,13 +258,13 @@ async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
     if dry_run:
         result = f"{count} would get the prompt of {prompt.source}; nothing was changed."
     else:
-        result = f"{count} got the prompt of {prompt.source}; the others stay as they were."
+        result = f"{count} got the prompt of {prompt.source}; the others were not changed."
     output.print_line(result)
     return EXIT_SOME_FAILED if failed else 0
 
 
 async def _migrate_one(app: App, summary: Summary, opening: Opening, *, dry_run: bool) -> bool:
-    """Add the prompt to a conversation that is old; return whether it is."""
+    """Add the prompt to an old conversation; return whether it is one."""
     if dry_run:
         old = is_old(await app.store.load(summary.id))
     else:

@@ -1,4 +1,4 @@
-"""`cllm db`: inspect, upgrade or downgrade the database of a store."""
+"""`cllm db`: inspects, upgrades and downgrades the database of a store."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from cllm.cli import output
-from cllm.cli.inputs import current_environment
+from cllm.cli.inputs import HelpGroup, current_environment
 from cllm.core.errors import UsageError
 from cllm.files import write_new_file
 from cllm.settings.load import CommandLine, load_settings, server_store
@@ -19,74 +19,59 @@ if TYPE_CHECKING:
 
 EXIT_DIFFERENT = 1
 
-HELP = """Bring the database of a store up to date, or look at it.
+HELP = """Inspect, upgrade and downgrade the database of a store.
 
-A new database is made by whoever uses it first; one that an older cllm made is changed only here.
-Make a copy of it before.
+A new database is created on first use. The database of an older version of cllm is changed only by
+these commands. Make a backup before an upgrade or a downgrade."""
+UPGRADE_HELP = """Upgrade the database to the newest revision.
 
-\b
-Examples:
-  cllm db current --store sqlite:cats.db
-  cllm db upgrade --store sqlite:cats.db"""
+Databases of older deployments may contain a system prompt for every conversation. The upgrade
+deletes these prompts and overwrites them in an SQLite file. --save-system-prompts writes them to a
+file first."""
+DOWNGRADE_HELP = """Downgrade the database to an older revision.
 
-UPGRADE_HELP = """Bring the database up to the newest revision.
+Conversations and messages remain. Data that the older revision cannot store is deleted: variants,
+events, usage."""
+CURRENT_HELP = "Print the revision of the database and the newest revision."
+CHECK_HELP = """Compare the tables with the newest revision.
 
-Databases of older deployments may have a system prompt stored with every conversation. They are
-deleted, and nothing of them is left in an SQLite file; --save-system-prompts keeps them elsewhere.
+The exit code is 1 if they differ."""
+ADOPT_HELP = """Record the revision of the database of an older deployment.
 
-\b
-Examples:
-  cllm db upgrade --store sqlite:cats.db
-  cllm db upgrade --store sqlite:cats.db --save-system-prompts prompts.jsonl"""
-
-DOWNGRADE_HELP = """Take the database back to an older revision.
-
-Conversations and what was said in them stay; what the older revision has no place for goes:
-variants, events, usage.
-
-\b
-Example:
-  cllm db downgrade 0002 --store sqlite:cats.db"""
-
-CURRENT_HELP = """Say which revision the database is at, and which is the newest.
-
-\b
-Example:
-  cllm db current --store sqlite:cats.db"""
-
-CHECK_HELP = """Look whether the tables are as the newest revision has them; exit 1 if not.
-
-\b
-Example:
-  cllm db check --store sqlite:cats.db"""
-
-ADOPT_HELP = """Recognise the database of an older deployment, so that it can be brought up.
-
-Its tables are not changed by this. Conversations without a user will belong to the owner `local`.
-
-\b
-Example:
-  cllm db adopt --store sqlite:cats.db"""
+After this, `cllm db upgrade` can upgrade it. The command does not change the tables. Conversations
+without a user will belong to the owner `local`."""
 
 _store = click.option(
     "--store",
     metavar="URL",
-    help="The database: sqlite:PATH or postgresql://…; the server's if left out.",
+    help="Database: sqlite:PATH or postgresql://… (default: the database of the server).",
 )
 
 
-@click.group(name="db", help=HELP)
+@click.group(
+    cls=HelpGroup,
+    name="db",
+    help=HELP,
+    examples=("cllm db current --store sqlite:cats.db", "cllm db upgrade --store sqlite:cats.db"),
+)
 def command() -> None:
     pass
 
 
-@command.command(name="upgrade", help=UPGRADE_HELP)
+@command.command(
+    name="upgrade",
+    help=UPGRADE_HELP,
+    examples=(
+        "cllm db upgrade --store sqlite:cats.db",
+        "cllm db upgrade --store sqlite:cats.db --save-system-prompts prompts.jsonl",
+    ),
+)
 @_store
 @click.option(
     "--save-system-prompts",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the system prompts that will be deleted to this new file first.",
+    help="Save the system prompts to a new file before they are deleted.",
 )
 def upgrade(store: str | None, save_system_prompts: Path | None) -> None:
     from cllm.stores.sql import migrate
@@ -101,7 +86,11 @@ def upgrade(store: str | None, save_system_prompts: Path | None) -> None:
     output.print_line(f"The database is at revision {database.run(migrate.current_revision)}.")
 
 
-@command.command(name="downgrade", help=DOWNGRADE_HELP)
+@command.command(
+    name="downgrade",
+    help=DOWNGRADE_HELP,
+    examples=("cllm db downgrade 0002 --store sqlite:cats.db",),
+)
 @click.argument("revision")
 @_store
 def downgrade(revision: str, store: str | None) -> None:
@@ -112,7 +101,11 @@ def downgrade(revision: str, store: str | None) -> None:
     output.print_line(f"The database is at revision {revision}.")
 
 
-@command.command(name="current", help=CURRENT_HELP)
+@command.command(
+    name="current",
+    help=CURRENT_HELP,
+    examples=("cllm db current --store sqlite:cats.db",),
+)
 @_store
 def current(store: str | None) -> None:
     from cllm.stores.sql import HEAD, migrate
@@ -121,31 +114,39 @@ def current(store: str | None) -> None:
     output.print_line(f"The database is at revision {at or 'none'}; the newest is {HEAD}.")
 
 
-@command.command(name="check", help=CHECK_HELP)
+@command.command(
+    name="check",
+    help=CHECK_HELP,
+    examples=("cllm db check --store sqlite:cats.db",),
+)
 @_store
 def check(store: str | None) -> int:
     from cllm.stores.sql import migrate
 
-    found = _database(store).run(migrate.find_differences)
-    for difference in found:
+    differences = _database(store).run(migrate.find_differences)
+    for difference in differences:
         output.print_line(difference)
-    if found:
+    if differences:
         return EXIT_DIFFERENT
-    output.print_line("The tables are as they should be.")
+    output.print_line("The tables match the newest revision.")
     return 0
 
 
-@command.command(name="adopt", help=ADOPT_HELP)
+@command.command(
+    name="adopt",
+    help=ADOPT_HELP,
+    examples=("cllm db adopt --store sqlite:cats.db",),
+)
 @_store
 def adopt(store: str | None) -> None:
     from cllm.stores.sql import migrate
 
-    found = _database(store).run(migrate.adopt)
+    adopted = _database(store).run(migrate.adopt)
     output.print_line(
-        f"An older deployment's database with {found.conversations} conversations, "
-        f"{found.without_user} of them without a user; it is at revision {found.revision} now."
+        f"Adopted a database with {adopted.conversations} conversations, "
+        f"{adopted.without_user} of them without a user; it is at revision {adopted.revision}."
     )
-    output.note("Make a copy of it, then run: cllm db upgrade --store URL")
+    output.note("Make a backup of it, then run: cllm db upgrade --store URL")
 
 
 def _database(store: str | None) -> "Database":
@@ -161,12 +162,12 @@ def _announce_deletion(prompts: "list[StoredPrompt]", target: Path | None) -> No
         try:
             write_new_file(target, msgspec.json.Encoder().encode_lines(prompts))
         except FileExistsError as error:
-            raise UsageError(f"{target} is there already; name a new file.") from error
-        output.note(f"Stored system prompts that are deleted: {len(prompts)}, kept in {target}.")
+            raise UsageError(f"{target} exists already; choose a new file.") from error
+        output.note(f"System prompts saved to {target} and deleted: {len(prompts)}.")
         return
     output.note(
-        f"Stored system prompts that will be deleted: {len(prompts)}; "
-        "to keep them elsewhere use --save-system-prompts FILE."
+        f"The upgrade will delete {len(prompts)} system prompts; "
+        "save them first with --save-system-prompts FILE."
     )
     if sys.stdin.isatty():
         click.confirm("Delete them?", abort=True, err=True)

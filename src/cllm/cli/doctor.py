@@ -1,4 +1,4 @@
-"""`cllm doctor`: prints a line for each finding."""
+"""`cllm doctor`: prints one line per finding."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import msgspec
 
 from cllm.app import DEFAULT_MODEL, App, now
 from cllm.cli import output
-from cllm.cli.inputs import current_environment
+from cllm.cli.inputs import HelpCommand, current_environment
 from cllm.cli.progress import show_progress
 from cllm.core.errors import CllmError
 from cllm.doctor import Finding, problem
@@ -18,38 +18,37 @@ from cllm.doctor.store import HistoryCheck, check_store
 from cllm.provider_factory import ProviderFactory
 from cllm.settings.load import CommandLine
 
-HELP = """Look whether everything is in order: settings, keys, provider, conversations.
+HELP = """Check the settings, the provider and the conversations.
 
-Each line says ok, warning or problem, and what to do. Keys are never shown, nothing is asked of
-a model, and without --fix nothing is changed. With --fix, what others could read becomes yours
-alone, and half-written files older than an hour are removed.
+Each line of the report is ok, warning or problem, with advice. Doctor prints no keys and calls no
+model. Without --fix it changes nothing. With --fix it removes the access of other users to your
+files and deletes temporary files older than an hour.
 
-\b
-Examples:
-  cllm doctor
-  cllm doctor --fix
-  cllm doctor --json
-
-Exit codes: 0 no problem, 1 at least one."""
+Exit codes: 0 no problem, 1 at least one problem."""
 
 EXIT_PROBLEM = 1
 
 
-@click.command(name="doctor", help=HELP)
-@click.option("--fix", is_flag=True, help="Mend what can be mended, and say what was.")
+@click.command(
+    cls=HelpCommand,
+    name="doctor",
+    help=HELP,
+    examples=("cllm doctor", "cllm doctor --fix", "cllm doctor --json"),
+)
+@click.option("--fix", is_flag=True, help="Repair file permissions and leftover files.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(*, fix: bool, as_json: bool) -> int:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for finding in _findings(fix=fix):
-        found.append(finding)
+        findings.append(finding)
         if not as_json:
             level = "fixed" if finding.fixed else finding.level
             output.print_line(f"{level:8} {finding.check}: {finding.message}")
-    fine = all(finding.level != "problem" for finding in found)
+    is_ok = all(finding.level != "problem" for finding in findings)
     if as_json:
-        encoded = msgspec.json.encode({"ok": fine, "findings": found})
+        encoded = msgspec.json.encode({"ok": is_ok, "findings": findings})
         output.print_exactly(msgspec.json.format(encoded, indent=2).decode())
-    return 0 if fine else EXIT_PROBLEM
+    return 0 if is_ok else EXIT_PROBLEM
 
 
 def _findings(*, fix: bool) -> Iterator[Finding]:
@@ -66,7 +65,7 @@ def _findings(*, fix: bool) -> Iterator[Finding]:
         app = App(settings)
         page = app.run(app.store.list_conversations(archive_filter="all", limit=sys.maxsize))
         histories = HistoryCheck(opener, model=model, store=settings.store)
-        summaries = show_progress(page.items, "Looking at conversations", total=len(page.items))
+        summaries = show_progress(page.items, "Checking conversations", total=len(page.items))
         yield from histories.check(page, summaries, lambda ref: app.run(app.store.load(ref)))
     except CllmError as error:
         yield problem("store", str(error))

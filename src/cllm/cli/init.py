@@ -1,4 +1,4 @@
-"""`cllm init`: writes a first Cllmfile."""
+"""`cllm init`: creates a Cllmfile."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cllm.cli import output
-from cllm.cli.inputs import PATH, current_environment, read_system_option
+from cllm.cli.inputs import PATH, HelpCommand, current_environment, read_system_option
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
 from cllm.settings.layers import Environment, user_folder
@@ -17,20 +17,20 @@ from cllm.settings.load import CONVERSATIONS, links_outside, local_folder
 from cllm.settings.trust import TrustLedger
 from cllm.stores.durable_files import make_folder, write_file
 
-HELP = """Write a first Cllmfile.yml.
+HELP = """Create a Cllmfile.yml, optionally from a template.
 
-Without options it is made in ./.cllm, for this folder alone; with --global in ~/.cllm, for
-everywhere. A file that is there is not touched without --force, which keeps the old one beside it.
+By default the file is ./.cllm/Cllmfile.yml and applies to this folder. With --global it is
+~/.cllm/Cllmfile.yml and applies everywhere. An existing file is replaced only with --force, which
+renames the old one to Cllmfile.yml.old.
 
-Settings do not move conversations. With --history this folder keeps its own, in
-./.cllm/conversations, from then on.
-
-\b
-Examples:
-  cllm init
-  cllm init --global --model openai/gpt-4o
-  cllm init --template code-review
-  cllm init --history"""
+The settings do not move conversations. With --history, new conversations of this folder are stored
+in ./.cllm/conversations."""
+EXAMPLES = (
+    "cllm init",
+    "cllm init --global --model openai/gpt-4o",
+    "cllm init --template code-review",
+    "cllm init --history",
+)
 
 TEMPLATES = "templates"
 DEFAULT = "default"
@@ -39,22 +39,24 @@ IGNORED = (".cllm/conversations/", ".cllm/cllm.db*", ".cllm/*.log")
 CONTENT = ("template", "model", "temperature", "max_tokens", "timeout", "system", "system_file")
 
 
-@click.command(name="init", help=HELP)
-@click.option("--global", "everywhere", is_flag=True, help="For everywhere: ~/.cllm.")
-@click.option("--local", "locally", is_flag=True, help="For this folder: ./.cllm (the default).")
-@click.option("-t", "--template", metavar="NAME", help="Begin with a template.")
-@click.option("--list-templates", is_flag=True, help="List the templates.")
-@click.option("-f", "--force", is_flag=True, help="Replace a file that is there.")
+@click.command(cls=HelpCommand, name="init", help=HELP, examples=EXAMPLES)
+@click.option("--global", "everywhere", is_flag=True, help="Create it in ~/.cllm, for all folders.")
 @click.option(
-    "--history", is_flag=True, help="Keep the conversations of this folder in it, from now on."
+    "--local", "locally", is_flag=True, help="Create it in ./.cllm, for this folder (default)."
 )
-@click.option("--cllm-path", type=PATH, help="The folder to write it in.")
-@click.option("--model", metavar="MODEL", help="The model, as provider/name.")
-@click.option("--temperature", type=click.FloatRange(min=0), help="How freely to answer.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="At most so many tokens of answer.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait.")
-@click.option("--system", metavar="TEXT", help="The system prompt.")
-@click.option("--system-file", type=PATH, help="It, from a file.")
+@click.option("-t", "--template", metavar="NAME", help="Start from a template.")
+@click.option("--list-templates", is_flag=True, help="List the templates.")
+@click.option("-f", "--force", is_flag=True, help="Replace an existing file.")
+@click.option("--history", is_flag=True, help="Store new conversations of this folder in it.")
+@click.option("--cllm-path", type=PATH, help="Folder of the new file.")
+@click.option("--model", metavar="MODEL", help="Model, as provider/name.")
+@click.option("--temperature", type=click.FloatRange(min=0), help="Sampling temperature.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), help="Maximum number of tokens in the answer."
+)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Timeout in seconds.")
+@click.option("--system", metavar="TEXT", help="System prompt.")
+@click.option("--system-file", type=PATH, help="Read the system prompt from a file.")
 def command(**options: Any) -> None:
     if options["list_templates"]:
         for name in template_names():
@@ -66,7 +68,7 @@ def command(**options: Any) -> None:
     folders = _folders(options, env)
     local = local_folder(env)
     if local in folders and local.is_symlink():
-        raise UsageError(f"{local} is a link; name the folder it leads to with --cllm-path.")
+        raise UsageError(f"{local} is a symbolic link; pass its target with --cllm-path.")
     for folder in [folder for folder in folders if _needs_file(folder, options)]:
         path = folder / FILE_NAME
         make_folder(folder)
@@ -97,38 +99,38 @@ def _build_text(options: dict[str, Any]) -> str:
 def _folders(options: dict[str, Any], env: Environment) -> list[Path]:
     if options["cllm_path"] is not None:
         if options["everywhere"] or options["locally"]:
-            raise UsageError("Give either --cllm-path, or --global and --local.")
+            raise UsageError("Use either --cllm-path, or --global and --local.")
         if options["history"]:
-            raise UsageError("--history is for this folder; leave out --cllm-path.")
+            raise UsageError("--history applies to this folder; omit --cllm-path.")
         return [options["cllm_path"]]
     folders = [user_folder(env)] if options["everywhere"] else []
     if options["locally"] or not folders:
         folders.append(local_folder(env))
     elif options["history"]:
-        raise UsageError("--history is for this folder; use it with --local, or alone.")
+        raise UsageError("--history applies to this folder; use it with --local, or alone.")
     return folders
 
 
 def _needs_file(folder: Path, options: dict[str, Any]) -> bool:
-    """An existing file stays if only --history is given."""
+    """An existing file is not replaced if --history is the only option."""
     path = folder / FILE_NAME
     if options["force"] or not (path.exists() or path.is_symlink()):
         return True
     if options["history"] and all(options[name] is None for name in CONTENT):
         return False
-    raise UsageError(f"{path} is there already; replace it with: cllm init --force")
+    raise UsageError(f"{path} exists already; replace it with: cllm init --force")
 
 
 def _start_history(env: Environment) -> None:
-    """The existence of the folder makes it the store."""
+    """Create the folder, which makes it the store."""
     conversations = local_folder(env) / CONVERSATIONS
     if links_outside(conversations, env):
-        raise UsageError(f"{conversations} is a link out of this folder; remove it first.")
+        raise UsageError(f"{conversations} is a symbolic link out of this folder; remove it first.")
     make_folder(conversations)
-    output.print_line(f"Conversations that you start in this folder are kept in {conversations}.")
+    output.print_line(f"New conversations of this folder are stored in {conversations}.")
     before = user_folder(env) / CONVERSATIONS
     if before.is_dir() and before.resolve() != conversations.resolve():
-        output.print_line(f"Those in {before} stay there.")
+        output.print_line(f"The conversations in {before} are not moved.")
 
 
 def _backup_path(path: Path) -> Path:
@@ -140,9 +142,9 @@ def _backup_path(path: Path) -> Path:
 
 
 def _add_to_gitignore(path: Path) -> None:
-    """A link can lead anywhere, so it is not changed."""
+    """Add cllm's files. A symbolic link is not changed: it can lead anywhere."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        output.note(f"{path} is no ordinary file; write these into it: {', '.join(IGNORED)}")
+        output.note(f"{path} is not a regular file; add these lines to it: {', '.join(IGNORED)}")
         return
     data = path.read_bytes() if path.exists() else b""
     missing = [line for line in IGNORED if line.encode() not in data.splitlines()]
@@ -159,13 +161,15 @@ def template_names() -> list[str]:
 
 def _template_text(name: str) -> str:
     if name != DEFAULT and name not in template_names():
-        raise UsageError(f"There is no template '{name}'; there are {', '.join(template_names())}.")
+        raise UsageError(
+            f"There is no template '{name}'; choose one of {', '.join(template_names())}."
+        )
     file = resources.files("cllm").joinpath(TEMPLATES, f"{name}{SUFFIX}")
     return file.read_text(encoding="utf-8")
 
 
 def _set_value(text: str, key: str, value: Any) -> str:
-    """Replace or append an entry of YAML text; comments stay."""
+    """Replace or append an entry of YAML text; comments are preserved."""
     import yaml
 
     dumped = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=90)

@@ -1,8 +1,8 @@
-"""What a command gets from the process and its options: place, standard input, common options."""
+"""The input of a command: environment, standard input, options that several commands have."""
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,25 +18,48 @@ WIDE_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PATH = click.Path(path_type=Path)
 
 system_file_option = click.option(
-    "--system-file", metavar="PATH", type=PATH, help="It, from a file."
+    "--system-file", metavar="PATH", type=PATH, help="Read the system prompt from a file."
 )
 store_option = click.option(
-    "--store", metavar="URL", help="Where they are kept: json:PATH, sqlite:PATH, postgresql://…"
+    "--store",
+    metavar="URL",
+    help="Store of the conversations: json:PATH, sqlite:PATH or postgresql://…",
 )
 conversations_path_option = click.option(
-    "--conversations-path", metavar="PATH", help="The folder of the conversation files."
+    "--conversations-path", metavar="PATH", help="Folder of the conversation files."
 )
 cllm_path_option = click.option(
-    "--cllm-path", metavar="PATH", type=PATH, help="The folder to use in place of .cllm."
+    "--cllm-path", metavar="PATH", type=PATH, help="Folder to use instead of .cllm."
 )
-trust_option = click.option("--trust", is_flag=True, help="Trust the Cllmfiles here, this time.")
+trust_option = click.option(
+    "--trust", is_flag=True, help="Trust the Cllmfiles of this folder for this run."
+)
+
+
+class HelpCommand(click.Command):
+    """A command with examples; `cllm.cli.help` lays out its help."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.examples = examples
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from cllm.cli.help import write_help
+
+        write_help(self, ctx, formatter)
+
+
+class HelpGroup(HelpCommand, click.Group):
+    command_class = HelpCommand
 
 
 def current_environment() -> Environment:
     try:
         directory = Path.cwd()
     except OSError as error:
-        raise UsageError("The current directory is gone; change to another one.") from error
+        raise UsageError(
+            "The current directory does not exist any more; change to another one."
+        ) from error
     home = os.environ.get("HOME")
     if not home:
         import pwd
@@ -44,7 +67,9 @@ def current_environment() -> Environment:
         try:
             home = pwd.getpwuid(os.getuid()).pw_dir
         except KeyError as error:
-            raise UsageError("There is no home folder; set the variable HOME to one.") from error
+            raise UsageError(
+                "The user has no home folder; set the environment variable HOME."
+            ) from error
     environment = {name: decode_argument(value) for name, value in os.environ.items()}
     return Environment(home=Path(home), directory=directory, environment=environment)
 
@@ -62,7 +87,7 @@ def piped_input() -> BinaryIO | None:
 
 
 def command_line(options: Mapping[str, Any], values: Mapping[str, Any], **more: Any) -> CommandLine:
-    """The layer of settings over all files."""
+    """The settings of the command line, which override all files."""
     return CommandLine(
         values={name: value for name, value in values.items() if value is not None},
         system=read_system_option(options.get("system"), options.get("system_file")),
@@ -74,7 +99,7 @@ def command_line(options: Mapping[str, Any], values: Mapping[str, Any], **more: 
 
 def read_system_option(text: str | None, file: Path | None) -> GivenPrompt | None:
     if text is not None and file is not None:
-        raise UsageError("Give either --system or --system-file, not both.")
+        raise UsageError("Use either --system or --system-file, not both.")
     if text is not None:
         return GivenPrompt(text=text, source="--system", explicit=True)
     if file is None:
@@ -83,9 +108,9 @@ def read_system_option(text: str | None, file: Path | None) -> GivenPrompt | Non
         content = read_regular_file(file, limit=MAX_SYSTEM_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         reasons = {
-            NotRegularFileError: "not an ordinary file",
-            FileTooLargeError: f"over {MAX_SYSTEM_BYTES} bytes",
-            UnicodeDecodeError: "it is not UTF-8 text",
+            NotRegularFileError: "not a regular file",
+            FileTooLargeError: f"larger than {MAX_SYSTEM_BYTES} bytes",
+            UnicodeDecodeError: "not UTF-8 text",
         }
         reason = reasons.get(type(error)) or getattr(error, "strerror", None)
         raise UsageError(f"Cannot read --system-file {file}: {reason}.") from error

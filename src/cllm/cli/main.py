@@ -1,4 +1,4 @@
-"""The table of commands, their errors and exit codes. A command is imported when it is used."""
+"""The command table, errors and exit codes. A command is imported when it is used."""
 
 import os
 import signal
@@ -14,28 +14,29 @@ from cllm.core.errors import CllmError
 from cllm.terminal import TerminationSignal
 
 ASK = "ask"
+# Name: module and description. Both dispatch and help read this table.
 COMMANDS = {
-    ASK: ("cllm.cli.ask", "Ask once: what `cllm` does when no command is named."),
-    "chat": ("cllm.cli.chat", "Talk with a model in the terminal."),
-    "completion": ("cllm.cli.completion", "Print what a shell needs to complete cllm's words."),
+    ASK: ("cllm.cli.ask", "Send a prompt to a language model and print the answer."),
+    "chat": ("cllm.cli.chat", "Chat with a language model in the terminal."),
+    "completion": ("cllm.cli.completion", "Print the completion script of a shell."),
     "conversations": ("cllm.cli.conversations", "List, show, branch and delete conversations."),
-    "db": ("cllm.cli.db", "Look at a store's database, and bring it up to date."),
-    "doctor": ("cllm.cli.doctor", "Look whether everything is in order."),
-    "init": ("cllm.cli.init", "Write a first Cllmfile, from a template if you like."),
-    "models": ("cllm.cli.models", "Fetch, list and remove local models."),
-    "serve": ("cllm.cli.serve", "Serve conversations over HTTP, to any OpenAI client."),
-    "trust": ("cllm.cli.trust", "Trust a Cllmfile that can run or redirect things."),
+    "db": ("cllm.cli.db", "Inspect, upgrade and downgrade the database of a store."),
+    "doctor": ("cllm.cli.doctor", "Check the settings, the provider and the conversations."),
+    "init": ("cllm.cli.init", "Create a Cllmfile.yml, optionally from a template."),
+    "models": ("cllm.cli.models", "Download, list and remove local models."),
+    "serve": ("cllm.cli.serve", "Start the OpenAI- and Anthropic-compatible HTTP server."),
+    "trust": ("cllm.cli.trust", "Trust a Cllmfile.yml that can run or redirect something."),
 }
 ALIASES = {"c": "conversations"}
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
-DASH_HINT = "A prompt that begins with '-' is written after --, as in: cllm -- '-5 + 3'"
+DASH_HINT = "To send a prompt that starts with '-', write it after --: cllm -- '-5 + 3'"
 
 
 class CommandTable(click.Group):
-    """Words that are no command go to `ask`."""
+    """Arguments that start with no command name go to `ask`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name in COMMANDS if name != ASK]
@@ -49,8 +50,8 @@ class CommandTable(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         first = args[0] if args else ""
-        named = first in ALIASES or (first in COMMANDS and first != ASK)
-        return super().parse_args(ctx, args if named else [ASK, *args])
+        is_command = first in ALIASES or (first in COMMANDS and first != ASK)
+        return super().parse_args(ctx, args if is_command else [ASK, *args])
 
 
 root = CommandTable(
@@ -91,7 +92,7 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         output.redirect_stdout_to_null()
         if not isinstance(error, BrokenPipeError):
-            where = f" ({error.filename})" if error.filename else " while writing the output"
-            output.error(f"{os.strerror(error.errno or 0)}{where}.")
+            source = f" ({error.filename})" if error.filename else " while writing the output"
+            output.error(f"{os.strerror(error.errno or 0)}{source}.")
         return EXIT_ERROR
     return result if isinstance(result, int) else 0

@@ -1,9 +1,9 @@
-"""`cllm models`: fetch, list and remove local models."""
+"""`cllm models`: downloads, lists and removes local models."""
 
 import click
 
 from cllm.cli import output
-from cllm.cli.inputs import current_environment
+from cllm.cli.inputs import HelpGroup, current_environment
 from cllm.cli.progress import Progress
 from cllm.providers.local.models import (
     DEFAULT_MODEL,
@@ -16,45 +16,29 @@ from cllm.providers.local.models import (
 
 MEGABYTE = 1_000_000
 
-HELP = """Fetch, list and remove local models.
+HELP = """Download, list and remove local models."""
+PULL_HELP = f"""Download a model, so that it can be used offline.
 
-\b
-Example:
-  cllm models list"""
-
-PULL_HELP = f"""Fetch a model, so that it can be used without a network.
-
-MODEL is the name of a known model ({DEFAULT_MODEL} if left out), a file on Hugging Face as
-hf:OWNER/REPO/FILE.gguf, or the https:// address of a GGUF file. A fetch that was interrupted goes
-on where it stopped. HF_TOKEN is sent to Hugging Face if it is set, and HF_ENDPOINT names another
-server of the same kind.
-
-\b
-Examples:
-  cllm models pull
-  cllm models pull hf:OWNER/REPO/FILE.gguf --sha256 64-HEX-DIGITS"""
-
-LIST_HELP = """List the local models, with their size and whether they have been fetched.
-
-\b
-Example:
-  cllm models list"""
-
-REMOVE_HELP = """Delete a model's file from the cache.
-
-\b
-Example:
-  cllm models remove smollm2-135m"""
+MODEL is the name of a known model (default {DEFAULT_MODEL}), a file on Hugging Face as
+hf:OWNER/REPO/FILE.gguf, or the https:// URL of a GGUF file. An interrupted download resumes. If
+HF_TOKEN is set, it is sent to Hugging Face. HF_ENDPOINT selects another server with the same
+API."""
+PULL_EXAMPLES = (
+    "cllm models pull",
+    "cllm models pull hf:OWNER/REPO/model.gguf",
+)
+LIST_HELP = "List the local models with their size and download state."
+REMOVE_HELP = "Delete the file of a model from the cache."
 
 
-@click.group(name="models", help=HELP)
+@click.group(cls=HelpGroup, name="models", help=HELP, examples=("cllm models list",))
 def command() -> None:
     pass
 
 
-@command.command(name="pull", help=PULL_HELP)
+@command.command(name="pull", help=PULL_HELP, examples=PULL_EXAMPLES)
 @click.argument("model", required=False, default=DEFAULT_MODEL)
-@click.option("--sha256", metavar="HEX", help="The hash that the file must have.")
+@click.option("--sha256", metavar="HEX", help="Expected SHA-256 hash of the file.")
 def pull(model: str, sha256: str | None) -> None:
     from cllm.providers.local import fetch
 
@@ -68,14 +52,14 @@ def pull(model: str, sha256: str | None) -> None:
     output.note(f'Use it with: cllm -m local/{fetched.name} "Hello"')
 
 
-@command.command(name="list", help=LIST_HELP)
+@command.command(name="list", help=LIST_HELP, examples=("cllm models list",))
 def list_command() -> None:
     for model in list_models(_paths()):
-        state = "fetched" if model.is_downloaded else "not fetched"
+        state = "downloaded" if model.fetched else "not downloaded"
         output.print_line(f"local/{model.name}  {model.size / MEGABYTE:.0f} MB  {state}")
 
 
-@command.command(name="remove", help=REMOVE_HELP)
+@command.command(name="remove", help=REMOVE_HELP, examples=(f"cllm models remove {DEFAULT_MODEL}",))
 @click.argument("name")
 def remove_command(name: str) -> None:
     output.print_line(f"Removed {remove_model(name.removeprefix('local/'), _paths())}")

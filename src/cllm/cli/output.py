@@ -1,7 +1,7 @@
-"""The one module of the command line that prints.
+"""The only module of the command line that prints.
 
-A terminal's stream escapes everything (`cllm.terminal`). Elsewhere answers and JSON are exact, and
-all other lines are escaped here.
+On a terminal, `cllm.terminal` escapes everything. Elsewhere answers and JSON are printed exactly,
+and all other lines are escaped here.
 """
 
 import contextlib
@@ -32,9 +32,9 @@ def error(text: str) -> None:
 
 
 def usage_error(error: click.ClickException) -> None:
-    written = io.StringIO()
-    error.show(written)
-    usage, prefix, message = written.getvalue().partition("Error: ")
+    buffer = io.StringIO()
+    error.show(buffer)
+    usage, prefix, message = buffer.getvalue().partition("Error: ")
     _print_to_stderr(escape(usage) + one_line(prefix + message))
 
 
@@ -51,13 +51,13 @@ def print_line(text: str) -> None:
 
 
 def print_visibly(text: str) -> None:
-    """Print a line that a person decides on."""
+    """Print a line with every hidden character visible, for decisions."""
     print_exactly(make_visible(text))
 
 
 def print_exactly(text: str, *, err: bool = False) -> None:
     """Print text for programs, such as JSON."""
-    click.echo(text, err=err)  # noqa: TID251 - the one place
+    click.echo(text, err=err)  # noqa: TID251 - the only call
 
 
 def _print_to_stderr(line: str) -> None:
@@ -66,7 +66,7 @@ def _print_to_stderr(line: str) -> None:
 
 
 class AnswerPrinter(PlainPrinter):
-    """Prints an answer. After a failure it is silent, so that the answer is still saved.
+    """Prints an answer. After a failure it prints nothing, so that the answer is still saved.
 
     `end` raises the error, unless the reader closed the pipe.
     """
@@ -83,7 +83,7 @@ class AnswerPrinter(PlainPrinter):
         self.settle()
         if self.failure is not None and not isinstance(self.failure, BrokenPipeError):
             reason = os.strerror(self.failure.errno or 0).lower()
-            raise UsageError(f"The answer cannot be written to standard output ({reason}).")
+            raise UsageError(f"Cannot write the answer to standard output ({reason}).")
 
     def _put(self, text: str) -> None:
         failed = self.failure is not None

@@ -1,4 +1,4 @@
-"""Progress on standard error: of a download, and of a long list."""
+"""Progress of a download or a long list, on standard error."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ class Progress:
                 self._advance(event.done)
             case DownloadFinished():
                 self._clear()
-                output.note(f"Fetched {event.name}.")
+                output.note(f"Downloaded {event.what}.")
             case DownloadMessage():
                 self._clear()
                 output.note(event.text)
@@ -54,19 +54,19 @@ class Progress:
         self._started_at = self._clock()
         self._start_bytes = event.done
         size = "" if event.total is None else f", {_megabytes(event.total)}"
-        resumed = f", going on at {_megabytes(event.done)}" if event.done else ""
-        output.note(f"Fetching {event.name}{size}{resumed}, once for this machine.")
+        resumed = f", resuming at {_megabytes(event.done)}" if event.done else ""
+        output.note(f"Downloading {event.what}{size}{resumed}; needed only once.")
 
     def _advance(self, done: int) -> None:
-        moment = self._clock()
-        if not self._bar or moment - self._drawn_at < REDRAW_SECONDS:
+        now = self._clock()
+        if not self._bar or now - self._drawn_at < REDRAW_SECONDS:
             return
-        self._drawn_at = moment
+        self._drawn_at = now
         width = shutil.get_terminal_size().columns - 1
-        draw_line(sys.stderr, self._line(done, moment)[:width])
+        draw_line(sys.stderr, self._line(done, now)[:width])
 
-    def _line(self, done: int, moment: float) -> str:
-        speed = (done - self._start_bytes) / max(moment - self._started_at, 0.001)
+    def _line(self, done: int, now: float) -> str:
+        speed = (done - self._start_bytes) / max(now - self._started_at, 0.001)
         rate = f"{_megabytes(done)}  {speed / MEGABYTE:.1f} MB/s"
         if not self._total:
             return rate
@@ -87,20 +87,20 @@ def _megabytes(size: int) -> str:
 def show_progress(
     items: Iterable[T], name: str, *, total: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[T]:
-    """Yield the items, with a line on standard error after QUIET_SECONDS."""
+    """Yield the items; after QUIET_SECONDS show a progress line on standard error."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield from items
         return
     next_at = clock() + QUIET_SECONDS
-    drawn = False
+    is_drawn = False
     try:
         for number, item in enumerate(items):
             if clock() >= next_at:
-                _draw(f"{name}: {number} of {total}")
-                next_at, drawn = clock() + REDRAW_SECONDS, True
+                _draw(f"{what}: {number} of {total}")
+                next_at, is_drawn = clock() + REDRAW_SECONDS, True
             yield item
     finally:
-        if drawn:
+        if is_drawn:
             _draw("")
 
 

@@ -1,4 +1,4 @@
-"""`--schema`: loads a JSON schema, requests an answer by it, and checks the answer."""
+"""`--json-schema`: loads a JSON schema, requires it in a request, and checks the answer."""
 
 import msgspec
 
@@ -18,7 +18,7 @@ MAX_NAMES = 10
 
 
 def open_checker(source: SchemaSource, env: Environment) -> SchemaChecker:
-    """The caller closes the checker."""
+    """Load a schema; the caller closes the checker."""
     reader = SchemaReader(rules=schema_rules(env.environment), cache=_cache(env))
     schema = reader.read(source)
     for notice in schema.notices:
@@ -27,9 +27,9 @@ def open_checker(source: SchemaSource, env: Environment) -> SchemaChecker:
 
 
 def require_schema(checker: SchemaChecker, request: TurnRequest) -> TurnRequest:
-    """The reply must fit the schema; an interrupted one is discarded."""
-    form = response_format(checker.schema.content)
-    parameters = {**request.target.parameters, "response_format": form}
+    """Require a reply that matches the schema; discard an interrupted one."""
+    format_ = response_format(checker.schema.content)
+    parameters = {**request.target.parameters, "response_format": format_}
     target = msgspec.structs.replace(request.target, parameters=parameters)
     request = msgspec.structs.replace(request, target=target)
     return request.with_policy(accept=checker.accept, on_interrupt="discard")
@@ -38,7 +38,7 @@ def require_schema(checker: SchemaChecker, request: TurnRequest) -> TurnRequest:
 def validate_schema(line: CommandLine) -> None:
     settings = load_trusted_settings(current_environment(), line)
     if settings.schema is None:
-        raise UsageError("There is no schema to check; give --json-schema or --json-schema-file.")
+        raise UsageError("No schema to check; use --json-schema or --json-schema-file.")
     with open_checker(settings.schema, settings.env) as checker:
         output.print_line("Schema is valid")
         output.print_line(f"Source: {checker.schema.source}")
@@ -55,14 +55,14 @@ def _cache(env: Environment) -> SchemaCache:
     return SchemaCache(find_model_cache(env).root / FOLDER)
 
 
-def _outline_text(about: SchemaOutline) -> str:
-    kinds = [about.type] if isinstance(about.type, str) else about.type or []
-    asked = " or ".join(kinds) or "any JSON"
-    if not about.properties:
-        return asked
+def _outline_text(outline: SchemaOutline) -> str:
+    kinds = [outline.type] if isinstance(outline.type, str) else outline.type or []
+    kind = " or ".join(kinds) or "any JSON"
+    if not outline.properties:
+        return kind
     names = [
-        f"{name} (required)" if name in about.required else name
-        for name in about.properties[:MAX_NAMES]
+        f"{name} (required)" if name in outline.required else name
+        for name in outline.properties[:MAX_NAMES]
     ]
-    more = len(about.properties) - len(names)
-    return f"{asked} with {', '.join(names)}{f' and {more} more' if more else ''}"
+    more = len(outline.properties) - len(names)
+    return f"{kind} with {', '.join(names)}{f' and {more} more' if more else ''}"

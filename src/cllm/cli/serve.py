@@ -11,6 +11,7 @@ import msgspec
 from cllm.cli import output
 from cllm.cli.inputs import (
     WIDE_HELP,
+    HelpCommand,
     cllm_path_option,
     command_line,
     current_environment,
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
 
     from cllm.settings.load import Settings
 
-HELP = """Serve OpenAI's chat completions, with memory for those who ask for it.
+HELP = """Start the OpenAI- and Anthropic-compatible HTTP server.
 
-Any OpenAI client works: point its base URL at http://127.0.0.1:3000/v1. A request with an empty
-X-Conversation-ID header begins a conversation; the id in the answer continues it.
-
-\b
-Examples:
-  cllm serve
-  cllm serve --port 8080 --store sqlite:cats.db
-  cllm serve --workers 2"""
+Any OpenAI or Anthropic client works: set its base URL to http://127.0.0.1:3000/v1 for OpenAI and
+http://127.0.0.1:3000 for Anthropic. Send an empty X-Conversation-ID header to start a stored
+conversation. The response returns its ID; send that ID to continue."""
+EXAMPLES = (
+    "cllm serve",
+    "cllm serve --port 8080 --store sqlite:cats.db",
+    "cllm serve --workers 2",
+)
 
 MAX_PORT = 65_535
 MAX_WORKERS = 64
@@ -42,29 +43,37 @@ WORKER = "cllm.cli.serve:worker_app"
 WEB_SERVER = "uvicorn"
 
 
-@click.command(name="serve", help=HELP, context_settings=WIDE_HELP)
-@click.option("--host", metavar="ADDRESS", help="Where to listen (127.0.0.1).")
-@click.option("--port", type=click.IntRange(0, MAX_PORT), help="The port (3000).")
-@click.option("--store", metavar="URL", help="Where conversations are kept: sqlite:PATH.")
-@click.option("--workers", type=click.IntRange(1, MAX_WORKERS), help="How many processes (1).")
+@click.command(
+    cls=HelpCommand, name="serve", help=HELP, examples=EXAMPLES, context_settings=WIDE_HELP
+)
+@click.option("--host", metavar="ADDRESS", help="Address to listen on (default 127.0.0.1).")
+@click.option(
+    "--port", type=click.IntRange(0, MAX_PORT), help="Port to listen on (default 3000; 0 for any)."
+)
+@click.option("--store", metavar="URL", help="Store: sqlite:PATH or postgresql://…")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MAX_WORKERS),
+    help="Number of processes, 1 to 64 (default 1).",
+)
 @cllm_path_option
 @trust_option
 def command(**options: Any) -> None:
     if options["host"] == "":
-        raise UsageError("Give --host an address, such as 127.0.0.1.")
+        raise UsageError("--host needs an address, such as 127.0.0.1.")
     settings = _load_settings(options)
     with require_extra("server", feature="`cllm serve`"):
         from cllm.server.http.uvicorn_server import listen
     os.environ[OPTIONS_VARIABLE] = msgspec.json.encode(options, enc_hook=str).decode()
 
-    def say(address: str) -> None:
+    def announce(address: str) -> None:
         output.note(f"Serving at {address} (stop with Ctrl-C).")
 
-    listen(settings, prepare=partial(_configure_logging, settings), say=say, worker=WORKER)
+    listen(settings, prepare=partial(_configure_logging, settings), say=announce, worker=WORKER)
 
 
 def worker_app() -> "ASGIApp":
-    """The application of a worker process, with the options of the first process."""
+    """The application of a worker process, with the options of the parent process."""
     from cllm.server.http.app import build_app
     from cllm.server.state import open_server_state
 
@@ -88,7 +97,7 @@ def _load_settings(options: dict[str, Any]) -> "Settings":
 
 
 def _configure_logging(settings: "Settings") -> None:
-    """Log as JSON, at least a line per request."""
+    """Log as JSON, with at least one line per request."""
     from cllm.logs import configure, include_library
 
     configure(

@@ -23,7 +23,7 @@ def show_config(env: Environment, line: CommandLine) -> None:
     secrets = settings.secrets()
     store = redact_password(settings.store)
     for heading, lines in (
-        ("Files, lowest first", _file_lines(layered, env, line)),
+        ("Files, lowest priority first", _file_lines(layered, env, line)),
         ("Paths", (f"history folder: {settings.history_folder}", f"store: {store}")),
         ("Settings", _setting_lines(layered)),
         ("Variables", _variable_lines(settings)),
@@ -38,8 +38,8 @@ def _file_lines(layered: LayeredSettings, env: Environment, line: CommandLine) -
     if layered.files:
         yield from (str(file.path) for file in layered.files)
         return
-    looked = ", ".join(str(folder) for folder, _ in settings_folders(env, line))
-    yield f"none (looked in {looked})"
+    searched = ", ".join(str(folder) for folder, _ in settings_folders(env, line))
+    yield f"none (searched {searched})"
 
 
 def _setting_lines(layered: LayeredSettings) -> Iterator[str]:
@@ -50,14 +50,14 @@ def _setting_lines(layered: LayeredSettings) -> Iterator[str]:
 
 
 def _value_lines(name: str, value: Any, layered: LayeredSettings) -> Iterator[str]:
-    """A line for a value; one per entry for a mapping whose entries have different sources."""
+    """One line; for a mapping whose entries have different sources, one line per entry."""
     if isinstance(value, dict) and name not in layered.sources and value:
         for key, inner in value.items():
             yield from _value_lines(f"{name}.{key}", inner, layered)
         return
     parts = name.split(".")
-    shown = "***" if "extra_headers" in parts[:-1] else mask_secrets(parts[-1], value)
-    yield f"{name}: {_shorten(shown)}{_source_text(layered, name)}"
+    visible_value = "***" if "extra_headers" in parts[:-1] else mask_secrets(parts[-1], value)
+    yield f"{name}: {_shorten(visible_value)}{_source_text(layered, name)}"
 
 
 def _shorten(value: Any) -> str:
@@ -74,12 +74,12 @@ def _source_text(layered: LayeredSettings, name: str) -> str:
 def _variable_lines(settings: Settings) -> Iterator[str]:
     if not settings.variables.by_name:
         yield "none"
-    for name, known in sorted(settings.variables.by_name.items()):
-        if known.value is None:
-            value = "required, not given"
+    for name, variable in sorted(settings.variables.by_name.items()):
+        if variable.value is None:
+            value = "required, not set"
         else:
-            value = "***" if is_secret_name(name) else mask_credentials(repr(known.value))
-        yield f"{name}: {value} ({known.source})"
+            value = "***" if is_secret_name(name) else mask_credentials(repr(variable.value))
+        yield f"{name}: {value} ({variable.source})"
 
 
 def _prompt_lines(settings: Settings) -> Iterator[str]:

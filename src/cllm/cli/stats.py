@@ -15,8 +15,7 @@ from cllm.core.errors import (
     ConversationNotFoundError,
     StoreUnavailableError,
 )
-from cllm.repl.format import pluralize as number_of
-from cllm.repl.format import report_lines
+from cllm.repl.format import pluralize, report_lines
 from cllm.settings.load import CommandLine
 from cllm.window.cache_report import Amount, CacheReport, add_conversation, build_cache_report
 
@@ -27,14 +26,14 @@ def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
     if as_json:
         output.print_exactly(msgspec.json.encode(_as_json(report, ref)).decode())
         return
-    subject = f"Conversation {ref}" if ref else number_of(report.conversations, "conversation")
-    output.print_line(f"{subject}: {number_of(report.turns, 'turn')}")
-    for shown in report_lines(report):
-        output.print_line(shown)
+    subject = f"Conversation {ref}" if ref else pluralize(report.conversations, "conversation")
+    output.print_line(f"{subject}: {pluralize(report.turns, 'turn')}")
+    for text in report_lines(report):
+        output.print_line(text)
 
 
 async def _build_report(app: App, ref: str | None) -> CacheReport:
-    """The report of one conversation, or of all: archived ones were paid for too."""
+    """The report of one conversation, or of all, including archived ones."""
     price = app.prices.price_turn
     if ref is not None:
         return build_cache_report([await app.store.load(ref)], price)
@@ -51,7 +50,7 @@ async def _build_report(app: App, ref: str | None) -> CacheReport:
 
 
 async def _load_or_warn(app: App, summary: Summary) -> StoredConversation | None:
-    """None and a warning if only this conversation cannot be read."""
+    """Load a conversation; None and a warning if only this one cannot be read."""
     try:
         return await app.store.load(summary.id)
     except (BrokenConversationError, ConversationNotFoundError) as error:

@@ -1,6 +1,6 @@
 """`cllm trust`, and the settings of a command.
 
-An untrusted Cllmfile is an error; on a terminal the person is shown its keys and can trust them.
+An untrusted Cllmfile is an error. On a terminal, cllm shows its settings and asks for trust.
 """
 
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cllm.cli import output
-from cllm.cli.inputs import current_environment
+from cllm.cli.inputs import HelpCommand, current_environment
 from cllm.core.errors import UntrustedFileError, UsageError
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, read_cllmfile
 from cllm.settings.layers import CommandLine, Environment, LayeredSettings, read_files, user_folder
@@ -21,33 +21,29 @@ from cllm.terminal import fits_on_screen, make_visible
 if TYPE_CHECKING:
     from cllm.app import App
 
-HELP = """Trust what a Cllmfile in the current directory can run or redirect.
+HELP = """Trust a Cllmfile.yml that can run or redirect something.
 
-A Cllmfile can be somebody else's. Its keys that run commands, choose where your words and keys go
-or where files are written take effect only once you have trusted them. Without FILE both files that
-apply here are meant.
+A Cllmfile.yml in the current directory may come from somebody else. Keys that run commands, choose
+where prompts and API keys are sent, or choose where files are written take effect only after you
+trust them. Without FILE, the command trusts ./.cllm/Cllmfile.yml and ./Cllmfile.yml."""
 
-\b
-Example:
-  cllm trust ./Cllmfile.yml"""
-
-NOTHING_TO_TRUST = "nothing in it needs trust."
+NOTHING_TO_TRUST = "it needs no trust."
 
 
-@click.command(name="trust", help=HELP)
+@click.command(cls=HelpCommand, name="trust", help=HELP, examples=("cllm trust ./Cllmfile.yml",))
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 def command(file: Path | None) -> None:
     env = current_environment()
     paths = [file] if file else [env.directory / ".cllm" / FILE_NAME, env.directory / FILE_NAME]
-    read = (read_cllmfile(path, in_user_folder=False) for path in paths)
-    found = [cllmfile for cllmfile in read if cllmfile is not None]
-    if not found:
-        raise UsageError(f"There is no {file or FILE_NAME} here to trust.")
+    cllmfiles = (read_cllmfile(path, in_user_folder=False) for path in paths)
+    existing = [cllmfile for cllmfile in cllmfiles if cllmfile is not None]
+    if not existing:
+        raise UsageError(f"There is no {file or FILE_NAME} in this folder; name the file to trust.")
     ledger = TrustLedger(user_folder(env))
-    for cllmfile in found:
+    for cllmfile in existing:
         ledger.trust(cllmfile)
         parts = _part_lines(cllmfile)
-        result = "trusted, as long as these stay as they are:" if parts else NOTHING_TO_TRUST
+        result = "trusted until one of these values changes:" if parts else NOTHING_TO_TRUST
         for text in (f"{cllmfile.path}: {result}", *parts):
             output.print_visibly(text)
 
@@ -65,7 +61,7 @@ def load_trusted_settings(env: Environment, line: CommandLine) -> Settings:
 def build_settings_with_warnings(
     layered: LayeredSettings, env: Environment, line: CommandLine
 ) -> Settings:
-    """The settings of these layers; prints their notices."""
+    """Build the settings of these layers and print their notices."""
     settings = build_settings(layered, env, line)
     for notice in settings.notices:
         output.warn(notice)
@@ -79,18 +75,18 @@ def open_app(line: CommandLine) -> "App":
 
 
 def load_trusted_layers(env: Environment, line: CommandLine) -> LayeredSettings:
-    asked: set[str | None] = set()
+    confirmed_paths: set[str | None] = set()
     while True:
         try:
             return load_layers(env, line)
         except UntrustedFileError as error:
-            if error.path in asked or not _confirm_trust(env, line, error):
+            if error.path in confirmed_paths or not _confirm_trust(env, line, error):
                 raise
-            asked.add(error.path)
+            confirmed_paths.add(error.path)
 
 
 def _confirm_trust(env: Environment, line: CommandLine, error: UntrustedFileError) -> bool:
-    """Show the keys in question, and trust exactly those if the person agrees."""
+    """Show the settings to trust; trust exactly these if the user agrees."""
     if not sys.stderr.isatty():
         return False
     from cllm.cli.confirmation import ask_on_terminal
@@ -98,9 +94,9 @@ def _confirm_trust(env: Environment, line: CommandLine, error: UntrustedFileErro
     file = next((one for one in read_files(env, line) if str(one.path) == error.path), None)
     if file is None:
         return False
-    shown = [f"{file.path} could be somebody else's, and wants to:", *_part_lines(file)]
-    question = "\n".join([*map(make_visible, shown), "Trust this? [y/N] "])
-    # Nobody can judge what has scrolled away; the error says how to read and trust the file.
+    shown = [f"{file.path} may come from somebody else and sets:", *_part_lines(file)]
+    question = "\n".join([*map(make_visible, shown), "Trust these settings? [y/N] "])
+    # The user cannot check settings that scrolled away. The error says how to trust the file.
     if not fits_on_screen(question) or not ask_on_terminal(question):
         return False
     TrustLedger(user_folder(env)).trust(file)

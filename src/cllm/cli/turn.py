@@ -1,4 +1,4 @@
-"""One turn from the shell: runs the engine and prints its events."""
+"""One turn of `cllm PROMPT`: runs the engine and prints its events."""
 
 import asyncio
 import contextlib
@@ -56,9 +56,9 @@ MAX_PRESSES = 2
 FORCE_EXIT_SECONDS = 1.0
 
 HINT = (
-    "Using the small model that runs on this machine. For better answers choose a larger one: "
-    "-m openai/gpt-4o, the variable CLLM_MODEL, or `model:` in ~/.cllm/Cllmfile.yml. "
-    "(This is said once.)"
+    "Using the small local model. For better answers, choose a larger one: -m openai/gpt-4o, "
+    "the environment variable CLLM_MODEL, or `model:` in ~/.cllm/Cllmfile.yml. "
+    "(This hint is shown once.)"
 )
 
 
@@ -104,9 +104,9 @@ def _build_request(app: App, options: AskOptions) -> TurnRequest:
 
         text = (Text(text=options.text),) if options.text else ()
         message = encode_parts("user", (*text, *options.attachments))
-    nested = IN_CONTEXT in settings.env.environment
-    configured = settings.context if options.context_exec and not nested else ()
-    keep = ref is not None and not options.read_only and not settings.raw
+    is_nested = IN_CONTEXT in settings.env.environment
+    configured = settings.context if options.context_exec and not is_nested else ()
+    is_saved = ref is not None and not options.read_only and not settings.raw
     return TurnRequest(
         input=TurnInput(
             messages=(message,),
@@ -124,9 +124,9 @@ def _build_request(app: App, options: AskOptions) -> TurnRequest:
         ),
         policy=TurnPolicy(
             ref=ref,
-            cache_key=app.cache_key(ref) if ref and keep else None,
-            create=build_new_conversation(ref, model=app.model) if ref and keep else None,
-            read_only=not keep,
+            cache_key=app.cache_key(ref) if ref and is_saved else None,
+            create=build_new_conversation(ref, model=app.model) if ref and is_saved else None,
+            read_only=not is_saved,
             system=options.policy,
             window=None if ref is None else app.window_for,
             on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
@@ -138,22 +138,22 @@ def _open_tools(app: App, options: AskOptions) -> ToolBox | None:
     settings = app.settings
     if not (options.allow_commands or settings.allow_commands):
         if options.command_allow or options.command_deny or options.confirm_commands:
-            raise UsageError("Rules for commands need --allow-commands; without it none runs.")
+            raise UsageError("The rules for commands have no effect; add --allow-commands.")
         return None
     from cllm.cli.confirmation import terminal_confirm
     from cllm.settings.sections import apply_flags
 
-    chosen = apply_flags(
+    command_settings = apply_flags(
         settings.commands,
         allow=options.command_allow,
         deny=options.command_deny,
         confirm=options.confirm_commands,
     )
-    return app.command_tool(chosen, confirm=terminal_confirm(), report=output.note)
+    return app.command_tool(command_settings, confirm=terminal_confirm(), report=output.note)
 
 
 def _resolve_ref(app: App, options: AskOptions) -> str | None:
-    """The conversation of the turn. `--raw` saves nothing, so it starts none."""
+    """The conversation of the turn. `--raw` saves nothing, so it creates none."""
     if options.automatic:
         return None if app.settings.raw else new_conversation_id(now(), new_id())
     if app.settings.raw and not options.read_only and options.ref is not None:
@@ -184,29 +184,29 @@ async def _run_turn(
             screen.answer.end()
         finally:
             await app.close()
-    if screen.was_cut:
-        output.note("The answer reached its limit of tokens; raise it with --max-tokens.")
+    if screen.reached_limit:
+        output.note("The answer reached the token limit; raise it with --max-tokens.")
 
 
 class _Screen:
     def __init__(self, app: App, options: AskOptions) -> None:
         self.answer = output.AnswerPrinter()
-        self.was_cut = False
+        self.reached_limit = False
         self._app = app
         self._options = options
         # A reply is checked against the schema before it is printed.
-        self._at_the_end = app.settings.raw or app.settings.schema is not None
+        self._prints_at_end = app.settings.raw or app.settings.schema is not None
 
     def show(self, event: TurnEvent) -> None:
         match event:
             case TurnQueued():
-                output.note(f"Waiting for another turn in '{event.conversation}' to end.")
+                output.note(f"Waiting for another turn in '{event.conversation}' to finish.")
             case TurnStarted():
                 self._announce(event)
             case Noticed():
                 output.warn(event.notice)
             case TextDelta() | RefusalDelta():
-                if not self._at_the_end:
+                if not self._prints_at_end:
                     self.answer.write(event.text)
             case TurnEnded():
                 self._end(event.reply)
@@ -218,12 +218,12 @@ class _Screen:
                 assert_never(event)
 
     def _end(self, reply: ReplyFinished) -> None:
-        self.was_cut = reply.stop_reason == "length"
+        self.reached_limit = reply.stop_reason == "length"
         if not reply.message.text.strip():
-            output.note("The model answered without a text.")
+            output.note("The answer of the model contains no text.")
         if self._app.settings.raw:
             self.answer.write((reply.raw or b"").decode("utf-8", "replace"))
-        elif self._at_the_end:
+        elif self._prints_at_end:
             self.answer.write(reply.message.text)
 
     def _announce(self, event: TurnStarted) -> None:
@@ -236,18 +236,18 @@ class _Screen:
 
     def _hint_once(self) -> None:
         folder = self._app.cache_paths.root
-        mark = folder / "hint-shown"
-        if not mark.exists():
+        marker = folder / "hint-shown"
+        if not marker.exists():
             output.note(HINT)
             with contextlib.suppress(OSError):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                mark.touch()
+                marker.touch()
 
 
 class _StopSignals:
-    """Cancels the turn on the first signal, so that it can be saved; the third ends the process.
+    """Cancels the turn on the first signal, so that it can be saved; the third exits.
 
-    The handlers stay: a late signal must not interrupt the exit.
+    The handlers remain installed: a late signal must not interrupt the exit.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Logging the events of a turn: model, sizes and cost; the messages too with -vvv."""
+"""Logs the events of a turn: model, sizes and cost; with -vvv the messages as well."""
 
 import logging
 from collections.abc import Callable

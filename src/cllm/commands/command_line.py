@@ -1,4 +1,4 @@
-"""Parses a command line into a plan, which cllm runs itself, without a shell.
+"""Parses a command line into a plan, which cllm runs without a shell.
 
 Supports words, quotes, backslashes, wildcards, `;`, `&&`, `||`, `|`, line breaks, `2>&1` and
 redirections to /dev/null. Refuses all other shell syntax with `CommandLineError`.
@@ -41,7 +41,7 @@ class CommandEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandRefusedError(ValueError):
-    """The text is the reason that the model reads."""
+    """The text is the reason for the model."""
 
 
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Programs joined by pipes, and the status of the previous pipeline on which they run."""
+    """Programs joined by pipes, and the status of the previous pipeline that they need."""
 
     invocations: tuple[Invocation, ...]
     condition: Condition = "always"
@@ -97,8 +97,8 @@ def parse_line(line: str) -> tuple[ParsedPipeline, ...]:
     return tuple(_Parser(line.strip()).pipelines())
 
 
-def _unsupported(what: str) -> NoReturn:
-    raise CommandLineError(what)
+def _unsupported(syntax: str) -> NoReturn:
+    raise CommandLineError(syntax)
 
 
 class _Parser:
@@ -120,8 +120,8 @@ class _Parser:
         commands = []
         while True:
             commands.append(self._command())
-            found = OPERATORS.match(self._line, self._at)
-            operator = found.group() if found else ""
+            match = OPERATORS.match(self._line, self._at)
+            operator = match.group() if match else ""
             self._at += len(operator)
             if operator != "|":
                 return tuple(commands), operator
@@ -191,7 +191,7 @@ class _Parser:
     def _single_quoted(self) -> str:
         end = self._line.find("'", self._at + 1)
         if end < 0:
-            _unsupported("a quote that is not closed")
+            _unsupported("an unclosed quote")
         text = self._line[self._at + 1 : end]
         if "\0" in text:
             _unsupported(UNSUPPORTED["\0"])
@@ -214,7 +214,7 @@ class _Parser:
                 self._at += 1
             text.append(character)
             self._at += 1
-        return _unsupported("a quote that is not closed")
+        return _unsupported("an unclosed quote")
 
     def _escaped(self) -> str:
         following = self._line[self._at + 1 : self._at + 2]

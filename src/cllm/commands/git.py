@@ -1,4 +1,4 @@
-"""The git commands that only read, restricted to visible files of the folder."""
+"""The git commands that only read, restricted to visible files in the folder."""
 
 import re
 from pathlib import PurePath
@@ -105,8 +105,8 @@ _RANGE = re.compile(r"(\.{2,3})")
 
 
 def check_git(arguments: Arguments) -> tuple[str, ...]:
-    if arguments.restricted and (shown := _show_git_file(arguments)):
-        return shown
+    if arguments.restricted and (words := _show_git_file(arguments)):
+        return words
     name, *rest = arguments.words
     command = COMMANDS[name]
     inner = msgspec.structs.replace(
@@ -163,7 +163,7 @@ def _check_git_path(arguments: Arguments, path: Argument) -> None:
     if arguments.restricted and path.index not in arguments.literal:
         if path.text.startswith(":") or ".." in PurePath(path.text).parts:
             raise CommandRefusedError(
-                f"`{path.text}` is not allowed; name a path without `:` and `..`."
+                f"`{path.text}` is not allowed; use a path without `:` and `..`."
             )
         arguments.check_path(path)
 
@@ -173,7 +173,7 @@ def _git_revision(arguments: Arguments, operand: Argument) -> str:
     if not arguments.restricted or operand.index in arguments.literal:
         return operand.text
     if ":" in operand.text:
-        raise CommandRefusedError(f"`{operand.text}` is not allowed; name a revision without `:`.")
+        raise CommandRefusedError(f"`{operand.text}` is not allowed; use a revision without `:`.")
     if arguments.program == "git rev-parse" or operand.text.endswith(("^!", "^@", "^-")):
         return operand.text
     sides = _RANGE.split(operand.text)
@@ -185,9 +185,9 @@ def _git_revision(arguments: Arguments, operand: Argument) -> str:
 def _show_git_file(arguments: Arguments) -> tuple[str, ...] | None:
     """`git show REVISION:FILE`. git show itself would also list a folder, with its hidden files."""
     match arguments.words:
-        case ("show", operand) if found := _FILE_IN_REVISION.fullmatch(operand):
-            path = found["path"]
+        case ("show", operand) if match := _FILE_IN_REVISION.fullmatch(operand):
+            path = match["path"]
             _check_git_path(arguments, Argument(text=path, index=1))
-            revision = found["revision"]
+            revision = match["revision"]
             return (*_GLOBAL, "cat-file", "blob", f"{revision}:./{path.removeprefix('./')}")
     return None

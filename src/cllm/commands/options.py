@@ -21,8 +21,8 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of one command.
 
-    `literal` are the indexes of the words that the settings contain literally: these are trusted.
-    With `restricted`, paths stay in the folder and hidden files are left out.
+    `literal`: indexes of the words that the settings contain literally; these are trusted.
+    `restricted`: only visible files in the folder are allowed.
     """
 
     program: str
@@ -36,9 +36,9 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
             require_visible(argument.text, self.directory)
 
     def refuse(self, operands: Sequence[Argument]) -> None:
-        wrong = [operand.text for operand in operands if operand.index not in self.literal]
-        if wrong:
-            raise CommandRefusedError(f"`{self.program}` may not be called with `{wrong[0]}`.")
+        refused = [operand.text for operand in operands if operand.index not in self.literal]
+        if refused:
+            raise CommandRefusedError(f"`{self.program}` does not allow `{refused[0]}`.")
 
 
 @cache
@@ -147,8 +147,8 @@ class ParsedOptions:
     def _take_unlisted(self, word: str) -> None:
         if self._at not in self._literal:
             raise CommandRefusedError(
-                f"`{self._program}` may not have the option `{word}`: only options that are known "
-                "to write nothing, run nothing and show no hidden files are allowed."
+                f"`{self._program}` does not allow the option `{word}`: only options that write "
+                "nothing, run nothing and show no hidden files are allowed."
             )
         self.options.append(word)
         self.unlisted = True

@@ -1,4 +1,4 @@
-"""Programs, wildcards and paths that a command names."""
+"""The programs, wildcards and paths of a command."""
 
 import os
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ exists, is_folder, is_file = os.path.exists, os.path.isdir, os.path.isfile
 def require_visible(word: str, directory: Path) -> None:
     if not is_visible(word, directory):
         raise CommandRefusedError(
-            f"`{word}` is outside of this folder or hidden; only visible files in this folder "
-            "may be used."
+            f"`{word}` is outside this folder or hidden; only visible files in this folder are "
+            "allowed."
         )
 
 
 def is_visible(word: str, directory: Path) -> bool:
-    """Whether a path stays in the folder, links followed, and no part is hidden."""
+    """Whether a path, with links resolved, is in the folder and no part of it is hidden."""
     if any(_is_hidden(part) for part in PurePath(word).parts):
         return False
     inside = directory.resolve()
@@ -54,13 +54,13 @@ def spellings(word: str, directory: Path) -> frozenset[str]:
 def expand(word: Word, directory: Path) -> tuple[str, ...]:
     """The visible files that a wildcard matches; the word itself if there are none.
 
-    `./` before a name that starts with `-` keeps programs from reading it as an option.
+    `./` before a name that starts with `-`, so that no program reads it as an option.
     """
     if word.pattern is None:
         return (word.text,)
     segments = word.pattern.split("/")
     if segments[0] == "" or ".." in segments:
-        raise CommandRefusedError(f"the wildcard `{word.text}` must stay in this folder.")
+        raise CommandRefusedError(f"the wildcard `{word.text}` must not leave this folder.")
     names = [""]
     visited = 0
     for number, segment in enumerate(segments, start=1):

@@ -1,8 +1,8 @@
-"""Decides whether a line that the model requests may run, and as what.
+"""Decides whether a command line of the model may run, and builds its plan.
 
-Every simple command is judged alone, after its programs and wildcards are resolved; exactly the
-result runs. Only a line that the settings contain word for word, or any line under `allow: ['*']`
-without `deny`, goes to a shell. Rules: `docs/reference/commands.md`.
+Each simple command is checked separately, after its programs and wildcards are resolved; exactly
+the result runs. Only a line that the settings contain word for word, or any line with `allow:
+['*']` and no `deny`, runs in a shell. Rules: `docs/reference/commands.md`.
 """
 
 import re
@@ -38,7 +38,7 @@ MAX_COMMANDS = 50
 MAX_WORDS = 10_000
 
 
-# These run what their arguments or their input name.
+# These run the commands that their arguments or their input contain.
 WRAPPERS = split_names(
     """
     ash at bash batch builtin busybox bwrap cd choom chroot chrt command crontab csh dash dc
@@ -49,7 +49,7 @@ WRAPPERS = split_names(
     time timeout toybox trap unset unshare vi vim watch xargs xvfb-run zsh
     """
 )
-# These run code from their first argument: a list has to name the script.
+# These run code from their first argument: an entry must name the script.
 INTERPRETERS = split_names(
     """
     awk bun deno gawk guile julia lua mawk nawk node nodejs osascript perl php pypy python
@@ -80,8 +80,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Match(msgspec.Struct, frozen=True, kw_only=True):
-    """`literal` are the words that the list contains literally; `restricted` allows visible files
-    only.
+    """`literal`: indexes of the words that the list contains literally.
+
+    `restricted`: only visible files are allowed.
     """
 
     literal: frozenset[int] = frozenset()
@@ -95,7 +96,7 @@ class DeniedError(CommandRefusedError):
 
 
 def check_permission(line: str, rules: CommandRules, env: CommandEnvironment) -> Verdict:
-    """Apply `deny`, then judge each simple command, then compare the line word for word."""
+    """Apply `deny`, then check each simple command, then compare the line word for word."""
     line = line.strip()
     try:
         _refuse_denied_text(line, rules.deny)
@@ -109,7 +110,7 @@ def check_permission(line: str, rules: CommandRules, env: CommandEnvironment) ->
 
 
 def _is_literal_entry(line: str, rules: CommandRules) -> bool:
-    """A pattern is not a line that is listed word for word."""
+    """Whether the settings contain the line word for word, not as a pattern."""
     if line not in rules.entries or line == READ_SET:
         return False
     return all(word.pattern is None for word in _entry_words(line))
@@ -122,7 +123,7 @@ def _build_plan(line: str, rules: CommandRules, env: CommandEnvironment) -> Plan
         parsed = parse_line(line)
     except CommandLineError as error:
         raise CommandRefusedError(
-            f"the line has {error}, which is not supported; request simple commands joined by "
+            f"the line contains {error}, which is not supported; use simple commands joined by "
             "`;`, `&&`, `||` or `|`."
         ) from None
     commands = [
@@ -134,11 +135,11 @@ def _build_plan(line: str, rules: CommandRules, env: CommandEnvironment) -> Plan
         )
     for command, words in commands if rules.deny else ():
         _refuse_denied(command.text, words, rules.deny, env)
-    ready = iter([_invocation(one, words, rules, env) for one, words in commands])
+    invocations = iter([_invocation(one, words, rules, env) for one, words in commands])
     return tuple(
         Pipeline(
             condition=pipeline.condition,
-            invocations=tuple(next(ready) for _ in pipeline.commands),
+            invocations=tuple(next(invocations) for _ in pipeline.commands),
         )
         for pipeline in parsed
     )
@@ -166,7 +167,7 @@ def _invocation(
 def _expand(command: SimpleCommand, env: CommandEnvironment) -> tuple[str, ...]:
     program, *rest = command.words
     if program.pattern is not None:
-        raise CommandRefusedError(f"`{program.text}` is a wildcard; write the program's name.")
+        raise CommandRefusedError(f"`{program.text}` is a wildcard; use the name of the program.")
     words = [program.text]
     # cllm adds this option itself.
     if program.text == "git" and rest and rest[0].text == "--no-pager":
@@ -184,25 +185,25 @@ def _program_name(written: str, env: CommandEnvironment) -> str:
     if base == written:
         return written
     path = find_program(written, env)
-    known = find_program(base, env)
-    is_same = path is not None and known is not None and path.resolve() == known.resolve()
+    in_path = find_program(base, env)
+    is_same = path is not None and in_path is not None and path.resolve() == in_path.resolve()
     return base if is_same else written
 
 
 def _find_match(words: tuple[str, ...], rules: CommandRules) -> _Match | None:
-    """The least restricted way in which the lists allow a command."""
+    """The least restricted match of a command with the lists."""
     if ANY in rules.entries:
         return _Match(takes_options=True, names_script=True, restricted=False)
-    found = [match for entry in rules.entries if (match := _match_entry(entry, words))]
+    matches = [match for entry in rules.entries if (match := _match_entry(entry, words))]
     if READ_SET in rules.entries and words[0] in READERS:
-        found.append(_Match())
-    return max(found, key=lambda match: (match.takes_options, len(match.literal)), default=None)
+        matches.append(_Match())
+    return max(matches, key=lambda match: (match.takes_options, len(match.literal)), default=None)
 
 
 def _match_entry(entry: str, words: tuple[str, ...]) -> _Match | None:
     """An entry of plain words matches commands that start with them.
 
-    A last word that ends in `*` matches that word and whatever follows; `*` alone needs one word.
+    A last word that ends in `*` matches that word and all following; `*` alone needs one word.
     """
     pattern = _entry_words(entry)
     has_wildcard = any(word.pattern is not None for word in pattern)
@@ -302,7 +303,7 @@ def _check_unknown(arguments: Arguments, match: _Match) -> None:
 
 
 def _find_values(option: str) -> Iterator[str]:
-    """Possible values: behind `=`, or behind any of several short options."""
+    """Possible values: after `=`, or after any of several short options."""
     if option.startswith("--"):
         yield option.partition("=")[2]
     else:
@@ -341,11 +342,11 @@ def _refuse_denied(
 
 
 def _program_spellings(written: str, env: CommandEnvironment) -> set[str]:
-    literal = {written, PurePath(written).name}
+    names = {written, PurePath(written).name}
     path = find_program(written, env)
     if path is not None:
-        literal |= {str(path), str(path.resolve()), path.resolve().name}
-    return literal
+        names |= {str(path), str(path.resolve()), path.resolve().name}
+    return names
 
 
 def _is_same_program(pattern: str, written: str, env: CommandEnvironment) -> bool:

@@ -1,6 +1,6 @@
-"""Options of well-known programs that write nothing, run nothing and show nothing hidden.
+"""Options of well-known programs that write nothing, run nothing and show no hidden files.
 
-Any other option is refused. cllm adds options that leave hidden files out where a program shows
+Any other option is refused. Where a program shows hidden files, cllm adds options that exclude
 them.
 """
 
@@ -25,7 +25,7 @@ Operands = Literal[
 class Program(msgspec.Struct, frozen=True, kw_only=True):
     """`hidden` options show hidden files. One of `needs` is required.
 
-    cllm puts `always` before the options, and `added`, which leaves hidden files out, after them.
+    cllm puts `always` before the options and `added`, which excludes hidden files, after them.
     """
 
     options: str
@@ -163,7 +163,7 @@ _READ_PROGRAMS = {
         always=("--sandbox",),  # no script can write, read or run anything
     ),
     "tree": Program(
-        # A value is a word of its own: `-Io` is `-I` and `-o`.
+        # A value is a separate word: `-Io` is `-I` and `-o`.
         options="""
         -C -d -D -f -F -g -h -i -I=word -J -L=word -n -N -p -P=word -q -Q -r -s -t -u -v
         --charset=! --dirsfirst --du --filelimit=! --filesfirst --gitignore --ignore-case
@@ -194,7 +194,7 @@ _ARCHIVE_VISIBLE = ("-x", ".*", "*/.*")
 
 
 def check_arguments(arguments: Arguments) -> tuple[str, ...]:
-    """The arguments a known program runs with. Raises RefusedError."""
+    """The arguments with which a known program runs. Raises CommandRefusedError."""
     return CHECKERS.get(arguments.program, _check_program)(arguments)
 
 
@@ -209,7 +209,7 @@ def _check_program(arguments: Arguments) -> tuple[str, ...]:
     )
     if program.needs and parsed.names.isdisjoint(program.needs):
         raise CommandRefusedError(
-            f"`{arguments.program}` is allowed with `{program.needs[0]}` only."
+            f"`{arguments.program}` is allowed only with `{program.needs[0]}`."
         )
     # tar reads an archive from standard input with `-f -`.
     reads_stdin = program.operands in ("input", "file", "pattern") or arguments.program == "tar"
@@ -307,12 +307,12 @@ def _check_find(arguments: Arguments) -> tuple[str, ...]:
         depth += {"(": 1, ")": -1}.get(words[at], 0)
         # A parenthesis that closes nothing would end the one around the whole expression.
         if count is None or at + count >= len(words) or depth < 0:
-            raise CommandRefusedError(f"`find` may not have `{words[at]}` here.")
-        taken = words[at : at + 1 + count]
-        (limits if words[at] in _FIND_LIMITS else expression).extend(taken)
+            raise CommandRefusedError(f"`find` does not allow `{words[at]}` here.")
+        term = words[at : at + 1 + count]
+        (limits if words[at] in _FIND_LIMITS else expression).extend(term)
         at += 1 + count
     if depth:
-        raise CommandRefusedError("`find` has a parenthesis that is not closed.")
+        raise CommandRefusedError("`find` has an unclosed parenthesis.")
     if not arguments.restricted:
         return words
     wrapped = ("(", *expression, ")") if expression else ()

@@ -1,4 +1,4 @@
-"""Runs commands in subprocesses, each in a session that ends at a limit or a cancellation."""
+"""Runs commands in subprocesses, in sessions that end at a limit or a cancellation."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ GRACE_SECONDS = 0.2
 async def run_commands(
     commands: Sequence[ContextCommand], env: CommandEnvironment
 ) -> tuple[CommandOutcome, ...]:
-    """Run all commands at the same time, each in a shell."""
+    """Run all commands in parallel, each in a shell."""
     plans = [(command, shell_plan(command.command)) for command in commands]
     return await _run_plans(plans, env)
 
@@ -52,8 +52,8 @@ def _read_all(running: Sequence["_Running"]) -> None:
         for one in running:
             one.register(selector)
         while waiting := [one for one in running if one.state is None]:
-            left = min(one.deadline for one in waiting) - time.monotonic()
-            for key, _ in selector.select(max(0.0, min(left, POLL_SECONDS))):
+            remaining = min(one.deadline for one in waiting) - time.monotonic()
+            for key, _ in selector.select(max(0.0, min(remaining, POLL_SECONDS))):
                 owner, pipe = key.data
                 owner.read(pipe)
             for one in waiting:
@@ -167,13 +167,13 @@ class _Running:
             self._signal(signal.SIGKILL)
             self._start_next()
             return
-        # What the processes left running may hold the pipes open, and is not waited for.
+        # Background processes may keep the pipes open; they are not waited for.
         self._ended_at = self._ended_at or now
         if not self._open or now - self._ended_at > GRACE_SECONDS:
             self.end("ok" if self._status == 0 else "failed")
 
     def end(self, state: OutcomeState) -> None:
-        """SIGTERM lets another cllm end its own children."""
+        """End the processes. SIGTERM lets a nested cllm end its children."""
         self.state = self.state or state
         self._signal(signal.SIGTERM if state in ("timed_out", "cut") else signal.SIGKILL)
 
@@ -183,7 +183,7 @@ class _Running:
                 os.killpg(process.pid, number)
 
     def close(self) -> None:
-        # A process of another user could not be ended, and is not waited for.
+        # A process of another user cannot be killed and is not waited for.
         for _ in range(2):
             for process in self._processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):

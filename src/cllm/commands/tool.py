@@ -65,34 +65,36 @@ class CommandTool:
 
     async def use(self, call: ToolCall) -> str:
         if call.name != TOOL:
-            return f"Error: there is no tool {call.name!r}; there is {TOOL}."
+            return f"Error: there is no tool {call.name!r}; use {TOOL}."
         try:
-            requested = msgspec.json.decode(call.arguments, type=_Arguments)
+            arguments = msgspec.json.decode(call.arguments, type=_Arguments)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return 'Error: the arguments must be JSON such as {"command": "ls", "reason": "…"}.'
-        verdict = check_permission(requested.command, self._settings.rules, self._env)
-        refusal = verdict.reason if verdict.plan is None else await self._refusal_of_user(requested)
+        verdict = check_permission(arguments.command, self._settings.rules, self._env)
+        refusal = (
+            verdict.reason if verdict.plan is None else await self._check_confirmation(arguments)
+        )
         if verdict.plan is None or refusal is not None:
-            self._report(f"Refused: {requested.command} ({refusal})")
+            self._report(f"Refused: {arguments.command} ({refusal})")
             return f"Refused: {refusal}"
-        self._report(f"$ {requested.command}")
+        self._report(f"$ {arguments.command}")
         command = ContextCommand(
             name=TOOL,
-            command=requested.command,
-            written=requested.command,
+            command=arguments.command,
+            written=arguments.command,
             kind="exec",
             timeout=self._settings.timeout,
         )
         outcome = await self._run(command, verdict.plan, self._env)
         return redact_secrets(result_text(outcome), self._secrets)
 
-    async def _refusal_of_user(self, requested: _Arguments) -> str | None:
-        """The refusal, None if confirmed or not required."""
+    async def _check_confirmation(self, arguments: _Arguments) -> str | None:
+        """The reason of a refusal; None if the user confirms or need not."""
         if not self._settings.confirm:
             return None
         if self._confirm is None:
-            return "commands must be confirmed, and there is no terminal to ask on."
-        is_confirmed = await self._confirm(requested.command, requested.reason)
+            return "commands need confirmation, and there is no terminal for it."
+        is_confirmed = await self._confirm(arguments.command, arguments.reason)
         return None if is_confirmed else "the user did not confirm it."
 
 

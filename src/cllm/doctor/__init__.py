@@ -1,6 +1,6 @@
-"""The checks of `cllm doctor`, a module per subject, and their findings.
+"""The checks of `cllm doctor`, one module per subject, and their findings.
 
-A check changes nothing unless it is called to fix. It sends no data and shows no key.
+A check changes nothing without `fix`. It sends no data and prints no key.
 """
 
 import os
@@ -14,7 +14,7 @@ SHOWN_NAMES = 5
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a check with its advice. `fixed`: the check has just repaired it."""
+    """The result of a check with advice. `fixed`: the check has just repaired the problem."""
 
     check: str
     level: Level
@@ -39,10 +39,10 @@ def fixed(check: str, message: str) -> Finding:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """The first names of a list, and how many follow."""
+    """Join the first names of a list and the count of the others."""
     more = len(names) - SHOWN_NAMES
-    shown = ", ".join(names[:SHOWN_NAMES])
-    return f"{shown} and {more} more" if more > 0 else shown
+    text = ", ".join(names[:SHOWN_NAMES])
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def os_error_reason(error: OSError) -> str:

@@ -1,6 +1,6 @@
 """Checks of the installed packages and of the provider.
 
-The check of an address only connects: it sends no data and no key.
+The check of a URL only connects: it sends no data and no key.
 """
 
 import asyncio
@@ -16,9 +16,8 @@ from cllm import __version__
 from cllm.core.errors import CllmError, ProviderError
 from cllm.doctor import Finding, ok, problem
 from cllm.provider_factory import ProviderFactory, find_model_cache
-from cllm.providers.http.transport import find_proxy, format_origin
-from cllm.providers.local.models import resolve_model_file
-from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, ResolvedModel
+from cllm.providers.http.transport import find_proxy
+from cllm.providers.registry import LOCAL, ResolvedModel
 from cllm.settings.load import Settings
 
 MODEL, KEY, REACH = "model", "key", "provider"
@@ -27,7 +26,7 @@ PORTS = {"http": 80, "https": 443}
 MEGABYTE = 1_000_000
 CHECK = "versions"
 PACKAGES = ("aiohttp", "click", "genai-prices", "Jinja2", "jsonschema", "msgspec", "PyYAML")
-# The package by which each extra is recognised.
+# The package that shows that an extra is installed.
 EXTRAS = {
     "bedrock": "botocore",
     "litellm": "litellm",
@@ -39,43 +38,41 @@ EXTRAS = {
 
 def check_provider(settings: Settings, opener: ProviderFactory, model: str) -> Iterator[Finding]:
     try:
-        served = opener.resolve(model)
-        access = opener.get_endpoint(served.provider)
+        resolved = opener.find(model)
+        access = opener.access(resolved.provider)
     except CllmError as error:
         yield problem(MODEL, str(error))
         return
-    where = "" if settings.model else ", as no other is set"
-    yield ok(MODEL, f"{model} is served by the provider '{served.provider}'{where}.")
-    if served.provider == LOCAL:
-        yield _check_local_model(settings, served)
+    reason = "" if settings.model else " (the default)"
+    yield ok(MODEL, f"{model}{reason} uses the provider '{resolved.provider}'.")
+    if resolved.provider == LOCAL:
+        yield _check_local_model(settings, resolved)
         return
     if access.kind == "bedrock":
-        yield _check_bedrock(opener, served)
+        yield _check_bedrock(opener, resolved)
     else:
-        yield _check_key(opener, served.provider)
+        yield _check_key(opener, resolved.provider)
     if access.address is None:
-        yield ok(REACH, f"'{served.provider}' has no address here to try.")
+        yield ok(REACH, f"'{resolved.provider}' has no URL to check.")
     else:
-        yield _check_connection(served.provider, access.address)
+        yield _check_connection(resolved.provider, access.address)
 
 
-def _check_local_model(settings: Settings, served: ResolvedModel) -> Finding:
+def _check_local_model(settings: Settings, resolved: ResolvedModel) -> Finding:
     if _version(EXTRAS["local"]) is None:
         advice = "install it with: pip install 'cllm[local]'"
-        return problem(REACH, f"local models need what is not installed; {advice}")
+        return problem(REACH, f"local models need an extra package; {advice}")
     env = settings.env
     try:
-        file = resolve_model_file(
-            served.name, find_model_cache(env), cwd=env.directory, home=env.home
-        )
+        file = resolve(resolved.name, find_model_cache(env), cwd=env.directory, home=env.home)
     except CllmError as error:
         return problem(REACH, str(error))
-    if file.is_complete:
-        return ok(REACH, f"the model file {file.path} is there.")
+    if file.is_whole:
+        return ok(REACH, f"the model file {file.path} exists.")
     if file.known is None:
-        return problem(REACH, f"there is no model file {file.path}; check the path.")
+        return problem(REACH, f"the model file {file.path} does not exist; check the path.")
     size = f"{file.known.size / MEGABYTE:.0f} MB"
-    return ok(REACH, f"the model is not here yet; its first use fetches {size}.")
+    return ok(REACH, f"the model is not downloaded yet; its first use downloads {size}.")
 
 
 def _check_key(opener: ProviderFactory, name: str) -> Finding:
@@ -84,24 +81,20 @@ def _check_key(opener: ProviderFactory, name: str) -> Finding:
             return ok(KEY, f"a key for '{name}' is set.")
     except CllmError as error:
         return problem(KEY, str(error))
-    needs = (
-        "is given none"
-        if name not in BUILTIN_PROVIDERS or BUILTIN_PROVIDERS[name].key
-        else "needs none"
-    )
-    return ok(KEY, f"'{name}' {needs}.")
+    state = "has no key" if name not in ROWS or ROWS[name].key else "needs no key"
+    return ok(KEY, f"'{name}' {state}.")
 
 
-def _check_bedrock(opener: ProviderFactory, served: ResolvedModel) -> Finding:
-    async def look() -> None:
-        provider = opener.open(served)
+def _check_bedrock(opener: ProviderFactory, resolved: ResolvedModel) -> Finding:
+    async def load_credentials() -> None:
+        provider = opener.open(resolved)
         try:
             await provider.prepare()
         finally:
             await provider.close()
 
     try:
-        asyncio.run(look())
+        asyncio.run(load_credentials())
     except ProviderError as error:
         return problem(KEY, str(error))
     return ok(KEY, "AWS credentials or a Bedrock key were found.")
@@ -118,20 +111,20 @@ def _check_connection(name: str, address: str) -> Finding:
     except ValueError:
         host, port = None, 0
     if host is None:
-        return problem(REACH, f"the address of '{name}' is none; correct its `api_base`.")
+        return problem(REACH, f"the `api_base` of '{name}' is not a URL; correct it.")
     secure = proxy is None and target.scheme == "https"
     failure = _connection_failure(host, port, secure=secure)
-    by = "" if proxy is None else f" by the proxy {host}"
+    via = "" if proxy is None else f" through the proxy {host}"
     if failure is None:
-        return ok(REACH, f"'{name}' can be reached at {format_origin(address)}{by}.")
+        return ok(REACH, f"'{name}' is reachable at {shown(address)}{via}.")
     advice = "check the network, the proxy and `api_base`"
     return problem(
-        REACH, f"'{name}' cannot be reached at {format_origin(address)}{by} ({failure}); {advice}."
+        REACH, f"'{name}' is not reachable at {shown(address)}{via} ({failure}); {advice}."
     )
 
 
 def _connection_failure(host: str, port: int, *, secure: bool) -> str | None:
-    """Why a connection fails, or None. In a thread, as a name lookup has no timeout."""
+    """Why a connection fails, or None. Runs in a thread, because a DNS lookup has no timeout."""
     outcome: list[str | None] = []
 
     def attempt() -> None:
@@ -148,16 +141,16 @@ def _connection_failure(host: str, port: int, *, secure: bool) -> str | None:
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
     thread.join(CONNECT_SECONDS)
-    return outcome[0] if outcome else f"no answer in {CONNECT_SECONDS:.0f} seconds"
+    return outcome[0] if outcome else f"no connection within {CONNECT_SECONDS:.0f} seconds"
 
 
 def check_machine() -> Iterator[Finding]:
-    found = {package: _version(package) for package in PACKAGES}
-    listed = ", ".join(f"{package} {number}" for package, number in found.items() if number)
+    versions = {package: _version(package) for package in PACKAGES}
+    listed = ", ".join(f"{package} {number}" for package, number in versions.items() if number)
     yield ok(CHECK, f"cllm {__version__}, Python {platform.python_version()}, {listed}.")
-    missing = [package for package, number in found.items() if number is None]
+    missing = [package for package, number in versions.items() if number is None]
     if missing:
-        yield problem(CHECK, f"{', '.join(missing)} not installed; run: pip install cllm")
+        yield problem(CHECK, f"not installed: {', '.join(missing)}; run: pip install cllm")
     numbers = {extra: _version(package) for extra, package in EXTRAS.items()}
     extras = (
         f"{extra} not installed"

@@ -1,4 +1,4 @@
-"""Checks of the Cllmfiles. Each is read alone, so that an invalid one does not hide the others."""
+"""Checks of the Cllmfiles. Each is read separately, so that one invalid file hides no other."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -21,7 +21,7 @@ PREFIX = "Configuration error: "
 def check_settings(
     env: Environment, line: CommandLine, *, fix: bool
 ) -> tuple[list[Finding], Settings | None]:
-    """Check every Cllmfile that applies here; return also the settings of the valid ones."""
+    """Check every Cllmfile that applies here; return the findings and the valid settings."""
     findings: list[Finding] = []
     usable: list[Cllmfile] = []
     for folder, own in settings_folders(env, line):
@@ -41,23 +41,25 @@ def check_settings(
     except CllmError as error:
         findings.append(problem(CHECK, str(error).removeprefix(PREFIX)))
     if not findings:
-        findings.append(ok(CHECK, "there is no Cllmfile.yml, so the defaults hold."))
+        findings.append(ok(CHECK, "no Cllmfile.yml exists; the defaults apply."))
     return findings, settings
 
 
 def _file_findings(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:
     if file.in_user_folder:
-        why = "it is your own"
+        trust = "it is your own"
     elif settings_to_trust(file):
-        why = "you have trusted it"
+        trust = "you trusted it"
     else:
-        why = "nothing in it needs trust"
-    yield ok(CHECK, f"{file.path} is read; {why}.")
+        trust = "it needs no trust"
+    yield ok(CHECK, f"{file.path} applies; {trust}.")
     for key in file.content:
         if key not in KNOWN_KEYS:
             close = get_close_matches(key, KNOWN_KEYS, n=1, cutoff=0.8)
-            advice = f"did you mean `{close[0]}`?" if close else "take it out if that is not meant."
-            unknown = f"the unknown key `{key}` is passed to the model; {advice}"
+            advice = (
+                f"did you mean `{close[0]}`?" if close else "remove it if that is not intended."
+            )
+            unknown = f"the unknown key `{key}` is sent to the model; {advice}"
             yield warning(CHECK, f"{file.path}: {unknown}")
     if _has_literal_key(file.content):
         yield from _check_permissions(file.path, fix=fix)
@@ -67,9 +69,10 @@ def _has_literal_key(content: dict[str, Any]) -> bool:
     """Whether the file contains a key itself, not a variable."""
     providers = content.get("providers")
     rows = list(providers.values()) if isinstance(providers, dict) else []
-    holders = [row for row in (content, *rows) if isinstance(row, dict)]
-    written = [row[name] for row in holders for name in ("api_key", "extra_headers") if name in row]
-    return any(value and not find_variables(value) for value in written)
+    mappings = [row for row in (content, *rows) if isinstance(row, dict)]
+    names = ("api_key", "extra_headers")
+    values = [row[name] for row in mappings for name in names if name in row]
+    return any(value and not find_variables(value) for value in values)
 
 
 def _check_permissions(path: Path, *, fix: bool) -> Iterator[Finding]:
@@ -77,14 +80,12 @@ def _check_permissions(path: Path, *, fix: bool) -> Iterator[Finding]:
     if not path.stat().st_mode & FOR_OTHERS:
         return
     if not fix or path.is_symlink():
-        advice = f"chmod 600 {path}, or name a variable such as ${{OPENAI_API_KEY}} in its place."
-        yield warning(
-            CHECK, f"{path} has a key in it, and others on this machine can read it: {advice}"
-        )
+        advice = f"run chmod 600 {path}, or use a variable such as ${{OPENAI_API_KEY}}."
+        yield warning(CHECK, f"{path} contains a key, and other users can read the file; {advice}")
         return
     try:
         path.chmod(0o600)
     except OSError as error:
-        yield problem(CHECK, f"{path} cannot be kept from others ({os_error_reason(error)}).")
+        yield problem(CHECK, f"cannot change the permissions of {path} ({os_error_reason(error)}).")
     else:
-        yield fixed(CHECK, f"{path} has a key in it, and only you can read it now.")
+        yield fixed(CHECK, f"{path} contains a key; now only you can read the file.")

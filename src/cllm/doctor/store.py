@@ -41,8 +41,8 @@ NEXT = build_outgoing_message(plain_message("user", "And now?"), "openai")
 def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
     if not url.startswith(JSON):
         scheme = url.partition(":")[0]
-        looked = "keeps no files" if scheme == "memory" else "is looked at with: cllm db check"
-        yield ok(CHECK, f"the store '{scheme}:' {looked}.")
+        advice = "stores no files" if scheme == "memory" else "is checked by: cllm db check"
+        yield ok(CHECK, f"the store '{scheme}:' {advice}.")
         return
     folder = Path(url.removeprefix(JSON))
     try:
@@ -50,74 +50,74 @@ def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
             yield _check_missing(folder)
             return
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            yield problem(CHECK, f"{folder} cannot be read and written; check its permissions.")
+            yield problem(CHECK, f"{folder} is not readable and writable; check its permissions.")
             return
-        yield ok(CHECK, f"{folder} can be read and written.")
+        yield ok(CHECK, f"{folder} is readable and writable.")
         yield _check_space(folder)
         yield from _check_permissions(folder, fix=fix)
         yield from _check_leftovers(folder, fix=fix, now=now)
     except OSError as error:
-        yield problem(CHECK, f"{folder} cannot be looked at ({os_error_reason(error)}).")
+        yield problem(CHECK, f"cannot check {folder} ({os_error_reason(error)}).")
 
 
 def _check_missing(folder: Path) -> Finding:
     if os.path.lexists(folder):
-        return problem(CHECK, f"{folder} is no folder; move it away, or choose another one.")
-    above = next(path for path in folder.absolute().parents if path.exists())
-    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
-        return ok(CHECK, f"{folder} is not there yet; the first conversation makes it.")
-    return problem(CHECK, f"{folder} cannot be made in {above}; choose another folder.")
+        return problem(CHECK, f"{folder} is not a folder; move it, or choose another folder.")
+    parent = next(path for path in folder.absolute().parents if path.exists())
+    if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
+        return ok(CHECK, f"{folder} does not exist yet; the first conversation creates it.")
+    return problem(CHECK, f"{folder} cannot be created in {parent}; choose another folder.")
 
 
 def _check_space(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
-    text = f"{free / MEGABYTE:.0f} MB are free there"
+    text = f"{free / MEGABYTE:.0f} MB are free"
     if free < NO_SPACE:
-        return problem("space", f"{text}: too little to keep a turn; free some.")
+        return problem("space", f"{text}, too little to save a turn; free some space.")
     if free < LITTLE_SPACE:
-        return warning("space", f"{text}; free some soon.")
+        return warning("space", f"{text}; free some space soon.")
     return ok("space", f"{text}.")
 
 
 def _check_permissions(folder: Path, *, fix: bool) -> Iterator[Finding]:
     """Only the owner may read: the folder is 0700, the files 0600."""
     check = "permissions"
-    found = [str(folder)] if folder.stat().st_mode & FOR_OTHERS else []
+    folders = [str(folder)] if folder.stat().st_mode & FOR_OTHERS else []
     files = [
         entry.name
         for entry in _files(folder)
         if entry.name.endswith(SUFFIX) and entry.stat(follow_symlinks=False).st_mode & FOR_OTHERS
     ]
-    if not found and not files:
+    if not folders and not files:
         yield ok(check, "only you can read the conversations.")
     elif not fix:
-        names = join_names([*found, *files])
-        yield warning(check, f"others can read {names}; mend it with: cllm doctor --fix")
+        names = join_names([*folders, *files])
+        yield warning(check, f"other users can read {names}; repair with: cllm doctor --fix")
     else:
-        yield from _fix(check, found, lambda name: Path(name).chmod(0o700), "only you can read")
+        yield from _fix(check, folders, lambda name: Path(name).chmod(0o700), "only you can read")
         yield from _fix(check, files, lambda name: _restrict(folder / name), "only you can read")
 
 
 def _check_leftovers(folder: Path, *, fix: bool, now: datetime) -> Iterator[Finding]:
-    """Temporary files of killed processes. A recent one may belong to a running process."""
+    """Temporary files of killed processes. A recent file may belong to a running process."""
     check, ending = "leftovers", f"{SUFFIX}.tmp"
-    oldest = now.timestamp() - LEFTOVER_SECONDS
-    left = [
+    newest = now.timestamp() - LEFTOVER_SECONDS
+    leftovers = [
         entry.name
         for entry in _files(folder)
         if entry.name.startswith(".")
         and entry.name.endswith(ending)
-        and entry.stat(follow_symlinks=False).st_mtime < oldest
-        and not is_locked(folder / LOCK_FOLDER / f"{entry.name[1:].removesuffix(ending)}.lock")
+        and entry.stat(follow_symlinks=False).st_mtime < newest
+        and not is_held(folder / LOCKS / f"{entry.name[1:].removesuffix(ending)}.lock")
     ]
-    if not left:
-        yield ok(check, "no half-written files lie about.")
+    if not leftovers:
+        yield ok(check, "no leftover temporary files.")
     elif fix:
-        yield from _fix(check, left, lambda name: (folder / name).unlink(), "removed")
+        yield from _fix(check, leftovers, lambda name: (folder / name).unlink(), "removed")
     else:
         yield warning(
             check,
-            f"half-written files lie about: {join_names(left)}; remove them: cllm doctor --fix",
+            f"leftover temporary files: {join_names(leftovers)}; delete with: cllm doctor --fix",
         )
 
 
@@ -129,7 +129,7 @@ def _fix(
         try:
             repair_one(name)
         except OSError as error:
-            yield problem(check, f"{name} cannot be mended ({os_error_reason(error)}).")
+            yield problem(check, f"cannot repair {name} ({os_error_reason(error)}).")
         else:
             repaired.append(name)
     if repaired:
@@ -138,8 +138,8 @@ def _fix(
 
 def _files(folder: Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        found = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
-    return sorted(found, key=lambda entry: entry.name)
+        files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+    return sorted(files, key=lambda entry: entry.name)
 
 
 def _restrict(path: Path) -> None:
@@ -157,7 +157,7 @@ Rules = tuple[Dialect, Profile]
 
 
 class HistoryCheck:
-    """Checks conversations. `model` is for those that name none."""
+    """Checks conversations. `model` applies to conversations without a model."""
 
     def __init__(self, opener: ProviderFactory, *, model: str, store: str) -> None:
         self._opener = opener
@@ -172,14 +172,14 @@ class HistoryCheck:
             yield problem(HISTORIES, notice.message)
         good = 0
         for summary in summaries:
-            found = list(self._check_one(summary.id, load))
-            good += not found
-            yield from found
+            findings = list(self._check_one(summary.id, load))
+            good += not findings
+            yield from findings
         total = len(page.items)
         if total:
-            yield ok(HISTORIES, f"{good} of {total} can be read and sent as they are.")
+            yield ok(HISTORIES, f"{good} of {total} are readable and need no repair.")
         elif not page.notices:
-            yield ok(HISTORIES, "there are none yet.")
+            yield ok(HISTORIES, "no conversations yet.")
 
     def _check_one(self, ref: str, load: Load) -> Iterator[Finding]:
         try:
@@ -188,23 +188,23 @@ class HistoryCheck:
             yield problem(HISTORIES, str(error))
             return
         if self._was_interrupted(conversation):
-            state = "has a turn that was interrupted; the next turn marks it so."
+            state = "has an interrupted turn; the next turn records that."
             yield warning(HISTORIES, f"'{ref}' {state}")
         rules = self._rules_for(conversation.model or self._model)
         if isinstance(rules, str):
-            yield warning(HISTORIES, f"'{ref}' cannot be sent now: {rules}")
+            yield warning(HISTORIES, f"'{ref}' cannot be sent: {rules}")
             return
         try:
-            judged = _check_history(conversation, rules)
+            result = _check_history(conversation, rules)
         except MalformedError as error:
             yield problem(HISTORIES, f"'{ref}' cannot be sent: {error}.")
             return
-        if judged.problems:
-            first = judged.problems[0]
+        if result.problems:
+            first = result.problems[0]
             yield problem(HISTORIES, f"'{ref}' cannot be sent: {first.path}: {first.message}.")
-        elif judged.notices:
-            first_notice = judged.notices[0].message
-            yield warning(HISTORIES, f"'{ref}' will be mended when it is sent: {first_notice}")
+        elif result.notices:
+            first_notice = result.notices[0].message
+            yield warning(HISTORIES, f"'{ref}' is repaired when it is sent: {first_notice}")
 
     def _was_interrupted(self, conversation: StoredConversation) -> bool:
         turns = conversation.turns + conversation.variants
@@ -213,16 +213,16 @@ class HistoryCheck:
         return not is_locked(self._locks / f"{conversation.id}.lock")
 
     def _find_rules(self, model: str) -> Rules | str:
-        """The rules of a model, or the error that hides them."""
+        """The rules of a model, or the error if they are unknown."""
         try:
-            served = self._opener.resolve(model)
-            access = self._opener.get_endpoint(served.provider)
+            resolved = self._opener.find(model)
+            access = self._opener.access(resolved.provider)
             dialect = DIALECTS.get(access.kind, "openai")
             if access.profile is not None:
                 return dialect, find_profile(access.profile)
         except CllmError as error:
             return str(error)
-        return dialect, profile_for(dialect, served.name)
+        return dialect, profile_for(dialect, resolved.name)
 
 
 def _check_history(conversation: StoredConversation, rules: Rules) -> RepairResult[OutgoingMessage]:
@@ -230,11 +230,11 @@ def _check_history(conversation: StoredConversation, rules: Rules) -> RepairResu
     messages = [message for turn in turns for message in turn.messages]
     # Where a history may not contain a system message, it is sent with the system prompt.
     dialect, profile = rules
-    moved = profile.system in ("nowhere", "after_user")
+    is_moved = profile.system in ("nowhere", "after_user")
     spoken = [
-        build_outgoing_message(message, dialect, prompt_index=prompt_index)
-        for prompt_index, message in enumerate(messages)
-        if not (moved and message.role == "system")
+        build_outgoing_message(message, dialect, place=place)
+        for place, message in enumerate(messages)
+        if not (is_moved and message.role == "system")
     ]
     positions = [*(message.prompt_index for message in spoken), len(messages)]
 

@@ -1,4 +1,4 @@
-"""The state of a chat, and the requests of its turns. Prints nothing and calls no model."""
+"""The state of a chat and the requests of its turns. Prints nothing and calls no model."""
 
 from collections.abc import Callable, Iterable
 
@@ -27,7 +27,7 @@ ApplySchema = Callable[[TurnRequest], TurnRequest]
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Without a window the settings' applies."""
+    """`window` None: the window of the settings applies."""
 
     window: ByTurns | None = ByTurns()
     show_stats: bool = True
@@ -38,7 +38,7 @@ class Chat:
     """A conversation, which is stored under `ref` with its first answer.
 
     `attach` reads files, `open_saved_app` opens the store for an unsaved chat, `new_log` returns a
-    logger for one turn, `apply_schema` binds a request to the JSON schema.
+    logger for one turn, `apply_schema` adds the JSON schema to a request.
     """
 
     def __init__(
@@ -73,41 +73,41 @@ class Chat:
         self.system: GivenPrompt = self.app.settings.system
         self.attachments: tuple[AnyPart, ...] = ()
         self.exec_commands: tuple[str, ...] = ()
-        self._shown: set[str] = set()
+        self._seen_messages: set[str] = set()
 
     def new(self) -> None:
-        """Start a conversation with the same model and prompt."""
+        """Start a conversation with the same model and system prompt."""
         model, system = self.model, self.system
         self._switch_to(_automatic_id(), None)
         self.chosen_model, self.system = model, system
 
     def new_notices(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
-        """Those not returned before in this conversation, and all about the window."""
+        """The notices that are new in this conversation, and all notices about the window."""
         new = tuple(
             notice
             for notice in notices
-            if notice.code == TRIMMED_CODE or notice.message not in self._shown
+            if notice.code == TRIMMED_CODE or notice.message not in self._seen_messages
         )
-        self._shown.update(notice.message for notice in new)
+        self._seen_messages.update(notice.message for notice in new)
         return new
 
     @property
     def model(self) -> str:
-        """A conversation has its own model."""
+        """The model of the conversation, else the chosen one."""
         stored = None if self.conversation is None else self.conversation.model
         return stored or self.chosen_model
 
-    async def open(self, ref: str, *, under: GivenPrompt | None = None) -> tuple[Notice, ...]:
-        """Open a conversation; return notices. UsageError if `under` is another system prompt."""
+    async def open(self, ref: str, *, prompt: GivenPrompt | None = None) -> tuple[Notice, ...]:
+        """Open a conversation; return notices. UsageError if `prompt` is another system prompt."""
         conversation = await self.app.store.load(ref)
-        given = under or self._configured_prompt()
-        choice = choose_system(conversation, given, new_policy="captured", now=now())
+        system = prompt or self._configured_prompt()
+        choice = choose_system(conversation, system, new_policy="captured", now=now())
         self._switch_to(conversation.id, conversation)
         return self.new_notices(choice.notices)
 
     async def open_or_start(self, ref: str) -> tuple[Notice, ...]:
         try:
-            return await self.open(check_id(ref), under=self.app.settings.system)
+            return await self.open(check_id(ref), prompt=self.app.settings.system)
         except ConversationNotFoundError:
             self._switch_to(ref, None)
             return ()
@@ -119,7 +119,7 @@ class Chat:
             self.conversation = None
 
     async def reload_with_usage(self) -> None:
-        """Reload, and add the cost of a new summary to this chat."""
+        """Reload; add the usage and cost of a new summary to this chat."""
         before = None if self.conversation is None else self.conversation.summary
         await self.reload()
         after = None if self.conversation is None else self.conversation.summary
@@ -136,7 +136,7 @@ class Chat:
         return self.build_request((message,), self.exec_commands)
 
     async def build_regeneration(self) -> TurnRequest:
-        """Repeat the last turn."""
+        """Build the request that repeats the last turn."""
         turn = await self._unchanged_last_turn()
         return self.build_request(turn.asked).with_policy(place=turn.place)
 
@@ -170,37 +170,37 @@ class Chat:
         return request if self.apply_schema is None else self.apply_schema(request)
 
     def _configured_prompt(self) -> GivenPrompt:
-        """Does not override the prompt of a stored conversation."""
+        """The configured prompt, which does not override the one of a stored conversation."""
         return msgspec.structs.replace(self.app.settings.system, explicit=False)
 
     async def finish_turn(self, request: TurnRequest) -> None:
-        """Reload after a turn; drop what it has saved."""
+        """Reload after a turn; clear the attachments and commands that it saved."""
         await self.reload_with_usage()
         turns = () if self.conversation is None else self.conversation.turns
         if request.policy.place is None and turns and turns[-1].asked == request.input.messages:
             self.attachments, self.exec_commands = (), ()
 
     def last_turn(self) -> Turn:
-        """UsageError if there is none."""
+        """Raises UsageError if there is none."""
         turns = () if self.conversation is None else self.conversation.turns
         if not turns:
-            raise UsageError("Nothing has been said in this conversation yet.")
+            raise UsageError("This conversation has no messages yet.")
         return turns[-1]
 
     async def _unchanged_last_turn(self) -> Turn:
-        """The newest turn; UsageError if another process has changed it."""
-        seen, count = self.last_turn(), self.stored().message_count
+        """The last turn; raises UsageError if another process changed it."""
+        turn, count = self.last_turn(), self.require_conversation().message_count
         stored = await self.app.store.load(self.ref)
-        if stored.message_count != count or stored.turns[-1].messages != seen.messages:
+        if stored.message_count != count or stored.turns[-1].messages != turn.messages:
             raise UsageError(
-                f"'{self.ref}' was changed elsewhere meanwhile; look at it with /open {self.ref}."
+                f"Another process changed '{self.ref}'; reload it with /open {self.ref}."
             )
         self.conversation = stored
         return stored.turns[-1]
 
     async def undo(self) -> Turn:
         turn = await self._unchanged_last_turn()
-        first = self.stored().message_count - len(turn.messages) + 1
+        first = self.require_conversation().message_count - len(turn.messages) + 1
         await self.app.store.delete_from(self.ref, first)
         await self.reload()
         return turn
@@ -213,8 +213,8 @@ class Chat:
         model: str | None = None,
         system: GivenPrompt | None = None,
     ) -> str:
-        """Continue in a branch; return the id of the old conversation."""
-        parent, parent_ref = self.stored(), self.ref
+        """Switch to a branch; return the ID of the original conversation."""
+        parent, parent_ref = self.require_conversation(), self.ref
         created = NewConversation(id=ref or _automatic_id(), model=model)
         opening = None if system is None else build_branch_opening(parent, system, now=now())
         branch = await self.app.store.branch(self.ref, created, at=at, opening=opening)
@@ -224,20 +224,20 @@ class Chat:
         self.attachments, self.exec_commands, self.system = attachments, exec_commands, prompt
         return parent_ref
 
-    def stored(self) -> StoredConversation:
-        """UsageError if there is none."""
+    def require_conversation(self) -> StoredConversation:
+        """Raises UsageError if there is none."""
         if self.conversation is None:
-            raise UsageError("Nothing has been said in this conversation yet.")
+            raise UsageError("This conversation has no messages yet.")
         return self.conversation
 
-    async def keep(self, ref: str | None) -> None:
+    async def save_to_store(self, ref: str | None) -> None:
         """Copy an unsaved conversation into the store and continue there."""
         if self.options.is_saved or self._open_saved_app is None:
-            raise UsageError("The conversation is kept already; /save ID makes a copy of it.")
-        conversation = self.stored()
-        kept = self._open_saved_app()
-        await copy_into(kept.store, conversation, check_id(ref or self.ref))
-        old, self.app = self.app, kept
+            raise UsageError("The conversation is saved already; /save ID makes a copy.")
+        conversation = self.require_conversation()
+        saved_app = self._open_saved_app()
+        await copy_into(saved_app.store, conversation, check_id(ref or self.ref))
+        old, self.app = self.app, saved_app
         self.options = msgspec.structs.replace(self.options, is_saved=True)
         await old.close()
         self.ref = ref or self.ref

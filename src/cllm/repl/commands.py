@@ -1,4 +1,4 @@
-"""The commands of a chat, in the order of `/help`. Each gets the text after its name."""
+"""The commands of a chat, in the order of `/help`. Each receives the text after its name."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ from cllm.wire.conversation_file.codec import encode_conversation
 Action = Callable[[Chat, str], Awaitable[None]]
 ESCAPE = "//"
 HELP_FOOTER = (
-    "Everything else is said to the model. Alt-Enter, or a backslash at the end of a line, begins "
+    "Any other input is sent to the model. Alt-Enter, or a backslash at the end of a line, starts "
     "a new line. Ctrl-C stops an answer."
 )
 DEFAULT_LISTED = 20
@@ -54,15 +54,15 @@ MAX_DIGITS = 9
 
 
 class ExitChat(BaseException):
-    """The person leaves the chat."""
+    """The user leaves the chat."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """`is_word`: it also works without a slash, alone on a line."""
+    """`is_word`: the name also works without a slash, alone on a line."""
 
     name: str
-    takes: str
-    about: str
+    argument: str
+    description: str
     action: Action
     aliases: tuple[str, ...] = ()
     is_word: bool = False
@@ -73,11 +73,19 @@ COMMANDS: list[Command] = []
 
 
 def command(
-    name: str, takes: str, about: str, *aliases: str, **more: Any
+    name: str, argument: str, description: str, *aliases: str, **options: Any
 ) -> Callable[[Action], Action]:
     def add(action: Action) -> Action:
-        head: dict[str, Any] = {"name": name, "takes": takes, "about": about, "aliases": aliases}
-        COMMANDS.append(Command(**head, **more, action=action))
+        COMMANDS.append(
+            Command(
+                name=name,
+                argument=argument,
+                description=description,
+                aliases=aliases,
+                action=action,
+                **options,
+            )
+        )
         return action
 
     return add
@@ -89,9 +97,9 @@ async def show_help(chat: Chat, _rest: str) -> None:
 
 
 def help_lines(columns: int | None = None) -> list[str]:
-    heads = [(f"/{row.name} {row.takes}".rstrip(), row) for row in COMMANDS]
+    heads = [(f"/{row.name} {row.argument}".rstrip(), row) for row in COMMANDS]
     width = max(len(head) for head, _ in heads) + 2
-    lines = [f"{head:<{width}}{row.about}{_aliases_text(row)}" for head, row in heads]
+    lines = [f"{head:<{width}}{row.description}{_aliases_text(row)}" for head, row in heads]
     return [
         *(cut for line in lines for cut in wrap_line(line, columns, indent=" " * width)),
         "",
@@ -105,13 +113,13 @@ def _aliases_text(row: Command) -> str:
     return f" (also {', '.join(names)})" if names else ""
 
 
-@command("new", "", "Begin a conversation; this one stays stored.")
+@command("new", "", "Start a new conversation. This one stays stored.")
 async def new(chat: Chat, _rest: str) -> None:
     chat.new()
-    chat.screen.note(f"A new conversation: {chat.ref}")
+    chat.screen.note(f"New conversation: {chat.ref}")
 
 
-@command("clear", "", "The same, and say so.", is_word=True)
+@command("clear", "", "Start a new conversation, like /new.", is_word=True)
 async def clear(chat: Chat, _rest: str) -> None:
     chat.new()
     chat.screen.print_lines(["Conversation cleared"])
@@ -131,10 +139,10 @@ async def list_newest(chat: Chat, rest: str) -> None:
     chat.screen.print_lines(summary_line(summary) for summary in page.items)
 
 
-@command("open", "ID", "Go on with another conversation.", completes="conversations")
+@command("open", "ID", "Open another conversation.", completes="conversations")
 async def open_conversation(chat: Chat, rest: str) -> None:
     if not rest:
-        raise UsageError("Say which conversation: /open ID; /list shows them.")
+        raise UsageError("/open needs an ID; /list shows the conversations.")
     notices = await chat.open(rest)
     show_tail(chat)
     for notice in notices:
@@ -146,32 +154,32 @@ def show_tail(chat: Chat) -> None:
         chat.screen.print_lines(tail_lines(chat.conversation))
 
 
-@command("search", "TEXT", "Find conversations in which it was said.")
+@command("search", "TEXT", "Search the conversations.")
 async def search(chat: Chat, rest: str) -> None:
     if not rest:
-        raise UsageError("Say what to look for: /search TEXT.")
+        raise UsageError("/search needs a text: /search TEXT.")
     page = await chat.app.store.list_conversations(limit=10**9)
     hits = await chat.app.store.search(rest, limit=MAX_HITS)
     best = {hit.conversation: hit for hit in reversed(hits.items)}
     matches = [
         (summary, _match_text(summary, best.get(summary.id), rest)) for summary in page.items
     ]
-    found = [(summary, match) for summary, match in matches if match is not None]
-    for summary, match in found[:MAX_FOUND]:
+    results = [(summary, match) for summary, match in matches if match is not None]
+    for summary, match in results[:MAX_FOUND]:
         chat.screen.print_lines([summary_line(summary), f"    {match}"])
-    if len(found) > MAX_FOUND:
-        chat.screen.note(f"These are the newest {MAX_FOUND}; there may be more.")
-    if not found:
-        chat.screen.note(f"Nowhere was '{one_line(rest)}' said.")
+    if len(results) > MAX_FOUND:
+        chat.screen.note(f"Only the newest {MAX_FOUND} are shown; there may be more.")
+    if not results:
+        chat.screen.note(f"No conversation contains '{one_line(rest)}'.")
 
 
-def _match_text(summary: Summary, hit: Hit | None, wanted: str) -> str | None:
-    if summary.title is not None and wanted.casefold() in summary.title.casefold():
+def _match_text(summary: Summary, hit: Hit | None, query: str) -> str | None:
+    if summary.title is not None and query.casefold() in summary.title.casefold():
         return f"in the title: {one_line(summary.title)}"
     return None if hit is None else f"{hit.sequence} {hit.role}: {one_line(hit.snippet)}"
 
 
-@command("model", "[NAME]", "Show the model, or go on with another one.", completes="models")
+@command("model", "[NAME]", "Show the model, or continue with another one.", completes="models")
 async def model(chat: Chat, rest: str) -> None:
     if not rest:
         chat.screen.print_lines([chat.model])
@@ -182,31 +190,33 @@ async def model(chat: Chat, rest: str) -> None:
         chat.screen.note(f"The model is {rest}.")
     elif rest != chat.model:
         before = await chat.branch(model=rest)
-        chat.screen.note(f"Going on with {rest} in the branch {chat.ref}; {before} stays.")
+        chat.screen.note(f"Continuing with {rest} in branch {chat.ref}; {before} is unchanged.")
 
 
-@command("system", "[TEXT]", "Show the system prompt, or go on under another one.")
+@command("system", "[TEXT]", "Show the system prompt, or continue with another one.")
 async def system(chat: Chat, rest: str) -> None:
     conversation = chat.conversation
     if not rest:
-        prompt = chat.system if conversation is None else conversation.system
-        text = None if prompt is None else prompt.text
+        current = chat.system if conversation is None else conversation.system
+        text = None if current is None else current.text
         chat.screen.print_lines([text or "There is no system prompt."])
         return
-    given = GivenPrompt(text=rest, source="--system", explicit=True)
+    prompt = GivenPrompt(text=rest, source="--system", explicit=True)
     if conversation is None:
-        chat.system = given
-        chat.screen.note("The conversation will be under this system prompt.")
+        chat.system = prompt
+        chat.screen.note("The conversation will use this system prompt.")
     else:
-        before = await chat.branch(system=given)
-        chat.screen.note(f"Going on under it in the branch {chat.ref}; {before} stays.")
+        before = await chat.branch(system=prompt)
+        chat.screen.note(
+            f"Continuing with this prompt in branch {chat.ref}; {before} is unchanged."
+        )
 
 
 @command("context", "[COMMAND]", "Show the context, or run a shell command for the next message.")
 async def context(chat: Chat, rest: str) -> None:
     if rest:
         chat.exec_commands += (rest,)
-        chat.screen.note("It runs with the next message.")
+        chat.screen.note("The command runs with the next message.")
         return
     chat.screen.print_lines(_context_lines(chat))
 
@@ -215,10 +225,10 @@ def _context_lines(chat: Chat) -> Iterator[str]:
     record = None if chat.conversation is None else chat.conversation.context_record
     captured = () if record is None else record.commands
     for outcome in captured:
-        yield f"captured at the beginning: {one_line(outcome.command)} ({outcome.state})"
+        yield f"captured at the start: {one_line(outcome.command)} ({outcome.state})"
     for configured in chat.app.settings.context:
         if configured.kind == "dynamic" or chat.conversation is None:
-            when = "with every message" if configured.kind == "dynamic" else "at the beginning"
+            when = "with every message" if configured.kind == "dynamic" else "at the start"
             yield f"runs {when}: {one_line(configured.written)}"
     for line in chat.exec_commands:
         yield f"runs with the next message: {one_line(line)}"
@@ -228,7 +238,7 @@ def _context_lines(chat: Chat) -> Iterator[str]:
     yield from pin_lines(chat.conversation)
 
 
-@command("attach", "[FILE]", "Show the model a file with the next message.", completes="files")
+@command("attach", "[FILE]", "Attach a file to the next message.", completes="files")
 async def attach(chat: Chat, rest: str) -> None:
     if rest:
         chat.attachments += chat.attach(_file_names(rest))
@@ -240,8 +250,8 @@ async def attach(chat: Chat, rest: str) -> None:
 
 
 def _file_names(rest: str) -> list[str]:
-    """One existing file whose name may have blanks, else names as in a shell."""
-    whole = os.path.expanduser(rest)  # noqa: PTH111 - an address is no path
+    """One existing file, whose name may contain spaces, else names as in a shell."""
+    whole = os.path.expanduser(rest)  # noqa: PTH111 - a URL is not a path
     if os.path.exists(whole):  # noqa: PTH110
         return [whole]
     try:
@@ -251,64 +261,62 @@ def _file_names(rest: str) -> list[str]:
     return [os.path.expanduser(word) for word in words]  # noqa: PTH111
 
 
-@command(
-    "regenerate", "", "Ask the last message again; the old answer stays as a variant.", "retry"
-)
+@command("regenerate", "", "Regenerate the last answer; the old one stays as a variant.", "retry")
 async def regenerate(chat: Chat, _rest: str) -> None:
     await run_chat_turn(chat, await chat.build_regeneration())
 
 
-@command("undo", "", "Take the last turn back, for good.")
+@command("undo", "", "Delete the last turn permanently.")
 async def undo(chat: Chat, _rest: str) -> None:
     turn = await chat.undo()
     text = " ".join(message.text for message in turn.asked)
-    chat.screen.note(f"Taken back: {one_line(text, longest=MAX_TITLE)}")
+    chat.screen.note(f"Deleted the last turn: {one_line(text, max_length=MAX_TITLE)}")
 
 
-@command("branch", "[N]", "Go on in a copy, with the messages up to number N.")
+@command("branch", "[N]", "Continue in a branch, with the messages up to number N.")
 async def branch(chat: Chat, rest: str) -> None:
     before = await chat.branch(at=_parse_number(rest))
-    chat.screen.note(f"Going on in the branch {chat.ref}; {before} stays.")
+    chat.screen.note(f"Continuing in branch {chat.ref}; {before} is unchanged.")
 
 
-@command("title", "[TEXT]", "Show the title, or give one.")
+@command("title", "[TEXT]", "Show or set the title.")
 async def title(chat: Chat, rest: str) -> None:
     if rest:
         chat.title = one_line(rest)
         if chat.conversation is not None:
             await chat.app.store.update(chat.ref, Changes(title=chat.title))
             await chat.reload()
-        chat.screen.note(f"The title is: {one_line(rest, longest=MAX_TITLE)}")
+        chat.screen.note(f"The title is: {one_line(rest, max_length=MAX_TITLE)}")
         return
     stored = None if chat.conversation is None else chat.conversation.title
     chat.screen.print_lines([stored or chat.title or "There is no title yet."])
 
 
-@command("save", "[ID]", "Keep the conversation, or a copy of it under ID.")
+@command("save", "[ID]", "Save the conversation, or a copy of it as ID.")
 async def save(chat: Chat, rest: str) -> None:
     if not chat.options.is_saved:
-        await chat.keep(rest or None)
-        chat.screen.note(f"Kept as {chat.ref}; from here on everything is.")
+        await chat.save_to_store(rest or None)
+        chat.screen.note(f"Saved as {chat.ref}; new messages are saved too.")
     elif rest:
         before = await chat.branch(ref=check_id(rest))
-        chat.screen.note(f"Going on in the copy {chat.ref}; {before} stays.")
+        chat.screen.note(f"Continuing in the copy {chat.ref}; {before} is unchanged.")
     else:
-        chat.screen.note(f"Everything is kept as {chat.ref}; /save ID makes a copy.")
+        chat.screen.note(f"The conversation is saved as {chat.ref}; /save ID makes a copy.")
 
 
 @command(
     "export",
     "FILE",
-    "Write the conversation as Markdown, or as JSON if FILE ends so.",
+    "Write the conversation to FILE, as JSON for .json, else Markdown.",
     completes="files",
 )
 async def export(chat: Chat, rest: str) -> None:
     is_quoted = rest[:1] in ("'", '"') and len(rest) > 1 and rest.endswith(rest[:1])
     name = rest[1:-1] if is_quoted else rest
     if not name:
-        raise UsageError("Say into which file: /export FILE.")
+        raise UsageError("/export needs a file: /export FILE.")
     chat.last_turn()
-    conversation = chat.stored()
+    conversation = chat.require_conversation()
     path = chat.app.settings.env.directory / expand_home(name)
     if path.suffix.lower() == ".json":
         data = encode_conversation(conversation)
@@ -317,18 +325,18 @@ async def export(chat: Chat, rest: str) -> None:
     try:
         write_new_file(path, data)
     except FileExistsError as error:
-        raise UsageError(f"'{path}' is there already; name another file.") from error
+        raise UsageError(f"'{path}' exists already; choose another file.") from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a file's name"
+        reason = getattr(error, "strerror", None) or "not a file name"
         raise UsageError(f"Cannot write '{one_line(str(path))}' ({reason.lower()}).") from error
     chat.screen.note(f"Written to {path}.")
 
 
-@command("tokens", "", "Show what the last turn used, and what it sent.")
+@command("tokens", "", "Show the usage and the window of the last turn.")
 async def tokens(chat: Chat, _rest: str) -> None:
     turn = last_turn_with_usage(chat.conversation)
     if turn is None or turn.usage is None:
-        chat.screen.print_lines(["Nothing was answered in this conversation yet."])
+        chat.screen.print_lines(["There is no answer in this conversation yet."])
         return
     lines = window_lines(chat.conversation)
     chat.screen.print_lines([f"The last turn: {format_usage(turn.usage)}.", *lines])
@@ -337,48 +345,48 @@ async def tokens(chat: Chat, _rest: str) -> None:
 @command(
     "pin",
     "[N or list]",
-    "Send the turn of message N, or of the last one, every time; or list what is pinned.",
+    "Always send the turn of message N (default: the last); or list the pins.",
 )
 async def pin(chat: Chat, rest: str) -> None:
     if rest == "list":
         chat.screen.print_lines(pin_lines(chat.conversation) or ["Nothing is pinned."])
         return
-    conversation = chat.stored()
+    conversation = chat.require_conversation()
     number = _parse_number(rest) or conversation.message_count
     if number in conversation.pins:
         chat.screen.note(f"Message {number} is pinned already.")
         return
     await chat.pin((*conversation.pins, number))
-    chat.screen.note(f"Message {number} is pinned: its turn is sent every time.")
+    chat.screen.note(f"Message {number} is pinned: its turn is always sent.")
 
 
-@command("unpin", "N", "Do so no more.")
+@command("unpin", "N", "Remove the pin of message N.")
 async def unpin(chat: Chat, rest: str) -> None:
-    conversation = chat.stored()
+    conversation = chat.require_conversation()
     number = _parse_number(rest)
     if number is None or number not in conversation.pins:
         pinned = ", ".join(map(str, conversation.pins)) or "none"
-        raise UsageError(f"Say which message: /unpin N. Pinned are: {pinned}.")
+        raise UsageError(f"/unpin needs the number of a pinned message. Pinned: {pinned}.")
     await chat.pin(tuple(one for one in conversation.pins if one != number))
-    chat.screen.note(f"Message {number} is not pinned any more.")
+    chat.screen.note(f"Message {number} is no longer pinned.")
 
 
-@command("compact", "[undo]", "Put all but the newest turn into a summary; or undo that.")
+@command("compact", "[undo]", "Summarise all turns but the newest; or undo that.")
 async def compact(chat: Chat, rest: str) -> None:
     if rest == "undo":
-        chat.stored()
+        chat.require_conversation()
         undone = await chat.app.engine().undo_summary(chat.ref)
         await chat.reload()
         first = 1 if undone.before is None else undone.before.through + 1
         chat.screen.note(
-            f"Undone: the messages {first} to {undone.through} are sent again, as far as there "
-            "is room."
+            f"Undone: messages {first} to {undone.through} are sent again, as far as the window "
+            "allows."
         )
         return
     if rest:
-        raise UsageError("/compact makes a summary, and /compact undo takes the last one back.")
+        raise UsageError("Use /compact to make a summary, or /compact undo to remove the last one.")
     try:
-        chat.stored()
+        chat.require_conversation()
         async with aclosing(chat.app.engine().compact(chat.build_request(()))) as events:
             async for event in events:
                 chat.screen.note(_progress_text(event))
@@ -395,20 +403,19 @@ def _progress_text(event: SummaryStarted | SummarySaved) -> str:
     summary = event.summary
     used = format_price(summary.usage, summary.cost)
     return (
-        f"{pluralize(event.turns, 'turn')} put into a summary, which stands for the messages up to "
-        f"{summary.through}; they stay stored. {used[0].upper()}{used[1:]}. "
-        "/compact undo takes it back."
+        f"{pluralize(event.turns, 'turn')} summarised, up to message {summary.through}; the "
+        f"messages stay stored. {used[0].upper()}{used[1:]}. /compact undo removes the summary."
     )
 
 
-@command("stats", "", "Show what this conversation and this chat used and cost.", is_word=True)
+@command("stats", "", "Show the usage and cost of this conversation and this chat.", is_word=True)
 async def stats(chat: Chat, _rest: str) -> None:
     conversations = () if chat.conversation is None else (chat.conversation,)
     report = build_cache_report(conversations, chat.app.prices.price_turn)
     chat.screen.print_lines(stats_lines(chat.conversation, report, chat.session_usage))
 
 
-@command("quit", "", "Leave, as Ctrl-D does.", "exit", "q", is_word=True)
+@command("quit", "", "Leave the chat, like Ctrl-D.", "exit", "q", is_word=True)
 async def quit_chat(_chat: Chat, _rest: str) -> None:
     raise ExitChat
 
@@ -420,7 +427,7 @@ COMMANDS_BY_NAME = {name: row for row in COMMANDS for name in (row.name, *row.al
 
 
 def parse_command(line: str) -> tuple[Command, str] | None:
-    """The command of a line and its argument; None if the line is for the model."""
+    """The command of a line and its argument; None for a message to the model."""
     text = line.strip()
     if text.lower() in COMMANDS_BY_WORD:
         return COMMANDS_BY_WORD[text.lower()], ""
@@ -428,20 +435,20 @@ def parse_command(line: str) -> tuple[Command, str] | None:
         return None
     word = re.split(r"\s", text[1:], maxsplit=1)[0]
     rest = text[1 + len(word) :].strip()
-    found = COMMANDS_BY_NAME.get(word.lower())
-    if found is not None:
-        if rest and not found.takes:
-            raise UsageError(f"/{found.name} takes nothing after its name; nothing was done.")
-        return found, rest
+    command = COMMANDS_BY_NAME.get(word.lower())
+    if command is not None:
+        if rest and not command.argument:
+            raise UsageError(f"/{command.name} takes no argument; nothing was done.")
+        return command, rest
     if "/" in word or not word:
         return None
     raise UsageError(
-        f"There is no command /{word}; /help lists them. To say it to the model, begin with //."
+        f"There is no command /{word}; /help lists them. To send it to the model, start with //."
     )
 
 
 def unescape_message(line: str) -> str:
-    """The message of a line: // stands for a slash."""
+    """The message of a line; // at its start means a slash."""
     return line[1:] if line.startswith(ESCAPE) else line
 
 
@@ -451,6 +458,6 @@ def _parse_number(text: str) -> int | None:
     digits = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
     if not digits or int(text) == 0:
         raise UsageError(
-            f"Give a whole number from 1 on, not '{one_line(text, longest=MAX_SHOWN)}'."
+            f"Use a whole number from 1, not '{one_line(text, max_length=MAX_SHOWN)}'."
         )
     return int(text)

@@ -37,13 +37,13 @@ def cost_of(conversation: StoredConversation | None) -> Amount:
     """The cost of turns, variants and summaries."""
     if conversation is None:
         return Amount()
-    paid: list[Turn | StandingSummary] = [*conversation.turns, *conversation.variants]
+    records: list[Turn | StandingSummary] = [*conversation.turns, *conversation.variants]
     summary = conversation.summary
     while summary is not None:
-        paid.append(summary)
+        records.append(summary)
         summary = summary.before
     amount = Amount()
-    for record in paid:
+    for record in records:
         if record.usage is not None:
             amount += to_amount(record.cost)
     return amount
@@ -110,7 +110,7 @@ def stats_lines(
     yield f"This conversation: {pluralize(turns, 'turn')}, {pluralize(messages, 'message')}"
     yield from report_lines(report)
     answers = session_usage.cost.known + session_usage.cost.unknown
-    yield f"Since the chat was started: {pluralize(answers, 'answer')}"
+    yield f"Since the chat started: {pluralize(answers, 'answer')}"
     yield from _token_lines(session_usage.usage)
     yield f"  cost             {format_amount(session_usage.cost)}"
 
@@ -120,7 +120,7 @@ def report_lines(report: CacheReport) -> Iterator[str]:
     if report.hit_ratio is not None:
         yield f"  read from cache  {report.hit_ratio:.1%} of the tokens sent"
     if report.missed:
-        trimmed = f", {report.trimmed:,} of them after old messages left" if report.trimmed else ""
+        trimmed = f", {report.trimmed:,} of them after trimming" if report.trimmed else ""
         yield f"  missed           {pluralize(report.missed, 'token')}{trimmed}"
     if report.expired:
         yield f"  expired          {pluralize(report.expired, 'token')}"
@@ -142,7 +142,7 @@ def _token_lines(usage: Usage) -> Iterator[str]:
 
 
 def empty_list_lines(store: str, others: Mapping[str, int], *, advice: str) -> Iterator[str]:
-    """`advice` is a command without its URL."""
+    """`advice` ends with a command; the URL of the store is appended."""
     yield f"No conversations in {location(store)}."
     for other, number in others.items():
         count = f"{number:,} conversation{' is' if number == 1 else 's are'}"
@@ -155,13 +155,13 @@ def location(store: str) -> str:
 
 
 def tail_lines(conversation: StoredConversation) -> Iterator[str]:
-    """The last turns with the numbers of their messages."""
+    """The last turns, with message numbers."""
     title = f" · {one_line(conversation.title)}" if conversation.title else ""
     yield f"{conversation.id}{title}"
     turns = conversation.turns[-TAIL_TURNS:]
-    left = len(conversation.turns) - len(turns)
-    if left:
-        yield f"({left} earlier turn{'' if left == 1 else 's'})"
+    earlier = len(conversation.turns) - len(turns)
+    if earlier:
+        yield f"({pluralize(earlier, 'earlier turn')})"
     number = conversation.message_count - sum(len(turn.messages) for turn in turns)
     for turn in turns:
         for message in turn.messages:
@@ -200,7 +200,7 @@ def format_markdown(conversation: StoredConversation) -> str:
 
 def summary_line(summary: Summary) -> str:
     count = pluralize(summary.message_count, "message")
-    title = one_line(summary.title or "", longest=MAX_TITLE)
+    title = one_line(summary.title or "", max_length=MAX_TITLE)
     return f"{summary.ref}  {local_time(summary.updated_at)}  {count}  {title}".rstrip()
 
 
@@ -210,8 +210,8 @@ def window_lines(conversation: StoredConversation | None) -> list[str]:
     lines: list[str] = []
     if record is not None:
         lines.append(
-            f"Its window: {pluralize(record.sent_messages, 'message')}, from number "
-            f"{record.first_sequence} on; {record.left_out_messages:,} not sent."
+            f"Window: {pluralize(record.sent_messages, 'message')} sent, from message "
+            f"{record.first_sequence}; {record.left_out_messages:,} not sent."
         )
     return [*lines, *summary_lines(conversation), *pin_lines(conversation)]
 
@@ -220,7 +220,7 @@ def summary_lines(conversation: StoredConversation | None) -> list[str]:
     summary = None if conversation is None else conversation.summary
     if summary is None:
         return []
-    text = one_line(summary.text, longest=MAX_TITLE)
+    text = one_line(summary.text, max_length=MAX_TITLE)
     return [f"summary of the messages up to {summary.through} ({summary.tokens:,} tokens): {text}"]
 
 
@@ -228,14 +228,14 @@ def pin_lines(conversation: StoredConversation | None) -> list[str]:
     if conversation is None:
         return []
     return [
-        f"pinned: {number} {message.role}: {one_line(message.text, longest=MAX_TITLE)}"
+        f"pinned: {number} {message.role}: {one_line(message.text, max_length=MAX_TITLE)}"
         for number, _, message in conversation.numbered_messages()
         if number in conversation.pins
     ]
 
 
 def model_names(app: App) -> list[tuple[str, str]]:
-    """Names with a remark, and the prefixes of all others."""
+    """Model names with a remark, and the prefixes of all providers."""
     names = [(f"{LOCAL}/{model.name}", "on this machine") for model in list_models(app.cache_paths)]
     for provider, row in app.settings.providers.items():
         names += [(f"{provider}/{name}", "configured") for name in row.models]

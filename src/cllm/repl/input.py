@@ -27,7 +27,7 @@ from cllm.terminal import escape_character, hidden_characters, one_line
 STYLE = Style.from_dict(
     {"prompt": "bold", "bottom-toolbar": "noreverse", "bottom-toolbar.text": "fg:ansibrightblack"}
 )
-# The line editor would print hidden characters of pasted text and completed names.
+# Without this, the line editor prints hidden characters of pasted text and completed names.
 Char.display_mappings.update(
     {character: escape_character(character) for character in hidden_characters()}
 )
@@ -88,7 +88,7 @@ def handle_enter(buffer: Buffer) -> None:
 
 
 class PrivateHistory(FileHistory):
-    """A history file; errors of the disk are ignored."""
+    """A history file; disk errors are ignored."""
 
     def store_string(self, string: str) -> None:
         with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ class ChatCompleter(Completer):
         self.clear_cache()
 
     def clear_cache(self) -> None:
-        """Load the conversations again the next time."""
+        """Reload the conversations at the next completion."""
         self._conversations: NamedItems | None = None
 
     async def names(self, kind: Literal["models", "conversations"]) -> NamedItems:
@@ -140,30 +140,31 @@ class ChatCompleter(Completer):
         before = document.text_before_cursor
         if not before.startswith("/") or "\n" in before:
             return
-        word, blank, given = before[1:].partition(" ")
-        if not blank:
+        word, space, argument = before[1:].partition(" ")
+        if not space:
             for completion in _complete_command(word):
                 yield completion
             return
         command = COMMANDS_BY_NAME.get(word)
         completes = None if command is None else command.completes
         if completes == "files":
-            inside = Document(given.lstrip())
+            inside = Document(argument.lstrip())
             for completion in self._files.get_completions(inside, complete_event):
                 if one_line(completion.text) == completion.text:
                     yield completion
         elif completes is not None:
-            for name, about in await self.names(completes):
-                if name.startswith(given) and one_line(name) == name:
-                    yield Completion(name, start_position=-len(given), display_meta=one_line(about))
+            for name, remark in await self.names(completes):
+                if name.startswith(argument) and one_line(name) == name:
+                    start = -len(argument)
+                    yield Completion(name, start_position=start, display_meta=one_line(remark))
 
 
 def _complete_command(word: str) -> Iterable[Completion]:
     for row in COMMANDS:
         if row.name.startswith(word.lower()):
             yield Completion(
-                f"{row.name}{' ' if row.takes else ''}",
+                f"{row.name}{' ' if row.argument else ''}",
                 start_position=-len(word),
-                display=f"/{row.name} {row.takes}".rstrip(),
-                display_meta=row.about,
+                display=f"/{row.name} {row.argument}".rstrip(),
+                display_meta=row.description,
             )

@@ -20,7 +20,7 @@ MAX_PRESSES = 2
 
 
 class InputReader(Protocol):
-    """Reads messages; EOFError at the end. `blocks`: reading stops the event loop."""
+    """Reads messages; raises EOFError at the end. `blocks`: reading blocks the event loop."""
 
     blocks: bool
 
@@ -28,34 +28,34 @@ class InputReader(Protocol):
 
 
 class LineReader:
-    """Reads lines; a backslash at the end joins the next. `asks` gets the prompt."""
+    """Reads lines; a backslash at the end joins the next one. The prompt goes to `prompt_to`."""
 
     blocks = True
 
-    def __init__(self, lines: BinaryIO | None, asks: TextIO | None = None) -> None:
+    def __init__(self, lines: BinaryIO | None, prompt_to: TextIO | None = None) -> None:
         self._lines = lines
-        self._asks = asks
+        self._prompt_to = prompt_to
 
     async def read(self) -> str:
-        read: list[str] = []
+        lines: list[str] = []
         while True:
-            if self._asks is not None:
-                self._asks.write(PROMPT)
-                self._asks.flush()
+            if self._prompt_to is not None:
+                self._prompt_to.write(PROMPT)
+                self._prompt_to.flush()
             data = b"" if self._lines is None else self._lines.readline()
-            if not data and not read:
+            if not data and not lines:
                 raise EOFError
             line = data.decode("utf-8", "replace").rstrip("\r\n")
             if not line.endswith(CONTINUATION):
-                return "\n".join([*read, line]).rstrip("\n")
-            read.append(line.removesuffix(CONTINUATION))
+                return "\n".join([*lines, line]).rstrip("\n")
+            lines.append(line.removesuffix(CONTINUATION))
 
 
 class Signals:
-    """Handles SIGINT, SIGTERM and SIGHUP. A read that `blocks` is ended by an exception."""
+    """Handles SIGINT, SIGTERM and SIGHUP. An exception ends a read that `blocks`."""
 
     def __init__(self, *, blocks: bool) -> None:
-        self.ended = False
+        self.is_terminated = False
         self._loop = asyncio.get_running_loop()
         self._chat = asyncio.current_task()
         self._blocks = blocks
@@ -67,7 +67,7 @@ class Signals:
             signal.signal(number, self._on_signal)
 
     async def run_cancellable(self, work: Coroutine[Any, Any, None]) -> None:
-        """Ctrl-C cancels the work and waits for its cleanup."""
+        """Run the work; Ctrl-C cancels it and waits for its cleanup."""
         # The line editor may have replaced the handlers.
         self.listen()
         self._presses = 0
@@ -75,14 +75,14 @@ class Signals:
         try:
             await self._work
         except asyncio.CancelledError:
-            if self.ended:
+            if self.is_terminated:
                 raise TerminationSignal from None
             if not self._presses:
                 self._work.cancel()
                 raise
         finally:
             self._work = None
-        if self.ended:
+        if self.is_terminated:
             raise TerminationSignal
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -93,7 +93,7 @@ class Signals:
             if self._presses == 1:
                 self._loop.call_soon_threadsafe(self._work.cancel)
             return
-        self.ended = True
+        self.is_terminated = True
         if self._work is not None:
             self._loop.call_soon_threadsafe(self._work.cancel)
         elif self._blocks:
@@ -105,10 +105,10 @@ class Signals:
 async def run_chat(
     chat: Chat, reader: InputReader, *, ref: str | None, confirms_exit: bool
 ) -> None:
-    """Run until the input ends. Ctrl-C at the prompt raises; a `confirms_exit` chat needs two."""
+    """Run until the input ends. Ctrl-C at the prompt exits, with `confirms_exit` the second one."""
     signals = Signals(blocks=reader.blocks)
     signals.listen()
-    # A line editor shows what is typed; keys pressed before its prompt wait for it.
+    # A line editor echoes the input itself; keys pressed before its prompt are not lost.
     silence = contextlib.nullcontext() if reader.blocks else echo(on=False, by_line=False)
     try:
         with contextlib.suppress(ExitChat), silence:
@@ -118,7 +118,7 @@ async def run_chat(
                 with echo(on=False, by_line=reader.blocks):
                     await signals.run_cancellable(_execute(chat, line))
     except asyncio.CancelledError:
-        if signals.ended:
+        if signals.is_terminated:
             raise TerminationSignal from None
         raise
     finally:
@@ -126,15 +126,15 @@ async def run_chat(
 
 
 async def _read_line(chat: Chat, reader: InputReader, *, confirms_exit: bool) -> str:
-    pressed = False
+    was_pressed = False
     while True:
         try:
             return await reader.read()
         except KeyboardInterrupt:
-            if pressed or not confirms_exit:
+            if was_pressed or not confirms_exit:
                 raise
-            pressed = True
-            chat.screen.note("Press Ctrl-C again to leave, or Ctrl-D.")
+            was_pressed = True
+            chat.screen.note("Press Ctrl-C again, or Ctrl-D, to leave.")
         except EOFError:
             raise ExitChat from None
 
@@ -145,13 +145,11 @@ async def start_chat(chat: Chat, ref: str | None) -> None:
     for notice in notices:
         chat.screen.warn(notice)
     if chat.conversation is None:
-        where = f"kept as {chat.ref}" if chat.options.is_saved else "not kept"
-        chat.screen.note(
-            f"A new conversation with {chat.model}, {where}. /help lists the commands."
-        )
+        state = f"saved as {chat.ref}" if chat.options.is_saved else "not saved"
+        chat.screen.note(f"New conversation with {chat.model}, {state}. /help lists the commands.")
     elif chat.app.settings.model_is_explicit and chat.chosen_model != chat.model:
         chat.screen.note(
-            f"The conversation keeps its model, {chat.model}; to go on with the other one: "
+            f"The conversation uses its own model, {chat.model}; to switch: "
             f"/model {chat.chosen_model}"
         )
 
@@ -159,13 +157,13 @@ async def start_chat(chat: Chat, ref: str | None) -> None:
 async def _execute(chat: Chat, line: str) -> None:
     try:
         if not line.strip():
-            chat.screen.note("Nothing was said; type a message, or /help.")
+            chat.screen.note("The message is empty; type a message, or /help.")
             return
-        order = parse_command(line)
-        if order is None:
+        parsed = parse_command(line)
+        if parsed is None:
             await run_chat_turn(chat, chat.request(unescape_message(line)))
         else:
-            command, rest = order
+            command, rest = parsed
             await command.action(chat, rest)
     except CllmError as error:
         chat.failures += 1

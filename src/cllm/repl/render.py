@@ -1,7 +1,7 @@
 """Renders a streamed Markdown answer on a terminal.
 
-Finished blocks are printed once; only the growing block is redrawn, at most a screen of it.
-Thinking disappears when text follows. Text too long for layout is printed as it is.
+Finished blocks are printed once; only the growing block is redrawn, at most one screen of it.
+Thinking disappears when text follows. Text that is too long for layout is printed unformatted.
 """
 
 import os
@@ -25,7 +25,7 @@ REDRAW_SECONDS = 0.05
 DRAWING_SHARE = 4
 MIN_WIDTH = 20
 TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
-# Synchronized output: the terminal shows everything between the two at once.
+# Synchronized output: the terminal shows everything between the two in one step.
 HOLD, SHOW = "\x1b[?2026h", "\x1b[?2026l"
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
@@ -33,7 +33,7 @@ WAITING = f"{DIM}…{PLAIN}"
 THINKING_LINES = 6
 # In characters: enough for those lines.
 MAX_THINKING = 4000
-# In characters: the layout of more takes seconds, in which Ctrl-C has no effect.
+# In characters: the layout of a longer text takes seconds, in which Ctrl-C has no effect.
 MAX_LAYOUT = 60_000
 
 
@@ -114,8 +114,8 @@ class LivePrinter:
         self.refresh()
 
     def refresh(self) -> None:
-        began = self._clock()
-        if not self._needs_redraw or began < self._next_at:
+        started = self._clock()
+        if not self._needs_redraw or started < self._next_at:
             return
         self._needs_redraw = False
         if len(self._growing) > MAX_LAYOUT:
@@ -133,7 +133,7 @@ class LivePrinter:
         self._region.draw(lines[-max(size.lines - 1, 1) :], size.columns)
         ended = self._clock()
         # Drawing a long block is slow: leave most of the time for other work.
-        self._next_at = ended + max(REDRAW_SECONDS, DRAWING_SHARE * (ended - began))
+        self._next_at = ended + max(REDRAW_SECONDS, DRAWING_SHARE * (ended - started))
 
     def settle(self) -> None:
         if len(self._growing) > MAX_LAYOUT:
@@ -182,17 +182,17 @@ def thinking_lines(text: str, width: int) -> list[str]:
 
 
 def split_finished_blocks(text: str) -> tuple[str, str]:
-    """Split off the last block, which may grow. The rest of a line can change its meaning."""
+    """Split off the last block, which may grow: the rest of its line can change its meaning."""
     whole, end, half = text.rpartition("\n")
-    found = split_blocks(whole + end)
-    if not found:
+    parsed_blocks = split_blocks(whole + end)
+    if not parsed_blocks:
         return "", text
-    last = found[-1]
+    last = parsed_blocks[-1]
     return (whole + end)[: -len(last)], last + half
 
 
 def split_blocks(text: str) -> list[str]:
-    """The text cut at the start of each block but the first."""
+    """Split the text at the start of each block."""
     starts = [token.map[0] for token in _parser.parse(text) if token.level == 0 and token.map]
     lines = text.split("\n")
     cuts = [0, *sorted(set(starts))[1:], len(lines)] if starts else []
@@ -217,7 +217,7 @@ class CompactCode(CodeBlock):
 
 
 class ChatMarkdown(Markdown):
-    """Markdown as models write it: line breaks stay, and HTML is text."""
+    """Markdown as models write it: line breaks are preserved, and HTML is text."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
@@ -240,8 +240,8 @@ def markdown_lines(text: str, width: int) -> list[str]:
     console = Console(
         width=max(width, MIN_WIDTH), force_terminal=True, legacy_windows=False, highlight=False
     )
-    shown = [lines for block in split_blocks(text) if (lines := _block_lines(console, block))]
-    return [line for lines in shown for line in ("", *lines)][1:]
+    blocks = [lines for block in split_blocks(text) if (lines := _block_lines(console, block))]
+    return [line for lines in blocks for line in ("", *lines)][1:]
 
 
 def _block_lines(console: Console, block: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Answers and command output go to standard output, the rest to standard error."""
+"""The output of a chat: answers and lists to standard output, the rest to standard error."""
 
 import contextlib
 import shutil
@@ -22,7 +22,7 @@ DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 def wrap_line(line: str, columns: int | None, *, indent: str = "") -> list[str]:
-    """Wrap between words; a long word stays whole."""
+    """Wrap between words; a long word is not split."""
     if columns is None:
         return [line]
     cut = textwrap.wrap(
@@ -32,7 +32,7 @@ def wrap_line(line: str, columns: int | None, *, indent: str = "") -> list[str]:
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace bytes that are no UTF-8 by replacement characters."""
+    """Replace bytes that are not UTF-8 by replacement characters."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -73,7 +73,7 @@ class Screen:
 
     @property
     def columns(self) -> int | None:
-        """None if the output is no terminal, or a narrow one."""
+        """None if the output is not a terminal, or a narrow one."""
         wide = shutil.get_terminal_size().columns
         return wide if self.is_terminal and wide > MIN_COLUMNS else None
 
@@ -88,23 +88,23 @@ class Screen:
 
     def _print_to_stderr(self, line: str, *, dim: bool = False) -> None:
         self.settle_answer()
-        shown = "\n".join(wrap_line(line, self.columns if self._err.isatty() else None))
+        text = "\n".join(wrap_line(line, self.columns if self._err.isatty() else None))
         with contextlib.suppress(OSError):
             self._out.flush()
             write_control(self._err, DIM if dim else "")
-            self._err.write(shown)
+            self._err.write(text)
             write_control(self._err, PLAIN if dim else "")
             self._err.write("\n")
             self._err.flush()
 
     def settle_answer(self) -> None:
-        """Settle the growing answer."""
+        """Finish the growing answer, so that other output can follow."""
         if self._answer is not None:
             self._answer.settle()
 
     @contextlib.contextmanager
     def show_typing(self) -> Iterator[None]:
-        """Show what the person types during a question."""
+        """Echo the input of the user during a question."""
         self.settle_answer()
         with echo(on=True):
             yield
@@ -112,11 +112,11 @@ class Screen:
 
 @contextlib.contextmanager
 def echo(*, on: bool, by_line: bool = True) -> Iterator[None]:
-    """Set whether the terminal shows what is typed, and reads `by_line`, which consumes Ctrl-D."""
+    """Turn the terminal's echo on or off, and line mode, which consumes Ctrl-D."""
     try:
         before = termios.tcgetattr(sys.stdin)
     except (termios.error, TypeError, ValueError):
-        # Standard input is no terminal, None or closed.
+        # Standard input is not a terminal, None or closed.
         yield
         return
     flags = before[3] & ~(termios.ECHO | termios.ICANON)

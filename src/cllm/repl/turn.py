@@ -1,4 +1,4 @@
-"""One turn of a chat: shows its events, usage and cost. A CllmError does not end the chat."""
+"""One turn of a chat: prints its events, usage and cost. A CllmError does not end the chat."""
 
 import asyncio
 import contextlib
@@ -29,35 +29,35 @@ REDRAW_SECONDS = 0.08
 
 
 async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
-    """Take the turn and show it."""
+    """Run the turn and print it."""
     answer = chat.screen.start_answer()
     redraw = asyncio.create_task(_redraw(answer))
-    failed = False
+    has_failed = False
     try:
         await _show_all(chat, request, answer)
     except CllmError as error:
-        failed = True
+        has_failed = True
         chat.failures += 1
         chat.screen.error(error)
     except asyncio.CancelledError:
         is_saved = request.policy.on_interrupt == "keep"
-        state = "What was said so far is kept." if is_saved else "Nothing is kept."
+        state = "The partial answer is saved." if is_saved else "Nothing is saved."
         chat.screen.note(f"Interrupted. {state}")
         raise
     finally:
         redraw.cancel()
         chat.screen.end_answer()
-        # After a failure the person has seen its reason; a second error adds nothing.
-        with contextlib.suppress(*([CllmError] if failed else [])):
+        # After a failure the user has seen its reason; a second error adds nothing.
+        with contextlib.suppress(*([CllmError] if has_failed else [])):
             await chat.finish_turn(request)
 
 
 async def _show_all(chat: Chat, request: TurnRequest, answer: "Answer") -> None:
-    shown = TurnView(chat, answer)
+    view = TurnView(chat, answer)
     log = None if chat.new_log is None else chat.new_log()
     async with aclosing(chat.app.engine().run_turn(request)) as events:
         async for event in events:
-            shown.on_event(event)
+            view.on_event(event)
             if log is not None:
                 log(event)
 
@@ -78,7 +78,7 @@ class TurnView:
     def on_event(self, event: TurnEvent) -> None:
         match event:
             case TurnQueued():
-                self._screen.note(f"Waiting for another turn in '{event.conversation}' to end.")
+                self._screen.note(f"Waiting for another turn in '{event.conversation}' to finish.")
             case TurnStarted():
                 for notice in self._chat.new_notices(event.prompt.notices):
                     self._screen.warn(notice)
@@ -108,9 +108,9 @@ class TurnView:
         if self._chat.apply_schema is not None:
             self._answer.write(event.reply.message.text)
         if not event.reply.message.text.strip():
-            self._screen.note("The model answered without a text.")
+            self._screen.note("The answer of the model contains no text.")
         if event.reply.stop_reason == "length":
-            self._screen.note("The answer reached its limit of tokens (`max_tokens`).")
+            self._screen.note("The answer reached the token limit (`max_tokens`).")
         if self._chat.options.show_stats:
             seconds = time.monotonic() - self._started_at
             self._screen.note(f"{format_price(usage, event.cost)} · {seconds:.1f} s")

@@ -1,1 +1,1 @@
-"""Cllmfile.yml, environment and command line become one value. Reads files; starts nothing."""
+"""Settings from Cllmfile.yml, environment and command line. Reads files; starts nothing."""

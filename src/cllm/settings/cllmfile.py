@@ -1,4 +1,4 @@
-"""Reads one Cllmfile.yml and fills in its variables."""
+"""Reads one Cllmfile.yml and substitutes its variables."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from cllm.files import FileTooLargeError, NotRegularFileError, read_regular_file
 FILE_NAME = "Cllmfile.yml"
 MAX_BYTES = 1024 * 1024
 MAX_VALUES = 100_000
-# Every value begins, and a list or mapping ends as well.
+# Every value has a start event; a list or mapping also has an end event.
 MAX_EVENTS = 2 * MAX_VALUES
 MAX_DEPTH = 50
 MAX_TAGGED_NUMBER = 300
@@ -27,7 +27,7 @@ VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Cllmfile(msgspec.Struct, frozen=True, kw_only=True):
-    """`link` is the real path, if a link leads out of the file's folder."""
+    """`link` is the real path, if the file is a symbolic link out of its folder."""
 
     path: Path
     content: dict[str, Any]
@@ -36,13 +36,13 @@ class Cllmfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_cllmfile(path: Path, *, in_user_folder: bool) -> Cllmfile | None:
-    """The file, or None if there is none."""
+    """Read a file; None if it does not exist."""
     try:
         data = read_regular_file(path, limit=MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except NotRegularFileError as error:
-        raise SettingsError("it is not an ordinary file.", path=str(path)) from error
+        raise SettingsError("it is not a regular file.", path=str(path)) from error
     except FileTooLargeError as error:
         raise SettingsError(f"it is larger than {MAX_BYTES} bytes.", path=str(path)) from error
     except OSError as error:
@@ -55,14 +55,14 @@ def read_cllmfile(path: Path, *, in_user_folder: bool) -> Cllmfile | None:
 
 
 def _external_target(path: Path) -> str | None:
-    """The real path, if it is out of the folder of the file or of its `.cllm`."""
-    above = path.parent.parent if path.parent.name == ".cllm" else path.parent
+    """The real path, if it is outside the folder of the file or of its `.cllm`."""
+    folder = path.parent.parent if path.parent.name == ".cllm" else path.parent
     real = path.resolve()
-    return None if real.is_relative_to(above.resolve()) else str(real)
+    return None if real.is_relative_to(folder.resolve()) else str(real)
 
 
 def _parse(data: bytes, path: Path) -> dict[str, Any]:
-    import yaml  # noqa: PLC0415 - only those who have a Cllmfile pay for its import
+    import yaml  # noqa: PLC0415 - slow; needed only with a Cllmfile
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     _check_shape(_parse_events(data, loader, path), path)
@@ -71,10 +71,12 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise SettingsError("it must hold settings as `key: value` lines.", path=str(path), line=1)
-    wrong = [key for key in content if not isinstance(key, str)]
-    if wrong:
-        raise SettingsError(f"the key {wrong[0]!r} must be a word.", path=str(path))
+        raise SettingsError(
+            "it must contain settings as `key: value` lines.", path=str(path), line=1
+        )
+    invalid_keys = [key for key in content if not isinstance(key, str)]
+    if invalid_keys:
+        raise SettingsError(f"the key {invalid_keys[0]!r} must be a word.", path=str(path))
     plain: dict[str, Any] = _to_plain_json(content, path)
     return plain
 
@@ -88,7 +90,7 @@ def _parse_events(data: bytes, loader: Any, path: Path) -> Iterator[Any]:
 
 @contextmanager
 def _report_yaml_errors(path: Path) -> Iterator[None]:
-    """Raise SettingsError for whatever PyYAML raises about a file. Nothing else runs in it."""
+    """Raise SettingsError for any exception of PyYAML. No other code may run in it."""
     import yaml  # noqa: PLC0415 - as above
 
     try:
@@ -99,11 +101,11 @@ def _report_yaml_errors(path: Path) -> Iterator[None]:
         problem = error.problem or "it is not YAML"
         raise SettingsError(f"{problem}.", path=str(path), line=line) from error
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
-        raise SettingsError("it is not YAML that can be read.", path=str(path)) from error
+        raise SettingsError("it is not valid YAML.", path=str(path)) from error
 
 
 def _check_shape(events: Iterable[Any], path: Path) -> None:
-    """Refuse what would exhaust memory or time. An alias counts as the size of its anchor."""
+    """Reject content that would exhaust memory or time. An alias has the size of its anchor."""
     aliases = 0
     sizes: dict[str, int] = {}
     open_values: list[tuple[str | None, int]] = []
@@ -119,14 +121,14 @@ def _check_shape(events: Iterable[Any], path: Path) -> None:
             aliases += 1
             size += sizes.get(event.anchor, 0)
         elif kind == "ScalarEvent" and _is_long_number(event):
-            raise SettingsError("it has a number that is too long.", path=str(path))
+            raise SettingsError("it contains a number that is too long.", path=str(path))
         size += 1
         if len(open_values) > MAX_DEPTH:
             raise SettingsError("it is nested too deeply.", path=str(path))
         if aliases > MAX_ALIASES:
             raise SettingsError(f"it uses more than {MAX_ALIASES} aliases.", path=str(path))
         if size > MAX_EVENTS:
-            raise SettingsError(f"it stands for more than {MAX_VALUES} values.", path=str(path))
+            raise SettingsError(f"it expands to more than {MAX_VALUES} values.", path=str(path))
 
 
 def _is_long_number(event: Any) -> bool:
@@ -136,27 +138,31 @@ def _is_long_number(event: Any) -> bool:
     return tagged and len(event.value) > MAX_TAGGED_NUMBER
 
 
-def _to_plain_json(value: Any, path: Path, depth: int = 0, *, left: list[int] | None = None) -> Any:
-    """The value as plain JSON. `left` bounds the values, which aliases can multiply."""
-    left = [MAX_VALUES] if left is None else left
-    left[0] -= 1
-    if left[0] < 0 or depth > MAX_DEPTH:
-        raise SettingsError(f"it stands for more than {MAX_VALUES} values.", path=str(path))
+def _to_plain_json(
+    value: Any, path: Path, depth: int = 0, *, budget: list[int] | None = None
+) -> Any:
+    """The value as plain JSON. `budget` bounds the values, which aliases can multiply."""
+    budget = [MAX_VALUES] if budget is None else budget
+    budget[0] -= 1
+    if budget[0] < 0 or depth > MAX_DEPTH:
+        raise SettingsError(f"it expands to more than {MAX_VALUES} values.", path=str(path))
     if isinstance(value, dict):
         return {
-            _to_plain_key(key, path): _to_plain_json(item, path, depth + 1, left=left)
+            _to_plain_key(key, path): _to_plain_json(item, path, depth + 1, budget=budget)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [_to_plain_json(item, path, depth + 1, left=left) for item in value]
+        return [_to_plain_json(item, path, depth + 1, budget=budget) for item in value]
     if isinstance(value, str) and INVALID_CHARACTERS.search(value):
-        problem = "it has a text with characters in it that no text can have."
+        problem = "it contains a text with invalid characters."
         raise SettingsError(problem, path=str(path))
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, date):
         return value.isoformat()
-    raise SettingsError("it has a value that is no text, number, list or mapping.", path=str(path))
+    raise SettingsError(
+        "it contains a value that is not a text, number, list or mapping.", path=str(path)
+    )
 
 
 def _to_plain_key(key: Any, path: Path) -> str:
@@ -168,7 +174,7 @@ def _to_plain_key(key: Any, path: Path) -> str:
 
 
 def find_line(path: Path, key: str) -> int | None:
-    """The line of a key, by its dotted name."""
+    """The line number of a key, by its dotted name."""
     import yaml  # noqa: PLC0415 - as above
 
     try:
@@ -179,15 +185,15 @@ def find_line(path: Path, key: str) -> int | None:
 
 
 def _find_line_in(node: Any, key: str) -> int | None:
-    """The line of an entry, or of the nearest one above it."""
+    """The line number of an entry, or of its nearest parent."""
     whole = _child(node, key)
     if whole is not None:
         return whole[0]
     first, _, rest = key.partition(".")
-    found = _child(node, first) if rest else None
-    if found is None:
+    child = _child(node, first) if rest else None
+    if child is None:
         return None
-    return _find_line_in(found[1], rest) or found[0]
+    return _find_line_in(child[1], rest) or child[0]
 
 
 def _child(node: Any, name: str) -> tuple[int, Any] | None:
@@ -202,7 +208,7 @@ def _child(node: Any, name: str) -> tuple[int, Any] | None:
 
 
 def substitute_variables(content: Any, environment: Mapping[str, str]) -> Any:
-    """Replace `${VAR}` in every text; unset variables stay."""
+    """Replace `${VAR}` in every text; unset variables are left unchanged."""
     if isinstance(content, str):
         return VARIABLE.sub(lambda match: environment.get(match[1], match[0]), content)
     if isinstance(content, list):

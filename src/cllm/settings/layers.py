@@ -1,4 +1,4 @@
-"""The layers of settings: which files apply, and the later over the earlier."""
+"""The layers of settings: which files apply, and how later ones override earlier ones."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,8 +39,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Omits the environment, which holds keys."""
-        return f"Place(home={self.home!r}, directory={self.directory!r})"
+        """Omits the environment variables, which contain keys."""
+        return f"Environment(home={self.home!r}, directory={self.directory!r})"
 
 
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,16 +53,16 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """One source of settings; `own` if it is the user's. `written` has variables unfilled."""
+    """One source of settings; `own` if the user wrote it. `raw` has no variables substituted."""
 
     source: str
     content: dict[str, Any]
-    written: dict[str, Any] = msgspec.field(default_factory=dict)
+    raw: dict[str, Any] = msgspec.field(default_factory=dict)
     own: bool = True
 
 
 class LayeredSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All layers. `sources` has the source of each value, by its dotted name."""
+    """The merged layers. `sources` has the source of each value, by its dotted name."""
 
     values: dict[str, Any]
     sources: dict[str, str]
@@ -70,7 +70,7 @@ class LayeredSettings(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[Cllmfile, ...]
 
     def decode(self, content: Any, kind: type[S], where: str, *, expected: str = "a mapping") -> S:
-        """Decode the mapping at the dotted name `where`; a null means the field's default."""
+        """Decode the mapping at the dotted name `where`; null means the default of the field."""
         if not isinstance(content, dict):
             raise self.expectation_error(where, expected)
         prefix = f"{where}." if where else ""
@@ -94,14 +94,14 @@ class LayeredSettings(msgspec.Struct, frozen=True, kw_only=True):
     def expectation_error(self, key: str, expected: str) -> SettingsError:
         return self.error_at(key, f"must be {expected}")
 
-    def error_at(self, key: str, what: str) -> SettingsError:
+    def error_at(self, key: str, problem: str) -> SettingsError:
         source = self.source_of(key)
         path = next((file.path for file in self.files if str(file.path) == source), None)
         line = None if path is None else find_line(path, key)
-        return SettingsError(f"`{key}` {what}.", path=source, line=line)
+        return SettingsError(f"`{key}` {problem}.", path=source, line=line)
 
     def source_of(self, key: str) -> str | None:
-        """The source of a value, of a value in it, or of the nearest one above."""
+        """The source of a value, else of a value in it, else of its nearest parent."""
         inside = f"{key}."
         if key not in self.sources:
             for name, source in self.sources.items():
@@ -111,9 +111,9 @@ class LayeredSettings(msgspec.Struct, frozen=True, kw_only=True):
             key = key.rpartition(".")[0]
         return self.sources.get(key)
 
-    def written(self, key: str) -> Any:
-        holders = (layer.written for layer in reversed(self.layers) if key in layer.written)
-        return next(holders, {}).get(key)
+    def raw_value(self, key: str) -> Any:
+        contents = (layer.raw for layer in reversed(self.layers) if key in layer.raw)
+        return next(contents, {}).get(key)
 
 
 def _description(form: Any) -> str:
@@ -126,7 +126,7 @@ def expand_home(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise SettingsError(f"the path '{path}' names a home that does not exist.") from error
+        raise SettingsError(f"the home folder in the path '{path}' does not exist.") from error
 
 
 def user_folder(env: Environment) -> Path:
@@ -136,41 +136,41 @@ def user_folder(env: Environment) -> Path:
 def explicit_cllm_path(env: Environment, line: CommandLine) -> Path | None:
     if line.cllm_path is not None:
         return line.cllm_path
-    named = env.environment.get("CLLM_PATH")
-    return expand_home(named) if named else None
+    path = env.environment.get("CLLM_PATH")
+    return expand_home(path) if path else None
 
 
 def settings_folders(env: Environment, line: CommandLine) -> list[tuple[Path, bool]]:
-    """The folders of Cllmfiles, lowest first, and whether they are the user's own."""
-    named = explicit_cllm_path(env, line)
+    """The folders of Cllmfiles, lowest priority first, and whether each is the user's own."""
+    explicit = explicit_cllm_path(env, line)
     home, local = user_folder(env), env.directory / ".cllm"
-    found = [(named or home, True)]
-    if named is None and local.resolve() != home.resolve():
-        found.append((local, False))
-    return [*found, (env.directory, False)]
+    folders = [(explicit or home, True)]
+    if explicit is None and local.resolve() != home.resolve():
+        folders.append((local, False))
+    return [*folders, (env.directory, False)]
 
 
 def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
-    """The Cllmfiles that apply, lowest first; the one of `-c` last."""
-    found = _read_cllmfiles(FILE_NAME, env, line)
+    """The Cllmfiles that apply, lowest priority first; the files of `-c` last."""
+    files = _read_cllmfiles(FILE_NAME, env, line)
     config = line.config
     if config is None:
-        return found
+        return files
     is_name = config not in ("", ".", "..") and "/" not in config and "\0" not in config
     chosen = _read_cllmfiles(f"{config}.{FILE_NAME}", env, line) if is_name else []
     if not chosen:
         names = list_config_names(env, line)
-        there = f"there are {', '.join(names)}." if names else "there is no named file at all."
-        raise UsageError(f"There is no {config}.{FILE_NAME} for -c {config}; {there}")
-    return [*found, *chosen]
+        advice = f"choose one of {', '.join(names)}." if names else "no named file exists."
+        raise UsageError(f"There is no {config}.{FILE_NAME} for -c {config}; {advice}")
+    return [*files, *chosen]
 
 
 def _read_cllmfiles(name: str, env: Environment, line: CommandLine) -> list[Cllmfile]:
-    read = (
+    files = (
         read_cllmfile(folder / name, in_user_folder=trusted)
         for folder, trusted in settings_folders(env, line)
     )
-    return [file for file in read if file is not None]
+    return [file for file in files if file is not None]
 
 
 def list_config_names(env: Environment, line: CommandLine) -> list[str]:
@@ -200,23 +200,23 @@ def merge_layers(files: list[Cllmfile], env: Environment, line: CommandLine) -> 
         Layer(
             source=str(file.path),
             content=substitute_variables(file.content, env.environment),
-            written=file.content,
+            raw=file.content,
             own=file.in_user_folder,
         )
         for file in files
     ]
     for variable, key in ENVIRONMENT_KEYS.items():
-        given = env.environment.get(variable)
-        if given:
+        value = env.environment.get(variable)
+        if value:
             layers.append(
-                Layer(source=variable, content={key: _parse_environment_value(key, given)})
+                Layer(source=variable, content={key: _parse_environment_value(key, value)})
             )
     layers.append(Layer(source=COMMAND_LINE, content=line.values))
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for layer in layers:
         if any(key in layer.content for key in SCHEMA_KEYS):
-            # A schema is one whole: it replaces a lower one, whichever key named that.
+            # A schema replaces a lower one completely, whichever of the two keys set it.
             values = {key: value for key, value in values.items() if key not in SCHEMA_KEYS}
             for key in SCHEMA_KEYS:
                 _drop_sources(sources, key)
@@ -228,12 +228,12 @@ def merge_layers(files: list[Cllmfile], env: Environment, line: CommandLine) -> 
     return LayeredSettings(values=values, sources=sources, layers=tuple(layers), files=tuple(files))
 
 
-def _parse_environment_value(key: str, given: str) -> Any:
+def _parse_environment_value(key: str, text: str) -> Any:
     if key in ("debug", "json_logs"):
-        return BOOLEAN_WORDS.get(given.strip().lower(), given)
-    if key == "verbosity" and given.strip().isdigit():
-        return int(given)
-    return given
+        return BOOLEAN_WORDS.get(text.strip().lower(), text)
+    if key == "verbosity" and text.strip().isdigit():
+        return int(text)
+    return text
 
 
 def _dotted_names(content: dict[str, Any], above: str = "") -> list[str]:
@@ -246,6 +246,6 @@ def _dotted_names(content: dict[str, Any], above: str = "") -> list[str]:
 
 def _drop_sources(sources: dict[str, str], name: str) -> None:
     """Drop the sources of values that a new one replaces."""
-    for known in list(sources):
-        if known.startswith(f"{name}.") or name.startswith(f"{known}."):
-            del sources[known]
+    for other in list(sources):
+        if other.startswith(f"{name}.") or name.startswith(f"{other}."):
+            del sources[other]

@@ -1,4 +1,4 @@
-"""The effective settings, typed, and the folder and stores of the history."""
+"""The effective settings as one typed value, and the folder and stores of the history."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +53,7 @@ MEMORY = "memory:"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The effective settings. `top_providers` are from the top level of the files, lowest first."""
+    """The effective settings. `top_providers`: from the top level of the files, lowest first."""
 
     env: Environment
     history_folder: Path
@@ -96,9 +96,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             *(secret.reveal() for secret in (*keys, *headers)),
             *(value for name, value in environment if is_secret_name(name)),
             *(
-                str(known.value)
-                for name, known in variables
-                if is_secret_name(name) and known.value is not None
+                str(variable.value)
+                for name, variable in variables
+                if is_secret_name(name) and variable.value is not None
             ),
             *(key.key for key in self.server.keys if key.key),
             *([] if password is None else [password]),
@@ -110,7 +110,7 @@ def load_settings(env: Environment, line: CommandLine) -> Settings:
 
 
 def load_layers(env: Environment, line: CommandLine) -> LayeredSettings:
-    """Raises UntrustedFileError for a file that lacks trust."""
+    """Read and merge the layers; raises UntrustedFileError for an untrusted file."""
     files = read_files(env, line)
     for file in files:
         check_trust(file, env, line)
@@ -124,18 +124,18 @@ def check_trust(file: Cllmfile, env: Environment, line: CommandLine) -> None:
 
 def _read_top_providers(layered: LayeredSettings) -> tuple[TopProvider, ...]:
     tops = []
-    for env, layer in enumerate(layered.layers):
-        chosen = {key: layer.content[key] for key in sections.TOP_KEYS if key in layer.content}
-        if chosen:
-            settings = sections.read_provider(chosen, where="", layered=layered)
-            tops.append(TopProvider(model=_model_for(layered.layers, env), settings=settings))
+    for index, layer in enumerate(layered.layers):
+        values = {key: layer.content[key] for key in sections.TOP_KEYS if key in layer.content}
+        if values:
+            settings = sections.read_provider(values, where="", layered=layered)
+            tops.append(TopProvider(model=_model_for(layered.layers, index), settings=settings))
     return tuple(tops)
 
 
-def _model_for(layers: tuple[Layer, ...], env: int) -> str | None:
-    """The model in force at a layer, else the first that the user's own layers above name."""
-    below = [layer.content.get("model") for layer in layers[: env + 1]]
-    above = [layer.content.get("model") for layer in layers[env + 1 :] if layer.own]
+def _model_for(layers: tuple[Layer, ...], index: int) -> str | None:
+    """The model of a layer or the nearest below, else of the user's own layers above."""
+    below = [layer.content.get("model") for layer in layers[: index + 1]]
+    above = [layer.content.get("model") for layer in layers[index + 1 :] if layer.own]
     return next((model for model in [*reversed(below), *above] if model), None)
 
 
@@ -202,14 +202,14 @@ def _store_url(own: sections.CllmKeys, env: Environment, folder: Path) -> str:
         return f"json:{env.directory / expand_home(own.conversations_path)}"
     if folder == local_folder(env) and links_outside(folder / CONVERSATIONS, env):
         raise SettingsError(
-            "a link leads out of this project; name the folder with --conversations-path.",
+            "it is a symbolic link out of this project; pass the folder with --conversations-path.",
             path=str(folder / CONVERSATIONS),
         )
     return file_store(folder)
 
 
 def _misspelled_key_notices(values: dict[str, Any]) -> tuple[Notice, ...]:
-    """A warning for each unknown key that resembles a known one."""
+    """One warning for each unknown key that resembles a known one."""
     unknown = [key for key in values if key not in sections.KNOWN_KEYS]
     if not unknown:
         return ()
@@ -220,7 +220,7 @@ def _misspelled_key_notices(values: dict[str, Any]) -> tuple[Notice, ...]:
         Notice(
             code="unknown_key",
             path=key,
-            message=f"Unknown setting `{key}` is passed to the model; did you mean `{match[0]}`?",
+            message=f"Unknown setting `{key}` is sent to the model; did you mean `{match[0]}`?",
         )
         for key, match in near.items()
         if match
@@ -232,7 +232,7 @@ def _ineffective_key_notices(values: dict[str, Any]) -> tuple[Notice, ...]:
         Notice(
             code="key_without_effect",
             path=key,
-            message=f"`{key}` has no effect at the top level; write it under providers.litellm.",
+            message=f"`{key}` has no effect at the top level; move it to providers.litellm.",
         )
         for key in sections.LITELLM_KEYS
         if values.get(key) is not None
@@ -249,10 +249,10 @@ def has_history(folder: Path) -> bool:
 
 
 def history_folder(env: Environment, line: CommandLine) -> Path:
-    """The named folder, else the current directory's if it has a history, else the user's."""
-    named = explicit_cllm_path(env, line)
-    if named is not None:
-        return named
+    """The explicit folder, else the current directory's if it has a history, else the user's."""
+    explicit = explicit_cllm_path(env, line)
+    if explicit is not None:
+        return explicit
     local = local_folder(env)
     return local if has_history(local) else user_folder(env)
 
@@ -284,22 +284,24 @@ def is_same_store(url: str, other: str) -> bool:
 
 
 def links_outside(folder: Path, env: Environment) -> bool:
-    """Whether a link leads out of a project, which can be somebody else's."""
+    """Whether a symbolic link leads out of a project, which may be somebody else's."""
     if folder.parent.resolve() == user_folder(env).resolve():
         return False
     return not folder.resolve().is_relative_to(env.directory.resolve())
 
 
 def server_store(settings: Settings) -> str:
-    named = settings.server.store
-    if named is None and not settings.store.startswith(JSON):
-        named = settings.store
-    url = database_store(settings.history_folder) if named is None else named
+    configured = settings.server.store
+    if configured is None and not settings.store.startswith(JSON):
+        configured = settings.store
+    url = database_store(settings.history_folder) if configured is None else configured
     if url.startswith(JSON):
         raise UsageError(
-            "`cllm serve` needs a store that several can use at once; write --store sqlite:PATH. "
-            "The folder of conversation files is served beside it."
+            "`cllm serve` needs a database; use --store sqlite:PATH or postgresql://…. "
+            "It also serves the folder of conversation files."
         )
     if url.startswith(MEMORY) and settings.server.workers > 1:
-        raise UsageError("memory: belongs to one process; use --workers 1, or another store.")
+        raise UsageError(
+            "A memory: store works in one process only; use --workers 1, or another store."
+        )
     return url

@@ -31,8 +31,8 @@ MAX_WINDOW = 100_000_000
 
 Text = Annotated[str, Meta(description="a text")]
 Texts = Annotated[tuple[str, ...], Meta(description="a list of texts")]
-Count = Annotated[int, Meta(ge=1, description="a whole number from 1 on")]
-Port = Annotated[int, Meta(ge=0, description="a whole number from 1 on")]
+Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
+Port = Annotated[int, Meta(ge=0, description="a whole number of at least 0")]
 Seconds = Annotated[float, Meta(gt=0, description="a number of seconds above 0")]
 Flag = Annotated[bool, Meta(description="true or false")]
 Object = Annotated[dict[str, Any], Meta(description="a mapping")]
@@ -42,7 +42,7 @@ Retries = Annotated[
 
 
 class CllmKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """Any is decoded or checked elsewhere."""
+    """Keys of type Any are decoded elsewhere."""
 
     allow_dynamic_commands: Flag = False
     budget: Any = None
@@ -109,7 +109,7 @@ TimeoutPart = Literal["connect", "first_byte", "idle"]
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach one provider. `names` maps other names of its models to its own."""
+    """How to reach one provider. `names` maps other model names to the provider's."""
 
     kind: str | None = None
     api_base: str | None = None
@@ -124,8 +124,8 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
 class TopProvider(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach the provider of a model, from the top level of a file.
 
-    Applies to the model in force at that layer, never to one that a file above it names: that
-    file's author could choose where a key is sent.
+    Applies to the model that is set at that layer or below, never to a model that a file above
+    sets: the author of that file could choose where a key is sent.
     """
 
     model: str | None
@@ -150,17 +150,17 @@ class _ProviderRow(msgspec.Struct, kw_only=True):
     ] = None
     models: Annotated[list[str], Meta(description="a list of names")] = []
     names: Annotated[
-        dict[str, str], Meta(description="a mapping of model names to its own names")
+        dict[str, str], Meta(description="a mapping of model names to the provider's names")
     ] = {}
 
 
 def read_provider(content: Any, *, where: str, layered: LayeredSettings) -> ProviderSettings:
-    """A row of `providers`, or with an empty `where` the keys of the top level."""
+    """Read an entry of `providers` or, with an empty `where`, the keys of the top level."""
     expected = "a mapping such as {api_base: …, api_key: …}"
     row = layered.decode(content, _ProviderRow, where, expected=expected)
     prefix = f"{where}." if where else ""
     if not all(f"{name}{value}".isprintable() for name, value in row.extra_headers.items()):
-        raise layered.expectation_error(f"{prefix}extra_headers", "of one line each")
+        raise layered.expectation_error(f"{prefix}extra_headers", "one line per header")
     base = row.api_base or row.base_url
     if base is not None and not isinstance(base, str):
         raise layered.expectation_error(f"{prefix}api_base", "a text")
@@ -195,17 +195,17 @@ class _ContextRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 def read_context_commands(layered: LayeredSettings) -> tuple[ContextCommand, ...]:
     key = "context_commands"
-    given = layered.values.get(key)
-    if given is None:
+    rows = layered.values.get(key)
+    if rows is None:
         return ()
-    if not isinstance(given, list) or len(given) > MAX_CONTEXT_COMMANDS:
+    if not isinstance(rows, list) or len(rows) > MAX_CONTEXT_COMMANDS:
         expected = f"a list of at most {MAX_CONTEXT_COMMANDS} commands, each with `command`"
         raise layered.expectation_error(key, expected)
     expected = "a mapping such as {name: Git status, command: git status}"
     commands = []
-    for number, (content, written) in enumerate(zip(given, layered.written(key), strict=True)):
+    for number, (content, raw) in enumerate(zip(rows, layered.raw_value(key), strict=True)):
         row = layered.decode(content, _ContextRow, f"{key}.{number}", expected=expected)
-        text = str(written["command"])
+        text = str(raw["command"])
         commands.append(
             ContextCommand(
                 name=row.name or text,
@@ -247,24 +247,24 @@ class _DynamicCommands(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
 def read_command_settings(layered: LayeredSettings) -> CommandSettings:
     key = "dynamic_commands"
-    given = layered.values.get(key)
-    if given is None:
+    content = layered.values.get(key)
+    if content is None:
         return CommandSettings()
     expected = f"a mapping of {', '.join(_DynamicCommands.__struct_fields__)}"
-    found = layered.decode(given, _DynamicCommands, key, expected=expected)
+    section = layered.decode(content, _DynamicCommands, key, expected=expected)
     offers = tuple(
         OfferedCommand(command=row) if isinstance(row, str) else row
-        for row in found.available_commands or ()
+        for row in section.available_commands or ()
     )
     allow = None
-    if found.allow is not None or found.available_commands is not None:
-        allow = (*(found.allow or ()), *(offer.command for offer in offers))
+    if section.allow is not None or section.available_commands is not None:
+        allow = (*(section.allow or ()), *(offer.command for offer in offers))
     return CommandSettings(
         offers=offers,
-        rules=CommandRules(deny=split_patterns(found.deny), allow=allow),
-        confirm=found.require_confirmation,
-        timeout=found.timeout,
-        max_commands=found.max_commands,
+        rules=CommandRules(deny=split_patterns(section.deny), allow=allow),
+        confirm=section.require_confirmation,
+        timeout=section.timeout,
+        max_commands=section.max_commands,
     )
 
 
@@ -293,7 +293,7 @@ _Tokens = Annotated[int, Meta(ge=1, le=MAX_WINDOW, description=_WINDOW_RANGE)]
 
 
 class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a conversation is sent; `max_tokens` None is the model's limit."""
+    """How much of a conversation is sent; `max_tokens` None means the limit of the model."""
 
     strategy: StrategyName = "blocks"
     max_tokens: int | None = None
@@ -314,30 +314,30 @@ class _Window(msgspec.Struct, kw_only=True):
 
 
 def read_window(layered: LayeredSettings) -> WindowSettings:
-    given = layered.values.get("window")
-    if given is None:
+    content = layered.values.get("window")
+    if content is None:
         return WindowSettings()
-    if not isinstance(given, dict):
+    if not isinstance(content, dict):
         raise layered.expectation_error(
             "window", "a mapping such as {strategy: turns, max_turns: 10}"
         )
-    strategy = given.get("strategy") or "blocks"
-    known_keys = WINDOW_KEYS.get(str(strategy), tuple(given))
-    for name in given:
+    strategy = content.get("strategy") or "blocks"
+    known_keys = WINDOW_KEYS.get(str(strategy), tuple(content))
+    for name in content:
         if name == "strategy" or name in known_keys:
             continue
         others = [f"`strategy: {other}`" for other, keys in WINDOW_KEYS.items() if name in keys]
         known = " and ".join(f"`{key}`" for key in known_keys)
-        problem = f"is no key of a window; `strategy: {strategy}` takes {known}"
+        problem = f"is not a key of a window; `strategy: {strategy}` has {known}"
         if others:
-            problem = f"goes with {' or '.join(others)}"
+            problem = f"needs {' or '.join(others)}"
         raise layered.error_at(f"window.{name}", problem)
-    found = layered.decode(given, _Window, "window")
+    section = layered.decode(content, _Window, "window")
     return WindowSettings(
-        strategy=found.strategy,
-        max_tokens=None if found.max_tokens == "auto" else found.max_tokens,
-        max_turns=found.max_turns,
-        summary_tokens=found.summary_tokens,
+        strategy=section.strategy,
+        max_tokens=None if section.max_tokens == "auto" else section.max_tokens,
+        max_turns=section.max_turns,
+        summary_tokens=section.summary_tokens,
         is_configured=True,
     )
 
@@ -346,14 +346,14 @@ SCHEMA_FLAGS = {"json_schema": "--json-schema", "json_schema_file": "--json-sche
 
 
 def read_schema_source(layered: LayeredSettings, env: Environment) -> SchemaSource | None:
-    given = [key for key in SCHEMA_KEYS if layered.values.get(key) is not None]
-    if not given:
+    keys = [key for key in SCHEMA_KEYS if layered.values.get(key) is not None]
+    if not keys:
         return None
-    key, value = given[0], layered.values[given[0]]
+    key, value = keys[0], layered.values[keys[0]]
     layer = next(layer for layer in reversed(layered.layers) if key in layer.content)
-    if len(given) > 1:
+    if len(keys) > 1:
         raise SettingsError(
-            "give `json_schema` or `json_schema_file`, not both.", path=layer.source
+            "use either `json_schema` or `json_schema_file`, not both.", path=layer.source
         )
     name, folder = SCHEMA_FLAGS[key], env.directory
     if layer.source != COMMAND_LINE:
@@ -364,7 +364,7 @@ def read_schema_source(layered: LayeredSettings, env: Environment) -> SchemaSour
             raise layered.expectation_error(key, "a JSON schema, as a mapping or as JSON text")
         return SchemaSource(name=name, inline=value)
     if not isinstance(value, str) or not value.strip():
-        raise layered.expectation_error(key, "the path or the https address of a JSON schema")
+        raise layered.expectation_error(key, "the path or the https URL of a JSON schema")
     return SchemaSource(
         name=name,
         file=value if is_url(value) else str(expand_home(value)),
@@ -432,7 +432,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def read_server(layered: LayeredSettings, environment: Mapping[str, str]) -> ServerSettings:
-    given = layered.values.get("server")
-    server = layered.decode({} if given is None else given, ServerSettings, "server")
+    content = layered.values.get("server")
+    server = layered.decode({} if content is None else content, ServerSettings, "server")
     provider = environment.get("DEFAULT_PROVIDER", "").strip()
     return msgspec.structs.replace(server, default_provider=provider) if provider else server

@@ -21,7 +21,7 @@ METHODS = (
 LOOP = ("first", "index", "index0", "last")
 STATEMENTS = (nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.Assign)
 FORBIDDEN = (nodes.Dict, nodes.Pow)
-# Names that no template can write, for what is put into it before it is rendered.
+# Names that no template can contain, for the filters that cllm adds before rendering.
 COUNT_STEPS, CONCATENATE, SCALAR = "#counted", "#joined", "#scalar"
 
 
@@ -38,24 +38,24 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(undefined=StrictUndefined, autoescape=False, finalize=_require_scalar)
         self._limit = limit
         self._steps = 0
-        known = self.filters
+        builtin = self.filters
         self.globals.clear()
-        self.filters = {name: _for_scalars(known[name]) for name in FILTERS if name != "default"}
-        self.filters["default"] = known["default"]
-        self.filters["replace"] = self._replaced
+        self.filters = {name: _for_scalars(builtin[name]) for name in FILTERS if name != "default"}
+        self.filters["default"] = builtin["default"]
+        self.filters["replace"] = self._replace
         self.filters |= {
-            COUNT_STEPS: self._counting(),
-            CONCATENATE: self._joined,
+            COUNT_STEPS: self._step_counter(),
+            CONCATENATE: self._concatenate,
             SCALAR: _require_scalar,
         }
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "**":
-            raise TemplateProblemError("a template cannot raise to a power")
+            raise TemplateProblemError("a template cannot use **")
         if operator == "%" and isinstance(left, str):
             raise TemplateProblemError("a template cannot format with %")
         if operator == "*" and not (_is_small(left) and _is_small(right)):
-            raise TemplateProblemError("a template can multiply small numbers only")
+            raise TemplateProblemError("a template can multiply only small numbers")
         if operator == "+":
             self._check_size(_length(left) + _length(right))
         return super().call_binop(context, operator, left, right)
@@ -67,55 +67,59 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if isinstance(obj, str) and attribute == "replace":
-            return lambda old, new: self._replaced(obj, old, new)
+            return lambda old, new: self._replace(obj, old, new)
         return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> None:
-        """Formatting is off: a width can be a billion."""
+        """Formatting is disabled: a width can be a billion."""
 
     def _check_size(self, size: int) -> None:
         if size > self._limit:
-            raise TemplateProblemError(f"a template gives more than {self._limit} characters")
+            raise TemplateProblemError(
+                f"the result of a template is longer than {self._limit} characters"
+            )
 
-    def _replaced(self, value: Any, old: Any, new: Any) -> str:
+    def _replace(self, value: Any, old: Any, new: Any) -> str:
         text, old, new = (str(_require_scalar(part)) for part in (value, old, new))
         self._check_size(len(text) + text.count(old) * len(new))
         return text.replace(old, new)
 
-    def _joined(self, values: Iterable[Any]) -> str:
+    def _concatenate(self, values: Iterable[Any]) -> str:
         texts = [str(_require_scalar(value)) for value in values]
         self._check_size(sum(map(len, texts)))
         return "".join(texts)
 
-    def _counting(self) -> Callable[[Any, Iterable[Any]], Iterator[Any]]:
+    def _step_counter(self) -> Callable[[Any, Iterable[Any]], Iterator[Any]]:
         @pass_context
-        def counted(_context: Any, items: Iterable[Any]) -> Iterator[Any]:
+        def count_steps(_context: Any, items: Iterable[Any]) -> Iterator[Any]:
             for item in items:
                 self._steps += 1
                 if self._steps > MAX_STEPS:
-                    raise TemplateProblemError(f"a template takes more than {MAX_STEPS} steps")
+                    raise TemplateProblemError(f"a template needs more than {MAX_STEPS} steps")
                 yield item
 
-        return counted
+        return count_steps
 
 
 class _Bounds(NodeTransformer):
-    """Adds the bounds to a parsed template, and refuses the rest."""
+    """Adds limits to a parsed template and rejects everything else."""
 
     def __init__(self) -> None:
         self._loops = 0
 
-    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - Jinja2's way of naming
+    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - name required by Jinja2
         self._loops += 1
         if node.recursive or self._loops > MAX_LOOPS:
-            raise TemplateProblemError(f"a template can have {MAX_LOOPS} plain loops at most")
+            raise TemplateProblemError(
+                f"a template can have at most {MAX_LOOPS} loops, none recursive"
+            )
         self.generic_visit(node)
         node.iter = _apply_filter(node.iter, COUNT_STEPS)
         return node
 
     def visit_Assign(self, node: nodes.Assign) -> nodes.Assign:  # noqa: N802
         if not isinstance(node.target, nodes.Name):
-            raise TemplateProblemError("a template can set plain names only")
+            raise TemplateProblemError("a template can set only plain names")
         self.generic_visit(node)
         node.node = _apply_filter(node.node, SCALAR)
         return node
@@ -137,21 +141,21 @@ def _apply_filter(node: nodes.Node, name: str) -> nodes.Filter:
 
 
 def _require_scalar(value: Any) -> Any:
-    """Refuse lists, which could contain themselves many times."""
+    """Reject lists, which could contain themselves many times."""
     if isinstance(value, str | int | float | Undefined) or value is None:
         return value
-    raise TemplateProblemError("a template can give texts and numbers only")
+    raise TemplateProblemError("a template can output only texts and numbers")
 
 
 def _for_scalars(filter_: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(filter_)
-    def checked(*args: Any, **options: Any) -> Any:
+    def call_with_scalars(*args: Any, **options: Any) -> Any:
         for value in args:
             if isinstance(value, list | tuple | dict):
                 _require_scalar(value)
         return filter_(*args, **options)
 
-    return checked
+    return call_with_scalars
 
 
 def _is_small(value: Any) -> bool:
@@ -176,27 +180,29 @@ def render(
         return _join_limited(parsed.generate(dict(values)), limit)
     except UndefinedError as error:
         raise TemplateProblemError(
-            f"{error.message}; declare it under `variables`, or give it with --var"
+            f"{error.message}; declare it under `variables`, or set it with --var"
         ) from error
     except TemplateError as error:
-        raise TemplateProblemError(f"a template cannot be read: {error.message}") from error
+        raise TemplateProblemError(f"a template is invalid: {error.message}") from error
     except (SyntaxError, MemoryError, RecursionError) as error:
-        raise TemplateProblemError("a template is too deep or too large to be read") from error
+        raise TemplateProblemError("a template is too deep or too large") from error
     except (ArithmeticError, AttributeError, TypeError, ValueError, LookupError) as error:
         if isinstance(error, TemplateProblemError):
             raise
-        raise TemplateProblemError(f"a template cannot be filled in: {error}") from error
+        raise TemplateProblemError(f"a template cannot be rendered: {error}") from error
 
 
 def _join_limited(pieces: Iterable[str], limit: int) -> str:
-    kept: list[str] = []
+    parts: list[str] = []
     size = 0
     for step, piece in enumerate(pieces):
         size += len(piece)
         if size > limit or step > MAX_STEPS:
-            raise TemplateProblemError(f"a template gives more than {limit} characters")
-        kept.append(piece)
-    text = "".join(kept)
+            raise TemplateProblemError(
+                f"the result of a template is longer than {limit} characters"
+            )
+        parts.append(piece)
+    text = "".join(parts)
     if INVALID_CHARACTERS.search(text):
-        raise TemplateProblemError("a template gives characters that no text can have")
+        raise TemplateProblemError("the result of a template contains invalid characters")
     return text

@@ -1,7 +1,7 @@
 """Which Cllmfiles the user trusts.
 
-A Cllmfile in the current directory can be somebody else's. Keys that could run, redirect, read or
-write something need trust, which the ledger stores as a hash of just those keys.
+A Cllmfile in the current directory may be somebody else's. Keys that can run, redirect, read or
+write something need trust. The ledger stores trust as a hash of exactly these keys.
 """
 
 import hashlib
@@ -52,10 +52,10 @@ def is_secret_name(name: str) -> bool:
 
 
 def dangerous_settings(content: dict[str, Any]) -> dict[str, Any]:
-    """The keys that need trust.
+    """The settings that need trust.
 
-    Variables do, since they go into trusted commands. So do a model file, which can do more than
-    answer, and a schema that is fetched or outside the folder.
+    These include variables, which are substituted into trusted commands; model files, which can
+    run code; and schemas that are downloaded or outside the folder.
     """
     return {
         key: value
@@ -69,7 +69,7 @@ def dangerous_settings(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_outside_folder(file: Any) -> bool:
-    """Whether a `json_schema_file` is not below the Cllmfile's folder."""
+    """Whether a `json_schema_file` is outside the folder of the Cllmfile."""
     path = PurePosixPath(str(file))
     return (
         is_url(str(file))
@@ -81,12 +81,12 @@ def is_outside_folder(file: Any) -> bool:
 
 
 def _can_load_file(models: Any) -> bool:
-    named = models if isinstance(models, list) else [models]
-    return bool(find_variables(models)) or any(map(is_model_file, map(str, named)))
+    names = models if isinstance(models, list) else [models]
+    return bool(find_variables(models)) or any(map(is_model_file, map(str, names)))
 
 
 def settings_to_trust(file: Cllmfile) -> dict[str, Any]:
-    """A link out of the folder could turn any file into settings, and send it to a model."""
+    """Includes a link out of the folder, which could read any file as settings."""
     parts = dangerous_settings(file.content)
     return parts if file.link is None else {**parts, "a link": file.link}
 
@@ -108,7 +108,7 @@ def mask_credentials(text: str) -> str:
 
 
 def fingerprint(parts: dict[str, Any], folder: Path) -> str:
-    """The folder counts: the same words elsewhere can mean other files."""
+    """Includes the folder: the same paths in another folder are other files."""
     content = {"folder": str(folder.resolve()), "parts": parts}
     text = msgspec.json.encode(content, order="deterministic", enc_hook=str)
     return hashlib.sha256(text).hexdigest()
@@ -143,7 +143,7 @@ class TrustLedger:
             return {}
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise SettingsError(
-                "it cannot be read; mend or delete it.", path=str(self._path)
+                "it cannot be read; repair or delete it.", path=str(self._path)
             ) from error
 
     def _write(self, entries: dict[str, str]) -> None:

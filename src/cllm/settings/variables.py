@@ -1,4 +1,4 @@
-"""Variables of a Cllmfile, and the commands with them."""
+"""The variables of a Cllmfile and their substitution in commands."""
 
 import re
 import shlex
@@ -22,7 +22,7 @@ Value = str | int | float | bool
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """None is a required value that is missing."""
+    """`value` None: required, and not set."""
 
     value: Value | None
     source: str
@@ -32,20 +32,20 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
     by_name: dict[str, Variable] = msgspec.field(default_factory=dict)
 
     def values(self) -> dict[str, Value]:
-        """Raises VariableError for a required one that is missing."""
+        """Raises VariableError if a required variable is not set."""
         values: dict[str, Value] = {}
         for name, variable in self.by_name.items():
             if variable.value is None:
                 raise VariableError(
-                    f"`{name}` is required and not given; give it with --var {name}=VALUE or in "
-                    f"the environment variable {name}.",
+                    f"`{name}` is required and not set; set it with --var {name}=VALUE or the "
+                    f"environment variable {name}.",
                     variable=name,
                 )
             values[name] = variable.value
         return values
 
     def fill_commands(self, commands: Sequence[ContextCommand]) -> tuple[ContextCommand, ...]:
-        """Fill in the commands; an `exec` command is no template."""
+        """Substitute the variables; an `exec` command is not a template."""
         if not self.by_name or all(command.kind == "exec" for command in commands):
             return tuple(commands)
         values = self.values()
@@ -58,17 +58,17 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_variables(
-    layered: LayeredSettings, given: Mapping[str, Value], environment: Mapping[str, str]
+    layered: LayeredSettings, command_line: Mapping[str, Value], environment: Mapping[str, str]
 ) -> Variables:
-    """The command line overrides the environment (declared names only), and that the file."""
+    """The command line overrides the environment (declared names only), which overrides files."""
     declared = layered.values.get("variables")
     if declared is None:
         declared = {}
     if not isinstance(declared, dict):
         raise layered.expectation_error(
-            "variables", "a mapping such as {NAME: default}, null for a required one"
+            "variables", "a mapping such as {NAME: default}, with null for a required variable"
         )
-    found: dict[str, Variable] = {}
+    variables: dict[str, Variable] = {}
     for name, default in declared.items():
         key = f"variables.{name}"
         if not NAME.fullmatch(name):
@@ -76,21 +76,25 @@ def read_variables(
         if not isinstance(default, str | int | float | bool | None):
             raise layered.expectation_error(key, "a text, a number, true, false or null")
         source = layered.source_of(key) or "variables"
-        found[name] = Variable(value=default, source=source)
+        variables[name] = Variable(value=default, source=source)
         if environment.get(name):
-            found[name] = Variable(value=environment[name], source=f"environment variable {name}")
-    for name, value in given.items():
-        found[name] = Variable(value=value, source=COMMAND_LINE)
-    return Variables(by_name=found)
+            variables[name] = Variable(
+                value=environment[name], source=f"environment variable {name}"
+            )
+    for name, value in command_line.items():
+        variables[name] = Variable(value=value, source=COMMAND_LINE)
+    return Variables(by_name=variables)
 
 
 def parse_variable(text: str) -> tuple[str, Value]:
     name, equals, value = text.partition("=")
     if not equals or not NAME.fullmatch(name):
-        raise UsageError(f"Give --var as KEY=VALUE, KEY of letters, digits and _; not {text!r}.")
+        raise UsageError(
+            f"--var needs KEY=VALUE, with a KEY of letters, digits and _, not {text!r}."
+        )
     if value.lower() in BOOLEAN_WORDS:
         return name, BOOLEAN_WORDS[value.lower()]
-    # What would read differently as a number, such as 007, is a text.
+    # A value that would change as a number, such as 007, is a text.
     if WHOLE_NUMBER.fullmatch(value) and str(int(value)) == value:
         return name, int(value)
     if NUMBER.fullmatch(value) and repr(float(value)) == value:
@@ -101,7 +105,7 @@ def parse_variable(text: str) -> tuple[str, Value]:
 def fill_template(template: str, values: Mapping[str, Value]) -> str:
     if len(template) > MAX_TEMPLATE:
         raise VariableError(f"a command is longer than {MAX_TEMPLATE} characters.")
-    if not any(mark in template for mark in ("{{", "{%", "{#")):
+    if not any(start in template for start in ("{{", "{%", "{#")):
         return template
     from cllm.settings.templates import TemplateProblemError, render  # noqa: PLC0415 - imports Jinja2
 

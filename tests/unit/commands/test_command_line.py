@@ -40,7 +40,7 @@ def words_of(line: str) -> list[list[str]]:
         ("ls 2> /dev/null; pwd", [["ls"], ["pwd"]]),
     ],
 )
-def test_a_line_becomes_words(line, words):
+def test_a_line_is_split_into_words(line, words):
     assert words_of(line) == words
 
 
@@ -52,7 +52,7 @@ def test_a_line_becomes_words(line, words):
         ("a\nb", ["always", "always"]),
     ],
 )
-def test_an_operator_sets_the_condition_of_what_follows(line, conditions):
+def test_an_operator_sets_the_condition_of_the_next_pipeline(line, conditions):
     assert [pipeline.condition for pipeline in parse_line(line)] == conditions
 
 
@@ -68,7 +68,7 @@ def test_an_operator_sets_the_condition_of_what_follows(line, conditions):
         ("ls 2>&1 >/dev/null", ("discard", "output")),
     ],
 )
-def test_redirections_apply_in_their_order(line, targets):
+def test_redirections_apply_in_order(line, targets):
     ((command,),) = (pipeline.commands for pipeline in parse_line(line))
 
     assert (command.stdout, command.stderr) == targets

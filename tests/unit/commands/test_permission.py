@@ -54,15 +54,15 @@ def is_shell(verdict: Verdict) -> bool:
 
 
 class TestReadCommands:
-    def test_every_one_runs_without_arguments(self, decide):
+    def test_every_read_command_runs_without_arguments(self, decide):
         for name in READERS:
             assert decide(name).plan, name
 
     @pytest.mark.parametrize("name", ["rm x", "git status", "python3 x", "make", "tar tf x"])
-    def test_other_programs_do_not(self, decide, name):
+    def test_other_programs_are_refused(self, decide, name):
         assert "not among the allowed" in decide(name).reason
 
-    def test_they_do_not_apply_with_a_list(self, decide):
+    def test_the_read_commands_do_not_apply_with_a_list(self, decide):
         assert not decide("ls", allow=("make",)).plan
         assert not decide("ls", allow=()).plan
         assert decide("ls", allow=("make", "@read")).plan
@@ -72,10 +72,10 @@ class TestReadCommands:
             ("cat", "--", "a.txt", "secret.txt", "sub/b.txt")
         ]
 
-    def test_a_file_named_like_an_option_is_not_read_as_one(self, decide):
+    def test_a_file_named_like_an_option_is_not_an_option(self, decide):
         assert arguments_of(decide("cat ?n")) == [("cat", "--", "./-n")]
 
-    def test_a_wildcard_without_a_match_stays_as_it_is(self, decide):
+    def test_a_wildcard_without_a_match_is_unchanged(self, decide):
         assert arguments_of(decide("ls *.rs")) == [("ls", "--", "*.rs")]
 
     def test_a_relative_entry_of_path_finds_no_program(self, decide, place):
@@ -89,7 +89,7 @@ class TestReadCommands:
         assert decide(f"{programs}/ls").plan
         assert not decide("./run.sh").plan
 
-    def test_a_refusal_says_what_to_do(self, decide):
+    def test_a_refusal_contains_advice(self, decide):
         assert "simple commands" in decide("echo $(ls)").reason
         assert "`rm -rf y`" in decide("ls; rm -rf y").reason
         assert "`.env`" in decide("cat .env").reason
@@ -214,10 +214,10 @@ class TestLists:
         assert not decide("", allow=("*",)).plan
 
     @pytest.mark.parametrize("entry", ["python3 *", "env *", "sh *", "@read"])
-    def test_a_pattern_is_no_line_for_a_shell(self, decide, entry):
+    def test_a_pattern_is_not_run_in_a_shell(self, decide, entry):
         assert not decide(entry, allow=(entry,)).plan
 
-    def test_a_bare_star_is_no_line_for_a_shell(self, decide):
+    def test_a_bare_star_is_not_run_in_a_shell(self, decide):
         assert not decide("*", allow=("*",), deny=("rm",)).plan
 
     def test_an_entry_with_shell_syntax_allows_nothing_but_itself(self, decide):
@@ -299,7 +299,7 @@ class TestDeny:
 
 
 @given(st.lists(st.sampled_from(["ls", "rm x", "cat a"]), min_size=1, max_size=5), st.data())
-def test_a_line_is_allowed_exactly_if_each_command_is(place, commands, data):
+def test_a_line_is_allowed_only_if_each_command_is(place, commands, data):
     joins = [data.draw(st.sampled_from([";", " && ", " || ", "|", "\n"])) for _ in commands]
     line = "".join(c + j for c, j in zip(commands, [*joins[1:], ""], strict=True))
 
@@ -312,7 +312,7 @@ UNQUOTED = st.text(st.characters(exclude_characters="'\""), max_size=20)
 
 
 @given(UNQUOTED, UNQUOTED)
-def test_nothing_is_allowed_by_its_start_alone(place, before, after):
+def test_a_line_is_not_allowed_by_its_start(place, before, after):
     rules = CommandRules(allow=("cat", "cat *"))
 
     assert not check_permission(f"cat {before}; rm {after}", rules, place).plan

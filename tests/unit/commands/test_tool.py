@@ -78,18 +78,18 @@ async def test_a_refusal_is_a_result(arguments, word):
 
 
 @pytest.mark.parametrize("arguments", ["", "ls", "[]", "{}", '{"command": 5}', '{"command": null}'])
-async def test_arguments_that_cannot_be_read_are_an_error_for_the_model(arguments):
+async def test_invalid_arguments_are_an_error_for_the_model(arguments):
     world = World()
 
     assert (await world.tool().use(call(arguments))).startswith("Error: the arguments")
     assert world.ran == []
 
 
-async def test_another_tool_is_not_ours():
+async def test_an_unknown_tool_is_an_error():
     assert "no tool 'other'" in await World().tool().use(call("{}", name="other"))
 
 
-async def test_the_person_is_asked_with_the_reason():
+async def test_the_confirmation_has_command_and_reason():
     world = World()
 
     await world.tool(confirm=True).use(LS)
@@ -98,21 +98,21 @@ async def test_the_person_is_asked_with_the_reason():
     assert len(world.ran) == 1
 
 
-async def test_no_means_no():
+async def test_an_unconfirmed_command_does_not_run():
     world = World(says_yes=False)
 
     assert "did not confirm" in await world.tool(confirm=True).use(LS)
     assert world.ran == []
 
 
-async def test_without_a_terminal_nothing_that_must_be_confirmed_runs():
+async def test_without_a_terminal_no_command_that_needs_confirmation_runs():
     world = World()
 
     assert "no terminal" in await world.tool(confirm=True, on_terminal=False).use(LS)
     assert world.ran == []
 
 
-async def test_nobody_is_asked_about_what_may_not_run_anyway():
+async def test_a_refused_command_is_not_confirmed():
     world = World()
     rules = CommandRules(deny=("ls",))
 
@@ -121,7 +121,7 @@ async def test_nobody_is_asked_about_what_may_not_run_anyway():
     assert world.asked == []
 
 
-def test_the_model_is_told_what_is_available():
+def test_the_definition_lists_the_available_commands():
     offers = (
         OfferedCommand(command="git log", description="the history"),
         OfferedCommand(command="make"),
@@ -135,7 +135,7 @@ def test_the_model_is_told_what_is_available():
     assert definition["function"]["parameters"]["required"] == ["command", "reason"]
 
 
-def test_the_model_is_told_the_patterns_of_the_list():
+def test_the_definition_lists_the_allowed_patterns():
     rules = CommandRules(allow=("git log*", "make"))
 
     (definition,) = World().tool(rules=rules).definitions
@@ -155,7 +155,7 @@ def test_the_model_is_told_the_patterns_of_the_list():
         ("not_started", None, "Error: the command could not be started."),
     ],
 )
-def test_what_the_model_is_told_of_an_outcome(state, code, expected):
+def test_the_result_of_an_outcome(state, code, expected):
     command = ContextCommand(name="x", command="x", written="x", timeout=30)
 
     outcome = CommandOutcome(command=command, state=state, output="out", exit_code=code)
@@ -163,13 +163,13 @@ def test_what_the_model_is_told_of_an_outcome(state, code, expected):
     assert result_text(outcome) == expected
 
 
-def test_silence_is_said():
+def test_empty_output_is_reported():
     command = ContextCommand(name="x", command="x", written="x")
 
     assert result_text(CommandOutcome(command=command, state="ok", exit_code=0)) == "(no output)"
 
 
-async def test_the_model_is_told_no_secret_that_a_command_found():
+async def test_secrets_are_removed_from_a_result():
     world = World()
 
     async def run(command, _plan, _surroundings):

@@ -24,7 +24,7 @@ def test_a_plain_word_alone_is_a_command(word):
 
 
 @pytest.mark.parametrize("line", ["quit smoking?", "clear the table", "help", "stats please"])
-def test_a_plain_word_among_others_is_said_to_the_model(line):
+def test_a_plain_word_among_others_is_sent_to_the_model(line):
     assert parse_command(line) is None
 
 
@@ -40,7 +40,7 @@ def test_a_plain_word_among_others_is_said_to_the_model(line):
         ("/system\nBe brief.", "system", "Be brief."),
     ],
 )
-def test_a_command_has_its_name_and_the_rest(line, name, rest):
+def test_a_line_is_split_into_command_and_argument(line, name, rest):
     order = parse_command(line)
 
     assert order is not None
@@ -48,21 +48,21 @@ def test_a_command_has_its_name_and_the_rest(line, name, rest):
 
 
 @pytest.mark.parametrize("line", ["/usr/bin/env is what?", "//help", "/", "1/2", "/ two"])
-def test_what_only_looks_like_a_command_is_said_to_the_model(line):
+def test_a_line_that_resembles_a_command_is_sent_to_the_model(line):
     assert parse_command(line) is None
 
 
-def test_an_unknown_command_is_a_mistake_that_says_what_to_do():
+def test_an_unknown_command_is_an_error_with_advice():
     with pytest.raises(UsageError, match="no command /nope; /help"):
         parse_command("/nope")
 
 
-def test_two_slashes_stand_for_one():
+def test_two_slashes_are_one_slash_for_the_model():
     assert unescape_message("//nope") == "/nope"
     assert unescape_message("Hello") == "Hello"
 
 
-def test_every_name_means_one_command():
+def test_every_name_belongs_to_one_command():
     names = [name for row in COMMANDS for name in (row.name, *row.aliases)]
 
     assert sorted(names) == sorted(COMMANDS_BY_NAME)
@@ -73,17 +73,17 @@ def test_help_has_a_line_for_each_command():
     lines = help_lines()
 
     for row in COMMANDS:
-        assert any(line.startswith(f"/{row.name}") and row.about in line for line in lines)
+        assert any(line.startswith(f"/{row.name}") and row.description in line for line in lines)
 
 
 @pytest.mark.parametrize("line", ["/undo 5", "/regenerate please", "/new x", "/quit now"])
-def test_what_a_command_does_not_take_is_a_mistake(line):
-    with pytest.raises(UsageError, match="takes nothing"):
+def test_an_unexpected_argument_is_an_error(line):
+    with pytest.raises(UsageError, match="takes no argument"):
         parse_command(line)
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_help_is_cut_between_words_where_the_terminal_is_narrow(columns):
+def test_help_is_wrapped_on_a_narrow_terminal(columns):
     lines = help_lines(columns)
 
     assert max(map(len, lines)) <= columns
@@ -96,5 +96,5 @@ def test_every_command_has_its_row_in_the_reference(row):
     lines = reference.read_text(encoding="utf-8").splitlines()
     found = next(line for line in lines if line.startswith(f"| `/{row.name}"))
 
-    assert row.takes in found.split("|")[1]
+    assert row.argument in found.split("|")[1]
     assert all(f"`/{alias}`" in found for alias in row.aliases)

@@ -47,10 +47,10 @@ class TestCompletion:
             ("/open\nx", []),
         ],
     )
-    async def test_it_offers_what_the_table_says(self, typed, offered):
+    async def test_completion_offers_the_values_of_the_command_table(self, typed, offered):
         assert await completed(typed) == offered
 
-    async def test_files_are_offered_where_a_command_takes_one(self, tmp_path):
+    async def test_completion_offers_files_for_a_file_argument(self, tmp_path):
         (tmp_path / "report.pdf").touch()
 
         assert await completed(f"/attach {tmp_path}/rep") == ["ort.pdf"]
@@ -64,24 +64,24 @@ class TestLines:
         with pytest.raises(EOFError):
             await reader.read()
 
-    async def test_a_backslash_at_the_end_goes_on_with_the_next_line(self):
+    async def test_a_backslash_at_the_end_continues_with_the_next_line(self):
         assert await LineReader(io.BytesIO(b"one\\\ntwo\n")).read() == "one\ntwo"
 
-    async def test_a_backslash_at_the_very_end_loses_nothing(self):
+    async def test_a_backslash_at_the_end_of_input_loses_nothing(self):
         reader = LineReader(io.BytesIO(b"one\\\n"))
 
         assert await reader.read() == "one"
         with pytest.raises(EOFError):
             await reader.read()
 
-    async def test_bytes_that_are_no_text_are_replaced(self):
+    async def test_invalid_utf8_is_replaced(self):
         assert await LineReader(io.BytesIO(b"a\xffb\n")).read() == "a\ufffdb"
 
-    async def test_no_standard_input_is_the_end_of_it(self):
+    async def test_missing_standard_input_is_end_of_input(self):
         with pytest.raises(EOFError):
             await LineReader(None).read()
 
-    async def test_a_person_is_asked_for_each_line(self):
+    async def test_an_interactive_reader_prints_the_prompt_for_each_line(self):
         asked = io.StringIO()
 
         await LineReader(io.BytesIO(b"one\n"), asked).read()
@@ -99,14 +99,14 @@ class TestEnter:
 
         return Buffer(document=Document(text), multiline=True, accept_handler=take), given
 
-    def test_it_gives_the_message(self):
+    def test_enter_submits_the_message(self):
         buffer, given = self.buffer("Hello")
 
         handle_enter(buffer)
 
         assert given == ["Hello"]
 
-    def test_after_a_backslash_it_begins_a_line(self):
+    def test_enter_after_a_backslash_starts_a_line(self):
         buffer, given = self.buffer("Hello\\")
 
         handle_enter(buffer)
@@ -116,7 +116,7 @@ class TestEnter:
 
 class TestHistory:
     @pytest.mark.usefixtures("umask_022")
-    def test_only_its_owner_reads_it(self, tmp_path):
+    def test_only_the_owner_can_read_the_history(self, tmp_path):
         path = tmp_path / ".cllm" / "chat_history"
 
         open_history(path).append_string("secret")
@@ -125,12 +125,12 @@ class TestHistory:
         assert path.parent.stat().st_mode & 0o777 == 0o700
         assert "secret" in path.read_text(encoding="utf-8")
 
-    def test_a_folder_that_cannot_be_written_gives_a_history_of_this_chat(self, tmp_path):
+    def test_an_unwritable_folder_gives_a_history_in_memory(self, tmp_path):
         (tmp_path / "file").touch()
 
         assert isinstance(open_history(tmp_path / "file" / "chat_history"), InMemoryHistory)
 
-    def test_a_history_that_is_a_link_is_not_followed(self, tmp_path):
+    def test_a_symbolic_link_is_not_followed(self, tmp_path):
         (tmp_path / "other").write_text("kept", encoding="utf-8")
         (tmp_path / "chat_history").symlink_to(tmp_path / "other")
 
@@ -138,10 +138,10 @@ class TestHistory:
 
         assert (tmp_path / "other").read_text(encoding="utf-8") == "kept"
 
-    def test_without_a_file_nothing_is_written(self):
+    def test_without_a_path_nothing_is_written(self):
         assert isinstance(open_history(None), InMemoryHistory)
 
 
-def test_half_characters_become_replacement_characters():
+def test_surrogates_become_replacement_characters():
     assert replace_surrogates("a\udcffb") == "a\ufffdb"
     assert replace_surrogates("é🌊") == "é🌊"

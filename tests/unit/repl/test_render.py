@@ -118,7 +118,7 @@ def whole(text: str, columns: int = 60) -> str:
 
 
 @given(cuts=st.lists(st.integers(0, len(ANSWER)), max_size=30), lines=st.integers(2, 40))
-def test_however_an_answer_is_cut_the_screen_ends_the_same(cuts, lines):
+def test_the_screen_does_not_depend_on_the_chunks(cuts, lines):
     terminal = Terminal(lines=lines)
     places = [0, *sorted(cuts), len(ANSWER)]
     pieces = [ANSWER[a:b] for a, b in pairwise(places)]
@@ -129,7 +129,7 @@ def test_however_an_answer_is_cut_the_screen_ends_the_same(cuts, lines):
     assert terminal.cursor_is_shown
 
 
-def test_every_character_of_its_own_gives_the_same_screen():
+def test_single_characters_give_the_same_screen():
     terminal = Terminal(lines=5)
 
     live(terminal, *ANSWER).end()
@@ -149,7 +149,7 @@ def test_half_a_line_does_not_end_a_block(pieces):
     assert terminal.shown == whole("".join(pieces))
 
 
-def test_a_block_that_is_longer_than_the_screen_is_whole_in_the_end():
+def test_a_block_longer_than_the_screen_is_complete_at_the_end():
     code = "```\n" + "".join(f"line {number}\n" for number in range(100)) + "```\n"
     terminal = Terminal(lines=10)
 
@@ -160,7 +160,7 @@ def test_a_block_that_is_longer_than_the_screen_is_whole_in_the_end():
     assert terminal.shown.splitlines() == [f"line {number}" for number in range(100)]
 
 
-def test_what_is_written_beside_an_answer_stays_below_what_was_said():
+def test_a_note_during_an_answer_appears_below_the_text_so_far():
     terminal = Terminal()
 
     answer = live(terminal, "Before")
@@ -172,7 +172,7 @@ def test_what_is_written_beside_an_answer_stays_below_what_was_said():
     assert terminal.shown.splitlines() == ["Before", "a note", "", "After"]
 
 
-def test_an_unchanged_line_is_not_drawn_again():
+def test_an_unchanged_line_is_not_redrawn():
     out = io.StringIO()
     region = ScreenRegion(out)
     region.draw(["one", "two"], 80)
@@ -198,7 +198,7 @@ def test_an_unchanged_line_is_not_drawn_again():
         ("   \n\n", []),
     ],
 )
-def test_markdown_loses_nothing_that_was_said(text, shown):
+def test_markdown_loses_no_text(text, shown):
     assert [strip_ansi(line) for line in markdown_lines(text, 60)] == shown
 
 
@@ -216,7 +216,7 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal():
 
 
 @pytest.mark.parametrize("text", ["&#x202e;", "&rlm;", "&#27;[2J", "&#xe0041;", "[a](x&#x202e;)"])
-def test_an_entity_of_markdown_is_no_way_around(text):
+def test_a_markdown_entity_cannot_bypass_the_escaping(text):
     out = io.StringIO()
     answer = LivePrinter(out, size=lambda: os.terminal_size((60, 20)))
 
@@ -226,7 +226,7 @@ def test_an_entity_of_markdown_is_no_way_around(text):
     assert not re.search("[\u200f\u202e\U000e0041]|\x1b\\[2J", out.getvalue())
 
 
-def test_a_line_end_that_comes_in_two_pieces_is_one_line_end():
+def test_a_line_end_in_two_chunks_is_one_line_end():
     terminal = Terminal()
 
     live(terminal, "one\r", "\ntwo\r\n", "\r", "\n", "three\rfour").end()
@@ -246,7 +246,7 @@ def test_any_width_can_be_rendered(width):
     assert markdown_lines(ANSWER, width)
 
 
-def test_thinking_is_shown_dimly_and_leaves_no_trace():
+def test_thinking_is_dim_and_disappears():
     terminal = Terminal()
     answer = live(terminal)
 
@@ -261,7 +261,7 @@ def test_thinking_is_shown_dimly_and_leaves_no_trace():
     assert terminal.shown == "It is a cat."
 
 
-def test_of_long_thinking_the_last_lines_are_shown_below_what_was_said():
+def test_the_last_lines_of_long_thinking_are_shown_below_the_text():
     terminal = Terminal(columns=30)
     answer = live(terminal, "Said before.\n\nAnd this.\n\n")
     answer.settle()
@@ -279,7 +279,7 @@ def without_sequences(text: str) -> str:
 
 
 @pytest.mark.parametrize("piece", ["x" * 2_000_000, "*a* line\n" * 200_000])
-def test_what_is_too_long_to_be_laid_out_is_printed_as_it_is(piece):
+def test_text_too_long_for_layout_is_printed_unformatted(piece):
     out = io.StringIO()
     answer = live(out, "Look:\n\nthis", " is\n\n", piece, "*more*\n")
     answer.settle()
@@ -290,7 +290,7 @@ def test_what_is_too_long_to_be_laid_out_is_printed_as_it_is(piece):
     assert shown.endswith(f"{piece}*more*\n\nafter a tool\n")
 
 
-def test_a_long_answer_that_comes_at_once_and_ends_is_printed_as_it_is():
+def test_a_long_answer_in_one_chunk_is_printed_unformatted():
     out = io.StringIO()
     answer = LivePrinter(out, size=lambda: os.terminal_size((60, 20)), clock=lambda: 0.0)
     answer.write("")
@@ -300,7 +300,7 @@ def test_a_long_answer_that_comes_at_once_and_ends_is_printed_as_it_is():
     assert without_sequences(out.getvalue()).endswith("*a* line\n" * 200_000)
 
 
-def test_plain_text_is_printed_as_it_is_and_ends_with_one_line_break():
+def test_plain_text_is_unchanged_and_ends_with_one_line_break():
     out = io.StringIO()
     answer = PlainPrinter(out)
 
@@ -318,7 +318,7 @@ class Broken(io.StringIO):
 
 
 @pytest.mark.parametrize("kind", ["plain", "live"])
-def test_an_output_that_breaks_is_remembered_and_not_raised(kind):
+def test_a_failing_output_is_recorded_and_not_raised(kind):
     answer = PlainPrinter(Broken()) if kind == "plain" else LivePrinter(Broken())
 
     answer.write("text")

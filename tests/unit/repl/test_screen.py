@@ -22,7 +22,7 @@ def forty_columns(monkeypatch):
 SENTENCE = "One two three four five six seven eight nine ten eleven twelve."
 
 
-def test_a_terminal_gets_sentences_cut_between_words():
+def test_sentences_are_wrapped_on_a_terminal():
     err = Terminal()
     screen = Screen(Terminal(), err, environment={"TERM": "xterm", "NO_COLOR": "1"})
 
@@ -35,14 +35,14 @@ def test_a_terminal_gets_sentences_cut_between_words():
     assert " ".join(lines) == f"{SENTENCE} Warning: {SENTENCE} Error: {SENTENCE}"
 
 
-def test_a_file_gets_a_sentence_on_one_line():
+def test_sentences_are_not_wrapped_in_a_file():
     err = io.StringIO()
     Screen(Terminal(), err, environment={"TERM": "xterm"}).note(SENTENCE)
 
     assert err.getvalue() == f"{SENTENCE}\n"
 
 
-def test_a_long_word_is_not_cut():
+def test_a_long_word_is_not_split():
     path = "/a-folder/" * 9
 
     assert wrap_line(f"Written to {path}", 40) == ["Written to", path]

@@ -1,4 +1,4 @@
-"""A home, a directory to be in, and the settings that hold there."""
+"""A home folder, a current directory, and the settings that apply there."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ class World:
             folder.mkdir(parents=True)
 
     @property
-    def place(self) -> Environment:
+    def env(self) -> Environment:
         return Environment(home=self.home, directory=self.work, environment=self.environment)
 
     def write_home(self, text: str) -> Path:
@@ -32,8 +32,8 @@ class World:
     def write_here(self, text: str) -> Path:
         return write(self.work / "Cllmfile.yml", text)
 
-    def load(self, *, place: Environment | None = None, **line: Any) -> Settings:
-        return load_settings(place or self.place, CommandLine(**line))
+    def load(self, *, env: Environment | None = None, **line: Any) -> Settings:
+        return load_settings(env or self.env, CommandLine(**line))
 
 
 def write(path: Path, text: str) -> Path:
@@ -49,7 +49,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def load(world: World) -> Callable[[str], Settings]:
-    """The settings with this text in the person's own file."""
+    """The settings with this text in the user's own file."""
 
     def load(text: str, **line: Any) -> Settings:
         world.write_home(text)

@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("content", ["", "\n", "# only a comment\n", "---\n", "null", "{}"])
-def test_an_empty_file_holds_no_settings(path, content):
+def test_an_empty_file_has_no_settings(path, content):
     file = read(path, content)
 
     assert file is not None
@@ -37,7 +37,7 @@ def test_an_empty_file_holds_no_settings(path, content):
 
 
 @pytest.mark.parametrize("place", ["missing.yml", "file/Cllmfile.yml"])
-def test_a_file_that_is_not_there_is_none(tmp_path, place):
+def test_a_missing_file_is_none(tmp_path, place):
     (tmp_path / "file").touch()
 
     assert read_cllmfile(tmp_path / place, in_user_folder=True) is None
@@ -95,7 +95,7 @@ def test_bad_yaml_is_refused_with_file_and_line(path, content, line):
     ],
     ids=lambda content: content[:24].decode("latin-1"),
 )
-def test_anything_else_that_cannot_be_used_is_refused_with_the_file(path, content):
+def test_other_unusable_content_is_refused_with_the_file(path, content):
     with pytest.raises(SettingsError) as caught:
         read(path, content)
     assert caught.value.path == str(path)
@@ -112,7 +112,7 @@ def test_a_bug_in_reading_a_file_is_not_reported_as_a_broken_file(path, bug, mon
         read(path, "model: openai/gpt-4o")
 
 
-def test_a_folder_of_that_name_cannot_be_read(path):
+def test_a_folder_is_not_a_cllmfile(path):
     path.mkdir()
 
     with pytest.raises(SettingsError, match="cannot be read"):
@@ -154,15 +154,15 @@ def bomb(item: str, width: int, height: int) -> str:
         "omap",
     ],
 )
-def test_a_few_lines_that_stand_for_too_much_are_refused(path, content):
+def test_a_small_file_that_expands_too_far_is_refused(path, content):
     with pytest.raises(
-        SettingsError, match=r"more than 100000 values|no text, number|aliases"
+        SettingsError, match=r"more than 100000 values|not a text, number|aliases"
     ) as caught:
         read(path, content)
     assert caught.value.path == str(path)
 
 
-def test_aliases_as_such_are_welcome(path):
+def test_ordinary_aliases_are_allowed(path):
     file = read(path, "variables: &v {a: 1}\nserver: *v\nwindow: {<<: *v, b: 2}\n")
 
     assert file is not None
@@ -221,11 +221,11 @@ def test_the_line_of_a_key_is_found(path, text, key, expected):
     assert find_line(path, key) == expected
 
 
-def test_a_file_that_is_gone_has_no_lines(path):
+def test_a_missing_file_has_no_line_numbers(path):
     assert find_line(path, "model") is None
 
 
-def test_variables_are_found_wherever_they_stand():
+def test_variables_are_found_everywhere():
     value = {"a": ["${ONE} and ${TWO}"], "b": {"c": "${ONE}"}, "d": 5, "e": "$THREE ${}"}
 
     assert find_variables(value) == {"ONE", "TWO"}
@@ -234,7 +234,7 @@ def test_variables_are_found_wherever_they_stand():
 @given(
     st.dictionaries(st.text(), st.text(alphabet="${}AB_ x") | st.integers() | st.lists(st.text()))
 )
-def test_without_variables_that_are_set_the_content_stays_as_it_is(content):
+def test_unset_variables_leave_the_content_unchanged(content):
     assert substitute_variables(content, {}) == content
 
 

@@ -16,7 +16,7 @@ KEY = "sk-0123456789abcdef"
 
 
 class TestLayers:
-    def test_without_any_file_there_are_defaults(self, world):
+    def test_without_files_the_defaults_apply(self, world):
         settings = world.load()
 
         assert settings.model is None
@@ -28,7 +28,7 @@ class TestLayers:
         assert settings.notices == ()
         assert not settings.model_is_explicit
 
-    def test_the_later_layer_is_over_the_earlier(self, world):
+    def test_a_later_layer_overrides_an_earlier_one(self, world):
         world.write_home("{model: a, temperature: 1, seed: 1, top_p: 1, stop: x}")
         world.write_dot("{model: b, temperature: 2, seed: 2, top_p: 2}")
         world.write_here("{model: c, temperature: 3, seed: 3}")
@@ -57,7 +57,7 @@ class TestLayers:
 
         assert (settings.model, settings.model_is_explicit) == (model, explicit)
 
-    def test_mappings_are_merged_all_the_way_down(self, world):
+    def test_mappings_are_merged_deeply(self, world):
         world.write_home("providers: {a: {api_base: 'http://a', models: [x, y]}, b: {timeout: 1}}")
         world.write_here("providers: {a: {models: [z]}}")
 
@@ -84,7 +84,7 @@ class TestLayers:
         assert merge(lower, upper) == expected
         assert repr(lower) == before
 
-    def test_a_named_folder_stands_for_both_usual_ones(self, world, tmp_path):
+    def test_an_explicit_folder_replaces_both_default_ones(self, world, tmp_path):
         world.write_home("model: home")
         world.write_dot("model: dot")
         named = tmp_path / "named"
@@ -98,9 +98,7 @@ class TestLayers:
         assert settings.history_folder == named
         assert settings.store == f"json:{named}/conversations"
 
-    def test_the_environment_names_that_folder_too_and_the_command_line_is_over_it(
-        self, world, tmp_path
-    ):
+    def test_the_command_line_overrides_the_folder_of_the_environment(self, world, tmp_path):
         world.environment["CLLM_PATH"] = str(tmp_path / "env")
 
         assert world.load().history_folder == tmp_path / "env"
@@ -108,17 +106,17 @@ class TestLayers:
 
     def test_a_file_in_the_home_directory_is_read_once(self, world):
         world.write_home("{model: a, api_base: 'http://x'}")
-        place = Environment(home=world.home, directory=world.home, environment={})
+        env = Environment(home=world.home, directory=world.home, environment={})
 
-        assert world.load(place=place).model == "a"
+        assert world.load(env=env).model == "a"
 
-    def test_one_s_own_file_is_one_s_own_also_through_a_link(self, world, tmp_path):
+    def test_the_user_s_own_file_is_recognised_through_a_link(self, world, tmp_path):
         world.write_home("{model: a, api_base: 'http://x'}")
         link = tmp_path / "link"
         link.symlink_to(world.home)
-        place = Environment(home=link, directory=world.home, environment={})
+        env = Environment(home=link, directory=world.home, environment={})
 
-        assert world.load(place=place).model == "a"
+        assert world.load(env=env).model == "a"
 
 
 class TestVariables:
@@ -134,12 +132,12 @@ class TestVariables:
             ("user: ${NESTED}", "${WHO}"),
         ],
     )
-    def test_variables_are_filled_in_once_and_anywhere(self, world, load, text, expected):
+    def test_variables_are_substituted_once_and_everywhere(self, world, load, text, expected):
         world.environment.update(WHO="Ann", EMPTY="", NESTED="${WHO}")
 
         assert load(text).parameters["user"] == expected
 
-    def test_other_values_stay_as_they_are(self, load):
+    def test_other_values_are_unchanged(self, load):
         settings = load("{seed: 5, temperature: 0, top_p: 0.0, logprobs: false, stop: null}")
 
         assert settings.parameters == {
@@ -173,7 +171,7 @@ class TestTypes:
             ("raw_response: 1", "raw_response", 1),
         ],
     )
-    def test_a_value_of_the_wrong_kind_is_named_with_file_and_line(self, world, text, key, line):
+    def test_a_value_of_the_wrong_type_is_reported_with_file_and_line(self, world, text, key, line):
         path = world.write_home(text)
 
         with pytest.raises(SettingsError, match=f"`{key}`") as caught:
@@ -203,7 +201,7 @@ class TestTypes:
         with pytest.raises(SettingsError, match=words):
             load(text)
 
-    def test_a_value_of_the_wrong_kind_from_elsewhere_is_named_with_its_source(self, world):
+    def test_a_value_of_the_wrong_type_is_reported_with_its_source(self, world):
         with pytest.raises(SettingsError) as caught:
             world.load(values={"model": 5})
         assert (caught.value.path, caught.value.line) == ("command line", None)
@@ -212,7 +210,7 @@ class TestTypes:
         "text",
         ["{}", "model: null", "model: ''", "stream: null", "num_retries: 0", "providers: null"],
     )
-    def test_what_is_empty_is_not_wrong(self, load, text):
+    def test_empty_values_are_valid(self, load, text):
         assert load(text).model is None
 
     @pytest.mark.parametrize(
@@ -227,9 +225,7 @@ class TestTypes:
     def test_the_number_of_retries(self, load, text, expected):
         assert load(text).retries == expected
 
-    def test_a_model_file_that_is_wrong_is_named_even_if_the_command_line_names_another(
-        self, world
-    ):
+    def test_an_invalid_model_of_a_file_is_reported_even_if_overridden(self, world):
         world.write_home("model: 5")
 
         with pytest.raises(SettingsError, match="`model`"):
@@ -241,7 +237,7 @@ class TestSystemPrompt:
     def test_an_empty_prompt_is_not_configured(self, load, text):
         assert load(f"default_system_message: {text}").system == GivenPrompt()
 
-    def test_the_configured_prompt_says_where_it_came_from(self, world):
+    def test_the_configured_prompt_has_its_source(self, world):
         world.write_home("default_system_message: Home.")
         world.write_here("default_system_message: Here.")
 
@@ -249,7 +245,7 @@ class TestSystemPrompt:
             text="Here.", source="Cllmfile.yml: default_system_message"
         )
 
-    def test_one_on_the_command_line_is_over_it(self, load):
+    def test_the_command_line_overrides_the_configured_prompt(self, load):
         given = GivenPrompt(text="Loud.", source="--system", explicit=True)
 
         assert load("default_system_message: Home.", system=given).system == given
@@ -291,7 +287,7 @@ class TestWhereKeysGo:
 
         assert load(f"{key}: {values.get(key, 'word')}").parameters == {}
 
-    def test_no_key_has_two_homes(self):
+    def test_no_key_is_in_two_sections(self):
         assert not sections.CLLM_KEYS & sections.PROVIDER_KEYS
         assert not (sections.CLLM_KEYS | sections.PROVIDER_KEYS) & sections.BODY_KEYS
 
@@ -304,7 +300,7 @@ class TestWhereKeysGo:
             ("api_bse", "api_base"),
         ],
     )
-    def test_an_unknown_key_that_is_close_to_a_known_one_is_warned_of(self, load, key, meant):
+    def test_an_unknown_key_close_to_a_known_one_is_a_warning(self, load, key, meant):
         (notice,) = load(f"{key}: x").notices
 
         assert (notice.code, notice.path) == ("unknown_key", key)
@@ -312,7 +308,7 @@ class TestWhereKeysGo:
         assert f"`{meant}`" in notice.message
 
     @pytest.mark.parametrize("key", ["min_p", "guided_json", "repetition_penalty"])
-    def test_an_unknown_key_that_is_not_is_simply_passed_on(self, load, key):
+    def test_other_unknown_keys_are_passed_on(self, load, key):
         settings = load(f"{key}: 1")
 
         assert settings.notices == ()
@@ -341,7 +337,7 @@ class TestStore:
             ("conversations_path: sub", "json:{work}/sub"),
         ],
     )
-    def test_the_store_is_named_or_follows_from_the_folder(self, world, load, text, expected):
+    def test_the_store_is_configured_or_derived_from_the_folder(self, world, load, text, expected):
         assert load(text).store == expected.format(work=world.work)
 
     def test_conversations_of_the_directory_are_its_history(self, world):
@@ -362,12 +358,12 @@ class TestStore:
 
         assert world.load().store == f"json:{world.home}/.cllm/conversations"
 
-    def test_a_folder_that_was_named_has_the_history_whatever_is_in_it(self, world, tmp_path):
+    def test_an_explicit_folder_always_has_the_history(self, world, tmp_path):
         (world.work / ".cllm/conversations").mkdir(parents=True)
 
         assert world.load(cllm_path=tmp_path).store == f"json:{tmp_path}/conversations"
 
-    def test_the_environment_and_the_command_line_name_a_folder(self, world):
+    def test_the_environment_and_the_command_line_set_a_folder(self, world):
         world.environment["CLLM_CONVERSATIONS_PATH"] = "/env"
 
         assert world.load().store == "json:/env"
@@ -390,19 +386,19 @@ class TestSecrets:
         )
         return world.load()
 
-    def test_the_key_is_there(self, settings):
+    def test_the_key_is_loaded(self, settings):
         assert settings.top_providers[-1].settings.api_key == Secret(KEY)
         assert settings.providers["a"].api_key == Secret(KEY)
 
     @pytest.mark.parametrize("show", [repr, str, "{}".format, lambda value: repr([value])])
-    def test_a_key_is_never_seen_in_what_is_printed(self, settings, show):
+    def test_a_key_is_never_printed(self, settings, show):
         assert KEY not in show(settings.top_providers[-1].settings)
         assert KEY not in show(settings.providers)
         assert KEY not in repr(settings.parameters)
         assert KEY not in show(settings)
 
     @pytest.mark.parametrize("write", [msgspec.json.encode, msgspec.to_builtins, pickle.dumps])
-    def test_a_key_is_never_written_down(self, settings, write):
+    def test_a_key_is_never_serialised(self, settings, write):
         with pytest.raises(TypeError) as caught:
             write(settings.top_providers[-1].settings)
         assert KEY not in str(caught.value)

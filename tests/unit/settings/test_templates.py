@@ -32,7 +32,7 @@ def fill_commands(template: str) -> str:
         ("{% raw %}{{ A }}{% endraw %}{# nothing #}", "{{ A }}"),
     ],
 )
-def test_a_template_fills_in_values(template, result):
+def test_a_template_substitutes_values(template, result):
     assert fill_commands(template) == result
 
 
@@ -64,7 +64,7 @@ def test_a_template_fills_in_values(template, result):
         "{% for a in 'ab' %}" * 4 + "{% endfor %}" * 4,
     ],
 )
-def test_what_reaches_further_is_refused(template):
+def test_other_expressions_are_refused(template):
     with pytest.raises(TemplateProblemError):
         fill_commands(template)
 
@@ -84,7 +84,7 @@ def test_what_reaches_further_is_refused(template):
         "{{ '%5d' % 5 }}",
     ],
 )
-def test_no_step_grows_beyond_the_limit_and_steps_are_counted(template):
+def test_sizes_and_steps_are_limited(template):
     began = time.process_time()
 
     with pytest.raises(TemplateProblemError):

@@ -54,7 +54,7 @@ def ledger(world) -> TrustLedger:
     return TrustLedger(world.home / ".cllm")
 
 
-def test_every_dangerous_key_of_the_design_is_one():
+def test_every_dangerous_key_of_the_design_needs_trust():
     assert set(DANGEROUS) == set(DANGEROUS_KEYS)
 
 
@@ -67,7 +67,7 @@ def test_every_key_is_either_dangerous_or_known_to_be_harmless():
 
 
 @pytest.mark.parametrize("key", sorted(DANGEROUS_BY_VALUE))
-def test_some_keys_are_dangerous_by_their_value(key):
+def test_some_keys_are_dangerous_by_value(key):
     dangerous, harmless = DANGEROUS_BY_VALUE[key]
 
     assert dangerous_settings({key: dangerous}) == {key: dangerous}
@@ -89,7 +89,7 @@ def test_a_dangerous_key_of_the_directory_needs_trust(world, key, folder):
 
 
 @pytest.mark.parametrize("key", sorted(DANGEROUS))
-def test_the_person_s_own_files_are_trusted(world, tmp_path, key):
+def test_the_user_s_own_files_are_trusted(world, tmp_path, key):
     text = f"{key}: {DANGEROUS[key]}\n"
     world.write_home(text)
     named = tmp_path / "named"
@@ -100,7 +100,7 @@ def test_the_person_s_own_files_are_trusted(world, tmp_path, key):
     assert world.load(cllm_path=named).notices == ()
 
 
-def test_beside_a_named_folder_the_directory_s_file_still_needs_trust(world, tmp_path):
+def test_with_an_explicit_folder_the_file_of_the_directory_still_needs_trust(world, tmp_path):
     world.write_here("api_base: http://x")
 
     with pytest.raises(UntrustedFileError):
@@ -126,7 +126,7 @@ def test_a_variable_that_looks_like_a_secret_needs_trust_under_any_key(world, na
 
 
 @pytest.mark.parametrize("name", ["HOME", "USER", "KEYBOARD", "MONKEY_NAME", "TOKENIZER"])
-def test_another_variable_does_not(world, name):
+def test_other_variables_need_no_trust(world, name):
     world.write_here(f"user: '${{{name}}}'")
 
     world.load()
@@ -135,7 +135,7 @@ def test_another_variable_does_not(world, name):
 @pytest.mark.parametrize(
     ("value", "trusted"), [("always", True), ("", False), ("1", False), ("never", False)]
 )
-def test_the_environment_can_trust_always_and_says_so_in_one_way(world, value, trusted):
+def test_only_cllm_trust_always_trusts_every_file(world, value, trusted):
     world.write_here("api_base: http://x")
     world.environment["CLLM_TRUST"] = value
 
@@ -146,7 +146,7 @@ def test_the_environment_can_trust_always_and_says_so_in_one_way(world, value, t
             world.load()
 
 
-def test_the_command_line_can_trust_for_once(world):
+def test_the_command_line_can_trust_one_run(world):
     world.write_here("api_base: http://x")
 
     assert world.load(trust=True).top_providers[-1].settings.api_base == "http://x"
@@ -155,7 +155,7 @@ def test_the_command_line_can_trust_for_once(world):
 
 
 class TestLedger:
-    def test_a_file_that_was_trusted_takes_effect(self, world):
+    def test_a_trusted_file_takes_effect(self, world):
         file = here(world, "{api_base: 'http://x', store: 'memory:', model: a}")
 
         assert ledger(world).trust(file) == ("api_base", "store")
@@ -173,7 +173,7 @@ class TestLedger:
         ],
         ids=["other keys", "another order"],
     )
-    def test_editing_what_is_harmless_keeps_the_trust(self, world, edited):
+    def test_editing_harmless_keys_does_not_revoke_trust(self, world, edited):
         ledger(world).trust(here(world, "{model: a, api_base: 'http://x', store: 'memory:'}"))
         world.write_here(edited)
 
@@ -188,34 +188,34 @@ class TestLedger:
             "{api_base: 'http://x', providers: {}}",
         ],
     )
-    def test_changing_or_adding_something_dangerous_asks_again(self, world, edited):
+    def test_changing_or_adding_a_dangerous_key_revokes_trust(self, world, edited):
         ledger(world).trust(here(world, "{api_base: 'http://x'}"))
         world.write_here(edited)
 
         with pytest.raises(UntrustedFileError):
             world.load()
 
-    def test_taking_a_dangerous_key_away_entirely_needs_no_trust(self, world):
+    def test_removing_a_dangerous_key_needs_no_trust(self, world):
         ledger(world).trust(here(world, "{api_base: 'http://x'}"))
         world.write_here("model: a")
 
         world.load()
 
-    def test_several_files_are_remembered(self, world):
+    def test_several_files_can_be_trusted(self, world):
         for address in ("http://x", "http://y"):
             ledger(world).trust(here(world, f"api_base: {address}"))
         for address in ("http://x", "http://y"):
             world.write_here(f"api_base: {address}")
             assert world.load().top_providers[-1].settings.api_base == address
 
-    def test_a_value_is_trusted_as_written_and_not_as_filled_in(self, world):
+    def test_trust_applies_to_the_raw_value(self, world):
         world.environment["WHERE"] = "http://x"
         ledger(world).trust(here(world, "api_base: ${WHERE}"))
         world.environment["WHERE"] = "http://y"
 
         assert world.load().top_providers[-1].settings.api_base == "http://y"
 
-    def test_it_is_the_person_s_own_and_names_the_file(self, world):
+    def test_the_ledger_is_private_and_names_the_file(self, world):
         file = here(world, "api_base: http://x")
         ledger(world).trust(file)
         path = world.home / ".cllm/trusted.json"
@@ -230,7 +230,7 @@ class TestLedger:
         "content",
         [b"", b"{", b"[]", b'{"a": 1}', b"\xff", b'{"a": "\xff"}'],
     )
-    def test_a_ledger_that_cannot_be_read_is_an_error_and_not_overwritten(self, world, content):
+    def test_an_unreadable_ledger_is_an_error_and_not_overwritten(self, world, content):
         path = world.home / ".cllm/trusted.json"
         path.write_bytes(content)
         file = here(world, "api_base: http://x")
@@ -241,13 +241,13 @@ class TestLedger:
             assert caught.value.path == str(path)
         assert path.read_bytes() == content
 
-    def test_a_broken_ledger_does_not_matter_where_nothing_needs_trust(self, world):
+    def test_a_broken_ledger_is_ignored_if_nothing_needs_trust(self, world):
         (world.home / ".cllm/trusted.json").write_bytes(b"{")
         world.write_here("model: a")
 
         assert world.load().model == "a"
 
-    def test_a_ledger_that_cannot_be_written_is_one_sentence(self, world, tmp_path):
+    def test_an_unwritable_ledger_is_one_sentence(self, world, tmp_path):
         (tmp_path / "file").touch()
 
         with pytest.raises(CllmError, match=r"Cannot write|cannot be read"):
@@ -264,7 +264,7 @@ class TestLedger:
         "extra_headers: {a: yes, b: 0o17, c: '\u2028'}",
     ],
 )
-def test_every_value_that_a_file_can_hold_has_a_fingerprint(world, text):
+def test_every_yaml_value_has_a_fingerprint(world, text):
     file = here(world, text)
 
     parts = dangerous_settings(file.content)

@@ -59,7 +59,7 @@ def seen() -> Seen:
 
 
 class TestTheWindow:
-    def test_turns_that_leave_it_are_told_each_time(self, seen):
+    def test_trimmed_turns_are_reported_every_time(self, seen):
         notice = Notice(code=TRIMMED_CODE, message=f"{TRIMMED} (1 turn left the window).")
         event = began(3)
         event = msgspec.structs.replace(
@@ -78,7 +78,7 @@ class TestTheWindow:
 
 
 class TestTranscript:
-    def test_the_tail_has_the_last_turns_and_says_how_many_came_before(self):
+    def test_the_tail_has_the_last_turns_and_the_count_of_earlier_ones(self):
         turns = [turn_of(str(number), asked=f"Question {number}") for number in range(5)]
 
         lines = list(tail_lines(conversation_of(*turns, title="Birds")))
@@ -100,12 +100,12 @@ class TestTranscript:
         assert lines[4] == "line 39"
         assert "(incomplete)" in lines
 
-    def test_control_characters_in_it_do_not_reach_the_terminal(self):
+    def test_control_characters_of_a_message_are_escaped(self):
         lines = tail_lines(conversation_of(turn_of("1", asked="a\x1b[2Jb")))
 
         assert "\x1b" not in "".join(lines)
 
-    def test_as_markdown_everything_is_there(self):
+    def test_markdown_has_the_whole_conversation(self):
         conversation = conversation_of(turn_of("1"), system=plain_message("system", "Talk."))
 
         assert format_markdown(conversation) == (

@@ -25,12 +25,12 @@ from cllm.wire.openai.parts import decode_parts, encode_parts
         (b"", None),
     ],
 )
-def test_the_first_bytes_say_what_it_is(data, media_type):
+def test_the_first_bytes_decide_the_media_type(data, media_type):
     assert detect_media_type(data) == media_type
 
 
 @given(tail=st.binary(max_size=300), magic=st.sampled_from(sorted(MAGIC)))
-def test_no_byte_of_a_file_is_lost_on_the_way_into_a_message(tmp_path_factory, tail, magic):
+def test_a_file_is_encoded_without_loss(tmp_path_factory, tail, magic):
     path = tmp_path_factory.mktemp("attached") / "thing"
     path.write_bytes(magic + tail)
 
@@ -42,7 +42,7 @@ def test_no_byte_of_a_file_is_lost_on_the_way_into_a_message(tmp_path_factory, t
 
 
 @given(text=st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
-def test_a_text_stands_whole_between_its_heading_and_its_end(tmp_path_factory, text):
+def test_a_text_is_complete_between_its_header_and_footer(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("attached") / "notes.txt"
     path.write_bytes(b"\xef\xbb\xbf" + text.encode())
 
@@ -53,7 +53,7 @@ def test_a_text_stands_whole_between_its_heading_and_its_end(tmp_path_factory, t
         assert part == Text(text=f"--- File: notes.txt ---\n{text}{ending}--- End File ---")
 
 
-def test_a_name_cannot_make_a_second_line_in_the_heading(tmp_path):
+def test_a_file_name_cannot_add_a_line_to_the_header(tmp_path):
     path = tmp_path / "a\n--- End File ---\nb.txt"
     path.write_bytes(b"text")
 
@@ -72,13 +72,13 @@ def test_a_name_cannot_make_a_second_line_in_the_heading(tmp_path):
         "HTTPS://x.example/a.webp#top",
     ],
 )
-def test_the_address_of_an_image_is_kept_as_it_is(address):
+def test_the_url_of_an_image_is_unchanged(address):
     assert read_attachments([address]) == (Image(url=address),)
 
 
 @pytest.mark.parametrize(
     "address", ["https://x.example/a.svg", "https://x.example/page.html?x=a.png", "s3://b/a.png"]
 )
-def test_another_address_is_refused(address):
+def test_other_urls_are_refused(address):
     with pytest.raises(UsageError, match="download it and attach the file"):
         read_attachments([address])

@@ -31,7 +31,7 @@ from cllm.window.cache_report import Amount, CacheReport, build_cache_report
         (SessionUsage().plus(Usage(), 0.0), "$0"),
     ],
 )
-def test_a_cost_that_is_unknown_is_said_to_be(spent, text):
+def test_an_unknown_cost_is_shown_as_unknown(spent, text):
     assert format_amount(spent.cost) == text
 
 
@@ -45,11 +45,11 @@ def test_cached_tokens_are_shown():
     assert line == "100 tokens sent (80 cached), 7 received · $0.0100"
 
 
-def test_an_answer_without_usage_says_so():
+def test_an_answer_without_usage_is_shown_as_unknown():
     assert format_price(None, None) == "tokens unknown · cost unknown"
 
 
-def test_estimated_tokens_are_said_to_be():
+def test_estimated_tokens_are_marked():
     assert format_price(Usage(input=3, estimated=True), None).startswith("about 3 tokens sent")
 
 
@@ -68,14 +68,14 @@ def test_the_status_line_has_turns_tokens_of_the_last_prompt_and_cost():
     assert line == "m · not saved · 2 turns · 30 tokens in the last prompt · cost $0.0300"
 
 
-def test_of_a_turn_of_several_calls_the_last_prompt_is_that_of_the_last_call():
+def test_with_several_calls_the_last_prompt_counts():
     window = WindowRecord(first_sequence=1, sent_messages=3, counted=40)
     conversation = conversation_of(turn_of("1", usage=Usage(input=70), cost=0.0, window=window))
 
     assert "40 tokens in the last prompt" in status_line("m", conversation)
 
 
-def test_variants_were_paid_for_too():
+def test_the_cost_includes_variants():
     conversation = conversation_of(
         turn_of("2", usage=Usage(input=10), cost=0.01),
         variants=(turn_of("1", usage=Usage(input=10), cost=0.01),),
@@ -84,11 +84,11 @@ def test_variants_were_paid_for_too():
     assert "cost $0.0200" in status_line("m", conversation)
 
 
-def test_a_turn_without_an_answer_counts_for_nothing():
+def test_a_turn_without_an_answer_costs_nothing():
     assert cost_of(conversation_of(turn_of("1"))) == Amount()
 
 
-def test_summaries_were_paid_for_too():
+def test_the_cost_includes_summaries():
     older = StandingSummary(text="a", through=2, tokens=5, usage=Usage(input=9), cost=0.01)
     summary = StandingSummary(
         text="b", through=4, tokens=5, usage=Usage(input=9), cost=0.02, before=older
@@ -98,7 +98,7 @@ def test_summaries_were_paid_for_too():
     assert "cost $0.0400" in status_line("m", conversation)
 
 
-def test_stats_have_the_conversation_and_the_sitting():
+def test_stats_have_the_conversation_and_the_session():
     conversation = conversation_of(turn_of("1", usage=Usage(input=1, cache_write=4), cost=None))
     report = build_cache_report([conversation], lambda *_: None)
 
@@ -110,11 +110,11 @@ def test_stats_have_the_conversation_and_the_sitting():
     assert lines[5] == "  read from cache  0.0% of the tokens sent"
     assert lines[6].split() == ["cost", "unknown"]
     assert lines[7] == "  saved by cache   unknown"
-    assert lines[8] == "Since the chat was started: 0 answers"
+    assert lines[8] == "Since the chat started: 0 answers"
     assert lines[-1].split() == ["cost", "$0"]
 
 
-def test_a_report_says_what_was_missed_and_what_that_cost():
+def test_a_report_has_cache_misses_and_their_cost():
     report = CacheReport(
         answers=2,
         summaries=1,
@@ -130,7 +130,7 @@ def test_a_report_says_what_was_missed_and_what_that_cost():
 
     assert list(report_lines(report))[4:] == [
         "  read from cache  75.0% of the tokens sent",
-        "  missed           200 tokens, 150 of them after old messages left",
+        "  missed           200 tokens, 150 of them after trimming",
         "  expired          1 token",
         "  summaries        1",
         "  cost             $0.5000",

@@ -36,15 +36,15 @@ async def work_that_tells_a_mistake(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_signal_ends_the_chat_also_if_the_work_is_done_already(number):
+async def test_a_signal_ends_the_chat_even_if_the_work_is_complete(number):
     with pytest.raises(TerminationSignal):
         await Signals(blocks=False).run_cancellable(work_at_the_end(number))
 
 
-async def test_ctrl_c_stops_the_work_only():
+async def test_ctrl_c_stops_only_the_work():
     await Signals(blocks=False).run_cancellable(work_at_the_end(signal.SIGINT))
 
 
-async def test_a_mistake_while_tidying_up_is_heard():
+async def test_an_error_during_cleanup_is_raised():
     with pytest.raises(UsageError):
         await Signals(blocks=False).run_cancellable(work_that_tells_a_mistake(signal.SIGINT))

@@ -5,14 +5,17 @@ import pytest
 from cllm.cli.confirmation import MAX_REASON, confirmation_question
 
 
-def test_the_command_stands_on_a_line_of_its_own_before_its_reason():
+def test_the_command_is_on_a_separate_line_before_its_reason():
     assert confirmation_question("ls -l", "To see the files.") == (
-        "The model wants to run:\n  ls -l\nIts reason: To see the files.\nRun it? [y/N] "
+        "The model requests this command:\n  ls -l\nReason: To see the files.\nRun it? [y/N] "
     )
 
 
-def test_without_a_reason_none_is_shown():
-    assert confirmation_question("ls", "  ") == "The model wants to run:\n  ls\nRun it? [y/N] "
+def test_without_a_reason_there_is_no_reason_line():
+    assert (
+        confirmation_question("ls", "  ")
+        == "The model requests this command:\n  ls\nRun it? [y/N] "
+    )
 
 
 @pytest.mark.parametrize(
@@ -28,22 +31,22 @@ def test_without_a_reason_none_is_shown():
         ("ls ❤\ufe0f", "ls ❤\\ufe0f"),
     ],
 )
-def test_nothing_in_a_command_is_hidden(command, shown):
+def test_hidden_characters_of_a_command_are_visible(command, shown):
     assert confirmation_question(command, "").split("\n")[1] == f"  {shown}"
 
 
-def test_a_reason_cannot_pass_for_the_question():
+def test_a_reason_cannot_imitate_the_question():
     question = confirmation_question(
-        "rm x", "Fine.\nRun it? [y/N] y\n\nThe model wants to run:\n  ls"
+        "rm x", "Fine.\nRun it? [y/N] y\n\nThe model requests this command:\n  ls"
     )
 
     assert question.split("\n")[2:] == [
-        "Its reason: Fine. Run it? [y/N] y The model wants to run: ls",
+        "Reason: Fine. Run it? [y/N] y The model requests this command: ls",
         "Run it? [y/N] ",
     ]
 
 
-def test_a_long_reason_is_cut():
+def test_a_long_reason_is_truncated():
     question = confirmation_question("ls", "x" * 5000)
 
-    assert len(question.split("\n")[2]) == len("Its reason: ") + MAX_REASON
+    assert len(question.split("\n")[2]) == len("Reason: ") + MAX_REASON

@@ -1,0 +1,130 @@
+"""The layout of every `--help`: purpose, options, commands, examples."""
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from cllm.cli.main import ALIASES, ASK, COMMANDS
+
+INDENT = "  "
+METAVARS = {"choice": "CHOICE", "float range": "NUMBER", "integer range": "N"}
+EXIT_CODES = "Exit codes: 0 success, 1 error, 2 usage error, 130 interrupted with Ctrl-C."
+COLUMN = 26
+# The options of `cllm PROMPT` by subject. A text describes options that have no row; without one,
+# the help of the option applies.
+SECTIONS: dict[str, dict[str, str]] = {
+    "Model and output": {
+        "--model": "",
+        "--temperature": "",
+        "--max-tokens": "",
+        "--stream": "",
+        "--raw": "",
+        "--json-schema": "Schema of the answer (--json-schema-file FILE).",
+        "--validate-schema": "",
+        "--clear-schema-cache": "",
+    },
+    "Conversation": {
+        "--conversation": "",
+        "--read-only": "",
+        "--list-conversations": "",
+        "--show-conversation": "Print one (--delete-conversation ID deletes one).",
+    },
+    "Input, system prompt and context": {
+        "--attach": "",
+        "--system": "System prompt (--system-file PATH reads it).",
+        "--system-policy": "",
+        "--exec": "",
+        "--no-context-exec": "",
+        "--var": "",
+    },
+    "Commands that the model runs": {
+        "--allow-commands": "Let the model run commands (--confirm-commands).",
+        "--command-allow": "Allow a command (--command-deny PATTERN: deny).",
+    },
+    "Settings, storage and logs": {
+        "--config": "",
+        "--show-config": "Print the settings (--list-models: the models).",
+        "--store": "Store (--conversations-path PATH: of JSON files).",
+        "--cllm-path": "",
+        "--trust": "",
+        "-v": "Log more; -vv, -vvv or --debug log everything.",
+        "--json-logs": "Log as JSON (--log-file PATH: to a file as well).",
+        "--version": "Print the version (-h, --help: this help).",
+    },
+}
+
+
+def write_help(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write the help of a command that has a name."""
+    command.format_usage(ctx, formatter)
+    command.format_help_text(ctx, formatter)
+    options = [(option_names(option, ctx), option.help or "") for option in _options(command, ctx)]
+    with formatter.section("Options"):
+        formatter.write_dl(options)
+    if isinstance(command, click.Group):
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_subcommands(command, ctx)))
+    with formatter.section("Examples"):
+        for example in command_examples(command):
+            formatter.write(f"{INDENT}{example}\n")
+
+
+def write_main_help(
+    command: click.Command, ctx: click.Context, formatter: click.HelpFormatter
+) -> None:
+    """Write the help of `cllm`: every command and every option, in at most 50 lines."""
+    command.format_usage(ctx, formatter)
+    command.format_help_text(ctx, formatter)
+    formatter.write("Commands (cllm COMMAND --help shows their options):\n")
+    width = max(map(len, COMMANDS))
+    for name, description in command_rows():
+        _write_row(formatter, name, description, width)
+    options = {flag: option for option in _options(command, ctx) for flag in option.opts}
+    for title, rows in SECTIONS.items():
+        formatter.write(f"{title}:\n")
+        for flag, text in rows.items():
+            option = options[flag]
+            _write_row(formatter, option_names(option, ctx), text or option.help or "", COLUMN)
+    formatter.write("Examples:\n")
+    formatter.write("".join(f"{INDENT}{example}\n" for example in command_examples(command)))
+    formatter.write(f"{EXIT_CODES}\n")
+
+
+def command_examples(command: click.Command) -> Sequence[str]:
+    examples: Sequence[str] = getattr(command, "examples", ())
+    return examples
+
+
+def command_rows() -> Iterator[tuple[str, str]]:
+    """The name and description of every command."""
+    short_names = {name: alias for alias, name in ALIASES.items()}
+    for name, (_, description) in COMMANDS.items():
+        if name != ASK:
+            alias = f" Alias: {short_names[name]}." if name in short_names else ""
+            yield name, f"{description}{alias}"
+
+
+def option_names(option: click.Option, ctx: click.Context) -> str:
+    """The names of an option and its value, such as `-m, --model MODEL`."""
+    names = ", ".join(option.opts)
+    if option.secondary_opts:
+        return f"{names} / {', '.join(option.secondary_opts)}"
+    if option.is_flag or option.count:
+        return names
+    metavar = option.metavar or METAVARS.get(option.type.name) or option.make_metavar(ctx)
+    return f"{names} {metavar}"
+
+
+def _options(command: click.Command, ctx: click.Context) -> list[click.Option]:
+    return [param for param in command.get_params(ctx) if isinstance(param, click.Option)]
+
+
+def _subcommands(group: click.Group, ctx: click.Context) -> Iterator[tuple[str, str]]:
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if command is not None:
+            yield name, (command.help or "").partition("\n")[0]
+
+
+def _write_row(formatter: click.HelpFormatter, head: str, text: str, width: int) -> None:
+    formatter.write(f"{INDENT}{head:<{width}}  {text}\n")

@@ -1,0 +1,212 @@
+"""Every `--help`: its layout, and its examples, which are run in an empty home."""
+
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import click
+import pytest
+from tests.fake_provider import closed_port
+
+from cllm.cli.help import SECTIONS, command_examples
+from cllm.cli.main import ASK, COMMANDS, root
+
+SCREENS = 50
+COLUMNS = 80
+TINY_MODEL = b"GGUF" + bytes(1000)
+
+
+def main_command(name: str) -> click.Command:
+    command = root.get_command(click.Context(root), name)
+    assert command is not None
+    return command
+
+
+def all_commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command with the words that name it; `cllm PROMPT` has none."""
+    for name in COMMANDS:
+        command = main_command(name)
+        words = () if name == ASK else (name,)
+        yield words, command
+        for inner in getattr(command, "commands", {}).values():
+            yield (*words, inner.name), inner
+
+
+COMMAND_LIST = list(all_commands())
+EXAMPLES = sorted({line for _, command in COMMAND_LIST for line in command_examples(command)})
+by_words = pytest.mark.parametrize(
+    ("words", "command"), COMMAND_LIST, ids=["-".join(words) or "cllm" for words, _ in COMMAND_LIST]
+)
+
+
+@by_words
+def test_a_help_screen_has_a_sentence_options_and_examples(words, command, cllm):
+    lines = cllm(*words, "--help", env={"COLUMNS": "80"}).succeeded().out.split("\n")
+
+    assert lines[0].startswith(f"Usage: {' '.join(('cllm', *words))} ")
+    assert re.fullmatch(r"  [A-Z].*\.", lines[2])
+    assert all(len(line) <= COLUMNS for line in lines)
+    examples = lines[lines.index("Examples:") + 1 :]
+    assert examples[: len(command.examples)] == [f"  {line}" for line in command.examples]
+    assert command.examples
+
+
+def test_the_main_help_fits_on_two_screens_and_lists_every_command(cllm):
+    lines = cllm("--help", env={"COLUMNS": "80"}).succeeded().out.rstrip("\n").split("\n")
+
+    assert len(lines) <= SCREENS
+    for name, (_, description) in COMMANDS.items():
+        if name != ASK:
+            assert any(line.startswith(f"  {name} ") and description in line for line in lines)
+
+
+def test_the_main_help_names_every_option(cllm):
+    text = cllm("--help", env={"COLUMNS": "80"}).succeeded().out
+    command = main_command(ASK)
+    flags = {flag for param in command.params for flag in param.opts if flag.startswith("--")}
+
+    assert [flag for flag in sorted(flags) if not re.search(rf"{flag}\b(?!-)", text)] == []
+    assert {flag for rows in SECTIONS.values() for flag in rows} <= flags | {"-v"}
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != ASK])
+def test_a_command_s_help_starts_with_its_description_in_the_table(name):
+    assert str(main_command(name).help).split("\n")[0] == COMMANDS[name][1]
+
+
+@pytest.fixture
+def world(home, settings, provider):
+    """A home with a conversation, a database, files and settings that the examples need."""
+    openai = {"api_base": provider.url, "api_key": "sk-test-0123456789abcdef"}
+    settings(
+        api_base=...,
+        api_key=...,
+        providers={"openai": openai},
+        default_system_message="Be brief.",
+        server={"port": 0},
+    )
+    home.keep_old("cats", ("user", "My cat is called Luna."), ("assistant", "A fine name."))
+    (home.work / "questions.txt").write_text("One.\nTwo.\n", encoding="utf-8")
+    (home.path / ".config/fish/completions").mkdir(parents=True)
+    models = home.cache / "cllm/models"
+    models.mkdir(parents=True)
+    return home
+
+
+def prepare(example: str, world, request) -> None:
+    words = example.split()
+    if words[1] == "init":
+        shutil.rmtree(world.path / ".cllm")
+    elif words[1] == "trust":
+        text = "context_commands: [{name: Day, command: date}]"
+        (world.work / "Cllmfile.yml").write_text(text, encoding="utf-8")
+    elif words[1] == "db":
+        store = request.getfixturevalue("older_database")
+        if words[2] == "adopt":
+            store.forget_revision()
+        elif words[2] != "upgrade":
+            store.upgrade()
+    elif words[1:3] in (["models", "pull"], ["models", "remove"]):
+        model = request.getfixturevalue("local_model")
+        (world.cache / "cllm/models/smollm2-135m.gguf").symlink_to(model)
+
+
+class OlderDatabase:
+    """`cats.db` as an older deployment left it."""
+
+    def __init__(self, path: Path, cllm) -> None:
+        self._path = path
+        self._cllm = cllm
+        store = f"sqlite:{path}"
+        cllm("db", "upgrade", "--store", store).succeeded()
+        cllm("db", "downgrade", "0001", "--store", store).succeeded()
+
+    def upgrade(self) -> None:
+        self._cllm("db", "upgrade", "--store", f"sqlite:{self._path}").succeeded()
+
+    def forget_revision(self) -> None:
+        database = sqlite3.connect(self._path)
+        database.execute("DROP TABLE cllm_revision")
+        database.close()
+
+
+@pytest.fixture
+def older_database(home, cllm):
+    return OlderDatabase(home.work / "cats.db", cllm)
+
+
+@pytest.fixture
+def run_line(world, cllm, request):
+    """Runs a line in a shell, in which `cllm` is the command of this environment."""
+
+    def run(line: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        prepare(line, world, request)
+        environment = cllm.environment({"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"})
+        return subprocess.run(
+            ["sh", "-c", line],
+            cwd=world.work,
+            env={**environment, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in EXAMPLES if "serve" not in line and " hf:" not in line]
+)
+def test_an_example_runs(line, run_line):
+    done = run_line(line)
+
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("line", [line for line in EXAMPLES if " hf:" in line])
+def test_an_example_with_a_file_of_hugging_face_runs(line, run_line, file_server):
+    done = run_line(line, HF_ENDPOINT=file_server)
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def file_server():
+    """A server on loopback that sends the same small file for every path."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(TINY_MODEL)))
+            self.end_headers()
+            self.wfile.write(TINY_MODEL)
+
+        def log_message(self, *_args) -> None:
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("line", [line for line in EXAMPLES if "serve" in line])
+def test_an_example_of_the_server_starts_and_stops(line, cllm):
+    words = line.replace("--port 8080", f"--port {closed_port()}").split()
+    running = cllm.start(*words[1:])
+    running.wait_for_output("Serving at http://127.0.0.1:", stream="err")
+    running.signal(signal.SIGINT)
+
+    assert running.finish().code in (0, 130)

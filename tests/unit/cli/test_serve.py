@@ -1,0 +1,30 @@
+"""The options of `cllm serve`."""
+
+from pathlib import Path
+
+import pytest
+
+from cllm.cli.serve import _load_settings, command
+from cllm.core.errors import UsageError
+
+
+def test_an_empty_host_is_an_error():
+    with pytest.raises(UsageError, match="--host needs an address"):
+        command.main(["--host", ""], standalone_mode=False)
+
+
+@pytest.fixture
+def options(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return {"cllm_path": None, "trust": False, "host": None, "store": None, "workers": None}
+
+
+def test_only_options_with_a_value_override_the_settings(options, tmp_path):
+    (tmp_path / ".cllm").mkdir()
+    text = "server: {host: localhost, port: 1}"
+    Path(tmp_path, ".cllm/Cllmfile.yml").write_text(text, encoding="utf-8")
+
+    server = _load_settings({**options, "port": 8080}).server
+
+    assert (server.host, server.port) == ("localhost", 8080)
