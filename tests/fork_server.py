@@ -42,7 +42,7 @@ def serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         if 0 in ready:
             return None
         connection, _ = listener.accept()
-        if not is_of(connection, os.getuid()):
+        if not is_same_user(connection, os.getuid()):
             connection.close()
             continue
         try:
@@ -53,13 +53,13 @@ def serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         attendant = os.fork()
         if attendant == 0:
             listener.close()
-            return attend(connection, request, streams)
+            return supervise(connection, request, streams)
         connection.close()
         for descriptor in streams:
             os.close(descriptor)
 
 
-def is_of(connection: socket.socket, user: int) -> bool:
+def is_same_user(connection: socket.socket, user: int) -> bool:
     """Whether it is this user who asks: the socket has a name that all can see."""
     asking = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
     _, uid, _ = PEER.unpack(asking)
@@ -83,7 +83,7 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return json.loads(b"".join(parts)), streams
 
 
-def attend(
+def supervise(
     connection: socket.socket, request: dict[str, Any], streams: list[int]
 ) -> tuple[dict[str, Any], list[int]]:
     """Fork once more; the first of the two tells who the second is and how it ended."""
@@ -103,7 +103,7 @@ def attend(
     os._exit(0)
 
 
-def become(request: dict[str, Any], streams: list[int]) -> None:
+def apply_request(request: dict[str, Any], streams: list[int]) -> None:
     """Take on what the command is started with."""
     for target, descriptor in enumerate(streams):
         os.dup2(descriptor, target)
@@ -120,12 +120,12 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     sys.path[0] = os.getcwd()  # noqa: PTH109
     sys.argv = ["-c" if request["source"] is not None else "cllm", *request["arguments"]]
     for target, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        stream = reopened(target, getattr(sys, name), mode)
+        stream = reopen_stream(target, getattr(sys, name), mode)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
 
-def reopened(descriptor: int, like: io.TextIOWrapper, mode: str) -> io.TextIOWrapper:
+def reopen_stream(descriptor: int, like: io.TextIOWrapper, mode: str) -> io.TextIOWrapper:
     """A standard stream as the interpreter opens it."""
     return io.TextIOWrapper(
         io.open(descriptor, f"{mode}b", closefd=False),  # noqa: UP020
@@ -149,7 +149,7 @@ def main() -> None:
     to_run = serve(listener)
     if to_run is not None:
         request, _ = to_run
-        become(*to_run)
+        apply_request(*to_run)
         run(request["source"])
 
 
@@ -165,10 +165,10 @@ def run(source: str | None) -> None:
         runpy.run_module("cllm", run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code
-    leave(code)
+    exit_process(code)
 
 
-def leave(code: object) -> None:
+def exit_process(code: object) -> None:
     """End as the interpreter does, but do not tear its modules down: that costs more than a fork.
 
     What it would print then is printed: of garbage here, and of a stream that cannot be flushed by

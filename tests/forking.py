@@ -210,7 +210,7 @@ class Forked:
     def __init__(self, connection: socket.socket, streams: Ours) -> None:
         self._connection = connection
         connection.settimeout(STARTING_SECONDS)
-        self.pid = _number_from(connection)
+        self.pid = _receive_number(connection)
         self.returncode: int | None = None
         self.stdin, self.stdout, self.stderr = map(_file, streams, ("wb", "rb", "rb"))
 
@@ -255,7 +255,7 @@ class Forked:
         if self.returncode is None:
             self._connection.settimeout(timeout)
             try:
-                self.returncode = _number_from(self._connection)
+                self.returncode = _receive_number(self._connection)
             except TimeoutError:
                 raise subprocess.TimeoutExpired("cllm", timeout or 0) from None
             self._connection.close()
@@ -277,7 +277,7 @@ def _file(descriptor: int | None, mode: str) -> BinaryIO | None:
     return None if descriptor is None else cast("BinaryIO", os.fdopen(descriptor, mode))
 
 
-def _number_from(connection: socket.socket) -> int:
+def _receive_number(connection: socket.socket) -> int:
     """The number that is sent next; an error if it never comes, which is no number."""
     data = b""
     while len(data) < LENGTH:

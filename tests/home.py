@@ -57,17 +57,19 @@ class Home:
         turns = self.load(conversation)["metadata"]["cllm"]["turns"]
         return [turn.get("state", "complete") for turn in turns]
 
-    def keep(self, conversation: str, content: Any) -> bytes:
+    def write_conversation(self, conversation: str, content: Any) -> bytes:
         """Put a file among the conversations; what is not bytes is written as JSON."""
         data = content if isinstance(content, bytes) else json.dumps(content, indent=2).encode()
         self.conversations.mkdir(parents=True, exist_ok=True)
         self.file(conversation).write_bytes(data)
         return data
 
-    def keep_old(self, conversation: str, *said: tuple[str, str], **more: Any) -> bytes:
+    def write_old_conversation(
+        self, conversation: str, *said: tuple[str, str], **more: Any
+    ) -> bytes:
         """A conversation file as it was written before system prompts were captured."""
         messages = [{"role": role, "content": content} for role, content in said]
-        return self.keep(
+        return self.write_conversation(
             conversation,
             {
                 "id": conversation,

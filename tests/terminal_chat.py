@@ -16,7 +16,7 @@ CTRL_C = b"\x03"
 CTRL_D = b"\x04"
 
 
-class Talk:
+class TerminalChat:
     """A chat in a terminal, which answers where its cursor is like a real one."""
 
     def __init__(self, running) -> None:

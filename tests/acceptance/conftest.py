@@ -17,7 +17,7 @@ from tests.fake_provider import WAIT, FakeProvider
 from tests.home import SECRET, Home, write_settings
 from tests.postgres import postgres_server
 from tests.server_process import OWN_STORES, STORES, Server, open_empty_store
-from tests.terminal_chat import Talk
+from tests.terminal_chat import TerminalChat
 from tests.waits import wait_until, watch_file_opens
 
 __all__ = ["postgres_server"]
@@ -76,9 +76,9 @@ def cllm(home: Home) -> Iterator[Cllm]:
 
 
 @pytest.fixture
-def talk(cllm: Cllm) -> Iterator[Callable[..., Talk]]:
+def start_chat(cllm: Cllm) -> Iterator[Callable[..., TerminalChat]]:
     """Starts a `cllm chat` in a terminal of its own."""
-    started: list[Talk] = []
+    started: list[TerminalChat] = []
 
     def start(
         *arguments: str,
@@ -86,8 +86,8 @@ def talk(cllm: Cllm) -> Iterator[Callable[..., Talk]]:
         columns: int = 100,
         lines: int = 40,
         ready: str = "You:",
-    ) -> Talk:
-        found = Talk(cllm.start("chat", *arguments, terminal=True, env=env))
+    ) -> TerminalChat:
+        found = TerminalChat(cllm.start("chat", *arguments, terminal=True, env=env))
         found.resize(columns, lines)
         started.append(found)
         found.wait_for(ready)

@@ -17,7 +17,7 @@ PAGE = b"<!DOCTYPE html>\n<html><body>Please log in to the hotel network</body><
 def ask(request, home, settings, cllm):
     """Asks in a new or an existing conversation; afterwards every file is as it was."""
     if request.param == "existing":
-        home.keep_old("demo", *HELLO)
+        home.write_old_conversation("demo", *HELLO)
 
     def run(*flags, **options):
         before = home.snapshot()
@@ -67,7 +67,7 @@ def test_an_unknown_provider(provider, settings, cllm, home):
 
 
 def test_the_provider_of_an_old_conversation_is_unknown(home, provider, settings, cllm):
-    home.keep_old("demo", *HELLO, model="gemini/gemini-pro")
+    home.write_old_conversation("demo", *HELLO, model="gemini/gemini-pro")
     before = home.snapshot()
 
     line = cllm("Again", "--conversation", "demo").failed_with_one_sentence("'gemini'")
@@ -380,7 +380,7 @@ def small_disk(home, cllm):
 
 
 def test_a_folder_that_may_only_be_read(home, provider, settings, small_disk):
-    data = home.keep_old("demo", *HELLO)
+    data = home.write_old_conversation("demo", *HELLO)
     provider.say("Precious.")
 
     result, after = small_disk("Again", "--conversation", "demo", access="ro")
@@ -391,7 +391,7 @@ def test_a_folder_that_may_only_be_read(home, provider, settings, small_disk):
 
 
 def test_a_full_disk(home, provider, settings, small_disk):
-    data = home.keep_old("demo", ("user", "x" * 20_000), ("assistant", "Hi."))
+    data = home.write_old_conversation("demo", ("user", "x" * 20_000), ("assistant", "Hi."))
     provider.say("y" * 30_000)
 
     result, after = small_disk("Again", "--conversation", "demo", size="32k")
@@ -403,7 +403,7 @@ def test_a_full_disk(home, provider, settings, small_disk):
 
 @pytest.mark.parametrize("limit", [0, 1024, 20_500], ids=["no byte", "few bytes", "all but a few"])
 def test_a_file_that_cannot_grow(limit, home, provider, settings, cllm):
-    home.keep_old("demo", ("user", "x" * 20_000), ("assistant", "Hi."))
+    home.write_old_conversation("demo", ("user", "x" * 20_000), ("assistant", "Hi."))
     before = home.snapshot()
     provider.say("Precious.")
 
@@ -437,7 +437,7 @@ def test_output_that_cannot_be_written(home, settings, cllm):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 @pytest.mark.parametrize("flag", ["--version", "--help", "--list-conversations"])
 def test_a_list_that_cannot_be_written(flag, home, settings, cllm):
-    home.keep_old("demo", *HELLO)
+    home.write_old_conversation("demo", *HELLO)
 
     result = cllm(flag, wrapper=("sh", "-c", 'exec "$@" > /dev/full', "sh"))
 
@@ -490,7 +490,7 @@ def test_an_id_that_is_too_long_for_a_file_name(home, provider, settings, cllm):
 
 
 def test_a_broken_conversation_file(home, provider, settings, cllm):
-    home.keep("demo", b'{"id": "demo", "messages": [{"role": "user", "content": "Hel')
+    home.write_conversation("demo", b'{"id": "demo", "messages": [{"role": "user", "content": "Hel')
     before = home.snapshot()
 
     cllm("Hello", "--conversation", "demo").failed_with_one_sentence("demo.json")

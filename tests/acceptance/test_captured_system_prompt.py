@@ -37,7 +37,9 @@ def test_unit_2_without_a_configured_prompt_none_is_stored_and_none_is_sent(
 def test_unit_3_a_stored_prompt_is_preserved_when_the_conversation_is_loaded(
     home, provider, settings, cllm
 ):
-    home.keep_old("demo", ("system", PIRATE), ("user", "Hello"), ("assistant", "Arr."))
+    home.write_old_conversation(
+        "demo", ("system", PIRATE), ("user", "Hello"), ("assistant", "Arr.")
+    )
 
     cllm("And now?", "--conversation", "demo").succeeded()
 
@@ -53,7 +55,7 @@ def test_unit_4_an_old_file_gets_the_prompt_when_it_is_sent_and_not_in_the_file(
     home, provider, settings, cllm
 ):
     settings(default_system_message=PIRATE)
-    home.keep_old("demo", ("user", "Hello"), ("assistant", "Hi."))
+    home.write_old_conversation("demo", ("user", "Hello"), ("assistant", "Hi."))
     provider.say("Arr.")
     provider.say("Arr again.")
 
@@ -74,7 +76,7 @@ def test_unit_4_an_old_file_gets_the_prompt_when_it_is_sent_and_not_in_the_file(
 
 
 def test_unit_4_an_old_file_works_without_any_prompt_configured(home, provider, settings, cllm):
-    home.keep_old("demo", ("user", "Hello"), ("assistant", "Hi."))
+    home.write_old_conversation("demo", ("user", "Hello"), ("assistant", "Hi."))
 
     cllm("And now?", "--conversation", "demo").succeeded()
 
@@ -263,7 +265,7 @@ def test_a_conversation_captured_without_a_prompt_gets_none_later(home, provider
 
 def test_a_file_with_no_messages_is_captured_as_new(home, provider, settings, cllm):
     settings(default_system_message=PIRATE)
-    home.keep_old("demo", metadata={})
+    home.write_old_conversation("demo", metadata={})
 
     cllm("Hello", "--conversation", "demo").succeeded()
 

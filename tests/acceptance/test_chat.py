@@ -16,8 +16,10 @@ def only_conversation(home) -> str:
 
 @pytest.mark.usefixtures("settings")
 class TestInATerminal:
-    def test_a_conversation_goes_on_and_is_kept_under_an_automatic_id(self, home, provider, talk):
-        chat = talk()
+    def test_a_conversation_goes_on_and_is_kept_under_an_automatic_id(
+        self, home, provider, start_chat
+    ):
+        chat = start_chat()
         chat.say("My cat is called Luna.", "echo: My cat is called Luna.")
         chat.say("What is she called?", "echo: What is she called?")
         chat.type(CTRL_D)
@@ -32,9 +34,9 @@ class TestInATerminal:
         assert re.fullmatch(r"c-\d{8}-\d{6}-[0-9a-f]{4}", kept)
         assert len(home.messages(kept)) == 4
 
-    def test_thinking_is_seen_while_it_comes(self, provider, talk):
+    def test_thinking_is_seen_while_it_comes(self, provider, start_chat):
         gate = provider.say_held("It is ", "a cat.", at=0, reasoning=("Four legs, ", "a tail."))
-        chat = talk()
+        chat = start_chat()
 
         chat.type(b"What is it?", ENTER)
         chat.wait_for("Four legs, a tail.")
@@ -42,9 +44,9 @@ class TestInATerminal:
         gate.open()
         chat.wait_for_prompt_after("It is a cat.")
 
-    def test_markdown_is_rendered_and_stays_in_the_scrollback(self, provider, talk):
+    def test_markdown_is_rendered_and_stays_in_the_scrollback(self, provider, start_chat):
         provider.say("# Rivers\n\n- **Rh", "ine**\n- Elbe\n\nUse <div>.")
-        chat = talk()
+        chat = start_chat()
 
         chat.say("Which?", "Use <div>.")
 
@@ -53,22 +55,22 @@ class TestInATerminal:
         chat.type(b"quit", ENTER)
         assert chat.finish().code == 0
 
-    def test_the_status_line_has_model_turns_tokens_and_cost(self, talk):
-        chat = talk()
+    def test_the_status_line_has_model_turns_tokens_and_cost(self, start_chat):
+        chat = start_chat()
         chat.say("Hello", "echo: Hello")
 
         chat.wait_for("openai/gpt-test · 1 turn · 11 tokens in the last prompt · cost unknown")
 
-    def test_several_lines_are_one_message(self, provider, talk):
-        chat = talk()
+    def test_several_lines_are_one_message(self, provider, start_chat):
+        chat = start_chat()
 
         chat.type(b"one", ALT_ENTER, b"two\\", ENTER, b"three", ENTER)
         chat.wait_for("echo: one")
 
         assert provider.wait_for(1).said == [("user", "one\ntwo\nthree")]
 
-    def test_what_is_pasted_is_one_message(self, provider, talk):
-        chat = talk()
+    def test_what_is_pasted_is_one_message(self, provider, start_chat):
+        chat = start_chat()
 
         chat.type(b"\x1b[200~one\ntwo\n/quit\x1b[201~")
         chat.wait_for("/quit")
@@ -76,9 +78,9 @@ class TestInATerminal:
 
         assert provider.wait_for(1).said == [("user", "one\ntwo\n/quit")]
 
-    def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(self, home, provider, talk):
+    def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(self, home, provider, start_chat):
         provider.say_held("Once upon a time ", "never", at=1)
-        chat = talk()
+        chat = start_chat()
         chat.type(b"Tell me.", ENTER)
         chat.wait_for("Once upon a time")
 
@@ -94,8 +96,8 @@ class TestInATerminal:
         ]
         assert home.turn_states(only_conversation(home)) == ["incomplete", "complete"]
 
-    def test_ctrl_c_stops_a_summary_and_changes_nothing(self, home, provider, talk):
-        chat = talk("demo")
+    def test_ctrl_c_stops_a_summary_and_changes_nothing(self, home, provider, start_chat):
+        chat = start_chat("demo")
         chat.say("One", "echo: One")
         chat.say("Two", "echo: Two")
         before = home.file("demo").read_bytes()
@@ -109,10 +111,10 @@ class TestInATerminal:
         assert "^C" not in chat.screen
         assert home.file("demo").read_bytes() == before
 
-    def test_ctrl_c_can_keep_nothing(self, home, provider, settings, talk):
+    def test_ctrl_c_can_keep_nothing(self, home, provider, settings, start_chat):
         settings(on_interrupt="discard")
         provider.say_held("Once upon a time ", "never", at=1)
-        chat = talk()
+        chat = start_chat()
         chat.type(b"Tell me.", ENTER)
         chat.wait_for("Once upon a time")
 
@@ -122,8 +124,8 @@ class TestInATerminal:
 
         assert list(home.conversations.glob("*.json")) == []
 
-    def test_at_the_prompt_a_second_ctrl_c_leaves(self, talk):
-        chat = talk()
+    def test_at_the_prompt_a_second_ctrl_c_leaves(self, start_chat):
+        chat = start_chat()
 
         chat.type(CTRL_C)
         chat.wait_for("Press Ctrl-C again")
@@ -132,8 +134,8 @@ class TestInATerminal:
 
         assert chat.finish().code == 130
 
-    def test_something_said_between_two_presses_counts_them_anew(self, talk):
-        chat = talk()
+    def test_something_said_between_two_presses_counts_them_anew(self, start_chat):
+        chat = start_chat()
 
         chat.type(CTRL_C)
         chat.wait_for("Press Ctrl-C again")
@@ -144,9 +146,9 @@ class TestInATerminal:
 
         assert chat.finish().code == 0
 
-    def test_ctrl_d_during_an_answer_leaves_after_it(self, home, provider, talk):
+    def test_ctrl_d_during_an_answer_leaves_after_it(self, home, provider, start_chat):
         gate = provider.say_held("It is ", "a cat.", at=1)
-        chat = talk("demo")
+        chat = start_chat("demo")
 
         chat.type(b"What is it?", ENTER)
         gate.wait_reached()
@@ -156,8 +158,10 @@ class TestInATerminal:
         assert chat.finish().code == 0
         assert home.messages("demo")[-1] == ("assistant", "It is a cat.")
 
-    def test_clear_begins_a_new_conversation_and_the_old_one_stays(self, home, provider, talk):
-        chat = talk()
+    def test_clear_begins_a_new_conversation_and_the_old_one_stays(
+        self, home, provider, start_chat
+    ):
+        chat = start_chat()
         chat.say("First", "echo: First")
         chat.say("clear", "Conversation cleared")
         chat.say("Second", "echo: Second")
@@ -165,10 +169,12 @@ class TestInATerminal:
         assert provider.requests[1].said == [("user", "Second")]
         assert len(list(home.conversations.glob("*.json"))) == 2
 
-    def test_resuming_shows_the_tail(self, home, provider, talk):
-        home.keep_old("cats", ("user", "My cat is Luna."), ("assistant", "A fine name."))
+    def test_resuming_shows_the_tail(self, home, provider, start_chat):
+        home.write_old_conversation(
+            "cats", ("user", "My cat is Luna."), ("assistant", "A fine name.")
+        )
 
-        chat = talk("cats", ready=" · 1 turn")
+        chat = start_chat("cats", ready=" · 1 turn")
 
         assert "You: My cat is Luna." in chat.screen
         assert "Model: A fine name." in chat.screen
@@ -176,20 +182,22 @@ class TestInATerminal:
         assert provider.requests[0].said[0] == ("user", "My cat is Luna.")
         assert len(home.messages("cats")) == 4
 
-    def test_what_was_typed_is_remembered_for_the_next_chat(self, home, talk, mode):
-        chat = talk()
+    def test_what_was_typed_is_remembered_for_the_next_chat(self, home, start_chat, mode):
+        chat = start_chat()
         chat.say("Hello", "echo: Hello")
         chat.type(CTRL_D)
         chat.finish()
-        again = talk()
+        again = start_chat()
 
         again.type(b"\x1b[A")
         again.wait_for("Hello")
 
         assert mode(home.path / ".cllm/chat_history") == 0o600
 
-    def test_a_provider_that_fails_in_the_middle_leaves_the_chat_usable(self, home, provider, talk):
-        chat = talk()
+    def test_a_provider_that_fails_in_the_middle_leaves_the_chat_usable(
+        self, home, provider, start_chat
+    ):
+        chat = start_chat()
         chat.say("First", "echo: First")
         provider.say("Once ", "upon ", stop_after=1)
         chat.say("Second", "Error: ")
@@ -203,7 +211,7 @@ class TestInATerminal:
         assert home.turn_states(only_conversation(home)) == ["complete", "complete"]
 
     def test_the_person_is_asked_before_a_command_of_the_model(
-        self, home, provider, settings, talk
+        self, home, provider, settings, start_chat
     ):
         settings(allow_dynamic_commands=True, dynamic_commands={"require_confirmation": True})
         (home.work / "hello.txt").write_text("hello world", encoding="utf-8")
@@ -211,7 +219,7 @@ class TestInATerminal:
         call = ToolCall(id="call_1", name="execute_bash_command", arguments=arguments)
         provider.say("Let me look.", tool_calls=(call,), finish="tool_calls")
         provider.say("It says hello.")
-        chat = talk()
+        chat = start_chat()
         chat.type(b"What does it say?", ENTER)
         chat.wait_for("Run it? [y/N]")
 
@@ -220,25 +228,25 @@ class TestInATerminal:
 
         assert provider.requests[1].messages[-1]["content"] == "hello world"
 
-    def test_an_empty_message_is_not_sent(self, provider, talk):
-        chat = talk()
+    def test_an_empty_message_is_not_sent(self, provider, start_chat):
+        chat = start_chat()
 
         chat.type(b"   ", ENTER)
         chat.wait_for("The message is empty")
 
         assert provider.requests == []
 
-    def test_completion_offers_conversations(self, home, talk):
-        home.keep_old("some-cats", ("user", "Hello"), ("assistant", "Hi."))
-        chat = talk()
+    def test_completion_offers_conversations(self, home, start_chat):
+        home.write_old_conversation("some-cats", ("user", "Hello"), ("assistant", "Hi."))
+        chat = start_chat()
 
         chat.type(b"/open some")
         chat.wait_for("some-cats")
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-    def test_a_signal_in_the_middle_keeps_what_was_said(self, number, home, provider, talk):
+    def test_a_signal_in_the_middle_keeps_what_was_said(self, number, home, provider, start_chat):
         provider.say_held("Once upon a time ", "never", at=1)
-        chat = talk()
+        chat = start_chat()
         chat.type(b"Tell me.", ENTER)
         chat.wait_for("Once upon a time")
 
@@ -248,16 +256,16 @@ class TestInATerminal:
         assert home.messages(only_conversation(home))[1] == ("assistant", "Once upon a time ")
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-    def test_a_signal_at_the_prompt_ends_the_chat(self, number, talk):
-        chat = talk()
+    def test_a_signal_at_the_prompt_ends_the_chat(self, number, start_chat):
+        chat = start_chat()
 
         chat.running.signal(number)
 
         assert chat.finish().code == 143
 
     @pytest.mark.parametrize(("columns", "lines"), [(1, 1), (2, 40), (15, 3), (300, 2)])
-    def test_a_terminal_of_any_size_works(self, columns, lines, provider, talk):
-        chat = talk(columns=columns, lines=lines, ready="/help")
+    def test_a_terminal_of_any_size_works(self, columns, lines, provider, start_chat):
+        chat = start_chat(columns=columns, lines=lines, ready="/help")
 
         chat.type(b"Hi", ENTER)
         assert provider.wait_for(1).answered.wait(WAIT)
@@ -265,9 +273,9 @@ class TestInATerminal:
 
         assert chat.finish().code == 0
 
-    def test_a_dumb_terminal_gets_plain_lines(self, provider, talk):
+    def test_a_dumb_terminal_gets_plain_lines(self, provider, start_chat):
         provider.say("# Not *rendered*")
-        chat = talk(env={"TERM": "dumb"})
+        chat = start_chat(env={"TERM": "dumb"})
 
         chat.type(b"Hello\n")
         chat.wait_for("# Not *rendered*")
@@ -281,8 +289,10 @@ class TestInATerminal:
 @pytest.mark.usefixtures("settings")
 class TestWhatOthersDoMeanwhile:
     @pytest.mark.parametrize("command", [b"/undo", b"/regenerate"])
-    def test_a_turn_that_the_person_has_not_seen_is_not_touched(self, command, home, cllm, talk):
-        chat = talk("demo")
+    def test_a_turn_that_the_person_has_not_seen_is_not_touched(
+        self, command, home, cllm, start_chat
+    ):
+        chat = start_chat("demo")
         chat.say("One", "echo: One")
         cllm("--conversation", "demo", "From another window").succeeded()
         before = home.messages("demo")
@@ -298,8 +308,8 @@ class TestWhatOthersDoMeanwhile:
         )
 
     @pytest.mark.parametrize("command", [b"/undo", b"/regenerate", b"/title x", b"/pin 1"])
-    def test_a_conversation_that_is_gone_is_one_sentence(self, command, home, talk):
-        chat = talk("demo")
+    def test_a_conversation_that_is_gone_is_one_sentence(self, command, home, start_chat):
+        chat = start_chat("demo")
         chat.say("One", "echo: One")
         home.file("demo").unlink()
 
@@ -308,8 +318,8 @@ class TestWhatOthersDoMeanwhile:
         chat.say("Two", "echo: Two")
         assert home.messages("demo") == [("user", "Two"), ("assistant", "echo: Two")]
 
-    def test_a_conversation_that_is_broken_is_told_once_and_left_alone(self, home, talk):
-        chat = talk("demo")
+    def test_a_conversation_that_is_broken_is_told_once_and_left_alone(self, home, start_chat):
+        chat = start_chat("demo")
         chat.say("One", "echo: One")
         home.file("demo").write_text("{broken", encoding="utf-8")
 

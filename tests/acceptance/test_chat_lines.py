@@ -130,7 +130,9 @@ class TestCommands:
     def test_a_chat_with_a_prompt_of_its_own_can_open_other_conversations(
         self, home, provider, cllm
     ):
-        home.keep_old("cats", ("system", "Meow."), ("user", "Hello"), ("assistant", "Hi."))
+        home.write_old_conversation(
+            "cats", ("system", "Meow."), ("user", "Hello"), ("assistant", "Hi.")
+        )
 
         cllm("chat", "--system", "Talk.", stdin=b"/open cats\nWho?\n").succeeded()
 
@@ -184,7 +186,9 @@ class TestCommands:
         assert list(home.work.iterdir()) == []
 
     def test_open_goes_on_with_another_conversation(self, home, provider, cllm):
-        home.keep_old("cats", ("user", "My cat is Luna."), ("assistant", "A fine name."))
+        home.write_old_conversation(
+            "cats", ("user", "My cat is Luna."), ("assistant", "A fine name.")
+        )
 
         done = cllm("chat", "demo", stdin=b"Hello\n/open cats\nWho?\n").succeeded()
 

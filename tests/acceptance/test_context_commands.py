@@ -121,7 +121,7 @@ class TestANewConversation:
         assert text == "\n\n".join(blocks)
 
     def test_an_existing_file_without_messages_is_captured_as_new(self, settings, cllm):
-        cllm.home.keep_old("demo")
+        cllm.home.write_old_conversation("demo")
         settings(context_commands=[{"name": "Time", "command": "echo noon"}])
 
         cllm("Hello", "--conversation", "demo").succeeded()
@@ -215,7 +215,7 @@ class TestAnOldFile:
     def test_static_commands_run_for_each_turn_and_are_not_kept(
         self, provider, settings, cllm, runs
     ):
-        cllm.home.keep_old("old", ("user", "Hi"), ("assistant", "Hello"))
+        cllm.home.write_old_conversation("old", ("user", "Hi"), ("assistant", "Hello"))
         settings(context_commands=[counting()])
 
         cllm("One", "--conversation", "old").succeeded()
@@ -231,7 +231,9 @@ class TestAnOldFile:
         self, provider, settings, cllm, runs
     ):
         stored = f"{PROMPT}\n\n{block('Time', 'noon')}"
-        cllm.home.keep_old("old", ("system", stored), ("user", "Hi"), ("assistant", "Hello"))
+        cllm.home.write_old_conversation(
+            "old", ("system", stored), ("user", "Hi"), ("assistant", "Hello")
+        )
         settings(context_commands=[counting()], default_system_message=PROMPT)
 
         cllm("One", "--conversation", "old").succeeded()
@@ -241,7 +243,9 @@ class TestAnOldFile:
 
     def test_blocks_in_old_user_messages_are_left_as_they_are(self, provider, settings, cllm):
         said = f"{block('Get current time', 'Fri Oct 31')}\n\nHello"
-        cllm.home.keep_old("old", ("system", PROMPT), ("user", said), ("assistant", "Hi"))
+        cllm.home.write_old_conversation(
+            "old", ("system", PROMPT), ("user", said), ("assistant", "Hi")
+        )
         settings(default_system_message=PROMPT)
 
         cllm("One", "--conversation", "old").succeeded()

@@ -69,7 +69,7 @@ def test_every_turn_is_recorded_under_our_own_key(home, settings, cllm):
 
 
 def test_the_mode_of_a_file_stays_private_after_a_second_turn(home, settings, cllm, mode):
-    home.keep_old("demo", *HELLO)
+    home.write_old_conversation("demo", *HELLO)
     home.file("demo").chmod(0o644)
 
     cllm("Again", "--conversation", "demo").succeeded()
@@ -128,11 +128,13 @@ def test_another_cllm_folder_holds_settings_and_conversations(home, provider, se
 
 
 def test_unknown_keys_survive_a_save(home, settings, cllm):
-    home.keep_old("demo", *HELLO, written_by={"tool": "other", "n": [1, None]}, pinned=True)
+    home.write_old_conversation(
+        "demo", *HELLO, written_by={"tool": "other", "n": [1, None]}, pinned=True
+    )
     data = home.load("demo")
     data["metadata"]["note"] = "mine"
     data["messages"][0]["name"] = "ada"
-    home.keep("demo", data)
+    home.write_conversation("demo", data)
 
     cllm("Again", "--conversation", "demo").succeeded()
 
@@ -148,7 +150,7 @@ def test_unknown_keys_survive_a_save(home, settings, cllm):
     "stamp", ["2025-10-31T12:00:00Z", "2025-10-31T12:00:00.123456Z", "2025-10-31T12:00:00.5+00:00"]
 )
 def test_timestamps_of_older_files_are_read(stamp, home, settings, cllm):
-    home.keep_old("demo", *HELLO, created_at=stamp, updated_at=stamp)
+    home.write_old_conversation("demo", *HELLO, created_at=stamp, updated_at=stamp)
 
     cllm("Again", "--conversation", "demo").succeeded()
 
@@ -164,7 +166,7 @@ def test_an_edit_by_hand_is_what_is_sent_next(home, provider, settings, cllm):
     edited = home.load("demo")
     edited["messages"][0]["content"] = "Who am I?"
     edited["messages"][1]["content"] = "You are Ada."
-    home.keep("demo", edited)
+    home.write_conversation("demo", edited)
 
     cllm("Really?", "--conversation", "demo").succeeded()
 
@@ -178,7 +180,7 @@ def test_messages_taken_out_by_hand_stay_out(home, provider, settings, cllm):
         cllm(f"Question {number}", "--conversation", "demo").succeeded()
     edited = home.load("demo")
     del edited["messages"][2:4]
-    home.keep("demo", edited)
+    home.write_conversation("demo", edited)
 
     cllm("And now?", "--conversation", "demo").succeeded()
 
@@ -191,13 +193,13 @@ def test_messages_taken_out_by_hand_stay_out(home, provider, settings, cllm):
 
 
 def test_broken_and_foreign_files_are_skipped_in_the_list_with_a_warning(home, settings, cllm):
-    home.keep_old("good", *HELLO)
+    home.write_old_conversation("good", *HELLO)
     kept = {
-        "torn": home.keep("torn", b'{"id": "torn", "messages": [{"role": '),
-        "list": home.keep("list", [1, 2, 3]),
-        "alien": home.keep("alien", {"hello": "world"}),
-        "bytes": home.keep("bytes", b"\xff\xfe\x00garbage"),
-        "empty": home.keep("empty", b""),
+        "torn": home.write_conversation("torn", b'{"id": "torn", "messages": [{"role": '),
+        "list": home.write_conversation("list", [1, 2, 3]),
+        "alien": home.write_conversation("alien", {"hello": "world"}),
+        "bytes": home.write_conversation("bytes", b"\xff\xfe\x00garbage"),
+        "empty": home.write_conversation("empty", b""),
     }
 
     result = cllm("--list-conversations").succeeded()
@@ -223,7 +225,7 @@ def test_broken_and_foreign_files_are_skipped_in_the_list_with_a_warning(home, s
     ],
 )
 def test_a_broken_file_is_never_overwritten(content, home, provider, settings, cllm):
-    home.keep("demo", content)
+    home.write_conversation("demo", content)
     before = home.snapshot()
 
     asked = cllm("Hello", "--conversation", "demo")
@@ -238,7 +240,7 @@ def test_a_broken_file_is_never_overwritten(content, home, provider, settings, c
 @pytest.mark.parametrize("flag", ["--show-conversation", "--delete-conversation"])
 @pytest.mark.parametrize("ref", INVALID_IDS)
 def test_an_invalid_id_is_refused_before_any_path_is_built(ref, flag, home, settings, cllm):
-    home.keep_old("demo", *HELLO)
+    home.write_old_conversation("demo", *HELLO)
     outside = home.path / "x.json"
     outside.write_bytes(home.file("demo").read_bytes())
     before = home.snapshot()
@@ -303,7 +305,7 @@ def test_an_id_with_a_prompt_from_standard_input(home, provider, settings, cllm)
 
 
 def test_the_model_is_fixed_at_creation(home, provider, settings, cllm):
-    home.keep_old("demo", *HELLO)
+    home.write_old_conversation("demo", *HELLO)
 
     result = cllm("Again", "--conversation", "demo", "-m", "openai/gpt-other").succeeded()
 
@@ -318,7 +320,7 @@ def test_the_model_is_fixed_at_creation(home, provider, settings, cllm):
 def test_the_fixed_model_is_not_mentioned_unless_the_user_named_another_one(
     home, provider, settings, cllm
 ):
-    home.keep_old("demo", *HELLO)
+    home.write_old_conversation("demo", *HELLO)
     settings(model="openai/gpt-other")
 
     unnamed = cllm("Again", "--conversation", "demo").succeeded()
@@ -330,7 +332,7 @@ def test_the_fixed_model_is_not_mentioned_unless_the_user_named_another_one(
 
 
 def test_read_only_sends_the_history_and_saves_nothing(home, provider, settings, cllm):
-    home.keep_old("demo", *HELLO)
+    home.write_old_conversation("demo", *HELLO)
     before = home.snapshot()
     provider.say("An aside.")
 
@@ -360,7 +362,7 @@ def test_read_only_needs_a_conversation_that_exists(home, provider, settings, cl
 
 
 def test_raw_prints_the_providers_json_and_saves_nothing(home, provider, settings, cllm):
-    home.keep_old("demo", *HELLO)
+    home.write_old_conversation("demo", *HELLO)
     before = home.snapshot()
     provider.say("As it", " came: ä.")
 
@@ -374,7 +376,9 @@ def test_raw_prints_the_providers_json_and_saves_nothing(home, provider, setting
 
 
 def test_a_conversation_can_be_shown(home, settings, cllm):
-    home.keep_old("demo", ("system", "Short."), ("user", "Hello there"), ("assistant", "Hi."))
+    home.write_old_conversation(
+        "demo", ("system", "Short."), ("user", "Hello there"), ("assistant", "Hi.")
+    )
     before = home.snapshot()
 
     result = cllm("--show-conversation", "demo").succeeded()
@@ -385,8 +389,8 @@ def test_a_conversation_can_be_shown(home, settings, cllm):
 
 
 def test_a_conversation_can_be_deleted(home, settings, cllm):
-    home.keep_old("demo", *HELLO)
-    home.keep_old("other", *HELLO)
+    home.write_old_conversation("demo", *HELLO)
+    home.write_old_conversation("other", *HELLO)
 
     cllm("--delete-conversation", "demo").succeeded()
 
@@ -401,7 +405,7 @@ def test_a_conversation_that_is_not_there_is_named(flag, home, settings, cllm):
 
 def test_the_list_names_every_conversation(home, settings, cllm):
     for name in ("one", "two", "three"):
-        home.keep_old(name, *HELLO)
+        home.write_old_conversation(name, *HELLO)
 
     result = cllm("--list-conversations").succeeded()
 

@@ -184,7 +184,7 @@ def test_a_variable_is_no_key_written_out(settings, doctor):
 
 
 def test_conversations_that_others_can_read_are_mended(in_order, home, doctor, mode):
-    home.keep_old("a", *SAID)
+    home.write_old_conversation("a", *SAID)
     home.file("a").chmod(0o644)
     home.conversations.chmod(0o755)
 
@@ -221,8 +221,8 @@ def test_old_leftovers_are_removed_and_young_ones_are_not(in_order, home, doctor
 
 
 def test_broken_and_foreign_files_are_named(in_order, home, doctor):
-    home.keep("broken", b"{")
-    home.keep("foreign", {"something": "else"})
+    home.write_conversation("broken", b"{")
+    home.write_conversation("foreign", {"something": "else"})
 
     problems = doctor().of("conversations", "problem")
 
@@ -239,8 +239,8 @@ def test_a_folder_that_is_a_file_is_a_problem(settings, home, doctor):
 def test_a_history_that_is_mended_on_its_way_is_a_warning(in_order, home, doctor):
     call = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     messages = [{"role": "user", "content": "Hello"}, call]
-    home.keep_old("cut", messages=messages)
-    home.keep_old("fine", *SAID)
+    home.write_old_conversation("cut", messages=messages)
+    home.write_old_conversation("fine", *SAID)
 
     found = doctor()
 
@@ -251,15 +251,17 @@ def test_a_history_that_is_mended_on_its_way_is_a_warning(in_order, home, doctor
 def test_a_history_that_cannot_be_mended_is_a_problem(in_order, home, doctor):
     call = {"role": "assistant", "content": None, "tool_calls": [CALL, CALL]}
     result = {"role": "tool", "tool_call_id": "c1", "content": "x"}
-    home.keep_old("twice", messages=[{"role": "user", "content": "Hello"}, call, result])
+    home.write_old_conversation(
+        "twice", messages=[{"role": "user", "content": "Hello"}, call, result]
+    )
 
     assert "'twice' cannot be sent" in doctor().of("conversations", "problem")[0]
 
 
 def test_each_history_is_judged_by_the_rules_of_its_own_model(in_order, home, doctor):
     blank = [("user", "Hello"), ("assistant", " ")]
-    home.keep_old("openai", *blank)
-    home.keep_old("claude", *blank, model="anthropic/claude-sonnet-4-5")
+    home.write_old_conversation("openai", *blank)
+    home.write_old_conversation("claude", *blank, model="anthropic/claude-sonnet-4-5")
 
     warned = doctor().of("conversations", "warning")
 
@@ -268,7 +270,7 @@ def test_each_history_is_judged_by_the_rules_of_its_own_model(in_order, home, do
 
 
 def test_a_conversation_of_an_unknown_provider_is_a_warning(in_order, home, doctor):
-    home.keep_old("old", *SAID, model="nobody/knows")
+    home.write_old_conversation("old", *SAID, model="nobody/knows")
 
     assert "'old' cannot be sent" in doctor().of("conversations", "warning")[0]
 
@@ -281,14 +283,14 @@ def test_a_turn_that_runs_no_more_is_a_warning(in_order, home, doctor):
         "started_at": "2026-01-01T00:00:00Z",
         "inline": [{"role": "user", "content": "Hello"}],
     }
-    home.keep_old("cut", metadata={"cllm": {"version": 1, "turns": [turn]}})
+    home.write_old_conversation("cut", metadata={"cllm": {"version": 1, "turns": [turn]}})
 
     assert any("interrupted" in line for line in doctor().of("conversations", "warning"))
 
 
 def test_a_thousand_conversations_are_looked_at_in_seconds(in_order, home, doctor, cllm):
     for number in range(1000):
-        home.keep_old(f"c{number}", *(SAID * 5), model="anthropic/claude-sonnet-4-5")
+        home.write_old_conversation(f"c{number}", *(SAID * 5), model="anthropic/claude-sonnet-4-5")
 
     began = os.times()
     done = cllm("doctor")

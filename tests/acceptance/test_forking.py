@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests import forking
 from tests.command import START_IN_FULL
-from tests.fork_server import LENGTH, is_of
+from tests.fork_server import LENGTH, is_same_user
 from tests.forking import LANGUAGE, MOST_BYTES, Forked, ForkServer, is_forkable
 
 NOBODY = 2**31 - 1
@@ -143,5 +143,5 @@ def test_a_request_that_ends_in_its_middle_keeps_nobody_from_the_next(monkeypatc
 def test_nobody_else_has_a_command_forked(attendant):
     asking, _ = attendant
 
-    assert is_of(asking, os.getuid())
-    assert not is_of(asking, os.getuid() + 1)
+    assert is_same_user(asking, os.getuid())
+    assert not is_same_user(asking, os.getuid() + 1)

@@ -92,7 +92,9 @@ def world(home, settings, provider):
         default_system_message="Be brief.",
         server={"port": 0},
     )
-    home.keep_old("cats", ("user", "My cat is called Luna."), ("assistant", "A fine name."))
+    home.write_old_conversation(
+        "cats", ("user", "My cat is called Luna."), ("assistant", "A fine name.")
+    )
     (home.work / "questions.txt").write_text("One.\nTwo.\n", encoding="utf-8")
     (home.path / ".config/fish/completions").mkdir(parents=True)
     models = home.cache / "cllm/models"

@@ -127,7 +127,7 @@ def test_nothing_is_created_by_looking(home, settings, cllm):
 
 def test_what_cannot_be_read_elsewhere_is_not_counted(home, settings, cllm):
     (home.path / ".cllm/cllm.db").write_bytes(b"not a database, but long enough to be one" * 100)
-    home.keep("broken", b"{")
+    home.write_conversation("broken", b"{")
     cllm("init", "--history").succeeded()
 
     done = cllm("--list-conversations").succeeded()

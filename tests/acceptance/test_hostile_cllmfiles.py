@@ -79,7 +79,7 @@ class Hostile:
 @pytest.fixture
 def hostile(home, provider, evil, settings, cllm):
     settings()
-    home.keep_old("mine", ("user", "Hello"), ("assistant", "Hi."))
+    home.write_old_conversation("mine", ("user", "Hello"), ("assistant", "Hi."))
     (home.work / "evil.gguf").write_bytes(b"GGUF and worse")
     return Hostile(cllm, provider=provider, evil=evil)
 

@@ -17,7 +17,7 @@ def configured(settings):
 def test_an_old_file_gets_the_configured_prompt_as_its_first_message(
     home, provider, configured, cllm
 ):
-    home.keep_old("old", *SAID)
+    home.write_old_conversation("old", *SAID)
 
     done = cllm(*MIGRATE).succeeded()
 
@@ -30,7 +30,7 @@ def test_an_old_file_gets_the_configured_prompt_as_its_first_message(
 
 
 def test_the_next_turn_uses_the_stored_prompt(home, provider, configured, settings, cllm):
-    home.keep_old("old", *SAID)
+    home.write_old_conversation("old", *SAID)
     cllm(*MIGRATE).succeeded()
     settings(default_system_message="You are a pirate.")
 
@@ -48,7 +48,7 @@ def test_nothing_else_in_the_file_changes(home, configured, cllm, mode):
         '"created_at": "2025-10-31T12:00:00.000001Z", "updated_at": "2025-10-31T12:00:15.000002Z",'
         '"metadata": {"total_tokens": 150, "tags": ["x"], "big": 1.0e2}, "theirs": [1, 2.50]}'
     )
-    home.keep("old", written.encode())
+    home.write_conversation("old", written.encode())
 
     cllm(*MIGRATE).succeeded()
 
@@ -64,8 +64,8 @@ def test_nothing_else_in_the_file_changes(home, configured, cllm, mode):
 
 
 def test_a_dry_run_lists_and_changes_nothing(home, configured, cllm):
-    home.keep_old("old", *SAID)
-    home.keep_old("older", *SAID)
+    home.write_old_conversation("old", *SAID)
+    home.write_old_conversation("older", *SAID)
     before = home.snapshot()
 
     done = cllm(*MIGRATE, "--dry-run").succeeded()
@@ -77,7 +77,7 @@ def test_a_dry_run_lists_and_changes_nothing(home, configured, cllm):
 
 
 def test_a_second_run_finds_nothing_to_do(home, configured, cllm):
-    home.keep_old("old", *SAID)
+    home.write_old_conversation("old", *SAID)
     cllm(*MIGRATE).succeeded()
     before = home.snapshot()
 
@@ -98,7 +98,7 @@ def test_a_second_run_finds_nothing_to_do(home, configured, cllm):
     ids=["a prompt", "a prompt further on", "captured none", "dynamic", "pinned", "empty"],
 )
 def test_conversations_that_are_not_old_do_not_change(messages, metadata, home, configured, cllm):
-    before = home.keep_old("other", *messages, metadata=metadata)
+    before = home.write_old_conversation("other", *messages, metadata=metadata)
 
     cllm(*MIGRATE).succeeded()
 
@@ -107,7 +107,7 @@ def test_conversations_that_are_not_old_do_not_change(messages, metadata, home, 
 
 def test_archived_conversations_are_migrated_too(home, configured, cllm):
     archived = {"cllm": {"version": 1, "archived_at": "2025-11-01T00:00:00Z"}}
-    home.keep_old("old", *SAID, metadata=archived)
+    home.write_old_conversation("old", *SAID, metadata=archived)
 
     cllm(*MIGRATE).succeeded()
 
@@ -116,9 +116,9 @@ def test_archived_conversations_are_migrated_too(home, configured, cllm):
 
 
 def test_broken_files_are_reported_and_not_changed(home, configured, cllm):
-    home.keep_old("old", *SAID)
-    broken = home.keep("broken", b"{not json")
-    foreign = home.keep("foreign", {"something": "else"})
+    home.write_old_conversation("old", *SAID)
+    broken = home.write_conversation("broken", b"{not json")
+    foreign = home.write_conversation("foreign", {"something": "else"})
 
     done = cllm(*MIGRATE).succeeded()
 
@@ -130,9 +130,9 @@ def test_broken_files_are_reported_and_not_changed(home, configured, cllm):
 
 
 def test_a_symbolic_link_is_skipped_and_the_others_are_migrated(home, configured, cllm, tmp_path):
-    home.keep_old("old", *SAID)
+    home.write_old_conversation("old", *SAID)
     elsewhere = tmp_path / "elsewhere.json"
-    data = home.keep_old("link", *SAID)
+    data = home.write_old_conversation("link", *SAID)
     elsewhere.write_bytes(data)
     home.file("link").unlink()
     home.file("link").symlink_to(elsewhere)
@@ -146,7 +146,7 @@ def test_a_symbolic_link_is_skipped_and_the_others_are_migrated(home, configured
 
 
 def test_a_missing_configured_prompt_is_reported(home, settings, cllm):
-    before = home.keep_old("old", *SAID)
+    before = home.write_old_conversation("old", *SAID)
 
     cllm(*MIGRATE).failed_with_one_sentence("default_system_message")
 
@@ -160,8 +160,8 @@ def test_the_migration_must_be_named(configured, cllm):
 def test_a_conversation_with_a_running_turn_is_skipped_and_reported(
     home, provider, configured, cllm
 ):
-    home.keep_old("busy", *SAID)
-    home.keep_old("old", *SAID)
+    home.write_old_conversation("busy", *SAID)
+    home.write_old_conversation("old", *SAID)
     before = home.file("busy").read_bytes()
     gate = provider.say_held("Slow", " answer", at=1)
     asking = cllm.start("And now?", "--conversation", "busy")

@@ -106,7 +106,7 @@ def test_a_conversation_that_was_emptied_is_captured_as_new(home, provider, sett
     settings(default_system_message="First.")
     cllm("Hello", "--conversation", "demo").succeeded()
     emptied = home.load("demo") | {"messages": []}
-    home.keep("demo", emptied)
+    home.write_conversation("demo", emptied)
     settings(default_system_message="Second.")
 
     cllm("Again", "--conversation", "demo").succeeded()
@@ -158,7 +158,9 @@ def test_a_pipe_in_place_of_a_cllmfile_makes_nobody_wait(home, cllm, flag):
 
 
 def test_what_a_file_says_of_its_model_cannot_forge_a_line_of_the_list(home, settings, cllm):
-    home.keep_old("demo", ("user", "Hello"), ("assistant", "Hi"), model="m\x1b[31m\nforged  line")
+    home.write_old_conversation(
+        "demo", ("user", "Hello"), ("assistant", "Hi"), model="m\x1b[31m\nforged  line"
+    )
 
     listed = cllm("--list-conversations").succeeded()
 
@@ -167,9 +169,9 @@ def test_what_a_file_says_of_its_model_cannot_forge_a_line_of_the_list(home, set
 
 
 def test_a_time_beyond_the_calendar_is_one_file_s_trouble(home, settings, cllm):
-    home.keep_old("good", ("user", "Hello"), ("assistant", "Hi"))
+    home.write_old_conversation("good", ("user", "Hello"), ("assistant", "Hi"))
     archived = {"cllm": {"archived_at": "0001-01-01T00:00:00+23:59"}}
-    home.keep_old("odd", ("user", "Hello"), ("assistant", "Hi"), metadata=archived)
+    home.write_old_conversation("odd", ("user", "Hello"), ("assistant", "Hi"), metadata=archived)
 
     listed = cllm("--list-conversations").succeeded()
 

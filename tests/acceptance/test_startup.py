@@ -45,7 +45,7 @@ def test_the_version_loads_nothing_heavy(packages):
 
 
 def test_the_list_of_conversations_loads_nothing_heavy(home, settings, packages):
-    home.keep_old("demo", ("user", "Hello"), ("assistant", "Hi."))
+    home.write_old_conversation("demo", ("user", "Hello"), ("assistant", "Hi."))
 
     assert packages("--list-conversations") & HEAVY == set()
 

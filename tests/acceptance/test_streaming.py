@@ -214,7 +214,9 @@ def test_output_to_a_pipe_that_is_closed_ends_quietly_and_the_answer_is_kept(
 
 def test_a_list_to_a_pipe_that_is_closed_ends_quietly(home, settings, cllm):
     for number in range(300):
-        home.keep_old(f"conversation-number-{number}", ("user", "Hello"), ("assistant", "Hi."))
+        home.write_old_conversation(
+            f"conversation-number-{number}", ("user", "Hello"), ("assistant", "Hi.")
+        )
 
     script = '"$@" --list-conversations | head -c1'
     result = cllm(wrapper=("sh", "-c", script, "sh"))

@@ -98,7 +98,7 @@ def test_an_invalid_reply_is_neither_printed_nor_saved(
 
 
 def test_an_invalid_reply_does_not_change_an_existing_conversation(home, provider, settings, cllm):
-    before = home.keep_old("demo", ("user", "Hello"), ("assistant", "Hi."))
+    before = home.write_old_conversation("demo", ("user", "Hello"), ("assistant", "Hi."))
     provider.say("Alice is 30.")
 
     result = cllm("Who?", "--json-schema", json.dumps(PERSON), "--conversation", "demo")

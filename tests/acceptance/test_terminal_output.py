@@ -78,9 +78,9 @@ def conversation(ref: str) -> dict[str, object]:
 @pytest.fixture
 def hostile(home, settings):
     """A home and a work folder in which every name and every value is hostile."""
-    home.keep("demo", conversation("demo"))
-    home.keep("plain", conversation("plain") | {"metadata": {}})
-    home.keep("broken", b"{" + HOSTILE.encode())
+    home.write_conversation("demo", conversation("demo"))
+    home.write_conversation("plain", conversation("plain") | {"metadata": {}})
+    home.write_conversation("broken", b"{" + HOSTILE.encode())
     (home.conversations / f"{HOSTILE_NAME}.json").write_text("{}", encoding="utf-8")
     work = home.work.parent / HOSTILE_NAME
     work.mkdir()
@@ -413,12 +413,12 @@ def test_a_shell_is_offered_no_hostile_name(words, hostile, cllm):
 
 
 @pytest.mark.parametrize("term", ["dumb", "xterm-256color"])
-def test_in_a_chat_hostile_text_is_shown_and_not_obeyed(term, hostile, provider, talk):
+def test_in_a_chat_hostile_text_is_shown_and_not_obeyed(term, hostile, provider, start_chat):
     markdown = (
         f"# {HOSTILE}\n\n- {HOSTILE}\n\n```{HOSTILE}\n{HOSTILE}\n```\n\n&#x202e;&rlm;&#27;[2J\n"
     )
     provider.say(markdown, f"[{HOSTILE}](https://x/{HOSTILE}) ![{HOSTILE}](x)", "&#x202e;\n\nlast")
-    chat = talk("demo", env={"TERM": term}, columns=400)
+    chat = start_chat("demo", env={"TERM": term}, columns=400)
     for line in ("/list", "/search pwned", "/system", "/context", "/title", "/stats", "/pin 2"):
         chat.type(line.encode(), ENTER)
         chat.wait_for_prompt()
@@ -437,10 +437,10 @@ def test_in_a_chat_hostile_text_is_shown_and_not_obeyed(term, hostile, provider,
     assert r"\u202e" in result.out
 
 
-def test_a_chat_completes_no_file_name_with_hidden_characters(hostile, talk):
+def test_a_chat_completes_no_file_name_with_hidden_characters(hostile, start_chat):
     for name in (f"attach{HOSTILE_NAME}", "attach1", "attach2"):
         (Path(hostile.work) / f"{name}.txt").write_text("x", encoding="utf-8")
-    chat = talk(columns=400)
+    chat = start_chat(columns=400)
     chat.type(b"/attach att", b"\t")
     chat.wait_for("attach2.txt")
     chat.type(b"\x03", CTRL_D)
@@ -451,8 +451,8 @@ def test_a_chat_completes_no_file_name_with_hidden_characters(hostile, talk):
     assert "attacha" not in result.out
 
 
-def test_hidden_characters_that_are_pasted_into_a_chat_are_visible(settings, provider, talk):
-    chat = talk()
+def test_hidden_characters_that_are_pasted_into_a_chat_are_visible(settings, provider, start_chat):
+    chat = start_chat()
     chat.type(b"\x1b[200~", "see \u202eexe.txt\ufeff".encode(), b"\x1b[201~")
     chat.wait_for(r"see \u202eexe.txt\ufeff")
     chat.type(ENTER)

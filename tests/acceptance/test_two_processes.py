@@ -148,7 +148,7 @@ def test_what_another_tool_wrote_during_a_turn_is_not_overwritten(home, provider
     edited = home.load("demo")
     edited["messages"][0]["content"] = "Edited by hand"
     edited["note"] = "written meanwhile"
-    home.keep("demo", edited)
+    home.write_conversation("demo", edited)
 
     gate.open()
     running.finish().succeeded()

@@ -285,8 +285,8 @@ def conversations(shell: Shell) -> None:
     shell("conversations", "stats", "cats")
     shell.note_fields(shell("conversations", "stats", "cats", "--json", hides_output=True).out)
     shell.note_fields(shell("conversations", "stats", "--json", hides_output=True).out)
-    shell.home.keep(BROKEN, b"{")
-    shell.home.keep_old("old", ("user", "Hello"), ("assistant", "Hi"))
+    shell.home.write_conversation(BROKEN, b"{")
+    shell.home.write_old_conversation("old", ("user", "Hello"), ("assistant", "Hi"))
     for name in (BROKEN, "old"):
         shell.home.file(name).chmod(0o600)
     shell("--list-conversations")

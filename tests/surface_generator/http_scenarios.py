@@ -112,7 +112,7 @@ def observe(folder: Path) -> Observed:
         cllm = Cllm(home)
         cllm("Hello", "--conversation", "notes").succeeded()
         cllm("Hello", "--conversation", "named", "--store", store).succeeded()
-        home.keep("broken", b"{")
+        home.write_conversation("broken", b"{")
         upstream.requests.clear()
         servers = {
             "without keys": Scenarios.run_all,
