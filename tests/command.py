@@ -1,4 +1,4 @@
-"""The real command in a process of its own: how it is run, how it ended, what it prints meanwhile.
+"""Runs the real command in a separate process and collects its output.
 
 Its environment is written out in `tests/home.py` and not inherited. It is forked from a process
 that has imported cllm where that makes no difference (`tests/forking.py`).
@@ -29,7 +29,7 @@ from tests.torture import TORTURE
 
 COMMAND = (sys.executable, "-m", "cllm")
 START_IN_FULL = (sys.executable, "-m", "cllm.__main__")
-"""The same command, which is never forked."""
+"""The same command, never forked."""
 
 TAKE_THE_TERMINAL = """
 import fcntl, os, sys, termios
@@ -48,7 +48,7 @@ LIMIT_MEMORY = LIMIT_FILE_SIZE.replace("FSIZE", "AS")
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -63,7 +63,7 @@ class Result:
         return self
 
     def failed_with_one_sentence(self, *words: str, prefix: str = "Error: ") -> str:
-        """Exit 1 and one line on stderr with these words in it; returns the line."""
+        """Assert exit code 1 and one line on stderr with these words; return the line."""
         assert self.code == 1, self.report()
         assert "Traceback" not in self.err, self.report()
         assert len(self.warnings) == 1, self.report()
@@ -133,7 +133,7 @@ class Running:
             assert seen, f"{text!r} was not printed: {self._collected}"
 
     def type(self, data: bytes) -> None:
-        """What a person types at the terminal."""
+        """Type at the terminal."""
         assert self._terminal is not None
         os.write(self._terminal, data)
 
@@ -163,13 +163,13 @@ class Running:
 
 
 class Cllm:
-    """Runs the command. Standard input is empty unless it is given."""
+    """Runs the command. Standard input is empty by default."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
         self.command: tuple[str, ...] = COMMAND
         self.modules: Sequence[str] | None = None
-        """What a process imports before it forks into the command; None: what the command needs."""
+        """Modules to import before the fork; None: those that the command needs."""
         self._started: list[Running] = []
 
     def __call__(
@@ -205,7 +205,7 @@ class Cllm:
     def on_terminal(
         self, *arguments: str, typed: bytes = b"", env: Mapping[str, str | None] | None = None
     ) -> Result:
-        """Run to the end with a terminal for all three streams, into which this was typed."""
+        """Run to the end on a terminal with this input."""
         environment = self.environment({"TERM": "xterm-256color"} | dict(env or {}))
         assert is_forkable(arguments, environment) or TORTURE
         forked = fork_server(modules_for(arguments)).start(
@@ -215,7 +215,7 @@ class Cllm:
         return Result(done.returncode, done.stdout.decode("utf-8", "replace"), "")
 
     def with_file_size_limit(self, limit: int, *arguments: str) -> Result:
-        """Run where no file can grow beyond so many bytes, as on a disk that is full."""
+        """Run with a maximum file size, as on a full disk."""
         # Python 3.11 would cut the bytecode that it writes to that size, for later runs too.
         return self(
             *arguments,
@@ -229,7 +229,7 @@ class Cllm:
         terminal: bool = False,
         env: Mapping[str, str | None] | None = None,
     ) -> Running:
-        """Start the command, with a terminal of its own for everything if one is asked for."""
+        """Start the command, optionally on a separate terminal."""
         environment = self.environment({"TERM": "xterm-256color"} | dict(env or {}))
         if self._is_forkable(arguments, environment):
             running = self._fork(arguments, environment, terminal=terminal)

@@ -29,14 +29,14 @@ import types
 from typing import Any
 
 LENGTH = 8
-"""The bytes of a request's length, which come with its three descriptors."""
+"""The size of the length prefix of a request, which is sent with three descriptors."""
 STREAMS = 3
 PEER = struct.Struct("3i")
 """A process, its user and its group."""
 
 
 def serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Fork for every request: what to run in the fork, and nothing in the end."""
+    """Fork for every request; return the request in the fork, and None at the end."""
     while True:
         ready, _, _ = select.select([listener.fileno(), 0], [], [])
         if 0 in ready:
@@ -60,14 +60,14 @@ def serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
 
 
 def is_same_user(connection: socket.socket, user: int) -> bool:
-    """Whether it is this user who asks: the socket has a name that all can see."""
+    """Whether the client is this user: every user can see the name of the socket."""
     asking = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
     _, uid, _ = PEER.unpack(asking)
     return bool(uid == user)
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """What is asked for and its streams; an error if it ends before all of it has come."""
+    """Receive a request and its streams; an error if it is incomplete."""
     head, streams, _, _ = socket.recv_fds(connection, LENGTH, STREAMS)
     left = int.from_bytes(head, "big")
     parts = []
@@ -86,7 +86,7 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 def supervise(
     connection: socket.socket, request: dict[str, Any], streams: list[int]
 ) -> tuple[dict[str, Any], list[int]]:
-    """Fork once more; the first of the two tells who the second is and how it ended."""
+    """Fork again; the parent reports the process ID and the exit code of the child."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     command = os.fork()
     if command == 0:
@@ -104,7 +104,7 @@ def supervise(
 
 
 def apply_request(request: dict[str, Any], streams: list[int]) -> None:
-    """Take on what the command is started with."""
+    """Apply arguments, environment, directory and streams of the request."""
     for target, descriptor in enumerate(streams):
         os.dup2(descriptor, target)
     os.closerange(3, max(streams) + 1)
@@ -126,7 +126,7 @@ def apply_request(request: dict[str, Any], streams: list[int]) -> None:
 
 
 def reopen_stream(descriptor: int, like: io.TextIOWrapper, mode: str) -> io.TextIOWrapper:
-    """A standard stream as the interpreter opens it."""
+    """Reopen a standard stream as the interpreter does."""
     return io.TextIOWrapper(
         io.open(descriptor, f"{mode}b", closefd=False),  # noqa: UP020
         encoding=like.encoding,
@@ -169,7 +169,7 @@ def run(source: str | None) -> None:
 
 
 def exit_process(code: object) -> None:
-    """End as the interpreter does, but do not tear its modules down: that costs more than a fork.
+    """Exit like the interpreter, without module cleanup, which takes longer than a fork.
 
     What it would print then is printed: of garbage here, and of a stream that cannot be flushed by
     the interpreter itself.

@@ -27,15 +27,15 @@ from tests.torture import TORTURE
 
 PROGRAM = Path(__file__).with_name("fork_server.py")
 MOST_BYTES = 100_000
-"""Arguments beyond this may be more than a process can be started with."""
+"""Longer arguments may exceed the limit of the system."""
 OF_THE_START = ("PYTHON", "LC_", "LD_")
-"""Variables that are for the interpreter's start."""
+"""Environment variables that only the start of the interpreter reads."""
 LANGUAGE = "C.UTF-8"
 STOPPING_SECONDS = 10.0
 STARTING_SECONDS = 60.0
-"""The time within which a command is forked, even on a busy machine."""
+"""The timeout of a fork, long enough for a busy machine."""
 
-# What to import before the first fork. More than most commands need makes every fork slower.
+# Modules to import before the first fork. Each unneeded one makes every fork slower.
 COMMAND_MODULES = (
     "cllm.cli.ask",
     "cllm.cli.turn",
@@ -83,11 +83,11 @@ SERVER_MODULES = (
 
 Ours = Sequence[int | None]
 Streams = Callable[[], tuple[Ours, list[int]]]
-"""Opens the standard streams of a command: our ends, None where we have none, and the command's."""
+"""Opens the standard streams of a command: our ends, or None, and the ends of the command."""
 
 
 def is_forkable(arguments: Sequence[str | bytes], environment: Mapping[str, str]) -> bool:
-    """Whether the command would be the same as one that was started in full."""
+    """Whether a forked command behaves like one that starts a new interpreter."""
     if TORTURE or environment.get("LANG") != LANGUAGE:
         return False
     if any(name.startswith(OF_THE_START) for name in environment):
@@ -96,7 +96,7 @@ def is_forkable(arguments: Sequence[str | bytes], environment: Mapping[str, str]
 
 
 def modules_for(arguments: Sequence[str | bytes]) -> Sequence[str]:
-    """Choose what to import before the fork."""
+    """The modules to import before the fork."""
     words = [os.fsdecode(word) for word in arguments]
     if words[:1] == ["serve"]:
         return SERVER_MODULES
@@ -176,7 +176,7 @@ class ForkServer:
 
 
 def _coverage() -> dict[str, str]:
-    """What tells a process to measure the lines that it runs, in `make coverage`."""
+    """Environment variables that measure coverage in a process, in `make coverage`."""
     return {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
 
 
@@ -199,13 +199,13 @@ def open_joined_output() -> tuple[Ours, list[int]]:
 
 
 def open_terminal() -> tuple[Ours, list[int]]:
-    """A terminal for all three, which we write to and read from."""
+    """One terminal for all three streams."""
     master, slave = pty.openpty()
     return [os.dup(master), master, None], [slave, os.dup(slave), os.dup(slave)]
 
 
 class Forked:
-    """A command that was forked, with the part of `subprocess.Popen` that the tests use."""
+    """A forked command, with the part of `subprocess.Popen` that the tests use."""
 
     def __init__(self, connection: socket.socket, streams: Ours) -> None:
         self._connection = connection
@@ -215,7 +215,7 @@ class Forked:
         self.stdin, self.stdout, self.stderr = map(_file, streams, ("wb", "rb", "rb"))
 
     def communicate(self, stdin: bytes, timeout: float) -> subprocess.CompletedProcess[bytes]:
-        """Return the exit code and all output; kill the command when the time is over.
+        """Return the exit code and all output; kill the command after the timeout.
 
         As `subprocess` does, also wait for the processes that inherited its streams.
         """
@@ -278,12 +278,14 @@ def _file(descriptor: int | None, mode: str) -> BinaryIO | None:
 
 
 def _receive_number(connection: socket.socket) -> int:
-    """The number that is sent next; an error if it never comes, which is no number."""
+    """Receive a number; raises ConnectionError at the end of the connection."""
     data = b""
     while len(data) < LENGTH:
         piece = connection.recv(LENGTH - len(data))
         if not piece:
-            raise ConnectionError("Whoever waits for the forked command has ended; see its output.")
+            raise ConnectionError(
+                "The process that supervises the forked command has ended; see its output."
+            )
         data += piece
     return int.from_bytes(data, "big", signed=True)
 
@@ -295,7 +297,7 @@ def _feed(stream: BinaryIO, data: bytes) -> None:
 
 def _drain(stream: BinaryIO, written: dict[BinaryIO | None, bytes]) -> None:
     data = bytearray()
-    with stream, contextlib.suppress(OSError):  # nobody has the other end of a terminal any more
+    with stream, contextlib.suppress(OSError):  # the other end of a terminal is closed
         while piece := os.read(stream.fileno(), 65536):
             data += piece
     written[stream] = bytes(data)
@@ -303,7 +305,7 @@ def _drain(stream: BinaryIO, written: dict[BinaryIO | None, bytes]) -> None:
 
 @cache
 def fork_server(modules: Sequence[str] = COMMAND_MODULES, options: str = "") -> ForkServer:
-    """The one of this process that has imported these modules."""
+    """The fork server of this process for these modules."""
     server = ForkServer(modules, options=options)
     atexit.register(server.close)
     return server

@@ -1,4 +1,4 @@
-"""An empty home for a command, and the settings in it that lead to a provider on loopback."""
+"""An empty home folder for a command, and settings for a provider on loopback."""
 
 import json
 import os
@@ -12,7 +12,7 @@ SECRET = "sk-test-0123456789abcdef"
 
 
 class Home:
-    """An empty home directory and the directory that the command is started in."""
+    """An empty home folder and the current directory of the command."""
 
     def __init__(self, root: Path) -> None:
         self.path = root / "home"
@@ -53,37 +53,37 @@ class Home:
         ]
 
     def turn_states(self, conversation: str) -> list[str]:
-        """The states of the turns that are recorded; one that is not written is complete."""
+        """The states of the recorded turns; a missing state means complete."""
         turns = self.load(conversation)["metadata"]["cllm"]["turns"]
         return [turn.get("state", "complete") for turn in turns]
 
     def write_conversation(self, conversation: str, content: Any) -> bytes:
-        """Put a file among the conversations; what is not bytes is written as JSON."""
+        """Write a conversation file: bytes, or a value as JSON."""
         data = content if isinstance(content, bytes) else json.dumps(content, indent=2).encode()
         self.conversations.mkdir(parents=True, exist_ok=True)
         self.file(conversation).write_bytes(data)
         return data
 
     def write_old_conversation(
-        self, conversation: str, *said: tuple[str, str], **more: Any
+        self, conversation: str, *messages: tuple[str, str], **fields: Any
     ) -> bytes:
-        """A conversation file as it was written before system prompts were captured."""
-        messages = [{"role": role, "content": content} for role, content in said]
+        """Write a file in the format from before system prompts were captured."""
+        contents = [{"role": role, "content": content} for role, content in messages]
         return self.write_conversation(
             conversation,
             {
                 "id": conversation,
                 "model": "openai/gpt-test",
-                "messages": messages,
+                "messages": contents,
                 "created_at": "2025-10-31T12:00:00Z",
                 "updated_at": "2025-10-31T12:00:15Z",
                 "metadata": {"total_tokens": 150},
             }
-            | more,
+            | fields,
         )
 
     def snapshot(self, folder: Path | None = None) -> dict[str, bytes]:
-        """Every file below the home (or the folder) and its bytes; lock files do not count."""
+        """The bytes of every file below the home or the folder, except lock files."""
         root = folder or self.path
         return {
             str(path.relative_to(root)): path.read_bytes()

@@ -15,7 +15,7 @@ from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
 from cllm.provider_factory import ProviderFactory, find_model_cache
-from cllm.providers.registry import LOCAL, is_model_file
+from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, is_model_file
 from cllm.settings.load import Settings, default_stores, is_same_store, user_folder
 from cllm.settings.trust import is_secret_name
 from cllm.stores.registry import is_synchronous, open_store
@@ -87,7 +87,7 @@ def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 class App:
     """A store, and the providers that were opened.
 
-    `asks_once`: the process makes one call and exits.
+    `single_turn`: the process makes one call and exits.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class App:
         self.settings = settings
         self.store: Store = open_store(settings.store, clock=now)
         self._factory = ProviderFactory(
-            settings, model=self.model, report=report, asks_once=asks_once
+            settings, model=self.model, report=report, single_turn=single_turn
         )
         self._providers: dict[tuple[str, str], Provider] = {}
         self._keyless: dict[str, AnthropicProvider] = {}
@@ -156,8 +156,8 @@ class App:
 
     def _context_window(self, provider: str, model: str) -> int | None:
         if provider == LOCAL:
-            return self._factory.local_context()
-        if self._factory.redirected(provider):
+            return self._factory.local_context_size()
+        if self._factory.has_custom_address(provider):
             return None
         return self.prices.context_window(provider, model)
 
@@ -165,7 +165,7 @@ class App:
         """Return what a window needs to know about a model."""
         from cllm.engine.prompt_history import ModelContext
 
-        resolved = self._factory.find(model)
+        resolved = self._factory.resolve(model)
         return ModelContext(
             model=model,
             provider=resolved.provider,
@@ -189,7 +189,7 @@ class App:
         window = self.settings.window
         if window.strategy == "turns":
             return ByTurns(max_turns=window.max_turns)
-        resolved = self._factory.find(model)
+        resolved = self._factory.resolve(model)
         prices = prices_for(resolved.provider, resolved.name)
         tokens = ByTokens(max_tokens=window.max_tokens, prices=prices)
         if window.strategy == "summarise":
@@ -202,16 +202,16 @@ class App:
 
         rows = self.settings.providers.items()
         prices = {name: row.options["prices"] for name, row in rows if "prices" in row.options}
-        redirected = tuple(filter(self._factory.redirected, ROWS))
-        return PriceBook(self.cache_paths.root / "prices", given=prices, redirected=redirected)
+        redirected = tuple(filter(self._factory.has_custom_address, BUILTIN_PROVIDERS))
+        return PriceBook(self.cache_paths.root / "prices", configured=prices, redirected=redirected)
 
     async def run_commands(
         self, commands: "Sequence[ContextCommand]"
     ) -> "Sequence[CommandOutcome]":
         from cllm.commands.run import run_commands
 
-        surroundings = self._command_environment(self.settings.place.environment)
-        return await run_commands(self.settings.variables.filled(commands), surroundings)
+        env = self._command_environment(self.settings.env.environment)
+        return await run_commands(self.settings.variables.fill_commands(commands), env)
 
     def _command_environment(self, environment: Mapping[str, str]) -> "CommandEnvironment":
         from cllm.commands.command_line import CommandEnvironment
@@ -226,11 +226,11 @@ class App:
         from cllm.commands.run import run_plan
         from cllm.commands.tool import CommandTool
 
-        variables = self.settings.place.environment.items()
+        variables = self.settings.env.environment.items()
         visible = {name: value for name, value in variables if not is_secret_name(name)}
         return CommandTool(
             settings,
-            surroundings=self._command_environment(visible),
+            env=self._command_environment(visible),
             run=run_plan,
             confirm=confirm,
             report=report,
@@ -241,7 +241,7 @@ class App:
         """Return the route with the caller's key, if it is for the model's provider."""
         from cllm.engine.request import Route
 
-        resolved = self._factory.find(model)
+        resolved = self._factory.resolve(model)
         if resolved.provider != key.provider:
             return self.find_route(model)
         if resolved.provider not in self._keyless:
@@ -249,14 +249,14 @@ class App:
         provider = self._keyless[resolved.provider].with_key(key)
         return Route(provider=provider, model=resolved.name)
 
-    def takes_callers_key(self, model: str) -> bool:
-        return self._factory.takes_callers_key(self._factory.find(model).provider)
+    def accepts_caller_key(self, model: str) -> bool:
+        return self._factory.accepts_caller_key(self._factory.resolve(model).provider)
 
     def key_for(self, model: str, key: CallersKey) -> CallersKey | None:
         """Return the caller's key for the model's provider; None if that accepts no such key."""
-        if not self.takes_callers_key(model):
+        if not self.accepts_caller_key(model):
             return None
-        return replace(key, provider=self._factory.find(model).provider)
+        return replace(key, provider=self._factory.resolve(model).provider)
 
     def catalogue(self, provider: str) -> "Catalogue":
         """Return a provider's models; for the local one, also the models on disk."""
@@ -272,7 +272,7 @@ class App:
         from cllm.engine.request import Route
 
         self._check_model_file(model)
-        resolved = self._factory.find(model)
+        resolved = self._factory.resolve(model)
         key = (
             resolved.provider,
             resolved.name if resolved.provider == LOCAL else "",
@@ -283,9 +283,9 @@ class App:
 
     def _check_model_file(self, model: str) -> None:
         """Raise UsageError for a model file that a conversation in the project's folder names."""
-        place = self.settings.place
-        project = (place.directory / ".cllm").resolve()
-        is_project_store = self.settings.store.startswith(f"json:{place.directory / '.cllm'}")
+        env = self.settings.env
+        project = (env.directory / ".cllm").resolve()
+        is_project_store = self.settings.store.startswith(f"json:{env.directory / '.cllm'}")
         if model == self.settings.model or not is_model_file(model) or not is_project_store:
             return
         if project != user_folder(env).resolve():

@@ -248,7 +248,7 @@ class ProviderFactory:
                 DEFAULT_REGION,
                 AwsAccount,
             )
-        environment = self._settings.place.environment
+        environment = self._settings.env.environment
         regions = (settings.options.get("region"), *map(environment.get, REGION_VARIABLES))
         return AwsAccount(
             region=next((str(region) for region in regions if region), DEFAULT_REGION),
@@ -286,7 +286,7 @@ class ProviderFactory:
         """Return the key; a `built_in` provider may need one, from its environment variable."""
         row = BUILTIN_PROVIDERS.get(name) if built_in else None
         variable = None if row is None else row.key
-        environment = self._settings.place.environment
+        environment = self._settings.env.environment
         key = settings.api_key.reveal() if settings.api_key else environment.get(variable or "", "")
         key = key.strip()
         unset = VARIABLE.fullmatch(key)

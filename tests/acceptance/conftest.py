@@ -1,7 +1,7 @@
-"""What the acceptance tests stand on: an empty home, the real command, a provider on loopback.
+"""Fixtures of the acceptance tests: an empty home, the real command, a provider on loopback.
 
-The home is in `tests/home.py`, the command in `tests/command.py`, the server in
-`tests/server_process.py`; here are the fixtures. Tests check what was sent and what is on disk.
+The home is in `tests/home.py`, the command in `tests/command.py`, the server in `tests/serving.py`,
+the chat in `tests/terminal_chat.py`. Tests check the sent requests and the files.
 """
 
 import signal
@@ -25,7 +25,7 @@ __all__ = ["postgres_server"]
 
 @pytest.fixture(scope="session", autouse=True)
 def ctrl_c_can_be_sent() -> Iterator[None]:
-    """A test run in the background of a shell ignores SIGINT, and its children would too."""
+    """A background test run ignores SIGINT, and its children would too."""
     before = signal.getsignal(signal.SIGINT)
     if before == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -60,8 +60,8 @@ def settings(home: Home, provider: FakeProvider) -> Callable[..., Path]:
         } | keys
         path = (folder or home.path / ".cllm") / "Cllmfile.yml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        kept = {key: value for key, value in values.items() if value is not ...}
-        path.write_text(yaml.safe_dump(kept, allow_unicode=True), encoding="utf-8")
+        present = {key: value for key, value in values.items() if value is not ...}
+        path.write_text(yaml.safe_dump(present, allow_unicode=True), encoding="utf-8")
         return path
 
     write()
@@ -77,7 +77,7 @@ def cllm(home: Home) -> Iterator[Cllm]:
 
 @pytest.fixture
 def start_chat(cllm: Cllm) -> Iterator[Callable[..., TerminalChat]]:
-    """Starts a `cllm chat` in a terminal of its own."""
+    """Starts a `cllm chat` on a terminal."""
     started: list[TerminalChat] = []
 
     def start(
@@ -105,7 +105,7 @@ def secret() -> str:
 
 @pytest.fixture
 def until() -> Callable[..., bool]:
-    """Waits until something is true, or for the time given; says which of the two it was."""
+    """Waits until a condition is true; returns False after the timeout."""
     return wait_until
 
 

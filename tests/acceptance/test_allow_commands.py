@@ -47,7 +47,7 @@ def test_a_command_is_run_and_its_output_goes_back(way, provider, model, cllm):
 
 
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
-def test_what_the_model_thought_goes_back_with_its_call(way, provider, settings, cllm):
+def test_the_reasoning_is_sent_back_with_its_tool_call(way, provider, settings, cllm):
     """Servers such as DeepSeek's refuse the next round of a tool loop without it."""
     settings()
     call = asks_for("ls")
@@ -79,7 +79,7 @@ def test_the_setting_is_as_good_as_the_flag(provider, model, cllm):
     assert provider.requests[0].json["tools"]
 
 
-def test_the_history_is_sent_and_all_of_it_is_kept(provider, model, cllm):
+def test_the_history_is_sent_and_stored_completely(provider, model, cllm):
     model()
     cllm("My name is Alice.", "--conversation", "demo").succeeded()
     model("pwd")
@@ -98,7 +98,7 @@ def test_the_history_is_sent_and_all_of_it_is_kept(provider, model, cllm):
     "command",
     ["touch pwned", "cat x; touch pwned", "cat $(touch pwned)", "ls > pwned", "ls\ntouch pwned"],
 )
-def test_what_is_not_allowed_is_refused_and_the_model_told(command, provider, model, cllm):
+def test_a_refused_command_is_reported_to_the_model(command, provider, model, cllm):
     model(command)
 
     result = cllm("Do it.", "--allow-commands").succeeded()
@@ -209,7 +209,7 @@ def test_a_line_of_the_list_runs_in_a_shell(provider, model, cllm):
     assert (cllm.home.work / "out.txt").read_text(encoding="utf-8") == "1\n2\n"
 
 
-def test_at_the_limit_the_model_is_asked_once_more_without_tools(provider, model, cllm):
+def test_at_the_limit_the_model_is_called_once_without_tools(provider, model, cllm):
     model("pwd", "pwd", dynamic_commands={"max_commands": 2})
 
     cllm("Go.", "--allow-commands").succeeded()
@@ -234,7 +234,7 @@ def test_without_a_terminal_a_command_that_must_be_confirmed_is_not_run(provider
 
 
 @pytest.mark.parametrize(("key", "ran"), [(b"y\r", True), (b"n\r", False), (b"\r", False)])
-def test_on_a_terminal_the_person_is_asked(key, ran, provider, model, cllm):
+def test_on_a_terminal_the_user_confirms_commands(key, ran, provider, model, cllm):
     model("pwd", dynamic_commands={"require_confirmation": True})
     running = cllm.start("Go.", "--allow-commands", terminal=True)
     running.wait_for_output("Run it? [y/N]")

@@ -148,7 +148,7 @@ def test_a_text_arrives_headed_by_its_name(provider, ask, file, home, model):
 
 
 @all_models
-def test_attachments_stand_in_the_order_they_were_given(provider, ask, file, model):
+def test_attachments_are_in_the_order_of_the_options(provider, ask, file, model):
     names = [
         file("a.txt", "first"),
         file("b.png", IMAGES["png"]),
@@ -179,7 +179,7 @@ def test_an_attachment_needs_no_prompt(provider, ask, file, model, name):
     assert (pdf_in(sent[0]) if name == "report.pdf" else image_in(sent[0])[1]) == data
 
 
-def test_what_a_file_is_its_bytes_say_and_not_its_name(provider, ask, file):
+def test_the_content_decides_the_type_of_a_file(provider, ask, file):
     ask(QUESTION, "-a", file("a.txt", IMAGES["png"]), "-a", file("b.png", "a text")).succeeded()
 
     _, image, text = blocks(provider)
@@ -195,13 +195,13 @@ def test_standard_input_can_be_attached(provider, ask):
     assert image_in(image) == ("jpeg", IMAGES["jpeg"])
 
 
-def test_standard_input_is_still_said_beside_an_attachment(provider, ask, file):
+def test_standard_input_is_sent_with_an_attachment(provider, ask, file):
     ask(QUESTION, "-a", file("a.png", IMAGES["png"]), stdin=b"Be brief.\n").succeeded()
 
     assert text_in(blocks(provider)[0]) == f"{QUESTION}\nBe brief."
 
 
-def test_an_image_on_standard_input_is_told_of_attach(provider, ask):
+def test_an_image_on_standard_input_is_an_error_that_names_attach(provider, ask):
     ask(QUESTION, stdin=IMAGES["png"]).failed_with_one_sentence("not text", "--attach -")
 
     assert provider.requests == []
@@ -287,13 +287,13 @@ def test_showing_a_conversation_shows_no_base64(ask, cllm, file):
     assert "base64" not in shown
 
 
-def test_the_title_is_what_was_said(ask, cllm, file):
+def test_the_title_is_the_text_of_the_prompt(ask, cllm, file):
     ask(QUESTION, "-a", file("notes.txt", "Luna"), "--conversation", "demo").succeeded()
 
     assert QUESTION in cllm("--list-conversations").succeeded().out
 
 
-def test_context_stands_in_front_of_the_text(provider, ask, file):
+def test_context_is_before_the_text(provider, ask, file):
     ask(QUESTION, "-a", file("a.png", IMAGES["png"]), "--exec", "echo Tuesday").succeeded()
 
     context, said, image = blocks(provider)
@@ -358,7 +358,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
         }.items()
     ],
 )
-def test_what_cannot_be_attached_is_one_sentence(provider, home, ask, kind, words):
+def test_an_unusable_attachment_is_one_sentence(provider, home, ask, kind, words):
     HOSTILE[kind](home.work / "thing")
     before = home.snapshot()
 

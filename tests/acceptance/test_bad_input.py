@@ -44,7 +44,7 @@ def test_an_unknown_model(provider, settings, cllm, home):
     assert provider.requests == []
 
 
-def test_a_model_that_is_nearly_right_is_told_the_near_ones(provider, settings, cllm):
+def test_a_misspelled_model_is_an_error_with_similar_names(provider, settings, cllm):
     result = cllm("Hello", "-m", "local/smollm2-135")
 
     result.failed_with_one_sentence("smollm2-135m")
@@ -78,7 +78,7 @@ def test_the_provider_of_an_old_conversation_is_unknown(home, provider, settings
     assert provider.requests == []
 
 
-def test_a_provider_that_is_nearly_right_is_told_the_near_one(provider, settings, cllm):
+def test_a_misspelled_provider_is_an_error_with_a_similar_name(provider, settings, cllm):
     line = cllm("Hello", "-m", "antropic/claude").failed_with_one_sentence("did you mean")
 
     assert "anthropic/claude" in line
@@ -158,7 +158,7 @@ def test_status_500_and_above(status, flags, ask, provider):
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 413, 422, 418])
-def test_a_refusal_says_what_the_provider_said(status, ask, provider):
+def test_a_refusal_contains_the_message_of_the_provider(status, ask, provider):
     provider.fail(status, "The parameter frobnicate is out of range.")
 
     ask().failed_with_one_sentence("frobnicate")
@@ -283,7 +283,7 @@ def test_a_connection_closed_without_a_word(ask, provider):
     ask().failed_with_one_sentence()
 
 
-def test_what_is_not_http(ask, provider):
+def test_a_response_that_is_not_http_is_an_error(ask, provider):
     provider.answer(Send(b"SSH-2.0-OpenSSH_9.6\r\n"), Cut())
 
     ask().failed_with_one_sentence()
@@ -540,7 +540,7 @@ def test_a_setting_of_the_wrong_kind_is_named(keys, home, provider, settings, cl
 
 
 @pytest.mark.parametrize("name", ["Cllmfile.yml", ".cllm/Cllmfile.yml"])
-def test_a_cllmfile_of_somebody_else_sends_nothing_anywhere(name, home, provider, settings, cllm):
+def test_an_untrusted_cllmfile_sends_nothing(name, home, provider, settings, cllm):
     path = home.work / name
     path.parent.mkdir(exist_ok=True)
     settings(api_base=f"http://127.0.0.1:{closed_port()}/v1")
@@ -554,7 +554,7 @@ def test_a_cllmfile_of_somebody_else_sends_nothing_anywhere(name, home, provider
     assert len(provider.requests) == 1
 
 
-def test_an_error_after_turns_that_were_kept_loses_none_of_them(home, provider, settings, cllm):
+def test_an_error_after_saved_turns_loses_none_of_them(home, provider, settings, cllm):
     for number in range(3):
         cllm(f"Question {number}", "--conversation", "demo").succeeded()
     before = home.snapshot()

@@ -137,7 +137,7 @@ def test_integration_2_the_prompt_is_that_of_the_effective_settings(home, provid
     assert provider.requests[0].said[0] == ("system", "From here.")
 
 
-def test_integration_2_a_prompt_of_several_lines_and_scripts_is_stored_as_it_is(
+def test_integration_2_a_prompt_of_several_lines_and_scripts_is_stored_unchanged(
     home, provider, settings, cllm
 ):
     prompt = "Zeile eins: ä, ö, ü.\n\n  二行目 🐈\n\tend"

@@ -16,9 +16,7 @@ def only_conversation(home) -> str:
 
 @pytest.mark.usefixtures("settings")
 class TestInATerminal:
-    def test_a_conversation_goes_on_and_is_kept_under_an_automatic_id(
-        self, home, provider, start_chat
-    ):
+    def test_a_conversation_is_stored_with_an_automatic_id(self, home, provider, start_chat):
         chat = start_chat()
         chat.say("My cat is called Luna.", "echo: My cat is called Luna.")
         chat.say("What is she called?", "echo: What is she called?")
@@ -69,7 +67,7 @@ class TestInATerminal:
 
         assert provider.wait_for(1).said == [("user", "one\ntwo\nthree")]
 
-    def test_what_is_pasted_is_one_message(self, provider, start_chat):
+    def test_pasted_text_is_one_message(self, provider, start_chat):
         chat = start_chat()
 
         chat.type(b"\x1b[200~one\ntwo\n/quit\x1b[201~")
@@ -78,7 +76,7 @@ class TestInATerminal:
 
         assert provider.wait_for(1).said == [("user", "one\ntwo\n/quit")]
 
-    def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(self, home, provider, start_chat):
+    def test_ctrl_c_stops_the_answer_and_saves_the_partial_text(self, home, provider, start_chat):
         provider.say_held("Once upon a time ", "never", at=1)
         chat = start_chat()
         chat.type(b"Tell me.", ENTER)
@@ -134,7 +132,7 @@ class TestInATerminal:
 
         assert chat.finish().code == 130
 
-    def test_something_said_between_two_presses_counts_them_anew(self, start_chat):
+    def test_a_message_between_two_presses_resets_the_count(self, start_chat):
         chat = start_chat()
 
         chat.type(CTRL_C)
@@ -158,7 +156,7 @@ class TestInATerminal:
         assert chat.finish().code == 0
         assert home.messages("demo")[-1] == ("assistant", "It is a cat.")
 
-    def test_clear_begins_a_new_conversation_and_the_old_one_stays(
+    def test_clear_starts_a_new_conversation_and_the_old_one_is_unchanged(
         self, home, provider, start_chat
     ):
         chat = start_chat()
@@ -182,7 +180,7 @@ class TestInATerminal:
         assert provider.requests[0].said[0] == ("user", "My cat is Luna.")
         assert len(home.messages("cats")) == 4
 
-    def test_what_was_typed_is_remembered_for_the_next_chat(self, home, start_chat, mode):
+    def test_the_input_history_is_saved_for_the_next_chat(self, home, start_chat, mode):
         chat = start_chat()
         chat.say("Hello", "echo: Hello")
         chat.type(CTRL_D)
@@ -210,9 +208,7 @@ class TestInATerminal:
         ]
         assert home.turn_states(only_conversation(home)) == ["complete", "complete"]
 
-    def test_the_person_is_asked_before_a_command_of_the_model(
-        self, home, provider, settings, start_chat
-    ):
+    def test_the_user_confirms_a_command_of_the_model(self, home, provider, settings, start_chat):
         settings(allow_dynamic_commands=True, dynamic_commands={"require_confirmation": True})
         (home.work / "hello.txt").write_text("hello world", encoding="utf-8")
         arguments = json.dumps({"command": "cat hello.txt", "reason": "to see"})
@@ -244,7 +240,9 @@ class TestInATerminal:
         chat.wait_for("some-cats")
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-    def test_a_signal_in_the_middle_keeps_what_was_said(self, number, home, provider, start_chat):
+    def test_a_signal_during_an_answer_saves_the_partial_text(
+        self, number, home, provider, start_chat
+    ):
         provider.say_held("Once upon a time ", "never", at=1)
         chat = start_chat()
         chat.type(b"Tell me.", ENTER)
@@ -289,9 +287,7 @@ class TestInATerminal:
 @pytest.mark.usefixtures("settings")
 class TestWhatOthersDoMeanwhile:
     @pytest.mark.parametrize("command", [b"/undo", b"/regenerate"])
-    def test_a_turn_that_the_person_has_not_seen_is_not_touched(
-        self, command, home, cllm, start_chat
-    ):
+    def test_a_turn_of_another_process_is_not_changed(self, command, home, cllm, start_chat):
         chat = start_chat("demo")
         chat.say("One", "echo: One")
         cllm("--conversation", "demo", "From another window").succeeded()
@@ -318,7 +314,7 @@ class TestWhatOthersDoMeanwhile:
         chat.say("Two", "echo: Two")
         assert home.messages("demo") == [("user", "Two"), ("assistant", "echo: Two")]
 
-    def test_a_conversation_that_is_broken_is_told_once_and_left_alone(self, home, start_chat):
+    def test_a_broken_conversation_is_reported_once_and_not_changed(self, home, start_chat):
         chat = start_chat("demo")
         chat.say("One", "echo: One")
         home.file("demo").write_text("{broken", encoding="utf-8")

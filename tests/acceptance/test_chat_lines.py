@@ -48,7 +48,7 @@ class TestCommands:
 
         assert home.load("demo")["model"] == "openai/gpt-other"
 
-    def test_a_model_that_nobody_serves_changes_nothing(self, home, cllm):
+    def test_an_unknown_model_changes_nothing(self, home, cllm):
         done = cllm("chat", "demo", stdin=b"One\n/model nobody/x\nTwo\n")
 
         assert done.code == 1
@@ -127,9 +127,7 @@ class TestCommands:
         assert provider.requests[1].json["model"] == "gpt-other"
         assert provider.requests[1].said == [("system", "Be brief."), ("user", "Two")]
 
-    def test_a_chat_with_a_prompt_of_its_own_can_open_other_conversations(
-        self, home, provider, cllm
-    ):
+    def test_a_chat_with_a_system_prompt_can_open_other_conversations(self, home, provider, cllm):
         home.write_old_conversation(
             "cats", ("system", "Meow."), ("user", "Hello"), ("assistant", "Hi.")
         )
@@ -185,7 +183,7 @@ class TestCommands:
         assert "Error: Cannot write " in done.err
         assert list(home.work.iterdir()) == []
 
-    def test_open_goes_on_with_another_conversation(self, home, provider, cllm):
+    def test_open_continues_another_conversation(self, home, provider, cllm):
         home.write_old_conversation(
             "cats", ("user", "My cat is Luna."), ("assistant", "A fine name.")
         )
@@ -196,7 +194,7 @@ class TestCommands:
         assert provider.requests[1].said[0] == ("user", "My cat is Luna.")
         assert len(home.messages("demo")) == 2
 
-    def test_opening_what_is_not_there_changes_nothing(self, home, cllm):
+    def test_opening_an_unknown_conversation_changes_nothing(self, home, cllm):
         done = cllm("chat", "demo", stdin=b"Hello\n/open nothing\nAgain\n")
 
         assert "nothing" in done.err
@@ -314,7 +312,7 @@ class TestSettings:
         done.failed_with_one_sentence("demo", "branch")
         assert len(home.messages("demo")) == 3
 
-    def test_a_model_for_a_conversation_that_has_one_is_told_how(self, provider, cllm):
+    def test_the_model_flag_for_a_stored_conversation_names_the_command(self, provider, cllm):
         cllm("chat", "demo", stdin=b"One\n").succeeded()
 
         done = cllm("chat", "demo", "--model", "openai/other", stdin=b"Two\n").succeeded()
@@ -360,7 +358,7 @@ class TestSettings:
         assert "11 tokens sent, 7 received · cost unknown" in with_figures.err
         assert "received" not in without.err
 
-    def test_debug_says_what_is_done_and_no_key(self, cllm, secret):
+    def test_debug_logs_everything_but_keys(self, cllm, secret):
         by_flag = cllm("chat", "--debug", stdin=b"One\n").succeeded()
         by_variable = cllm("chat", stdin=b"One\n", env={"DEBUG": "1"}).succeeded()
         others = cllm("chat", stdin=b"One\n", env={"DEBUG": "app:*"}).succeeded()
@@ -383,7 +381,9 @@ class TestSettings:
 
         assert (place / "demo.json").exists()
 
-    def test_context_commands_run_once_when_the_conversation_begins(self, provider, settings, cllm):
+    def test_context_commands_run_once_at_the_start_of_a_conversation(
+        self, provider, settings, cllm
+    ):
         settings(context_commands=[{"name": "Weather", "command": "echo sunny"}])
 
         cllm("chat", "demo", stdin=b"One\nTwo\n").succeeded()
@@ -400,7 +400,7 @@ class TestSettings:
         assert "11 tokens sent, 7 received · $0.0110" in done.err
         assert re.search(r"cost +\$0\.0220\n", done.out)
 
-    def test_a_command_of_the_model_is_shown_beside_the_answer(
+    def test_a_command_of_the_model_is_printed_on_standard_error(
         self, home, provider, settings, cllm
     ):
         settings(allow_dynamic_commands=True)
@@ -453,7 +453,7 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 
 
 class TestAJsonSchema:
-    def test_the_settings_schema_holds(self, home, provider, settings, cllm):
+    def test_the_json_schema_of_the_settings_applies(self, home, provider, settings, cllm):
         settings(json_schema=SCHEMA)
         provider.say('{"n"', ": 1}")
         provider.say("No number.")

@@ -80,7 +80,7 @@ class TestANewConversation:
 
         assert cllm.home.messages("demo")[0] == ("user", "Hello")
 
-    def test_what_ran_is_recorded_also_when_nothing_did(self, settings, cllm):
+    def test_executed_commands_are_recorded_even_if_there_are_none(self, settings, cllm):
         cllm("Hello", "--conversation", "bare").succeeded()
         settings(context_commands=[{"name": "Bad", "command": "exit 3"}])
         cllm("Hello", "--conversation", "demo").succeeded()
@@ -143,7 +143,9 @@ class TestAContinuation:
         assert json.dumps(cllm.home.load("demo")["messages"]).count("--- Context:") == 1
 
     @pytest.mark.parametrize("line", ["exit 1", "true"])
-    def test_not_even_when_it_failed_or_said_nothing(self, line, settings, cllm, runs):
+    def test_static_commands_do_not_run_again_after_a_failure_or_empty_output(
+        self, line, settings, cllm, runs
+    ):
         settings(context_commands=[{"name": "N", "command": f"echo x >> runs-N; {line}"}])
 
         cllm("One", "--conversation", "demo").succeeded()
@@ -162,7 +164,7 @@ class TestAContinuation:
         assert runs("N") == 1
         assert provider.requests[-1].said[0] == ("user", "One")
 
-    def test_dynamic_context_is_run_for_every_turn_and_not_kept(
+    def test_dynamic_context_runs_for_every_turn_and_is_not_stored(
         self, provider, settings, cllm, runs
     ):
         settings(
@@ -212,7 +214,7 @@ class TestAContinuation:
 
 
 class TestAnOldFile:
-    def test_static_commands_run_for_each_turn_and_are_not_kept(
+    def test_static_commands_run_for_each_turn_and_are_not_stored(
         self, provider, settings, cllm, runs
     ):
         cllm.home.write_old_conversation("old", ("user", "Hi"), ("assistant", "Hello"))
@@ -283,7 +285,7 @@ class TestFailures:
             "--- Context Error: Bad ---\nCommand exited with code 7\n--- End Context ---"
         )
 
-    def test_a_command_that_takes_too_long_is_ended_and_said(self, settings, cllm):
+    def test_a_command_over_its_timeout_is_killed_and_reported(self, settings, cllm):
         settings(context_commands=[{"name": "Slow", "command": "sleep 600", "timeout": 0.5}])
 
         result = cllm("Hello", "--conversation", "demo").succeeded()
@@ -291,7 +293,7 @@ class TestFailures:
         assert "timed out after 0.5 seconds" in result.err
         assert "Command timed out after 0.5 seconds" in cllm.home.messages("demo")[0][1]
 
-    def test_one_that_is_ignored_leaves_no_block_and_no_word(self, settings, cllm):
+    def test_an_ignored_failure_has_no_block_and_no_warning(self, settings, cllm):
         settings(context_commands=[{"name": "Bad", "command": "exit 7", "on_failure": "ignore"}])
 
         result = cllm("Hello", "--conversation", "demo").succeeded()
@@ -299,7 +301,7 @@ class TestFailures:
         assert result.warnings == []
         assert cllm.home.messages("demo")[0] == ("user", "Hello")
 
-    def test_one_that_must_not_fail_asks_no_model_and_keeps_nothing(self, provider, settings, cllm):
+    def test_a_fatal_failure_calls_no_model_and_saves_nothing(self, provider, settings, cllm):
         settings(context_commands=[{"name": "Bad", "command": "exit 7", "on_failure": "fail"}])
 
         result = cllm("Hello", "--conversation", "demo")
@@ -308,9 +310,7 @@ class TestFailures:
         assert provider.requests == []
         assert not cllm.home.file("demo").exists()
 
-    def test_nothing_runs_with_no_context_exec_but_what_was_given(
-        self, provider, settings, cllm, runs
-    ):
+    def test_no_context_exec_runs_only_the_exec_commands(self, provider, settings, cllm, runs):
         settings(context_commands=[counting(), counting("Dynamic", dynamic=True)])
 
         cllm("Hello", "--conversation", "demo", "--no-context-exec", "--exec", "echo 1").succeeded()
@@ -320,7 +320,7 @@ class TestFailures:
         cllm("Again", "--conversation", "demo").succeeded()
         assert (runs(), runs("Dynamic")) == (0, 1)
 
-    def test_context_is_not_asked_for_where_the_model_is_not(self, settings, cllm, runs):
+    def test_context_commands_do_not_run_without_a_model_call(self, settings, cllm, runs):
         settings(context_commands=[counting()])
         cllm("Hello", "--conversation", "demo").succeeded()
 
@@ -384,14 +384,14 @@ class TestVariables:
         assert cllm.home.messages("demo")[0][1] == block("V", "x; touch pwned; $(id)")
         assert not (cllm.home.work / "pwned").exists()
 
-    def test_one_that_is_required_is_asked_for(self, provider, settings, cllm):
+    def test_a_missing_required_variable_is_an_error(self, provider, settings, cllm):
         settings(variables={"A": None}, context_commands=[{"command": "echo {{ A }}"}])
 
         cllm("Hi").failed_with_one_sentence("`A`", "--var A=", prefix="Variable error: ")
 
         assert provider.requests == []
 
-    def test_one_that_is_not_there_is_said(self, settings, cllm):
+    def test_an_undefined_variable_is_an_error(self, settings, cllm):
         settings(variables={"A": 1}, context_commands=[{"command": "echo {{ B }}"}])
 
         cllm("Hi").failed_with_one_sentence("'B' is undefined", prefix="Variable error: ")

@@ -109,7 +109,7 @@ def test_the_folder_is_chosen_by_flag_then_environment_then_settings(home, setti
     assert list((home.work / ".cllm/conversations").iterdir()) == []
 
 
-def test_another_cllm_folder_holds_settings_and_conversations(home, provider, settings, cllm):
+def test_an_explicit_cllm_folder_has_settings_and_conversations(home, provider, settings, cllm):
     settings(default_system_message="From home.")
     settings(folder=home.path / "mine", default_system_message="From mine.")
     settings(folder=home.path / "ours", default_system_message="From ours.")
@@ -160,7 +160,7 @@ def test_timestamps_of_older_files_are_read(stamp, home, settings, cllm):
     assert saved["updated_at"] > "2026"
 
 
-def test_an_edit_by_hand_is_what_is_sent_next(home, provider, settings, cllm):
+def test_a_manual_edit_is_sent_with_the_next_turn(home, provider, settings, cllm):
     provider.say("My name is Bob.")
     cllm("Who are you?", "--conversation", "demo").succeeded()
     edited = home.load("demo")
@@ -256,7 +256,7 @@ def test_an_empty_id_is_refused_as_one(flag, home, settings, cllm):
 
 
 @pytest.mark.parametrize("ref", ["../../x", "a/b", "a.json"])
-def test_an_invalid_id_beside_a_prompt_is_refused(ref, home, provider, settings, cllm):
+def test_an_invalid_id_with_a_prompt_is_refused(ref, home, provider, settings, cllm):
     before = home.snapshot()
 
     result = cllm("Hello", "--conversation", ref)

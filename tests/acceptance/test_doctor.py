@@ -167,7 +167,7 @@ def test_unknown_keys_are_warned_about(settings, doctor):
     assert any("`something_else`" in line for line in warned)
 
 
-def test_a_key_that_others_can_read_is_warned_about_and_mended(settings, doctor, mode):
+def test_a_key_that_others_can_read_is_a_warning_and_repaired(settings, doctor, mode):
     path = settings()
     path.chmod(0o644)
 
@@ -183,7 +183,7 @@ def test_a_variable_is_no_key_written_out(settings, doctor):
     assert doctor(env={"MY_KEY": "sk-1"}).of("settings", "warning") == []
 
 
-def test_conversations_that_others_can_read_are_mended(in_order, home, doctor, mode):
+def test_conversations_that_others_can_read_are_repaired(in_order, home, doctor, mode):
     home.write_old_conversation("a", *SAID)
     home.file("a").chmod(0o644)
     home.conversations.chmod(0o755)
@@ -236,7 +236,7 @@ def test_a_folder_that_is_a_file_is_a_problem(settings, home, doctor):
     assert "is not a folder" in doctor().of("store", "problem")[0]
 
 
-def test_a_history_that_is_mended_on_its_way_is_a_warning(in_order, home, doctor):
+def test_a_repairable_history_is_a_warning(in_order, home, doctor):
     call = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     messages = [{"role": "user", "content": "Hello"}, call]
     home.write_old_conversation("cut", messages=messages)
@@ -248,7 +248,7 @@ def test_a_history_that_is_mended_on_its_way_is_a_warning(in_order, home, doctor
     assert "1 of 2" in found.of("conversations", "ok")[0]
 
 
-def test_a_history_that_cannot_be_mended_is_a_problem(in_order, home, doctor):
+def test_an_unrepairable_history_is_a_problem(in_order, home, doctor):
     call = {"role": "assistant", "content": None, "tool_calls": [CALL, CALL]}
     result = {"role": "tool", "tool_call_id": "c1", "content": "x"}
     home.write_old_conversation(
@@ -258,7 +258,7 @@ def test_a_history_that_cannot_be_mended_is_a_problem(in_order, home, doctor):
     assert "'twice' cannot be sent" in doctor().of("conversations", "problem")[0]
 
 
-def test_each_history_is_judged_by_the_rules_of_its_own_model(in_order, home, doctor):
+def test_each_history_is_checked_by_the_rules_of_its_model(in_order, home, doctor):
     blank = [("user", "Hello"), ("assistant", " ")]
     home.write_old_conversation("openai", *blank)
     home.write_old_conversation("claude", *blank, model="anthropic/claude-sonnet-4-5")

@@ -74,7 +74,7 @@ def test_every_flag_has_its_line_in_the_reference(flag):
 
 
 @pytest.mark.parametrize("flag", ask_flags())
-def test_every_flag_of_the_main_command_has_a_row_of_its_own(flag):
+def test_every_flag_of_the_main_command_has_a_row(flag):
     heads = [line.split("|")[1] for line in MAIN_TABLE.splitlines() if line.startswith("| `")]
     assert any(re.search(rf"`[^`]*(?<![\w-]){re.escape(flag)}(?![\w-])", head) for head in heads)
 

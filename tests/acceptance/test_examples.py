@@ -46,7 +46,7 @@ def test_the_commands_in_its_comments_run(name, example, cllm):
 
 
 @pytest.mark.parametrize("name", ["context", "dynamic", "server"])
-def test_what_can_run_or_redirect_waits_for_trust(name, example, provider, cllm):
+def test_dangerous_settings_need_trust(name, example, provider, cllm):
     example(name)
 
     done = cllm("-c", name, "-m", "openai/gpt-test", "Hello")
@@ -66,7 +66,7 @@ def test_prompt_is_captured_and_its_parameters_are_sent(example, home, provider,
     assert sent["messages"][0]["content"] == home.messages("demo")[0][1]
 
 
-def test_context_is_kept_once_under_the_prompt(example, home, provider, cllm):
+def test_context_is_stored_once_below_the_prompt(example, home, provider, cllm):
     for name in "abc":
         (home.work / f"{name}.txt").touch()
     example("context")

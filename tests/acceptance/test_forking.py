@@ -58,7 +58,7 @@ def test_its_memory_can_be_limited(cllm, settings):
     assert cllm("Hello", memory=30_000_000).code != 0
 
 
-def test_what_is_about_the_start_is_started_in_full():
+def test_commands_about_the_start_up_are_not_forked():
     assert is_forkable(["Hello"], ENVIRONMENT)
     assert not is_forkable(["Hello"], ENVIRONMENT | {"PYTHONPATH": "/elsewhere"})
     assert not is_forkable(["Hello"], ENVIRONMENT | {"LC_ALL": "C"})
@@ -113,7 +113,7 @@ def test_that_no_exit_code_comes_is_an_error(attendant, sent):
         Forked(asking, ours).communicate(b"", 10)
 
 
-def test_who_has_the_streams_of_a_command_that_ended_is_waited_for_until_the_time_is_over(
+def test_open_streams_of_an_ended_command_are_waited_for_until_the_timeout(
     attendant,
 ):
     asking, waiting = attendant
@@ -125,7 +125,7 @@ def test_who_has_the_streams_of_a_command_that_ended_is_waited_for_until_the_tim
     close(theirs)
 
 
-def test_a_request_that_ends_in_its_middle_keeps_nobody_from_the_next(monkeypatch, tmp_path: Path):
+def test_an_incomplete_request_does_not_block_the_next_one(monkeypatch, tmp_path: Path):
     monkeypatch.setattr(forking, "STARTING_SECONDS", 20)
     with closing(ForkServer()) as server:
         ours, theirs = streams()
@@ -140,7 +140,7 @@ def test_a_request_that_ends_in_its_middle_keeps_nobody_from_the_next(monkeypatc
     assert done.returncode == 0
 
 
-def test_nobody_else_has_a_command_forked(attendant):
+def test_another_user_cannot_fork_a_command(attendant):
     asking, _ = attendant
 
     assert is_same_user(asking, os.getuid())

@@ -186,7 +186,7 @@ def test_every_command_that_needs_none_does_not_look(command, place, hostile):
 
 @PLACES
 @pytest.mark.parametrize("flags", [(), ("--fix",), ("--json",)], ids=["", "fix", "json"])
-def test_the_doctor_names_the_file_and_reaches_nobody_by_it(flags, place, hostile, home):
+def test_doctor_names_the_file_and_connects_to_nothing(flags, place, hostile, home):
     (home.path / ".cllm/Cllmfile.yml").chmod(0o600)
     path = hostile.write(EVERYTHING, place)
     path.chmod(0o644)
@@ -214,7 +214,7 @@ def test_completion_offers_nothing_of_it_and_says_nothing(words, place, hostile)
     assert "theirs" not in done.out
 
 
-def test_init_beside_it_does_not_trust_it(hostile, home, cllm):
+def test_init_does_not_trust_another_file(hostile, home, cllm):
     hostile.write(EVERYTHING)
 
     cllm("init").succeeded()
@@ -381,7 +381,7 @@ SHAPES: dict[str, Callable[[Path], object]] = {
 
 @PLACES
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_is_no_small_ordinary_file_is_not_read(name, place, hostile, home):
+def test_only_small_regular_files_are_read(name, place, hostile, home):
     path = home.work / place
     path.parent.mkdir(exist_ok=True)
     SHAPES[name](path)
@@ -389,7 +389,7 @@ def test_what_is_no_small_ordinary_file_is_not_read(name, place, hostile, home):
     hostile(None).failed_with_one_sentence(place, prefix=CONFIGURATION)
 
 
-def test_a_schema_beside_it_that_is_a_link_is_not_read(hostile, home):
+def test_a_schema_that_is_a_link_is_not_read(hostile, home):
     secret = home.path / "secret.json"
     secret.write_text(json.dumps({"title": KEY}), encoding="utf-8")
     (home.work / "schema.json").symlink_to(secret)
@@ -462,7 +462,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_what_would_take_for_ever_or_be_something_else_is_refused(name, hostile):
+def test_endless_or_unexpected_yaml_is_refused(name, hostile):
     line = hostile(BOMBS[name]).failed_with_one_sentence("Cllmfile.yml", prefix=CONFIGURATION)
 
     assert len(line) < 1000
@@ -486,7 +486,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_is_only_odd_is_read(name, hostile, provider):
+def test_unusual_yaml_is_read(name, hostile, provider):
     hostile(HARMLESS[name], sends=1).succeeded()
 
     quiet = name in ("nothing but comments", "an empty file")

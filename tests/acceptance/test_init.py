@@ -47,7 +47,7 @@ def test_they_are_in_the_wheel_too(tmp_path):
     assert {f"cllm/templates/{name}.yml" for name in EXPECTED} <= set(names)
 
 
-def test_they_are_listed_with_what_they_are_for(cllm):
+def test_templates_are_listed_with_a_description(cllm):
     lines = cllm("init", "--list-templates").succeeded().out.splitlines()
 
     assert [line.split()[0] for line in lines] == EXPECTED
@@ -63,7 +63,7 @@ def test_without_options_it_is_for_this_folder(cllm, mode):
 
 
 @pytest.mark.parametrize("template", [None, *EXPECTED])
-def test_no_file_names_a_model_unless_one_was_given(template, cllm):
+def test_a_file_has_no_model_unless_the_option_is_used(template, cllm):
     chosen = () if template is None else ("--template", template)
     cllm("init", *chosen).succeeded()
 
@@ -112,7 +112,7 @@ def test_both_can_be_made_at_once(cllm):
     assert (cllm.home.work / ".cllm" / "Cllmfile.yml").exists()
 
 
-def test_what_was_said_on_the_command_line_is_in_it(cllm):
+def test_the_options_are_in_the_file(cllm):
     cllm(
         "init",
         "--model=anthropic/claude-sonnet-4-5",
@@ -133,7 +133,7 @@ def test_what_was_said_on_the_command_line_is_in_it(cllm):
 
 
 @pytest.mark.parametrize("template", EXPECTED)
-def test_a_template_works_as_it_is(template, provider, settings, cllm):
+def test_a_template_works_unchanged(template, provider, settings, cllm):
     settings(providers={"fake": {"type": "openai", "api_base": provider.url, "api_key": "k"}})
     cllm("init", "--template", template, "--model", "fake/m").succeeded()
     answer = {
@@ -152,7 +152,7 @@ def test_a_template_works_as_it_is(template, provider, settings, cllm):
     assert result.out
 
 
-def test_a_file_that_is_there_is_not_touched_without_force(cllm):
+def test_an_existing_file_is_not_changed_without_force(cllm):
     cllm("init", "--model", "openai/mine").succeeded()
     before = cllm.home.snapshot(cllm.home.work)
 
@@ -161,7 +161,7 @@ def test_a_file_that_is_there_is_not_touched_without_force(cllm):
     assert cllm.home.snapshot(cllm.home.work) == before
 
 
-def test_force_keeps_the_old_one_beside_it(cllm):
+def test_force_renames_the_old_file(cllm):
     cllm("init", "--model", "openai/mine").succeeded()
 
     cllm("init", "--force", "--model", "openai/new").succeeded()
@@ -181,7 +181,7 @@ def test_force_overwrites_no_earlier_backup(cllm):
     assert read(folder / "Cllmfile.yml")["model"] == "openai/third"
 
 
-def test_conversations_and_logs_are_kept_out_of_git_once(cllm):
+def test_conversations_and_logs_are_added_to_gitignore_once(cllm):
     ignored = cllm.home.work / ".gitignore"
     ignored.write_text("build/", encoding="utf-8")
 
@@ -229,7 +229,7 @@ def test_history_does_not_hide_that_settings_were_not_written(cllm):
     assert not (cllm.home.work / ".cllm" / "conversations").exists()
 
 
-def test_a_written_file_is_trusted_and_one_that_was_changed_is_not(cllm):
+def test_a_new_file_is_trusted_and_a_changed_one_is_not(cllm):
     cllm("init", "--template", "context-demo").succeeded()
     file = cllm.home.work / ".cllm" / "Cllmfile.yml"
     cllm("--show-config").succeeded()
@@ -251,7 +251,7 @@ def test_a_written_file_is_trusted_and_one_that_was_changed_is_not(cllm):
         (["--history", "--cllm-path", "x"], ["--history", "this folder"]),
     ],
 )
-def test_what_cannot_be_is_said_and_nothing_is_written(arguments, words, cllm):
+def test_an_impossible_option_is_an_error_and_nothing_is_written(arguments, words, cllm):
     cllm("init", *arguments).failed_with_one_sentence(*words)
 
     assert cllm.home.snapshot(cllm.home.work) == {}

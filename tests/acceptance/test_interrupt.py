@@ -32,7 +32,7 @@ def stopped(provider, cllm):
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
-def test_ctrl_c_in_mid_stream_keeps_what_was_said(terminal, home, settings, stopped):
+def test_ctrl_c_during_a_stream_saves_the_partial_text(terminal, home, settings, stopped):
     settings(default_system_message="Talk.")
 
     result = stopped(signal.SIGINT, terminal=terminal)
@@ -48,7 +48,7 @@ def test_ctrl_c_in_mid_stream_keeps_what_was_said(terminal, home, settings, stop
     assert list(home.snapshot(home.conversations)) == ["demo.json"]
 
 
-def test_the_turn_after_an_interrupted_one_sends_what_was_said(
+def test_the_turn_after_an_interrupted_one_sends_the_partial_text(
     home, provider, settings, cllm, stopped
 ):
     stopped(signal.SIGINT)
@@ -78,7 +78,7 @@ def test_ctrl_c_in_a_later_turn_keeps_the_earlier_ones(home, settings, cllm, sto
     assert home.turn_states("demo") == ["complete", "incomplete"]
 
 
-def test_the_settings_can_say_that_an_interrupted_turn_is_not_kept(home, settings, cllm, stopped):
+def test_the_settings_can_discard_an_interrupted_turn(home, settings, cllm, stopped):
     settings(on_interrupt="discard")
     cllm("First", "--conversation", "demo").succeeded()
     before = home.snapshot()
@@ -89,7 +89,7 @@ def test_the_settings_can_say_that_an_interrupted_turn_is_not_kept(home, setting
     assert home.snapshot() == before
 
 
-def test_sigterm_in_mid_stream_keeps_what_was_said(home, settings, stopped):
+def test_sigterm_during_a_stream_saves_the_partial_text(home, settings, stopped):
     result = stopped(signal.SIGTERM)
 
     assert result.code != 0, result.report()

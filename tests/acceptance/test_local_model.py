@@ -62,7 +62,7 @@ def test_a_file_that_is_not_a_model(home, cllm):
 
 
 @pytest.mark.usefixtures("fetched")
-def test_ctrl_c_stops_the_local_model_and_keeps_what_was_said(home, cllm, until):
+def test_ctrl_c_stops_the_local_model_and_saves_the_partial_text(home, cllm, until):
     running = cllm.start("Count from one to one thousand.", "--conversation", "demo")
     assert until(lambda: len(running.out.split()) > 3 or running.process.poll() is not None)
     children = children_of(running.process.pid)

@@ -7,12 +7,12 @@ import pytest
 KEY = "sk-live-abcdef0123456789"
 
 
-def test_by_default_nothing_is_said(provider, settings, cllm):
+def test_by_default_nothing_is_logged(provider, settings, cllm):
     assert cllm("Hello").succeeded().err == ""
 
 
 @pytest.mark.parametrize("flag", ["-v", "-vv", "-vvv", "--debug"])
-def test_more_is_said_the_more_is_asked_for(flag, provider, settings, cllm):
+def test_a_higher_verbosity_logs_more(flag, provider, settings, cllm):
     provider.say("Fine.")
 
     result = cllm("My secret plan", "--conversation", "demo", flag).succeeded()
@@ -79,7 +79,7 @@ def test_no_key_is_ever_logged(form, provider, settings, cllm):
         assert secret not in logged
 
 
-def test_what_is_said_cannot_forge_a_line(provider, settings, cllm):
+def test_a_message_cannot_forge_a_log_line(provider, settings, cllm):
     cllm("One\n2026-01-01 ERROR cllm: forged\x1b[2J", "--log-file", "cllm.log", "-vvv").succeeded()
 
     lines = (cllm.home.work / "cllm.log").read_text(encoding="utf-8").splitlines()
@@ -97,7 +97,7 @@ def test_a_log_that_cannot_be_written_is_one_sentence(path, provider, settings, 
 
 
 @pytest.mark.parametrize("value", [4, -1, "loud", True])
-def test_a_verbosity_that_is_none_is_said(value, settings, cllm):
+def test_an_invalid_verbosity_is_an_error(value, settings, cllm):
     settings(verbosity=value)
 
     cllm("Hello").failed_with_one_sentence("verbosity", prefix="Configuration error: ")

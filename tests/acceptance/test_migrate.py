@@ -129,7 +129,7 @@ def test_broken_files_are_reported_and_not_changed(home, configured, cllm):
     assert home.messages("old")[0] == ("system", PROMPT)
 
 
-def test_a_symbolic_link_is_skipped_and_the_others_are_migrated(home, configured, cllm, tmp_path):
+def test_a_link_is_not_followed_and_the_others_are_migrated(home, configured, cllm, tmp_path):
     home.write_old_conversation("old", *SAID)
     elsewhere = tmp_path / "elsewhere.json"
     data = home.write_old_conversation("link", *SAID)

@@ -126,21 +126,21 @@ def run(installed, cllm, settings):
 
 
 @pytest.mark.parametrize("installed", [()], indirect=True, ids=["none"])
-def test_what_needs_no_extra_works_without_any(installed, run, provider):
+def test_commands_without_extras_work_without_any(installed, run, provider):
     for arguments in PLAIN:
         code, error = run(*arguments)
         assert code == 0, f"{arguments}: {error}"
 
 
 @pytest.mark.parametrize("installed", [()], indirect=True, ids=["none"])
-def test_what_fails_without_any_extra_is_one_sentence(run):
+def test_a_failure_without_extras_is_one_sentence(run):
     for arguments in FAILING:
         code, error = run(*arguments)
         assert code == 1
         assert len(error.splitlines()) == 1, f"{arguments}: {error}"
 
 
-def test_what_needs_an_extra_names_it_where_it_is_missing(installed, run):
+def test_a_missing_extra_is_named(installed, run):
     for extra, arguments in NEEDING:
         code, error = run(*arguments)
         assert code == 1

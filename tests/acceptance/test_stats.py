@@ -39,7 +39,7 @@ def talk(cllm: Callable[..., Any], *said: str, ref: str = "demo") -> None:
         cllm(text, "--conversation", ref).succeeded()
 
 
-def test_a_conversation_reads_its_beginning_from_the_cache_and_saves_money(claude, provider, cllm):
+def test_a_conversation_reads_its_prefix_from_the_cache_and_saves_money(claude, provider, cllm):
     model = claude()
     claude(prices={model: PRICES})
     talk(cllm, "One", "Two", "Three")
@@ -61,7 +61,7 @@ def test_a_conversation_reads_its_beginning_from_the_cache_and_saves_money(claud
     assert found["cost"] == {"dollars": pytest.approx(cost), "unknown_answers": 0}
 
 
-def test_what_nobody_knows_is_unknown(claude, cllm):
+def test_unknown_prices_are_unknown(claude, cllm):
     claude()
     talk(cllm, "One", "Two")
 
@@ -74,7 +74,7 @@ def test_what_nobody_knows_is_unknown(claude, cllm):
     assert "  saved by cache   unknown" in lines
 
 
-def test_what_was_sent_before_and_not_read_is_missed(claude, provider, cllm):
+def test_tokens_sent_before_and_not_read_are_missed(claude, provider, cllm):
     model = claude()
     claude(prices={model: PRICES})
     talk(cllm, "One")
@@ -88,7 +88,7 @@ def test_what_was_sent_before_and_not_read_is_missed(claude, provider, cllm):
     assert found["lost"]["dollars"] == pytest.approx(before.total * (5 - 0.4) / 1e6)
 
 
-def test_all_conversations_are_added_up_and_what_branches_share_counts_once(claude, cllm):
+def test_all_conversations_are_summed_and_shared_turns_of_branches_count_once(claude, cllm):
     model = claude()
     claude(prices={model: PRICES})
     talk(cllm, "One", "Two")

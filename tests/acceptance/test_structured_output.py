@@ -62,7 +62,7 @@ def test_a_schema_that_strict_mode_refuses_is_sent_without_it(provider, settings
     assert asked == {"name": "reply", "schema": CITY}
 
 
-def test_a_valid_reply_is_printed_and_saved(home, provider, settings, write, cllm):
+def test_a_valid_reply_is_printed_and_stored(home, provider, settings, write, cllm):
     provider.say(ALICE)
 
     result = cllm("Who?", "--json-schema-file", write(PERSON), "--conversation", "demo").succeeded()
@@ -83,7 +83,7 @@ def test_a_valid_reply_is_printed_and_saved(home, provider, settings, write, cll
         ("Alice is 30.", ["not JSON", "line 1, column 1"]),
     ],
 )
-def test_an_invalid_reply_is_neither_printed_nor_saved(
+def test_an_invalid_reply_is_neither_printed_nor_stored(
     home, provider, settings, cllm, reply, words, way
 ):
     middle = len(reply) // 2
@@ -270,7 +270,7 @@ def test_validate_schema_describes_a_valid_schema(provider, settings, write, cll
     assert provider.requests == []
 
 
-def test_validate_schema_shows_the_draft_of_the_schema(write, cllm):
+def test_the_draft_is_read_from_the_schema(write, cllm):
     old = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "array"}
 
     result = cllm("--validate-schema", "--json-schema-file", write(old)).succeeded()

@@ -65,7 +65,7 @@ def test_every_turn_that_is_not_sent_any_more_was_in_a_summary_request(home, tal
     assert last[3:] == [*messages[summary["through"] : -1]]
 
 
-def test_a_summary_request_begins_with_the_bytes_of_the_prompt_before_it(talk):
+def test_a_summary_request_starts_with_the_bytes_of_the_previous_prompt(talk):
     requests = talk(range(12))
 
     found = [number for number, request in enumerate(requests) if is_summary(request)]
@@ -85,7 +85,7 @@ def test_within_the_window_nothing_is_summarised(home, talk):
     assert kept_summary(home) is None
 
 
-def test_a_summary_that_fails_changes_nothing_on_disk_and_the_turn_goes_on(
+def test_a_failed_summary_changes_nothing_on_disk_and_the_turn_continues(
     home, provider, cllm, talk
 ):
     asked = len(talk(range(5)))
@@ -119,9 +119,7 @@ def test_killed_while_it_is_summarised_the_file_is_as_it_was(home, provider, cll
     assert len(home.messages("demo")) == 13
 
 
-def test_a_message_that_cannot_fit_is_refused_before_a_summary_is_asked_for(
-    home, provider, cllm, talk
-):
+def test_a_message_over_the_window_is_refused_before_a_summary(home, provider, cllm, talk):
     talk(range(3))
     before, asked = home.file("demo").read_bytes(), len(provider.requests)
 
@@ -133,7 +131,7 @@ def test_a_message_that_cannot_fit_is_refused_before_a_summary_is_asked_for(
 
 
 class TestInAChat:
-    def test_compact_says_what_it_took_and_undo_restores(self, home, provider, cllm):
+    def test_compact_reports_its_usage_and_undo_restores(self, home, provider, cllm):
         provider.say("One.")
         provider.say("Two.")
         provider.say("Three.")
@@ -166,7 +164,7 @@ class TestInAChat:
         assert kept_summary(home) is None
         assert len(provider.requests[5].messages) == 10
 
-    def test_what_a_summary_cost_is_in_the_totals_of_the_chat(self, provider, cllm, settings):
+    def test_the_cost_of_a_summary_is_in_the_totals_of_the_chat(self, provider, cllm, settings):
         settings(
             window=WINDOW,
             providers={"openai": {"prices": {"gpt-test": {"input": 1.0, "output": 1.0}}}},
@@ -220,7 +218,9 @@ class TestInAChat:
         assert done.err.count("Error: ") == 1
         assert "echo: 2" in done.out
 
-    def test_a_message_that_cannot_fit_is_refused_and_the_chat_goes_on(self, home, provider, cllm):
+    def test_a_message_over_the_window_is_refused_and_the_chat_continues(
+        self, home, provider, cllm
+    ):
         done = cllm("chat", "demo", stdin=f"1\n{LONG * 12}\n2\n".encode())
 
         assert done.code == 1

@@ -226,9 +226,7 @@ def test_no_environment_variable_reaches_the_terminal_raw(
 @pytest.mark.parametrize(
     "flags", [(), ("--no-stream",), ("--raw",), ("-vvv",), ("-vv", "--json-logs")]
 )
-def test_an_answer_is_shown_without_what_a_terminal_would_obey(
-    flags, provider, settings, on_terminal
-):
+def test_an_answer_is_escaped_on_a_terminal(flags, provider, settings, on_terminal):
     provider.say(HOSTILE, reasoning=(HOSTILE,))
 
     out = on_terminal("Hello", *flags)
@@ -237,9 +235,7 @@ def test_an_answer_is_shown_without_what_a_terminal_would_obey(
     assert "pwned" in out
 
 
-def test_a_sequence_that_comes_in_two_pieces_is_shown_like_one_that_comes_whole(
-    provider, settings, on_terminal
-):
+def test_an_escape_sequence_in_two_chunks_is_escaped(provider, settings, on_terminal):
     provider.say(*HOSTILE, "\r", "\n", "end")
 
     out = on_terminal("Hello")
@@ -281,13 +277,13 @@ def test_scripts_and_emoji_that_need_invisible_characters_are_shown_as_they_are(
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
-def test_what_a_provider_says_of_an_error_is_harmless(status, provider, settings, on_terminal):
+def test_an_error_text_of_a_provider_is_escaped(status, provider, settings, on_terminal):
     provider.fail(status, HOSTILE, code=HOSTILE)
 
     assert_harmless(on_terminal("Hello"))
 
 
-def test_what_breaks_off_is_harmless(provider, settings, on_terminal):
+def test_an_interrupted_answer_is_escaped(provider, settings, on_terminal):
     provider.say(HOSTILE, "more", stop_after=1)
 
     assert_harmless(on_terminal("Hello", "--conversation", "demo"))
@@ -341,7 +337,7 @@ def test_a_command_that_does_not_fit_on_the_screen_is_not_run(blank, provider, s
     assert provider.requests[1].messages[-1]["content"].startswith("Refused")
 
 
-def test_a_settings_file_cannot_hide_what_it_wants_in_the_question_for_trust(home, settings, cllm):
+def test_a_settings_file_cannot_hide_text_in_the_trust_prompt(home, settings, cllm):
     work = home.work.parent / f"{HOSTILE_NAME}\nTrust these settings?"
     work.mkdir()
     home.work = work
@@ -358,7 +354,7 @@ def test_a_settings_file_cannot_hide_what_it_wants_in_the_question_for_trust(hom
     assert not (work / "pwned").exists()
 
 
-def test_settings_that_do_not_fit_on_the_screen_are_not_asked_about(home, settings, cllm):
+def test_settings_that_do_not_fit_on_the_screen_have_no_trust_prompt(home, settings, cllm):
     commands = [{"name": "x", "command": f"echo {number}"} for number in range(500)]
     (home.work / "Cllmfile.yml").write_text(
         yaml.safe_dump({"context_commands": commands}), encoding="utf-8"
@@ -371,7 +367,7 @@ def test_settings_that_do_not_fit_on_the_screen_are_not_asked_about(home, settin
     assert "cllm trust" in result.out
 
 
-def test_what_a_cllmfile_says_wrong_is_harmless(home, settings, on_terminal):
+def test_an_invalid_cllmfile_is_escaped_in_its_error(home, settings, on_terminal):
     quoted = json.dumps(HOSTILE)
     for text in (
         f"model: [{quoted}]",
@@ -390,7 +386,7 @@ def test_what_a_cllmfile_says_wrong_is_harmless(home, settings, on_terminal):
         assert_harmless(on_terminal("--show-config"))
 
 
-def test_what_a_database_says_of_its_revision_is_harmless(home, on_terminal):
+def test_the_revision_of_a_database_is_escaped(home, on_terminal):
     path = home.work / "x.db"
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE alembic_version (version_num TEXT)")

@@ -110,7 +110,7 @@ def test_looking_does_not_wait_for_a_running_turn(home, provider, settings, cllm
     running.finish().succeeded()
 
 
-def test_a_waiting_prompt_goes_on_when_the_first_ones_turn_fails(
+def test_a_waiting_prompt_continues_when_the_first_turn_fails(
     home, provider, settings, cllm, start_waiting
 ):
     gate = provider.say_held("Half", "never", at=1, stop_after=1)
@@ -125,7 +125,7 @@ def test_a_waiting_prompt_goes_on_when_the_first_ones_turn_fails(
     assert home.messages("demo") == [("user", "Second"), ("assistant", "echo: Second")]
 
 
-def test_a_waiting_prompt_goes_on_when_the_first_one_is_killed(
+def test_a_waiting_prompt_continues_when_the_first_process_is_killed(
     home, provider, settings, cllm, start_waiting
 ):
     provider.say_held("Half", "never", at=1)
@@ -140,7 +140,7 @@ def test_a_waiting_prompt_goes_on_when_the_first_one_is_killed(
     assert provider.requests[1].said == [("user", "Second")]
 
 
-def test_what_another_tool_wrote_during_a_turn_is_not_overwritten(home, provider, settings, cllm):
+def test_changes_of_another_tool_during_a_turn_are_not_overwritten(home, provider, settings, cllm):
     cllm("First", "--conversation", "demo").succeeded()
     gate = provider.say_held("Slow", " answer", at=1)
     running = cllm.start("Second", "--conversation", "demo")

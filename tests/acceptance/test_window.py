@@ -60,7 +60,9 @@ def test_the_system_prompt_never_leaves(provider, talk):
     assert [request.said[0] for request in provider.requests] == [("system", "Be brief.")] * 5
 
 
-def test_a_message_that_cannot_fit_says_what_to_do_and_keeps_nothing(provider, settings, cllm):
+def test_a_message_over_the_window_is_an_error_with_advice_and_saves_nothing(
+    provider, settings, cllm
+):
     settings(window={"max_tokens": 100})
 
     result = cllm(LONG, "--conversation", "demo")
@@ -84,7 +86,7 @@ def test_a_message_that_cannot_fit_says_what_to_do_and_keeps_nothing(provider, s
         ({"strategy": "summarise", "summary_tokens": 0}, "summary_tokens"),
     ],
 )
-def test_a_window_that_makes_no_sense_is_said(window, word, settings, cllm):
+def test_an_invalid_window_is_an_error(window, word, settings, cllm):
     settings(window=window)
 
     cllm("Hello").failed_with_one_sentence(word, "line", prefix="Configuration error: ")

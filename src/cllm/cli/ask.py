@@ -223,16 +223,16 @@ def _manage_conversations(options: dict[str, Any], line: CommandLine) -> None:
 def _list_models(line: CommandLine) -> None:
     from cllm.cli.trust import open_app
     from cllm.providers.local.models import list_models
-    from cllm.providers.registry import LOCAL
+    from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 
     app = open_app(line)
     for model in list_models(app.cache_paths):
-        note = "" if model.fetched else "  (downloaded on first use)"
+        note = "" if model.is_downloaded else "  (downloaded on first use)"
         output.print_line(f"{LOCAL}/{model.name}{note}")
     for name, row in sorted(app.settings.providers.items()):
         for model_name in row.models:
             output.print_line(f"{name}/{model_name}")
-    for name in sorted(ROWS):
+    for name in sorted(BUILTIN_PROVIDERS):
         output.print_line(f"{name}/...")
 
 

@@ -55,7 +55,7 @@ def pull(model: str, sha256: str | None) -> None:
 @command.command(name="list", help=LIST_HELP, examples=("cllm models list",))
 def list_command() -> None:
     for model in list_models(_paths()):
-        state = "downloaded" if model.fetched else "not downloaded"
+        state = "downloaded" if model.is_downloaded else "not downloaded"
         output.print_line(f"local/{model.name}  {model.size / MEGABYTE:.0f} MB  {state}")
 
 

@@ -42,7 +42,7 @@ class Progress:
                 self._advance(event.done)
             case DownloadFinished():
                 self._clear()
-                output.note(f"Downloaded {event.what}.")
+                output.note(f"Downloaded {event.name}.")
             case DownloadMessage():
                 self._clear()
                 output.note(event.text)
@@ -55,7 +55,7 @@ class Progress:
         self._start_bytes = event.done
         size = "" if event.total is None else f", {_megabytes(event.total)}"
         resumed = f", resuming at {_megabytes(event.done)}" if event.done else ""
-        output.note(f"Downloading {event.what}{size}{resumed}; needed only once.")
+        output.note(f"Downloading {event.name}{size}{resumed}; needed only once.")
 
     def _advance(self, done: int) -> None:
         now = self._clock()
@@ -96,7 +96,7 @@ def show_progress(
     try:
         for number, item in enumerate(items):
             if clock() >= next_at:
-                _draw(f"{what}: {number} of {total}")
+                _draw(f"{name}: {number} of {total}")
                 next_at, is_drawn = clock() + REDRAW_SECONDS, True
             yield item
     finally:

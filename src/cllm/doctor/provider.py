@@ -16,8 +16,9 @@ from cllm import __version__
 from cllm.core.errors import CllmError, ProviderError
 from cllm.doctor import Finding, ok, problem
 from cllm.provider_factory import ProviderFactory, find_model_cache
-from cllm.providers.http.transport import find_proxy
-from cllm.providers.registry import LOCAL, ResolvedModel
+from cllm.providers.http.transport import find_proxy, format_origin
+from cllm.providers.local.models import resolve_model_file
+from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, ResolvedModel
 from cllm.settings.load import Settings
 
 MODEL, KEY, REACH = "model", "key", "provider"
@@ -38,8 +39,8 @@ EXTRAS = {
 
 def check_provider(settings: Settings, opener: ProviderFactory, model: str) -> Iterator[Finding]:
     try:
-        resolved = opener.find(model)
-        access = opener.access(resolved.provider)
+        resolved = opener.resolve(model)
+        access = opener.get_endpoint(resolved.provider)
     except CllmError as error:
         yield problem(MODEL, str(error))
         return
@@ -64,7 +65,9 @@ def _check_local_model(settings: Settings, resolved: ResolvedModel) -> Finding:
         return problem(REACH, f"local models need an extra package; {advice}")
     env = settings.env
     try:
-        file = resolve(resolved.name, find_model_cache(env), cwd=env.directory, home=env.home)
+        file = resolve_model_file(
+            resolved.name, find_model_cache(env), cwd=env.directory, home=env.home
+        )
     except CllmError as error:
         return problem(REACH, str(error))
     if file.is_whole:
@@ -81,7 +84,11 @@ def _check_key(opener: ProviderFactory, name: str) -> Finding:
             return ok(KEY, f"a key for '{name}' is set.")
     except CllmError as error:
         return problem(KEY, str(error))
-    state = "has no key" if name not in ROWS or ROWS[name].key else "needs no key"
+    state = (
+        "has no key"
+        if name not in BUILTIN_PROVIDERS or BUILTIN_PROVIDERS[name].key
+        else "needs no key"
+    )
     return ok(KEY, f"'{name}' {state}.")
 
 
@@ -116,10 +123,10 @@ def _check_connection(name: str, address: str) -> Finding:
     failure = _connection_failure(host, port, secure=secure)
     via = "" if proxy is None else f" through the proxy {host}"
     if failure is None:
-        return ok(REACH, f"'{name}' is reachable at {shown(address)}{via}.")
+        return ok(REACH, f"'{name}' is reachable at {format_origin(address)}{via}.")
     advice = "check the network, the proxy and `api_base`"
     return problem(
-        REACH, f"'{name}' is not reachable at {shown(address)}{via} ({failure}); {advice}."
+        REACH, f"'{name}' is not reachable at {format_origin(address)}{via} ({failure}); {advice}."
     )
 
 

@@ -108,7 +108,7 @@ def _check_leftovers(folder: Path, *, fix: bool, now: datetime) -> Iterator[Find
         if entry.name.startswith(".")
         and entry.name.endswith(ending)
         and entry.stat(follow_symlinks=False).st_mtime < newest
-        and not is_held(folder / LOCKS / f"{entry.name[1:].removesuffix(ending)}.lock")
+        and not is_locked(folder / LOCK_FOLDER / f"{entry.name[1:].removesuffix(ending)}.lock")
     ]
     if not leftovers:
         yield ok(check, "no leftover temporary files.")
@@ -215,8 +215,8 @@ class HistoryCheck:
     def _find_rules(self, model: str) -> Rules | str:
         """The rules of a model, or the error if they are unknown."""
         try:
-            resolved = self._opener.find(model)
-            access = self._opener.access(resolved.provider)
+            resolved = self._opener.resolve(model)
+            access = self._opener.get_endpoint(resolved.provider)
             dialect = DIALECTS.get(access.kind, "openai")
             if access.profile is not None:
                 return dialect, find_profile(access.profile)
@@ -232,8 +232,8 @@ def _check_history(conversation: StoredConversation, rules: Rules) -> RepairResu
     dialect, profile = rules
     is_moved = profile.system in ("nowhere", "after_user")
     spoken = [
-        build_outgoing_message(message, dialect, place=place)
-        for place, message in enumerate(messages)
+        build_outgoing_message(message, dialect, prompt_index=index)
+        for index, message in enumerate(messages)
         if not (is_moved and message.role == "system")
     ]
     positions = [*(message.prompt_index for message in spoken), len(messages)]

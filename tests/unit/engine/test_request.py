@@ -1,7 +1,7 @@
 """The parts of a turn request."""
 
 import pytest
-from tests.turns import turn_request
+from tests.turn_requests import make_turn_request
 
 from cllm.core.message import plain_message
 from cllm.engine.request import TurnPolicy
@@ -19,7 +19,7 @@ def test_only_a_request_with_a_window_loads_a_part(policy, tail):
 
 
 def test_changes_of_one_part_leave_the_others():
-    request = turn_request(model="m", messages=(HELLO,), ref="demo")
+    request = make_turn_request(model="m", messages=(HELLO,), ref="demo")
 
     changed = request.with_policy(read_only=True).with_input(prefix="Be brief.")
 

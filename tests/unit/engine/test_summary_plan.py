@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.scripted import ScriptedProvider
-from tests.turns import turn_request
+from tests.scripted_provider import ScriptedProvider
+from tests.turn_requests import make_turn_request
 
 from cllm.core.conversation import StoredConversation, SystemRecord, Turn
 from cllm.core.errors import UpstreamError, UsageError
@@ -59,7 +59,7 @@ def summary_input(turns: int, strategy: Strategy = SMALL, **parameters: Any) -> 
         price=lambda _usage: None,
         model_context=context,
     )
-    request = turn_request(
+    request = make_turn_request(
         model="m",
         messages=(plain_message("user", "And now?"),),
         window=lambda _model: strategy,
@@ -74,7 +74,7 @@ def summary_input(turns: int, strategy: Strategy = SMALL, **parameters: Any) -> 
 )
 def test_only_a_saved_turn_with_the_strategy_makes_summaries(window, read_only, expected):
     strategy = None if window is None else lambda _model: window
-    request = turn_request(model="m", messages=(), window=strategy, read_only=read_only)
+    request = make_turn_request(model="m", messages=(), window=strategy, read_only=read_only)
 
     assert has_summary_strategy(request, "m") is expected
 
@@ -90,7 +90,7 @@ def test_only_a_saved_turn_with_the_strategy_makes_summaries(window, read_only, 
     ],
 )
 def test_a_prompt_that_is_not_saved_is_recognised(record, system, expected):
-    request = turn_request(model="m", messages=(), system=system)
+    request = make_turn_request(model="m", messages=(), system=system)
 
     assert has_unsaved_prompt(conversation(1, system_record=record), request) is expected
 

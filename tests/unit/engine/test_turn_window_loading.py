@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.scripted import ScriptedProvider
+from tests.scripted_provider import ScriptedProvider
 from tests.unit.engine.summary_provider import (
     LONG,
     Talker,

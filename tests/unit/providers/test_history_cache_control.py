@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fake_cache import PromptCache
-from tests.judges import judge_anthropic, judge_bedrock
+from tests.request_validation import validate_anthropic_request, validate_bedrock_request
 
 from cllm.core.message import Dialect, Message, Role, plain_message
 from cllm.core.prompt import Continuity, Original, Prompt
@@ -41,7 +41,7 @@ def prompt(*messages: Message, **fields: Any) -> Prompt:
 def to_anthropic(sent_prompt: Prompt) -> dict[str, Any]:
     add = cache_control_for("anthropic", sent_prompt.model, sent_prompt.continuity)
     encoded = encode_anthropic(sent_prompt, default_max_tokens=100, cache_control=add)
-    judge_anthropic(encoded.body, sampling=False)
+    validate_anthropic_request(encoded.body, sampling=False)
     assert not encoded.notices
     body: dict[str, Any] = json.loads(encoded.body)
     return body
@@ -50,7 +50,7 @@ def to_anthropic(sent_prompt: Prompt) -> dict[str, Any]:
 def to_bedrock(sent_prompt: Prompt) -> dict[str, Any]:
     add = cache_control_for("bedrock", sent_prompt.model, sent_prompt.continuity)
     encoded = encode_bedrock(sent_prompt, cache_control=add)
-    judge_bedrock(encoded.body, model=sent_prompt.model)
+    validate_bedrock_request(encoded.body, model=sent_prompt.model)
     assert not encoded.notices
     body: dict[str, Any] = json.loads(encoded.body)
     return body
@@ -353,6 +353,6 @@ def test_breakpoints_change_nothing_else_and_follow_the_providers_rules(dialect,
     assert cached.body == _encode(prompt, dialect, add).body
     assert PromptCache(minimum=0).count(body).marks <= 4
     if dialect == "bedrock":
-        judge_bedrock(cached.body, model=model)
+        validate_bedrock_request(cached.body, model=model)
     else:
-        judge_anthropic(cached.body, sampling=False)
+        validate_anthropic_request(cached.body, sampling=False)

@@ -6,7 +6,7 @@ The codes are read from the source by `tests/notice_codes.py`.
 import re
 from pathlib import Path
 
-from tests.notice_codes import notice_codes
+from tests.notice_codes import collect_notice_codes
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "notices.md"
@@ -38,4 +38,4 @@ seen.add("not a notice")
 
 
 def test_codes_name_the_subject_before_the_action():
-    assert [code for code in notice_codes() if OTHER_WORDS.search(code)] == []
+    assert [code for code in collect_notice_codes() if OTHER_WORDS.search(code)] == []

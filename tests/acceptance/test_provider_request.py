@@ -1,4 +1,4 @@
-"""What arrives at the provider."""
+"""The requests that a provider receives."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_a_request_has_the_key_the_model_and_the_messages(provider, settings, se
     }
 
 
-def test_a_reply_that_is_not_streamed_is_asked_for_whole(provider, settings, cllm):
+def test_a_reply_without_streaming_is_requested_as_one_response(provider, settings, cllm):
     result = cllm("Hello", "--no-stream").succeeded()
 
     (request,) = provider.requests
@@ -54,7 +54,7 @@ def test_the_history_is_sent_in_order(provider, settings, cllm):
     ]
 
 
-def test_the_beginning_of_a_history_is_sent_as_the_same_bytes(provider, settings, cllm):
+def test_the_prefix_of_a_history_is_sent_as_the_same_bytes(provider, settings, cllm):
     provider.say('Quotes " and \\ and ä and 🐈 and \u2028.')
 
     for word in ("first", "second", "third"):

@@ -1,4 +1,4 @@
-"""Where conversations are kept and looked for, and what an empty list says about it."""
+"""The folders in which conversations are stored and searched."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def test_an_empty_list_says_where_it_looked(command, home, settings, cllm):
 
 
 @pytest.mark.parametrize("command", [("--list-conversations",), ("conversations", "list")])
-def test_an_empty_list_says_what_is_elsewhere_and_how_to_see_it(command, home, settings, cllm):
+def test_an_empty_list_names_the_other_stores_and_the_command(command, home, settings, cllm):
     for name in ("cats", "dogs"):
         cllm("Hello", "--conversation", name).succeeded()
     cllm("init", "--history").succeeded()
@@ -125,7 +125,7 @@ def test_nothing_is_created_by_looking(home, settings, cllm):
     assert home.entries() == before
 
 
-def test_what_cannot_be_read_elsewhere_is_not_counted(home, settings, cllm):
+def test_unreadable_stores_are_not_counted(home, settings, cllm):
     (home.path / ".cllm/cllm.db").write_bytes(b"not a database, but long enough to be one" * 100)
     home.write_conversation("broken", b"{")
     cllm("init", "--history").succeeded()

@@ -1,4 +1,4 @@
-"""What a file that could be somebody else's must not do before the person has trusted it."""
+"""A Cllmfile of somebody else has no effect before the user trusts it."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def test_a_file_that_only_names_a_model_does_not_choose_where_my_key_goes(
 
 
 @pytest.mark.parametrize("key", ["api_base: http://127.0.0.1:9/v1", "store: json:/tmp/x"])
-def test_what_redirects_something_waits_for_trust(home, provider, settings, elsewhere, cllm, key):
+def test_settings_that_redirect_need_trust(home, provider, settings, elsewhere, cllm, key):
     elsewhere(f"{key}\n")
 
     cllm("Hello").failed_with_one_sentence("cllm trust", prefix="Configuration error: ")
@@ -58,7 +58,7 @@ def test_the_command_in_the_advice_names_the_file_and_runs_nothing_else(home, cl
     assert shlex.split(line.partition("run: cllm trust ")[2]) == [f"{home.work}/Cllmfile.yml"]
 
 
-def test_trusting_shows_what_is_trusted_and_no_keys(home, elsewhere, cllm):
+def test_trust_prints_the_settings_without_keys(home, elsewhere, cllm):
     elsewhere(f"providers: {{a: {{api_base: 'http://x', api_key: {SECRET}}}}}\n")
 
     shown = cllm("trust").succeeded()
@@ -126,7 +126,7 @@ def test_a_model_file_is_not_loaded_by_a_trick_of_its_name(home, elsewhere, cllm
     cllm("Hello").failed_with_one_sentence("model", prefix="")
 
 
-def test_what_is_trusted_in_one_folder_is_not_in_another(home, provider, elsewhere, cllm):
+def test_trust_in_one_folder_does_not_apply_to_another(home, provider, elsewhere, cllm):
     elsewhere("model: openai/gpt-test\napi_base: http://127.0.0.1:9/v1\napi_key: x\n")
     cllm("trust").succeeded()
     other = home.work / "other"
@@ -151,13 +151,13 @@ def test_a_module_in_the_current_directory_is_not_run(home, cllm):
 
 
 @pytest.mark.parametrize("flag", ["--list-conversations", "--list-models"])
-def test_a_pipe_in_place_of_a_cllmfile_makes_nobody_wait(home, cllm, flag):
+def test_a_pipe_instead_of_a_cllmfile_does_not_block(home, cllm, flag):
     os.mkfifo(home.work / "Cllmfile.yml")
 
     cllm(flag).failed_with_one_sentence("regular file", prefix="Configuration error: ")
 
 
-def test_what_a_file_says_of_its_model_cannot_forge_a_line_of_the_list(home, settings, cllm):
+def test_the_model_of_a_file_cannot_forge_a_line_of_the_list(home, settings, cllm):
     home.write_old_conversation(
         "demo", ("user", "Hello"), ("assistant", "Hi"), model="m\x1b[31m\nforged  line"
     )
@@ -182,7 +182,7 @@ def test_a_time_beyond_the_calendar_is_one_file_s_trouble(home, settings, cllm):
 HOSTILE = "context_commands: [{name: x, command: touch pwned}]\n"
 
 
-def test_on_a_terminal_what_would_happen_is_shown_and_yes_lets_it(
+def test_on_a_terminal_the_settings_are_shown_and_yes_trusts_them(
     home, provider, settings, elsewhere, cllm
 ):
     elsewhere(HOSTILE)

@@ -1,4 +1,4 @@
-"""Where the words of a prompt come from: the command line, standard input, or both."""
+"""The prompt: from the command line, standard input, or both."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_argument_and_standard_input_are_joined_by_a_newline(provider, settings,
 
 
 @pytest.mark.parametrize("stdin", [b"", b"  \n\n"], ids=["empty", "blank"])
-def test_no_prompt_at_all_is_an_error_that_says_what_to_do(stdin, home, provider, settings, cllm):
+def test_no_prompt_is_an_error_with_advice(stdin, home, provider, settings, cllm):
     before = home.snapshot()
 
     result = cllm(stdin=stdin)
@@ -71,7 +71,7 @@ def test_a_long_prompt_arrives_whole(provider, settings, cllm):
     assert provider.requests[0].said == [("user", text)]
 
 
-def test_a_prompt_may_begin_with_a_dash_after_two_of_them(provider, settings, cllm):
+def test_a_prompt_can_start_with_a_dash_after_two_dashes(provider, settings, cllm):
     cllm("--", "-5 + 3?").succeeded()
 
     assert provider.requests[0].said == [("user", "-5 + 3?")]
