@@ -1,7 +1,7 @@
-"""What providers answer, chunk by chunk: steps for the fake provider, in each protocol's own words.
+"""Answers of providers, chunk by chunk: steps for the fake provider in each protocol.
 
-For shapes that `Reply` of the fake provider has no field for. Nothing here is checked: a test may
-say what no provider should.
+For shapes that `Reply` of the fake provider has no field for. Nothing is checked here, so a test
+can send invalid answers.
 """
 
 import json
@@ -53,8 +53,8 @@ def openai_whole(message: Json, finish: str | None = "stop", usage: Any = None) 
 
 def sse(*events: Json) -> tuple[Step, ...]:
     """Anthropic's events by their types, as they are given."""
-    said = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
-    return (SSE, *(Send(text.encode()) for text in said))
+    frames = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+    return (SSE, *(Send(text.encode()) for text in frames))
 
 
 def anthropic_head(usage: Any = None) -> Json:
@@ -120,8 +120,8 @@ def converse_block(index: int, *deltas: Json, start: Json | None = None) -> list
     """A block of a Converse stream; text and reasoning have no start event."""
     at = {"contentBlockIndex": index}
     begun = [] if start is None else [("contentBlockStart", at | {"start": start})]
-    said = [("contentBlockDelta", at | {"delta": delta}) for delta in deltas]
-    return [*begun, *said, ("contentBlockStop", at)]
+    frames = [("contentBlockDelta", at | {"delta": delta}) for delta in deltas]
+    return [*begun, *frames, ("contentBlockStop", at)]
 
 
 def converse_tool(index: int, *pieces: str, call: str = "tooluse_1") -> list[tuple[str, Json]]:

@@ -1,6 +1,6 @@
-"""The clients of today, reading what we encode: Anthropic's and OpenAI's own SDKs.
+"""Anthropic's and OpenAI's SDKs, reading the encoded answers.
 
-Every stream that is read here is held to its protocol's grammar, whatever the test is about.
+The grammar of every stream is checked, independent of the subject of the test.
 """
 
 import json
@@ -23,7 +23,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 QUESTION: Any = {"model": "claude-x", "max_tokens": 9, "messages": HELLO}
 
 
-def _answering(body: bytes, content_type: str) -> httpx2.Client:
+def http_client(body: bytes, content_type: str) -> httpx2.Client:
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, content=body, headers={"content-type": content_type})
 
@@ -31,27 +31,27 @@ def _answering(body: bytes, content_type: str) -> httpx2.Client:
 
 
 def anthropic_sdk(body: bytes, content_type: str = "text/event-stream") -> Any:
-    http = _answering(body, content_type)
+    http = http_client(body, content_type)
     return anthropic.Anthropic(api_key="k", max_retries=0, http_client=http)
 
 
 def openai_sdk(body: bytes, content_type: str = "text/event-stream") -> Any:
-    http = _answering(body, content_type)
+    http = http_client(body, content_type)
     return openai.OpenAI(api_key="k", max_retries=0, http_client=http)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnthropicRead:
-    """A stream as Anthropic's SDK reads it: its events, and the message it makes of them."""
+class AnthropicStream:
+    """A stream as Anthropic's SDK reads it: the events and the final message."""
 
     sent: bytes
     events: list[Any]
     message: Any
 
     @property
-    def story(self) -> list[str]:
+    def event_summary(self) -> list[str]:
         """The events, each in a few words: `start 0 thinking`, `text_delta 1 Hi`, `stop 1`."""
-        return [_told(event.model_dump(exclude_none=True)) for event in self.events]
+        return [describe_event(event.model_dump(exclude_none=True)) for event in self.events]
 
     @property
     def content(self) -> list[Json]:
@@ -66,7 +66,7 @@ PIECES = {
 }
 
 
-def _told(event: Json) -> str:
+def describe_event(event: Json) -> str:
     match event["type"]:
         case "content_block_start":
             return f"start {event['index']} {event['content_block']['type']}"
@@ -84,11 +84,11 @@ def stream_for_anthropic(events: Sequence[ReplyEvent]) -> bytes:
     return b"".join(encoder.encode(event) for event in events)
 
 
-def to_anthropic_client(events: Sequence[ReplyEvent]) -> AnthropicRead:
+def to_anthropic_client(events: Sequence[ReplyEvent]) -> AnthropicStream:
     sent = stream_for_anthropic(events)
     _check_anthropic(sent)
-    return AnthropicRead(
-        sent=sent, events=read_by_anthropic(sent), message=gathered_by_anthropic(sent)
+    return AnthropicStream(
+        sent=sent, events=read_by_anthropic(sent), message=final_message_of(sent)
     )
 
 
@@ -98,14 +98,14 @@ def read_by_anthropic(sent: bytes) -> list[Any]:
         return list(sdk.messages.create(**QUESTION, stream=True))
 
 
-def gathered_by_anthropic(sent: bytes) -> Any:
+def final_message_of(sent: bytes) -> Any:
     """The message that the SDK's streaming helper makes of a stream."""
     with anthropic_sdk(sent) as sdk, sdk.messages.stream(**QUESTION) as stream:
         return stream.get_final_message()
 
 
 def _check_anthropic(sent: bytes) -> None:
-    """Begun once, every block opened once and closed, in order, and nothing after the end."""
+    """One start, every block opened and closed once in order, and nothing after the end."""
     frames = sent.decode().split("\n\n")
     assert frames.pop() == ""
     opened: list[int] = []
@@ -143,7 +143,7 @@ def whole_for_anthropic(events: Sequence[ReplyEvent]) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenAIRead:
+class OpenAIStream:
     """A stream as OpenAI's SDK reads it: its chunks, and the completion it makes of them."""
 
     sent: bytes
@@ -181,7 +181,7 @@ def read_chunks(sent: bytes) -> list[ChatCompletionChunk]:
     return chunks
 
 
-def to_openai_client(events: Sequence[ReplyEvent]) -> OpenAIRead:
+def to_openai_client(events: Sequence[ReplyEvent]) -> OpenAIStream:
     sent = stream_for_openai(events)
     chunks = read_chunks(sent)
     _check_openai(sent, chunks)
@@ -193,7 +193,7 @@ def to_openai_client(events: Sequence[ReplyEvent]) -> OpenAIRead:
             completion = stream.get_final_completion()
         except (openai.LengthFinishReasonError, openai.ContentFilterFinishReasonError) as error:
             completion = getattr(error, "completion", None) or stream.current_completion_snapshot
-    return OpenAIRead(sent=sent, chunks=chunks, completion=completion)
+    return OpenAIStream(sent=sent, chunks=chunks, completion=completion)
 
 
 def _check_openai(sent: bytes, chunks: list[ChatCompletionChunk]) -> None:

@@ -1,6 +1,6 @@
-"""A client's request on its whole way: decoded, sent by a real provider, answered by a fake one.
+"""A client's request: decoded, sent by a real provider class to a fake server, and answered.
 
-Every body that reaches the fake provider is judged by the types of that provider's own SDK.
+Every body that the fake server receives is checked with the types of the provider's SDK.
 """
 
 import json
@@ -25,7 +25,6 @@ from cllm.providers.http.aiohttp_transport import AiohttpTransport
 from cllm.providers.http.provider import HttpProvider
 from cllm.providers.http.transport import HttpTransport, Timeouts
 from cllm.providers.openai import OpenAIProvider
-from cllm.providers.registry import BUILTIN_PROVIDERS
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.openai import request as openai_request
 
@@ -37,20 +36,20 @@ MODELS: dict[Kind, str] = {
     "bedrock": "claude-3-7-sonnet-20250219",
 }
 SAMPLING = ("temperature", "top_p", "top_k")
-"""What the API takes for the models that have it, and the SDK's newest types no longer name."""
+"""Fields that the API accepts for some models, and the newest SDK types do not have."""
 BEDROCK_ID = "us.anthropic.claude-3-7-sonnet-20250219-v1:0"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What was sent to the provider, and what came of it."""
+class Exchange:
+    """The request to the provider, and the events of the answer."""
 
     sent: Any
     request: Request
     events: list[ReplyEvent]
     notices: list[Notice]
 
-    def noticed(self, *words: str) -> bool:
+    def has_notice(self, *words: str) -> bool:
         """Whether a notice's code, path or text has all these words."""
         return any(
             all(word in f"{n.code} {n.path} {n.message}".lower() for word in words)
@@ -58,14 +57,14 @@ class Asked:
         )
 
 
-Ask = Callable[..., Awaitable[Asked]]
+Ask = Callable[..., Awaitable[Exchange]]
 Make = Callable[..., HttpProvider]
 BreakOff = Callable[..., Awaitable[tuple[list[ReplyEvent], ProviderError]]]
 
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Those of the tests, and nothing of whoever runs them."""
+    """Credentials of the tests, without those of the user who runs them."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
@@ -87,7 +86,7 @@ def make_provider(
     if kind == "bedrock":
         account = AwsAccount(region="us-east-1", endpoint_url=root, bearer="bearer-of-tests")
         return BedrockProvider(name="test", account=account, http=http, timeouts=timeouts)
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "name": "test",
         "base_url": f"{root}/v1",
         "api_key": "key-of-tests",
@@ -95,14 +94,14 @@ def make_provider(
         "timeouts": timeouts,
     }
     if kind == "anthropic":
-        return AnthropicProvider(**how)
-    return OpenAIProvider(**how, reasoning=BUILTIN_PROVIDERS["openai"].reasoning)
+        return AnthropicProvider(**options)
+    return OpenAIProvider(**options, reasoning=ROWS["openai"].reasoning)
 
 
 @pytest.fixture
 async def make(server: FakeProvider) -> AsyncIterator[Make]:
-    """Makes providers of that server, and closes them."""
-    made: list[HttpProvider] = []
+    """Creates providers for the fake server, and closes them."""
+    providers: list[HttpProvider] = []
 
     def make(
         kind: Kind,
@@ -111,21 +110,25 @@ async def make(server: FakeProvider) -> AsyncIterator[Make]:
         root: str | None = None,
         timeouts: Timeouts | None = None,
     ) -> HttpProvider:
-        made.append(make_provider(kind, root or server.root, transport(), timeouts))
-        return made[-1]
+        providers.append(make_provider(kind, root or server.root, transport(), timeouts))
+        return providers[-1]
 
     yield make
-    for provider in made:
+    for provider in providers:
         await provider.close()
 
 
 def prompt_of(body: dict[str, Any], client: Client, model: str, *, stream: bool) -> Prompt:
-    """The prompt of a client's request, whose model and messages may be left to us."""
-    said = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "stream": stream}
+    """The prompt of a client's request, with a default model and messages."""
+    defaults = {
+        "model": model,
+        "messages": [{"role": "user", "content": "Hello"}],
+        "stream": stream,
+    }
     if client == "anthropic":
-        said["max_tokens"] = 4096
-        return anthropic_request.decode_request(json.dumps(said | body).encode())
-    return openai_request.decode_request(json.dumps(said | body).encode())
+        defaults["max_tokens"] = 4096
+        return anthropic_request.decode_request(json.dumps(defaults | body).encode())
+    return openai_request.decode_request(json.dumps(defaults | body).encode())
 
 
 @pytest.fixture
@@ -146,16 +149,16 @@ def ask(server: FakeProvider, make: Make) -> Ask:
         model: str | None = None,
         answer: tuple[Step, ...] | None = None,
         stream: bool = True,
-    ) -> Asked:
+    ) -> Exchange:
         if answer is not None:
             server.answer(*answer)
         prompt = prompt_of(body or {}, client, model or MODELS[kind], stream=stream)
         events = [event async for event in make(kind).ask(prompt)]
         request = server.requests[-1]
         _judge(kind, request, model)
-        said: list[ReplyEvent] = [e for e in events if not isinstance(e, Noticed)]
+        replies: list[ReplyEvent] = [e for e in events if not isinstance(e, Noticed)]
         notices = [event.notice for event in events if isinstance(event, Noticed)]
-        return Asked(sent=request.json, request=request, events=said, notices=notices)
+        return Exchange(sent=request.json, request=request, events=replies, notices=notices)
 
     return ask
 
@@ -185,8 +188,8 @@ def _judge(kind: Kind, request: Request, model: str | None) -> None:
     if kind == "bedrock":
         judged(request.body, model or BEDROCK_ID)
     elif kind == "anthropic":
-        said = {name: request.json[name] for name in request.json if name not in SAMPLING}
-        assert judge(said) == said
+        typed = {name: request.json[name] for name in request.json if name not in SAMPLING}
+        assert judge(typed) == typed
         check_history(request.json["messages"])
     else:
         accepted(request.body)

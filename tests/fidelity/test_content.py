@@ -1,4 +1,4 @@
-"""System prompts, content and parameters: nothing is flattened, relabelled or taken for nothing."""
+"""System prompts, content and parameters of every client, as every provider receives them."""
 
 import base64
 import json
@@ -22,8 +22,8 @@ on_claude = pytest.mark.parametrize("kind", CLAUDES)
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
 
 
-def text(said: str, **more: Any) -> dict[str, Any]:
-    return {"type": "text", "text": said, **more}
+def text(value: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": value, **more}
 
 
 def user(*content: Any) -> dict[str, Any]:
@@ -44,37 +44,37 @@ def only_content(sent: Any) -> Any:
     return message["content"]
 
 
-async def test_a_system_prompt_of_blocks_keeps_blocks_and_marks_for_anthropic(ask):
+async def test_system_blocks_and_cache_control_are_sent_to_anthropic(ask):
     system = [text("You are a pirate.", cache_control=HOUR), text("Arr.", cache_control=MARK)]
-    asked = await ask("anthropic", {"system": system}, client="anthropic")
-    assert asked.sent["system"] == system
-    assert not asked.notices
+    exchange = await ask("anthropic", {"system": system}, client="anthropic")
+    assert exchange.sent["system"] == system
+    assert not exchange.notices
 
 
-async def test_a_system_prompt_of_blocks_keeps_blocks_and_marks_for_bedrock(ask):
+async def test_system_blocks_and_cache_points_are_sent_to_bedrock(ask):
     system = [text("You are a pirate.", cache_control=MARK), text("Arr.")]
-    asked = await ask("bedrock", {"system": system}, client="anthropic")
-    assert asked.sent["system"] == [{"text": "You are a pirate."}, POINT, {"text": "Arr."}]
+    exchange = await ask("bedrock", {"system": system}, client="anthropic")
+    assert exchange.sent["system"] == [{"text": "You are a pirate."}, POINT, {"text": "Arr."}]
 
 
-async def test_a_system_prompt_of_blocks_loses_no_words_for_openai(ask):
+async def test_system_blocks_keep_their_text_for_openai(ask):
     system = [text("You are a pirate.", cache_control=MARK), text("Arr.")]
-    asked = await ask("openai", {"system": system}, client="anthropic")
-    first = asked.sent["messages"][0]
+    exchange = await ask("openai", {"system": system}, client="anthropic")
+    first = exchange.sent["messages"][0]
     assert first["role"] in ("system", "developer")
     assert [part["text"] for part in first["content"]] == ["You are a pirate.", "Arr."]
-    assert "cache_control" not in asked.request.body.decode()
-    assert asked.noticed("cache", "system")
+    assert "cache_control" not in exchange.request.body.decode()
+    assert exchange.has_notice("cache", "system")
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_a_system_prompt_of_one_text_arrives(ask, kind):
-    asked = await ask(kind, {"system": "You are a pirate."}, client="anthropic")
-    assert asked.request.body.count(b"You are a pirate.") == 1
+async def test_a_system_prompt_of_one_text_is_sent(ask, kind):
+    exchange = await ask(kind, {"system": "You are a pirate."}, client="anthropic")
+    assert exchange.request.body.count(b"You are a pirate.") == 1
 
 
 @on_claude
-async def test_a_system_message_of_parts_keeps_parts_and_marks(ask, kind):
+async def test_a_system_message_keeps_its_parts_and_cache_control(ask, kind):
     """OpenAI's clients of Claude write cache marks on the parts of their messages."""
     system = {"role": "system", "content": [text("One.", cache_control=MARK), text("Two.")]}
     body = {"messages": [system, {"role": "user", "content": "Hello"}]}
@@ -85,11 +85,11 @@ async def test_a_system_message_of_parts_keeps_parts_and_marks(ask, kind):
         assert sent == [{"text": "One."}, POINT, {"text": "Two."}]
 
 
-@pytest.mark.parametrize("said", ["", "  ", []], ids=["empty", "blank", "list"])
+@pytest.mark.parametrize("prompt", ["", "  ", []], ids=["empty", "blank", "list"])
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock"])
-async def test_an_empty_system_prompt_is_none(ask, kind, said):
-    asked = await ask(kind, {"system": said}, client="anthropic")
-    assert not asked.sent.get("system")
+async def test_an_empty_system_prompt_is_not_sent(ask, kind, prompt):
+    exchange = await ask(kind, {"system": prompt}, client="anthropic")
+    assert not exchange.sent.get("system")
 
 
 def marked_everywhere() -> dict[str, Any]:
@@ -118,11 +118,11 @@ def marked_everywhere() -> dict[str, Any]:
     }
 
 
-async def test_every_mark_is_a_cache_point_behind_its_block_on_bedrock(ask):
-    asked = await ask("bedrock", marked_everywhere(), client="anthropic")
-    assert asked.sent["system"] == [{"text": "S"}, POINT]
-    assert asked.sent["toolConfig"]["tools"][1] == POINT
-    content = asked.sent["messages"][2]["content"]
+async def test_every_cache_control_is_a_cache_point_on_bedrock(ask):
+    exchange = await ask("bedrock", marked_everywhere(), client="anthropic")
+    assert exchange.sent["system"] == [{"text": "S"}, POINT]
+    assert exchange.sent["toolConfig"]["tools"][1] == POINT
+    content = exchange.sent["messages"][2]["content"]
     assert [next(iter(block)) for block in content] == [
         "toolResult",
         "cachePoint",
@@ -139,7 +139,7 @@ async def test_every_mark_is_a_cache_point_behind_its_block_on_bedrock(ask):
     ],
     ids=["text", "call"],
 )
-async def test_a_mark_of_the_assistants_is_a_cache_point_on_bedrock(ask, content):
+async def test_cache_control_of_the_assistant_is_a_cache_point_on_bedrock(ask, content):
     last = [text("And?")]
     if content[0]["type"] == "tool_use":
         last = [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]
@@ -148,111 +148,111 @@ async def test_a_mark_of_the_assistants_is_a_cache_point_on_bedrock(ask, content
         {"role": "assistant", "content": content},
         {"role": "user", "content": last},
     ]
-    asked = await ask("bedrock", {"messages": messages, "tools": [TOOL]}, client="anthropic")
-    assert asked.sent["messages"][1]["content"][1] == POINT
+    exchange = await ask("bedrock", {"messages": messages, "tools": [TOOL]}, client="anthropic")
+    assert exchange.sent["messages"][1]["content"][1] == POINT
 
 
-async def test_a_mark_inside_a_result_is_a_cache_point_behind_it_on_bedrock(ask):
+async def test_cache_control_in_a_result_is_a_cache_point_after_it_on_bedrock(ask):
     body = marked_everywhere()
     body["messages"][2]["content"] = [
         {"type": "tool_result", "tool_use_id": "t", "content": [text("ok", cache_control=MARK)]}
     ]
-    asked = await ask("bedrock", body, client="anthropic")
-    assert [next(iter(b)) for b in asked.sent["messages"][2]["content"]] == [
+    exchange = await ask("bedrock", body, client="anthropic")
+    assert [next(iter(b)) for b in exchange.sent["messages"][2]["content"]] == [
         "toolResult",
         "cachePoint",
     ]
 
 
-async def test_a_mark_on_an_image_is_a_cache_point_behind_it_on_bedrock(ask):
+async def test_cache_control_of_an_image_is_a_cache_point_after_it_on_bedrock(ask):
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
-    asked = await ask(
+    exchange = await ask(
         "bedrock", user(image | {"cache_control": MARK}, text("?")), client="anthropic"
     )
-    assert [next(iter(block)) for block in only_content(asked.sent)] == [
+    assert [next(iter(block)) for block in only_content(exchange.sent)] == [
         "image",
         "cachePoint",
         "text",
     ]
 
 
-async def test_an_hours_mark_is_an_hours_cache_point(ask):
+async def test_one_hour_cache_control_is_a_one_hour_cache_point(ask):
     body = {"system": [text("S", cache_control=HOUR)]}
     model = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
-    asked = await ask("bedrock", body, client="anthropic", model=model)
-    assert asked.sent["system"][1] == {"cachePoint": {"type": "default", "ttl": "1h"}}
+    exchange = await ask("bedrock", body, client="anthropic", model=model)
+    assert exchange.sent["system"][1] == {"cachePoint": {"type": "default", "ttl": "1h"}}
 
 
-async def test_an_hours_mark_on_a_model_without_it_is_a_plain_one_with_a_notice(ask):
+async def test_unsupported_one_hour_cache_control_is_the_default_with_a_notice(ask):
     body = {"system": [text("S", cache_control=HOUR)]}
-    asked = await ask("bedrock", body, client="anthropic")
-    assert asked.sent["system"][1] == POINT
-    assert asked.noticed("cache")
+    exchange = await ask("bedrock", body, client="anthropic")
+    assert exchange.sent["system"][1] == POINT
+    assert exchange.has_notice("cache")
 
 
-async def test_marks_on_every_place_go_to_anthropic_as_they_are(ask):
+async def test_cache_control_is_sent_unchanged_to_anthropic(ask):
     body = marked_everywhere()
-    asked = await ask("anthropic", body, client="anthropic")
-    assert asked.sent["system"] == body["system"]
-    assert asked.sent["tools"] == body["tools"]
-    assert asked.sent["messages"][2] == body["messages"][2]
-    assert not asked.notices
+    exchange = await ask("anthropic", body, client="anthropic")
+    assert exchange.sent["system"] == body["system"]
+    assert exchange.sent["tools"] == body["tools"]
+    assert exchange.sent["messages"][2] == body["messages"][2]
+    assert not exchange.notices
 
 
-async def test_marks_of_an_openai_client_go_to_anthropic(ask):
+async def test_cache_control_of_an_openai_client_is_sent_to_anthropic(ask):
     tool = {"type": "function", "function": {"name": "f"}, "cache_control": MARK}
     body = user(text("Hello", cache_control=MARK), text("?")) | {"tools": [tool]}
-    asked = await ask("anthropic", body)
-    assert only_content(asked.sent)[0] == text("Hello", cache_control=MARK)
-    assert asked.sent["tools"][0]["cache_control"] == MARK
+    exchange = await ask("anthropic", body)
+    assert only_content(exchange.sent)[0] == text("Hello", cache_control=MARK)
+    assert exchange.sent["tools"][0]["cache_control"] == MARK
 
 
 @pytest.mark.parametrize(
     "model", ["meta.llama3-3-70b-instruct-v1:0", "mistral.mistral-large-2402-v1:0"]
 )
-async def test_a_mark_to_a_model_without_a_cache_is_left_out_with_a_notice(ask, model):
+async def test_cache_control_is_dropped_with_a_notice_for_a_model_without_a_cache(ask, model):
     body = {"system": [text("S", cache_control=MARK)]} | user(text("Hello", cache_control=MARK))
-    asked = await ask("bedrock", body, client="anthropic", model=model)
-    assert "cachePoint" not in asked.request.body.decode()
-    assert asked.noticed("cache")
+    exchange = await ask("bedrock", body, client="anthropic", model=model)
+    assert "cachePoint" not in exchange.request.body.decode()
+    assert exchange.has_notice("cache")
 
 
-async def test_a_mark_to_openai_is_left_out_with_a_notice(ask):
-    asked = await ask("openai", marked_everywhere(), client="anthropic")
-    assert "cache_control" not in asked.request.body.decode()
-    assert asked.noticed("cache")
+async def test_cache_control_is_dropped_with_a_notice_for_openai(ask):
+    exchange = await ask("openai", marked_everywhere(), client="anthropic")
+    assert "cache_control" not in exchange.request.body.decode()
+    assert exchange.has_notice("cache")
 
 
 @pytest.mark.parametrize("count", [5, 9, 40])
 @on_claude
-async def test_there_are_never_more_than_four_marks(ask, kind, count):
+async def test_there_are_at_most_four_cache_breakpoints(ask, kind, count):
     body = marked_everywhere()
     body["messages"] = [
         {"role": ("user", "assistant")[at % 2], "content": [text(f"{at}", cache_control=MARK)]}
         for at in range(count - 2 + count % 2 + 1)
     ]
-    asked = await ask(kind, body, client="anthropic")
-    sent = asked.request.body.decode()
+    exchange = await ask(kind, body, client="anthropic")
+    sent = exchange.request.body.decode()
     assert sent.count("cachePoint") + sent.count("cache_control") == 4
-    assert asked.noticed("cache")
-    assert "cache" in json.dumps(asked.sent["messages"][-1])
+    assert exchange.has_notice("cache")
+    assert "cache" in json.dumps(exchange.sent["messages"][-1])
 
 
 @on_claude
-async def test_no_mark_is_added_by_itself_where_the_client_set_one(ask, kind):
+async def test_no_cache_breakpoint_is_added_if_the_client_set_one(ask, kind):
     body = {"system": [text("S", cache_control=MARK)]} | user(text("Hello"))
     sent = (await ask(kind, body, client="anthropic")).request.body.decode()
     assert sent.count("cachePoint") + sent.count("cache_control") == 1
 
 
-async def test_a_cache_point_is_never_directly_behind_a_document(ask):
+async def test_a_cache_point_never_follows_a_document_directly(ask):
     document = {
         "type": "document",
         "source": {"type": "base64", "media_type": "application/pdf", "data": PDF},
         "cache_control": MARK,
     }
-    asked = await ask("bedrock", user(document), client="anthropic")
-    kinds = [next(iter(block)) for block in only_content(asked.sent)]
+    exchange = await ask("bedrock", user(document), client="anthropic")
+    kinds = [next(iter(block)) for block in only_content(exchange.sent)]
     assert "cachePoint" in kinds
     assert kinds[kinds.index("cachePoint") - 1] == "text"
 
@@ -269,9 +269,9 @@ async def test_zero_is_sent_as_zero(ask, kind, client, name, value):
 
 
 @on_claude
-async def test_what_is_not_said_is_not_sent(ask, kind):
-    asked = await ask(kind, {"temperature": None, "top_p": None, "stop": None, "tools": None})
-    sent = asked.request.body.decode()
+async def test_absent_parameters_are_not_sent(ask, kind):
+    exchange = await ask(kind, {"temperature": None, "top_p": None, "stop": None, "tools": None})
+    sent = exchange.request.body.decode()
     for name in ("temperature", "top_p", "topP", "stop_sequences", "stopSequences", "tools"):
         assert f'"{name}":' not in sent
 
@@ -281,49 +281,49 @@ async def test_what_is_not_said_is_not_sent(ask, kind):
     [(["X"], ["X"]), ("X", ["X"]), (["X", "Y"], ["X", "Y"])],
     ids=["list", "text", "two"],
 )
-async def test_stop_is_stop_sequences_of_claude(ask, stop, sent):
+async def test_stop_becomes_stop_sequences_for_claude(ask, stop, sent):
     assert (await ask("anthropic", {"stop": stop})).sent["stop_sequences"] == sent
     bedrock = (await ask("bedrock", {"stop": stop})).sent
     assert bedrock["inferenceConfig"]["stopSequences"] == sent
     assert '"stop":' not in json.dumps(bedrock)
 
 
-async def test_stop_sequences_are_stop_for_openai(ask):
+async def test_stop_sequences_become_stop_for_openai(ask):
     body = {"stop_sequences": ["X", "Y"]}
-    asked = await ask("openai", body, client="anthropic", model="gpt-4o")
-    assert asked.sent["stop"] == ["X", "Y"]
-    assert "stop_sequences" not in asked.sent
+    exchange = await ask("openai", body, client="anthropic", model="gpt-4o")
+    assert exchange.sent["stop"] == ["X", "Y"]
+    assert "stop_sequences" not in exchange.sent
 
 
-async def test_more_stop_sequences_than_openai_takes_are_cut_with_a_notice(ask):
+async def test_too_many_stop_sequences_are_dropped_with_a_notice_for_openai(ask):
     body = {"stop_sequences": list("ABCDEF")}
-    asked = await ask("openai", body, client="anthropic", model="gpt-4o")
-    assert asked.sent["stop"] == list("ABCD")
-    assert asked.noticed("stop")
+    exchange = await ask("openai", body, client="anthropic", model="gpt-4o")
+    assert exchange.sent["stop"] == list("ABCD")
+    assert exchange.has_notice("stop")
 
 
-async def test_a_reasoner_that_takes_no_stop_is_sent_none_and_it_is_said(ask):
-    asked = await ask("openai", {"stop_sequences": ["X"]}, client="anthropic", model="o3")
-    assert "stop" not in asked.sent
-    assert asked.noticed("stop")
+async def test_stop_is_dropped_with_a_notice_for_reasoning_models(ask):
+    exchange = await ask("openai", {"stop_sequences": ["X"]}, client="anthropic", model="o3")
+    assert "stop" not in exchange.sent
+    assert exchange.has_notice("stop")
 
 
 @on_claude
-async def test_an_empty_list_of_stops_is_not_refused(ask, kind):
-    asked = await ask(kind, {"stop": []})
-    sent = asked.sent if kind == "anthropic" else asked.sent.get("inferenceConfig", {})
+async def test_an_empty_stop_list_is_accepted(ask, kind):
+    exchange = await ask(kind, {"stop": []})
+    sent = exchange.sent if kind == "anthropic" else exchange.sent.get("inferenceConfig", {})
     assert not sent.get("stop_sequences")
     assert not sent.get("stopSequences")
 
 
-async def test_a_blank_stop_sequence_is_left_out_with_a_notice(ask):
-    asked = await ask("anthropic", {"stop": ["\n", "X"]})
-    assert asked.sent["stop_sequences"] == ["X"]
-    assert asked.noticed("stop")
+async def test_a_blank_stop_sequence_is_dropped_with_a_notice(ask):
+    exchange = await ask("anthropic", {"stop": ["\n", "X"]})
+    assert exchange.sent["stop_sequences"] == ["X"]
+    assert exchange.has_notice("stop")
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-async def test_either_word_for_the_limit_is_the_limit(ask, name):
+async def test_max_tokens_and_max_completion_tokens_are_the_limit(ask, name):
     assert (await ask("anthropic", {name: 77})).sent["max_tokens"] == 77
     assert (await ask("bedrock", {name: 77})).sent["inferenceConfig"]["maxTokens"] == 77
 
@@ -332,19 +332,19 @@ async def test_either_word_for_the_limit_is_the_limit(ask, name):
     ("name", "value"), [("seed", 3), ("logit_bias", {"1": 2}), ("frequency_penalty", 1)]
 )
 @on_claude
-async def test_a_parameter_that_claude_has_not_is_named_in_a_notice(ask, kind, name, value):
-    asked = await ask(kind, {name: value})
-    assert asked.noticed(name)
-    assert name not in asked.request.body.decode()
+async def test_a_parameter_that_claude_does_not_have_is_reported(ask, kind, name, value):
+    exchange = await ask(kind, {name: value})
+    assert exchange.has_notice(name)
+    assert name not in exchange.request.body.decode()
 
 
 @on_claude
-async def test_a_temperature_above_claudes_highest_is_lowered_with_a_notice(ask, kind):
+async def test_a_temperature_above_claudes_maximum_is_lowered_with_a_notice(ask, kind):
     """OpenAI's goes up to 2, Claude's to 1."""
-    asked = await ask(kind, {"temperature": 1.5})
-    sent = asked.sent if kind == "anthropic" else asked.sent["inferenceConfig"]
+    exchange = await ask(kind, {"temperature": 1.5})
+    sent = exchange.sent if kind == "anthropic" else exchange.sent["inferenceConfig"]
     assert sent["temperature"] == 1
-    assert asked.noticed("temperature")
+    assert exchange.has_notice("temperature")
 
 
 @on_claude
@@ -360,10 +360,10 @@ async def test_a_temperature_above_claudes_highest_is_lowered_with_a_notice(ask,
     ],
     ids=",".join,
 )
-async def test_what_asks_for_nothing_special_is_nothing_to_tell_of(ask, kind, body):
+async def test_default_values_need_no_notice(ask, kind, body):
     """A default that is said aloud changes nothing: a notice would be an error in strict mode."""
-    asked = await ask(kind, body)
-    assert not asked.notices
+    exchange = await ask(kind, body)
+    assert not exchange.notices
 
 
 @on_claude
@@ -377,33 +377,33 @@ async def test_what_asks_for_nothing_special_is_nothing_to_tell_of(ask, kind, bo
     ],
     ids=lambda body: next(iter(body)),
 )
-async def test_what_claude_cannot_be_asked_for_is_told(ask, kind, body):
+async def test_options_that_claude_does_not_have_are_reported(ask, kind, body):
     assert (await ask(kind, body)).notices
 
 
-async def test_a_schema_for_the_answer_is_one_for_claude_too(ask):
+async def test_a_json_schema_is_sent_to_claude(ask):
     schema: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
     schema |= {"required": ["a"], "additionalProperties": False}
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}
-    asked = await ask("anthropic", {"response_format": form})
-    assert asked.sent["output_config"]["format"] == {"type": "json_schema", "schema": schema}
+    exchange = await ask("anthropic", {"response_format": form})
+    assert exchange.sent["output_config"]["format"] == {"type": "json_schema", "schema": schema}
     own = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
-    asked = await ask("openai", own, client="anthropic")
-    assert asked.sent["response_format"]["json_schema"]["schema"] == schema
+    exchange = await ask("openai", own, client="anthropic")
+    assert exchange.sent["response_format"]["json_schema"]["schema"] == schema
 
 
 @on_claude
-async def test_the_name_of_a_speaker_is_not_lost_in_silence(ask, kind):
+async def test_the_loss_of_a_message_name_is_reported(ask, kind):
     body = {"messages": [{"role": "user", "name": "alice", "content": "Hello"}]}
     assert (await ask(kind, body)).notices
 
 
-async def test_top_k_is_named_in_a_notice_for_openai(ask):
-    assert (await ask("openai", {"top_k": 3}, client="anthropic")).noticed("top_k")
+async def test_top_k_is_reported_for_openai(ask):
+    assert (await ask("openai", {"top_k": 3}, client="anthropic")).has_notice("top_k")
 
 
 @pytest.mark.parametrize(
-    ("said", "form"),
+    ("media_type", "form"),
     [
         ("image/jpg", "jpeg"),
         ("image/jpeg", "jpeg"),
@@ -416,70 +416,68 @@ async def test_top_k_is_named_in_a_notice_for_openai(ask):
         ("image/png;charset=utf-8", "png"),
     ],
 )
-async def test_an_image_in_a_data_url_is_its_format_and_its_bytes(ask, said, form):
-    asked = await ask("bedrock", user(text("?"), data_url(said)))
-    (image,) = [block["image"] for block in only_content(asked.sent) if "image" in block]
+async def test_an_image_in_a_data_url_keeps_its_format_and_bytes(ask, media_type, form):
+    exchange = await ask("bedrock", user(text("?"), data_url(media_type)))
+    (image,) = [block["image"] for block in only_content(exchange.sent) if "image" in block]
     assert image == {"format": form, "source": {"bytes": PNG}}
-    asked = await ask("anthropic", user(text("?"), data_url(said)))
-    assert only_content(asked.sent)[1]["source"] == {
+    exchange = await ask("anthropic", user(text("?"), data_url(media_type)))
+    assert only_content(exchange.sent)[1]["source"] == {
         "type": "base64",
         "media_type": f"image/{form}",
         "data": PNG,
     }
 
 
-@pytest.mark.parametrize("said", ["image/jpg", "image/JPEG", "image/png"])
-async def test_an_image_of_an_anthropic_client_is_its_format_and_its_bytes(ask, said):
-    image = {"type": "image", "source": {"type": "base64", "media_type": said, "data": PNG}}
-    asked = await ask("bedrock", user(image, text("?")), client="anthropic")
-    form = "png" if said == "image/png" else "jpeg"
-    assert only_content(asked.sent)[0] == {"image": {"format": form, "source": {"bytes": PNG}}}
-    asked = await ask("openai", user(image, text("?")), client="anthropic")
-    sent = only_content(asked.sent)[0]["image_url"]["url"]
-    assert sent.lower() == f"data:{said};base64,{PNG}".lower()
+@pytest.mark.parametrize("media_type", ["image/jpg", "image/JPEG", "image/png"])
+async def test_an_image_of_an_anthropic_client_keeps_its_format_and_bytes(ask, media_type):
+    image = {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": PNG}}
+    exchange = await ask("bedrock", user(image, text("?")), client="anthropic")
+    form = "png" if media_type == "image/png" else "jpeg"
+    assert only_content(exchange.sent)[0] == {"image": {"format": form, "source": {"bytes": PNG}}}
+    exchange = await ask("openai", user(image, text("?")), client="anthropic")
+    sent = only_content(exchange.sent)[0]["image_url"]["url"]
+    assert sent.lower() == f"data:{media_type};base64,{PNG}".lower()
 
 
-@pytest.mark.parametrize("said", ["image/bmp", "image/tiff", "image/svg+xml", "text/plain"])
-async def test_an_image_of_a_format_that_claude_has_not_is_refused_and_not_relabelled(
-    break_off, server, said
-):
+@pytest.mark.parametrize("media_type", ["image/bmp", "image/tiff", "image/svg+xml", "text/plain"])
+async def test_an_image_of_an_unsupported_format_is_refused(break_off, server, media_type):
     for kind in CLAUDES:
-        _, error = await break_off(kind, user(text("?"), data_url(said)))
+        _, error = await break_off(kind, user(text("?"), data_url(media_type)))
         assert isinstance(error, InvalidRequestError)
-        assert said in str(error)
+        assert media_type in str(error)
     assert not server.requests
 
 
 @pytest.mark.parametrize("data", ["", "not base64!", "abc"])
 @on_claude
-async def test_an_image_that_is_no_base64_is_refused_here(break_off, server, kind, data):
+async def test_an_image_with_invalid_base64_is_refused(break_off, server, kind, data):
     _, error = await break_off(kind, user(text("?"), data_url("image/png", data)))
     assert isinstance(error, InvalidRequestError)
     assert not server.requests
 
 
-async def test_an_image_by_its_address_is_a_clear_error_for_bedrock(break_off, server):
+async def test_an_image_by_url_is_an_error_for_bedrock(break_off, server):
     _, error = await break_off("bedrock", user(text("?"), image_url("https://example.com/a.png")))
     assert isinstance(error, InvalidRequestError)
     assert "URL" in str(error)
     assert not server.requests
 
 
-async def test_an_image_by_its_address_is_an_address_for_anthropic_and_openai(ask):
+async def test_an_image_by_url_is_sent_to_anthropic_and_openai(ask):
     url = "https://example.com/a.png?b=1&c=2"
-    asked = await ask("anthropic", user(text("?"), image_url(url)))
-    assert only_content(asked.sent)[1]["source"] == {"type": "url", "url": url}
+    exchange = await ask("anthropic", user(text("?"), image_url(url)))
+    assert only_content(exchange.sent)[1]["source"] == {"type": "url", "url": url}
     image = {"type": "image", "source": {"type": "url", "url": url}}
-    asked = await ask("openai", user(text("?"), image), client="anthropic")
-    assert only_content(asked.sent)[1]["image_url"]["url"] == url
+    exchange = await ask("openai", user(text("?"), image), client="anthropic")
+    assert only_content(exchange.sent)[1]["image_url"]["url"] == url
 
 
 @on_claude
-async def test_the_detail_of_an_image_is_named_in_a_notice(ask, kind):
+async def test_the_loss_of_the_image_detail_is_reported(ask, kind):
     detailed = image_url(f"data:image/png;base64,{PNG}", detail="low")
-    asked = await ask(kind, user(text("?"), detailed))
-    assert "detail" not in asked.request.body.decode()
-    assert asked.notices
+    exchange = await ask(kind, user(text("?"), detailed))
+    assert "detail" not in exchange.request.body.decode()
+    assert exchange.notices
 
 
 @on_claude
@@ -491,7 +489,7 @@ async def test_text_and_images_keep_their_order(ask, kind):
 
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-async def test_a_document_alone_is_given_a_text_beside_it_on_bedrock(ask, client):
+async def test_a_document_without_text_gets_a_text_on_bedrock(ask, client):
     own = {
         "type": "document",
         "source": {"type": "base64", "media_type": "application/pdf", "data": PDF},
@@ -499,25 +497,25 @@ async def test_a_document_alone_is_given_a_text_beside_it_on_bedrock(ask, client
     }
     file = {"filename": "q3 report.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}
     block = own if client == "anthropic" else {"type": "file", "file": file}
-    asked = await ask("bedrock", user(block), client=client)
-    document, words = only_content(asked.sent)
+    exchange = await ask("bedrock", user(block), client=client)
+    document, words = only_content(exchange.sent)
     assert document["document"]["format"] == "pdf"
     assert document["document"]["source"] == {"bytes": PDF}
     assert words["text"].strip()
 
 
-async def test_a_document_beside_text_is_given_no_other(ask):
+async def test_a_document_with_text_gets_no_other_text(ask):
     file = {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}
-    asked = await ask("bedrock", user(text("What is it?"), {"type": "file", "file": file}))
-    assert [block["text"] for block in only_content(asked.sent) if "text" in block] == [
+    exchange = await ask("bedrock", user(text("What is it?"), {"type": "file", "file": file}))
+    assert [block["text"] for block in only_content(exchange.sent) if "text" in block] == [
         "What is it?"
     ]
 
 
 async def test_a_file_of_an_openai_client_is_a_document_for_anthropic(ask):
     file = {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}
-    asked = await ask("anthropic", user({"type": "file", "file": file}, text("?")))
-    document = only_content(asked.sent)[0]
+    exchange = await ask("anthropic", user({"type": "file", "file": file}, text("?")))
+    document = only_content(exchange.sent)[0]
     assert document["source"] == {"type": "base64", "media_type": "application/pdf", "data": PDF}
     assert document["title"] == "a.pdf"
 
@@ -525,45 +523,45 @@ async def test_a_file_of_an_openai_client_is_a_document_for_anthropic(ask):
 async def test_a_document_of_an_anthropic_client_is_a_file_for_openai(ask):
     source = {"type": "base64", "media_type": "application/pdf", "data": PDF}
     document = {"type": "document", "source": source, "title": "a.pdf"}
-    asked = await ask("openai", user(document, text("?")), client="anthropic")
-    assert only_content(asked.sent)[0]["file"] == {
+    exchange = await ask("openai", user(document, text("?")), client="anthropic")
+    assert only_content(exchange.sent)[0]["file"] == {
         "filename": "a.pdf",
         "file_data": f"data:application/pdf;base64,{PDF}",
     }
 
 
 @on_claude
-async def test_a_document_of_a_kind_that_claude_has_not_is_refused(break_off, server, kind):
+async def test_a_document_of_an_unsupported_type_is_refused(break_off, server, kind):
     file = {"filename": "a.zip", "file_data": f"data:application/zip;base64,{PDF}"}
     _, error = await break_off(kind, user({"type": "file", "file": file}, text("?")))
     assert isinstance(error, InvalidRequestError)
     assert not server.requests
 
 
-async def test_a_file_by_an_id_of_openais_is_not_silently_dropped_for_claude(ask, break_off):
+async def test_the_loss_of_an_openai_file_id_is_reported_for_claude(ask, break_off):
     body = user({"type": "file", "file": {"file_id": "file-1"}}, text("?"))
     _, error = await break_off("bedrock", body)
     assert "file-1" in str(error)
 
 
-async def test_a_document_of_text_is_text_for_openai_and_loses_no_words(ask):
+async def test_a_text_document_is_sent_as_text_to_openai(ask):
     plain = {"type": "text", "media_type": "text/plain", "data": "All of it."}
     blocks = {"type": "content", "content": [text("One."), text("Two.")]}
     for source, words in ((plain, ["All of it."]), (blocks, ["One.", "Two."])):
         document = {"type": "document", "source": source, "title": "t"}
-        asked = await ask("openai", user(document, text("?")), client="anthropic")
-        assert all(word in asked.request.body.decode() for word in words)
-        asked = await ask("bedrock", user(document, text("?")), client="anthropic")
-        assert all(word in asked.request.body.decode() for word in words)
+        exchange = await ask("openai", user(document, text("?")), client="anthropic")
+        assert all(word in exchange.request.body.decode() for word in words)
+        exchange = await ask("bedrock", user(document, text("?")), client="anthropic")
+        assert all(word in exchange.request.body.decode() for word in words)
 
 
-async def test_that_a_document_is_to_be_cited_is_kept_for_bedrock_and_told_for_openai(ask):
+async def test_citations_are_sent_to_bedrock_and_reported_for_openai(ask):
     source = {"type": "base64", "media_type": "application/pdf", "data": PDF}
     document = {"type": "document", "source": source, "citations": {"enabled": True}}
-    asked = await ask("bedrock", user(document, text("?")), client="anthropic")
-    assert only_content(asked.sent)[0]["document"]["citations"] == {"enabled": True}
-    asked = await ask("openai", user(document, text("?")), client="anthropic")
-    assert asked.noticed("citations")
+    exchange = await ask("bedrock", user(document, text("?")), client="anthropic")
+    assert only_content(exchange.sent)[0]["document"]["citations"] == {"enabled": True}
+    exchange = await ask("openai", user(document, text("?")), client="anthropic")
+    assert exchange.has_notice("citations")
 
 
 @pytest.mark.parametrize("kind", ["openai", "bedrock"])
@@ -578,48 +576,46 @@ async def test_that_a_document_is_to_be_cited_is_kept_for_bedrock_and_told_for_o
     ],
     ids=["image file", "document file", "document url", "container", "search result"],
 )
-async def test_a_block_that_only_anthropic_has_is_never_lost_in_silence(
-    ask, make, server, kind, block
-):
-    asked = prompt_of(user(block, text("?")), "anthropic", MODELS[kind], stream=True)
+async def test_the_loss_of_an_anthropic_block_is_reported(ask, make, server, kind, block):
+    exchange = prompt_of(user(block, text("?")), "anthropic", MODELS[kind], stream=True)
     try:
-        events = [event async for event in make(kind).ask(asked)]
+        events = [event async for event in make(kind).ask(exchange)]
     except InvalidRequestError:
         assert not server.requests
     else:
         assert any(isinstance(event, Noticed) for event in events)
 
 
-async def test_documents_of_one_name_stay_two_on_bedrock(ask):
+async def test_documents_with_the_same_name_get_unique_names_on_bedrock(ask):
     file = {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}
     block = {"type": "file", "file": file}
-    asked = await ask("bedrock", user(block, block, text("?")))
-    names = [b["document"]["name"] for b in only_content(asked.sent) if "document" in b]
+    exchange = await ask("bedrock", user(block, block, text("?")))
+    names = [b["document"]["name"] for b in only_content(exchange.sent) if "document" in b]
     assert len(set(names)) == 2
 
 
-async def test_audio_is_not_silently_dropped(ask):
+async def test_the_loss_of_audio_is_reported(ask):
     audio = {"type": "input_audio", "input_audio": {"data": PNG, "format": "wav"}}
     for kind in CLAUDES:
         assert (await ask(kind, user(text("?"), audio))).notices
 
 
 @on_claude
-async def test_a_developer_is_the_system(ask, kind):
+async def test_a_developer_message_is_the_system_prompt(ask, kind):
     body = {
         "messages": [
             {"role": "developer", "content": "Be brief."},
             {"role": "user", "content": "Hello"},
         ]
     }
-    asked = await ask(kind, body)
-    assert "Be brief." in json.dumps(asked.sent["system"])
-    assert [message["role"] for message in asked.sent["messages"]] == ["user"]
-    assert "developer" not in asked.request.body.decode()
+    exchange = await ask(kind, body)
+    assert "Be brief." in json.dumps(exchange.sent["system"])
+    assert [message["role"] for message in exchange.sent["messages"]] == ["user"]
+    assert "developer" not in exchange.request.body.decode()
 
 
 @on_claude
-async def test_a_developer_in_the_middle_is_system_too_and_said_to_be_moved(ask, kind):
+async def test_a_later_developer_message_moves_to_the_system_prompt_with_a_notice(ask, kind):
     body = {
         "messages": [
             {"role": "system", "content": "One."},
@@ -629,15 +625,15 @@ async def test_a_developer_in_the_middle_is_system_too_and_said_to_be_moved(ask,
             {"role": "user", "content": "And?"},
         ]
     }
-    asked = await ask(kind, body)
-    system = json.dumps(asked.sent["system"])
+    exchange = await ask(kind, body)
+    system = json.dumps(exchange.sent["system"])
     assert system.index("One.") < system.index("Two.")
-    assert [m["role"] for m in asked.sent["messages"]] == ["user", "assistant", "user"]
-    assert asked.noticed("messages[3]")
+    assert [m["role"] for m in exchange.sent["messages"]] == ["user", "assistant", "user"]
+    assert exchange.has_notice("messages[3]")
 
 
 @on_claude
-async def test_system_messages_at_the_beginning_are_nothing_to_tell_of(ask, kind):
+async def test_system_messages_at_the_start_need_no_notice(ask, kind):
     """They mean what they meant: a notice here would be an error in strict mode."""
     body = {
         "messages": [
@@ -656,57 +652,57 @@ async def test_several_system_messages_keep_their_order(ask):
     assert [b["text"] for b in (await ask("anthropic", body)).sent["system"]] == ["0", "1", "2"]
 
 
-async def test_a_developer_goes_to_openai_as_it_is(ask):
+async def test_a_developer_message_is_sent_unchanged_to_openai(ask):
     body = {"messages": [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]}
     assert (await ask("openai", body)).sent["messages"][0]["role"] == "developer"
 
 
 @pytest.mark.parametrize("model", ["qwen3-32b", "llama-3.3-70b", "mistral-small"])
-async def test_a_developer_is_the_system_for_servers_that_know_no_developer(ask, model):
+async def test_a_developer_message_becomes_a_system_message_for_other_servers(ask, model):
     """vLLM and its like refuse the role; only OpenAI's own models have it."""
     body = {"messages": [{"role": "developer", "content": "a"}, {"role": "user", "content": "b"}]}
-    asked = await ask("openai", body, model=model)
-    assert asked.sent["messages"][0] == {"role": "system", "content": "a"}
+    exchange = await ask("openai", body, model=model)
+    assert exchange.sent["messages"][0] == {"role": "system", "content": "a"}
 
 
-async def test_a_beta_flag_that_bedrock_has_not_is_left_out_with_a_notice(ask):
+async def test_an_unsupported_beta_flag_is_dropped_with_a_notice_for_bedrock(ask):
     body = {"betas": ["interleaved-thinking-2025-05-14", "made-up-2031-01-01"]}
-    asked = await ask("bedrock", body, client="anthropic")
-    fields = asked.sent["additionalModelRequestFields"]
+    exchange = await ask("bedrock", body, client="anthropic")
+    fields = exchange.sent["additionalModelRequestFields"]
     assert fields == {"anthropic_beta": ["interleaved-thinking-2025-05-14"]}
-    assert asked.noticed("made-up-2031-01-01")
+    assert exchange.has_notice("made-up-2031-01-01")
 
 
-async def test_beta_flags_are_not_sent_to_models_that_are_not_claude(ask):
+async def test_beta_flags_are_sent_only_to_claude_models(ask):
     body = {"betas": ["interleaved-thinking-2025-05-14"]}
-    asked = await ask("bedrock", body, client="anthropic", model="us.amazon.nova-pro-v1:0")
-    assert "anthropic_beta" not in asked.request.body.decode()
-    assert asked.notices
+    exchange = await ask("bedrock", body, client="anthropic", model="us.amazon.nova-pro-v1:0")
+    assert "anthropic_beta" not in exchange.request.body.decode()
+    assert exchange.notices
 
 
 @pytest.mark.parametrize("field", ["betas", "anthropic_beta"])
 async def test_beta_flags_are_not_sent_to_openai(ask, field):
-    asked = await ask("openai", {field: ["context-1m-2025-08-07"]}, client="anthropic")
-    assert field not in asked.sent
-    assert asked.noticed(field)
+    exchange = await ask("openai", {field: ["context-1m-2025-08-07"]}, client="anthropic")
+    assert field not in exchange.sent
+    assert exchange.has_notice(field)
 
 
-async def test_beta_flags_go_to_anthropic_in_their_header(ask):
+async def test_beta_flags_are_sent_to_anthropic_in_the_header(ask):
     body = {"betas": ["interleaved-thinking-2025-05-14"]}
-    asked = await ask("anthropic", body, client="anthropic")
-    assert "betas" not in asked.sent
-    assert "interleaved-thinking-2025-05-14" in asked.request.headers["anthropic-beta"]
+    exchange = await ask("anthropic", body, client="anthropic")
+    assert "betas" not in exchange.sent
+    assert "interleaved-thinking-2025-05-14" in exchange.request.headers["anthropic-beta"]
 
 
-async def test_what_needs_no_change_goes_through_with_fields_nobody_knows(make, server, prompt):
+async def test_unknown_fields_are_sent_if_no_change_is_needed(make, server, prompt):
     """The same protocol on both sides: also what we have no name for."""
     body = {
         "messages": [{"role": "user", "content": [text("Hello", odd={"a": 1})], "more": 2}],
         "field_of_tomorrow": {"b": [None, 1.0]},
     }
     for kind in ("openai", "anthropic"):
-        asked = prompt_of(body, kind, "m", stream=False)
-        assert [event async for event in make(kind).ask(asked)]
+        exchange = prompt_of(body, kind, "m", stream=False)
+        assert [event async for event in make(kind).ask(exchange)]
         sent = server.requests[-1].json
         assert sent["messages"] == body["messages"]
         assert sent["field_of_tomorrow"] == body["field_of_tomorrow"]
@@ -714,7 +710,7 @@ async def test_what_needs_no_change_goes_through_with_fields_nobody_knows(make, 
 
 @pytest.mark.parametrize("stream", [b"true", b"false"], ids=["stream", "whole"])
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
-async def test_a_body_in_the_providers_own_words_is_sent_to_the_byte(make, server, kind, stream):
+async def test_a_body_in_the_providers_protocol_is_sent_byte_for_byte(make, server, kind, stream):
     body = (
         b'{ "stream" : %b, "stream_options":{"include_usage":true} ,\n "max_tokens": 1e2,'
         b'"temperature":0.70, "model":"m", "odd":{"b":1,"a":[]},'
@@ -728,7 +724,7 @@ async def test_a_body_in_the_providers_own_words_is_sent_to_the_byte(make, serve
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-async def test_the_same_request_twice_is_the_same_bytes(ask, kind, client):
+async def test_equal_requests_are_equal_bytes(ask, kind, client):
     body = {"messages": [{"role": "user", "content": [text("Hello"), text("ä")]}], "top_p": 0.5}
     first = await ask(kind, body, client=client)
     again = await ask(kind, body, client=client)
@@ -736,22 +732,22 @@ async def test_the_same_request_twice_is_the_same_bytes(ask, kind, client):
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_odd_characters_arrive_as_they_are(ask, kind):
-    said = 'ä🐈\u2028 "quoted" \\ </s> \u0000 \r\n end'
-    asked = await ask(kind, {"messages": [{"role": "user", "content": said}]})
-    content = only_content(asked.sent)
-    assert (content if isinstance(content, str) else content[0]["text"]) == said
+async def test_unusual_characters_are_sent_unchanged(ask, kind):
+    text = 'ä🐈\u2028 "quoted" \\ </s> \u0000 \r\n end'
+    exchange = await ask(kind, {"messages": [{"role": "user", "content": text}]})
+    content = only_content(exchange.sent)
+    assert (content if isinstance(content, str) else content[0]["text"]) == text
 
 
 @on_claude
-async def test_messages_of_one_role_side_by_side_lose_no_words(ask, kind):
-    body = {"messages": [{"role": "user", "content": said} for said in ("A", "B", "C")]}
+async def test_adjacent_messages_of_one_role_lose_no_text(ask, kind):
+    body = {"messages": [{"role": "user", "content": content} for content in ("A", "B", "C")]}
     sent = only_content((await ask(kind, body)).sent)
     assert [block["text"] for block in sent] == ["A", "B", "C"]
 
 
 @on_claude
-async def test_an_empty_message_does_not_spoil_the_request(ask, kind):
+async def test_an_empty_message_is_accepted(ask, kind):
     body = {
         "messages": [
             {"role": "user", "content": "A"},

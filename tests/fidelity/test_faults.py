@@ -1,7 +1,7 @@
-"""Every fault, in every protocol, whole and streamed, over both transports: one right error each.
+"""Every fault, in every protocol, whole and streamed, over both transports, is one specific error.
 
-After a fault nothing is called finished, the connection is let go, and the error is one line that
-tells no secret.
+After a fault no answer is finished, the connection is closed, and the error is one line without
+secrets.
 """
 
 import asyncio
@@ -333,8 +333,8 @@ class Outcome:
 
 async def listen(provider: HttpProvider, kind: Kind, *, stream: bool) -> Outcome:
     outcome = Outcome()
-    asked = prompt_of({}, "openai", MODELS[kind], stream=stream)
-    events: AsyncGenerator[ReplyEvent, None] = provider.ask(asked)
+    prompt_sent = prompt_of({}, "openai", MODELS[kind], stream=stream)
+    events: AsyncGenerator[ReplyEvent, None] = provider.ask(prompt_sent)
     try:
         async for event in events:
             outcome.events.append(event)
@@ -348,10 +348,10 @@ def check(outcome: Outcome, *expected: type[ProviderError] | None) -> ProviderEr
     assert error is not None, outcome.events
     assert type(error) in expected, error
     assert not any(isinstance(event, ReplyFinished) for event in outcome.events)
-    said = str(error)
-    assert "\n" not in said
-    assert len(said) < 600
-    assert "of-tests" not in said
+    texts = str(error)
+    assert "\n" not in texts
+    assert len(texts) < 600
+    assert "of-tests" not in texts
     assert error.provider == "test"
     return error
 
@@ -368,7 +368,7 @@ def fault_cases() -> list[Any]:
 
 @each_transport
 @pytest.mark.parametrize(("kind", "stream", "name"), fault_cases())
-async def test_a_fault_is_its_error_and_never_an_answer(
+async def test_a_fault_is_an_error_and_never_an_answer(
     server: FakeProvider, transport: str, kind: Kind, stream: bool, name: str
 ) -> None:
     fault = FAULTS[name]
@@ -411,7 +411,7 @@ async def test_a_provider_answers_again_after_a_fault(
 @each_transport
 @each_way
 @each_kind
-async def test_nobody_there_is_unreachable(transport: str, kind: Kind, stream: bool) -> None:
+async def test_a_closed_port_is_unreachable(transport: str, kind: Kind, stream: bool) -> None:
     root = f"http://127.0.0.1:{closed_port()}"
     provider = make_provider(kind, root, TRANSPORTS[transport](), PATIENT)
     try:
@@ -424,7 +424,7 @@ async def test_nobody_there_is_unreachable(transport: str, kind: Kind, stream: b
 
 @each_transport
 @each_kind
-async def test_what_was_said_before_a_cut_was_heard(
+async def test_text_before_a_broken_connection_is_received(
     server: FakeProvider, transport: str, kind: Kind
 ) -> None:
     server.answer(*cut_in_the_middle(kind, True))
@@ -432,15 +432,15 @@ async def test_what_was_said_before_a_cut_was_heard(
     try:
         outcome = await listen(provider, kind, stream=True)
         check(outcome, BROKEN)
-        said = [event.text for event in outcome.events if isinstance(event, TextDelta)]
-        assert said == ["Hello"]
+        texts = [event.text for event in outcome.events if isinstance(event, TextDelta)]
+        assert texts == ["Hello"]
     finally:
         await provider.close()
 
 
 @each_transport
 @each_kind
-async def test_a_stream_cut_after_its_reason_but_before_its_end(
+async def test_a_stream_that_breaks_between_stop_reason_and_end(
     server: FakeProvider, transport: str, kind: Kind
 ) -> None:
     """The connection broke: however much was announced, it is not an end that HTTP promised."""
@@ -455,7 +455,7 @@ async def test_a_stream_cut_after_its_reason_but_before_its_end(
 
 @each_transport
 @each_kind
-async def test_leaving_an_answer_lets_its_connection_go(
+async def test_closing_an_answer_closes_its_connection(
     server: FakeProvider, transport: str, kind: Kind
 ) -> None:
     server.answer(*begun(kind, stream=True), Silence())

@@ -1,6 +1,6 @@
-"""Any value in any place: what is no answer is a bad reply, and what is no request is refused.
+"""Any value in any field: an invalid answer is a bad reply, and an invalid request is refused.
 
-Whatever a field holds, nothing but the errors that are meant for it comes out of a codec.
+A codec raises no other errors, whatever a field contains.
 """
 
 import copy
@@ -125,7 +125,7 @@ each_kind = pytest.mark.parametrize("kind", MODELS)
 
 
 @each_kind
-def test_a_whole_answer_with_anything_in_any_place_is_one_or_a_bad_reply(kind: Kind) -> None:
+def test_a_whole_answer_with_any_value_anywhere_is_decoded_or_a_bad_reply(kind: Kind) -> None:
     send = WHOLE[kind][1]
     assert isinstance(send, Send)
     bodies = (json.dumps(odd).encode() for odd in oddities(json.loads(send.data)))
@@ -188,7 +188,7 @@ def read_stream(kind: Kind) -> Callable[[list[Any]], list[ReplyEvent]]:
 
 
 @each_kind
-def test_a_stream_with_anything_in_any_place_is_one_or_a_bad_reply(kind: Kind) -> None:
+def test_a_stream_with_any_value_anywhere_is_decoded_or_a_bad_reply(kind: Kind) -> None:
     events = STREAMS[kind]
 
     def streams() -> Iterator[list[Any]]:
@@ -202,7 +202,7 @@ def test_a_stream_with_anything_in_any_place_is_one_or_a_bad_reply(kind: Kind) -
 
 
 @each_kind
-def test_a_stream_in_any_order_is_one_or_a_bad_reply(kind: Kind) -> None:
+def test_a_stream_in_any_order_is_decoded_or_a_bad_reply(kind: Kind) -> None:
     """Events lost, doubled and exchanged; the dice are always the same."""
     dice = random.Random(7)  # noqa: S311 - chooses test cases
 
@@ -314,7 +314,7 @@ ANTHROPIC_REQUEST: Json = {
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 @each_kind
-async def test_a_request_with_anything_in_any_place_is_one_or_refused(
+async def test_a_request_with_any_value_anywhere_is_decoded_or_refused(
     kind: Kind, client: str
 ) -> None:
     provider = make_provider(kind, "http://127.0.0.1:9", AiohttpTransport())
@@ -347,7 +347,7 @@ async def test_a_request_with_anything_in_any_place_is_one_or_refused(
     ],
     ids=["nothing", "null", "list", "half", "bytes", "bare", "surrogate", "deep", "deep messages"],
 )
-def test_a_body_that_is_no_request_is_refused(client: str, body: bytes) -> None:
+def test_an_invalid_body_is_refused(client: str, body: bytes) -> None:
     codec: Any = openai_request if client == "openai" else anthropic_request
     with pytest.raises(MalformedError):
         codec.decode_request(body)

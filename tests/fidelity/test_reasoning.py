@@ -1,6 +1,6 @@
-"""Past reasoning goes back to the provider that wrote it, in the field that this provider takes.
+"""Past reasoning is sent to the provider that wrote it, in the field that the provider accepts.
 
-Requests go through the whole server; the fake provider records what it received.
+Requests go through the whole server; the fake provider records the bodies.
 """
 
 import json
@@ -106,8 +106,8 @@ def calling(**fields: Any) -> dict[str, Any]:
 
 
 def notices(answer: httpx.Response) -> list[tuple[str, str]]:
-    told = json.loads(answer.headers.get("x-cllm-notice", "[]"))
-    return [(notice["code"], notice["path"]) for notice in told]
+    notices_found = json.loads(answer.headers.get("x-cllm-notice", "[]"))
+    return [(notice["code"], notice["path"]) for notice in notices_found]
 
 
 async def post(made: ServerApp, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
@@ -127,62 +127,60 @@ async def chat(
 
 
 async def messages(
-    made: ServerApp, name: str, *said: Any, stream: bool = False, **options: Any
+    made: Served, name: str, *message: Any, stream: bool = False, **options: Any
 ) -> httpx.Response:
     headers = {key: options.pop(key) for key in list(options) if key.startswith("X_")}
-    body = {"model": f"{name}/m", "max_tokens": 9, "messages": said, "stream": stream, **options}
+    body = {"model": f"{name}/m", "max_tokens": 9, "messages": message, "stream": stream, **options}
     return await post(made, MESSAGES, body, **headers)
 
 
-class TestWhatTheClientSends:
+class TestClientReasoning:
     """Stateless requests: the client sends the whole history."""
 
     @own_fields
     @both_ways
-    async def test_goes_to_its_own_provider_byte_for_byte(
+    async def test_reasoning_is_sent_to_its_provider_byte_for_byte(
         self, gateway, server, name, fields, stream
     ):
         made = await gateway()
-        said = assistant(**fields)
-        answer = await chat(made, name, QUESTION, said, QUESTION, stream=stream)
-        assert json.dumps(said).encode() in server.requests[-1].body
+        message = assistant(**fields)
+        answer = await chat(made, name, QUESTION, message, QUESTION, stream=stream)
+        assert json.dumps(message).encode() in server.requests[-1].body
         assert notices(answer) == []
 
     @own_fields
     @both_ways
-    async def test_goes_to_it_in_a_tool_loop_too(self, gateway, server, name, fields, stream):
+    async def test_reasoning_is_sent_in_a_tool_loop(self, gateway, server, name, fields, stream):
         made = await gateway()
-        said = calling(**fields)
-        history = (QUESTION, said, RESULT)
+        message = calling(**fields)
+        history = (QUESTION, message, RESULT)
         await chat(made, name, *history, stream=stream, tools=[TOOL], X_CLLM_Strict="true")
-        assert json.dumps(said).encode() in server.requests[-1].body
+        assert json.dumps(message).encode() in server.requests[-1].body
 
     @own_fields
-    async def test_goes_to_it_in_a_history_that_has_to_be_repaired(
-        self, gateway, server, name, fields
-    ):
+    async def test_reasoning_is_sent_in_a_repaired_history(self, gateway, server, name, fields):
         """A call without a result: the request cannot be the client's own bytes."""
         made = await gateway()
-        said = calling(**fields)
-        answer = await chat(made, name, QUESTION, said, QUESTION, tools=[TOOL])
-        assert server.requests[-1].messages[1] == said
+        message = calling(**fields)
+        answer = await chat(made, name, QUESTION, message, QUESTION, tools=[TOOL])
+        assert server.requests[-1].messages[1] == message
         assert notices(answer) == [("interrupted_call_answered", "messages[1]")]
 
     @own_fields
-    async def test_goes_to_it_when_a_call_has_to_be_renamed(self, gateway, server, name, fields):
+    async def test_reasoning_is_sent_with_an_aliased_call(self, gateway, server, name, fields):
         """An id that is too long is replaced, and so the message is written anew."""
         made = await gateway()
-        said = calling(**fields)
+        message = calling(**fields)
         long = "call_" + 70 * "x"
-        said["tool_calls"] = [CALL | {"id": long}, CALL | {"id": long}]
+        message["tool_calls"] = [CALL | {"id": long}, CALL | {"id": long}]
         results = [RESULT | {"tool_call_id": long}] * 2
-        await chat(made, name, QUESTION, said, *results, tools=[TOOL])
+        await chat(made, name, QUESTION, message, *results, tools=[TOOL])
         sent = server.requests[-1].messages[1]
         assert {key: sent[key] for key in sent if "reasoning" in key} == fields
         assert sent["tool_calls"][0]["id"] != sent["tool_calls"][1]["id"]
 
     @own_fields
-    async def test_goes_to_it_under_a_prompt_of_the_operator(self, gateway, server, name, fields):
+    async def test_reasoning_is_sent_with_a_system_prefix(self, gateway, server, name, fields):
         """A system message by the developer's role is rewritten for these models."""
         made = await gateway()
         system = {"role": "developer", "content": "Be brief."}
@@ -204,7 +202,7 @@ class TestWhatTheClientSends:
         ],
     )
     @both_ways
-    async def test_is_renamed_for_a_provider_that_takes_another_field(
+    async def test_reasoning_moves_to_the_field_that_the_provider_accepts(
         self, gateway, server, name, fields, sent, stream
     ):
         """cllm itself streams every provider's reasoning as `reasoning_content`."""
@@ -213,32 +211,35 @@ class TestWhatTheClientSends:
         assert server.requests[-1].messages[1] == calling(**sent)
         assert notices(answer) == []
 
-    async def test_is_a_thinking_block_for_mistral_which_refuses_the_fields(self, gateway, server):
+    async def test_reasoning_is_a_thinking_block_for_mistral(self, gateway, server):
         made = await gateway()
         answer = await chat(made, "mistral", QUESTION, assistant(**CONTENT), QUESTION)
         sent = {"role": "assistant", "content": [MISTRALS, {"type": "text", "text": "It rains."}]}
         assert server.requests[-1].messages[1] == sent
         assert notices(answer) == []
 
-    async def test_mistrals_own_blocks_go_back_and_are_reasoning_anywhere_else(
+    async def test_thinking_blocks_of_mistral_are_reasoning_for_other_providers(
         self, gateway, server
     ):
         made = await gateway()
-        said = {"role": "assistant", "content": [MISTRALS, {"type": "text", "text": "It rains."}]}
-        await chat(made, "mistral", QUESTION, said, QUESTION)
-        assert json.dumps(said).encode() in server.requests[-1].body
-        answer = await chat(made, "deepseek", QUESTION, said, QUESTION)
+        message = {
+            "role": "assistant",
+            "content": [MISTRALS, {"type": "text", "text": "It rains."}],
+        }
+        await chat(made, "mistral", QUESTION, message, QUESTION)
+        assert json.dumps(message).encode() in server.requests[-1].body
+        answer = await chat(made, "deepseek", QUESTION, message, QUESTION)
         assert server.requests[-1].messages[1] == assistant(**CONTENT)
         assert notices(answer) == []
 
     @pytest.mark.parametrize("name", ["deepseek", "groq", "vllm", "mistral"])
     @both_ways
-    async def test_that_is_sealed_goes_to_no_other_provider_and_one_notice_says_so(
+    async def test_encrypted_reasoning_is_dropped_with_a_notice_for_other_providers(
         self, gateway, server, name, stream
     ):
         made = await gateway()
-        said = assistant(**ROUTED)
-        history = (QUESTION, said, QUESTION, said, QUESTION)
+        message = assistant(**ROUTED)
+        history = (QUESTION, message, QUESTION, message, QUESTION)
         answer = await chat(made, name, *history, stream=stream)
         body = server.requests[-1].body
         assert b"c2lnbmVk" not in body
@@ -248,14 +249,14 @@ class TestWhatTheClientSends:
         )
         assert notices(answer) == [("thinking_left_out", "messages[1].reasoning_details")]
 
-    async def test_is_left_out_for_a_provider_that_takes_none(self, gateway, server):
+    async def test_reasoning_is_dropped_for_a_provider_that_accepts_none(self, gateway, server):
         made = await gateway()
         history = (QUESTION, assistant(**CONTENT), QUESTION, assistant(**PLAIN), QUESTION)
         answer = await chat(made, "xai", *history)
         assert [m for m in server.requests[-1].messages if set(m) != {"role", "content"}] == []
         assert notices(answer) == [("thinking_left_out", "messages[1].reasoning_content")]
 
-    async def test_is_an_error_in_strict_mode_where_it_would_be_left_out(self, gateway, server):
+    async def test_dropped_reasoning_is_an_error_in_strict_mode(self, gateway, server):
         made = await gateway()
         body = {"model": "xai/m", "messages": [QUESTION, assistant(**CONTENT), QUESTION]}
         answer = await made("POST", CHAT, json=body, headers={"X-CLLM-Strict": "true"})
@@ -275,18 +276,18 @@ def deepseek(request: Request) -> str | None:
 def deepseek_turn(server: FakeProvider, *, stream: bool, thought: str = THOUGHT) -> None:
     """The model thinks, asks for a tool, thinks again, and answers."""
     call = {"role": "assistant", "content": "", "reasoning_content": thought, "tool_calls": [CALL]}
-    said = {"content": "It rains.", "reasoning_content": "So it rains."}
+    message = {"content": "It rains.", "reasoning_content": "So it rains."}
     if not stream:
         server.answer(*openai_whole(call, "tool_calls"))
-        server.answer(*openai_whole(said))
+        server.answer(*openai_whole(message))
         return
     pieces = [{"role": "assistant", "content": None, "reasoning_content": ""}]
     pieces += [
         {"content": None, "reasoning_content": thought[at : at + 9]}
         for at in range(0, len(thought), 9)
     ]
-    asked = openai_call(0, '{"city":"Oslo"}', id="call_1", name="get_weather")
-    server.answer(*openai_stream(*pieces, asked, finish="tool_calls"))
+    options = openai_call(0, '{"city":"Oslo"}', id="call_1", name="get_weather")
+    server.answer(*openai_stream(*pieces, options, finish="tool_calls"))
     server.answer(*openai_stream({"reasoning_content": "So it rains."}, {"content": "It rains."}))
 
 
@@ -297,7 +298,7 @@ class TestDeepSeek:
     def refusing(self, server):
         server.refuse = deepseek
 
-    async def test_without_the_reasoning_a_tool_loop_is_refused(self, gateway):
+    async def test_a_tool_loop_without_reasoning_is_refused(self, gateway):
         made = await gateway()
         body = {"model": "deepseek/m", "messages": [QUESTION, calling(), RESULT], "tools": [TOOL]}
         answer = await made("POST", CHAT, json=body)
@@ -312,11 +313,11 @@ class TestDeepSeek:
     ):
         made = await gateway(store)
         deepseek_turn(server, stream=stream, thought=thought)
-        asked = {"stream": stream, "tools": [TOOL]}
-        first = await chat(made, "deepseek", QUESTION, X_Conversation_ID="", **asked)
-        kept = first.headers["x-conversation-id"]
-        await chat(made, "deepseek", RESULT, X_Conversation_ID=kept, **asked)
-        await chat(made, "deepseek", QUESTION, X_Conversation_ID=kept, **asked)
+        options = {"stream": stream, "tools": [TOOL]}
+        first = await chat(made, "deepseek", QUESTION, X_Conversation_ID="", **options)
+        conversation_id = first.headers["x-conversation-id"]
+        await chat(made, "deepseek", RESULT, X_Conversation_ID=conversation_id, **options)
+        await chat(made, "deepseek", QUESTION, X_Conversation_ID=conversation_id, **options)
         _, called, _, answered, _ = server.requests[-1].messages
         assert called["reasoning_content"] == thought
         assert answered == {
@@ -329,13 +330,13 @@ class TestDeepSeek:
     async def test_a_stateless_tool_loop_of_messages_works(self, gateway, server, stream):
         made = await gateway()
         deepseek_turn(server, stream=stream)
-        asked = {"stream": stream, "tools": [CLAUDES_TOOL]}
-        first = await messages(made, "deepseek", QUESTION, **asked)
+        options = {"stream": stream, "tools": [CLAUDES_TOOL]}
+        first = await messages(made, "deepseek", QUESTION, **options)
         content = blocks_of(first)
         assert [block["type"] for block in content] == ["thinking", "tool_use"]
-        said = (QUESTION, {"role": "assistant", "content": content})
+        message = (QUESTION, {"role": "assistant", "content": content})
         answer = await messages(
-            made, "deepseek", *said, {"role": "user", "content": [USED]}, **asked
+            made, "deepseek", *message, {"role": "user", "content": [USED]}, **options
         )
         assert server.requests[-1].messages[1]["reasoning_content"] == THOUGHT
         assert notices(answer) == []
@@ -345,18 +346,18 @@ class TestDeepSeek:
     async def test_a_stored_tool_loop_of_messages_works(self, gateway, server, store, stream):
         made = await gateway(store)
         deepseek_turn(server, stream=stream)
-        asked = {"stream": stream, "tools": [CLAUDES_TOOL]}
-        first = await messages(made, "deepseek", QUESTION, X_Conversation_ID="", **asked)
-        kept = first.headers["x-conversation-id"]
+        options = {"stream": stream, "tools": [CLAUDES_TOOL]}
+        first = await messages(made, "deepseek", QUESTION, X_Conversation_ID="", **options)
+        conversation_id = first.headers["x-conversation-id"]
         used = {"role": "user", "content": [USED]}
-        await messages(made, "deepseek", used, X_Conversation_ID=kept, **asked)
-        await messages(made, "deepseek", QUESTION, X_Conversation_ID=kept, **asked)
+        await messages(made, "deepseek", used, X_Conversation_ID=conversation_id, **options)
+        await messages(made, "deepseek", QUESTION, X_Conversation_ID=conversation_id, **options)
         _, called, _, answered, _ = server.requests[-1].messages
         assert called["reasoning_content"] == THOUGHT
         assert answered["reasoning_content"] == "So it rains."
 
     @both_ways
-    async def test_a_tool_loop_that_another_model_began_goes_on_at_deepseek(
+    async def test_a_tool_loop_of_another_model_continues_at_deepseek(
         self, gateway, server, stream
     ):
         """Claude called a tool without thinking: the call gets a blank, and a notice says so."""
@@ -370,9 +371,7 @@ class TestDeepSeek:
         assert server.requests[-1].messages[1]["reasoning_content"] == " "
         assert notices(answer) == [("reasoning_filled", "messages[1]")]
 
-    async def test_a_long_tool_loop_without_thinking_is_filled_with_every_request(
-        self, gateway, server
-    ):
+    async def test_every_request_of_a_tool_loop_gets_blank_reasoning(self, gateway, server):
         """Long histories are remembered as they were sent; elsewhere that is without a blank."""
         made = await gateway()
         call = {"role": "assistant", "content": [USE]}
@@ -384,14 +383,19 @@ class TestDeepSeek:
             await messages(made, name, *history, tools=[CLAUDES_TOOL])
         assert len(server.requests) == 4
 
-    async def test_nothing_is_filled_in_for_a_client_that_wants_no_changes(self, gateway, server):
+    async def test_strict_mode_gets_no_blank_reasoning(self, gateway, server):
         made = await gateway()
-        said = [
+        message = [
             QUESTION,
             {"role": "assistant", "content": [USE]},
             {"role": "user", "content": [USED]},
         ]
-        body = {"model": "deepseek/m", "max_tokens": 9, "messages": said, "tools": [CLAUDES_TOOL]}
+        body = {
+            "model": "deepseek/m",
+            "max_tokens": 9,
+            "messages": message,
+            "tools": [CLAUDES_TOOL],
+        }
         answer = await made("POST", MESSAGES, json=body, headers={"X-CLLM-Strict": "true"})
         assert REFUSAL in answer.text
         assert "reasoning_content" not in server.requests[-1].messages[1]
@@ -420,26 +424,24 @@ def blocks_of(answer: httpx.Response) -> list[dict[str, Any]]:
     return blocks
 
 
-class TestWhatIsStored:
+class TestStoredReasoning:
     """Continued conversations: cllm sends the history."""
 
     @own_fields
     @both_ways
-    async def test_goes_back_as_the_provider_gave_it(self, gateway, server, name, fields, stream):
+    async def test_stored_reasoning_is_sent_unchanged(self, gateway, server, name, fields, stream):
         made = await gateway()
         reply = {"role": "assistant", "content": "It rains.", **fields}
         server.answer(*(openai_stream(reply) if stream else openai_whole(reply)))
         first = await chat(made, name, QUESTION, stream=stream, X_Conversation_ID="")
-        kept = first.headers["x-conversation-id"]
-        again = await chat(made, name, QUESTION, stream=stream, X_Conversation_ID=kept)
+        conversation_id = first.headers["x-conversation-id"]
+        again = await chat(made, name, QUESTION, stream=stream, X_Conversation_ID=conversation_id)
         assert server.requests[-1].messages[1] == reply
         assert notices(again) == []
 
     @both_ways
     @all_stores
-    async def test_details_that_come_in_pieces_are_put_together_by_their_index(
-        self, gateway, server, store, stream
-    ):
+    async def test_streamed_details_are_joined_by_their_index(self, gateway, server, store, stream):
         """A streamed conversation with OpenRouter sends back what a whole answer would have had."""
         made = await gateway(store)
         text, sealed = DETAILS
@@ -458,15 +460,13 @@ class TestWhatIsStored:
         first = await chat(
             made, "openrouter", QUESTION, stream=True, tools=[TOOL], X_Conversation_ID=""
         )
-        kept = first.headers["x-conversation-id"]
-        await chat(made, "openrouter", RESULT, stream=stream, X_Conversation_ID=kept)
+        conversation_id = first.headers["x-conversation-id"]
+        await chat(made, "openrouter", RESULT, stream=stream, X_Conversation_ID=conversation_id)
         assert server.requests[-1].messages[1] == calling(**ROUTED)
 
     @both_ways
     @all_stores
-    async def test_thinking_blocks_in_the_content_go_back_as_the_provider_gave_them(
-        self, gateway, server, store, stream
-    ):
+    async def test_stored_thinking_blocks_are_sent_unchanged(self, gateway, server, store, stream):
         made = await gateway(store)
 
         def thinking(text: str, **more: Any) -> dict[str, Any]:
@@ -481,24 +481,24 @@ class TestWhatIsStored:
         else:
             server.answer(*openai_whole({"content": content}))
         first = await chat(made, "mistral", QUESTION, stream=stream, X_Conversation_ID="")
-        kept = first.headers["x-conversation-id"]
-        await chat(made, "mistral", QUESTION, stream=stream, X_Conversation_ID=kept)
+        conversation_id = first.headers["x-conversation-id"]
+        await chat(made, "mistral", QUESTION, stream=stream, X_Conversation_ID=conversation_id)
         assert server.requests[-1].messages[1] == {"role": "assistant", "content": content}
 
     @pytest.mark.parametrize("name", ["openrouter", "mine"])
-    async def test_that_is_sealed_goes_to_no_other_model_of_the_same_provider(
+    async def test_encrypted_reasoning_is_not_sent_to_another_model_of_the_provider(
         self, gateway, server, name
     ):
         made = await gateway()
         server.answer(*openai_whole({"content": "It rains.", **ROUTED}))
         first = await chat(made, f"{name}/claude", QUESTION, X_Conversation_ID="")
-        kept = first.headers["x-conversation-id"]
-        again = await chat(made, f"{name}/gemini", QUESTION, X_Conversation_ID=kept)
+        conversation_id = first.headers["x-conversation-id"]
+        again = await chat(made, f"{name}/gemini", QUESTION, X_Conversation_ID=conversation_id)
         assert server.requests[-1].messages[1] == assistant(**PLAIN)
         assert notices(again) == [("thinking_left_out", "messages[1].reasoning_details")]
 
     @both_ways
-    async def test_of_a_model_that_did_not_think_is_filled_for_deepseek(
+    async def test_stored_calls_without_reasoning_get_a_blank_for_deepseek(
         self, gateway, server, stream
     ):
         """The client cannot add to a stored message what DeepSeek wants in it."""
@@ -506,21 +506,25 @@ class TestWhatIsStored:
         server.refuse = lambda request: deepseek(request) if request.json["model"] == "v4" else None
         server.answer(*openai_whole({"content": None, "tool_calls": [CALL]}, "tool_calls"))
         first = await chat(made, "groq/llama", QUESTION, tools=[TOOL], X_Conversation_ID="")
-        kept = first.headers["x-conversation-id"]
-        again = await chat(made, "deepseek/v4", RESULT, stream=stream, X_Conversation_ID=kept)
+        conversation_id = first.headers["x-conversation-id"]
+        again = await chat(
+            made, "deepseek/v4", RESULT, stream=stream, X_Conversation_ID=conversation_id
+        )
         assert server.requests[-1].messages[1] == calling(reasoning_content=" ")
         assert notices(again) == [("reasoning_filled", "messages[1]")]
 
     @both_ways
-    async def test_goes_to_another_provider_in_its_field_without_what_is_sealed(
+    async def test_stored_reasoning_is_sent_to_another_provider_without_encrypted_data(
         self, gateway, server, stream
     ):
         made = await gateway()
         reply = {"content": "It rains.", **ROUTED}
         server.answer(*openai_whole(reply))
         first = await chat(made, "openrouter", QUESTION, X_Conversation_ID="")
-        kept = first.headers["x-conversation-id"]
-        again = await chat(made, "deepseek", QUESTION, stream=stream, X_Conversation_ID=kept)
+        conversation_id = first.headers["x-conversation-id"]
+        again = await chat(
+            made, "deepseek", QUESTION, stream=stream, X_Conversation_ID=conversation_id
+        )
         assert server.requests[-1].messages[1] == assistant(**CONTENT)
         assert notices(again) == [("thinking_left_out", "messages[1].reasoning_details")]
 
@@ -539,29 +543,33 @@ class TestThinkingBlocks:
     )
     @pytest.mark.parametrize("block", [SIGNED, UNSIGNED], ids=["signed", "unsigned"])
     @both_ways
-    async def test_are_the_reasoning_that_the_provider_takes(
+    async def test_thinking_blocks_become_the_providers_reasoning(
         self, gateway, server, name, fields, block, stream
     ):
         made = await gateway()
-        said = {"role": "assistant", "content": [block, {"type": "text", "text": "It rains."}]}
-        history = (QUESTION, said, QUESTION, said, QUESTION)
+        message = {"role": "assistant", "content": [block, {"type": "text", "text": "It rains."}]}
+        history = (QUESTION, message, QUESTION, message, QUESTION)
         answer = await messages(made, name, *history, stream=stream)
         assert server.requests[-1].messages[1] == assistant(**fields)
         assert b"c2lnbmVk" not in server.requests[-1].body
-        told = [("signature_left_out", "messages[1].content[0]")] if block is SIGNED else []
-        assert notices(answer) == told
+        notices_found = (
+            [("signature_left_out", "messages[1].content[0]")] if block is SIGNED else []
+        )
+        assert notices(answer) == notices_found
 
     @pytest.mark.parametrize(("name", "block"), [("xai", UNSIGNED), ("deepseek", REDACTED)])
-    async def test_that_cannot_be_sent_are_left_out_with_one_notice(
+    async def test_thinking_blocks_that_cannot_be_sent_are_one_notice(
         self, gateway, server, name, block
     ):
         made = await gateway()
-        said = {"role": "assistant", "content": [block, {"type": "text", "text": "It rains."}]}
-        answer = await messages(made, name, QUESTION, said, QUESTION, said, QUESTION)
+        message = {"role": "assistant", "content": [block, {"type": "text", "text": "It rains."}]}
+        answer = await messages(made, name, QUESTION, message, QUESTION, message, QUESTION)
         assert server.requests[-1].messages[1] == assistant()
         assert notices(answer) == [("thinking_left_out", "messages[1].content[0]")]
 
-    async def test_of_a_long_history_are_sent_again_with_every_request(self, gateway, server):
+    async def test_thinking_blocks_of_a_long_history_are_sent_with_every_request(
+        self, gateway, server
+    ):
         """An agent sends its history again, longer each time; nothing remembered leaves it out."""
         made = await gateway()
         call = {"role": "assistant", "content": [UNSIGNED, USE]}
@@ -577,18 +585,20 @@ class TestThinkingBlocks:
                 found = [key for key in message if key.startswith("reasoning")]
                 assert found == ([] if field is None else [field])
 
-    async def test_of_a_stored_message_of_mistrals_leave_a_long_request_too(self, gateway, server):
+    async def test_stored_thinking_blocks_of_mistral_are_dropped_in_a_long_request(
+        self, gateway, server
+    ):
         """A request by the other protocol, long enough to be remembered as it was sent."""
         made = await gateway()
         server.answer(*openai_whole({"content": [MISTRALS, {"type": "text", "text": "It rains."}]}))
         first = await messages(made, "mistral", QUESTION, X_Conversation_ID="")
-        kept = first.headers["x-conversation-id"]
+        conversation_id = first.headers["x-conversation-id"]
         long = {"role": "user", "content": "x" * 9000}
-        await messages(made, "deepseek", long, X_Conversation_ID=kept)
+        await messages(made, "deepseek", long, X_Conversation_ID=conversation_id)
         assert server.requests[-1].messages[1] == assistant(**CONTENT)
 
     @both_ways
-    async def test_of_claude_reach_another_provider_in_a_stored_conversation(
+    async def test_stored_thinking_of_claude_is_sent_to_another_provider(
         self, gateway, server, stream
     ):
         made = await gateway()
@@ -596,8 +606,10 @@ class TestThinkingBlocks:
         first = await chat(
             made, "anthropic", QUESTION, stream=stream, X_Conversation_ID="", max_tokens=9
         )
-        kept = first.headers["x-conversation-id"]
-        again = await chat(made, "deepseek", QUESTION, stream=stream, X_Conversation_ID=kept)
+        conversation_id = first.headers["x-conversation-id"]
+        again = await chat(
+            made, "deepseek", QUESTION, stream=stream, X_Conversation_ID=conversation_id
+        )
         assert server.requests[-1].messages[1] == assistant(**CONTENT)
         assert notices(again) == [("signature_left_out", "messages[1].content[0]")]
 
@@ -610,7 +622,7 @@ class TestThinkingBlocks:
     ],
 )
 @both_ways
-async def test_reasoning_in_any_field_is_a_thinking_block_for_a_client_of_anthropics(
+async def test_reasoning_in_any_field_is_a_thinking_block_for_anthropic_clients(
     gateway, server, fields, stream
 ):
     made = await gateway()
@@ -622,7 +634,7 @@ async def test_reasoning_in_any_field_is_a_thinking_block_for_a_client_of_anthro
 
 
 @pytest.mark.parametrize("fields", [PLAIN, ROUTED, {"reasoning_details": DETAILS}])
-async def test_reasoning_in_any_field_is_told_as_left_out_for_claude(gateway, server, fields):
+async def test_reasoning_in_any_field_is_reported_as_dropped_for_claude(gateway, server, fields):
     made = await gateway()
     answer = await chat(made, "anthropic", QUESTION, assistant(**fields), QUESTION, max_tokens=9)
     assert "rains" in json.dumps(server.requests[-1].messages[1])

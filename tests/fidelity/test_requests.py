@@ -1,4 +1,4 @@
-"""What a client may ask, and what it is told when that cannot be sent as it is."""
+"""Requests that cannot be sent unchanged, and the notices about them."""
 
 from typing import Any
 
@@ -22,77 +22,77 @@ on_claude = pytest.mark.parametrize("kind", ["anthropic", "bedrock"])
 
 
 @pytest.mark.parametrize("model", ["claude-sonnet-4-5", "claude-opus-4-6", "claude-sonnet-5"])
-async def test_a_turn_that_was_paused_is_gone_on_with(ask, model):
-    said = [{"type": "text", "text": "I look."}, SEARCHING]
-    messages = [HI, {"role": "assistant", "content": said}]
+async def test_a_paused_turn_can_be_continued(ask, model):
+    content = [{"type": "text", "text": "I look."}, SEARCHING]
+    messages = [HI, {"role": "assistant", "content": content}]
     body = {"messages": messages, "tools": [SEARCH]}
-    asked = await ask("anthropic", body, client="anthropic", model=model)
-    assert asked.sent["messages"] == messages
-    assert asked.notices == []
+    exchange = await ask("anthropic", body, client="anthropic", model=model)
+    assert exchange.sent["messages"] == messages
+    assert exchange.notices == []
 
 
-async def test_words_put_into_the_mouth_of_a_newer_model_are_refused(ask):
+async def test_a_prefill_for_a_newer_model_is_refused(ask):
     messages = [HI, {"role": "assistant", "content": "I"}]
     with pytest.raises(InvalidRequestError, match="the last message is the assistant's"):
         await ask("anthropic", {"messages": messages}, client="anthropic", model="claude-opus-4-6")
 
 
-async def test_a_limit_of_null_is_no_limit(ask):
-    asked = await ask("anthropic", {"max_tokens": None}, client="anthropic")
-    assert asked.sent["max_tokens"] == 64_000
-    assert asked.noticed("max_tokens_added", "64000")
+async def test_a_null_limit_is_no_limit(ask):
+    exchange = await ask("anthropic", {"max_tokens": None}, client="anthropic")
+    assert exchange.sent["max_tokens"] == 64_000
+    assert exchange.has_notice("max_tokens_added", "64000")
 
 
 @on_claude
-async def test_a_given_beginning_of_the_answer_switches_thinking_off(ask, kind):
+async def test_a_prefill_disables_thinking(ask, kind):
     messages = [HI, {"role": "assistant", "content": "I"}]
     body = {"messages": messages, "thinking": THINKING}
-    asked = await ask(kind, body, client="anthropic")
-    fields = asked.sent if kind == "anthropic" else asked.sent["additionalModelRequestFields"]
+    exchange = await ask(kind, body, client="anthropic")
+    fields = exchange.sent if kind == "anthropic" else exchange.sent["additionalModelRequestFields"]
     assert fields.get("thinking", {"type": "disabled"}) == {"type": "disabled"}
-    assert asked.noticed("thinking_disabled", "prefilled")
+    assert exchange.has_notice("thinking_disabled", "beginning")
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock", "openai"])
 @pytest.mark.parametrize("choice", ["auto", "any", "none"])
-async def test_a_choice_without_tools_is_left_out_and_said(ask, kind, choice):
+async def test_a_tool_choice_without_tools_is_dropped_with_a_notice(ask, kind, choice):
     client = "anthropic" if kind != "anthropic" else "openai"
-    said: Any = {"type": choice} if client == "anthropic" else choice.replace("any", "required")
-    asked = await ask(kind, {"tool_choice": said}, client=client)
-    assert "tool_choice" not in asked.sent
-    assert "toolConfig" not in asked.sent
-    assert asked.noticed("tool_choice_left_out")
+    value: Any = {"type": choice} if client == "anthropic" else choice.replace("any", "required")
+    exchange = await ask(kind, {"tool_choice": value}, client=client)
+    assert "tool_choice" not in exchange.sent
+    assert "toolConfig" not in exchange.sent
+    assert exchange.has_notice("tool_choice_left_out")
 
 
-async def test_a_clients_own_choice_without_tools_is_left_out_too(ask):
-    asked = await ask("anthropic", {"tool_choice": {"type": "auto"}}, client="anthropic")
-    assert "tool_choice" not in asked.sent
-    assert asked.noticed("tool_choice_left_out")
+async def test_a_tool_choice_without_tools_in_the_own_protocol_is_dropped(ask):
+    exchange = await ask("anthropic", {"tool_choice": {"type": "auto"}}, client="anthropic")
+    assert "tool_choice" not in exchange.sent
+    assert exchange.has_notice("tool_choice_left_out")
 
 
-async def test_a_document_by_its_address_is_told_to_openai_as_text(ask):
+async def test_a_document_by_url_is_sent_to_openai_as_text(ask):
     url = "https://example.org/a.pdf"
     document = {"type": "document", "source": {"type": "url", "url": url}}
     messages = [{"role": "user", "content": [document]}]
-    asked = await ask("openai", {"messages": messages}, client="anthropic")
-    assert asked.sent["messages"] == [{"role": "user", "content": url}]
-    assert asked.noticed("part_changed", "address")
+    exchange = await ask("openai", {"messages": messages}, client="anthropic")
+    assert exchange.sent["messages"] == [{"role": "user", "content": url}]
+    assert exchange.has_notice("part_changed", "url")
 
 
-async def test_a_question_of_which_nothing_can_be_said_is_an_error(ask):
+async def test_a_newest_message_that_cannot_be_sent_is_an_error(ask):
     block = {"type": "container_upload", "file_id": "f"}
     messages = [{"role": "user", "content": [block]}]
     with pytest.raises(InvalidRequestError, match=r"messages\[0\].*nothing"):
         await ask("openai", {"messages": messages}, client="anthropic")
 
 
-async def test_an_older_message_of_which_nothing_can_be_said_is_left_out(ask):
+async def test_an_earlier_message_that_cannot_be_sent_is_dropped(ask):
     block = {"type": "container_upload", "file_id": "f"}
     answer = {"role": "assistant", "content": "I have it."}
     messages = [{"role": "user", "content": [block]}, answer, HI]
-    asked = await ask("openai", {"messages": messages}, client="anthropic")
-    assert asked.sent["messages"] == [answer, HI]
-    assert asked.noticed("message_left_out", "messages[0]")
+    exchange = await ask("openai", {"messages": messages}, client="anthropic")
+    assert exchange.sent["messages"] == [answer, HI]
+    assert exchange.has_notice("message_left_out", "messages[0]")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ async def test_an_older_message_of_which_nothing_can_be_said_is_left_out(ask):
     ],
 )
 @pytest.mark.parametrize("model", ["gpt-5.2", "llama3.2"])
-async def test_what_openai_refuses_is_an_error_before_it_is_sent(ask, server, body, path, model):
+async def test_a_request_that_openai_refuses_is_not_sent(ask, server, body, path, model):
     with pytest.raises(InvalidRequestError) as raised:
         await ask("openai", body, model=model)
     assert path in str(raised.value)
@@ -131,13 +131,13 @@ async def test_what_openai_refuses_is_an_error_before_it_is_sent(ask, server, bo
         ],
     ],
 )
-def test_what_openai_takes_is_not_touched(messages):
+def test_a_request_that_openai_accepts_is_unchanged(messages):
     prompt = prompt_of({"messages": messages, "stop": None}, "openai", "gpt-4o", stream=False)
     assert encode_openai(prompt).body is own_body(prompt)
 
 
 @on_claude
-async def test_what_says_nothing_is_left_out_without_a_word(ask, kind):
+async def test_default_values_are_dropped_without_a_notice(ask, kind):
     image = {"url": "data:image/png;base64,iVBORw0KGgo=", "detail": "auto"}
     content = [{"type": "image_url", "image_url": image}, {"type": "text", "text": "What is it?"}]
     body = {"messages": [{"role": "user", "content": content}], "metadata": {}}
@@ -145,11 +145,11 @@ async def test_what_says_nothing_is_left_out_without_a_word(ask, kind):
 
 
 @on_claude
-async def test_how_closely_to_look_is_named_when_it_is_lost(ask, kind):
+async def test_the_loss_of_the_image_detail_is_reported(ask, kind):
     image = {"url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}
     content = [{"type": "image_url", "image_url": image}, {"type": "text", "text": "What is it?"}]
-    asked = await ask(kind, {"messages": [{"role": "user", "content": content}]})
-    assert asked.noticed("field_left_out", "image_url.detail")
+    exchange = await ask(kind, {"messages": [{"role": "user", "content": content}]})
+    assert exchange.has_notice("field_left_out", "image_url.detail")
 
 
 def own_body(prompt: Prompt) -> bytes:
@@ -172,40 +172,40 @@ def choice_of(kind: str, sent: Any) -> str:
 
 @on_claude
 @pytest.mark.parametrize(("mode", "choice"), [("auto", "auto"), ("required", "any")])
-async def test_only_the_tools_that_are_allowed_are_offered(ask, kind, mode, choice):
+async def test_only_the_allowed_tools_are_sent(ask, kind, mode, choice):
     allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": "g"}}]}
-    said = {"type": "allowed_tools", "allowed_tools": allowed}
-    asked = await ask(kind, {"tools": OPENAI_TOOLS, "tool_choice": said})
-    assert names(kind, asked.sent) == ["g"]
-    assert choice_of(kind, asked.sent) == choice
-    assert asked.notices == []
+    value = {"type": "allowed_tools", "allowed_tools": allowed}
+    exchange = await ask(kind, {"tools": OPENAI_TOOLS, "tool_choice": value})
+    assert names(kind, exchange.sent) == ["g"]
+    assert choice_of(kind, exchange.sent) == choice
+    assert exchange.notices == []
 
 
 @on_claude
 @pytest.mark.parametrize(
-    ("said", "choice"), [("auto", "auto"), ({"name": "g"}, "tool")], ids=["auto", "named"]
+    ("value", "choice"), [("auto", "auto"), ({"name": "g"}, "tool")], ids=["auto", "named"]
 )
-async def test_functions_are_tools(ask, kind, said, choice):
+async def test_functions_become_tools(ask, kind, value, choice):
     messages = [
         HI,
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
         {"role": "function", "name": "f", "content": "12"},
     ]
-    body = {"messages": messages, "functions": FUNCTIONS, "function_call": said}
-    asked = await ask(kind, body)
-    assert names(kind, asked.sent) == ["f", "g"]
-    assert choice_of(kind, asked.sent) == choice
-    call, answer = (message["content"][0] for message in asked.sent["messages"][1:])
+    body = {"messages": messages, "functions": FUNCTIONS, "function_call": value}
+    exchange = await ask(kind, body)
+    assert names(kind, exchange.sent) == ["f", "g"]
+    assert choice_of(kind, exchange.sent) == choice
+    call, answer = (message["content"][0] for message in exchange.sent["messages"][1:])
     if kind == "anthropic":
         assert (call["type"], call["name"]) == ("tool_use", "f")
         assert (answer["type"], answer["tool_use_id"]) == ("tool_result", call["id"])
     else:
         assert call["toolUse"]["name"] == "f"
         assert answer["toolResult"]["toolUseId"] == call["toolUse"]["toolUseId"]
-    assert not asked.noticed("left_out", "function")
+    assert not exchange.has_notice("left_out", "function")
 
 
-async def test_tools_that_bedrock_has_to_be_told_of_are_said(ask):
+async def test_tools_of_the_history_are_described_for_bedrock_with_a_notice(ask):
     messages = [
         HI,
         {
@@ -214,9 +214,9 @@ async def test_tools_that_bedrock_has_to_be_told_of_are_said(ask):
         },
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "1"}]},
     ]
-    asked = await ask("bedrock", {"messages": messages}, client="anthropic")
-    assert names("bedrock", asked.sent) == ["f"]
-    assert asked.noticed("tools_added")
+    exchange = await ask("bedrock", {"messages": messages}, client="anthropic")
+    assert names("bedrock", exchange.sent) == ["f"]
+    assert exchange.has_notice("tools_added")
 
 
 def marked(text: str) -> list[dict[str, Any]]:
@@ -234,27 +234,27 @@ MARKED_EVERYWHERE: dict[str, Any] = {
 }
 
 
-async def test_anthropic_keeps_the_marks_of_the_system_prompt_and_of_the_newest_message(ask):
-    asked = await ask("anthropic", MARKED_EVERYWHERE, client="anthropic")
-    sent = asked.sent
+async def test_cache_control_of_the_system_prompt_and_newest_message_is_sent_to_anthropic(ask):
+    exchange = await ask("anthropic", MARKED_EVERYWHERE, client="anthropic")
+    sent = exchange.sent
     assert ["cache_control" in tool for tool in sent["tools"]] == [False, True]
     assert ["cache_control" in block for block in sent["system"]] == [True, True]
     assert [message["content"][-1:] for message in sent["messages"][:2]] == ["a", "b"]
     assert "cache_control" in sent["messages"][2]["content"][0]
-    assert asked.noticed("cache_mark_left_out")
+    assert exchange.has_notice("cache_mark_left_out")
 
 
-async def test_bedrock_keeps_the_same_marks(ask):
+async def test_cache_points_of_the_system_prompt_and_newest_message_are_sent_to_bedrock(ask):
     model = "claude-sonnet-4-5"
-    asked = await ask("bedrock", MARKED_EVERYWHERE, client="anthropic", model=model)
-    sent = asked.sent
+    exchange = await ask("bedrock", MARKED_EVERYWHERE, client="anthropic", model=model)
+    sent = exchange.sent
     assert ["cachePoint" in tool for tool in sent["toolConfig"]["tools"]] == [False, False, True]
     assert ["cachePoint" in block for block in sent["system"]] == [False, True] * 2
     assert [len(message["content"]) for message in sent["messages"]] == [1, 1, 2]
-    assert asked.noticed("cache_mark_left_out")
+    assert exchange.has_notice("cache_mark_left_out")
 
 
-def test_a_body_in_anthropics_words_is_not_touched():
+def test_an_anthropic_body_is_unchanged():
     body = {"messages": [HI], "tools": TOOLS, "tool_choice": {"type": "auto"}, "stop_sequences": []}
     prompt = prompt_of(body, "anthropic", "claude-opus-4-6", stream=False)
     assert encode_anthropic(prompt, default_max_tokens=5).body is own_body(prompt)

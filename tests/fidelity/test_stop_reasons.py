@@ -1,4 +1,4 @@
-"""Stop reasons, usage and errors: the provider's own, and never better than they were."""
+"""Stop reasons, usage and errors of providers, for clients of both protocols."""
 
 import gzip
 import json
@@ -36,8 +36,8 @@ both_ways = pytest.mark.parametrize("stream", [True, False], ids=["stream", "who
 def answered(kind: str, reason: Any, *, stream: bool) -> Any:
     """An answer of one text, with that reason in the provider's words."""
     if kind == "openai":
-        said = {"content": "B"}
-        return openai_stream(said, finish=reason) if stream else openai_whole(said, reason)
+        message = {"content": "B"}
+        return openai_stream(message, finish=reason) if stream else openai_whole(message, reason)
     if kind == "anthropic":
         if stream:
             return anthropic_stream(text_block(0, "B"), stop=reason)
@@ -72,114 +72,119 @@ REASONS = [
 
 
 @both_ways
-@pytest.mark.parametrize(("kind", "said", "reason", "anthropic", "openai"), REASONS)
+@pytest.mark.parametrize(("kind", "provider_reason", "reason", "anthropic", "openai"), REASONS)
 async def test_a_stop_reason_means_the_same_to_both_clients(
-    ask, kind, said, reason, anthropic, openai, stream
+    ask, kind, provider_reason, reason, anthropic, openai, stream
 ):
-    asked = await ask(kind, answer=answered(kind, said, stream=stream), stream=stream)
-    assert last(asked.events).stop_reason == reason
-    assert to_anthropic_client(asked.events).message.stop_reason == anthropic
-    assert whole_for_anthropic(asked.events).stop_reason == anthropic
-    assert to_openai_client(asked.events).finish_reason == openai
-    assert whole_for_openai(asked.events).choices[0].finish_reason == openai
+    exchange = await ask(kind, answer=answered(kind, provider_reason, stream=stream), stream=stream)
+    assert last(exchange.events).stop_reason == reason
+    assert to_anthropic_client(exchange.events).message.stop_reason == anthropic
+    assert whole_for_anthropic(exchange.events).stop_reason == anthropic
+    assert to_openai_client(exchange.events).finish_reason == openai
+    assert whole_for_openai(exchange.events).choices[0].finish_reason == openai
 
 
 @both_ways
 async def test_a_paused_turn_is_not_a_finished_one(ask, stream):
-    asked = await ask("anthropic", answer=answered("anthropic", "pause_turn", stream=stream))
-    assert last(asked.events).stop_reason == "pause"
-    assert to_openai_client(asked.events).finish_reason not in ("stop", "tool_calls")
-    assert to_anthropic_client(asked.events).message.stop_reason == "pause_turn"
+    exchange = await ask("anthropic", answer=answered("anthropic", "pause_turn", stream=stream))
+    assert last(exchange.events).stop_reason == "pause"
+    assert to_openai_client(exchange.events).finish_reason not in ("stop", "tool_calls")
+    assert to_anthropic_client(exchange.events).message.stop_reason == "pause_turn"
 
 
 @both_ways
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 @pytest.mark.parametrize("reason", ["reason_of_tomorrow", ""])
-async def test_a_reason_nobody_knows_is_never_a_silent_stop(ask, kind, reason, stream):
+async def test_an_unknown_stop_reason_is_never_stop(ask, kind, reason, stream):
     answer = answered(kind, reason, stream=stream)
-    asked = await ask(kind, answer=answer, stream=stream)
-    assert last(asked.events).stop_reason == "unknown"
-    assert to_openai_client(asked.events).finish_reason != "stop"
-    assert to_anthropic_client(asked.events).message.stop_reason != "end_turn"
-    assert whole_for_anthropic(asked.events).stop_reason != "end_turn"
+    exchange = await ask(kind, answer=answer, stream=stream)
+    assert last(exchange.events).stop_reason == "unknown"
+    assert to_openai_client(exchange.events).finish_reason != "stop"
+    assert to_anthropic_client(exchange.events).message.stop_reason != "end_turn"
+    assert whole_for_anthropic(exchange.events).stop_reason != "end_turn"
 
 
-async def test_an_answer_without_a_reason_is_not_a_stop(ask):
+async def test_an_answer_without_a_stop_reason_is_never_stop(ask):
     """A whole answer whose reason is null ended for a reason that nobody gave."""
     for kind in ("openai", "anthropic"):
-        asked = await ask(kind, answer=answered(kind, None, stream=False), stream=False)
-        assert last(asked.events).stop_reason == "unknown"
+        exchange = await ask(kind, answer=answered(kind, None, stream=False), stream=False)
+        assert last(exchange.events).stop_reason == "unknown"
 
 
-async def test_a_stream_of_anthropics_without_a_reason_is_not_a_stop(ask):
-    asked = await ask("anthropic", answer=answered("anthropic", None, stream=True))
-    assert last(asked.events).stop_reason == "unknown"
-    assert to_openai_client(asked.events).finish_reason != "stop"
+async def test_an_anthropic_stream_without_a_stop_reason_is_never_stop(ask):
+    exchange = await ask("anthropic", answer=answered("anthropic", None, stream=True))
+    assert last(exchange.events).stop_reason == "unknown"
+    assert to_openai_client(exchange.events).finish_reason != "stop"
 
 
-async def test_the_matched_sequence_of_anthropic_is_told(ask):
+async def test_the_stop_sequence_of_anthropic_is_returned(ask):
     answer = anthropic_stream(text_block(0, "B"), stop="stop_sequence", stop_sequence="X")
-    asked = await ask("anthropic", {"stop": ["X"]}, answer=answer)
-    assert last(asked.events).stop_sequence == "X"
-    message = to_anthropic_client(asked.events).message
+    exchange = await ask("anthropic", {"stop": ["X"]}, answer=answer)
+    assert last(exchange.events).stop_sequence == "X"
+    message = to_anthropic_client(exchange.events).message
     assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "X")
-    whole = whole_for_anthropic(asked.events)
+    whole = whole_for_anthropic(exchange.events)
     assert (whole.stop_reason, whole.stop_sequence) == ("stop_sequence", "X")
 
 
 @both_ways
-async def test_the_matched_sequence_of_bedrock_is_asked_for_and_told(ask, stream):
+async def test_the_stop_sequence_of_bedrock_is_requested_and_returned(ask, stream):
     fields = {"stop_sequence": "X"}
     answer = converse_stream(converse_block(0, {"text": "B"}), stop="stop_sequence", fields=fields)
     if not stream:
         answer = converse_whole({"text": "B"}, stop="stop_sequence", fields=fields)
     body = {"stop_sequences": ["X"]}
-    asked = await ask("bedrock", body, client="anthropic", answer=answer, stream=stream)
-    assert asked.sent["additionalModelResponseFieldPaths"] == ["/stop_sequence"]
-    message = to_anthropic_client(asked.events).message
+    exchange = await ask("bedrock", body, client="anthropic", answer=answer, stream=stream)
+    assert exchange.sent["additionalModelResponseFieldPaths"] == ["/stop_sequence"]
+    message = to_anthropic_client(exchange.events).message
     assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "X")
 
 
 @both_ways
-async def test_a_sequence_that_openai_matched_is_an_end_and_no_invention(ask, stream):
+async def test_a_stop_sequence_of_openai_is_an_end(ask, stream):
     """OpenAI does not tell which sequence matched, nor that one did."""
     answer = answered("openai", "stop", stream=stream)
-    asked = await ask("openai", {"stop": ["X"]}, answer=answer, stream=stream)
-    assert to_anthropic_client(asked.events).message.stop_sequence is None
+    exchange = await ask("openai", {"stop": ["X"]}, answer=answer, stream=stream)
+    assert to_anthropic_client(exchange.events).message.stop_sequence is None
 
 
 @both_ways
 async def test_a_refusal_of_openai_is_a_refusal_for_an_openai_client(ask, stream):
-    said = {"content": None, "refusal": "I can't help with that."}
+    reply = {"content": None, "refusal": "I can't help with that."}
     pieces = [{"refusal": "I can't "}, {"refusal": "help with that."}]
-    answer = openai_stream(*pieces) if stream else openai_whole(said)
-    asked = await ask("openai", answer=answer, stream=stream)
-    assert whole_for_openai(asked.events).choices[0].message.refusal == said["refusal"]
-    message = to_openai_client(asked.events).message
-    assert message.refusal == said["refusal"]
+    answer = openai_stream(*pieces) if stream else openai_whole(reply)
+    exchange = await ask("openai", answer=answer, stream=stream)
+    assert whole_for_openai(exchange.events).choices[0].message.refusal == reply["refusal"]
+    message = to_openai_client(exchange.events).message
+    assert message.refusal == reply["refusal"]
     assert not message.content
 
 
 @both_ways
-async def test_a_refusal_of_openai_is_not_lost_for_an_anthropic_client(ask, stream):
-    said = {"content": None, "refusal": "I can't help with that."}
-    answer = openai_stream(said) if stream else openai_whole(said)
-    asked = await ask("openai", answer=answer, stream=stream)
-    assert to_anthropic_client(asked.events).content == [{"type": "text", "text": said["refusal"]}]
-    assert whole_for_anthropic(asked.events).content[0].text == said["refusal"]
+async def test_a_refusal_of_openai_is_sent_to_an_anthropic_client(ask, stream):
+    message = {"content": None, "refusal": "I can't help with that."}
+    answer = openai_stream(message) if stream else openai_whole(message)
+    exchange = await ask("openai", answer=answer, stream=stream)
+    assert to_anthropic_client(exchange.events).content == [
+        {"type": "text", "text": message["refusal"]}
+    ]
+    assert whole_for_anthropic(exchange.events).content[0].text == message["refusal"]
 
 
 @both_ways
 async def test_a_text_and_a_refusal_are_two_blocks_for_an_anthropic_client(ask, stream):
-    said = {"content": "Well.", "refusal": "No."}
-    answer = openai_stream(said) if stream else openai_whole(said)
-    asked = await ask("openai", answer=answer, stream=stream)
+    message = {"content": "Well.", "refusal": "No."}
+    answer = openai_stream(message) if stream else openai_whole(message)
+    exchange = await ask("openai", answer=answer, stream=stream)
     blocks = [{"type": "text", "text": "Well."}, {"type": "text", "text": "No."}]
-    assert to_anthropic_client(asked.events).content == blocks
-    assert [block.text for block in whole_for_anthropic(asked.events).content] == ["Well.", "No."]
+    assert to_anthropic_client(exchange.events).content == blocks
+    assert [block.text for block in whole_for_anthropic(exchange.events).content] == [
+        "Well.",
+        "No.",
+    ]
 
 
-def test_numbers_of_a_usage_add_up():
+def test_usage_adds_up():
     assert Usage(input=1, output=2, cache_read=4, cache_write=8, reasoning=16).total == 31
 
 
@@ -194,22 +199,22 @@ OPENAI_USAGE = {
 
 @both_ways
 async def test_cached_and_reasoning_tokens_of_openai_are_counted_once(ask, stream):
-    said = {"content": "B"}
-    answer = openai_stream(said, usage=OPENAI_USAGE)
+    message = {"content": "B"}
+    answer = openai_stream(message, usage=OPENAI_USAGE)
     if not stream:
-        answer = openai_whole(said, usage=OPENAI_USAGE)
-    asked = await ask("openai", answer=answer, stream=stream)
-    assert last(asked.events).usage == Usage(input=40, cache_read=60, output=20, reasoning=30)
-    usage = to_anthropic_client(asked.events).message.usage
+        answer = openai_whole(message, usage=OPENAI_USAGE)
+    exchange = await ask("openai", answer=answer, stream=stream)
+    assert last(exchange.events).usage == Usage(input=40, cache_read=60, output=20, reasoning=30)
+    usage = to_anthropic_client(exchange.events).message.usage
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (40, 60, 50)
-    back = to_openai_client(asked.events).completion.usage
+    back = to_openai_client(exchange.events).completion.usage
     assert (back.prompt_tokens, back.completion_tokens, back.total_tokens) == (100, 50, 150)
     assert back.prompt_tokens_details.cached_tokens == 60
     assert back.completion_tokens_details.reasoning_tokens == 30
 
 
 @pytest.mark.parametrize("place", ["choice", "last chunk with choices", "before the end"])
-async def test_usage_is_found_wherever_a_compatible_server_puts_it(ask, place):
+async def test_usage_is_found_in_every_place_of_compatible_servers(ask, place):
     steps = list(openai_stream({"content": "B"}, usage=None))
     frame = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     choice = {"index": 0, "delta": {}, "finish_reason": None}
@@ -218,8 +223,8 @@ async def test_usage_is_found_wherever_a_compatible_server_puts_it(ask, place):
     choices = [] if place == "before the end" else [choice]
     counted = frame | {"choices": choices, "usage": OPENAI_USAGE}
     steps.insert(3 if place != "before the end" else 2, *sse_data(counted))
-    asked = await ask("openai", answer=tuple(steps))
-    assert last(asked.events).usage == Usage(input=40, cache_read=60, output=20, reasoning=30)
+    exchange = await ask("openai", answer=tuple(steps))
+    assert last(exchange.events).usage == Usage(input=40, cache_read=60, output=20, reasoning=30)
 
 
 def sse_data(chunk: Any) -> tuple[Send]:
@@ -235,7 +240,7 @@ ANTHROPIC_USAGE = {
 
 
 @both_ways
-async def test_cache_tokens_of_anthropic_are_in_an_openai_clients_total(ask, stream):
+async def test_cached_tokens_of_anthropic_are_in_the_openai_total(ask, stream):
     block = {"type": "text", "text": "B"}
     answer = anthropic_whole(block, usage=ANTHROPIC_USAGE)
     if stream:
@@ -246,14 +251,14 @@ async def test_cache_tokens_of_anthropic_are_in_an_openai_clients_total(ask, str
             end | {"usage": {"output_tokens": 50}},
             {"type": "message_stop"},
         )
-    asked = await ask("anthropic", answer=answer, stream=stream)
+    exchange = await ask("anthropic", answer=answer, stream=stream)
     counted = Usage(input=40, cache_read=60, cache_write=5, output=50)
-    assert last(asked.events).usage == counted
-    usage = to_openai_client(asked.events).completion.usage
+    assert last(exchange.events).usage == counted
+    usage = to_openai_client(exchange.events).completion.usage
     assert usage.total_tokens == counted.total == 155
     assert usage.prompt_tokens == 105
     assert usage.prompt_tokens_details.cached_tokens == 60
-    usage = whole_for_anthropic(asked.events).usage
+    usage = whole_for_anthropic(exchange.events).usage
     assert (usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (60, 5)
 
 
@@ -269,19 +274,19 @@ async def test_cache_tokens_of_bedrock_are_counted_once(ask, stream):
     answer = converse_stream(converse_block(0, {"text": "B"}), usage=usage)
     if not stream:
         answer = converse_whole({"text": "B"}, usage=usage)
-    asked = await ask("bedrock", answer=answer, stream=stream)
-    counted = last(asked.events).usage
+    exchange = await ask("bedrock", answer=answer, stream=stream)
+    counted = last(exchange.events).usage
     assert counted == Usage(input=40, cache_read=60, cache_write=5, output=50)
     assert counted.total == 155
 
 
 @both_ways
-async def test_usage_that_was_not_given_is_unknown_and_not_zero(ask, server, stream):
+async def test_missing_usage_is_unknown_and_not_zero(ask, server, stream):
     server.say("Hi", usage=None)
-    asked = await ask("openai", stream=stream)
-    assert last(asked.events).usage is None
-    assert whole_for_openai(asked.events).usage is None
-    assert b'"usage":{' not in to_openai_client(asked.events).sent
+    exchange = await ask("openai", stream=stream)
+    assert last(exchange.events).usage is None
+    assert whole_for_openai(exchange.events).usage is None
+    assert b'"usage":{' not in to_openai_client(exchange.events).sent
 
 
 @pytest.mark.parametrize(
@@ -289,9 +294,9 @@ async def test_usage_that_was_not_given_is_unknown_and_not_zero(ask, server, str
     [{}, {"prompt_tokens": -1}, {"prompt_tokens": "many"}, [], "none", {"prompt_tokens": None}],
     ids=repr,
 )
-async def test_usage_that_makes_no_sense_is_unknown_and_the_answer_stays_one(ask, usage):
-    asked = await ask("openai", answer=openai_whole({"content": "B"}, usage=usage), stream=False)
-    assert last(asked.events).usage is None
+async def test_invalid_usage_is_unknown(ask, usage):
+    exchange = await ask("openai", answer=openai_whole({"content": "B"}, usage=usage), stream=False)
+    assert last(exchange.events).usage is None
 
 
 @pytest.mark.parametrize(
@@ -299,18 +304,18 @@ async def test_usage_that_makes_no_sense_is_unknown_and_the_answer_stays_one(ask
     [{"cached_tokens": 200}, {"cached_tokens": None}, None, {}],
     ids=repr,
 )
-async def test_details_that_make_no_sense_never_make_a_number_negative(ask, details):
+async def test_invalid_usage_details_never_give_negative_counts(ask, details):
     usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": details}
-    asked = await ask("openai", answer=openai_whole({"content": "B"}, usage=usage), stream=False)
-    counted = last(asked.events).usage
+    exchange = await ask("openai", answer=openai_whole({"content": "B"}, usage=usage), stream=False)
+    counted = last(exchange.events).usage
     assert counted is not None
     assert min(counted.input, counted.cache_read, counted.output) >= 0
 
 
-async def test_a_stream_asks_for_usage_by_itself(ask):
+async def test_a_stream_requests_usage(ask):
     assert (await ask("openai")).sent["stream_options"] == {"include_usage": True}
-    asked = await ask("openai", {"max_tokens": 9}, client="anthropic")
-    assert asked.sent["stream_options"] == {"include_usage": True}
+    exchange = await ask("openai", {"max_tokens": 9}, client="anthropic")
+    assert exchange.sent["stream_options"] == {"include_usage": True}
     assert "stream_options" not in (await ask("openai", stream=False)).sent
 
 
@@ -332,30 +337,26 @@ STATUSES = [
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 @pytest.mark.parametrize(("status", "expected"), STATUSES)
-async def test_a_status_is_kept_and_means_one_kind_of_error(
-    break_off, server, kind, status, expected
-):
+async def test_a_status_has_one_kind_of_error(break_off, server, kind, status, expected):
     server.fail(status, "No.", Retry_After="7")
     _, error = await break_off(kind)
     assert (type(error), error.status, error.retry_after) == (expected, status, 7.0)
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_a_prompt_that_is_too_long_is_told_apart_where_the_provider_tells(
-    break_off, server, kind
-):
-    said = {
+async def test_a_prompt_that_is_too_long_is_recognised_by_its_code(break_off, server, kind):
+    message = {
         "openai": (400, "Too many tokens.", "context_length_exceeded"),
         "anthropic": (400, "prompt is too long: 250000 tokens > 200000 maximum", None),
         "bedrock": (400, "250000 tokens > 200000 maximum", "ValidationException"),
     }[kind]
-    server.fail(said[0], said[1], code=said[2])
+    server.fail(message[0], message[1], code=message[2])
     _, error = await break_off(kind)
     assert isinstance(error, errors.PromptTooLongError)
     assert error.status == 400
 
 
-async def test_a_prompt_that_is_too_long_by_words_alone_is_an_invalid_request(break_off, server):
+async def test_a_prompt_that_is_too_long_by_its_text_only_is_an_invalid_request(break_off, server):
     server.fail(400, "Input is too long for requested model.", code="ValidationException")
     _, error = await break_off("bedrock")
     assert type(error) is errors.InvalidRequestError
@@ -363,9 +364,7 @@ async def test_a_prompt_that_is_too_long_by_words_alone_is_an_invalid_request(br
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 @both_ways
-async def test_an_answer_that_came_compressed_is_read_and_its_headers_are_not_ours(
-    ask, server, kind, stream
-):
+async def test_a_compressed_answer_is_decoded_without_its_headers(ask, server, kind, stream):
     """Our own body is encoded anew: nothing of the provider's length or encoding is handed on."""
     answer = answered(kind, {"openai": "stop"}.get(kind, "end_turn"), stream=stream)
     data = gzip.compress(b"".join(step.data for step in answer[1:]))
@@ -373,31 +372,31 @@ async def test_an_answer_that_came_compressed_is_read_and_its_headers_are_not_ou
         "Content-Encoding": "gzip",
         "Content-Length": str(len(data)),
     }
-    asked = await ask(kind, answer=(Head(headers=headers), Send(data)), stream=stream)
-    assert to_openai_client(asked.events).message.content == "B"
-    assert to_anthropic_client(asked.events).content == [{"type": "text", "text": "B"}]
+    exchange = await ask(kind, answer=(Head(headers=headers), Send(data)), stream=stream)
+    assert to_openai_client(exchange.events).message.content == "B"
+    assert to_anthropic_client(exchange.events).content == [{"type": "text", "text": "B"}]
 
 
-async def test_two_choices_are_one_answer_and_not_mixed(ask):
+async def test_two_choices_are_not_mixed(ask):
     """`n` is the client's wish; a choice that is not the first is not put into the first."""
     frame = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     chunks = [
-        frame | {"choices": [{"index": i, "delta": {"content": said}, "finish_reason": None}]}
-        for i, said in ((0, "A"), (1, "X"), (0, "B"), (1, "Y"))
+        frame | {"choices": [{"index": i, "delta": {"content": message}, "finish_reason": None}]}
+        for i, message in ((0, "A"), (1, "X"), (0, "B"), (1, "Y"))
     ]
     ends = [
         frame | {"choices": [{"index": i, "delta": {}, "finish_reason": "stop"}]} for i in (1, 0)
     ]
     sends = [step for chunk in (*chunks, *ends) for step in sse_data(chunk)]
     steps = (openai_stream()[0], *sends, Send(b"data: [DONE]\n\n"))
-    asked = await ask("openai", answer=steps)
-    said = [event.text for event in asked.events if isinstance(event, TextDelta)]
-    assert "".join(said) == "AB"
+    exchange = await ask("openai", answer=steps)
+    message = [event.text for event in exchange.events if isinstance(event, TextDelta)]
+    assert "".join(message) == "AB"
 
 
-async def test_a_call_cut_off_by_the_limit_is_not_passed_for_a_whole_one(ask):
+async def test_a_truncated_call_has_the_stop_reason_length(ask):
     answer = anthropic_stream(tool_block(0, '{"path": "/a", "conte'), stop="max_tokens")
-    asked = await ask("anthropic", answer=answer)
-    read = to_openai_client(asked.events)
+    exchange = await ask("anthropic", answer=answer)
+    read = to_openai_client(exchange.events)
     assert read.finish_reason == "length"
     assert read.calls[0][2] == '{"path": "/a", "conte'

@@ -1,4 +1,4 @@
-"""Streams to an Anthropic client: whatever a provider's stream is like, the SDK reads all of it."""
+"""Streams of every provider, read by Anthropic's SDK."""
 
 import json
 from itertools import pairwise
@@ -22,7 +22,7 @@ from tests.fidelity.answers import (
     tool_block,
 )
 from tests.fidelity.clients import (
-    gathered_by_anthropic,
+    final_message_of,
     read_by_anthropic,
     stream_for_anthropic,
     to_anthropic_client,
@@ -85,17 +85,17 @@ THREE_CALLS = {
         ),
     ],
 )
-async def test_reasoning_is_a_thinking_block_of_its_own(ask, deltas, blocks):
-    asked = await ask("openai", answer=openai_stream({"role": "assistant"}, *deltas))
-    read = to_anthropic_client(asked.events)
+async def test_reasoning_is_a_separate_thinking_block(ask, deltas, blocks):
+    exchange = await ask("openai", answer=openai_stream({"role": "assistant"}, *deltas))
+    read = to_anthropic_client(exchange.events)
     assert [block["type"] for block in read.content] == blocks.split()
     assert all(block.get("thinking", "A") == "A" for block in read.content)
     assert all(block.get("text", "B") == "B" for block in read.content)
 
 
-async def test_the_events_of_reasoning_and_text_come_in_the_order_the_sdk_wants(ask):
-    asked = await ask("openai", answer=openai_stream(THOUGHT, SAID))
-    assert to_anthropic_client(asked.events).story == [
+async def test_events_of_reasoning_and_text_are_in_the_order_of_the_sdk(ask):
+    exchange = await ask("openai", answer=openai_stream(THOUGHT, SAID))
+    assert to_anthropic_client(exchange.events).event_summary == [
         "message_start",
         "start 0 thinking",
         "thinking_delta 0 A",
@@ -120,13 +120,15 @@ ARGUMENTS = '{"city": "Zürich 🐈", "deep": {"a": [1, 2.50, null]}}'
         pytest.param(range(len(ARGUMENTS) + 1), id="one by one"),
     ],
 )
-async def test_arguments_in_the_chunk_that_begins_a_call_are_kept(ask, cuts):
+async def test_arguments_in_the_first_chunk_of_a_call_are_sent(ask, cuts):
     cuts = list(cuts)
     first = openai_call(0, ARGUMENTS[: cuts[0]], id="call_1", name="f")
     rest = [openai_call(0, ARGUMENTS[a:b]) for a, b in pairwise(cuts) if b > a]
     answer = openai_stream({"content": "Let me see."}, first, *rest, finish="tool_calls")
     read = to_anthropic_client((await ask("openai", answer=answer)).events)
-    pieces = [line.split(" ", 2)[2] for line in read.story if line.startswith("input_json_delta")]
+    pieces = [
+        line.split(" ", 2)[2] for line in read.event_summary if line.startswith("input_json_delta")
+    ]
     assert "".join(pieces) == ARGUMENTS
     assert read.content == [
         {"type": "text", "text": "Let me see."},
@@ -145,7 +147,7 @@ async def test_three_calls_are_three_blocks_with_their_own_arguments(ask, kind):
     assert read.message.stop_reason == "tool_use"
 
 
-async def test_pieces_of_three_calls_at_once_are_put_to_their_own_calls(ask):
+async def test_interleaved_pieces_of_three_calls_are_separated(ask):
     answer = openai_stream(
         *(openai_call(i, id=f"c{i}", name=f"f{i}") for i in range(3)),
         *(openai_call(i, f'{{"n": {i}') for i in (2, 0, 1)),
@@ -168,7 +170,7 @@ async def test_calls_in_one_chunk_are_two_blocks(ask):
     assert [block["id"] for block in read.content] == ["c0", "c1"]
 
 
-async def test_pieces_without_a_number_go_on_with_the_call_of_their_id(ask):
+async def test_pieces_without_an_index_continue_the_call_of_their_id(ask):
     pieces = ('{"a":', '"x"', "}")
     calls = [openai_call(0, piece, id="c0", name="f")["tool_calls"][0] for piece in pieces]
     for call in calls:
@@ -183,24 +185,24 @@ async def test_pieces_without_a_number_go_on_with_the_call_of_their_id(ask):
     [{"id": "c0", "name": "f"}, {"id": "", "name": ""}, {"id": None, "name": None}],
     ids=["repeated", "empty", "null"],
 )
-async def test_an_id_and_a_name_that_come_with_every_piece_are_said_once(ask, again):
+async def test_a_repeated_id_and_name_are_sent_once(ask, again):
     later = [openai_call(0, piece, **again) for piece in ("1", "}")]
     answer = openai_stream(openai_call(0, '{"a":', id="c0", name="f"), *later, finish="tool_calls")
-    asked = await ask("openai", answer=answer)
-    assert to_anthropic_client(asked.events).content == [
+    exchange = await ask("openai", answer=answer)
+    assert to_anthropic_client(exchange.events).content == [
         {"type": "tool_use", "id": "c0", "name": "f", "input": {"a": 1}}
     ]
-    assert to_openai_client(asked.events).calls == [("c0", "f", '{"a":1}')]
+    assert to_openai_client(exchange.events).calls == [("c0", "f", '{"a":1}')]
 
 
-async def test_reasoning_under_both_its_names_is_said_once(ask):
+async def test_reasoning_in_both_fields_is_sent_once(ask):
     """Some servers fill the old field and the new one."""
     both = {"reasoning_content": "A", "reasoning": "A"}
     read = to_anthropic_client((await ask("openai", answer=openai_stream(both, SAID))).events)
     assert read.content[0]["thinking"] == "A"
 
 
-async def test_chunks_without_choices_or_delta_are_passed_over(ask):
+async def test_chunks_without_choices_or_delta_are_skipped(ask):
     """Azure begins with the results of its filter, and no choice."""
     steps = openai_stream(SAID)
     odd = [
@@ -215,17 +217,17 @@ async def test_chunks_without_choices_or_delta_are_passed_over(ask):
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_content_in_parts_is_read_as_text_and_thinking(ask, stream):
+async def test_content_parts_are_text_and_thinking(ask, stream):
     """Mistral's reasoners answer in parts where others have a text."""
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "A"}]}
-    said = {"content": [thought, {"type": "text", "text": "B"}]}
-    answer = openai_stream(said) if stream else openai_whole(said)
+    value = {"content": [thought, {"type": "text", "text": "B"}]}
+    answer = openai_stream(value) if stream else openai_whole(value)
     read = to_anthropic_client((await ask("openai", answer=answer, stream=stream)).events)
     assert [block["text"] for block in read.content if block["type"] == "text"] == ["B"]
     assert [b["thinking"] for b in read.content if b["type"] == "thinking"] in (["A"], [])
 
 
-async def test_calls_without_a_number_are_told_apart_by_their_ids(ask):
+async def test_calls_without_an_index_are_separated_by_their_ids(ask):
     """Gemini's compatible endpoint sends whole calls and no index."""
     calls = [openai_call(0, "{}", id=f"c{i}", name="f")["tool_calls"][0] for i in range(2)]
     for call in calls:
@@ -252,19 +254,19 @@ async def test_a_call_without_arguments_has_an_empty_input(ask, kind, answer):
 
 @pytest.mark.parametrize("size", [1, 3, 7])
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_characters_cut_by_packets_arrive_whole(ask, kind, size):
-    said = "ä🐈\u2028naïve\r\n漢字"
+async def test_characters_split_between_packets_are_joined(ask, kind, size):
+    value = "ä🐈\u2028naïve\r\n漢字"
     answer = {
-        "openai": openai_stream({"content": said[:3]}, {"content": said[3:]}),
-        "anthropic": anthropic_stream(text_block(0, said)),
-        "bedrock": converse_stream(converse_block(0, {"text": said})),
+        "openai": openai_stream({"content": value[:3]}, {"content": value[3:]}),
+        "anthropic": anthropic_stream(text_block(0, value)),
+        "bedrock": converse_stream(converse_block(0, {"text": value})),
     }[kind]
     read = to_anthropic_client((await ask(kind, answer=in_packets(answer, size))).events)
-    assert read.content == [{"type": "text", "text": said}]
+    assert read.content == [{"type": "text", "text": value}]
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
-async def test_a_character_cut_in_two_by_its_provider_is_put_together(ask, kind):
+async def test_a_surrogate_pair_split_by_the_provider_is_joined(ask, kind):
     """Servers that cut strings by UTF-16 units send the halves of a pair in two events."""
     steps = {
         "openai": openai_stream({"content": "a😀b"}),
@@ -282,22 +284,22 @@ async def test_a_character_cut_in_two_by_its_provider_is_put_together(ask, kind)
         else:
             halves.append(step)
     assert len(halves) == len(steps) + 1
-    asked = await ask(kind, answer=tuple(halves))
-    assert to_anthropic_client(asked.events).content == [{"type": "text", "text": "a😀b"}]
+    exchange = await ask(kind, answer=tuple(halves))
+    assert to_anthropic_client(exchange.events).content == [{"type": "text", "text": "a😀b"}]
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_a_stream_begins_once(ask, server, kind):
+async def test_a_stream_starts_once(ask, server, kind):
     server.say("a", "b", "c", reasoning=("x", "y"))
     read = to_anthropic_client((await ask(kind)).events)
-    assert read.story.count("message_start") == 1
-    assert read.story[0] == "message_start"
+    assert read.event_summary.count("message_start") == 1
+    assert read.event_summary[0] == "message_start"
 
 
-async def test_starting_by_hand_and_by_the_first_event_is_starting_once(ask):
-    asked = await ask("openai", answer=openai_stream(SAID))
+async def test_an_explicit_start_and_the_first_event_start_once(ask):
+    exchange = await ask("openai", answer=openai_stream(SAID))
     encoder = AnthropicStreamEncoder(message_id="m", model="x")
-    sent = encoder.start() + encoder.start() + b"".join(map(encoder.encode, asked.events))
+    sent = encoder.start() + encoder.start() + b"".join(map(encoder.encode, exchange.events))
     assert sent.count(b"event: message_start") == 1
     assert sent.startswith(b"event: message_start")
 
@@ -357,18 +359,18 @@ SIGNED = [
 
 
 @pytest.mark.parametrize(("kind", "answer", "thought"), SIGNED)
-async def test_a_signature_is_a_delta_of_its_own_in_its_thinkings_block(ask, kind, answer, thought):
+async def test_a_signature_is_a_separate_delta_in_its_thinking_block(ask, kind, answer, thought):
     read = to_anthropic_client((await ask(kind, answer=answer)).events)
     assert read.content == [
         {"type": "thinking", "thinking": thought, "signature": "s"},
         {"type": "text", "text": "B"},
     ]
-    said = [f"thinking_delta 0 {thought}"] if thought else []
-    expected = ["start 0 thinking", *said, "signature_delta 0 s", "stop 0"]
-    assert read.story[1 : 1 + len(expected)] == expected
+    value = [f"thinking_delta 0 {thought}"] if thought else []
+    expected = ["start 0 thinking", *value, "signature_delta 0 s", "stop 0"]
+    assert read.event_summary[1 : 1 + len(expected)] == expected
 
 
-async def test_a_signature_in_pieces_is_one_signature(ask):
+async def test_a_streamed_signature_is_joined(ask):
     """Converse sends long signatures in parts."""
     answer = converse_stream(
         converse_block(
@@ -379,15 +381,15 @@ async def test_a_signature_in_pieces_is_one_signature(ask):
         ),
         converse_block(1, {"text": "B"}),
     )
-    asked = await ask("bedrock", answer=answer)
-    assert whole_for_anthropic(asked.events).content[0].signature == "abcd"
-    assert to_anthropic_client(asked.events).content[0]["signature"] == "abcd"
+    exchange = await ask("bedrock", answer=answer)
+    assert whole_for_anthropic(exchange.events).content[0].signature == "abcd"
+    assert to_anthropic_client(exchange.events).content[0]["signature"] == "abcd"
 
 
-async def test_two_thinking_blocks_side_by_side_keep_their_own_signatures(ask):
+async def test_adjacent_thinking_blocks_keep_their_signatures(ask):
     blocks = thinking_block(0, "a", signature="sa"), thinking_block(1, "b", signature="sb")
-    asked = await ask("anthropic", answer=anthropic_stream(*blocks, text_block(2, "B")))
-    read = to_anthropic_client(asked.events)
+    exchange = await ask("anthropic", answer=anthropic_stream(*blocks, text_block(2, "B")))
+    read = to_anthropic_client(exchange.events)
     assert [(b["thinking"], b["signature"]) for b in read.content[:2]] == [("a", "sa"), ("b", "sb")]
 
 
@@ -411,7 +413,7 @@ async def test_two_thinking_blocks_side_by_side_keep_their_own_signatures(ask):
         ),
     ],
 )
-async def test_text_and_then_calls_stop_for_tool_use(ask, kind, answer):
+async def test_text_before_calls_stops_for_tool_use(ask, kind, answer):
     read = to_anthropic_client((await ask(kind, answer=answer)).events)
     assert read.message.stop_reason == "tool_use"
     assert [block["type"] for block in read.content] == ["text", "tool_use"]
@@ -421,10 +423,10 @@ async def test_text_and_then_calls_stop_for_tool_use(ask, kind, answer):
 async def test_a_forced_call_that_openai_ends_with_stop_is_a_tool_use(ask, server, stream):
     """OpenAI says `stop` when the tool was forced; a client that sees `end_turn` never runs it."""
     server.say(tool_calls=(CALL,), finish="stop")
-    asked = await ask("openai", stream=stream)
+    exchange = await ask("openai", stream=stream)
     if stream:
-        assert to_anthropic_client(asked.events).message.stop_reason == "tool_use"
-    assert whole_for_anthropic(asked.events).stop_reason == "tool_use"
+        assert to_anthropic_client(exchange.events).message.stop_reason == "tool_use"
+    assert whole_for_anthropic(exchange.events).stop_reason == "tool_use"
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
@@ -437,11 +439,11 @@ async def test_the_last_event_is_message_stop_and_nothing_follows_it(ask, kind):
 
 @pytest.mark.parametrize("name", EMPTY_STREAMS)
 async def test_an_empty_completion_is_one_empty_text(ask, name):
-    asked = await ask(name.partition("-")[0], answer=EMPTY_STREAMS[name])
-    read = to_anthropic_client(asked.events)
+    exchange = await ask(name.partition("-")[0], answer=EMPTY_STREAMS[name])
+    read = to_anthropic_client(exchange.events)
     assert read.content == [{"type": "text", "text": ""}]
     assert read.message.stop_reason == "end_turn"
-    assert [b.text for b in whole_for_anthropic(asked.events).content] in ([""], [])
+    assert [b.text for b in whole_for_anthropic(exchange.events).content] in ([""], [])
 
 
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
@@ -485,9 +487,9 @@ def searched(*places: int) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("places", [(0, 1, 2, 3), (0, 2, 5, 9)])
-async def test_blocks_of_server_tools_are_opened_once_and_numbered_without_gaps(ask, places):
-    asked = await ask("anthropic", answer=anthropic_stream(*searched(*places)))
-    read = to_anthropic_client(asked.events)
+async def test_blocks_of_server_tools_are_numbered_without_gaps(ask, places):
+    exchange = await ask("anthropic", answer=anthropic_stream(*searched(*places)))
+    read = to_anthropic_client(exchange.events)
     kinds = [block["type"] for block in read.content]
     assert kinds == ["text", "server_tool_use", "web_search_tool_result", "text"]
     assert read.content[1]["input"] == {"query": "q"}
@@ -496,7 +498,7 @@ async def test_blocks_of_server_tools_are_opened_once_and_numbered_without_gaps(
     assert read.content[3]["citations"][0]["cited_text"] == "z"
 
 
-async def test_a_block_of_a_kind_nobody_knows_goes_through(ask):
+async def test_an_unknown_block_is_sent(ask):
     odd = {"type": "hologram", "beam": 3}
     answer = anthropic_stream(text_block(0, "A"), anthropic_block(1, odd), text_block(2, "B"))
     sent = stream_for_anthropic((await ask("anthropic", answer=answer)).events)
@@ -505,8 +507,8 @@ async def test_a_block_of_a_kind_nobody_knows_goes_through(ask):
 
 async def test_redacted_thinking_in_a_stream_is_a_block_with_its_data(ask):
     redacted = anthropic_block(0, {"type": "redacted_thinking", "data": "RVRY"})
-    asked = await ask("anthropic", answer=anthropic_stream(redacted, text_block(1, "B")))
-    assert to_anthropic_client(asked.events).content[0] == {
+    exchange = await ask("anthropic", answer=anthropic_stream(redacted, text_block(1, "B")))
+    assert to_anthropic_client(exchange.events).content[0] == {
         "type": "redacted_thinking",
         "data": "RVRY",
     }
@@ -521,7 +523,7 @@ async def test_redacted_reasoning_of_bedrock_is_a_block_with_its_data(ask):
     ]
 
 
-async def test_a_failure_in_the_middle_is_an_error_event_that_the_sdk_raises(break_off, server):
+async def test_an_error_in_the_stream_is_raised_by_the_sdk(break_off, server):
     server.say("Hel", "lo", stop_after=1, error=("overloaded_error", "Overloaded"))
     events, error = await break_off("anthropic")
     assert error.status == 529
@@ -534,14 +536,14 @@ async def test_a_failure_in_the_middle_is_an_error_event_that_the_sdk_raises(bre
         read_by_anthropic(sent)
 
 
-async def test_pings_between_all_events_are_passed_over(ask):
-    asked = await ask("openai", answer=openai_stream(THOUGHT, SAID))
+async def test_pings_between_events_are_skipped(ask):
+    exchange = await ask("openai", answer=openai_stream(THOUGHT, SAID))
     encoder = AnthropicStreamEncoder(message_id="m", model="x")
-    sent = encoder.start() + b"".join(PING + encoder.encode(e) for e in asked.events)
-    assert [block.type for block in gathered_by_anthropic(sent).content] == ["thinking", "text"]
+    sent = encoder.start() + b"".join(PING + encoder.encode(e) for e in exchange.events)
+    assert [block.type for block in final_message_of(sent).content] == ["thinking", "text"]
 
 
-def test_a_notice_is_no_event_of_a_stream():
+def test_a_notice_is_not_sent_in_a_stream():
     encoder = AnthropicStreamEncoder(message_id="m", model="x")
     assert encoder.encode(Noticed(notice=Notice(code="c", message="m"))) == b""
     assert encoder.encode(TextDelta(text="a")).startswith(b"event: message_start\n")

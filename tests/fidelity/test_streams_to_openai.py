@@ -1,11 +1,11 @@
-"""Streams to an OpenAI client, and failures in them: nothing is called finished that is not."""
+"""Streams of every provider, and errors in them, read by OpenAI's SDK."""
 
 import json
 from typing import Any
 
 import openai
 import pytest
-from tests.fake_provider import Cut, Head, Send, Silence, ToolCall, response_steps
+from tests.fake_provider import Cut, Head, Send, Silence, ToolCall
 from tests.fidelity.answers import (
     FRAMES,
     SSE,
@@ -36,7 +36,6 @@ from cllm.core.errors import ProviderError
 from cllm.core.reply import ReplyFinished
 from cllm.engine.retry import RetryRules, call_with_retry
 from cllm.providers.http.transport import Timeouts
-from cllm.server.api.completions import KEEP_ALIVE
 from cllm.wire.openai.response_encoder import OpenAIStreamEncoder
 
 KINDS = ["openai", "anthropic", "bedrock"]
@@ -58,7 +57,7 @@ def encoder() -> OpenAIStreamEncoder:
 
 @every_kind
 @pytest.mark.parametrize("first", FIRSTS)
-async def test_the_first_chunk_has_the_role_whatever_comes_first(ask, server, kind, first):
+async def test_the_first_chunk_always_has_the_role(ask, server, kind, first):
     fields = dict(FIRSTS[first])
     server.say(*fields.pop("pieces", ()), **fields)
     read = to_openai_client((await ask(kind, client="openai")).events)
@@ -98,7 +97,7 @@ TWO_THINGS_AND_TWO_CALLS = {
 
 
 @every_kind
-async def test_calls_are_numbered_by_their_order_and_not_by_their_block(ask, kind):
+async def test_calls_are_numbered_in_order_and_not_by_block(ask, kind):
     read = to_openai_client((await ask(kind, answer=TWO_THINGS_AND_TWO_CALLS[kind])).events)
     indices = [call["index"] for delta in read.deltas for call in delta.get("tool_calls", [])]
     assert sorted(set(indices)) == [0, 1, 2]
@@ -124,13 +123,13 @@ async def test_calls_are_numbered_by_their_order_and_not_by_their_block(ask, kin
     ],
 )
 async def test_a_call_without_arguments_has_an_empty_object(ask, kind, answer):
-    asked = await ask(kind, answer=answer)
-    assert to_openai_client(asked.events).calls == [("toolu_1", "f", "{}")]
-    (call,) = whole_for_openai(asked.events).choices[0].message.tool_calls
+    exchange = await ask(kind, answer=answer)
+    assert to_openai_client(exchange.events).calls == [("toolu_1", "f", "{}")]
+    (call,) = whole_for_openai(exchange.events).choices[0].message.tool_calls
     assert call.function.arguments == "{}"
 
 
-async def test_an_input_that_comes_with_the_start_of_its_block_is_kept(ask):
+async def test_an_input_in_the_start_event_is_sent(ask):
     start = {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}
     answer = anthropic_stream(anthropic_block(0, start), stop="tool_use")
     (call,) = to_openai_client((await ask("anthropic", answer=answer)).events).calls
@@ -138,7 +137,7 @@ async def test_an_input_that_comes_with_the_start_of_its_block_is_kept(ask):
 
 
 @every_kind
-async def test_two_calls_without_arguments_are_both_given_some(ask, server, kind):
+async def test_two_calls_without_arguments_both_get_an_empty_object(ask, server, kind):
     calls = tuple(ToolCall(id=name, name="f", arguments="{}") for name in ("a", "b"))
     server.say(tool_calls=calls, finish="tool_calls")
     read = to_openai_client((await ask(kind, client="anthropic")).events)
@@ -159,7 +158,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("kind", "word", "expected", "status"), ERRORS)
 @pytest.mark.parametrize("after", [0, 1, 2])
-async def test_an_error_in_the_middle_is_no_end(
+async def test_an_error_in_the_stream_is_not_an_end(
     break_off, server, kind, word, expected, status, after
 ):
     server.say("Hel", "lo", stop_after=after, error=(word, "Too much."))
@@ -186,7 +185,7 @@ async def test_an_error_in_the_middle_is_no_end(
     ],
     ids=["openai", "openrouter", "bare", "text"],
 )
-async def test_an_error_object_in_an_openai_stream_is_no_end(break_off, server, error):
+async def test_an_error_object_in_an_openai_stream_is_not_an_end(break_off, server, error):
     steps = openai_stream({"content": "Hel"})[:2]
     server.answer(*steps, *sse({"type": "error", "error": error})[1:], Send(b"data: [DONE]\n\n"))
     events, raised = await break_off("openai")
@@ -199,37 +198,35 @@ async def test_an_error_object_in_an_openai_stream_is_no_end(break_off, server, 
 @pytest.mark.parametrize(
     ("code", "expected"), [(429, errors.RateLimitedError), (502, errors.UpstreamError)]
 )
-async def test_a_status_named_in_an_openai_error_is_its_status(
-    break_off, server, stream, code, expected
-):
+async def test_the_status_in_an_openai_error_is_used(break_off, server, stream, code, expected):
     """OpenRouter answers 200 and says the status of what failed behind it as `code`."""
-    said = {"error": {"message": "Too much.", "code": code}}
+    value = {"error": {"message": "Too much.", "code": code}}
     if stream:
-        server.answer(*openai_stream({"content": "Hel"})[:2], *sse({"type": "x", **said})[1:])
+        server.answer(*openai_stream({"content": "Hel"})[:2], *sse({"type": "x", **value})[1:])
     else:
-        server.answer(*response_steps(200, json.dumps(said).encode()))
+        server.answer(*whole(200, json.dumps(value).encode()))
     _, error = await break_off("openai", stream=stream)
     assert (type(error), error.status) == (expected, code)
 
 
-async def test_after_an_error_nothing_is_encoded(ask):
-    asked = await ask("openai", answer=openai_stream({"content": "Hi"}))
+async def test_nothing_is_encoded_after_an_error(ask):
+    exchange = await ask("openai", answer=openai_stream({"content": "Hi"}))
     made = encoder()
     assert made.error("No.", type="api_error")
-    assert b"".join(map(made.encode, asked.events)) == b""
+    assert b"".join(map(made.encode, exchange.events)) == b""
     assert made.error("No.", type="api_error") == b""
 
 
-async def test_comments_between_all_chunks_are_passed_over(ask):
-    asked = await ask("openai", answer=openai_stream({"content": "A"}, {"content": "B"}))
+async def test_comments_between_chunks_are_skipped(ask):
+    exchange = await ask("openai", answer=openai_stream({"content": "A"}, {"content": "B"}))
     made = encoder()
-    sent = KEEP_ALIVE + b"".join(made.encode(e) + KEEP_ALIVE for e in asked.events)
-    said = [chunk.choices[0].delta.content for chunk in read_chunks(sent) if chunk.choices]
-    assert "".join(filter(None, said)) == "AB"
+    sent = COMMENT + b"".join(made.encode(e) + COMMENT for e in exchange.events)
+    value = [chunk.choices[0].delta.content for chunk in read_chunks(sent) if chunk.choices]
+    assert "".join(filter(None, value)) == "AB"
 
 
 @every_kind
-async def test_pings_of_a_provider_are_no_events_and_keep_it_waited_for(ask, kind):
+async def test_pings_of_a_provider_are_not_events_and_reset_the_timeout(ask, kind):
     """Comments and pings come while a model thinks; they are life, and nothing of the answer."""
     quiet = {
         "openai": Send(b": OPENROUTER PROCESSING\n\n"),
@@ -247,7 +244,7 @@ async def test_pings_of_a_provider_are_no_events_and_keep_it_waited_for(ask, kin
 
 
 @every_kind
-async def test_silence_in_the_middle_is_a_timeout_and_no_end(break_off, server, kind):
+async def test_silence_in_a_stream_is_a_timeout(break_off, server, kind):
     begun = {
         "openai": openai_stream({"content": "B"})[:2],
         "anthropic": sse(anthropic_head(), *text_block(0, "B")),
@@ -263,7 +260,7 @@ async def no_wait(_seconds: float) -> None:
     """Asks again at once."""
 
 
-async def heard(provider: Any, prompt: Any) -> tuple[list[Any], ProviderError | None]:
+async def collect(provider: Any, prompt: Any) -> tuple[list[Any], ProviderError | None]:
     """What a patient asker hears, and the error that it ends with."""
     events: list[Any] = []
     patient = call_with_retry(
@@ -278,10 +275,10 @@ async def heard(provider: Any, prompt: Any) -> tuple[list[Any], ProviderError | 
 
 
 @every_kind
-async def test_what_failed_after_a_byte_is_not_asked_again(make, server, prompt, kind):
+async def test_a_failure_after_the_first_byte_is_not_retried(make, server, prompt, kind):
     server.say("Hel", "lo", stop_after=1)
     server.say("Hello again")
-    events, error = await heard(make(kind), prompt(kind))
+    events, error = await collect(make(kind), prompt(kind))
     assert isinstance(error, errors.BrokenStreamError)
     assert [event.text for event in events] == ["Hel"]
     assert len(server.requests) == 1
@@ -289,9 +286,7 @@ async def test_what_failed_after_a_byte_is_not_asked_again(make, server, prompt,
 
 @every_kind
 @pytest.mark.parametrize("fault", ["status", "cut before the first event", "hung up"])
-async def test_what_failed_before_a_byte_is_asked_again_and_answered_once(
-    make, server, prompt, kind, fault
-):
+async def test_a_failure_before_the_first_byte_is_retried(make, server, prompt, kind, fault):
     if fault == "status":
         server.fail(503)
     elif fault == "hung up":
@@ -299,13 +294,13 @@ async def test_what_failed_before_a_byte_is_asked_again_and_answered_once(
     else:
         server.answer(FRAMES if kind == "bedrock" else SSE)
     server.say("Hello")
-    events, error = await heard(make(kind), prompt(kind))
+    events, error = await collect(make(kind), prompt(kind))
     assert error is None
     assert len(server.requests) == 2
     assert to_openai_client(events).message.content == "Hello"
 
 
-async def test_a_stream_that_is_one_whole_answer_is_read_as_one(ask, server):
+async def test_a_whole_answer_instead_of_a_stream_is_decoded(ask, server):
     """Some servers pay no heed to `stream`."""
     body = b'{"choices":[{"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}'
     server.answer(
@@ -316,11 +311,11 @@ async def test_a_stream_that_is_one_whole_answer_is_read_as_one(ask, server):
 
 
 @every_kind
-async def test_blanks_between_words_are_words(ask, server, kind):
+async def test_white_space_deltas_are_sent(ask, server, kind):
     server.say("a", " ", "\n\n", "b", "  ", "")
-    asked = await ask(kind)
-    assert to_openai_client(asked.events).message.content == "a \n\nb  "
-    assert to_anthropic_client(asked.events).content == [{"type": "text", "text": "a \n\nb  "}]
+    exchange = await ask(kind)
+    assert to_openai_client(exchange.events).message.content == "a \n\nb  "
+    assert to_anthropic_client(exchange.events).content == [{"type": "text", "text": "a \n\nb  "}]
 
 
 LOGPROBS = {
@@ -330,30 +325,30 @@ LOGPROBS = {
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_probabilities_that_were_asked_for_come_back(ask, stream):
+async def test_requested_log_probabilities_are_returned(ask, stream):
     steps = openai_stream({"content": "B"}) if stream else openai_whole({"content": "B"})
     field = b'"finish_reason":'
     added = b'"logprobs": ' + json.dumps(LOGPROBS).encode() + b', "finish_reason":'
     sends = [step.data.replace(field, added) for step in steps[1:] if isinstance(step, Send)]
-    answer = (SSE, *map(Send, sends)) if stream else response_steps(200, sends[0])
-    asked = await ask("openai", {"logprobs": True}, answer=answer, stream=stream)
+    answer = (SSE, *map(Send, sends)) if stream else whole(200, sends[0])
+    exchange = await ask("openai", {"logprobs": True}, answer=answer, stream=stream)
     if stream:
-        assert b'"logprob":-0.1' in to_openai_client(asked.events).sent
+        assert b'"logprob":-0.1' in to_openai_client(exchange.events).sent
     else:
-        choice = whole_for_openai(asked.events).choices[0]
+        choice = whole_for_openai(exchange.events).choices[0]
         assert choice.logprobs is not None
         assert choice.logprobs.content[0].logprob == -0.1
 
 
-async def test_choices_beyond_the_first_are_not_lost_in_silence(ask):
+async def test_the_loss_of_further_choices_is_reported(ask):
     steps = openai_stream({"content": "A"})
     second = json.dumps({"choices": [{"index": 1, "delta": {"content": "X"}}]}).encode()
     answer = (*steps[:2], Send(b"data: " + second + b"\n\n"), *steps[2:])
-    asked = await ask("openai", {"n": 2}, answer=answer)
-    assert asked.noticed("n") or b'"index":1' in stream_for_openai(asked.events)
+    exchange = await ask("openai", {"n": 2}, answer=answer)
+    assert exchange.has_notice("n") or b'"index":1' in stream_for_openai(exchange.events)
 
 
-async def test_a_stream_of_bedrock_without_its_counts_is_an_answer_all_the_same(ask):
+async def test_a_bedrock_stream_without_usage_is_an_answer(ask):
     answer = converse_stream(converse_block(0, {"text": "B"}))[:-1]
-    asked = await ask("bedrock", answer=answer)
-    assert to_openai_client(asked.events).message.content == "B"
+    exchange = await ask("bedrock", answer=answer)
+    assert to_openai_client(exchange.events).message.content == "B"

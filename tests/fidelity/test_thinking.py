@@ -1,4 +1,4 @@
-"""Thinking: what a model thought goes back to it unchanged, and to no other model as words."""
+"""Thinking is sent to its model unchanged, and to no other model as text."""
 
 import json
 from typing import Any
@@ -53,16 +53,16 @@ def kinds(message: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("signature", [None, "", "absent"])
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock"])
-async def test_thinking_without_a_signature_is_left_out_and_the_rest_kept(ask, kind, signature):
+async def test_thinking_without_a_signature_is_dropped(ask, kind, signature):
     thought = {"type": "thinking", "thinking": "hm", "signature": signature}
     if signature == "absent":
         del thought["signature"]
     body = history(thought, {"type": "text", "text": "Let me see."})
-    asked = await ask(kind, body, client="anthropic")
-    sent = asked.sent["messages"][1]
+    exchange = await ask(kind, body, client="anthropic")
+    sent = exchange.sent["messages"][1]
     assert kinds(sent) == (["text", "tool_use"] if kind == "anthropic" else ["text", "toolUse"])
-    assert "hm" not in json.dumps(asked.sent)
-    assert asked.noticed("thinking", "messages")
+    assert "hm" not in json.dumps(exchange.sent)
+    assert exchange.has_notice("thinking", "messages")
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock"])
@@ -75,13 +75,13 @@ async def test_reasoning_of_an_openai_model_is_not_sent_to_claude(ask, kind, fie
             {"role": "user", "content": "And now?"},
         ]
     }
-    asked = await ask(kind, body)
-    assert '"hm"' not in json.dumps(asked.sent)
-    assert "Hi." in json.dumps(asked.sent)
-    assert asked.noticed("thinking")
+    exchange = await ask(kind, body)
+    assert '"hm"' not in json.dumps(exchange.sent)
+    assert "Hi." in json.dumps(exchange.sent)
+    assert exchange.has_notice("thinking")
 
 
-async def test_an_assistant_message_of_unsigned_thinking_alone_goes_altogether(ask):
+async def test_an_assistant_message_with_only_unsigned_thinking_is_dropped(ask):
     body = {
         "messages": [
             {"role": "user", "content": "Hello"},
@@ -90,9 +90,9 @@ async def test_an_assistant_message_of_unsigned_thinking_alone_goes_altogether(a
         ]
     }
     for kind in ("anthropic", "bedrock"):
-        asked = await ask(kind, body, client="anthropic")
-        assert [message["role"] for message in asked.sent["messages"]] == ["user"]
-        assert "Still there?" in json.dumps(asked.sent)
+        exchange = await ask(kind, body, client="anthropic")
+        assert [message["role"] for message in exchange.sent["messages"]] == ["user"]
+        assert "Still there?" in json.dumps(exchange.sent)
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ async def test_an_assistant_message_of_unsigned_thinking_alone_goes_altogether(a
         pytest.param([REDACTED, SIGNED, REDACTED], id="around thinking"),
     ],
 )
-async def test_redacted_thinking_goes_back_in_its_place_with_its_data(ask, content):
+async def test_redacted_thinking_is_sent_in_its_position(ask, content):
     body = history(*content) | {"thinking": THINKING}
-    asked = await ask("anthropic", body, client="anthropic")
-    assert asked.sent["messages"][1]["content"] == [*content, CALL]
+    exchange = await ask("anthropic", body, client="anthropic")
+    assert exchange.sent["messages"][1]["content"] == [*content, CALL]
 
 
-async def test_redacted_thinking_goes_to_bedrock_in_its_place_with_its_data(ask):
+async def test_redacted_thinking_is_sent_to_bedrock_in_its_position(ask):
     body = history(REDACTED, SIGNED) | {"thinking": THINKING}
     sent = (await ask("bedrock", body, client="anthropic")).sent["messages"][1]["content"]
     assert sent[:2] == [
@@ -131,15 +131,15 @@ async def test_redacted_thinking_from_a_stream_can_be_sent_again(ask):
             {"role": "user", "content": "?"},
         ]
     }
-    asked = await ask("anthropic", again | {"thinking": THINKING}, client="anthropic")
-    assert asked.sent["messages"][1] == reply
+    exchange = await ask("anthropic", again | {"thinking": THINKING}, client="anthropic")
+    assert exchange.sent["messages"][1] == reply
 
 
 CONVERSE_THOUGHT = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_reasoning_of_converse_is_captured_with_its_signature(ask, stream):
+async def test_reasoning_of_bedrock_is_saved_with_its_signature(ask, stream):
     streamed = converse_stream(
         converse_block(
             0,
@@ -150,33 +150,33 @@ async def test_reasoning_of_converse_is_captured_with_its_signature(ask, stream)
         converse_block(1, {"text": "B"}),
     )
     answer = streamed if stream else converse_whole(CONVERSE_THOUGHT, {"text": "B"})
-    asked = await ask("bedrock", answer=answer, stream=stream)
-    finished = last(asked.events)
+    exchange = await ask("bedrock", answer=answer, stream=stream)
+    finished = last(exchange.events)
     thought = bedrock_parts.decode_parts(finished.message)[0]
     assert thought == Thinking(text="hm", signature="c2ln")
     assert finished.message.json()["content"] == [CONVERSE_THOUGHT, {"text": "B"}]
-    assert to_openai_client(asked.events).message.to_dict()["reasoning_content"] == "hm"
+    assert to_openai_client(exchange.events).message.to_dict()["reasoning_content"] == "hm"
 
 
-async def test_reasoning_of_converse_is_replayed_as_it_came(ask, make, server, prompt):
+async def test_reasoning_of_bedrock_is_sent_unchanged(ask, make, server, prompt):
     """In our own words, as a store keeps it: the message that came back is sent as it is."""
     answer = converse_whole(CONVERSE_THOUGHT, {"text": "B"})
     reply = last((await ask("bedrock", answer=answer, stream=False)).events).message
-    asked = prompt("bedrock")
-    history = replace(asked, messages=(*asked.messages, reply, *asked.messages))
+    exchange = prompt("bedrock")
+    history = replace(exchange, messages=(*exchange.messages, reply, *exchange.messages))
     assert [event async for event in make("bedrock").ask(history)]
     assert server.requests[-1].json["messages"][1]["content"] == [CONVERSE_THOUGHT, {"text": "B"}]
 
 
-async def test_redacted_reasoning_of_converse_survives_whole_and_stream(ask):
+async def test_redacted_reasoning_of_bedrock_is_preserved_whole_and_streamed(ask):
     redacted = {"reasoningContent": {"redactedContent": "RVRY"}}
     whole = await ask("bedrock", answer=converse_whole(redacted, {"text": "B"}), stream=False)
     stream = await ask(
         "bedrock",
         answer=converse_stream(converse_block(0, redacted), converse_block(1, {"text": "B"})),
     )
-    for asked in (whole, stream):
-        assert last(asked.events).message.json()["content"][0] == redacted
+    for exchange in (whole, stream):
+        assert last(exchange.events).message.json()["content"][0] == redacted
 
 
 @pytest.mark.parametrize(
@@ -184,89 +184,97 @@ async def test_redacted_reasoning_of_converse_survives_whole_and_stream(ask):
     [{"type": "any"}, {"type": "tool", "name": "f"}],
     ids=["any", "tool"],
 )
-async def test_a_forced_tool_switches_thinking_off_and_says_so(ask, choice):
+async def test_a_forced_tool_disables_thinking_with_a_notice(ask, choice):
     body = {"tools": TOOLS, "tool_choice": choice, "thinking": THINKING}
-    asked = await ask("anthropic", body, client="anthropic")
-    assert asked.sent["tool_choice"] == choice
-    assert asked.sent.get("thinking", {"type": "disabled"})["type"] == "disabled"
-    assert asked.noticed("thinking")
+    exchange = await ask("anthropic", body, client="anthropic")
+    assert exchange.sent["tool_choice"] == choice
+    assert exchange.sent.get("thinking", {"type": "disabled"})["type"] == "disabled"
+    assert exchange.has_notice("thinking")
     on_bedrock = await ask("bedrock", body, client="anthropic")
     assert "thinking" not in json.dumps(on_bedrock.sent.get("additionalModelRequestFields", {}))
-    assert on_bedrock.noticed("thinking")
+    assert on_bedrock.has_notice("thinking")
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock"])
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "f"}}], ids=["any", "tool"]
 )
-async def test_an_openai_clients_forced_tool_switches_thinking_off_too(ask, kind, choice):
+async def test_a_forced_tool_of_an_openai_client_disables_thinking(ask, kind, choice):
     body = {"tools": OPENAI_TOOLS, "tool_choice": choice, "reasoning_effort": "high"}
-    asked = await ask(kind, body)
-    sent = asked.sent if kind == "anthropic" else asked.sent.get("additionalModelRequestFields", {})
+    exchange = await ask(kind, body)
+    sent = (
+        exchange.sent
+        if kind == "anthropic"
+        else exchange.sent.get("additionalModelRequestFields", {})
+    )
     assert sent.get("thinking", {"type": "disabled"})["type"] == "disabled"
-    assert asked.noticed("thinking")
+    assert exchange.has_notice("thinking")
 
 
 @pytest.mark.parametrize("choice", [{"type": "auto"}, {"type": "none"}, None])
-async def test_a_choice_that_forces_nothing_leaves_thinking_on(ask, choice):
+async def test_a_tool_choice_of_auto_does_not_disable_thinking(ask, choice):
     body = {"tools": TOOLS, "thinking": THINKING} | ({"tool_choice": choice} if choice else {})
-    asked = await ask("anthropic", body, client="anthropic")
-    assert asked.sent["thinking"] == THINKING
-    assert not asked.noticed("thinking")
+    exchange = await ask("anthropic", body, client="anthropic")
+    assert exchange.sent["thinking"] == THINKING
+    assert not exchange.has_notice("thinking")
 
 
 @pytest.mark.parametrize("model", ["gpt-5.2", "deepseek-reasoner", "qwen3-32b"])
-async def test_thinking_disabled_is_no_effort_for_a_reasoner(ask, model):
+async def test_disabled_thinking_is_effort_none_for_a_reasoning_model(ask, model):
     body = {"thinking": {"type": "disabled"}}
-    asked = await ask("openai", body, client="anthropic", model=model)
-    assert asked.sent["reasoning_effort"] == "none"
-    assert "thinking" not in asked.sent
+    exchange = await ask("openai", body, client="anthropic", model=model)
+    assert exchange.sent["reasoning_effort"] == "none"
+    assert "thinking" not in exchange.sent
 
 
 @pytest.mark.parametrize(("model", "least"), [("o3", "low"), ("gpt-5", "minimal")])
-async def test_a_reasoner_that_always_thinks_is_told_to_think_least(ask, model, least):
+async def test_disabled_thinking_is_the_lowest_effort_if_a_model_always_reasons(ask, model, least):
     """These refuse `none`."""
     body = {"thinking": {"type": "disabled"}}
-    asked = await ask("openai", body, client="anthropic", model=model)
-    assert asked.sent["reasoning_effort"] == least
-    assert asked.noticed("reasoning")
+    exchange = await ask("openai", body, client="anthropic", model=model)
+    assert exchange.sent["reasoning_effort"] == least
+    assert exchange.has_notice("reasoning")
 
 
-async def test_a_model_that_never_thinks_is_not_told_not_to(ask):
+async def test_disabled_thinking_is_not_sent_to_models_without_reasoning(ask):
     body = {"thinking": {"type": "disabled"}}
-    asked = await ask("openai", body, client="anthropic", model="gpt-4o")
-    assert "reasoning_effort" not in asked.sent
+    exchange = await ask("openai", body, client="anthropic", model="gpt-4o")
+    assert "reasoning_effort" not in exchange.sent
 
 
 @pytest.mark.parametrize(("budget", "effort"), [(1024, "low"), (8000, "medium"), (32000, "high")])
-async def test_a_budget_is_the_nearest_effort_and_said_so(ask, budget, effort):
+async def test_a_budget_is_the_nearest_effort_with_a_notice(ask, budget, effort):
     body = {"max_tokens": 64000, "thinking": {"type": "enabled", "budget_tokens": budget}}
-    asked = await ask("openai", body, client="anthropic")
-    assert asked.sent["reasoning_effort"] == effort
-    assert asked.noticed("reasoning")
+    exchange = await ask("openai", body, client="anthropic")
+    assert exchange.sent["reasoning_effort"] == effort
+    assert exchange.has_notice("reasoning")
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock"])
-async def test_no_effort_is_thinking_disabled_for_claude(ask, kind):
-    asked = await ask(kind, {"reasoning_effort": "none"})
-    sent = asked.sent if kind == "anthropic" else asked.sent.get("additionalModelRequestFields", {})
+async def test_effort_none_disables_thinking_for_claude(ask, kind):
+    exchange = await ask(kind, {"reasoning_effort": "none"})
+    sent = (
+        exchange.sent
+        if kind == "anthropic"
+        else exchange.sent.get("additionalModelRequestFields", {})
+    )
     assert sent.get("thinking", {"type": "disabled"}) == {"type": "disabled"}
 
 
 @pytest.mark.parametrize("thought", [SIGNED, REDACTED], ids=["signed", "redacted"])
-async def test_thinking_is_never_words_for_an_openai_model(ask, thought):
-    asked = await ask(
+async def test_thinking_is_never_text_for_an_openai_model(ask, thought):
+    exchange = await ask(
         "openai", history(thought, {"type": "text", "text": "Hi."}), client="anthropic"
     )
-    sent = asked.sent["messages"][1]
+    sent = exchange.sent["messages"][1]
     assert sent["content"] == "Hi."
-    assert "hm" not in asked.request.body.decode()
-    assert "RVRY" not in asked.request.body.decode()
+    assert "hm" not in exchange.request.body.decode()
+    assert "RVRY" not in exchange.request.body.decode()
     assert sent["tool_calls"][0]["id"] == "toolu_1"
-    assert asked.noticed("thinking", "messages[1]")
+    assert exchange.has_notice("thinking", "messages[1]")
 
 
-async def test_an_assistant_message_of_thinking_alone_is_no_null_content_for_openai(ask):
+async def test_an_assistant_message_with_only_thinking_has_no_null_content_for_openai(ask):
     body = {
         "messages": [
             {"role": "user", "content": "Hello"},
@@ -274,30 +282,30 @@ async def test_an_assistant_message_of_thinking_alone_is_no_null_content_for_ope
             {"role": "user", "content": "Still there?"},
         ]
     }
-    asked = await ask("openai", body, client="anthropic")
-    assert all(isinstance(m["content"], str) for m in asked.sent["messages"])
-    assert asked.noticed("thinking", "messages[1]")
+    exchange = await ask("openai", body, client="anthropic")
+    assert all(isinstance(m["content"], str) for m in exchange.sent["messages"])
+    assert exchange.has_notice("thinking", "messages[1]")
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_details"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_reasoning_is_not_sent_back_to_openai_itself_and_one_notice_says_so(
-    ask, field, stream
-):
-    said = {"role": "assistant", "content": "Hi.", field: "hm"}
+async def test_reasoning_is_dropped_with_one_notice_for_openai(ask, field, stream):
+    message = {"role": "assistant", "content": "Hi.", field: "hm"}
     question = {"role": "user", "content": "Hello"}
-    asked = await ask("openai", {"messages": [question, said, question, said]}, stream=stream)
-    assert asked.sent["messages"][1] == {"role": "assistant", "content": "Hi."}
-    assert [notice.code for notice in asked.notices] == ["thinking_left_out"]
-    assert asked.notices[0].path == f"messages[1].{field}"
-    assert asked.notices[0].message.endswith("(2 times)")
+    exchange = await ask(
+        "openai", {"messages": [question, message, question, message]}, stream=stream
+    )
+    assert exchange.sent["messages"][1] == {"role": "assistant", "content": "Hi."}
+    assert [notice.code for notice in exchange.notices] == ["thinking_left_out"]
+    assert exchange.notices[0].path == f"messages[1].{field}"
+    assert exchange.notices[0].message.endswith("(2 times)")
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_details"])
 async def test_reasoning_for_openai_itself_is_an_error_in_strict_mode(make, server, field):
-    said = {"role": "assistant", "content": "Hi.", field: "hm"}
+    message = {"role": "assistant", "content": "Hi.", field: "hm"}
     question = {"role": "user", "content": "Hello"}
-    body = {"messages": [question, said, question]}
+    body = {"messages": [question, message, question]}
     strict = replace(prompt_of(body, "openai", MODELS["openai"], stream=True), strict=True)
     with pytest.raises(StrictError) as error:
         _ = [event async for event in make("openai").ask(strict)]
@@ -307,20 +315,20 @@ async def test_reasoning_for_openai_itself_is_an_error_in_strict_mode(make, serv
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock", "openai"])
-async def test_thinking_of_any_model_is_beside_the_content_for_an_openai_client(
+async def test_thinking_of_any_model_is_reasoning_content_for_an_openai_client(
     ask, server, kind, stream
 ):
     server.say("Hi.", reasoning=("h", "m"))
-    asked = await ask(kind, stream=stream)
+    exchange = await ask(kind, stream=stream)
     for message in (
-        to_openai_client(asked.events).message,
-        whole_for_openai(asked.events).choices[0].message,
+        to_openai_client(exchange.events).message,
+        whole_for_openai(exchange.events).choices[0].message,
     ):
         assert message.content == "Hi."
         assert message.to_dict()["reasoning_content"] == "hm"
 
 
-async def test_thinking_in_a_whole_answer_is_kept_with_its_signature(ask):
+async def test_thinking_of_a_whole_answer_is_saved_with_its_signature(ask):
     answer = anthropic_whole(SIGNED, REDACTED, {"type": "text", "text": "B"})
     finished = last((await ask("anthropic", answer=answer, stream=False)).events)
     thought, redacted, _ = anthropic_parts.decode_parts(finished.message)
@@ -329,24 +337,26 @@ async def test_thinking_in_a_whole_answer_is_kept_with_its_signature(ask):
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock"])
-async def test_signed_thinking_of_another_model_is_left_out(make, server, kind):
+async def test_signed_thinking_of_another_model_is_dropped(make, server, kind):
     """The signature is right, and the model that is asked did not write it."""
     body = history(SIGNED, {"type": "text", "text": "Hi."})
-    asked = replace(prompt_of(body, "anthropic", MODELS[kind], stream=True), foreign=frozenset({1}))
-    events = [event async for event in make(kind).ask(asked)]
+    exchange = replace(
+        prompt_of(body, "anthropic", MODELS[kind], stream=True), foreign=frozenset({1})
+    )
+    events = [event async for event in make(kind).ask(exchange)]
     sent = server.requests[-1]
     assert b"c2ln" not in sent.body
     assert b"Hi." in sent.body
     assert any(isinstance(event, Noticed) for event in events)
 
 
-async def test_thinking_before_an_open_loop_is_sent_unmodified_to_the_byte(ask):
+async def test_thinking_before_an_open_tool_loop_is_sent_byte_for_byte(ask):
     odd = {"type": "thinking", "thinking": "ä  \n\n <b>\u2028", "signature": "c2ln=="}
-    asked = await ask("anthropic", history(odd) | {"thinking": THINKING}, client="anthropic")
-    assert asked.sent["messages"][1]["content"][0] == odd
-    asked = await ask("bedrock", history(odd) | {"thinking": THINKING}, client="anthropic")
-    (said,) = [b for b in asked.sent["messages"][1]["content"] if "reasoningContent" in b]
-    assert said["reasoningContent"]["reasoningText"] == {
+    exchange = await ask("anthropic", history(odd) | {"thinking": THINKING}, client="anthropic")
+    assert exchange.sent["messages"][1]["content"][0] == odd
+    exchange = await ask("bedrock", history(odd) | {"thinking": THINKING}, client="anthropic")
+    (message,) = [b for b in exchange.sent["messages"][1]["content"] if "reasoningContent" in b]
+    assert message["reasoningContent"]["reasoningText"] == {
         "text": odd["thinking"],
         "signature": odd["signature"],
     }
@@ -356,9 +366,9 @@ DETAILS = [{"type": "reasoning.text", "text": "hm", "signature": "c2ln", "index"
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_reasoning_details_are_kept_for_the_next_turn(ask, stream):
+async def test_reasoning_details_are_saved_for_the_next_turn(ask, stream):
     """OpenRouter wants them back unmodified while a tool loop is open."""
-    said = {"content": "B", "reasoning": "hm", "reasoning_details": DETAILS}
-    answer = openai_stream(said) if stream else openai_whole(said)
-    asked = await ask("openai", answer=answer, stream=stream)
-    assert last(asked.events).message.json()["reasoning_details"] == DETAILS
+    message = {"content": "B", "reasoning": "hm", "reasoning_details": DETAILS}
+    answer = openai_stream(message) if stream else openai_whole(message)
+    exchange = await ask("openai", answer=answer, stream=stream)
+    assert last(exchange.events).message.json()["reasoning_details"] == DETAILS

@@ -1,4 +1,4 @@
-"""Tools: calls and results stay pairs, under ids and names that the provider takes."""
+"""Tool calls and results stay paired, with ids and names that the provider accepts."""
 
 import json
 import re
@@ -100,8 +100,8 @@ async def test_results_are_one_message_in_the_order_of_the_calls(ask, kind, orde
     sent = (await ask(kind, body)).sent
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "user"]
     assert result_ids(sent) == ["a", "b", "c"] == call_ids(sent)
-    for call_id, said in zip("abc", sent_results(sent), strict=True):
-        assert f"result {call_id}" in json.dumps(said)
+    for call_id, value in zip("abc", sent_results(sent), strict=True):
+        assert f"result {call_id}" in json.dumps(value)
     assert "Thanks." in json.dumps(sent["messages"][2]["content"][3])
 
 
@@ -120,7 +120,7 @@ async def test_results_in_two_messages_of_an_anthropic_client_are_one(ask):
         assert result_ids(sent) == ["a", "b"]
 
 
-async def test_results_beside_text_are_tool_messages_before_it_for_openai(ask):
+async def test_results_with_text_are_tool_messages_before_it_for_openai(ask):
     body = anthropic_loop(
         {"type": "text", "text": "Look:"},
         {"type": "tool_result", "tool_use_id": "b", "content": "rb"},
@@ -150,7 +150,7 @@ async def test_results_beside_text_are_tool_messages_before_it_for_openai(ask):
     ],
     ids=["text", "blocks", "image"],
 )
-async def test_an_error_of_a_tool_is_an_error_everywhere_it_can_be_said(ask, content):
+async def test_the_error_flag_of_a_result_is_sent_where_supported(ask, content):
     failed = {
         "type": "tool_result",
         "tool_use_id": "toolu_1",
@@ -165,16 +165,16 @@ async def test_an_error_of_a_tool_is_an_error_everywhere_it_can_be_said(ask, con
     assert sent["status"] == "error"
     assert {"text": "It broke."} in sent["content"]
     assert any("image" in block for block in sent["content"]) == (PNG in json.dumps(content))
-    asked = await ask("openai", body, client="anthropic")
-    assert "is_error" not in asked.request.body.decode()
-    assert asked.sent["messages"][2]["content"] == "It broke."
-    assert asked.noticed("messages[2]")
+    exchange = await ask("openai", body, client="anthropic")
+    assert "is_error" not in exchange.request.body.decode()
+    assert exchange.sent["messages"][2]["content"] == "It broke."
+    assert exchange.has_notice("messages[2]")
 
 
-@pytest.mark.parametrize("said", [None, False])
-async def test_a_result_that_is_no_error_is_a_success(ask, said):
+@pytest.mark.parametrize("value", [None, False])
+async def test_a_result_that_is_no_error_is_a_success(ask, value):
     fine = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}
-    fine |= {} if said is None else {"is_error": said}
+    fine |= {} if value is None else {"is_error": value}
     (sent,) = sent_results((await ask("bedrock", anthropic_loop(fine), client="anthropic")).sent)
     assert sent.get("status", "success") == "success"
 
@@ -185,7 +185,7 @@ VALID = {"anthropic": r"[a-zA-Z0-9_-]{1,64}", "bedrock": r"[a-zA-Z0-9_.:-]{1,64}
 
 @on_claude
 @pytest.mark.parametrize("odd", ODD_IDS)
-async def test_an_id_that_is_refused_has_one_alias_on_call_and_result(ask, kind, odd):
+async def test_a_refused_id_has_one_alias_for_call_and_result(ask, kind, odd):
     body = loop(odd, "call_2", results=[result("call_2", "two"), result(odd, "one")])
     first = (await ask(kind, body)).sent
     again = (await ask(kind, body)).sent
@@ -197,23 +197,23 @@ async def test_an_id_that_is_refused_has_one_alias_on_call_and_result(ask, kind,
 
 @on_claude
 @pytest.mark.parametrize("fine", ["call_1", "toolu_01AbC-9", "a" * 64])
-async def test_an_id_that_is_taken_is_untouched(ask, kind, fine):
+async def test_an_accepted_id_is_unchanged(ask, kind, fine):
     sent = (await ask(kind, loop(fine))).sent
     assert call_ids(sent) == result_ids(sent) == [fine]
 
 
-async def test_an_id_with_dots_and_colons_is_untouched_on_bedrock(ask):
+async def test_an_id_with_dots_and_colons_is_unchanged_on_bedrock(ask):
     assert call_ids((await ask("bedrock", loop("functions.Bash:0"))).sent) == ["functions.Bash:0"]
 
 
-async def test_two_ids_that_differ_only_in_refused_characters_stay_two(ask):
+async def test_ids_that_differ_only_in_refused_characters_have_different_aliases(ask):
     for kind in CLAUDES:
         ids = call_ids((await ask(kind, loop("a/b", "a|b", "a b"))).sent)
         assert len(set(ids)) == 3
 
 
 @on_claude
-async def test_one_id_in_two_turns_is_paired_by_place(ask, kind):
+async def test_one_id_in_two_turns_is_paired_by_position(ask, kind):
     turns = loop("call_1", results=[result("call_1", "first")])
     more = loop("call_1", results=[result("call_1", "second")])
     sent = (await ask(kind, turns | {"messages": turns["messages"] + more["messages"]})).sent
@@ -223,7 +223,7 @@ async def test_one_id_in_two_turns_is_paired_by_place(ask, kind):
     assert "second" in results[1]
 
 
-async def test_a_long_id_of_an_anthropic_client_is_shortened_alike_for_openai(ask):
+async def test_a_long_id_of_an_anthropic_client_has_one_alias_for_openai(ask):
     long = "toolu_" + "x" * 60
     body = anthropic_loop(
         {"type": "tool_result", "tool_use_id": long, "content": "ok"}, ids=(long,)
@@ -235,7 +235,7 @@ async def test_a_long_id_of_an_anthropic_client_is_shortened_alike_for_openai(as
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_a_tools_name_that_bedrock_refuses_comes_back_as_the_clients_own(ask, server, stream):
+async def test_a_tool_name_that_bedrock_refuses_is_restored_in_the_answer(ask, server, stream):
     name = "mcp.server/list files"
     function = {"name": name, "parameters": SCHEMA}
     body = {"tools": [{"type": "function", "function": function}]}
@@ -244,15 +244,13 @@ async def test_a_tools_name_that_bedrock_refuses_comes_back_as_the_clients_own(a
     alias = tool["toolSpec"]["name"]
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", alias)
     server.say(tool_calls=(ToolCall(id="t", name=alias, arguments='{"a":1}'),), finish="tool_calls")
-    asked = await ask("bedrock", body, stream=stream)
-    assert to_openai_client(asked.events).calls == [("t", name, '{"a":1}')]
-    assert to_anthropic_client(asked.events).content[0]["name"] == name
+    exchange = await ask("bedrock", body, stream=stream)
+    assert to_openai_client(exchange.events).calls == [("t", name, '{"a":1}')]
+    assert to_anthropic_client(exchange.events).content[0]["name"] == name
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_a_tools_name_that_anthropic_refuses_comes_back_as_the_clients_own(
-    ask, server, stream
-):
+async def test_a_tool_name_that_anthropic_refuses_is_restored_in_the_answer(ask, server, stream):
     """Anthropic takes `[a-zA-Z0-9_-]{1,128}`."""
     name = "mcp.server/list files"
     function = {"name": name, "parameters": SCHEMA}
@@ -263,33 +261,33 @@ async def test_a_tools_name_that_anthropic_refuses_comes_back_as_the_clients_own
     server.say(
         tool_calls=(ToolCall(id="t", name=alias, arguments='{"a": 1}'),), finish="tool_calls"
     )
-    asked = await ask("anthropic", body, stream=stream)
-    (said,) = to_openai_client(asked.events).calls
-    assert said[1] == name
+    exchange = await ask("anthropic", body, stream=stream)
+    (value,) = to_openai_client(exchange.events).calls
+    assert value[1] == name
 
 
-async def test_no_tool_choice_is_none_for_anthropic(ask):
+async def test_tool_choice_none_is_sent_to_anthropic(ask):
     body = {"tools": [OPENAI_TOOL], "tool_choice": "none"}
     assert (await ask("anthropic", body)).sent["tool_choice"] == {"type": "none"}
     own = {"tools": [TOOL], "tool_choice": {"type": "none"}}
-    asked = await ask("openai", own, client="anthropic")
-    assert asked.sent["tool_choice"] == "none"
-    assert asked.sent["tools"]
+    exchange = await ask("openai", own, client="anthropic")
+    assert exchange.sent["tool_choice"] == "none"
+    assert exchange.sent["tools"]
 
 
-async def test_no_tool_choice_leaves_the_tools_out_on_bedrock(ask):
+async def test_tool_choice_none_drops_the_tools_on_bedrock(ask):
     body = {"tools": [OPENAI_TOOL], "tool_choice": "none"}
     assert "toolConfig" not in (await ask("bedrock", body)).sent
 
 
-async def test_no_tool_choice_after_calls_on_bedrock_still_describes_the_tools(ask):
-    asked = await ask("bedrock", loop("call_1") | {"tool_choice": "none"})
-    assert asked.sent["toolConfig"]["tools"]
-    assert asked.noticed("tool")
+async def test_tool_choice_none_after_calls_keeps_the_tools_on_bedrock(ask):
+    exchange = await ask("bedrock", loop("call_1") | {"tool_choice": "none"})
+    assert exchange.sent["toolConfig"]["tools"]
+    assert exchange.has_notice("tool")
 
 
 @pytest.mark.parametrize(
-    ("said", "anthropic", "bedrock"),
+    ("value", "anthropic", "bedrock"),
     [
         ("auto", {"type": "auto"}, [{"auto": {}}, None]),
         ("required", {"type": "any"}, [{"any": {}}]),
@@ -300,12 +298,12 @@ async def test_no_tool_choice_after_calls_on_bedrock_still_describes_the_tools(a
         ),
     ],
 )
-async def test_a_tool_choice_means_the_same_everywhere(ask, said, anthropic, bedrock):
-    body = {"tools": [OPENAI_TOOL], "tool_choice": said}
+async def test_a_tool_choice_is_converted(ask, value, anthropic, bedrock):
+    body = {"tools": [OPENAI_TOOL], "tool_choice": value}
     assert (await ask("anthropic", body)).sent["tool_choice"] == anthropic
     assert (await ask("bedrock", body)).sent["toolConfig"].get("toolChoice") in bedrock
     own = {"tools": [TOOL], "tool_choice": anthropic}
-    assert (await ask("openai", own, client="anthropic")).sent["tool_choice"] == said
+    assert (await ask("openai", own, client="anthropic")).sent["tool_choice"] == value
 
 
 @pytest.mark.parametrize(
@@ -321,7 +319,7 @@ async def test_a_tool_choice_means_the_same_everywhere(ask, said, anthropic, bed
     ],
     ids=["alone", "auto", "required", "named"],
 )
-async def test_one_call_at_a_time_has_a_choice_of_a_type(ask, more, choice):
+async def test_disabled_parallel_calls_have_a_typed_tool_choice(ask, more, choice):
     body = {"tools": [OPENAI_TOOL], "parallel_tool_calls": False} | more
     sent = (await ask("anthropic", body)).sent
     assert sent["tool_choice"] == choice | {"disable_parallel_tool_use": True}
@@ -329,51 +327,51 @@ async def test_one_call_at_a_time_has_a_choice_of_a_type(ask, more, choice):
     assert (await ask("openai", own, client="anthropic")).sent["parallel_tool_calls"] is False
 
 
-async def test_one_call_at_a_time_is_not_said_where_no_tool_may_be_called(ask):
+async def test_disabled_parallel_calls_are_not_sent_with_tool_choice_none(ask):
     body = {"tools": [OPENAI_TOOL], "parallel_tool_calls": False, "tool_choice": "none"}
     assert (await ask("anthropic", body)).sent["tool_choice"] == {"type": "none"}
 
 
 @pytest.mark.parametrize("tools", [{}, {"tools": []}], ids=["absent", "empty"])
-async def test_one_call_at_a_time_without_tools_is_not_an_error_anywhere(ask, tools):
+async def test_disabled_parallel_calls_without_tools_are_no_error(ask, tools):
     """OpenAI and Anthropic refuse a tool choice without tools."""
-    asked = await ask("anthropic", tools | {"parallel_tool_calls": False})
-    assert "tool_choice" not in asked.sent
+    exchange = await ask("anthropic", tools | {"parallel_tool_calls": False})
+    assert "tool_choice" not in exchange.sent
     own = tools | {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
-    asked = await ask("openai", own, client="anthropic")
-    assert "parallel_tool_calls" not in asked.sent
-    assert "tool_choice" not in asked.sent
+    exchange = await ask("openai", own, client="anthropic")
+    assert "parallel_tool_calls" not in exchange.sent
+    assert "tool_choice" not in exchange.sent
 
 
-async def test_that_bedrock_cannot_forbid_parallel_calls_is_said(ask):
+async def test_disabled_parallel_calls_are_reported_for_bedrock(ask):
     body = {"tools": [OPENAI_TOOL], "parallel_tool_calls": False}
-    assert (await ask("bedrock", body)).noticed("parallel")
+    assert (await ask("bedrock", body)).has_notice("parallel")
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock"])
-async def test_a_tool_that_is_not_strict_does_not_say_so(ask, kind):
+async def test_strict_false_is_not_sent(ask, kind):
     body = {"tools": [{"type": "function", "function": {**FUNCTION, "strict": False}}]}
-    asked = await ask(kind, body)
-    assert "strict" not in asked.request.body.decode()
-    assert not asked.noticed("strict")
+    exchange = await ask(kind, body)
+    assert "strict" not in exchange.request.body.decode()
+    assert not exchange.has_notice("strict")
 
 
-async def test_a_tool_that_is_not_strict_does_not_say_so_on_bedrock_to_an_anthropic_client(ask):
+async def test_strict_false_of_an_anthropic_client_is_not_sent_to_bedrock(ask):
     body = {"tools": [TOOL | {"strict": False}]}
-    asked = await ask("bedrock", body, client="anthropic")
-    assert "strict" not in asked.request.body.decode()
+    exchange = await ask("bedrock", body, client="anthropic")
+    assert "strict" not in exchange.request.body.decode()
 
 
 @pytest.mark.parametrize("content", [None, "", " ", []], ids=["null", "empty", "blank", "list"])
 @on_claude
-async def test_a_call_without_words_has_no_text_beside_it(ask, kind, content):
+async def test_a_call_without_text_has_no_text_block(ask, kind, content):
     sent = (await ask(kind, loop("call_1", content=content))).sent
     (block,) = sent["messages"][1]["content"]
     assert block.get("type", "tool_use") == "tool_use"
     assert "text" not in block
 
 
-async def test_a_call_without_words_has_null_content_for_openai(ask):
+async def test_a_call_without_text_has_null_content_for_openai(ask):
     body = anthropic_loop({"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"})
     sent = (await ask("openai", body, client="anthropic")).sent["messages"][1]
     assert sent.get("content") is None
@@ -384,7 +382,7 @@ EMPTY_RESULTS = ["", " ", "\n\t", [], [{"type": "text", "text": ""}], None]
 
 @pytest.mark.parametrize("content", EMPTY_RESULTS[:-1], ids=map(repr, EMPTY_RESULTS[:-1]))
 @on_claude
-async def test_an_empty_result_is_one_the_provider_takes(ask, kind, content):
+async def test_an_empty_result_is_accepted_by_the_provider(ask, kind, content):
     (sent,) = sent_results(
         (await ask(kind, loop("call_1", results=[result("call_1", content)]))).sent
     )
@@ -392,22 +390,24 @@ async def test_an_empty_result_is_one_the_provider_takes(ask, kind, content):
         assert all(block["text"].strip() for block in sent["content"])
         assert sent["content"]
     else:
-        said = sent.get("content", "absent")
-        assert said == "absent" or (said if isinstance(said, str) else said[0]["text"]).strip()
+        value = sent.get("content", "absent")
+        assert value == "absent" or (value if isinstance(value, str) else value[0]["text"]).strip()
 
 
 @pytest.mark.parametrize("content", EMPTY_RESULTS, ids=map(repr, EMPTY_RESULTS))
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock", "openai"])
-async def test_an_empty_result_of_an_anthropic_client_is_one_the_provider_takes(ask, kind, content):
+async def test_an_empty_result_of_an_anthropic_client_is_accepted_by_the_provider(
+    ask, kind, content
+):
     empty = {"type": "tool_result", "tool_use_id": "toolu_1"}
     empty |= {} if content is None else {"content": content}
     sent = (await ask(kind, anthropic_loop(empty), client="anthropic")).sent
     if kind == "openai":
         assert isinstance(sent["messages"][2]["content"], str | list)
         return
-    (said,) = sent_results(sent)
-    assert said.get("content", "absent") not in ("", [], None)
-    assert '"text": ""' not in json.dumps(said)
+    (value,) = sent_results(sent)
+    assert value.get("content", "absent") not in ("", [], None)
+    assert '"text": ""' not in json.dumps(value)
 
 
 @pytest.mark.parametrize(
@@ -419,28 +419,28 @@ async def test_an_empty_result_of_an_anthropic_client_is_one_the_provider_takes(
     ids=["two", "one of them empty"],
 )
 @on_claude
-async def test_a_tool_message_of_parts_keeps_them_all(ask, kind, content):
+async def test_a_tool_message_keeps_all_its_parts(ask, kind, content):
     (sent,) = sent_results(
         (await ask(kind, loop("call_1", results=[result("call_1", content)]))).sent
     )
-    said = sent["content"]
-    texts = [said] if isinstance(said, str) else [block["text"] for block in said]
+    value = sent["content"]
+    texts = [value] if isinstance(value, str) else [block["text"] for block in value]
     assert texts == [part["text"] for part in content if part["text"]]
 
 
 async def test_an_image_in_a_result_follows_it_for_openai(ask):
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
-    said = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [image]}
-    asked = await ask("openai", anthropic_loop(said), client="anthropic")
-    tool, user = asked.sent["messages"][2:]
+    value = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [image]}
+    exchange = await ask("openai", anthropic_loop(value), client="anthropic")
+    tool, user = exchange.sent["messages"][2:]
     assert tool["role"] == "tool"
     assert user["content"][0]["image_url"]["url"] == f"data:image/png;base64,{PNG}"
-    assert asked.noticed("messages[2]")
+    assert exchange.has_notice("messages[2]")
 
 
 @on_claude
-@pytest.mark.parametrize("given", [{}, {"tools": []}], ids=["absent", "empty"])
-async def test_tools_of_the_history_are_described_where_the_request_has_none(ask, kind, given):
+@pytest.mark.parametrize("tools_field", [{}, {"tools": []}], ids=["absent", "empty"])
+async def test_tools_of_the_history_are_described_if_the_request_has_none(ask, kind, tools_field):
     body = {
         "messages": [
             {"role": "user", "content": "Hello"},
@@ -454,7 +454,7 @@ async def test_tools_of_the_history_are_described_where_the_request_has_none(ask
             {"role": "assistant", "content": None, "tool_calls": [call("3", name="zeta")]},
             result("3"),
         ]
-    } | given
+    } | tools_field
     first, again = (await ask(kind, body)), (await ask(kind, body))
     assert first.request.body == again.request.body
     tools = first.sent["tools"] if kind == "anthropic" else first.sent["toolConfig"]["tools"]
@@ -463,41 +463,41 @@ async def test_tools_of_the_history_are_described_where_the_request_has_none(ask
 
 
 @on_claude
-async def test_a_call_that_was_interrupted_is_answered_with_an_error_on_the_wire(ask, kind):
+async def test_an_unanswered_call_gets_an_error_result(ask, kind):
     body = loop("a", "b", results=[result("a")])
     body["messages"] += [{"role": "user", "content": "Never mind."}]
     before = json.dumps(body)
-    asked = await ask(kind, body)
-    assert result_ids(asked.sent) == ["a", "b"]
-    made = sent_results(asked.sent)[1]
+    exchange = await ask(kind, body)
+    assert result_ids(exchange.sent) == ["a", "b"]
+    made = sent_results(exchange.sent)[1]
     assert made.get("is_error") or made.get("status") == "error"
-    assert "Never mind." in json.dumps(asked.sent)
-    assert asked.notices
+    assert "Never mind." in json.dumps(exchange.sent)
+    assert exchange.notices
     assert json.dumps(body) == before
 
 
-async def test_a_call_that_was_interrupted_is_answered_on_the_wire_to_openai(ask):
+async def test_an_unanswered_call_gets_a_result_for_openai(ask):
     body = anthropic_loop(ids=("a", "b"))
     body["messages"][2]["content"] = [
         {"type": "tool_result", "tool_use_id": "b", "content": "rb"},
         {"type": "text", "text": "Never mind."},
     ]
-    asked = await ask("openai", body, client="anthropic")
-    roles = [(m["role"], m.get("tool_call_id")) for m in asked.sent["messages"][2:]]
+    exchange = await ask("openai", body, client="anthropic")
+    roles = [(m["role"], m.get("tool_call_id")) for m in exchange.sent["messages"][2:]]
     assert roles == [("tool", "a"), ("tool", "b"), ("user", None)]
-    assert asked.notices
+    assert exchange.notices
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock", "openai"])
-async def test_an_openai_clients_interrupted_call_is_answered_whoever_is_asked(ask, kind):
+async def test_an_unanswered_call_of_an_openai_client_gets_a_result_for_every_provider(ask, kind):
     body = loop("a", results=[{"role": "user", "content": "Never mind."}])
-    asked = await ask(kind, body)
-    assert '"a"' in json.dumps(asked.sent["messages"][2])
-    assert asked.notices
+    exchange = await ask(kind, body)
+    assert '"a"' in json.dumps(exchange.sent["messages"][2])
+    assert exchange.notices
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock", "openai"])
-async def test_a_result_without_a_call_does_not_spoil_the_request(ask, kind):
+async def test_a_result_without_a_call_is_accepted(ask, kind):
     body = {
         "messages": [
             {"role": "user", "content": "Hello"},
@@ -506,9 +506,9 @@ async def test_a_result_without_a_call_does_not_spoil_the_request(ask, kind):
             {"role": "user", "content": "Go on."},
         ]
     }
-    asked = await ask(kind, body)
-    assert not result_ids(asked.sent)
-    assert asked.notices
+    exchange = await ask(kind, body)
+    assert not result_ids(exchange.sent)
+    assert exchange.notices
 
 
 @pytest.mark.parametrize(
@@ -522,9 +522,7 @@ async def test_a_result_without_a_call_does_not_spoil_the_request(ask, kind):
     ids=lambda tool: tool["name"],
 )
 @pytest.mark.parametrize("kind", ["openai", "bedrock"])
-async def test_a_tool_that_only_anthropic_has_is_an_error_that_names_it(
-    break_off, server, kind, tool
-):
+async def test_a_tool_of_anthropic_is_an_error_for_other_providers(break_off, server, kind, tool):
     _, error = await break_off(kind, {"tools": [TOOL, tool]}, client="anthropic")
     assert isinstance(error, InvalidRequestError)
     assert tool["name"] in str(error)
@@ -532,7 +530,7 @@ async def test_a_tool_that_only_anthropic_has_is_an_error_that_names_it(
 
 
 @on_claude
-async def test_a_tool_that_only_openai_has_is_an_error_that_names_it(break_off, server, kind):
+async def test_a_tool_of_openai_is_an_error_for_other_providers(break_off, server, kind):
     tool = {"type": "custom", "custom": {"name": "shell", "format": {"type": "text"}}}
     _, error = await break_off(kind, {"tools": [OPENAI_TOOL, tool]})
     assert isinstance(error, InvalidRequestError)
@@ -540,13 +538,13 @@ async def test_a_tool_that_only_openai_has_is_an_error_that_names_it(break_off, 
     assert not server.requests
 
 
-async def test_a_tool_that_only_anthropic_has_goes_to_anthropic_as_it_is(ask):
+async def test_a_tool_of_anthropic_is_sent_unchanged_to_anthropic(ask):
     tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
-    asked = await ask("anthropic", {"tools": [TOOL, tool]}, client="anthropic")
-    assert asked.sent["tools"] == [TOOL, tool]
+    exchange = await ask("anthropic", {"tools": [TOOL, tool]}, client="anthropic")
+    assert exchange.sent["tools"] == [TOOL, tool]
 
 
-async def test_a_tool_without_parameters_is_one_everywhere(ask):
+async def test_a_tool_without_parameters_is_sent_to_every_provider(ask):
     body = {"tools": [{"type": "function", "function": {"name": "now"}}]}
     assert (await ask("anthropic", body)).sent["tools"][0]["input_schema"]["type"] == "object"
     (tool,) = (await ask("bedrock", body)).sent["toolConfig"]["tools"]
@@ -555,25 +553,25 @@ async def test_a_tool_without_parameters_is_one_everywhere(ask):
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock"])
 async def test_an_empty_list_of_tools_is_no_tools(ask, kind):
-    asked = await ask(kind, {"tools": []})
-    assert not asked.sent.get("tools")
-    assert "toolConfig" not in asked.sent
+    exchange = await ask(kind, {"tools": []})
+    assert not exchange.sent.get("tools")
+    assert "toolConfig" not in exchange.sent
 
 
 async def test_an_empty_list_of_tools_is_no_tools_for_openai(ask):
-    asked = await ask("openai", {"tools": []}, client="anthropic")
-    assert "tools" not in asked.sent
+    exchange = await ask("openai", {"tools": []}, client="anthropic")
+    assert "tools" not in exchange.sent
 
 
 @pytest.mark.parametrize("arguments", ['{"a": 1', "not json", "[1]", '"x"'])
 @on_claude
-async def test_arguments_that_are_no_object_do_not_spoil_the_request(ask, kind, arguments):
+async def test_arguments_that_are_not_an_object_are_accepted(ask, kind, arguments):
     body = loop("call_1")
     body["messages"][1]["tool_calls"] = [call("call_1", arguments)]
-    asked = await ask(kind, body)
-    (said,) = sent_calls(asked.sent)
-    assert arguments in json.loads(json.dumps(list(said["input"].values())))
-    assert asked.notices
+    exchange = await ask(kind, body)
+    (value,) = sent_calls(exchange.sent)
+    assert arguments in json.loads(json.dumps(list(value["input"].values())))
+    assert exchange.notices
 
 
 @on_claude
@@ -585,20 +583,20 @@ async def test_arguments_keep_their_digits_and_their_order(ask, kind):
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_calls_of_a_whole_answer_are_the_same_for_both_clients(ask, server, kind):
+async def test_calls_of_a_whole_answer_are_equal_for_both_clients(ask, server, kind):
     calls = tuple(ToolCall(id=i, name="f", arguments='{"a": 1}') for i in ("x", "y"))
     server.say("Hm.", tool_calls=calls, finish="tool_calls")
-    asked = await ask(kind, {"tools": [OPENAI_TOOL]}, stream=False)
+    exchange = await ask(kind, {"tools": [OPENAI_TOOL]}, stream=False)
     ours = [
-        block for block in whole_for_anthropic(asked.events).content if block.type == "tool_use"
+        block for block in whole_for_anthropic(exchange.events).content if block.type == "tool_use"
     ]
     assert [(block.id, block.input) for block in ours] == [("x", {"a": 1}), ("y", {"a": 1})]
-    theirs = whole_for_openai(asked.events).choices[0]
+    theirs = whole_for_openai(exchange.events).choices[0]
     assert [json.loads(c.function.arguments) for c in theirs.message.tool_calls] == [{"a": 1}] * 2
     assert theirs.finish_reason == "tool_calls"
 
 
-async def test_a_call_read_from_one_provider_can_be_answered_at_another(ask):
+async def test_a_call_of_one_provider_can_be_answered_at_another(ask):
     """The next turn still works: a reply of Bedrock's goes on at Anthropic and at OpenAI."""
     answer = converse_stream(converse_tool(0, '{"a": 1}', call="tooluse_1"), stop="tool_use")
     read = to_openai_client((await ask("bedrock", answer=answer)).events)
@@ -618,71 +616,73 @@ async def test_a_call_read_from_one_provider_can_be_answered_at_another(ask):
         assert call_ids((await ask(kind, body)).sent) == ["tooluse_1"]
 
 
-async def test_arguments_that_came_as_an_object_are_text_for_the_client(ask):
+async def test_arguments_sent_as_an_object_are_text_for_the_client(ask):
     """Some compatible servers send the object itself where a string belongs."""
     function = {"name": "f", "arguments": {"a": 1}}
     message = {
         "content": None,
         "tool_calls": [{"id": "x", "type": "function", "function": function}],
     }
-    asked = await ask("openai", answer=openai_whole(message, "tool_calls"), stream=False)
-    (said,) = whole_for_openai(asked.events).choices[0].message.tool_calls
-    assert json.loads(said.function.arguments) == {"a": 1}
-    assert to_anthropic_client(asked.events).content[0]["input"] == {"a": 1}
+    exchange = await ask("openai", answer=openai_whole(message, "tool_calls"), stream=False)
+    (value,) = whole_for_openai(exchange.events).choices[0].message.tool_calls
+    assert json.loads(value.function.arguments) == {"a": 1}
+    assert to_anthropic_client(exchange.events).content[0]["input"] == {"a": 1}
 
 
-async def test_the_fields_of_a_tool_use_that_nobody_knows_are_kept_for_the_next_turn(ask):
+async def test_unknown_fields_of_a_tool_use_are_saved_for_the_next_turn(ask):
     odd = {"type": "tool_use", "id": "t", "name": "f", "input": {}, "caller": {"type": "direct"}}
-    asked = await ask("anthropic", answer=anthropic_whole(odd, stop="tool_use"), stream=False)
-    assert last(asked.events).message.json()["content"] == [odd]
+    exchange = await ask("anthropic", answer=anthropic_whole(odd, stop="tool_use"), stream=False)
+    assert last(exchange.events).message.json()["content"] == [odd]
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_calls_that_came_without_ids_can_be_told_apart_and_answered(ask, stream):
+async def test_calls_without_ids_get_ids_and_can_be_answered(ask, stream):
     """Small servers send none; the ids that a client sees are those that are kept."""
     function = {"name": "f", "arguments": "{}"}
     calls = [{"index": i, "type": "function", "function": function} for i in range(2)]
     answer = openai_stream({"tool_calls": calls}, finish="tool_calls")
     if not stream:
         answer = openai_whole({"content": None, "tool_calls": calls}, "tool_calls")
-    asked = await ask("openai", answer=answer, stream=stream)
-    kept = [kept_call["id"] for kept_call in last(asked.events).message.json()["tool_calls"]]
-    assert all(kept)
-    assert len(set(kept)) == 2
-    assert [said[0] for said in to_openai_client(asked.events).calls] == kept
-    assert [block["id"] for block in to_anthropic_client(asked.events).content] == kept
+    exchange = await ask("openai", answer=answer, stream=stream)
+    saved_ids = [
+        saved_call["id"] for saved_call in last(exchange.events).message.json()["tool_calls"]
+    ]
+    assert all(saved_ids)
+    assert len(set(saved_ids)) == 2
+    assert [value[0] for value in to_openai_client(exchange.events).calls] == saved_ids
+    assert [block["id"] for block in to_anthropic_client(exchange.events).content] == saved_ids
 
 
 SIGNATURE = {"google": {"thought_signature": "c2ln"}}
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_what_a_server_adds_to_a_call_is_kept_for_the_next_turn(ask, stream):
+async def test_extra_fields_of_a_call_are_saved_for_the_next_turn(ask, stream):
     """Gemini's compatible endpoint refuses a history whose calls lost their signatures."""
-    said = call("call_1", '{"a":1}') | {"index": 0, "extra_content": SIGNATURE}
-    answer = openai_stream({"tool_calls": [said]}, finish="tool_calls")
+    value = call("call_1", '{"a":1}') | {"index": 0, "extra_content": SIGNATURE}
+    answer = openai_stream({"tool_calls": [value]}, finish="tool_calls")
     if not stream:
-        answer = openai_whole({"content": None, "tool_calls": [said]}, "tool_calls")
-    asked = await ask("openai", answer=answer, stream=stream)
-    (kept,) = last(asked.events).message.json()["tool_calls"]
-    assert kept["extra_content"] == SIGNATURE
+        answer = openai_whole({"content": None, "tool_calls": [value]}, "tool_calls")
+    exchange = await ask("openai", answer=answer, stream=stream)
+    (saved_ids,) = last(exchange.events).message.json()["tool_calls"]
+    assert saved_ids["extra_content"] == SIGNATURE
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_what_a_server_adds_to_a_call_is_shown_to_an_openai_client(ask, stream):
+async def test_extra_fields_of_a_call_are_sent_to_an_openai_client(ask, stream):
     """A client that keeps its own history has to send it back."""
-    said = call("call_1", '{"a":1}') | {"index": 0, "extra_content": SIGNATURE}
+    value = call("call_1", '{"a":1}') | {"index": 0, "extra_content": SIGNATURE}
     if stream:
-        answer = openai_stream({"tool_calls": [said]}, finish="tool_calls")
+        answer = openai_stream({"tool_calls": [value]}, finish="tool_calls")
         shown = to_openai_client((await ask("openai", answer=answer)).events).sent.decode()
     else:
-        answer = openai_whole({"content": None, "tool_calls": [said]}, "tool_calls")
-        asked = await ask("openai", answer=answer, stream=False)
-        shown = whole_for_openai(asked.events).to_json()
+        answer = openai_whole({"content": None, "tool_calls": [value]}, "tool_calls")
+        exchange = await ask("openai", answer=answer, stream=False)
+        shown = whole_for_openai(exchange.events).to_json()
     assert "thought_signature" in shown
 
 
-async def test_what_a_client_sends_with_a_call_goes_to_the_server_that_added_it(ask):
+async def test_extra_fields_of_a_call_are_sent_back_to_the_server(ask):
     body = loop("call_1")
     body["messages"][1]["tool_calls"] = [call("call_1") | {"extra_content": SIGNATURE}]
     body["messages"].append({"role": "user", "content": "And?"})

@@ -1,4 +1,4 @@
-"""Whole turns over real providers: what failed is kept as failed, and the next turn still works."""
+"""Turns with real provider classes: a failed turn is saved as failed, and the next one works."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -15,7 +15,6 @@ from tests.fidelity.answers import (
     tool_block,
 )
 from tests.fidelity.conftest import MODELS, Kind, Make
-from tests.turn_requests import make_turn_request
 
 from cllm.core import errors
 from cllm.core.message import Message, plain_message
@@ -58,9 +57,9 @@ def engine(make: Make, store: Store) -> Engine:
     )
 
 
-def turn(text: str = "Hello", *, model: str, said: Any = None, **fields: Any) -> TurnRequest:
-    messages = (plain_message("user", text),) if said is None else said
-    return make_turn_request(
+def turn(text: str = "Hello", *, model: str, messages: Any = None, **fields: Any) -> TurnRequest:
+    messages = (plain_message("user", text),) if messages is None else messages
+    return turn_request(
         messages=messages,
         model=model,
         model_is_explicit=True,
@@ -93,7 +92,7 @@ FAILURES: dict[str, Callable[[Any], None]] = {
 
 @pytest.mark.parametrize("fault", FAILURES)
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_a_turn_that_broke_off_is_kept_as_failed_and_the_next_one_works(
+async def test_a_failed_turn_is_saved_as_failed_and_the_next_one_works(
     engine, store, server, kind, fault
 ):
     if (kind, fault) == ("openai", "error"):
@@ -102,8 +101,8 @@ async def test_a_turn_that_broke_off_is_kept_as_failed_and_the_next_one_works(
     events, error = await take(engine, turn(model=kind))
     assert isinstance(error, errors.ProviderError)
     assert not any(isinstance(event, TurnEnded) for event in events)
-    (kept,) = (await store.load("demo")).turns
-    assert kept.state == "failed"
+    (stored,) = (await store.load("demo")).turns
+    assert stored.state == "failed"
     assert len(server.requests) == 1
     server.say("Hi again.")
     events, error = await take(engine, turn("Once more", model=kind))
@@ -113,19 +112,19 @@ async def test_a_turn_that_broke_off_is_kept_as_failed_and_the_next_one_works(
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_a_turn_that_was_asked_again_has_its_question_once(engine, store, server, kind):
+async def test_a_retried_turn_has_its_user_message_once(engine, store, server, kind):
     server.fail(503)
     server.fail(429, Retry_After="0")
     server.say("Hi.")
     _, error = await take(engine, turn(model=kind))
     assert error is None
-    (kept,) = (await store.load("demo")).turns
-    assert [message.role for message in kept.messages] == ["user", "assistant"]
+    (stored,) = (await store.load("demo")).turns
+    assert [message.role for message in stored.messages] == ["user", "assistant"]
     assert [len(request.messages) for request in server.requests] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_another_model_is_asked_when_the_first_gave_nothing(engine, store, server, kind):
+async def test_the_fallback_model_is_called_if_the_first_sent_nothing(engine, store, server, kind):
     following: Kind = "anthropic" if kind == "openai" else "openai"
     server.fail(403)
     server.say("Hi from another.")
@@ -134,13 +133,13 @@ async def test_another_model_is_asked_when_the_first_gave_nothing(engine, store,
     assert [event.text for event in events if isinstance(event, TextDelta)] == ["Hi from another."]
     assert any(isinstance(e, Noticed) and e.notice.code == "fallback" for e in events)
     assert server.requests[1].json["model"] == MODELS[following]
-    (kept,) = (await store.load("demo")).turns
-    assert [message.role for message in kept.messages] == ["user", "assistant"]
+    (stored,) = (await store.load("demo")).turns
+    assert [message.role for message in stored.messages] == ["user", "assistant"]
 
 
 @pytest.mark.parametrize("fault", ["cut", "end", "garbage"])
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_no_other_model_is_asked_after_the_first_byte(engine, server, kind, fault):
+async def test_no_fallback_after_the_first_byte(engine, server, kind, fault):
     FAILURES[fault](server)
     server.say("A second answer.")
     following = "anthropic" if kind == "openai" else "openai"
@@ -150,7 +149,7 @@ async def test_no_other_model_is_asked_after_the_first_byte(engine, server, kind
     assert len(server.requests) == 1
 
 
-async def test_no_other_model_is_asked_after_thinking_was_shown(engine, server):
+async def test_no_fallback_after_thinking_was_sent(engine, server):
     """Thinking is an answer's bytes too: a client has seen it."""
     blocks = thinking_block(0, "hm"), text_block(1, "B")
     server.answer(*anthropic_stream(*blocks)[:6])
@@ -160,18 +159,18 @@ async def test_no_other_model_is_asked_after_thinking_was_shown(engine, server):
     assert len(server.requests) == 1
 
 
-async def test_a_request_that_is_wrong_is_not_asked_of_another_model(engine, server):
+async def test_no_fallback_for_an_invalid_request(engine, server):
     server.fail(400)
     _, error = await take(engine, turn(model="anthropic", fallbacks=("openai",)))
     assert isinstance(error, errors.InvalidRequestError)
     assert len(server.requests) == 1
 
 
-async def test_a_paused_turn_is_not_kept_as_a_complete_one(engine, store, server):
+async def test_a_paused_turn_is_not_saved_as_complete(engine, store, server):
     server.answer(*anthropic_stream(text_block(0, "B"), stop="pause_turn"))
     await take(engine, turn(model="anthropic"))
-    (kept,) = (await store.load("demo")).turns
-    assert kept.state != "complete"
+    (stored,) = (await store.load("demo")).turns
+    assert stored.state != "complete"
 
 
 THOUGHT = {"reasoningContent": {"text": "hm"}}
@@ -190,7 +189,7 @@ async def test_a_tool_call_of_one_provider_is_answered_at_another(engine, store,
     raw = b'{"role":"tool","tool_call_id":"tooluse_1","content":"ok"}'
     result = (Message(role="tool", raw=raw),)
     server.fail(403)
-    request = turn(model="bedrock", said=result, fallbacks=("anthropic",))
+    request = turn(model="bedrock", messages=result, fallbacks=("anthropic",))
     events, error = await take(engine, request)
     assert error is None
     assert isinstance(events[-1], TurnEnded)
@@ -199,7 +198,7 @@ async def test_a_tool_call_of_one_provider_is_answered_at_another(engine, store,
     assert called["content"][0]["id"] == answered["content"][0]["tool_use_id"] == "tooluse_1"
 
 
-async def test_thinking_goes_back_to_the_model_that_wrote_it(engine, server):
+async def test_thinking_is_sent_to_the_model_that_wrote_it(engine, server):
     server.answer(*anthropic_stream(thinking_block(0, "hm"), text_block(1, "B")))
     await take(engine, turn(model="anthropic"))
     await take(engine, turn("And?", model="anthropic"))
@@ -211,7 +210,7 @@ async def test_thinking_goes_back_to_the_model_that_wrote_it(engine, server):
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-async def test_an_interrupted_call_is_answered_on_the_wire_and_not_in_the_store(
+async def test_an_unanswered_call_gets_a_result_in_the_request_and_not_in_the_store(
     engine, store, server, kind
 ):
     server.answer(*anthropic_stream(tool_block(0, '{"a":1}'), stop="tool_use"))
@@ -223,6 +222,6 @@ async def test_an_interrupted_call_is_answered_on_the_wire_and_not_in_the_store(
     events, error = await take(engine, request)
     assert error is None, events
     assert b"toolu_1" in server.requests[-1].body
-    kept = await store.load("demo")
-    assert kept.turns[0].messages == before
-    assert [message.role for message in kept.turns[1].messages] == ["user", "assistant"]
+    stored = await store.load("demo")
+    assert stored.turns[0].messages == before
+    assert [message.role for message in stored.turns[1].messages] == ["user", "assistant"]

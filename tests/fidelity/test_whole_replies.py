@@ -1,4 +1,4 @@
-"""What a provider answers arrives whole: every call, every field, in a stream as in one piece."""
+"""Every call and field of an answer reaches the client, whole and streamed."""
 
 import json
 from typing import Any
@@ -32,12 +32,12 @@ TWO = [("a", "f", '{"x":1}'), ("b", "f", '{"x":2}')]
 CUT = '{"x":"a'
 
 
-def kept(events: Any) -> Json:
+def saved_message(events: Any) -> Json:
     return last(events).message.json()
 
 
-def kept_calls(events: Any) -> list[tuple[str, str, str]]:
-    calls = kept(events)["tool_calls"]
+def saved_calls(events: Any) -> list[tuple[str, str, str]]:
+    calls = saved_message(events)["tool_calls"]
     return [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in calls]
 
 
@@ -45,11 +45,11 @@ def deltas(events: Any) -> list[Json]:
     """The deltas of a stream for an OpenAI client, without those that say nothing."""
     lines = stream_for_openai(events).decode().split("\n\n")
     chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    said = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
-    return [delta for delta in said if delta]
+    found_deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    return [delta for delta in found_deltas if delta]
 
 
-GIVEN_AS: dict[str, list[Json]] = {
+CHUNK_FORMS: dict[str, list[Json]] = {
     "each whole": [
         openai_call(0, '{"x":1}', id="a", name="f"),
         openai_call(0, '{"x":2}', id="b", name="f"),
@@ -78,94 +78,94 @@ GIVEN_AS: dict[str, list[Json]] = {
 }
 
 
-@pytest.mark.parametrize("given", GIVEN_AS.values(), ids=GIVEN_AS)
-async def test_calls_that_share_a_number_are_two_calls(ask, given):
-    events = (await ask("openai", answer=openai_stream(*given, finish="tool_calls"))).events
-    assert kept_calls(events) == TWO
+@pytest.mark.parametrize("chunks", CHUNK_FORMS.values(), ids=CHUNK_FORMS)
+async def test_calls_with_the_same_index_are_two_calls(ask, chunks):
+    events = (await ask("openai", answer=openai_stream(*chunks, finish="tool_calls"))).events
+    assert saved_calls(events) == TWO
     assert to_openai_client(events).calls == TWO
     blocks = [b for b in to_anthropic_client(events).content if b["type"] == "tool_use"]
     assert [(b["id"], b["input"]) for b in blocks] == [("a", {"x": 1}), ("b", {"x": 2})]
 
 
-async def test_calls_that_share_a_number_and_have_no_ids_are_told_apart_by_their_names(ask):
-    given = [openai_call(0, '{"x":1}', name="f"), openai_call(0, '{"x":2}', name="g")]
-    events = (await ask("openai", answer=openai_stream(*given, finish="tool_calls"))).events
-    assert kept_calls(events) == [("call_0", "f", '{"x":1}'), ("call_1", "g", '{"x":2}')]
-    assert to_openai_client(events).calls == kept_calls(events)
+async def test_calls_with_the_same_index_and_no_ids_are_separated_by_name(ask):
+    chunks = [openai_call(0, '{"x":1}', name="f"), openai_call(0, '{"x":2}', name="g")]
+    events = (await ask("openai", answer=openai_stream(*chunks, finish="tool_calls"))).events
+    assert saved_calls(events) == [("call_0", "f", '{"x":1}'), ("call_1", "g", '{"x":2}')]
+    assert to_openai_client(events).calls == saved_calls(events)
 
 
-async def test_a_number_that_was_given_to_another_call_is_still_a_call_of_its_own(ask):
-    given = [
+async def test_an_index_used_by_another_call_is_a_separate_call(ask):
+    chunks = [
         openai_call(0, '{"x":1}', id="a", name="f"),
         openai_call(0, '{"x":2}', id="b", name="f"),
         openai_call(1, '{"x":3}', id="c", name="f"),
     ]
-    events = (await ask("openai", answer=openai_stream(*given, finish="tool_calls"))).events
-    assert [call[0] for call in kept_calls(events)] == ["a", "b", "c"]
-    assert to_openai_client(events).calls == kept_calls(events)
+    events = (await ask("openai", answer=openai_stream(*chunks, finish="tool_calls"))).events
+    assert [call[0] for call in saved_calls(events)] == ["a", "b", "c"]
+    assert to_openai_client(events).calls == saved_calls(events)
 
 
 @pytest.mark.parametrize("ending", ["", " "])
-async def test_an_id_that_changes_with_every_piece_makes_no_call(ask, ending):
-    given = [
+async def test_an_id_that_changes_with_every_piece_starts_no_call(ask, ending):
+    chunks = [
         openai_call(0, '{"x":', id="r1", name="f"),
         openai_call(0, "1}", id="r2"),
         openai_call(0, ending, id="r3"),
     ]
-    events = (await ask("openai", answer=openai_stream(*given, finish="tool_calls"))).events
-    assert kept_calls(events) == [("r1", "f", '{"x":1}' + ending)]
+    events = (await ask("openai", answer=openai_stream(*chunks, finish="tool_calls"))).events
+    assert saved_calls(events) == [("r1", "f", '{"x":1}' + ending)]
 
 
-async def test_a_name_that_is_said_with_every_piece_makes_no_call(ask):
-    given = [openai_call(0, piece, id="a", name="f") for piece in ('{"x":', "1}", "")]
-    events = (await ask("openai", answer=openai_stream(*given, finish="tool_calls"))).events
-    assert kept_calls(events) == TWO[:1]
+async def test_a_name_in_every_piece_starts_no_call(ask):
+    chunks = [openai_call(0, piece, id="a", name="f") for piece in ('{"x":', "1}", "")]
+    events = (await ask("openai", answer=openai_stream(*chunks, finish="tool_calls"))).events
+    assert saved_calls(events) == TWO[:1]
 
 
 CUSTOM = {"id": "a", "type": "custom", "custom": {"name": "shell", "input": "ls -l"}}
 
 
-async def test_a_custom_call_reaches_an_openai_client_in_a_stream(ask):
+async def test_a_custom_call_is_streamed_to_an_openai_client(ask):
     pieces = [
         {"index": 0, "id": "a", "type": "custom", "custom": {"name": "shell", "input": ""}},
         {"index": 0, "custom": {"input": "ls"}},
         {"index": 0, "custom": {"input": " -l"}},
     ]
-    given = [{"tool_calls": [piece]} for piece in pieces]
-    events = (await ask("openai", answer=openai_stream(*given, finish="tool_calls"))).events
-    told = [delta["tool_calls"] for delta in deltas(events)]
-    assert told == [[piece] for piece in pieces]
-    assert kept(events)["tool_calls"] == [CUSTOM]
+    chunks = [{"tool_calls": [piece]} for piece in pieces]
+    events = (await ask("openai", answer=openai_stream(*chunks, finish="tool_calls"))).events
+    pieces_sent = [delta["tool_calls"] for delta in deltas(events)]
+    assert pieces_sent == [[piece] for piece in pieces]
+    assert saved_message(events)["tool_calls"] == [CUSTOM]
     assert json.loads(last(events).raw or b"")["choices"][0]["message"]["tool_calls"] == [CUSTOM]
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_a_custom_call_keeps_its_place_among_calls_of_functions(ask, stream):
+async def test_a_custom_call_keeps_its_position_among_function_calls(ask, stream):
     function = {"id": "b", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    given = [CUSTOM, function]
-    numbered = [{"index": index, **call} for index, call in enumerate(given)]
+    chunks = [CUSTOM, function]
+    numbered = [{"index": index, **call} for index, call in enumerate(chunks)]
     answer = openai_stream({"tool_calls": numbered}, finish="tool_calls")
     if not stream:
-        answer = openai_whole({"content": None, "tool_calls": given}, "tool_calls")
+        answer = openai_whole({"content": None, "tool_calls": chunks}, "tool_calls")
     events = (await ask("openai", answer=answer, stream=stream)).events
-    assert kept(events)["tool_calls"] == given
-    told = [piece for delta in deltas(events) for piece in delta["tool_calls"]]
-    assert told == numbered
+    assert saved_message(events)["tool_calls"] == chunks
+    pieces_sent = [piece for delta in deltas(events) for piece in delta["tool_calls"]]
+    assert pieces_sent == numbered
 
 
-async def test_the_old_way_to_call_a_function_reaches_an_openai_client_in_a_stream(ask):
-    given: list[dict[str, Any]] = [
+async def test_a_legacy_function_call_is_streamed_to_an_openai_client(ask):
+    chunks: list[dict[str, Any]] = [
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": ""}},
         {"function_call": {"arguments": '{"x"'}},
         {"function_call": {"arguments": ":1}"}},
     ]
-    events = (await ask("openai", answer=openai_stream(*given, finish="function_call"))).events
+    events = (await ask("openai", answer=openai_stream(*chunks, finish="function_call"))).events
     read = to_openai_client(events)
     assert [delta["function_call"] for delta in deltas(events)] == [
-        delta["function_call"] for delta in given
+        delta["function_call"] for delta in chunks
     ]
     assert read.finish_reason == "function_call"
-    assert kept(events) == {
+    assert saved_message(events) == {
         "role": "assistant",
         "content": None,
         "function_call": {"name": "f", "arguments": '{"x":1}'},
@@ -182,31 +182,33 @@ ODD_FIELDS: dict[str, Any] = {
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("field", ODD_FIELDS)
-async def test_a_field_without_a_name_reaches_an_openai_client_and_is_kept(ask, field, stream):
-    said = {field: ODD_FIELDS[field]}
+async def test_an_unknown_field_is_streamed_to_an_openai_client_and_saved(ask, field, stream):
+    found_deltas = {field: ODD_FIELDS[field]}
     answer = (
-        openai_stream({"content": "x"}, said) if stream else openai_whole({"content": "x"} | said)
+        openai_stream({"content": "x"}, found_deltas)
+        if stream
+        else openai_whole({"content": "x"} | found_deltas)
     )
     events = (await ask("openai", answer=answer, stream=stream)).events
     assert [delta[field] for delta in deltas(events) if field in delta] == [ODD_FIELDS[field]]
     assert to_openai_client(events).message.content == "x"
     assert whole_for_openai(events).choices[0].message.to_dict()[field] == ODD_FIELDS[field]
-    assert kept(events)[field] == ODD_FIELDS[field]
+    assert saved_message(events)[field] == ODD_FIELDS[field]
     assert [block["text"] for block in to_anthropic_client(events).content] == ["x"]
 
 
-async def test_what_stands_beside_a_field_without_a_name_is_read_as_ever(ask):
-    given: list[dict[str, Any]] = [
+async def test_known_fields_next_to_an_unknown_field_are_decoded(ask):
+    chunks: list[dict[str, Any]] = [
         {"reasoning_content": "R", "vendor": "a"},
         {"content": "x", "vendor": "b", "other": None},
         {"vendor": "c", **openai_call(0, "{}", id="a", name="f")},
     ]
-    events = (await ask("openai", answer=openai_stream(*given, finish="tool_calls"))).events
+    events = (await ask("openai", answer=openai_stream(*chunks, finish="tool_calls"))).events
     read = to_openai_client(events)
     assert (read.message.content, read.message.reasoning_content) == ("x", "R")
     assert read.calls == [("a", "f", "{}")]
-    assert kept(events)["vendor"] == "abc"
-    assert "other" not in kept(events)
+    assert saved_message(events)["vendor"] == "abc"
+    assert "other" not in saved_message(events)
 
 
 CUT_OFF = {
@@ -217,7 +219,7 @@ CUT_OFF = {
 
 
 @pytest.mark.parametrize("kind", CUT_OFF)
-async def test_a_call_that_was_cut_off_is_told_as_the_model_wrote_it(ask, kind):
+async def test_the_arguments_of_a_truncated_call_are_unchanged(ask, kind):
     events = (await ask(kind, answer=CUT_OFF[kind])).events
     read = to_openai_client(events)
     (call,) = read.calls
@@ -231,11 +233,11 @@ async def test_a_call_that_was_cut_off_is_told_as_the_model_wrote_it(ask, kind):
 
 
 @pytest.mark.parametrize("kind", CUT_OFF)
-async def test_a_call_that_was_cut_off_is_no_less_for_an_anthropic_client(ask, kind):
+async def test_a_truncated_call_is_sent_to_an_anthropic_client(ask, kind):
     """The text of the model in both: as pieces in a stream, under one key where an object is."""
     events = (await ask(kind, answer=CUT_OFF[kind])).events
     streamed = to_anthropic_client(events)
-    assert f"input_json_delta 0 {CUT}" in streamed.story
+    assert f"input_json_delta 0 {CUT}" in streamed.event_summary
     whole = whole_for_anthropic(events)
     (block,) = whole.content
     assert block.input == {"INVALID_JSON": CUT}
@@ -244,7 +246,7 @@ async def test_a_call_that_was_cut_off_is_no_less_for_an_anthropic_client(ask, k
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock"])
-async def test_a_call_that_was_cut_off_goes_back_under_one_key(ask, kind):
+async def test_a_truncated_call_is_sent_back_under_one_key(ask, kind):
     function = {"name": "f", "arguments": CUT}
     messages = [
         {"role": "user", "content": "Hi"},
@@ -297,8 +299,8 @@ CITATIONS: dict[str, tuple[Json, Json]] = {
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("place", CITATIONS)
-async def test_a_citation_of_bedrocks_is_a_citation_to_an_anthropic_client(ask, place, stream):
-    where, expected = CITATIONS[place]
+async def test_a_citation_of_bedrock_is_a_citation_for_an_anthropic_client(ask, place, stream):
+    where, chunks = CITATIONS[place]
     cited = {
         "title": "t",
         "source": "u",
@@ -311,18 +313,18 @@ async def test_a_citation_of_bedrocks_is_a_citation_to_an_anthropic_client(ask, 
         answer = converse_whole(block)
     events = (await ask("bedrock", answer=answer, stream=stream)).events
     titled = "title" if place == "searchResultLocation" else "document_title"
-    text = {"type": "text", "text": "x", "citations": [expected | {"cited_text": "s", titled: "t"}]}
+    text = {"type": "text", "text": "x", "citations": [chunks | {"cited_text": "s", titled: "t"}]}
     assert to_anthropic_client(events).content == [text]
-    (told,) = whole_for_anthropic(events).content
-    assert told.to_dict() == text
-    assert kept(events)["content"] == [block]
+    (pieces_sent,) = whole_for_anthropic(events).content
+    assert pieces_sent.to_dict() == text
+    assert saved_message(events)["content"] == [block]
     assert to_openai_client(events).message.content == "x"
 
 
 @pytest.mark.parametrize("cited", [{"title": "t"}, {"location": {"web": {"url": "u"}}}, {}])
-async def test_a_citation_with_no_place_that_a_client_knows_is_kept_and_not_told(ask, cited):
+async def test_a_citation_with_an_unknown_location_is_saved_and_not_sent(ask, cited):
     answer = converse_stream(converse_block(0, {"text": "x"}, {"citation": cited}))
     events = (await ask("bedrock", answer=answer)).events
     assert to_anthropic_client(events).content == [{"type": "text", "text": "x"}]
     assert whole_for_anthropic(events).content[0].to_dict() == {"type": "text", "text": "x"}
-    assert kept(events)["content"][0]["citationsContent"]["citations"] == [cited]
+    assert saved_message(events)["content"][0]["citationsContent"]["citations"] == [cited]

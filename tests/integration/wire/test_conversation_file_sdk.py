@@ -1,4 +1,4 @@
-"""OpenAI's own types judge a conversation file: whoever knows only them can read its messages."""
+"""The messages of a conversation file match OpenAI's types."""
 
 import functools
 import json
@@ -30,10 +30,10 @@ def understood(listed: list[dict[str, Any]]) -> bool:
     return bool(read_lazy_lists(judge().validate_python(listed)) == listed)
 
 
-def in_a_file(said: list[Message]) -> list[dict[str, Any]]:
-    turn = Turn(id="t", place="t", state="complete", messages=tuple(said), started_at=NOW)
-    kept = StoredConversation(id="demo", created_at=NOW, updated_at=NOW, turns=(turn,))
-    listed: list[dict[str, Any]] = json.loads(encode_conversation(kept))["messages"]
+def file_messages(messages: list[Message]) -> list[dict[str, Any]]:
+    turn = Turn(id="t", place="t", state="complete", messages=tuple(messages), started_at=NOW)
+    stored = StoredConversation(id="demo", created_at=NOW, updated_at=NOW, turns=(turn,))
+    listed: list[dict[str, Any]] = json.loads(encode_conversation(stored))["messages"]
     return listed
 
 
@@ -46,7 +46,7 @@ def in_a_file(said: list[Message]) -> list[dict[str, Any]]:
         {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]},
     ],
 )
-def test_the_judge_refuses_what_is_not_openais(message: dict[str, Any]):
+def test_the_judge_refuses_other_messages(message: dict[str, Any]):
     try:
         accepted = understood([message])
     except pydantic.ValidationError:
@@ -56,5 +56,5 @@ def test_the_judge_refuses_what_is_not_openais(message: dict[str, Any]):
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(messages(), min_size=1, max_size=4))
-def test_a_tool_that_knows_only_openais_messages_reads_those_of_every_dialect(said: list[Message]):
-    assert understood(in_a_file(said))
+def test_messages_of_every_dialect_match_the_types_of_openai(messages: list[Message]):
+    assert understood(file_messages(messages))

@@ -1,7 +1,7 @@
-"""A client sends its conversation again with every request, a little longer each time.
+"""A client sends its whole conversation with every request, each time with more messages.
 
-What a provider is sent depends on the body alone, not on earlier requests, and the messages of one
-request are the first messages of the next: that is what a provider's prompt cache compares.
+The request to a provider depends on the body alone, not on earlier requests. The messages of one
+request are a prefix of the next, which a provider's prompt cache requires.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.message_strategies import NONBLANK_TEXT, Json
+from tests.message_strategies import Json
 from tests.request_strategies import anthropic_requests, openai_requests
 from tests.torture import choose_size
 
@@ -85,8 +85,8 @@ def anthropic_exchange(number: int, texts: list[str]) -> list[Json]:
 def ordinary_requests(draw: st.DrawFn, client: str) -> Json:
     """Requests as most are: questions, tool calls with their results, answers."""
     exchange = openai_exchange if client == "openai" else anthropic_exchange
-    texts = draw(st.lists(st.lists(NONBLANK_TEXT, min_size=4, max_size=4), min_size=1, max_size=4))
-    messages = [one for number, said in enumerate(texts) for one in exchange(number, said)]
+    texts = draw(st.lists(st.lists(SAID, min_size=4, max_size=4), min_size=1, max_size=4))
+    messages = [one for number, text in enumerate(texts) for one in exchange(number, text)]
     tool: Json = {"name": "f", "input_schema": {"type": "object"}}
     if client == "openai":
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -104,7 +104,7 @@ def bodies_of(request: Json, model: str) -> Iterator[bytes]:
 @EVERY_CLIENT
 @OFTEN
 @given(data=st.data())
-def test_the_same_body_is_sent_the_same_whatever_was_sent_before(client, target, data):
+def test_a_body_does_not_depend_on_earlier_requests(client, target, data):
     odd = openai_requests() if client == "openai" else anthropic_requests()
     requests = data.draw(st.lists(ordinary_requests(client) | odd, min_size=1, max_size=3))
     bodies = [body for request in requests for body in bodies_of(request, MODELS[target])]
@@ -121,7 +121,7 @@ def test_the_same_body_is_sent_the_same_whatever_was_sent_before(client, target,
 @EVERY_CLIENT
 @OFTEN
 @given(data=st.data())
-def test_the_messages_of_a_request_are_the_first_messages_of_the_next(client, target, data):
+def test_the_messages_of_a_request_are_a_prefix_of_the_next(client, target, data):
     request = data.draw(ordinary_requests(client))
     before: list[Json] = []
 

@@ -1,9 +1,9 @@
-"""Whatever a client says, each provider is sent a request that it takes.
+"""Every provider accepts the requests for any conversation of a client.
 
-Random conversations go through the providers themselves, up to the point where bytes would leave.
-The judges are the SDKs' types, botocore's service model, our own rules for a history, and the rules
-for names, ids and marks that no type holds. Two things cannot be said at all, and are tests too:
-media by URL to Converse, and the beginning of an answer to a model that takes none.
+Random conversations go through the provider classes, up to the point where bytes would be sent.
+The judges are the SDKs' types, botocore's service model, our rules for a history, and the rules for
+names, ids and cache breakpoints that no type covers. Two things are refused, and tested too: media
+by URL for Converse, and a prefill for a model that accepts none.
 """
 
 import asyncio
@@ -296,7 +296,7 @@ def requests_for(target: Dialect, dialect: Dialect) -> st.SearchStrategy[Json]:
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @OFTEN
 @given(data=st.data(), apart=st.booleans())
-def test_what_a_client_says_is_taken_by_every_provider(dialect, target, data, apart):
+def test_every_provider_accepts_the_requests_of_a_client(dialect, target, data, apart):
     request, numbers = numbered(data.draw(requests_for(target, dialect)))
     model = data.draw(st.sampled_from(MODELS[target]))
     prompt = prompt_of(request, dialect, model, apart=apart)
@@ -312,7 +312,7 @@ def test_what_a_client_says_is_taken_by_every_provider(dialect, target, data, ap
 @EVERY_TARGET
 @SELDOM
 @given(data=st.data(), order=st.permutations(["openai", "anthropic"]))
-def test_a_history_in_the_words_of_several_protocols_is_taken(target, data, order):
+def test_every_provider_accepts_a_history_of_several_protocols(target, data, order):
     model = data.draw(st.sampled_from(MODELS[target]))
     first, last = (
         prompt_of(data.draw(requests_for(target, dialect)), dialect, model, apart=True)
@@ -326,7 +326,7 @@ def test_a_history_in_the_words_of_several_protocols_is_taken(target, data, orde
 @pytest.mark.parametrize("through", list(MODELS))
 @SELDOM
 @given(data=st.data())
-def test_what_one_provider_was_sent_can_be_sent_to_another(through, target, data):
+def test_a_request_to_one_provider_can_be_sent_to_another(through, target, data):
     dialect: Dialect = data.draw(st.sampled_from(["openai", "anthropic"]))
     request = data.draw(requests_for("bedrock", dialect))
     model = data.draw(st.sampled_from(MODELS[through]))
@@ -339,7 +339,7 @@ def test_what_one_provider_was_sent_can_be_sent_to_another(through, target, data
 
 
 @EVERY_TARGET
-def test_a_system_message_that_moves_leaves_the_marks_in_order(target):
+def test_a_moved_system_message_keeps_the_order_of_cache_breakpoints(target):
     def text(ttl: str) -> list[Json]:
         return [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral", "ttl": ttl}}]
 
@@ -350,7 +350,7 @@ def test_a_system_message_that_moves_leaves_the_marks_in_order(target):
 
 
 @pytest.mark.parametrize("kind", ["image", "document"])
-def test_media_by_url_cannot_be_said_to_converse(kind):
+def test_media_by_url_are_refused_for_bedrock(kind):
     source = {"type": "url", "url": "https://example.com/a"}
     content = [{"type": "text", "text": "See."}, {"type": kind, "source": source}]
     request = {
@@ -373,7 +373,7 @@ def test_media_by_url_cannot_be_said_to_converse(kind):
         ("bedrock", {"messages": [], "inferenceConfig": {"maxTokens": 0}}),
     ],
 )
-def test_the_judges_refuse_what_is_wrong(target, body):
+def test_the_judges_refuse_invalid_requests(target, body):
     with pytest.raises((AssertionError, pydantic.ValidationError)):
         judge(json.dumps(body).encode(), target, "m")
 
@@ -388,6 +388,6 @@ def test_the_judges_refuse_what_is_wrong(target, body):
         },
     ],
 )
-def test_the_judge_of_marks_refuses_too_many_and_a_wrong_order(request_):
+def test_the_judge_refuses_too_many_or_unordered_cache_breakpoints(request_):
     with pytest.raises(AssertionError):
         marked(json.dumps(request_).encode(), "anthropic")

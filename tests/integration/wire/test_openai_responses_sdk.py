@@ -1,6 +1,6 @@
-"""OpenAI's own SDK judges what we write in the words of its Responses API, and asks us in them.
+"""OpenAI's SDK reads our Responses API answers, checks our requests, and sends requests.
 
-It speaks to a server on loopback that answers with our bytes and keeps what the SDK sent.
+It calls a server on loopback that returns our bytes and records the requests.
 """
 
 import json
@@ -25,7 +25,6 @@ from tests.fake_responses import (
     function_call_item,
     make_events,
     make_response,
-    message_item,
     reasoning_item,
     web_search_item,
 )
@@ -96,9 +95,9 @@ def finished(stop_reason: StopReason = "end") -> ReplyFinished:
     return ReplyFinished(message=message, stop_reason=stop_reason, usage=USAGE)
 
 
-def encoded(*said: ReplyEvent) -> bytes:
+def encoded(*events: ReplyEvent) -> bytes:
     encoder = ResponsesStreamEncoder(HEADING)
-    return encoder.comment() + b"".join(encoder.encode(event) for event in said)
+    return encoder.comment() + b"".join(encoder.encode(event) for event in events)
 
 
 def check_events(body: bytes) -> list[dict[str, Any]]:
@@ -128,7 +127,7 @@ SAID: tuple[ReplyEvent, ...] = (
 
 
 class TestStream:
-    def test_the_sdk_puts_together_what_was_said(self, server, sdk):
+    def test_the_sdk_joins_the_events(self, server, sdk):
         server.answer(Head(headers=STREAM, chunked=True), Send(encoded(*SAID, finished())))
 
         with sdk.responses.stream(model="m", input="Hi") as stream:
@@ -157,7 +156,7 @@ class TestStream:
         assert answer.usage.output_tokens == 25
         assert answer.usage.total_tokens == 42
 
-    def test_every_event_is_one_that_the_sdk_knows(self):
+    def test_the_sdk_knows_every_event(self):
         sent = check_events(encoded(*SAID, finished()))
 
         opened = [e["output_index"] for e in sent if e["type"] == "response.output_item.added"]
@@ -167,7 +166,7 @@ class TestStream:
         assert [e["type"] for e in sent[:2]] == ["response.created", "response.in_progress"]
         assert sent[-1]["type"] == "response.completed"
 
-    def test_our_own_decoder_hears_the_same(self):
+    def test_our_decoder_reads_the_same_parts(self):
         decoder = ResponsesStreamDecoder()
         for event in SseDecoder().feed(encoded(*SAID, finished())):
             decoder.decode(event.data)
@@ -185,13 +184,8 @@ class TestStream:
             ToolCall(id="b", name="now", arguments="{}"),
         )
 
-    def test_what_a_provider_of_this_api_said_comes_out_as_it_went_in(self):
-        items = (
-            reasoning_item("Hm."),
-            message_item("Hi"),
-            reasoning_item(item_id="rs_2"),
-            function_call_item("c", "f", '{"a":1}'),
-        )
+    def test_an_answer_of_this_api_is_decoded_and_encoded_equally(self):
+        items = (thought("Hm."), said("Hi"), thought(item_id="rs_2"), called("c", "f", '{"a":1}'))
         decoder, encoder = ResponsesStreamDecoder(), ResponsesStreamEncoder(HEADING)
         out = b""
         for one in make_events(make_response(*items)):
@@ -220,7 +214,7 @@ class TestStream:
             ("refusal", "incomplete", {"reason": "content_filter"}),
         ],
     )
-    def test_an_answer_is_completed_only_if_it_was(self, reason, kind, details):
+    def test_only_a_complete_answer_is_completed(self, reason, kind, details):
         end = check_events(encoded(TextDelta(text="H"), finished(reason)))[-1]
         answer = json.loads(
             encode_answer([Text(text="H")], stop_reason=reason, usage=USAGE, heading=HEADING)
@@ -236,7 +230,7 @@ class TestStream:
         [(PartAdded(part=Refusal(text="No.")),), (RefusalDelta(text="N"), RefusalDelta(text="o."))],
         ids=["whole", "in pieces"],
     )
-    def test_a_refusal_in_words_is_an_answer(self, server, sdk, pieces):
+    def test_a_refusal_with_text_is_completed(self, server, sdk, pieces):
         body = encoded(*pieces, finished("refusal"))
         check_events(body)
         server.answer(Head(headers=STREAM, chunked=True), Send(body))
@@ -257,14 +251,14 @@ class TestStream:
         assert answer.output[0].content[0].text == ""
         check_events(body)
 
-    def test_a_failure_in_the_middle_is_an_error_and_no_end(self, server, sdk):
+    def test_an_error_in_the_stream_is_not_an_end(self, server, sdk):
         encoder = ResponsesStreamEncoder(HEADING)
         body = encoder.encode(TextDelta(text="Hel")) + encoder.error("Oh.", type="server_error")
         server.answer(Head(headers=STREAM, chunked=True), Send(body))
 
-        heard: list[str] = []
+        received: list[str] = []
         with pytest.raises(APIError, match="Oh"):
-            heard.extend(
+            received.extend(
                 event.type for event in sdk.responses.create(model="m", input="Hi", stream=True)
             )
 
@@ -285,9 +279,9 @@ class TestWholeAnswer:
         Image(url="https://x/y"),
     )
 
-    def test_the_sdk_reads_it(self, server, sdk):
-        asked = {"temperature": 0, "tools": [{"type": "web_search"}], "tool_choice": None}
-        heading = ResponseFields(id="resp_1", model="m", created=7, parameters=asked)
+    def test_the_sdk_reads_a_whole_answer(self, server, sdk):
+        parameters = {"temperature": 0, "tools": [{"type": "web_search"}], "tool_choice": None}
+        heading = ResponseFields(id="resp_1", model="m", created=7, parameters=parameters)
         body = encode_answer(self.PARTS, stop_reason="tool_calls", usage=USAGE, heading=heading)
         server.answer(*response_steps(200, body))
 
@@ -306,7 +300,7 @@ class TestWholeAnswer:
         assert answer.usage.output_tokens_details.reasoning_tokens == 5
         assert len({item.id for item in answer.output}) == 4
 
-    def test_the_same_answer_twice_is_the_same_bytes(self):
+    def test_equal_answers_are_equal_bytes(self):
         made = [
             encode_answer(self.PARTS, stop_reason="end", usage=None, heading=HEADING)
             for _ in range(2)
@@ -354,7 +348,7 @@ def read(value: Any) -> Any:
         {"type": "function_call_output", "call_id": "c", "output": "a", "is_error": True},
     ],
 )
-def test_the_judge_refuses_what_is_wrong(item):
+def test_the_judge_refuses_invalid_requests(item):
     with pytest.raises((AssertionError, pydantic.ValidationError)):
         accepted(json.dumps({"model": "m", "input": [item]}).encode())
 
@@ -396,12 +390,12 @@ THINKING = st.sampled_from(
 )
 
 
-def spoken(role: Role, parts: Iterable[AnyPart]) -> OutgoingMessage:
+def outgoing(role: Role, parts: Iterable[AnyPart]) -> OutgoingMessage:
     return OutgoingMessage(role=role, parts=tuple(parts))
 
 
 def messages_of(role: Role, parts: st.SearchStrategy[Any]) -> st.SearchStrategy[OutgoingMessage]:
-    return st.lists(parts, max_size=3).map(lambda given: spoken(role, given))
+    return st.lists(parts, max_size=3).map(lambda given: outgoing(role, given))
 
 
 CONVERSATIONS = st.lists(
@@ -432,7 +426,7 @@ class TestRequest:
             assert before != "reasoning" or after in ("reasoning", "message", "function_call")
 
     @pytest.mark.parametrize("model", ["gpt-4o", "o3-pro", "gpt-5.1-codex"])
-    def test_every_option_is_in_the_sdks_words(self, model):
+    def test_every_option_matches_the_types_of_the_sdk(self, model):
         parameters, _ = encode_options(
             RequestOptions(
                 max_tokens=5,
@@ -454,16 +448,16 @@ class TestRequest:
         body = encode_request(
             model=model,
             system=None,
-            messages=[spoken("user", [Text(text="Hi")])],
+            messages=[outgoing("user", [Text(text="Hi")])],
             parameters=parameters,
             stream=False,
         ).body
 
         assert accepted(body)["tool_choice"] == "required"
 
-    def test_what_the_sdk_asks_for_is_read_and_written_again(self, server, sdk):
+    def test_a_request_of_the_sdk_is_decoded_and_encoded(self, server, sdk):
         server.say("Hello")
-        asked: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "model": "gpt-5-codex",
             "instructions": "Be brief.",
             "input": [
@@ -486,7 +480,7 @@ class TestRequest:
             "store": False,
             "include": ["reasoning.encrypted_content"],
         }
-        answer = sdk.responses.create(**asked)
+        answer = sdk.responses.create(**parameters)
         body = server.requests[0].body
 
         prompt = decode_request(body)

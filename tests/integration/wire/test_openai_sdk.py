@@ -1,6 +1,6 @@
-"""OpenAI's own SDK judges what we write: it reads our answers, and its types check our requests.
+"""OpenAI's SDK reads our answers, and its types check our requests.
 
-The SDK reads real bytes through a transport of its own HTTP client; no socket is opened.
+The SDK reads the bytes through a mock transport of its HTTP client; no socket is opened.
 """
 
 import json
@@ -105,7 +105,7 @@ def assembled(*events: ReplyEvent) -> ChatCompletion:
 
 
 class TestStream:
-    def test_text_and_tools_are_put_together_as_they_were_said(self):
+    def test_the_sdk_joins_text_and_tool_calls(self):
         answer = assembled(
             TextDelta(text="Let me "),
             TextDelta(text="see."),
@@ -124,7 +124,7 @@ class TestStream:
         ] == [("a", "weather", '{"city":"Bern"}'), ("b", "now", "{}")]
         assert answer.choices[0].finish_reason == "tool_calls"
 
-    def test_usage_adds_up_for_the_sdk(self):
+    def test_the_sdk_reads_the_usage(self):
         usage = assembled(TextDelta(text="a"), finished()).usage
 
         assert usage is not None
@@ -134,12 +134,12 @@ class TestStream:
         assert usage.completion_tokens_details is not None
         assert usage.completion_tokens_details.reasoning_tokens == 5
 
-    def test_thinking_is_beside_the_content(self):
+    def test_thinking_is_not_content(self):
         message = assembled(ThinkingDelta(text="hm"), TextDelta(text="Hi"), finished())
-        said = message.choices[0].message
+        message_read = message.choices[0].message
 
-        assert said.content == "Hi"
-        assert said.to_dict()["reasoning_content"] == "hm"
+        assert message_read.content == "Hi"
+        assert message_read.to_dict()["reasoning_content"] == "hm"
 
     def test_a_refusal_is_a_refusal(self):
         answer = assembled(PartAdded(part=Refusal(text="No.")), finished("refusal"))
@@ -147,7 +147,7 @@ class TestStream:
         assert answer.choices[0].message.refusal == "No."
         assert answer.choices[0].finish_reason == "stop"
 
-    def test_a_failure_in_the_stream_is_an_exception_and_never_an_end(self):
+    def test_an_error_in_the_stream_is_an_exception(self):
         made = encoder()
         body = made.encode(TextDelta(text="a"))
         body += made.error("Overloaded", type="overloaded_error", code="overloaded")
@@ -236,7 +236,7 @@ def whole(value: Any) -> Any:
         {"role": "assistant", "content": "a", "tool_calls": [{"id": "a"}]},
     ],
 )
-def test_the_judge_refuses_what_is_wrong(message):
+def test_the_judge_refuses_invalid_requests(message):
     with pytest.raises((AssertionError, pydantic.ValidationError)):
         accepted(json.dumps({"model": "m", "messages": [message]}).encode())
 
@@ -265,12 +265,12 @@ CALLS = st.builds(ToolCall, id=IDS, name=st.just("f"), arguments=st.sampled_from
 THINKING = st.just(Thinking(text="secret", signature="s")) | st.just(RedactedThinking(data="x"))
 
 
-def spoken(role: Role, parts: tuple[AnyPart, ...]) -> OutgoingMessage:
+def outgoing(role: Role, parts: tuple[AnyPart, ...]) -> OutgoingMessage:
     return OutgoingMessage(role=role, parts=parts)
 
 
 def messages_of(role: Role, parts: st.SearchStrategy[Any]) -> st.SearchStrategy[OutgoingMessage]:
-    return st.lists(parts, max_size=3).map(lambda given: spoken(role, tuple(given)))
+    return st.lists(parts, max_size=3).map(lambda given: outgoing(role, tuple(given)))
 
 
 CONVERSATIONS = st.lists(
@@ -292,7 +292,7 @@ class TestRequest:
     @settings(deadline=None)
     @given(CONVERSATIONS, st.booleans())
     def test_any_conversation_becomes_a_request_that_the_sdk_accepts(self, messages, stream):
-        mended = repair(messages, OPENAI, make=spoken)
+        mended = repair(messages, OPENAI, make=outgoing)
         pieces: dict[str, Any] = {
             "model": "gpt-4o",
             "system": [Text(text="Be brief.", cache=CacheMark())],
@@ -313,7 +313,7 @@ class TestRequest:
             assert_paired(request["messages"])
 
     @pytest.mark.parametrize("model", ["gpt-4o", "o3", "gpt-5.1"])
-    def test_every_option_is_in_the_sdks_words(self, model):
+    def test_every_option_matches_the_types_of_the_sdk(self, model):
         parameters, _ = encode_options(
             RequestOptions(
                 max_tokens=5,
@@ -335,7 +335,7 @@ class TestRequest:
         body = encode_request(
             model=model,
             system=None,
-            messages=[spoken("user", (Text(text="Hi"),))],
+            messages=[outgoing("user", (Text(text="Hi"),))],
             parameters=parameters,
             stream=False,
         ).body

@@ -202,8 +202,8 @@ def message_fields(role: Role, parts: Sequence[AnyPart]) -> Block:
         return {"role": "tool", "tool_call_id": result.call_id, "content": content, **result.extra}
     thinking = [part.text for part in parts if isinstance(part, Thinking)]
     calls = [_encode_call(part) for part in parts if _is_call(part)]
-    content = [p for p in parts if not (_is_call(p) or isinstance(p, Thinking | RedactedThinking))]
-    fields: Block = {"role": role, "content": _encode_content(content) or (None if calls else "")}
+    rest = [p for p in parts if not (_is_call(p) or isinstance(p, Thinking | RedactedThinking))]
+    fields: Block = {"role": role, "content": _encode_content(rest) or (None if calls else "")}
     if thinking:
         fields["reasoning_content"] = "\n".join(thinking)
     if calls:
