@@ -236,9 +236,9 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
     cllm = _decode_cllm(raw_metadata, _ListedCllm)
     created_at, updated_at = _decode_times(top, modified_at)
     messages = msgspec.json.decode(top["messages"], type=list[MessageHead])
-    strange = {message.role for message in messages} - ROLES.keys()
-    if strange:
-        raise UnreadableError(f"a message has the role {min(strange)[:40]!r}")
+    unknown = {message.role for message in messages} - ROLES.keys()
+    if unknown:
+        raise UnreadableError(f"a message has the unknown role {min(unknown)[:40]!r}")
     # Computed on demand: most lists need no hash.
     raws = cache(lambda: _raw_messages(top))
     hash_at = cache(lambda index: hash_message(raws()[index]))
@@ -288,7 +288,7 @@ def _decode_cllm(raw: RawObject, kind: type[C]) -> C:
     except msgspec.ValidationError as error:
         raise UnreadableError(f"metadata.cllm: {error}") from None
     if cllm.version > VERSION:
-        raise UnreadableError("it was written by a newer cllm")
+        raise UnreadableError("it was written by a newer version of cllm")
     return cllm
 
 

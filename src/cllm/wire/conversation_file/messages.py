@@ -102,7 +102,7 @@ def _role_of(raw: bytes) -> Role:
         raise UnreadableError(f"a message is invalid: {error}") from None
     role = ROLES.get(name)
     if role is None:
-        raise UnreadableError(f"a message has the role {name[:40]!r}")
+        raise UnreadableError(f"a message has the unknown role {name[:40]!r}")
     return role
 
 

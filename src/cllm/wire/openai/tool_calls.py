@@ -54,7 +54,7 @@ def call_events(tool_calls: Any) -> Iterator[ReplyEvent]:
         objects = msgspec.convert(tool_calls, list[dict[str, Any]])
         calls = [extended_piece(call) for call in objects]
     except msgspec.ValidationError as error:
-        raise MalformedError(f"a tool call that cannot be read: {error}") from error
+        raise MalformedError(f"an invalid tool call: {error}") from error
     for index, (call, fields) in enumerate(zip(calls, objects, strict=True)):
         if call.function is None and call.rest:
             yield extra_field(TOOL_CALLS, [{"index": index, **fields}])

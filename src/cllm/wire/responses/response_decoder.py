@@ -125,7 +125,7 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
     if response.error is not None:
         raise ReportedError(error_details(response.error))
     if response.output is None:
-        raise MalformedError("a response without a list of output")
+        raise MalformedError("a response without an output list")
     items = [_restore_name(item, names) for item in response.output]
     raw = _with_output(body, items) if names else body
     finished = _finish_reply(response, items, raw)
@@ -148,7 +148,9 @@ def _with_output(body: bytes, items: Sequence[msgspec.Raw]) -> bytes:
 
 def _finish_reply(response: _Response, items: Sequence[msgspec.Raw], raw: bytes) -> ReplyFinished:
     if response.status not in ("completed", "incomplete"):
-        raise ReportedError(ErrorDetails(message=f"its answer is {response.status or 'open'}"))
+        raise ReportedError(
+            ErrorDetails(message=f"the response is {response.status or 'incomplete'}")
+        )
     return ReplyFinished(
         message=_message(items),
         stop_reason=_stop_reason(response, items),

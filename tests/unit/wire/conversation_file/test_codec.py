@@ -536,7 +536,7 @@ BROKEN: list[tuple[bytes | str | dict[str, Any], str]] = [
     (file_without_records(updated_at="0001-01-01T00:00:00+23:00"), "updated_at is not a time"),
     (file_without_records(metadata=[]), "metadata is not an object"),
     (file_without_records(metadata={"cllm": 3}), "metadata.cllm"),
-    (file_without_records(metadata={"cllm": {"version": 2}}), "newer cllm"),
+    (file_without_records(metadata={"cllm": {"version": 2}}), "newer version of cllm"),
     (file_without_records(metadata={"cllm": {"turns": [1]}}), "metadata.cllm"),
     ('{"id":"demo","messages":[],"deep":' + "[" * 100_000 + "]" * 100_000 + "}", "deeply"),
 ]
