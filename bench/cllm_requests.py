@@ -34,7 +34,7 @@ class MemoryResponse(HttpResponse):
         self.headers = {"Content-Type": "application/json"}
         self._body = body
 
-    async def _next(self, limit: float) -> bytes:
+    async def _read_chunk(self, limit: float) -> bytes:
         del limit
         body, self._body = self._body, b""
         return body

@@ -1,4 +1,4 @@
-"""The Anthropic provider against a server on loopback that speaks the Messages API."""
+"""The Anthropic provider against a server on loopback with the Messages API."""
 
 import asyncio
 import json
@@ -53,25 +53,25 @@ def transport(request: pytest.FixtureRequest) -> type[HttpTransport]:
 
 @pytest.fixture
 async def make(server: FakeProvider, transport: type[HttpTransport]) -> AsyncIterator[Any]:
-    """Makes providers of that server, and closes them."""
-    made: list[AnthropicProvider] = []
+    """Make providers of that server; close them after the test."""
+    providers: list[AnthropicProvider] = []
 
     def make(base_url: str = server.root, **options: Any) -> AnthropicProvider:
-        given: dict[str, Any] = {"name": "test", "api_key": KEY, "http": transport()} | options
-        made.append(AnthropicProvider(base_url=base_url, **given))
-        return made[-1]
+        arguments: dict[str, Any] = {"name": "test", "api_key": KEY, "http": transport()} | options
+        providers.append(AnthropicProvider(base_url=base_url, **arguments))
+        return providers[-1]
 
     yield make
-    for provider in made:
+    for provider in providers:
         await provider.close()
 
 
 def prompt(*messages: Message, **fields: Any) -> Prompt:
-    given: dict[str, Any] = {"parameters": {"max_tokens": 100}} | fields
+    arguments: dict[str, Any] = {"parameters": {"max_tokens": 100}} | fields
     return Prompt(
         model="claude-3-7-sonnet-20250219",
         messages=messages or (plain_message("user", "Hello"),),
-        **given,
+        **arguments,
     )
 
 
@@ -79,10 +79,10 @@ async def ask(provider: AnthropicProvider, *messages: Message, **fields: Any) ->
     return [event async for event in provider.ask(prompt(*messages, **fields))]
 
 
-async def fails(
+async def expect_error(
     provider: AnthropicProvider, kind: type[errors.ProviderError], **fields: Any
 ) -> Any:
-    """The error of that very kind, which says one thing and no secret; nothing was finished."""
+    """Check that a request raises exactly this error, one sentence without secrets."""
     events: list[ReplyEvent] = []
 
     async def listen() -> None:
@@ -109,8 +109,8 @@ def last(events: list[ReplyEvent]) -> ReplyFinished:
 
 
 @both_ways
-class TestAsking:
-    async def test_an_answer_is_the_same_however_it_travels(self, server, make, stream):
+class TestReplies:
+    async def test_a_streamed_and_a_complete_response_are_equal(self, server, make, stream):
         server.say("Hel", "lo ä🐈", usage=(5, 3))
 
         events = await ask(make(), stream=stream)
@@ -127,7 +127,7 @@ class TestAsking:
         assert end.usage == Usage(input=5, output=3)
         assert not any(isinstance(event, Noticed) for event in events)
 
-    async def test_thinking_and_a_tool_call_come_whole(self, server, make, stream):
+    async def test_thinking_and_a_tool_call_are_complete(self, server, make, stream):
         call = ToolCall(id="toolu_1", name="weather", arguments='{"city": "Kyiv", "days": 2}')
         server.say(
             "Let me see.", reasoning=("Hm, ", "so."), tool_calls=(call,), finish="tool_calls"
@@ -154,22 +154,22 @@ class TestAsking:
             {"type": "text", "text": "Let me see."},
         ]
 
-    async def test_an_answer_that_ran_out_says_so(self, server, make, stream):
+    async def test_a_truncated_response_has_the_stop_reason_length(self, server, make, stream):
         server.say("Hel", finish="length")
 
         assert last(await ask(make(), stream=stream)).stop_reason == "length"
 
-    async def test_the_whole_history_arrives(self, server, make, stream):
-        said = [plain_message(role, text) for role, text in ALICE]
+    async def test_the_whole_history_is_sent(self, server, make, stream):
+        history = [plain_message(role, text) for role, text in ALICE]
 
-        events = await ask(make(), *said, stream=stream)
+        events = await ask(make(), *history, stream=stream)
 
         (request,) = server.requests
         assert texts(request.json["messages"]) == list(ALICE)
         assert last(events).message.text == "echo: What is my name?"
         assert bool(request.json.get("stream")) is stream
 
-    async def test_the_system_prompt_arrives_as_text(self, server, make, stream):
+    async def test_the_system_prompt_is_sent_as_text(self, server, make, stream):
         hello = plain_message("user", "Hello!")
 
         await ask(make(), hello, system=plain_message("system", PIRATE), stream=stream)
@@ -178,7 +178,7 @@ class TestAsking:
         assert text_of(request.json["system"]) == PIRATE
         assert texts(request.json["messages"]) == [("user", "Hello!")]
 
-    async def test_its_own_answer_goes_back_as_it_came(self, server, make, stream):
+    async def test_the_providers_own_answer_is_sent_back_unchanged(self, server, make, stream):
         server.say("Let me see.", reasoning=("Hm.",))
         provider = make()
         hello = plain_message("user", "Hello")
@@ -190,7 +190,7 @@ class TestAsking:
         assert sent[1] == answer.json()
         assert sent[1]["content"][0]["signature"] == "c2lnbmVk"
 
-    async def test_tools_and_options_are_in_the_api_s_words(self, server, make, stream):
+    async def test_tools_and_options_are_sent_in_the_format_of_the_api(self, server, make, stream):
         schema = {"type": "object", "properties": {"city": {"type": "string"}}}
         function = {"name": "weather", "description": "Looks.", "parameters": schema}
         options = {
@@ -208,13 +208,15 @@ class TestAsking:
         (tool,) = sent["tools"]
         assert (tool["name"], tool["input_schema"]) == ("weather", schema)
 
-    async def test_a_limit_that_was_not_given_is_a_roomy_one(self, server, make, stream):
+    async def test_a_request_without_max_tokens_gets_the_models_limit(self, server, make, stream):
         events = await ask(make(), parameters={}, stream=stream)
 
         assert server.requests[0].json["max_tokens"] == 32_000
         assert not any(isinstance(event, Noticed) for event in events)
 
-    async def test_a_client_that_has_to_give_a_limit_is_told_of_ours(self, server, make, stream):
+    async def test_an_anthropic_client_gets_a_notice_about_added_max_tokens(
+        self, server, make, stream
+    ):
         events = await ask(make(), parameters={}, dialect="anthropic", stream=stream)
 
         assert server.requests[0].json["max_tokens"] == 32_000
@@ -226,7 +228,7 @@ def codes(events: list[ReplyEvent]) -> list[str]:
 
 
 class TestBetaFlags:
-    async def test_known_flags_travel_in_the_header_and_not_in_the_body(self, server, make):
+    async def test_known_beta_flags_are_sent_in_the_header_only(self, server, make):
         flags = ["context-1m-2025-08-07", "files-api-2025-04-14"]
         parameters = {"max_tokens": 5, "betas": flags}
         events = await ask(make(), parameters=parameters, dialect="anthropic")
@@ -235,7 +237,7 @@ class TestBetaFlags:
         assert "betas" not in server.requests[0].json
         assert codes(events) == []
 
-    async def test_an_unknown_flag_is_named_and_never_sent(self, server, make):
+    async def test_an_unknown_beta_flag_is_reported_and_not_sent(self, server, make):
         parameters = {"max_tokens": 5, "betas": ["made-up-2030-01-01", "skills-2025-10-02"]}
         events = await ask(make(), parameters=parameters, dialect="anthropic")
 
@@ -244,11 +246,11 @@ class TestBetaFlags:
         assert isinstance(events[0], Noticed)
         assert "made-up-2030-01-01" in events[0].notice.message
 
-    async def test_without_a_flag_there_is_no_header(self, server, make):
+    async def test_without_a_beta_flag_the_header_is_not_sent(self, server, make):
         await ask(make())
         assert "anthropic-beta" not in server.requests[0].headers
 
-    async def test_the_operator_s_flags_go_with_every_request_once(self, server, make):
+    async def test_the_operators_beta_flags_are_sent_with_every_request_once(self, server, make):
         provider = make(betas=["private-2026-01-01"], headers={"Anthropic-Beta": "other-1, x"})
         parameters = {"max_tokens": 5, "betas": ["private-2026-01-01", "skills-2025-10-02"]}
         events = await ask(provider, parameters=parameters, dialect="anthropic")
@@ -263,19 +265,19 @@ class TestBetaFlags:
 class TestStreams:
     @pytest.mark.parametrize("packet", [1, 7, None])
     @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-    async def test_a_stream_may_come_in_any_packets(self, server, make, packet, line_end):
+    async def test_packets_of_any_size_give_the_same_reply(self, server, make, packet, line_end):
         server.say("Hel", "lo ä🐈", packet=packet, line_end=line_end)
 
         assert last(await ask(make())).message.text == "Hello ä🐈"
 
-    async def test_events_come_before_the_answer_is_whole(self, server, make):
+    async def test_events_are_yielded_before_the_response_is_complete(self, server, make):
         gate = server.say_held("Hel", "lo")
         async with aclosing(make().ask(prompt())) as events:
             assert await anext(events) == TextDelta(text="Hel")
             gate.open()
             assert await anext(events) == TextDelta(text="lo")
 
-    async def test_what_comes_after_the_end_is_not_read(self, server, make):
+    async def test_data_after_the_end_is_not_read(self, server, make):
         server.answer(Head(headers=STREAM, chunked=True), Send(ANSWER + b"data: <\n\n"), Silence())
 
         assert last(await ask(make())).message.text == "Hi"
@@ -293,24 +295,24 @@ class TestHeaders:
         assert "authorization" not in request.headers
 
     @pytest.mark.parametrize("tail", ["", "/", "/v1", "/v1/"])
-    async def test_the_address_may_have_its_version_or_not(self, server, make, tail):
+    async def test_the_base_url_can_end_with_the_version(self, server, make, tail):
         await ask(make(f"{server.root}{tail}"))
 
         assert server.requests[0].path == "/v1/messages"
 
-    async def test_without_a_key_there_is_no_such_header(self, server, make):
+    async def test_without_a_key_no_key_header_is_sent(self, server, make):
         await ask(make(api_key=None))
 
         assert "x-api-key" not in server.requests[0].headers
 
-    async def test_more_headers_go_with_it_and_over_it(self, server, make):
+    async def test_configured_headers_are_sent_and_override_ours(self, server, make):
         await ask(make(headers={"anthropic-beta": "a-1", "anthropic-version": "2030-01-01"}))
 
         headers = server.requests[0].headers
         assert (headers["anthropic-beta"], headers["anthropic-version"]) == ("a-1", "2030-01-01")
 
     @both_ways
-    async def test_a_key_that_is_no_header_is_an_error_without_it(self, server, make, stream):
+    async def test_an_invalid_key_is_an_error_that_does_not_show_it(self, server, make, stream):
         with pytest.raises(errors.AuthenticationError) as caught:
             await ask(make(api_key=f"{KEY}\r\nX-Evil: 1"), stream=stream)
 
@@ -331,17 +333,17 @@ REFUSALS = [
 
 
 @both_ways
-class TestRefusals:
+class TestErrorResponses:
     @pytest.mark.parametrize(
         "body",
         [b"", b"<html>Bad gateway</html>", b"\xff\xfe", b"[]", b'{"error": 5}', b"x" * 100_000],
         ids=["empty", "html", "bytes", "list", "number", "long"],
     )
-    async def test_the_body_of_an_error_may_be_anything(self, server, make, stream, body):
+    async def test_an_error_body_can_be_anything(self, server, make, stream, body):
         server.answer(*response_steps(502, body))
 
         assert "returned HTTP 502. " in str(
-            await fails(make(), errors.UpstreamError, stream=stream)
+            await expect_error(make(), errors.UpstreamError, stream=stream)
         )
 
 

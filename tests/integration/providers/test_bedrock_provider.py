@@ -1,4 +1,4 @@
-"""The Bedrock provider against a server on loopback that speaks Converse in real frames."""
+"""The Bedrock provider against a server on loopback with real Converse frames."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ both_ways = pytest.mark.parametrize("stream", [True, False], ids=["stream", "who
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Those of the tests, and nothing of whoever runs them."""
+    """Use the credentials of the tests only."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
@@ -91,20 +91,20 @@ def transport(request: pytest.FixtureRequest) -> type[HttpTransport]:
 
 @pytest.fixture
 async def make(server: FakeProvider, transport: type[HttpTransport]) -> AsyncIterator[Any]:
-    """Makes providers of that server, and closes them."""
-    made: list[BedrockProvider] = []
+    """Make providers of that server; close them after the test."""
+    providers: list[BedrockProvider] = []
 
     def make(headers: dict[str, str] | None = None, **account: Any) -> BedrockProvider:
-        given: dict[str, Any] = {"region": REGION, "endpoint_url": server.root} | account
-        made.append(
+        arguments: dict[str, Any] = {"region": REGION, "endpoint_url": server.root} | account
+        providers.append(
             BedrockProvider(
-                name="test", account=AwsAccount(**given), http=transport(), headers=headers
+                name="test", account=AwsAccount(**arguments), http=transport(), headers=headers
             )
         )
-        return made[-1]
+        return providers[-1]
 
     yield make
-    for provider in made:
+    for provider in providers:
         await provider.close()
 
 
@@ -118,8 +118,10 @@ async def ask(provider: BedrockProvider, *messages: Message, **fields: Any) -> l
     return [event async for event in provider.ask(prompt(*messages, **fields))]
 
 
-async def fails(provider: BedrockProvider, kind: type[errors.ProviderError], **fields: Any) -> Any:
-    """The error of that very kind, which says one thing and no secret; nothing was finished."""
+async def expect_error(
+    provider: BedrockProvider, kind: type[errors.ProviderError], **fields: Any
+) -> Any:
+    """Check that a request raises exactly this error, one sentence without secrets."""
     events: list[ReplyEvent] = []
 
     async def listen() -> None:
@@ -153,10 +155,10 @@ def texts(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 class TestFrames:
-    """The fake's own frames, which it makes by hand: botocore is the judge."""
+    """The frames that the fake encodes itself, decoded by botocore."""
 
     @pytest.mark.parametrize("size", [1, 5, 10_000])
-    def test_they_are_those_of_the_real_encoding(self, size):
+    def test_botocore_decodes_the_frames_of_the_fake(self, size):
         data = event_frame("messageStop", {"stopReason": "end_turn", "p": "ä🐈"})
         data += exception_frame("throttlingException", "Slow.") + error_frame("Oops", "No.")
         buffer = EventStreamBuffer()
@@ -179,20 +181,20 @@ class TestFrames:
 
 
 @both_ways
-class TestAsking:
-    async def test_an_answer_is_the_same_however_it_travels(self, server, make, stream):
+class TestReplies:
+    async def test_a_streamed_and_a_complete_response_are_equal(self, server, make, stream):
         server.say("Hel", "lo ä🐈", usage=(5, 3))
 
         events = await ask(make(), stream=stream)
 
-        said = [event.text for event in events if isinstance(event, TextDelta)]
-        assert "".join(said) == "Hello ä🐈"
+        texts = [event.text for event in events if isinstance(event, TextDelta)]
+        assert "".join(texts) == "Hello ä🐈"
         end = last(events)
         assert end.message.json() == {"role": "assistant", "content": [{"text": "Hello ä🐈"}]}
         assert (end.message.dialect, end.stop_reason) == ("bedrock", "end")
         assert end.usage == Usage(input=5, output=3)
 
-    async def test_the_path_is_the_raw_one(self, server, make, stream):
+    async def test_the_model_id_is_escaped_in_the_path(self, server, make, stream):
         await ask(make(), stream=stream)
 
         (request,) = server.requests
@@ -201,7 +203,7 @@ class TestAsking:
         assert request.headers["content-type"] == "application/json"
         assert not {"model", "modelId", "stream"} & set(request.json)
 
-    async def test_an_arn_is_escaped_whole(self, server, make, stream):
+    async def test_an_arn_is_escaped_completely(self, server, make, stream):
         arn = "arn:aws:bedrock:eu-central-1:123456789012:application-inference-profile/abc"
 
         await ask(make(), model=arn, stream=stream)
@@ -211,7 +213,7 @@ class TestAsking:
         assert model == arn.replace(":", "%3A").replace("/", "%2F")
         assert_signed(server, request)
 
-    async def test_thinking_and_a_tool_call_come_whole(self, server, make, stream):
+    async def test_thinking_and_a_tool_call_are_complete(self, server, make, stream):
         call = ToolCall(id="tooluse_1", name="weather", arguments='{"city": "Kyiv", "days": 2}')
         server.say(
             "Let me see.", reasoning=("Hm, ", "so."), tool_calls=(call,), finish="tool_calls"
@@ -235,20 +237,20 @@ class TestAsking:
             {"text": "Let me see."},
         ]
 
-    async def test_an_answer_that_ran_out_says_so(self, server, make, stream):
+    async def test_a_truncated_response_has_the_stop_reason_length(self, server, make, stream):
         server.say("Hel", finish="length")
 
         assert last(await ask(make(), stream=stream)).stop_reason == "length"
 
-    async def test_the_whole_history_arrives(self, server, make, stream):
-        said = [plain_message(role, text) for role, text in ALICE]
+    async def test_the_whole_history_is_sent(self, server, make, stream):
+        history = [plain_message(role, text) for role, text in ALICE]
 
-        events = await ask(make(), *said, stream=stream)
+        events = await ask(make(), *history, stream=stream)
 
         assert texts(server.requests[0].json["messages"]) == list(ALICE)
         assert last(events).message.text == "echo: What is my name?"
 
-    async def test_the_system_prompt_arrives_as_text(self, server, make, stream):
+    async def test_the_system_prompt_is_sent_as_text(self, server, make, stream):
         hello = plain_message("user", "Hello!")
 
         await ask(make(), hello, system=plain_message("system", PIRATE), stream=stream)
@@ -257,7 +259,7 @@ class TestAsking:
         assert request.json["system"] == [{"text": PIRATE}]
         assert texts(request.json["messages"]) == [("user", "Hello!")]
 
-    async def test_its_own_answer_goes_back_as_it_came(self, server, make, stream):
+    async def test_the_providers_own_answer_is_sent_back_unchanged(self, server, make, stream):
         server.say("Let me see.", reasoning=("Hm.",))
         provider = make()
         hello = plain_message("user", "Hello")
@@ -267,7 +269,7 @@ class TestAsking:
 
         assert server.requests[1].json["messages"][1] == answer.json()
 
-    async def test_tools_and_options_are_in_the_api_s_words(self, server, make, stream):
+    async def test_tools_and_options_are_sent_in_the_format_of_the_api(self, server, make, stream):
         schema = {"type": "object", "properties": {"city": {"type": "string"}}}
         function = {"name": "weather", "description": "Looks.", "parameters": schema}
         options = {
@@ -289,7 +291,7 @@ class TestAsking:
         assert tool["toolSpec"]["name"] == "weather"
         assert tool["toolSpec"]["inputSchema"] == {"json": schema}
 
-    async def test_a_tool_comes_back_under_the_client_s_name(self, server, make, stream):
+    async def test_a_tool_call_has_the_clients_tool_name(self, server, make, stream):
         function = {"name": "files.read", "parameters": {"type": "object"}}
         options = {"tools": [{"type": "function", "function": function}]}
         provider = make()
@@ -309,19 +311,19 @@ class TestAsking:
 
 class TestStreams:
     @pytest.mark.parametrize("packet", [1, 7, None])
-    async def test_a_stream_may_come_in_any_packets(self, server, make, packet):
+    async def test_packets_of_any_size_give_the_same_reply(self, server, make, packet):
         server.say("Hel", "lo ä🐈", packet=packet)
 
         assert last(await ask(make())).message.text == "Hello ä🐈"
 
-    async def test_events_come_before_the_answer_is_whole(self, server, make):
+    async def test_events_are_yielded_before_the_response_is_complete(self, server, make):
         gate = server.say_held("Hel", "lo")
         async with aclosing(make().ask(prompt())) as events:
             assert await anext(events) == TextDelta(text="Hel")
             gate.open()
             assert await anext(events) == TextDelta(text="lo")
 
-    async def test_an_answer_without_usage_is_whole(self, server, make):
+    async def test_a_response_without_usage_is_complete(self, server, make):
         server.say("Hi", usage=None)
 
         assert last(await ask(make())).usage is None
@@ -329,8 +331,8 @@ class TestStreams:
 
 def assert_signed(server: FakeProvider, request: Request, *, token: str | None = None) -> None:
     """Sign the raw request again, at the time it says, and come to the same signature."""
-    given = request.headers["authorization"]
-    signed = given.partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    authorization = request.headers["authorization"]
+    signed = authorization.partition("SignedHeaders=")[2].partition(",")[0].split(";")
     headers = {name: request.headers[name] for name in signed if name != "host"}
     again = AWSRequest(
         method="POST", url=server.root + request.path, data=request.body, headers=headers
@@ -340,8 +342,8 @@ def assert_signed(server: FakeProvider, request: Request, *, token: str | None =
     canonical = auth.canonical_request(again)
     signature = auth.signature(auth.string_to_sign(again, canonical), again)
     scope = f"{request.headers['x-amz-date'][:8]}/{REGION}/bedrock/aws4_request"
-    assert given.startswith(f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, ")
-    assert given.endswith(f"Signature={signature}")
+    assert authorization.startswith(f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, ")
+    assert authorization.endswith(f"Signature={signature}")
     assert request.headers["host"] == server.root.removeprefix("http://")
     assert "host" in signed
 
@@ -353,7 +355,7 @@ class TestCredentials:
 
         assert_signed(server, server.requests[0])
 
-    async def test_a_session_s_token_goes_with_it(self, server, make, stream, monkeypatch):
+    async def test_the_session_token_is_sent(self, server, make, stream, monkeypatch):
         monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
 
         await ask(make(), stream=stream)
@@ -362,7 +364,7 @@ class TestCredentials:
         assert request.headers["x-amz-security-token"] == TOKEN
         assert_signed(server, request, token=TOKEN)
 
-    async def test_more_headers_are_signed_with_it(self, server, make, stream):
+    async def test_configured_headers_are_signed(self, server, make, stream):
         await ask(make(headers={"X-Team": "a"}), stream=stream)
 
         assert server.requests[0].headers["x-team"] == "a"
@@ -378,7 +380,7 @@ class TestCredentials:
 
         assert_signed(server, server.requests[0])
 
-    async def test_a_bearer_key_is_sent_instead(self, server, make, stream, monkeypatch):
+    async def test_a_bearer_token_replaces_the_signature(self, server, make, stream, monkeypatch):
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
 
@@ -388,33 +390,33 @@ class TestCredentials:
         assert request.headers["authorization"] == f"Bearer {BEARER}"
         assert "x-amz-date" not in request.headers
 
-    async def test_without_credentials_one_sentence_says_so(
-        self, server, make, stream, monkeypatch
-    ):
+    async def test_missing_credentials_are_one_sentence(self, server, make, stream, monkeypatch):
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
 
-        error = await fails(make(), errors.AuthenticationError, stream=stream)
+        error = await expect_error(make(), errors.AuthenticationError, stream=stream)
 
         assert "Cannot load AWS credentials" in str(error)
         assert "AWS_BEARER_TOKEN_BEDROCK" in str(error)
         assert str(error).count(". ") == 0
         assert server.requests == []
 
-    async def test_half_of_them_are_none(self, server, make, stream, monkeypatch):
+    async def test_incomplete_credentials_are_an_error(self, server, make, stream, monkeypatch):
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
 
-        await fails(make(), errors.AuthenticationError, stream=stream)
+        await expect_error(make(), errors.AuthenticationError, stream=stream)
 
         assert server.requests == []
 
-    async def test_a_profile_that_is_not_there_is_named(self, server, make, stream):
-        error = await fails(make(profile="nowhere"), errors.AuthenticationError, stream=stream)
+    async def test_a_missing_profile_is_named_in_the_error(self, server, make, stream):
+        error = await expect_error(
+            make(profile="nowhere"), errors.AuthenticationError, stream=stream
+        )
 
         assert "nowhere" in str(error)
         assert server.requests == []
 
-    async def test_a_login_that_is_over_is_one_sentence(
+    async def test_an_expired_login_is_one_sentence(
         self, server, make, stream, monkeypatch, tmp_path
     ):
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -424,32 +426,30 @@ class TestCredentials:
             "sso_account_id = 123456789012\nsso_role_name = tests\n"
         )
 
-        error = await fails(make(profile="work"), errors.AuthenticationError, stream=stream)
+        error = await expect_error(make(profile="work"), errors.AuthenticationError, stream=stream)
 
         assert "SSO" in str(error)
         assert server.requests == []
 
-    async def test_a_command_that_gives_none_is_one_sentence(
+    async def test_a_failing_credential_process_is_one_sentence(
         self, server, make, stream, monkeypatch, tmp_path
     ):
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         (tmp_path / "config").write_text("[profile work]\ncredential_process = false\n")
 
-        await fails(make(profile="work"), errors.AuthenticationError, stream=stream)
+        await expect_error(make(profile="work"), errors.AuthenticationError, stream=stream)
 
         assert server.requests == []
 
-    async def test_a_model_that_nobody_knows_is_answered_with_close_names(
-        self, server, make, stream
-    ):
+    async def test_an_unknown_model_is_an_error_with_close_matches(self, server, make, stream):
         with pytest.raises(errors.ModelNotFoundError, match="claude-3-7-sonnet-20250219") as caught:
             await ask(make(), model="claude-3-7-sonet-20250219", stream=stream)
 
         assert caught.value.model == "claude-3-7-sonet-20250219"
         assert server.requests == []
 
-    async def test_a_model_without_a_profile_there_is_answered_with_those_it_has(
+    async def test_a_model_without_a_profile_in_the_region_is_an_error_with_its_profiles(
         self, server, make, stream
     ):
         profile = "us.anthropic.claude-opus-4-1-20250805-v1:0"
@@ -473,18 +473,20 @@ REFUSALS = [
 
 
 @both_ways
-class TestRefusals:
-    async def test_the_keys_of_the_account_are_never_shown(self, server, make, stream, monkeypatch):
+class TestErrorResponses:
+    async def test_error_messages_never_contain_the_keys_of_the_account(
+        self, server, make, stream, monkeypatch
+    ):
         monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
         server.fail(403, f"Bad signature with {SECRET} and {TOKEN}.")
 
-        await fails(make(), errors.PermissionDeniedError, stream=stream)
+        await expect_error(make(), errors.PermissionDeniedError, stream=stream)
 
-    async def test_the_type_may_be_in_the_body(self, server, make, stream):
+    async def test_the_error_type_can_be_in_the_body(self, server, make, stream):
         body = {"__type": "com.amazon.coral#ThrottlingException", "Message": "Slow down."}
         server.answer(*response_steps(429, json.dumps(body).encode()))
 
-        error = await fails(make(), errors.RateLimitedError, stream=stream)
+        error = await expect_error(make(), errors.RateLimitedError, stream=stream)
 
         assert error.code == "ThrottlingException"
         assert "Slow down." in str(error)
@@ -494,10 +496,10 @@ class TestRefusals:
         [b"", b"<html>Bad gateway</html>", b"\xff\xfe", b"[]", b'{"message": 5}', b"x" * 100_000],
         ids=["empty", "html", "bytes", "list", "number", "long"],
     )
-    async def test_the_body_of_an_error_may_be_anything(self, server, make, stream, body):
+    async def test_an_error_body_can_be_anything(self, server, make, stream, body):
         server.answer(*response_steps(502, body))
 
-        error = await fails(make(), errors.UpstreamError, stream=stream)
+        error = await expect_error(make(), errors.UpstreamError, stream=stream)
 
         assert "returned HTTP 502" in str(error)
 
@@ -507,13 +509,13 @@ STOP = event_frame("messageStop", {"stopReason": "end_turn"})
 
 
 class TestBrokenStreams:
-    @pytest.mark.parametrize("place", [9, 20, -6, -1])
-    async def test_a_frame_whose_sums_are_wrong_is_a_bad_reply(self, server, make, place):
+    @pytest.mark.parametrize("index", [9, 20, -6, -1])
+    async def test_a_frame_with_a_wrong_checksum_is_a_bad_reply(self, server, make, index):
         frame = bytearray(TEXT)
-        frame[place] ^= 1
+        frame[index] ^= 1
         server.answer(Head(headers=FRAMES, chunked=True), Send(bytes(frame) + STOP))
 
-        await fails(make(), errors.BadReplyError)
+        await expect_error(make(), errors.BadReplyError)
 
     @pytest.mark.parametrize(
         ("code", "kind"),
@@ -528,22 +530,22 @@ class TestBrokenStreams:
         ],
     )
     @pytest.mark.parametrize("after", [0, 1, 2])
-    async def test_an_exception_in_a_stream_has_the_meaning_of_its_type(
+    async def test_an_exception_in_a_stream_is_the_error_of_its_type(
         self, server, make, code, kind, after
     ):
         server.say("Hel", "lo", stop_after=after, error=(code, f"No {BEARER}\nleft."))
 
-        error = await fails(make(bearer=BEARER), kind)
+        error = await expect_error(make(bearer=BEARER), kind)
 
         assert error.code == code
         assert "No *** left." in str(error)
 
     @pytest.mark.parametrize("before", [b"", TEXT, TEXT + STOP], ids=["first", "middle", "end"])
-    async def test_an_error_that_is_not_modelled_ends_the_answer(self, server, make, before):
+    async def test_an_unmodelled_error_ends_the_stream(self, server, make, before):
         frame = error_frame("InternalError", f"No {BEARER} left.")
         server.answer(Head(headers=FRAMES, chunked=True), Send(before + frame))
 
-        error = await fails(make(bearer=BEARER), errors.UpstreamError)
+        error = await expect_error(make(bearer=BEARER), errors.UpstreamError)
 
         assert "No *** left." in str(error)
         assert error.code == "InternalError"

@@ -204,7 +204,7 @@ async def test_a_long_header_is_accepted():
     ids=["header", "status line", "headers"],
 )
 @on_server_loop
-async def test_an_endless_head_is_an_error(head: bytes):
+async def test_endless_headers_are_an_error(head: bytes):
     async with serving(sending(head, pause=0)) as url, pool() as http:
         with pytest.raises((BadReplyError, BrokenStreamError)):
             await post(http, url)
@@ -314,12 +314,12 @@ async def test_a_provider_waits_while_its_body_is_not_read(make_http: Callable[[
     assert len(body) == total
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
+@pytest.mark.parametrize("data", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
 @on_server_loop
-async def test_silence_ends_in_a_time_out(said: bytes):
+async def test_silence_ends_in_a_timeout(data: bytes):
     limits = Timeouts(connect=5, first_byte=0.4, idle=0.2)
     began = asyncio.get_running_loop().time()
-    async with serving(sending(said, pause=0)) as url, pool() as http:
+    async with serving(sending(data, pause=0)) as url, pool() as http:
         with pytest.raises(ProviderTimeoutError):
             await post(http, url, timeouts=limits)
     took = asyncio.get_running_loop().time() - began
@@ -328,7 +328,7 @@ async def test_silence_ends_in_a_time_out(said: bytes):
 
 
 @on_server_loop
-async def test_the_time_out_of_a_head_is_for_all_of_it():
+async def test_the_timeout_of_the_headers_covers_all_of_them():
     """A head that comes one byte at a time does not start the time-out anew."""
     limits = Timeouts(connect=0.2, first_byte=0.3, idle=5)
     head = [bytes([byte]) for byte in b"HTTP/1.1 200 OK\r\nX-Long: " + b"a" * 500]
@@ -338,7 +338,7 @@ async def test_the_time_out_of_a_head_is_for_all_of_it():
 
 
 @on_server_loop
-async def test_the_time_out_of_a_head_is_not_for_the_body():
+async def test_the_timeout_of_the_headers_does_not_apply_to_the_body():
     limits = Timeouts(connect=5, first_byte=0.2, idle=5)
     pieces = (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\none", b"two")
     async with serving(sending(*pieces, pause=0.6)) as url, pool() as http:

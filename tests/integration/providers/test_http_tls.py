@@ -20,8 +20,8 @@ ANSWER = b"data: " + b"x" * 300_000
 
 @pytest.fixture(params=[StdlibTransport, AiohttpTransport])
 def make_http(request: pytest.FixtureRequest) -> Callable[[], HttpTransport]:
-    made: Callable[[], HttpTransport] = request.param
-    return made
+    make: Callable[[], HttpTransport] = request.param
+    return make
 
 
 @asynccontextmanager
@@ -50,7 +50,7 @@ async def provider(keys: Path) -> AsyncIterator[str]:
         server.close()
 
 
-async def asked(http: HttpTransport, url: str) -> bytes:
+async def fetch(http: HttpTransport, url: str) -> bytes:
     response = await http.post(url, headers={}, body=b"body", provider="test", timeouts=QUICK)
     try:
         return await response.read()
@@ -58,22 +58,22 @@ async def asked(http: HttpTransport, url: str) -> bytes:
         await response.close()
 
 
-async def test_a_trusted_provider_is_asked_again_and_again(make_http, tmp_path, monkeypatch):
+async def test_a_trusted_certificate_is_accepted(make_http, tmp_path, monkeypatch):
     keys = certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(keys))
     # aiohttp reads the environment once, when it is imported, which is before this test.
     monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", ssl.create_default_context())
     http = make_http()
     async with provider(keys) as url:
-        assert await asked(http, url) == ANSWER
-        assert await asked(http, url) == ANSWER
+        assert await fetch(http, url) == ANSWER
+        assert await fetch(http, url) == ANSWER
         await http.close()
 
 
-async def test_a_provider_that_nobody_vouches_for_is_told_nothing(make_http, tmp_path, monkeypatch):
+async def test_an_untrusted_certificate_is_refused_before_sending(make_http, tmp_path, monkeypatch):
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     http = make_http()
     async with provider(certificate(tmp_path)) as url:
         with pytest.raises(UnreachableError, match="test"):
-            await asked(http, url)
+            await fetch(http, url)
         await http.close()

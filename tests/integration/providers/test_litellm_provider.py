@@ -71,16 +71,16 @@ def server() -> Iterator[FakeProvider]:
 @pytest.fixture
 async def make(server: FakeProvider) -> AsyncIterator[Any]:
     """Makes providers that ask the model's service at that server, and closes them."""
-    made: list[LitellmProvider] = []
+    providers: list[LitellmProvider] = []
 
     def make(model: str = OPENAI, **options: Any) -> LitellmProvider:
         base = server.root if model == ANTHROPIC else server.url
-        given: dict[str, Any] = {"name": "litellm", "api_key": KEY, "api_base": base} | options
-        made.append(LitellmProvider(**given))
-        return made[-1]
+        arguments: dict[str, Any] = {"name": "litellm", "api_key": KEY, "api_base": base} | options
+        providers.append(LitellmProvider(**arguments))
+        return providers[-1]
 
     yield make
-    for provider in made:
+    for provider in providers:
         await provider.close()
 
 
@@ -92,7 +92,7 @@ async def ask(provider: LitellmProvider, model: str = OPENAI, **fields: Any) -> 
     return [event async for event in provider.ask(prompt(model, **fields))]
 
 
-async def fails(
+async def expect_error(
     provider: LitellmProvider, kind: type[errors.ProviderError], model: str, **fields: Any
 ) -> Any:
     """The error of that very kind, on one line and without the key."""
@@ -122,7 +122,7 @@ def message(role: Any, **fields: Any) -> Message:
 class TestAnswers:
     @both_models
     @both_ways
-    async def test_the_answer_comes_with_its_end_and_its_counts(self, server, make, model, stream):
+    async def test_a_response_has_a_stop_reason_and_usage(self, server, make, model, stream):
         server.say("Hel", "lo")
 
         events = await ask(make(model), model, stream=stream)
@@ -134,7 +134,7 @@ class TestAnswers:
         assert last.message.json() == {"role": "assistant", "content": "Hello"}
 
     @both_models
-    async def test_a_stream_comes_as_it_is_sent(self, server, make, model):
+    async def test_a_stream_is_yielded_while_it_is_sent(self, server, make, model):
         gate = server.say_held("Hel", "lo", at=1)
 
         async with aclosing(make(model).ask(prompt(model))) as events:
@@ -147,7 +147,7 @@ class TestAnswers:
 
     @both_models
     @both_ways
-    async def test_tool_calls_come_whole(self, server, make, model, stream):
+    async def test_tool_calls_are_complete(self, server, make, model, stream):
         server.say(tool_calls=(CALL,), finish="tool_calls")
 
         events = await ask(make(model), model, stream=stream, parameters={"tools": [TOOL]})
@@ -163,7 +163,7 @@ class TestAnswers:
 
     @both_models
     @both_ways
-    async def test_thinking_is_apart_from_the_text(self, server, make, model, stream):
+    async def test_thinking_is_separate_from_the_text(self, server, make, model, stream):
         server.say("Yes.", reasoning=("Hm", "."))
 
         events = await ask(make(model), model, stream=stream)
@@ -174,7 +174,7 @@ class TestAnswers:
         assert finished(events).message.json()["reasoning_content"] == "Hm."
 
     @both_ways
-    async def test_signed_thinking_goes_back_to_the_model_that_signed_it(
+    async def test_signed_thinking_is_sent_back_to_the_model_that_signed_it(
         self, server, make, stream
     ):
         server.say("Yes.", reasoning=("Hm.",), signature="c2ln")
@@ -182,19 +182,23 @@ class TestAnswers:
         events = await ask(provider, ANTHROPIC, stream=stream)
         reply = finished(events).message
         block = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
-        asked = plain_message("user", "Sure?")
+        question = plain_message("user", "Sure?")
 
-        await ask(provider, ANTHROPIC, messages=(asked, reply, asked))
-        await ask(provider, ANTHROPIC, messages=(asked, reply, asked), foreign=frozenset({1}))
+        await ask(provider, ANTHROPIC, messages=(question, reply, question))
+        await ask(provider, ANTHROPIC, messages=(question, reply, question), foreign=frozenset({1}))
 
         assert "c2ln" in [e.signature for e in events if isinstance(e, ThinkingDelta)]
         assert reply.json()["reasoning_details"] == [block]
         assert block in server.requests[1].messages[1]["content"]
         assert "c2ln" not in server.requests[2].body.decode()
 
-    async def test_reasoning_goes_back_in_the_field_that_the_service_takes(self, server, make):
-        asked = plain_message("user", "Hi")
-        messages = (asked, message("assistant", content="Yes.", reasoning_content="Hm."), asked)
+    async def test_reasoning_is_sent_back_in_the_field_of_the_service(self, server, make):
+        question = plain_message("user", "Hi")
+        messages = (
+            question,
+            message("assistant", content="Yes.", reasoning_content="Hm."),
+            question,
+        )
 
         await ask(make(), "groq/x", messages=messages)
         await ask(make(), "deepseek/x", messages=messages)
@@ -204,7 +208,7 @@ class TestAnswers:
         assert server.requests[1].messages[1]["reasoning_content"] == "Hm."
 
     @both_ways
-    async def test_counts_that_did_not_come_are_unknown(self, server, make, stream):
+    async def test_missing_token_counts_are_unknown(self, server, make, stream):
         server.say("Hello", usage=None)
 
         assert finished(await ask(make(), stream=stream)).usage is None
@@ -213,7 +217,7 @@ class TestAnswers:
 class TestRequests:
     @both_models
     @both_ways
-    async def test_system_prompt_history_and_tools_arrive(self, server, make, model, stream):
+    async def test_system_prompt_history_and_tools_are_sent(self, server, make, model, stream):
         call: dict[str, Any] = {"id": "call_1", "type": "function"}
         call |= {"function": {"name": "look", "arguments": '{"where":"here"}'}}
         history = (
@@ -242,7 +246,7 @@ class TestRequests:
         if model == OPENAI:
             assert sent["messages"] == [
                 {"role": "system", "content": "Be brief."},
-                *({k: v for k, v in said.json().items() if v is not None} for said in history),
+                *({k: v for k, v in sent.json().items() if v is not None} for sent in history),
             ]
 
     @both_models
@@ -257,14 +261,14 @@ class TestRequests:
         "field",
         ["api_base", "api_key", "base_url", "extra_headers", "mock_response", "fallbacks"],
     )
-    async def test_a_prompt_cannot_say_how_litellm_asks(self, server, make, field):
+    async def test_a_prompt_cannot_set_litellms_arguments(self, server, make, field):
         events = await ask(make(), parameters={field: "http://127.0.0.1:1/v1"})
 
         (noticed,) = [event for event in events if isinstance(event, Noticed)]
         assert noticed.notice.path == field
         assert "127.0.0.1:1" not in server.requests[0].body.decode()
 
-    async def test_the_settings_options_are_litellm_s_arguments(self, server, make):
+    async def test_configured_options_are_litellms_arguments(self, server, make):
         provider = make(options={"custom_llm_provider": "openai", "stream": False, "model": "no"})
 
         await ask(provider, "gpt-test")
@@ -272,30 +276,30 @@ class TestRequests:
         assert server.requests[0].json["model"] == "gpt-test"
         assert server.requests[0].json["stream"] is True
 
-    async def test_a_model_s_name_cannot_be_an_address(self, server, make):
+    async def test_the_name_of_a_model_cannot_be_an_address(self, server, make):
         model = f"huggingface/{server.url}"
 
-        await fails(make(), errors.UnsendableError, model)
+        await expect_error(make(), errors.UnsendableError, model)
         assert server.requests == []
 
-    async def test_in_strict_mode_nothing_is_left_out(self, server, make):
-        error = await fails(
+    async def test_strict_mode_refuses_changes(self, server, make):
+        error = await expect_error(
             make(), errors.StrictError, OPENAI, parameters={"api_base": "x"}, strict=True
         )
 
         assert [notice.path for notice in error.notices] == ["api_base"]
         assert server.requests == []
 
-    async def test_a_parameter_that_the_service_does_not_take_is_refused(self, server, make):
-        error = await fails(
+    async def test_a_parameter_that_the_service_does_not_accept_is_refused(self, server, make):
+        error = await expect_error(
             make(ANTHROPIC), errors.InvalidRequestError, ANTHROPIC, parameters={"seed": 3}
         )
 
         assert "seed" in str(error)
         assert server.requests == []
 
-    async def test_a_service_that_litellm_does_not_have_is_refused(self, server, make):
-        await fails(make(), errors.InvalidRequestError, "nosuchservice/x")
+    async def test_an_unknown_service_is_refused(self, server, make):
+        await expect_error(make(), errors.InvalidRequestError, "nosuchservice/x")
         assert server.requests == []
 
 
@@ -315,12 +319,12 @@ class TestFaults:
             (529, errors.UpstreamError),
         ],
     )
-    async def test_a_refusal_means_what_its_status_means(
+    async def test_an_error_status_is_the_error_of_its_class(
         self, server, make, model, stream, status, kind
     ):
         server.fail(status, f"Not with {KEY}.", **{"Retry-After": "7"})
 
-        error = await fails(make(model), kind, model, stream=stream)
+        error = await expect_error(make(model), kind, model, stream=stream)
 
         assert error.status == status
         assert error.retry_after == 7
@@ -328,27 +332,27 @@ class TestFaults:
         assert len(server.requests) == 1
 
     @both_ways
-    async def test_a_prompt_that_is_too_long_is_told_by_its_code(self, server, make, stream):
+    async def test_a_prompt_that_is_too_long_is_recognised_by_its_code(self, server, make, stream):
         server.fail(400, "No.", code="context_length_exceeded")
 
-        await fails(make(), errors.PromptTooLongError, OPENAI, stream=stream)
+        await expect_error(make(), errors.PromptTooLongError, OPENAI, stream=stream)
 
     @both_models
     @both_ways
-    async def test_nobody_there(self, make, model, stream):
+    async def test_an_unreachable_server(self, make, model, stream):
         base = f"http://127.0.0.1:{closed_port()}/v1"
 
-        error = await fails(
+        error = await expect_error(
             make(model, api_base=base), errors.UnreachableError, model, stream=stream
         )
         assert base.removesuffix("/v1") in str(error)
 
     @both_models
     @both_ways
-    async def test_a_server_that_hangs_up(self, server, make, model, stream):
+    async def test_a_server_that_closes_the_connection(self, server, make, model, stream):
         server.answer(Cut())
 
-        await fails(make(model), errors.BrokenStreamError, model, stream=stream)
+        await expect_error(make(model), errors.BrokenStreamError, model, stream=stream)
 
     @both_models
     @pytest.mark.parametrize(
@@ -359,69 +363,71 @@ class TestFaults:
             end = end | {"done": False}
         server.say("Hel", "lo", **end)
 
-        await fails(make(model), errors.BrokenStreamError, model)
+        await expect_error(make(model), errors.BrokenStreamError, model)
 
     @both_models
-    async def test_an_answer_that_is_cut_is_no_answer(self, server, make, model):
+    async def test_a_truncated_response_is_an_error(self, server, make, model):
         server.say("Hel", "lo", stop_after=1)
 
-        await fails(make(model), errors.BrokenStreamError, model, stream=False)
+        await expect_error(make(model), errors.BrokenStreamError, model, stream=False)
 
-    async def test_an_error_in_the_middle_of_a_stream(self, server, make):
+    async def test_an_error_event_in_a_stream(self, server, make):
         server.say("Hel", "lo", stop_after=1, error=("overloaded_error", f"Busy {KEY}"))
 
-        await fails(make(ANTHROPIC), errors.UpstreamError, ANTHROPIC)
+        await expect_error(make(ANTHROPIC), errors.UpstreamError, ANTHROPIC)
 
     @both_models
-    async def test_what_is_no_json_is_no_answer(self, server, make, model):
+    async def test_a_response_that_is_not_json_is_an_error(self, server, make, model):
         server.answer(*response_steps(200, b"<html>"))
 
-        await fails(make(model), errors.BadReplyError, model, stream=False)
+        await expect_error(make(model), errors.BadReplyError, model, stream=False)
 
     @both_models
-    async def test_a_web_page_where_a_stream_should_be_is_no_answer(self, server, make, model):
+    async def test_a_web_page_instead_of_a_stream_is_an_error(self, server, make, model):
         server.answer(*response_steps(200, b"<html>Sign in</html>", content_type="text/html"))
 
-        await fails(make(model), errors.BadReplyError, model, stream=True)
+        await expect_error(make(model), errors.BadReplyError, model, stream=True)
 
     @both_models
     @both_ways
-    async def test_silence_ends_after_its_limit(self, server, make, model, stream):
+    async def test_silence_ends_in_a_timeout(self, server, make, model, stream):
         server.answer(Silence())
 
         provider = make(model, timeouts=Timeouts(first_byte=SHORT, idle=SHORT))
-        await fails(provider, errors.ProviderTimeoutError, model, stream=stream)
+        await expect_error(provider, errors.ProviderTimeoutError, model, stream=stream)
 
     @both_models
-    async def test_silence_within_a_stream_has_a_limit_of_its_own(self, server, make, model):
+    async def test_silence_in_a_stream_has_a_separate_timeout(self, server, make, model):
         server.say_held("Hel", "lo", at=1)
 
         provider = make(model, timeouts=Timeouts(first_byte=WAIT, idle=SHORT))
-        await fails(provider, errors.ProviderTimeoutError, model)
+        await expect_error(provider, errors.ProviderTimeoutError, model)
         await asyncio.to_thread(server.requests[0].wait_disconnected, SOON)
 
-    async def test_an_error_shows_no_key_that_litellm_found_by_itself(self, server, make):
+    async def test_an_error_contains_no_key_from_the_environment(self, server, make):
         server.fail(401, "Not with hunter2-hunter2.")
 
-        error = await fails(make(secrets=["hunter2-hunter2"]), errors.AuthenticationError, OPENAI)
+        error = await expect_error(
+            make(secrets=["hunter2-hunter2"]), errors.AuthenticationError, OPENAI
+        )
         assert "hunter2" not in str(error)
 
     @pytest.mark.parametrize("key", ["sk-ü", "sk-\n"])
-    async def test_a_key_that_no_header_can_hold_is_refused(self, server, make, key):
-        await fails(make(api_key=key), errors.AuthenticationError, OPENAI)
+    async def test_a_key_that_a_header_cannot_contain_is_refused(self, server, make, key):
+        await expect_error(make(api_key=key), errors.AuthenticationError, OPENAI)
         assert server.requests == []
 
-    async def test_an_earlier_attempt_s_error_is_not_taken_for_this_one_s(self, make):
+    async def test_the_error_of_an_earlier_attempt_is_not_the_cause(self, make):
         unreachable = make(api_base=f"http://127.0.0.1:{closed_port()}/v1")
         try:
             await ask(unreachable)
         except errors.UnreachableError:
-            await fails(make(), errors.InvalidRequestError, "nosuchservice/x")
+            await expect_error(make(), errors.InvalidRequestError, "nosuchservice/x")
 
 
-class TestLeaving:
+class TestCancellation:
     @both_models
-    async def test_a_stream_that_is_left_is_closed(self, server, make, model):
+    async def test_an_abandoned_stream_is_closed(self, server, make, model):
         server.say_held("Hel", "lo", at=1)
 
         async with aclosing(make(model).ask(prompt(model))) as events:
@@ -431,7 +437,7 @@ class TestLeaving:
 
     @both_models
     @both_ways
-    async def test_a_cancelled_turn_is_not_waited_for(self, server, make, model, stream):
+    async def test_a_cancelled_turn_ends_immediately(self, server, make, model, stream):
         server.answer(Silence())
         turn = asyncio.ensure_future(ask(make(model), model, stream=stream))
         await asyncio.to_thread(server.wait_for, 1)
@@ -444,7 +450,7 @@ class TestLeaving:
 
 
 class TestLoading:
-    def test_litellm_is_quiet_and_stays_on_this_machine(self):
+    def test_litellm_prints_nothing_and_uses_no_network(self):
         litellm = load_library().litellm
 
         assert os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] == "True"
@@ -452,13 +458,13 @@ class TestLoading:
         assert not litellm.telemetry
         assert not litellm.drop_params
 
-    async def test_without_litellm_the_extra_is_named(self, monkeypatch):
+    async def test_a_missing_litellm_names_the_extra(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "litellm", None)
 
         with pytest.raises(errors.MissingExtraError, match=r"cllm\[litellm\]"):
             await LitellmProvider(name="litellm").prepare()
 
-    async def test_a_provider_that_was_never_asked_is_closed_without_loading(self, monkeypatch):
+    async def test_an_unused_provider_is_closed_without_loading_litellm(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "litellm", None)
 
         await LitellmProvider(name="litellm").close()

@@ -54,16 +54,16 @@ def transport(request: pytest.FixtureRequest) -> type[HttpTransport]:
 
 @pytest.fixture
 async def make(server: FakeProvider, transport: type[HttpTransport]) -> AsyncIterator[Any]:
-    """Makes providers of that server, and closes them."""
-    made: list[OpenAIProvider] = []
+    """Make providers of that server; close them after the test."""
+    providers: list[OpenAIProvider] = []
 
     def make(base_url: str = server.url, **options: Any) -> OpenAIProvider:
-        given: dict[str, Any] = {"name": "test", "api_key": KEY, "http": transport()} | options
-        made.append(OpenAIProvider(base_url=base_url, **given))
-        return made[-1]
+        arguments: dict[str, Any] = {"name": "test", "api_key": KEY, "http": transport()} | options
+        providers.append(OpenAIProvider(base_url=base_url, **arguments))
+        return providers[-1]
 
     yield make
-    for provider in made:
+    for provider in providers:
         await provider.close()
 
 
@@ -75,8 +75,10 @@ async def ask(provider: OpenAIProvider, **fields: Any) -> list[ReplyEvent]:
     return [event async for event in provider.ask(prompt(**fields))]
 
 
-async def fails(provider: OpenAIProvider, kind: type[errors.ProviderError], **fields: Any) -> Any:
-    """The error of that very kind, which says one thing and no secret."""
+async def expect_error(
+    provider: OpenAIProvider, kind: type[errors.ProviderError], **fields: Any
+) -> Any:
+    """Check that a request raises exactly this error, one sentence without secrets."""
     with pytest.raises(errors.ProviderError) as caught:
         await ask(provider, **fields)
     error = caught.value
@@ -95,9 +97,9 @@ def last(events: list[ReplyEvent]) -> ReplyFinished:
     return event
 
 
-class TestAsking:
+class TestReplies:
     @both_ways
-    async def test_an_answer_is_the_same_however_it_travels(self, server, make, stream):
+    async def test_a_streamed_and_a_complete_response_are_equal(self, server, make, stream):
         server.say("Hel", "lo ä🐈", reasoning=("Hm.",), usage=(5, 3))
 
         events = await ask(make(), stream=stream)
@@ -118,7 +120,7 @@ class TestAsking:
         assert (choice["message"]["content"], choice["finish_reason"]) == ("Hello ä🐈", "stop")
 
     @both_ways
-    async def test_tool_calls_come_whole(self, server, make, stream):
+    async def test_tool_calls_are_complete(self, server, make, stream):
         server.say(
             tool_calls=(ToolCall(id="c", name="f", arguments='{"a":1}'),), finish="tool_calls"
         )
@@ -131,7 +133,7 @@ class TestAsking:
 
     @pytest.mark.parametrize("packet", [1, 7, None])
     @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-    async def test_a_stream_may_come_in_any_packets(self, server, make, packet, line_end):
+    async def test_packets_of_any_size_give_the_same_reply(self, server, make, packet, line_end):
         server.say("Hel", "lo", packet=packet, line_end=line_end, comments=True)
 
         assert last(await ask(make())).message.text == "Hello"
@@ -141,31 +143,31 @@ class TestAsking:
         [({"done": False}, "end"), ({"finish": None}, "unknown"), ({"usage": None}, "end")],
         ids=["no done", "no reason", "no usage"],
     )
-    async def test_a_stream_that_ends_in_its_own_way_is_whole(self, server, make, options, reason):
+    async def test_a_stream_with_an_unusual_end_is_complete(self, server, make, options, reason):
         server.say("Hi", **options)
 
         assert last(await ask(make())).stop_reason == reason
 
-    async def test_a_server_that_does_not_stream_after_all_is_heard(self, server, make):
+    async def test_a_json_response_to_a_stream_request_is_decoded(self, server, make):
         choice = {"message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
         server.answer(*response_steps(200, json.dumps({"choices": [choice]}).encode()))
 
         assert (await ask(make()))[0] == TextDelta(text="Hi")
 
-    async def test_events_come_before_the_answer_is_whole(self, server, make):
+    async def test_events_are_yielded_before_the_response_is_complete(self, server, make):
         gate = server.say_held("Hel", "lo")
         async with aclosing(make().ask(prompt())) as events:
             assert await anext(events) == TextDelta(text="Hel")
             gate.open()
             assert await anext(events) == TextDelta(text="lo")
 
-    async def test_what_comes_after_the_end_is_not_read(self, server, make):
+    async def test_data_after_the_end_is_not_read(self, server, make):
         body = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: [DONE]\n\ndata: <html>\n\n'
         server.answer(Head(headers=STREAM, chunked=True), Send(body), Silence())
 
         assert last(await ask(make())).message.text == "Hi"
 
-    async def test_the_body_has_the_bytes_of_the_messages(self, server, make):
+    async def test_the_body_contains_the_bytes_of_the_messages(self, server, make):
         raw = '{"content":"\\u00e4 ä","role":"user"}'.encode()
         sent = Prompt(model="m", messages=(Message(role="user", raw=raw),))
 
@@ -174,20 +176,20 @@ class TestAsking:
 
         assert raw in server.requests[0].body
 
-    async def test_an_answer_that_is_compressed_is_read(self, server, make):
+    async def test_a_compressed_response_is_decoded(self, server, make):
         body = gzip.compress(json.dumps({"choices": [{"message": {"content": "Hi"}}]}).encode())
         server.answer(*response_steps(200, body, content_encoding="gzip"))
 
         assert last(await ask(make(), stream=False)).message.text == "Hi"
 
-    async def test_preparing_asks_nobody(self, server, make):
+    async def test_prepare_sends_no_request(self, server, make):
         await make().prepare()
 
         assert server.requests == []
 
 
 class TestHeaders:
-    async def test_the_key_goes_into_the_authorization_header(self, server, make):
+    async def test_the_key_is_sent_in_the_authorization_header(self, server, make):
         await ask(make())
 
         (request,) = server.requests
@@ -195,12 +197,12 @@ class TestHeaders:
         assert request.headers["authorization"] == f"Bearer {KEY}"
         assert request.headers["content-type"] == "application/json"
 
-    async def test_without_a_key_there_is_no_such_header(self, server, make):
+    async def test_without_a_key_no_key_header_is_sent(self, server, make):
         await ask(make(api_key=None))
 
         assert "authorization" not in server.requests[0].headers
 
-    async def test_more_headers_go_with_it_and_over_it(self, server, make):
+    async def test_configured_headers_are_sent_and_override_ours(self, server, make):
         await ask(make(headers={"X-Team": "a", "Authorization": "Basic b"}))
 
         headers = server.requests[0].headers
@@ -208,16 +210,14 @@ class TestHeaders:
 
     @both_ways
     @pytest.mark.parametrize("key", ["sk-1\n", "sk-\r\nX-Evil: 1"])
-    async def test_a_key_that_is_no_header_is_an_error_that_does_not_blame_the_address(
-        self, server, make, key, stream
-    ):
+    async def test_an_invalid_key_is_an_error_about_the_key(self, server, make, key, stream):
         with pytest.raises(errors.CllmError) as caught:
             await ask(make(api_key=key), stream=stream)
         assert "key" in str(caught.value).lower()
         assert "sk-" not in str(caught.value)
         assert server.requests == []
 
-    async def test_cookies_are_not_kept(self, server, make):
+    async def test_cookies_are_not_stored(self, server, make):
         body = json.dumps({"choices": [{"message": {"content": "Hi"}}]}).encode()
         server.answer(*response_steps(200, body, set_cookie="a=b"))
         provider = make()
@@ -244,54 +244,52 @@ REFUSALS = [
 
 
 @both_ways
-class TestRefusals:
+class TestErrorResponses:
     @pytest.mark.parametrize(
         "body",
         [b"", b"<html>Bad gateway</html>", b"\xff\xfe", b"[]", b'{"error": 5}', b"x" * 100_000],
         ids=["empty", "html", "bytes", "list", "number", "long"],
     )
-    async def test_the_body_of_an_error_may_be_anything(self, server, make, stream, body):
+    async def test_an_error_body_can_be_anything(self, server, make, stream, body):
         server.answer(*response_steps(502, body))
 
-        error = await fails(make(), errors.UpstreamError, stream=stream)
+        error = await expect_error(make(), errors.UpstreamError, stream=stream)
 
         assert "returned HTTP 502. " in str(error)
 
-    async def test_a_wrong_path_is_the_server_s_404(self, server, make, stream):
-        error = await fails(
+    async def test_a_wrong_path_is_the_servers_404(self, server, make, stream):
+        error = await expect_error(
             make(f"{server.url}/nowhere"), errors.InvalidRequestError, stream=stream
         )
 
         assert error.status == 404
 
-    async def test_an_error_under_the_status_of_success_says_what_the_provider_said(
-        self, server, make, stream
-    ):
+    async def test_an_error_with_status_200_has_the_providers_message(self, server, make, stream):
         server.answer(*response_steps(200, b'{"error": {"message": "Overloaded.", "code": 529}}'))
 
-        error = await fails(make(), errors.UpstreamError, stream=stream)
+        error = await expect_error(make(), errors.UpstreamError, stream=stream)
 
         assert "Overloaded." in str(error)
         assert error.code == "529"
 
 
 @both_ways
-class TestBrokenAnswers:
+class TestConnectionErrors:
     @pytest.mark.parametrize(
         "url",
         ["http://host.invalid/v1", "http://", "http://[::1", "http://127.0.0.1:99999/v1"],
     )
-    async def test_the_address_leads_nowhere(self, make, stream, url):
-        await fails(make(url), errors.UnreachableError, stream=stream)
+    async def test_an_unreachable_address(self, make, stream, url):
+        await expect_error(make(url), errors.UnreachableError, stream=stream)
 
-    async def test_the_address_is_shown_without_what_could_be_a_secret(self, make, stream):
+    async def test_the_address_is_shown_without_secrets(self, make, stream):
         url = f"http://user:hunter2@127.0.0.1:{closed_port()}/v1?key=hunter2"
 
-        error = await fails(make(url), errors.UnreachableError, stream=stream)
+        error = await expect_error(make(url), errors.UnreachableError, stream=stream)
 
         assert "hunter2" not in str(error)
 
-    async def test_the_server_speaks_no_tls(self, make, stream):
+    async def test_a_server_without_tls(self, make, stream):
         async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             writer.close()
@@ -299,21 +297,23 @@ class TestBrokenAnswers:
         async with await asyncio.start_server(refuse, "127.0.0.1", 0) as plain:
             port = plain.sockets[0].getsockname()[1]
             url = f"https://127.0.0.1:{port}/v1"
-            error = await fails(make(url), errors.UnreachableError, stream=stream)
+            error = await expect_error(make(url), errors.UnreachableError, stream=stream)
 
         assert "TLS handshake failed" in str(error)
 
-    async def test_the_server_never_shakes_hands(self, server, make, stream):
+    async def test_a_server_that_never_completes_the_tls_handshake(self, server, make, stream):
         limits = Timeouts(connect=SHORT)
         url = server.url.replace("http:", "https:")
 
-        error = await fails(make(url, timeouts=limits), errors.UnreachableError, stream=stream)
+        error = await expect_error(
+            make(url, timeouts=limits), errors.UnreachableError, stream=stream
+        )
 
         assert f"no connection within {SHORT:g} s" in str(error)
 
 
 class TestBrokenStreams:
-    async def test_chunks_that_break_later_end_the_answer_and_not_only_its_time(self, server, make):
+    async def test_an_invalid_chunk_is_an_error_before_the_timeout(self, server, make):
         event = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n'
         gate = server.gate()
         server.answer(
@@ -336,13 +336,13 @@ class TestBrokenStreams:
         monkeypatch.setattr("cllm.providers.http.provider.SseDecoder", small)
         server.answer(Head(headers=STREAM, chunked=True), Send(b"data: " + b"x" * 5000), Silence())
 
-        await fails(make(), errors.BadReplyError)
+        await expect_error(make(), errors.BadReplyError)
         await asyncio.to_thread(server.requests[0].wait_disconnected)
 
 
 @both_ways
-class TestCancelling:
-    async def test_a_cancelled_question_closes_its_connection(self, server, make, stream):
+class TestCancellation:
+    async def test_a_cancelled_request_closes_its_connection(self, server, make, stream):
         server.answer(Head(headers=STREAM, chunked=True), Send(b": ping\n\n"), Silence())
         task = asyncio.create_task(ask(make(), stream=stream))
         request = await asyncio.to_thread(server.wait_for, 1)
@@ -353,7 +353,9 @@ class TestCancelling:
 
         await asyncio.to_thread(request.wait_disconnected)
 
-    async def test_one_that_waits_for_its_head_does_too(self, server, make, stream):
+    async def test_a_request_cancelled_before_the_headers_closes_its_connection(
+        self, server, make, stream
+    ):
         server.answer(Silence())
         task = asyncio.create_task(ask(make(), stream=stream))
         request = await asyncio.to_thread(server.wait_for, 1)
@@ -365,7 +367,7 @@ class TestCancelling:
         await asyncio.to_thread(request.wait_disconnected)
 
 
-async def test_an_answer_that_nobody_reads_to_its_end_is_let_go(server, make):
+async def test_an_abandoned_response_closes_its_connection(server, make):
     server.say_held("Hel", "lo")
     events = make().ask(prompt())
     await anext(events)
@@ -384,54 +386,54 @@ class TestProxies:
         monkeypatch.delenv("NO_PROXY", raising=False)
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-    async def test_this_machine_is_asked_without_the_proxy(self, server, make, host):
+    async def test_loopback_is_requested_without_the_proxy(self, server, make, host):
         url = server.url.replace("127.0.0.1", host)
 
         assert last(await ask(make(url))).message.text == "echo: Hello"
 
-    async def test_any_other_is_asked_through_it(self, make):
-        error = await fails(make("http://host.invalid/v1"), errors.UnreachableError)
+    async def test_other_hosts_are_requested_through_the_proxy(self, make):
+        error = await expect_error(make("http://host.invalid/v1"), errors.UnreachableError)
 
         assert "connection refused" in str(error)
 
-    async def test_the_proxy_is_sent_the_question(self, server, make, monkeypatch):
+    async def test_the_proxy_receives_the_request(self, server, make, monkeypatch):
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.port}")
 
-        await fails(make("http://host.invalid/v1"), errors.InvalidRequestError)
+        await expect_error(make("http://host.invalid/v1"), errors.InvalidRequestError)
 
         assert server.requests[0].path == "http://host.invalid/v1/chat/completions"
 
-    async def test_every_request_of_a_provider_goes_through_it(self, server, make, monkeypatch):
+    async def test_every_request_of_a_provider_uses_the_proxy(self, server, make, monkeypatch):
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.port}")
         provider = make("http://host.invalid/v1")
 
         for _ in range(3):
-            await fails(provider, errors.InvalidRequestError)
+            await expect_error(provider, errors.InvalidRequestError)
 
         assert {request.path for request in server.requests} == {
             "http://host.invalid/v1/chat/completions"
         }
         assert len(server.requests) == 3
 
-    async def test_a_host_that_is_excepted_is_not(self, make, monkeypatch):
+    async def test_a_host_in_no_proxy_is_requested_directly(self, make, monkeypatch):
         monkeypatch.setenv("no_proxy", "host.invalid")
 
-        error = await fails(make("http://host.invalid/v1"), errors.UnreachableError)
+        error = await expect_error(make("http://host.invalid/v1"), errors.UnreachableError)
 
         assert "unknown host" in str(error)
 
 
-async def test_closing_twice_is_closing_once(make):
+async def test_close_can_be_called_twice(make):
     provider = make()
     await ask(provider)
     await provider.close()
     await provider.close()
 
 
-async def test_an_answer_that_never_ends_is_given_up(server, make, monkeypatch):
+async def test_an_endless_response_is_an_error(server, make, monkeypatch):
     monkeypatch.setattr("cllm.providers.http.transport.MAX_RESPONSE_BYTES", 1000)
     server.answer(*whole(200, b"x" * 5000))
 
-    error = await fails(make(), errors.BadReplyError, stream=False)
+    error = await expect_error(make(), errors.BadReplyError, stream=False)
 
     assert "1000 bytes" in str(error)

@@ -1,4 +1,4 @@
-"""The OpenAI provider and the Responses API, against a server on loopback that can go wrong."""
+"""The OpenAI provider and the Responses API, against a server on loopback."""
 
 import asyncio
 import json
@@ -58,23 +58,25 @@ async def provider(
     server: FakeProvider, request: pytest.FixtureRequest
 ) -> AsyncIterator[OpenAIProvider]:
     kind: type[HttpTransport] = request.param
-    made = OpenAIProvider(
+    provider = OpenAIProvider(
         name="test", base_url=server.url, api_key=KEY, http=kind(), api="responses"
     )
-    yield made
-    await made.close()
+    yield provider
+    await provider.close()
 
 
 def prompt(*messages: Message, **fields: Any) -> Prompt:
-    given = messages or (plain_message("user", "Hello"),)
-    return Prompt(**({"model": MODEL, "messages": given} | fields))
+    history = messages or (plain_message("user", "Hello"),)
+    return Prompt(**({"model": MODEL, "messages": history} | fields))
 
 
 async def ask(provider: OpenAIProvider, *messages: Message, **fields: Any) -> list[ReplyEvent]:
     return [event async for event in provider.ask(prompt(*messages, **fields))]
 
 
-async def fails(provider: OpenAIProvider, kind: type[errors.ProviderError], **fields: Any) -> Any:
+async def expect_error(
+    provider: OpenAIProvider, kind: type[errors.ProviderError], **fields: Any
+) -> Any:
     with pytest.raises(errors.ProviderError) as caught:
         await ask(provider, **fields)
     assert type(caught.value) is kind
@@ -82,16 +84,16 @@ async def fails(provider: OpenAIProvider, kind: type[errors.ProviderError], **fi
     return caught.value
 
 
-def last(heard: list[ReplyEvent]) -> ReplyFinished:
-    assert isinstance(heard[-1], ReplyFinished)
-    return heard[-1]
+def last(events: list[ReplyEvent]) -> ReplyFinished:
+    assert isinstance(events[-1], ReplyFinished)
+    return events[-1]
 
 
 def steps(answer: Item, *, streams: bool) -> tuple[Step, ...]:
     return stream_steps(make_events(answer)) if streams else json_response_steps(answer)
 
 
-class TestWhichApi:
+class TestApiChoice:
     @pytest.mark.parametrize(
         "model",
         [
@@ -113,7 +115,7 @@ class TestWhichApi:
             "gpt-6-rosalind",
         ],
     )
-    def test_a_model_that_openai_serves_by_responses_only_gets_it_there(self, model):
+    def test_a_model_of_the_responses_api_uses_it_at_openai(self, model):
         assert choose_api(prompt(model=model), url=OPENAI) == "responses"
         assert choose_api(prompt(model=model), url="http://127.0.0.1:8000/v1/responses") == "chat"
         assert (
@@ -125,7 +127,7 @@ class TestWhichApi:
         "model",
         ["gpt-4o", "gpt-5", "gpt-5.1-chat-latest", "o3", "o1", "gpt-6.1-sol", "gpt-4o-mini"],
     )
-    def test_any_other_model_is_asked_by_chat(self, model):
+    def test_any_other_model_uses_chat(self, model):
         assert choose_api(prompt(model=model), url=OPENAI) == "chat"
 
     @pytest.mark.parametrize(
@@ -144,40 +146,40 @@ class TestWhichApi:
         ],
     )
     @pytest.mark.parametrize("offered", [{"tools": [TOOL]}, {"functions": [TOOL["function"]]}])
-    def test_tools_for_a_model_that_thinks_go_where_openai_takes_them(
+    def test_tools_for_a_reasoning_model_use_the_api_that_accepts_them(
         self, offered, model, effort, api
     ):
-        asked = prompt(model=model, parameters={**offered, "reasoning_effort": effort})
+        request = prompt(model=model, parameters={**offered, "reasoning_effort": effort})
 
-        assert choose_api(asked, url=OPENAI) == api
-        assert choose_api(asked, url="http://127.0.0.1:8000/v1/responses") == "chat"
+        assert choose_api(request, url=OPENAI) == api
+        assert choose_api(request, url="http://127.0.0.1:8000/v1/responses") == "chat"
 
-    def test_tools_in_anthropics_words_go_where_openai_takes_them(self):
+    def test_anthropic_tools_use_the_api_that_accepts_them(self):
         def api(**parameters: Any) -> str:
             fields = {"tools": [{"name": "f", "input_schema": {}}], "max_tokens": 9, **parameters}
-            asked = prompt(model="gpt-5.6-sol", dialect="anthropic", parameters=fields)
-            return choose_api(asked, url=OPENAI)
+            request = prompt(model="gpt-5.6-sol", dialect="anthropic", parameters=fields)
+            return choose_api(request, url=OPENAI)
 
         assert api() == "responses"
         assert api(thinking={"type": "enabled", "budget_tokens": 2000}) == "responses"
         assert api(thinking={"type": "disabled"}) == "chat"
 
     @pytest.mark.parametrize("parameters", [{}, {"tools": []}, {"reasoning_effort": "high"}])
-    def test_without_tools_a_model_that_thinks_is_asked_by_chat(self, parameters):
+    def test_without_tools_a_reasoning_model_uses_chat(self, parameters):
         assert choose_api(prompt(model="gpt-5.6-sol", parameters=parameters), url=OPENAI) == "chat"
 
-    async def test_a_server_is_asked_by_the_api_that_it_is_said_to_have(self, server):
+    async def test_a_server_is_requested_by_its_configured_api(self, server):
         for api in (None, "chat", "responses"):
-            made = OpenAIProvider(
+            provider = OpenAIProvider(
                 name="test", base_url=server.url, api_key=None, http=AiohttpTransport(), api=api
             )
-            await ask(made)
-            await made.close()
+            await ask(provider)
+            await provider.close()
 
         paths = [request.path for request in server.requests]
         assert paths == ["/v1/chat/completions", "/v1/chat/completions", PATH]
 
-    def test_every_model_that_the_sdk_knows_for_responses_alone_is_in_the_table(self):
+    def test_the_table_contains_every_responses_model_of_the_sdk(self):
         known = {name for kind in get_args(AllModels) for name in get_args(kind)}
         only = known - set(get_args(ChatModel))
 
@@ -187,16 +189,16 @@ class TestWhichApi:
         } == set()
 
 
-class TestAsking:
+class TestReplies:
     @both_ways
-    async def test_an_answer_is_the_same_however_it_travels(self, server, provider, streams):
+    async def test_a_streamed_and_a_complete_response_are_equal(self, server, provider, streams):
         items = (reasoning_item("Hm."), web_search_item(), message_item("Hello ä🐈"))
         server.answer(*steps(make_response(*items, usage=(9, 4, 1, 6, 2)), streams=streams))
 
-        heard = await ask(provider, stream=streams)
+        events = await ask(provider, stream=streams)
 
-        end = last(heard)
-        texts = [event.text for event in heard if isinstance(event, TextDelta)]
+        end = last(events)
+        texts = [event.text for event in events if isinstance(event, TextDelta)]
         assert "".join(texts) == end.message.text == "Hello ä🐈"
         assert end.message.json()["content"] == list(items)
         assert (end.stop_reason, end.model) == ("end", "gpt-5-codex-1")
@@ -216,7 +218,7 @@ class TestAsking:
             "stream": True,
         }
 
-    async def test_the_same_prompt_twice_is_the_same_bytes(self, server, provider):
+    async def test_equal_prompts_have_equal_bytes(self, server, provider):
         tools = [{"type": "function", "function": {"name": "f", "parameters": {"b": 1, "a": 2}}}]
         for _ in range(2):
             await ask(provider, parameters={"tools": tools, "temperature": 1})
@@ -225,30 +227,30 @@ class TestAsking:
         assert first.body == second.body
 
     @pytest.mark.parametrize("packet", [1, 7, 1000])
-    async def test_a_stream_may_come_in_any_packets(self, server, provider, packet):
+    async def test_packets_of_any_size_give_the_same_reply(self, server, provider, packet):
         server.answer(
             *stream_steps(make_events(make_response(message_item("Hello ä🐈"))), packet=packet)
         )
 
         assert last(await ask(provider)).message.text == "Hello ä🐈"
 
-    async def test_a_whole_answer_to_a_question_for_a_stream_is_taken(self, server, provider):
+    async def test_a_json_response_to_a_stream_request_is_decoded(self, server, provider):
         server.answer(*json_response_steps(make_response(message_item("Hi"))))
 
         assert last(await ask(provider, stream=True)).message.text == "Hi"
 
-    async def test_what_cannot_be_said_is_noticed_first_or_refused_in_strict_mode(
+    async def test_an_unsupported_field_is_a_notice_or_refused_in_strict_mode(
         self, server, provider
     ):
-        heard = await ask(provider, parameters={"seed": 1})
+        events = await ask(provider, parameters={"seed": 1})
 
-        assert isinstance(heard[0], Noticed)
-        assert (heard[0].notice.code, heard[0].notice.path) == ("field_left_out", "seed")
+        assert isinstance(events[0], Noticed)
+        assert (events[0].notice.code, events[0].notice.path) == ("field_left_out", "seed")
         with pytest.raises(errors.CllmError):
             await ask(provider, parameters={"seed": 1}, strict=True)
         assert len(server.requests) == 1
 
-    async def test_a_tool_is_called_by_the_name_that_its_client_gave_it(self, server, provider):
+    async def test_a_tool_call_has_the_clients_tool_name(self, server, provider):
         tool = {"type": "function", "function": {"name": "my.tool"}}
         await ask(provider, parameters={"tools": [tool]})
         alias = server.requests[0].json["tools"][0]["name"]
@@ -263,14 +265,14 @@ class TestAsking:
 
 
 def result(call_id: str, text: str) -> Message:
-    """What a client of chat completions says of a tool."""
+    """A tool message of a Chat Completions client."""
     fields = {"role": "tool", "tool_call_id": call_id, "content": text}
     return Message(role="tool", raw=json.dumps(fields).encode())
 
 
 class TestThreeTurns:
     @both_ways
-    async def test_reasoning_calls_and_results_come_back_in_their_order(
+    async def test_reasoning_calls_and_results_are_sent_back_in_order(
         self, server, provider, streams
     ):
         answers = (
@@ -295,11 +297,11 @@ class TestThreeTurns:
             (plain_message("user", "Thanks."),),
         )
         history: list[Message] = []
-        for given, items in zip(
+        for added, items in zip(
             said_next, (*answers, (message_item("Bye.", "msg_4"),)), strict=True
         ):
             server.answer(*steps(make_response(*items), streams=streams))
-            history.extend(given)
+            history.extend(added)
             history.append(last(await ask(provider, *history, stream=streams)).message)
 
         def output(call_id: str, text: str) -> Item:
@@ -323,7 +325,7 @@ class TestThreeTurns:
         for shorter, longer in pairwise(prefixes):
             assert longer[: len(shorter)] == shorter
 
-    async def test_a_call_that_was_interrupted_is_answered_on_the_wire(self, server, provider):
+    async def test_an_interrupted_call_gets_a_result(self, server, provider):
         server.answer(
             *stream_steps(
                 make_events(
@@ -334,7 +336,7 @@ class TestThreeTurns:
         question = plain_message("user", "Do it.")
         answer = last(await ask(provider, question)).message
 
-        heard = await ask(provider, question, answer, plain_message("user", "Never mind."))
+        events = await ask(provider, question, answer, plain_message("user", "Never mind."))
 
         sent = server.requests[-1].json["input"]
         assert [item["type"] for item in sent] == [
@@ -345,12 +347,10 @@ class TestThreeTurns:
             "message",
         ]
         assert sent[3]["call_id"] == "c"
-        assert isinstance(heard[0], Noticed)
-        assert heard[0].notice.code == "interrupted_call_answered"
+        assert isinstance(events[0], Noticed)
+        assert events[0].notice.code == "interrupted_call_answered"
 
-    async def test_items_that_no_part_has_a_name_for_come_back_in_their_place(
-        self, server, provider
-    ):
+    async def test_unknown_items_are_sent_back_in_order(self, server, provider):
         custom = {
             "type": "custom_tool_call",
             "id": "ct_1",
@@ -358,20 +358,20 @@ class TestThreeTurns:
             "name": "grep",
             "input": "x",
         }
-        given = {"type": "custom_tool_call_output", "call_id": "c", "output": "none"}
+        output = {"type": "custom_tool_call_output", "call_id": "c", "output": "none"}
         server.answer(*stream_steps(make_events(make_response(custom))))
         question = plain_message("user", "Find x.")
         end = last(await ask(provider, question))
-        raw = json.dumps({"role": "tool", "content": [given]}).encode()
+        raw = json.dumps({"role": "tool", "content": [output]}).encode()
 
         await ask(
             provider, question, end.message, Message(role="tool", raw=raw, dialect="responses")
         )
 
         assert end.stop_reason == "tool_calls"
-        assert server.requests[-1].json["input"][1:] == [custom, given]
+        assert server.requests[-1].json["input"][1:] == [custom, output]
 
-    async def test_an_image_that_a_tool_gave_is_sent_in_its_result(self, server, provider):
+    async def test_an_image_of_a_tool_is_sent_in_its_result(self, server, provider):
         server.answer(*stream_steps(make_events(make_response(function_call_item("c", "f", "{}")))))
         question = plain_message("user", "Look.")
         answer = last(await ask(provider, question)).message
@@ -383,12 +383,12 @@ class TestThreeTurns:
         assert output[0]["image_url"] == "data:image/png;base64,QUJD"
 
 
-class TestWhatGoesWrong:
+class TestErrors:
     @both_ways
-    async def test_too_many_requests_say_how_long_to_wait(self, server, provider, streams):
+    async def test_status_429_has_retry_after(self, server, provider, streams):
         server.fail(429, "Slow down.", code="rate_limit_exceeded", retry_after="7")
 
-        error = await fails(provider, errors.RateLimitedError, stream=streams)
+        error = await expect_error(provider, errors.RateLimitedError, stream=streams)
 
         assert (error.retry_after, error.code, error.status) == (7.0, "rate_limit_exceeded", 429)
 
@@ -403,41 +403,41 @@ class TestWhatGoesWrong:
             (400, "unsupported_parameter", errors.InvalidRequestError),
         ],
     )
-    async def test_a_refusal_is_the_error_it_stands_for(
+    async def test_an_error_status_is_the_error_of_its_class(
         self, server, provider, streams, status, code, kind
     ):
         server.fail(status, "No.", code=code)
 
-        await fails(provider, kind, stream=streams)
+        await expect_error(provider, kind, stream=streams)
 
     @pytest.mark.parametrize("cut", [True, False], ids=["cut", "ended"])
-    async def test_a_stream_without_its_end_is_no_answer(self, server, provider, cut):
+    async def test_a_stream_without_its_end_is_an_error(self, server, provider, cut):
         sent = make_events(make_response(reasoning_item("Hm."), message_item("Hello")))
         for length in (0, 1, len(sent) // 2, len(sent) - 1):
             server.answer(*stream_steps(sent[:length], cut=cut))
-            await fails(provider, errors.BrokenStreamError)
+            await expect_error(provider, errors.BrokenStreamError)
 
-    async def test_an_event_that_was_cut_in_two_is_no_end(self, server, provider):
+    async def test_a_truncated_event_is_not_the_end(self, server, provider):
         data = encode_events(make_events(make_response(message_item("Hello"))))
         server.answer(Head(headers=STREAM, chunked=True), Send(data[:-20]))
 
-        await fails(provider, errors.BrokenStreamError)
+        await expect_error(provider, errors.BrokenStreamError)
 
     @both_ways
-    async def test_garbage_is_no_answer(self, server, provider, streams):
+    async def test_garbage_is_an_error(self, server, provider, streams):
         kind = "text/event-stream" if streams else "application/json"
         garbage = b"data: <html>\n\n" if streams else b"<html>"
         server.answer(Head(headers={"Content-Type": kind}, chunked=True), Send(garbage))
 
-        await fails(provider, errors.BadReplyError, stream=streams)
+        await expect_error(provider, errors.BadReplyError, stream=streams)
 
-    async def test_a_chat_completion_is_no_response(self, server, provider):
+    async def test_a_chat_completion_is_not_a_response(self, server, provider):
         server.answer(
             Head(headers=STREAM, chunked=True),
             Send(b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: [DONE]\n\n'),
         )
 
-        await fails(provider, errors.BadReplyError)
+        await expect_error(provider, errors.BadReplyError)
 
     @pytest.mark.parametrize(
         ("code", "kind"),
@@ -448,7 +448,7 @@ class TestWhatGoesWrong:
         ],
     )
     @pytest.mark.parametrize("way", ["error event", "failed event", "failed answer"])
-    async def test_an_error_in_an_answer_is_the_error_it_stands_for(
+    async def test_an_error_in_a_response_is_the_error_of_its_type(
         self, server, provider, code, kind, way
     ):
         failed = make_response(
@@ -461,21 +461,21 @@ class TestWhatGoesWrong:
             *(json_response_steps(failed) if way == "failed answer" else stream_steps(sent))
         )
 
-        error = await fails(provider, kind, stream=way != "failed answer")
+        error = await expect_error(provider, kind, stream=way != "failed answer")
 
         assert error.code == code
         assert "Oh." in str(error)
 
-    async def test_a_client_that_leaves_is_noticed(self, server, provider):
+    async def test_an_abandoned_stream_closes_the_connection(self, server, provider):
         gate = server.gate()
         sent = make_events(make_response(message_item("Hello")))
         head, first = stream_steps(sent[:6])
         server.answer(head, first, Hold(gate), Send(encode_events(sent[6:])))
-        heard = provider.ask(prompt())
-        async for event in heard:
+        events = provider.ask(prompt())
+        async for event in events:
             assert isinstance(event, TextDelta)
             break
-        await heard.aclose()
+        await events.aclose()
 
         request: Request = server.requests[0]
         await asyncio.to_thread(request.wait_disconnected)

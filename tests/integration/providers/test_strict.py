@@ -1,4 +1,4 @@
-"""Strict mode, and what cannot be sent: an error, and the server was never asked."""
+"""Strict mode and unsendable prompts: an error before any request."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ def server() -> Iterator[FakeProvider]:
 
 @pytest.fixture
 async def make(server: FakeProvider) -> AsyncIterator[Any]:
-    made: list[HttpProvider] = []
+    providers: list[HttpProvider] = []
 
     def make(kind: str) -> HttpProvider:
         provider: HttpProvider
@@ -67,25 +67,25 @@ async def make(server: FakeProvider) -> AsyncIterator[Any]:
             provider = cls(
                 name="test", base_url=url, api_key="key-of-tests", http=StdlibTransport()
             )
-        made.append(provider)
+        providers.append(provider)
         return provider
 
     yield make
-    for provider in made:
+    for provider in providers:
         await provider.close()
 
 
 async def ask(provider: HttpProvider, kind: str, **fields: Any) -> list[ReplyEvent]:
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "messages": (HELLO,),
         "parameters": PARAMETERS,
         "dialect": "anthropic",
     } | fields
-    return [event async for event in provider.ask(Prompt(model=MODELS[kind], **given))]
+    return [event async for event in provider.ask(Prompt(model=MODELS[kind], **options))]
 
 
 @every_provider
-async def test_what_would_be_changed_is_an_error_and_nothing_is_sent(server, make, kind):
+async def test_strict_mode_refuses_a_change_before_sending(server, make, kind):
     with pytest.raises(StrictError) as caught:
         await ask(make(kind), kind, messages=(HELLO, OPEN_CALL, HELLO), strict=True)
 
@@ -96,7 +96,7 @@ async def test_what_would_be_changed_is_an_error_and_nothing_is_sent(server, mak
 
 
 @every_provider
-async def test_what_would_be_left_out_is_an_error_and_nothing_is_sent(server, make, kind):
+async def test_strict_mode_refuses_an_omission_before_sending(server, make, kind):
     foreign: dict[str, Any] = (
         {"parameters": {"max_tokens": 9, "seed": 1}, "dialect": "openai"}
         if kind == "anthropic"
@@ -110,7 +110,7 @@ async def test_what_would_be_left_out_is_an_error_and_nothing_is_sent(server, ma
 
 
 @every_provider
-async def test_without_strict_the_same_is_sent_with_a_notice(server, make, kind):
+async def test_without_strict_mode_the_change_is_sent_with_a_notice(server, make, kind):
     server.say("Hi")
     events = await ask(make(kind), kind, messages=(HELLO, OPEN_CALL, HELLO))
 
@@ -120,7 +120,7 @@ async def test_without_strict_the_same_is_sent_with_a_notice(server, make, kind)
 
 
 @every_provider
-async def test_what_needs_no_change_is_sent_in_strict_mode_too(server, make, kind):
+async def test_an_unchanged_prompt_is_sent_in_strict_mode(server, make, kind):
     server.say("Hi")
     await ask(make(kind), kind, strict=True)
 
@@ -128,7 +128,7 @@ async def test_what_needs_no_change_is_sent_in_strict_mode_too(server, make, kin
 
 
 @every_provider
-async def test_what_cannot_be_sent_at_all_is_an_error_and_nothing_is_sent(server, make, kind):
+async def test_an_unsendable_prompt_is_refused_before_sending(server, make, kind):
     with pytest.raises(UnsendableError) as caught:
         await ask(make(kind), kind, messages=())
 
@@ -139,7 +139,7 @@ async def test_what_cannot_be_sent_at_all_is_an_error_and_nothing_is_sent(server
 
 @every_provider
 @both_ways
-async def test_the_client_sees_the_name_that_it_gave_its_tool(server, make, kind, stream):
+async def test_the_client_gets_its_own_tool_name(server, make, kind, stream):
     parameters = {**PARAMETERS, "tools": [TOOL]}
     server.say("Hi")
     await ask(make(kind), kind, parameters=parameters, stream=stream)
@@ -159,7 +159,7 @@ async def test_the_client_sees_the_name_that_it_gave_its_tool(server, make, kind
 
 
 @every_provider
-async def test_an_error_of_strict_mode_lists_a_bounded_number_of_notices(make, server, kind):
+async def test_an_error_of_strict_mode_lists_a_limited_number_of_notices(make, server, kind):
     dialect = "openai" if kind == "anthropic" else "anthropic"
     unknown = {f"unknown_{number}": 1 for number in range(3000)}
     with pytest.raises(StrictError) as raised:

@@ -21,7 +21,8 @@ def make_provider(**options: Any) -> AnthropicProvider:
 
 
 def prompt(**fields: Any) -> Prompt:
-    return Prompt(**{"model": "claude-sonnet-4-5", "messages": HELLO, "stream": False} | fields)
+    defaults: dict[str, Any] = {"model": "claude-sonnet-4-5", "messages": HELLO, "stream": False}
+    return Prompt(**defaults | fields)
 
 
 @pytest.mark.parametrize("base_url", ["https://x.test", "https://x.test/", "https://x.test/v1/"])

@@ -19,7 +19,8 @@ def make_provider(**options: Any) -> OpenAIProvider:
 
 
 def prompt(**fields: Any) -> Prompt:
-    return Prompt(**{"model": "gpt-4o", "messages": HELLO, "stream": False} | fields)
+    defaults: dict[str, Any] = {"model": "gpt-4o", "messages": HELLO, "stream": False}
+    return Prompt(**defaults | fields)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 import zlib
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,7 @@ def test_a_proxy_gets_the_whole_url_and_the_credentials(set_proxy):
 def test_https_uses_a_tunnel_through_the_proxy(set_proxy):
     set_proxy("http://proxy.test:3128")
 
+    connection: Any
     connection, target, headers = _build_connection("https://x.test/v1", timeout=1)
 
     assert (connection.host, connection.port) == ("proxy.test", 3128)

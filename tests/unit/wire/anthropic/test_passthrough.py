@@ -117,8 +117,8 @@ def test_texts_of_two_blocks_in_one_chunk_stay_separate():
     other = ("content_block_delta", {"index": 1, "delta": {"type": "text_delta", "text": "Yo"}})
     events = list(reader.feed(frames(START, OPEN, second, PIECE, PIECE, other, PIECE)))
 
-    events = [(event.index, event.text) for event in events if isinstance(event, TextDelta)]
-    assert events == [(0, "Hi"), (0, "Hi"), (1, "Yo"), (0, "Hi")]
+    texts = [(event.index, event.text) for event in events if isinstance(event, TextDelta)]
+    assert texts == [(0, "Hi"), (0, "Hi"), (1, "Yo"), (0, "Hi")]
 
 
 def test_events_of_one_chunk_are_relayed_together():
