@@ -89,7 +89,6 @@ class ProviderFactory:
         self._single_turn = single_turn
 
     def resolve(self, model: str) -> ResolvedModel:
-        """Return the model's provider and its name there."""
         configured = {name: row.models for name, row in self._settings.providers.items()}
         resolved = resolve_model(model, configured=configured)
         name = map_model_name(resolved.name, self._catalogue(resolved.provider))
@@ -109,11 +108,11 @@ class ProviderFactory:
         return Catalogue(provider=name, kind=kind, models=settings.models, names=settings.names)
 
     def accepts_caller_key(self, name: str) -> bool:
-        """Whether callers can send their own key: only with Anthropic's protocol."""
+        """Only Anthropic's protocol does."""
         return self._catalogue(name).kind == "anthropic"
 
     def local_context_size(self) -> int:
-        """Return the context window of the local model in tokens."""
+        """In tokens."""
         from cllm.providers.local.process import DEFAULT_CONTEXT
 
         options = self._provider_settings(LOCAL).options

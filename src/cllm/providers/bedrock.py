@@ -195,7 +195,7 @@ class FrameDecoder:
 
 
 def _parse_frame(data: bytes) -> EventStreamMessage | None:
-    """Return the frame; None if it is incomplete."""
+    """None if it is incomplete."""
     buffer = EventStreamBuffer()
     buffer.add_data(data)
     try:

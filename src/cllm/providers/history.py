@@ -209,7 +209,7 @@ def _parts_in_last(messages: Sequence[OutgoingMessage], count: int) -> int:
 def _cache_messages(
     messages: Sequence[OutgoingMessage], indexes: set[int]
 ) -> Iterator[OutgoingMessage]:
-    """Set breakpoints; `indexes` count the parts of all messages."""
+    """`indexes` count the parts of all messages."""
     start = 0
     for message in messages:
         end = start + len(message.parts)
@@ -226,7 +226,6 @@ def _cache_parts(parts: Sequence[AnyPart], indexes: set[int]) -> tuple[AnyPart, 
 
 
 def _estimate_tokens(part: AnyPart) -> int:
-    """Estimate the tokens of a part."""
     match part:
         case Text() | Thinking():
             return estimate_text(part.text).tokens

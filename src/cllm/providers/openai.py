@@ -45,7 +45,7 @@ RESPONSES_MODELS = (
 
 
 def choose_api(prompt: Prompt, *, url: str) -> Api:
-    """Choose the API for a prompt; servers other than OpenAI always get chat."""
+    """Servers other than OpenAI always get chat."""
     if not url.startswith(OPENAI):
         return "chat"
     needs_responses = any(fnmatchcase(prompt.model, pattern) for pattern in RESPONSES_MODELS)

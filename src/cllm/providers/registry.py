@@ -180,7 +180,6 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def map_model_name(name: str, catalogue: Catalogue) -> str:
-    """Return the provider's own name of a model."""
     if name in catalogue.names:
         return catalogue.names[name]
     if catalogue.kind == "anthropic" and "anthropic." in name:
@@ -189,7 +188,7 @@ def map_model_name(name: str, catalogue: Catalogue) -> str:
 
 
 def has_model(name: str, catalogue: Catalogue) -> bool | None:
-    """Whether a provider has a model; None if unknown."""
+    """None if unknown."""
     if name in catalogue.names or name in catalogue.models:
         return True
     if catalogue.kind == "bedrock":

@@ -157,7 +157,7 @@ class RemoteProvider(ABC, Generic[R]):
 
     @abstractmethod
     def _encode(self, prompt: Prompt) -> R:
-        """Encode a prompt; MalformedError if the protocol cannot express it."""
+        """MalformedError if the protocol cannot express the prompt."""
 
     def _build_request(self, prompt: Prompt) -> R:
         try:
@@ -184,7 +184,7 @@ class RemoteProvider(ABC, Generic[R]):
         )
 
     def _stream_error(self, details: ErrorDetails) -> ProviderError:
-        """Build the error for an error event in a stream."""
+        """For an error event in a stream."""
         text = self._clean(details.message or details.type).rstrip(".")
         problem = f"reported an error in its stream: {text or 'no message'}."
         status = details.status or HTTPStatus.INTERNAL_SERVER_ERROR
@@ -222,7 +222,7 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
 
     @abstractmethod
     async def _request_headers(self, request: ProviderRequest) -> Mapping[str, str]:
-        """Return all headers, with the key or signature."""
+        """With the key or signature."""
 
     @abstractmethod
     def _decode_answer(self, body: bytes, request: ProviderRequest) -> list[ReplyEvent]:
@@ -235,7 +235,7 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
     def _error_details(self, response: HttpResponse, body: bytes) -> ErrorDetails: ...
 
     async def prepare(self) -> None:
-        """Do slow work, such as loading credentials, before the first request."""
+        """Do slow work before the first request."""
 
     async def close(self) -> None:
         await self._http.close()

@@ -58,7 +58,7 @@ class HttpResponse(ABC):
 
     @abstractmethod
     async def _read_chunk(self, limit: float) -> bytes:
-        """Return the next chunk, empty at the end; ProviderTimeoutError after `limit` seconds."""
+        """Empty at the end; ProviderTimeoutError after `limit` seconds."""
 
     @abstractmethod
     async def close(self) -> None:

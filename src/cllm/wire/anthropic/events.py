@@ -197,7 +197,7 @@ def _source_fields(kind: str, citation: _Citation, location: _CitationLocation) 
 
 
 def get_citations(part: Text) -> list[Any]:
-    """Return the citations of a text from any protocol, in Anthropic's format."""
+    """From any protocol, in Anthropic's format."""
     cited = part.extra.get(CITATIONS_CONTENT)
     if not isinstance(cited, Mapping):
         own = part.extra.get("citations")
@@ -210,5 +210,5 @@ def get_citations(part: Text) -> list[Any]:
 
 
 def wrap_citation(citation: dict[str, Any]) -> Text:
-    """Return a citation as the extra field of an empty text."""
+    """As the extra field of an empty text."""
     return Text(text="", extra={"citations": [citation]})

@@ -268,7 +268,7 @@ def _encode_extra(extra: Fields, fields: Fields, notices: NoticeSink) -> None:
 
 
 def default_max_tokens(model: str) -> int:
-    """Return max_tokens for a request without it: the model's maximum output."""
+    """The model's maximum output."""
     features = find_claude_model(model)
     if features is None:
         return UNKNOWN_MODEL_LIMIT
@@ -277,7 +277,7 @@ def default_max_tokens(model: str) -> int:
 
 
 def build_limit_notices(parameters: Fields, dialect: Dialect, *, limit: int) -> tuple[Notice, ...]:
-    """Return the notice that max_tokens was added, for Anthropic clients only."""
+    """For Anthropic clients only."""
     if dialect != DIALECT or parameters.get("max_tokens") is not None:
         return ()
     message = f"Anthropic requires max_tokens; {limit} is sent, the model's limit."

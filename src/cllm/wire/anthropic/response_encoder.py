@@ -56,7 +56,7 @@ def encode_answer(
 
 
 def _encode_blocks(parts: Sequence[AnyPart]) -> Iterator[Fields | msgspec.Raw]:
-    """Yield the blocks of the parts that Anthropic can express."""
+    """Skip parts that Anthropic cannot express."""
     for part in parts:
         try:
             block = encode_block(_add_signature(part))

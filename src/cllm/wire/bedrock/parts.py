@@ -205,7 +205,7 @@ def _decode_document(raw: msgspec.Raw) -> Document | None:
 
 
 def _source_form(source: _Source) -> str | None:
-    """Return the field in which a source has its content; None unless there is exactly one."""
+    """None unless exactly one field has content."""
     forms = [name for name in _Source.__struct_fields__ if getattr(source, name) is not None]
     return forms[0] if len(forms) == 1 else None
 

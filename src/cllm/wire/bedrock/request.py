@@ -467,7 +467,6 @@ def _limit_cache_points(
 def _order_cache_points(
     tools: list[Block], system: list[Block], messages: list[BedrockMessage]
 ) -> None:
-    """Shorten one-hour cache points after a five-minute one."""
     has_shorter = False
     for message in (None, *messages):
         blocks = message.blocks if message else [*tools, *system]
@@ -493,7 +492,6 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_count(body: bytes) -> bytes:
-    """Convert a request body to a token count body."""
     fields = _fields_decoder.decode(body)
     counted = {name: fields[name] for name in COUNTED_FIELDS if name in fields}
     return msgspec.json.encode({"input": {"converse": counted}})
