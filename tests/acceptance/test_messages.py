@@ -1,4 +1,4 @@
-"""`POST /v1/messages`: who is asked, with what, and what the client is told."""
+"""`POST /v1/messages`: the called provider, its request, and the response to the client."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ CALLERS_KEY = "sk-ant-caller-0123456789"
 
 
 def logged(server: Server, response: Response) -> dict[str, Any]:
-    """The line in the log about a request, which is written a moment later."""
+    """Return the log line of a request, which is written a moment later."""
     wanted = response.headers["x-request-id"]
     lines: list[dict[str, Any]] = []
 

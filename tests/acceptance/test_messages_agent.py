@@ -1,7 +1,7 @@
-"""What a coding agent sends, through real HTTP, to every provider there is, whole and streamed.
+"""Requests of a coding agent over real HTTP to every provider, with and without stream.
 
-The fake providers say what arrived there, and their own types whether it may; Anthropic's SDK reads
-what comes back. The local model is the real one.
+The fake providers record requests, which are validated by the types of the providers' SDKs.
+Anthropic's SDK reads the responses. The local model is the real one.
 """
 
 import json
@@ -35,7 +35,7 @@ LOCAL = "local/smollm2-135m"
 ADDRESS = f"{MESSAGES}?beta=true"
 CALL = ToolCall(id="toolu_03grep", name="Grep", arguments='{"path": "/project"}')
 LONG = 60
-"""How often the rules are repeated: a system prompt of about 15 KB."""
+"""Repetitions of the rules: a system prompt of about 15 KB."""
 CONTEXT = 1024
 ADAPTIVE: dict[str, Any] = {
     "thinking": {"type": "adaptive"},
@@ -66,14 +66,14 @@ def stream(request: pytest.FixtureRequest) -> bool:
 
 
 def answered(upstream: FakeProvider) -> None:
-    """The model thinks, says something, and asks for a tool."""
+    """Reply with thinking, text and a tool call."""
     upstream.say(
         "I look ", "closer.", reasoning=("Not yet clear.",), tool_calls=(CALL,), finish="tool_calls"
     )
 
 
 def through_the_sdk(server: Server, body: dict[str, Any], *, stream: bool) -> BetaMessage:
-    """What Anthropic's own library makes of the answer."""
+    """Return the response as Anthropic's SDK reads it."""
     known = {
         key: value for key, value in body.items() if key not in ("stream", "a_field_of_tomorrow")
     }
@@ -255,7 +255,7 @@ def test_newer_thinking_options_pass_through_unchanged(
 
 
 def counted(server: Server, body: dict[str, Any]) -> int:
-    """The tokens of a request, by the model that would read it."""
+    """Count the tokens of a request with its model."""
     response = server("POST", f"{MESSAGES}/count_tokens?beta=true", body, HEADERS)
     assert response.status == 200, response.body
     tokens: int = response.json["input_tokens"]

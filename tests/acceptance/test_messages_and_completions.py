@@ -1,4 +1,4 @@
-"""One conversation through both doors, at another provider in every turn, whole and streamed."""
+"""One conversation in both protocols, and another provider in every turn."""
 
 import json
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
 def say(
     server: Server, door: str, conversation: str, message: dict[str, Any], **fields: Any
 ) -> Response:
-    """One message through a door."""
+    """Send one message in a protocol."""
     headers = {"X-Conversation-ID": conversation}
     if door == "messages":
         said = (message["role"], message["content"])
@@ -54,7 +54,7 @@ def say(
 
 
 def result(door: str, call_id: str, text: str) -> dict[str, Any]:
-    """What a tool gave, in the words of a door."""
+    """Return a tool result in a protocol."""
     if door == "completions":
         return {"role": "tool", "tool_call_id": call_id, "content": text}
     block = {"type": "tool_result", "tool_use_id": call_id, "content": text}
@@ -62,7 +62,7 @@ def result(door: str, call_id: str, text: str) -> dict[str, Any]:
 
 
 def take_turn(server: Server, upstream: FakeProvider, conversation: str, number: int) -> str:
-    """A question, a thought and a call, its result through the other door, an answer."""
+    """Send a question, get thinking and a tool call, send its result in the other protocol."""
     provider, door, stream = WAYS[number % len(WAYS)]
     other = DOORS[1 - DOORS.index(door)]
     asked: dict[str, Any] = {"model": MODELS[provider], "stream": stream}

@@ -1,4 +1,4 @@
-"""The key that a caller brings: for one call, for one provider, and nowhere to be found later."""
+"""The caller's key: used for one call and one provider, and stored nowhere."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ OTHERS_KEY = "key-of-another-service-01"
 
 @pytest.fixture(scope="module")
 def other() -> Iterator[FakeProvider]:
-    """A service at another address that speaks Anthropic's words."""
+    """Another service with Anthropic's protocol."""
     with FakeProvider() as running:
         yield running
 

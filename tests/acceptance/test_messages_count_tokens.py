@@ -1,4 +1,4 @@
-"""`POST /v1/messages/count_tokens` in a conversation: it counts what a message would send."""
+"""`POST /v1/messages/count_tokens` in a conversation counts the prompt of the next message."""
 
 import json
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def keep_file(folder: Path) -> None:
-    """A conversation that the command line has begun, under a system prompt of its own."""
+    """Start a conversation on the command line with a stored system prompt."""
     folder.mkdir(parents=True)
     said = [("system", "Speak as a sailor."), ("user", "Ahoy."), ("assistant", "Ahoy, mate.")]
     conversation = {

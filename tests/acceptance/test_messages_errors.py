@@ -1,4 +1,4 @@
-"""Every way in which a message can fail, as Anthropic's SDK raises it."""
+"""Errors of messages as Anthropic's SDK raises them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -43,7 +43,7 @@ def client(server: Server) -> Iterator[anthropic.Anthropic]:
 
 
 def refusal(client: anthropic.Anthropic, **changes: Any) -> anthropic.APIStatusError:
-    """What the SDK raises for a request."""
+    """Return the error that the SDK raises."""
     asked: Any = {"model": CLAUDE, "max_tokens": 9, "messages": [HELLO], **changes}
     with pytest.raises(anthropic.APIStatusError) as raised:
         client.messages.create(**asked)

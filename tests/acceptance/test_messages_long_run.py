@@ -1,9 +1,9 @@
-"""One long run of an agent that changes its provider on the way, and comes back.
+"""A long run of an agent that changes its provider and returns to the first one.
 
-The conversation is the server's. Every request that a provider was sent is judged by its own types
-and by the rules for histories. The last one to Anthropic is compared with what the client itself
-has written down of the run, which nobody has ever translated: they differ by what the notices say,
-and by nothing else. It is also that of a client which keeps the same history and never left.
+The server stores the conversation. Every request to a provider is validated by the types of its
+SDK and by the rules for histories. The last request to Anthropic is compared with the history that
+the client recorded itself: they differ only as the notices say. It is also equal to the request of
+a client that has the same history and never changed its provider.
 """
 
 import base64
@@ -47,7 +47,7 @@ TOOLS = [
     for name in ("read", "list")
 ]
 EXPECTED_NOTICES = {"cache_mark_left_out", "thinking_left_out"}
-# The local model is small and may say nothing.
+# The local model is small and may reply with nothing.
 OF_SILENCE = {"blank_text_left_out", "message_left_out", "messages_merged"}
 MOST_MARKS = 4
 LONGEST = 2000
@@ -79,7 +79,7 @@ def server(
 
 
 class Agent:
-    """Takes the turns of a run in one conversation: a question, two tools at once, an answer."""
+    """Runs the turns of one conversation: a question, two parallel tool calls, a reply."""
 
     def __init__(self, server: Server, upstream: FakeProvider) -> None:
         self._server = server
@@ -89,7 +89,7 @@ class Agent:
         self.answers: list[Response] = []
 
     def take(self, number: int, model: str) -> None:
-        """One turn; the local model, which is small, is only asked a question."""
+        """Run one turn; the small local model gets only a question."""
         if model == LOCAL:
             self._ask(model, f"Question {number}.", max_tokens=8)
             return
@@ -124,7 +124,7 @@ class Agent:
         self.history.append({"role": "assistant", "content": response.json["content"]})
 
     def ask_by_itself(self) -> None:
-        """The last question again, by a client that sends all of its history."""
+        """Send the last question again as a client that sends its whole history."""
         self._upstream.say("As before.")
         said = [(message["role"], message["content"]) for message in self.history[:-1]]
         response = post_message(
@@ -140,7 +140,7 @@ class Agent:
 
 
 def results(number: int) -> list[dict[str, Any]]:
-    """What both tools gave: text, and now and then a picture or an error."""
+    """Return the results of both tools: text, sometimes an image or an error."""
     read: dict[str, Any] = {"type": "tool_result", "tool_use_id": f"toolu_{number}_read"}
     content: list[dict[str, Any]] = [{"type": "text", "text": f"Content of {number}."}]
     if number % 10 == 0:
@@ -154,7 +154,7 @@ def results(number: int) -> list[dict[str, Any]]:
 
 
 def in_blocks(request: Request) -> dict[str, Any]:
-    """What a request says; a text alone is the same as one block of it."""
+    """Return the content as blocks; a string is one text block."""
     messages = [
         {**message, "content": as_blocks(message["content"])} for message in request.messages
     ]
@@ -162,7 +162,7 @@ def in_blocks(request: Request) -> dict[str, Any]:
 
 
 def as_noticed(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A history as the client wrote it down, without what the expected notices are about."""
+    """Return the client's history without the parts that the expected notices name."""
     told: list[dict[str, Any]] = []
     for message in history:
         blocks = [without_mark(b) for b in as_blocks(message["content"]) if not is_unsent(b)]
@@ -174,7 +174,7 @@ def as_noticed(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def is_unsent(block: dict[str, Any]) -> bool:
-    """Thinking that nobody signed, and a text that says nothing."""
+    """Whether it is unsigned thinking or an empty text."""
     unsigned = block["type"] == "thinking" and not block["signature"]
     return unsigned or (block["type"] == "text" and not block["text"].strip())
 
@@ -185,14 +185,14 @@ def without_mark(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_blocks_too(block: dict[str, Any]) -> dict[str, Any]:
-    """The same block; in a tool's result, too, a text alone is one block of it."""
+    """Return the block; a string in a tool result is one text block."""
     if block["type"] != "tool_result":
         return block
     return {**block, "content": as_blocks(block["content"])}
 
 
 def marked(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The blocks with a cache mark."""
+    """Return the blocks with cache_control."""
     blocks = (block for message in messages for block in as_blocks(message["content"]))
     return [in_blocks_too(block) for block in blocks if "cache_control" in block]
 
@@ -202,7 +202,7 @@ def as_blocks(content: Any) -> list[dict[str, Any]]:
 
 
 def thoughts(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """What was thought, each with its signature."""
+    """Return the thinking with its signatures."""
     return [
         (block["thinking"], block["signature"])
         for message in messages

@@ -1,4 +1,4 @@
-"""Anthropic's own library for Node, unmodified, as a client of `cllm serve`."""
+"""Anthropic's Node SDK, unmodified, as a client of `cllm serve`."""
 
 from collections.abc import Iterator
 from pathlib import Path

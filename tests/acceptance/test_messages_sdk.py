@@ -1,4 +1,4 @@
-"""Anthropic's own Python SDK against `cllm serve`, as it comes: only its base URL is another."""
+"""Anthropic's Python SDK, unmodified, with `cllm serve` as its base URL."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Large and deep requests to `/v1/messages`: what arrives, and what is refused."""
+"""Large and deeply nested requests to `/v1/messages`."""
 
 import base64
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 
 def tools_in(request: Request) -> list[str]:
-    """The names of the tools that a provider was told of."""
+    """Return the names of the tools that a provider received."""
     body = request.json
     found = body["toolConfig"]["tools"] if "toolConfig" in body else body["tools"]
     return [(tool.get("toolSpec") or tool.get("function") or tool)["name"] for tool in found]

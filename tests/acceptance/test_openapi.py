@@ -1,9 +1,9 @@
-"""Schemathesis over the description that the server gives of itself, against the running server.
+"""Schemathesis with the OpenAPI description against the running server.
 
-Each route is asked in three ways: with requests that fit the description and refer to what is
-there, with requests that fit it and refer to anything, and with requests that do not fit it. Every
-answer has to be what the description says, an error one of the caller's in our envelope, and a good
-part of the requests has to be accepted: a server that refuses everything would pass otherwise.
+Each route gets three kinds of requests: valid ones that refer to existing data, valid ones that
+refer to any data, and invalid ones. Every response must match the description, every error must be
+a client error in our format, and many requests must be accepted, because a server that rejects
+everything would pass otherwise.
 """
 
 import json
@@ -65,7 +65,7 @@ pytestmark = [
 
 
 class Embeddings(OpenAIChat):
-    """Embeddings of one number, of whatever it is given."""
+    """Returns an embedding of one number for any input."""
 
     def echo(self, request: Request) -> Reply:  # noqa: ARG002
         return Reply()
@@ -85,15 +85,15 @@ def embeddings() -> Iterator[None]:
 
 
 def takes_input(operation: Any) -> bool:
-    """Whether a request can be other than the only one there is."""
+    """Whether the request has variable parts."""
     described = DESCRIPTION["paths"][operation.path][operation.method]
     return bool(described["parameters"] or "requestBody" in described)
 
 
-def tidied(value: Any) -> Any:
-    """The same without what a schema cannot forbid.
+def remove_invalid_values(value: Any) -> Any:
+    """Return the value without parts that a schema cannot forbid.
 
-    To a schema 8.0 is a whole number; in a field that is read it is not. And no database keeps NUL.
+    A schema accepts 8.0 as an integer, our decoder does not. No database stores NUL.
     """
     match value:
         case float() if value.is_integer():
@@ -101,14 +101,17 @@ def tidied(value: Any) -> Any:
         case str():
             return value.replace("\0", "")
         case list():
-            return [tidied(item) for item in value]
+            return [remove_invalid_values(item) for item in value]
         case dict():
-            return {tidied(name): tidied(item) for name, item in value.items()}
+            return {
+                remove_invalid_values(name): remove_invalid_values(item)
+                for name, item in value.items()
+            }
     return value
 
 
 def refer(case: Any, server: Server) -> None:
-    """Put what is there in the place of ids, numbers and names that were made up."""
+    """Replace generated IDs, numbers and names by existing ones."""
     begun = server.complete(HELLO, conversation="", stream=True)
     known = {
         "conversation_id": begun.conversation,
@@ -127,7 +130,7 @@ def refer(case: Any, server: Server) -> None:
         # Strictly, a field that was made up is refused where it has to be translated.
         case.headers.pop("X-CLLM-Strict", None)
     if isinstance(case.body, dict):
-        case.body = tidied(case.body)
+        case.body = remove_invalid_values(case.body)
         made = {"model": MODEL, "branch_at_sequence": 1}
         case.body.update((name, value) for name, value in made.items() if name in case.body)
         if case.path == "/v1/messages" and "tools" in case.body:
@@ -145,7 +148,7 @@ def sweep(
     mode: schemathesis.GenerationMode = schemathesis.GenerationMode.POSITIVE,
     change: Callable[[Any, Server], None] | None = None,
 ) -> Counter[str]:
-    """How often each outcome was met; a failed check is raised."""
+    """Return how often each outcome occurred; raise the first failed check."""
     outcomes: Counter[str] = Counter()
     with requests.Session() as session:
 
@@ -164,14 +167,14 @@ def sweep(
             response = case.call(base_url=server.address, session=session)
             outcomes[outcome(response)] += 1
             assert response.status_code < 500, case.as_curl_command()
-            case.validate_response(response, excluded_checks=unjudged(operation))
+            case.validate_response(response, excluded_checks=find_exempt_checks(operation))
 
         ask()
     return outcomes
 
 
-def unjudged(operation: Any) -> list[CheckFunction]:
-    """The checks that are not ours to pass.
+def find_exempt_checks(operation: Any) -> list[CheckFunction]:
+    """Return the checks that do not apply.
 
     What a schema cannot say is refused too: no messages, a NUL in what is to be kept. And what is
     passed on, or kept as it came, is not read field by field.

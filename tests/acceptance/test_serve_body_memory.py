@@ -1,4 +1,4 @@
-"""`cllm serve` and many bodies that come slowly: they share one room, and the server keeps it."""
+"""`cllm serve` and many slow bodies: the memory limit of all bodies together."""
 
 import json
 import select
@@ -15,13 +15,13 @@ LIMITS = {"body_bytes": 4 * MEGABYTE, "bodies_bytes": 8 * MEGABYTE}
 SERVER = {"limits": LIMITS}
 
 
-def body_of(size: int) -> bytes:
+def make_body(size: int) -> bytes:
     empty = json.dumps(completion_body(("user", ""))).encode()
     return json.dumps(completion_body(("user", "a" * (size - len(empty))))).encode()
 
 
-class Slow:
-    """A client that sends a body when it is told to."""
+class SlowClient:
+    """A client that sends its body in steps."""
 
     def __init__(self, server: Server, body: bytes, *, announced: bool = True) -> None:
         self.connection = socket.create_connection((server.host, server.port), timeout=WAIT)
@@ -34,7 +34,7 @@ class Slow:
         self._sent = 0
 
     def send(self, size: int) -> None:
-        """So much more of the body; the server may have stopped listening."""
+        """Send more of the body; the server may have closed the connection."""
         piece = self._body[self._sent : self._sent + size]
         self._sent += len(piece)
         framed = piece if self._announced else b"%x\r\n%b\r\n" % (len(piece), piece)
@@ -67,15 +67,17 @@ class Slow:
 
 
 @contextmanager
-def slowly(server: Server, body: bytes, *, announced: bool = True) -> Iterator[Slow]:
-    client = Slow(server, body, announced=announced)
+def open_slow_client(
+    server: Server, body: bytes, *, announced: bool = True
+) -> Iterator[SlowClient]:
+    client = SlowClient(server, body, announced=announced)
     try:
         yield client
     finally:
         client.connection.close()
 
 
-def refused(response: tuple[int, dict[str, str], bytes]) -> bool:
+def is_rejected(response: tuple[int, dict[str, str], bytes]) -> bool:
     status, headers, body = response
     if status == 200:
         return False
@@ -85,30 +87,32 @@ def refused(response: tuple[int, dict[str, str], bytes]) -> bool:
     return True
 
 
-def memory(server: Server) -> int:
+def read_memory(server: Server) -> int:
     told = Path(f"/proc/{server.process.pid}/statm").read_text(encoding="ascii")
     return int(told.split()[1]) * 4096
 
 
 def is_read(server: Server, body: bytes) -> bool:
-    with slowly(server, body) as client:
-        return not refused(client.finish())
+    with open_slow_client(server, body) as client:
+        return not is_rejected(client.finish())
 
 
 def test_a_body_over_the_memory_limit_is_rejected_and_others_are_read(
     serve: Callable[..., Server],
 ):
     server = serve(server=SERVER)
-    body = body_of(3 * MEGABYTE)
+    body = make_body(3 * MEGABYTE)
     with ExitStack() as clients:
-        three = [clients.enter_context(slowly(server, body, announced=False)) for _ in range(3)]
+        three = [
+            clients.enter_context(open_slow_client(server, body, announced=False)) for _ in range(3)
+        ]
         for client in three:
             client.send(len(body) - 1000)
         (told,), _, _ = select.select([client.connection for client in three], (), (), WAIT)
         others = [client for client in three if client.connection is not told]
         (alone,) = (client for client in three if client.connection is told)
-        assert refused(alone.answer())
-        assert [refused(client.finish()) for client in others] == [False, False]
+        assert is_rejected(alone.answer())
+        assert [is_rejected(client.finish()) for client in others] == [False, False]
     assert is_read(server, body)
 
 
@@ -116,42 +120,42 @@ def test_a_content_length_over_the_memory_limit_is_rejected_before_the_body(
     serve: Callable[..., Server], until: Callable[..., bool]
 ):
     server = serve(server=SERVER)
-    body = body_of(4 * MEGABYTE)
-    with slowly(server, body) as first:
+    body = make_body(4 * MEGABYTE)
+    with open_slow_client(server, body) as first:
         first.send(3 * MEGABYTE)
 
         def is_full() -> bool:
-            with slowly(server, body) as second:
+            with open_slow_client(server, body) as second:
                 second.connection.settimeout(0.2)
                 try:
-                    return refused(second.answer())
+                    return is_rejected(second.answer())
                 except TimeoutError:
                     return False
 
         assert until(is_full)
-        assert not refused(first.finish())
+        assert not is_rejected(first.finish())
     assert is_read(server, body)
 
 
 def test_short_bodies_are_read_while_long_ones_use_all_their_memory(serve: Callable[..., Server]):
     server = serve(server=SERVER)
-    long, short = body_of(3 * MEGABYTE), body_of(20_000)
+    long, short = make_body(3 * MEGABYTE), make_body(20_000)
     with ExitStack() as clients:
         for _ in range(2):
-            clients.enter_context(slowly(server, long)).send(len(long) - 1)
+            clients.enter_context(open_slow_client(server, long)).send(len(long) - 1)
         for _ in range(20):
-            client = clients.enter_context(slowly(server, short))
+            client = clients.enter_context(open_slow_client(server, short))
             client.send(10_000)
-            assert not refused(client.finish())
+            assert not is_rejected(client.finish())
 
 
 def test_clients_that_disconnect_release_their_memory(
     serve: Callable[..., Server], until: Callable[..., bool]
 ):
     server = serve(server=SERVER)
-    body = body_of(3 * MEGABYTE)
+    body = make_body(3 * MEGABYTE)
     for _ in range(6):
-        with slowly(server, body) as client:
+        with open_slow_client(server, body) as client:
             client.send(2 * MEGABYTE)
     assert until(lambda: is_read(server, body))
 
@@ -160,12 +164,15 @@ def test_a_hundred_slow_clients_stay_within_the_memory_limit(
     serve: Callable[..., Server], until: Callable[..., bool]
 ):
     server = serve(server=SERVER)
-    body = body_of(4 * MEGABYTE)
+    body = make_body(4 * MEGABYTE)
     assert is_read(server, body)
-    before = memory(server)
+    before = read_memory(server)
     peak = 0
     with ExitStack() as clients:
-        waiting = [clients.enter_context(slowly(server, body, announced=False)) for _ in range(100)]
+        waiting = [
+            clients.enter_context(open_slow_client(server, body, announced=False))
+            for _ in range(100)
+        ]
         for _ in range(8):
             for client in waiting:
                 client.connection.settimeout(0.05)
@@ -173,6 +180,6 @@ def test_a_hundred_slow_clients_stay_within_the_memory_limit(
                     client.send(MEGABYTE // 4)
                 except OSError:
                     continue
-            peak = max(peak, memory(server))
+            peak = max(peak, read_memory(server))
     assert peak - before < 3 * LIMITS["bodies_bytes"]
     assert until(lambda: is_read(server, body))

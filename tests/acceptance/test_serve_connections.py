@@ -1,4 +1,4 @@
-"""`cllm serve` and clients that do not speak HTTP as they should: each is told, none is kept."""
+"""`cllm serve` and invalid HTTP: each client gets an error and the connection is closed."""
 
 import json
 import socket
@@ -21,13 +21,13 @@ KEY = "k" * 20
 
 
 @contextmanager
-def connected(server: Server) -> Iterator[socket.socket]:
+def open_connection(server: Server) -> Iterator[socket.socket]:
     with socket.create_connection((server.host, server.port), timeout=WAIT) as connection:
         yield connection
 
 
-def to_the_end(connection: socket.socket) -> bytes:
-    """All that comes until the server hangs up."""
+def read_to_end(connection: socket.socket) -> bytes:
+    """Read until the server closes the connection."""
     pieces = []
     try:
         while piece := connection.recv(65536):
@@ -37,14 +37,14 @@ def to_the_end(connection: socket.socket) -> bytes:
     return b"".join(pieces)
 
 
-def send_on_and_on(connection: socket.socket) -> None:
+def send_until_closed(connection: socket.socket) -> None:
     deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline:
         connection.sendall(b"fff\r\n" + b"a" * 4095 + b"\r\n")
         time.sleep(0.01)
 
 
-def error_of(response: bytes) -> str:
+def read_error_code(response: bytes) -> str:
     code: str = json.loads(response.partition(b"\r\n\r\n")[2])["error"]["code"]
     return code
 
@@ -66,18 +66,18 @@ def error_of(response: bytes) -> str:
     ],
 )
 def test_ambiguous_http_is_rejected(server: Server, head: bytes):
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(head + b"\r\n" + BODY)
-        response = to_the_end(connection)
+        response = read_to_end(connection)
 
     assert response.startswith(b"HTTP/1.1 400 ")
     assert response.count(b"HTTP/1.1") == 1
-    assert error_of(response) == "invalid_request"
+    assert read_error_code(response) == "invalid_request"
 
 
 def test_endless_headers_are_not_stored_in_memory(serve: Callable[..., Server]):
     server = serve(server=SHORT)
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(GET + b"X-Long: ")
         sent = 0
         try:
@@ -91,43 +91,43 @@ def test_endless_headers_are_not_stored_in_memory(serve: Callable[..., Server]):
 
 def test_headers_that_are_too_long_are_rejected(serve: Callable[..., Server]):
     server = serve(server=SHORT)
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(GET)
         for _ in range(4):
             time.sleep(0.02)
             connection.sendall(b"X-More: %b\r\n" % (b"a" * 2000))
-        response = to_the_end(connection)
+        response = read_to_end(connection)
 
     assert response.startswith(b"HTTP/1.1 413 ")
-    assert error_of(response) == "request_too_large"
+    assert read_error_code(response) == "request_too_large"
 
 
 def test_slow_headers_time_out(serve: Callable[..., Server]):
     server = serve(server=SHORT)
     began = time.monotonic()
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(GET)
-        response = to_the_end(connection)
+        response = read_to_end(connection)
 
     assert response.startswith(b"HTTP/1.1 408 ")
-    assert error_of(response) == "request_timeout"
+    assert read_error_code(response) == "request_timeout"
     assert time.monotonic() - began < 10
 
 
 def test_an_idle_connection_is_closed(serve: Callable[..., Server]):
     server = serve(server=SHORT)
-    with connected(server) as connection:
-        assert to_the_end(connection) == b""
+    with open_connection(server) as connection:
+        assert read_to_end(connection) == b""
 
 
 def test_a_rejected_body_is_not_read_forever(
     serve: Callable[..., Server],
 ):
     server = serve(server={"limits": {**SHORT["limits"], "body_bytes": 1000}})
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n")
         with pytest.raises(OSError, match=r"reset|[Bb]roken"):
-            send_on_and_on(connection)
+            send_until_closed(connection)
 
 
 CHUNKED = POST + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -147,14 +147,14 @@ def test_chunk_extensions_and_trailers_are_limited(
 ):
     server = serve(server=SHORT)
 
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(CHUNKED + begun)
         time.sleep(0.2)
         connection.sendall(more)
 
-        response = to_the_end(connection)
+        response = read_to_end(connection)
 
-    assert error_of(response) == "request_too_large"
+    assert read_error_code(response) == "request_too_large"
     assert b"larger chunks" in response
 
 
@@ -162,13 +162,13 @@ def test_a_body_in_chunks_of_one_byte_is_read(server: Server):
     pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n"
     smuggled = b"X-Conversation-ID: demo\r\nHost: example.org\r\n"
 
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(CHUNKED)
         for place in range(0, len(pieces), 5):
             connection.sendall(pieces[place : place + 5])
         time.sleep(0.1)
         connection.sendall(smuggled + b"\r\n")
-        response = to_the_end(connection)
+        response = read_to_end(connection)
 
     assert response.startswith(b"HTTP/1.1 200")
     assert b"x-conversation-id" not in response.lower()
@@ -177,10 +177,10 @@ def test_a_body_in_chunks_of_one_byte_is_read(server: Server):
 def test_pipelined_requests_do_not_exceed_the_header_limit(serve: Callable[..., Server]):
     server, count = serve(server=SHORT), 400
 
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall((GET + b"\r\n") * count + GET + b"Connection: close\r\n\r\n")
 
-        assert to_the_end(connection).count(b"HTTP/1.1 200 OK") == count + 1
+        assert read_to_end(connection).count(b"HTTP/1.1 200 OK") == count + 1
 
 
 @pytest.mark.parametrize("name", ["x" * 3000, "openai/a\nb", "openai/a\u2028b", "openai/\x1b[31m"])
@@ -193,16 +193,16 @@ def test_an_invalid_model_name_calls_no_provider(server: Server, name: str):
 def test_a_long_response_is_not_cut_off_by_the_header_timeout(
     serve: Callable[..., Server], provider: FakeProvider
 ):
-    """The next request may be half there while this one is answered."""
+    """Half of the next request may have arrived during the response."""
     server, gate = serve(server=SHORT), Gate()
     provider.say("Well.", hold={0: gate})
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(POST + LENGTH + b"\r\n" + BODY + GET)
         gate.wait_reached()
         time.sleep(1)
         gate.open()
         connection.sendall(b"Connection: close\r\n\r\n")
-        response = to_the_end(connection)
+        response = read_to_end(connection)
 
     assert b"Well." in response
     assert response.count(b"HTTP/1.1 200 OK") == 2
@@ -210,7 +210,7 @@ def test_a_long_response_is_not_cut_off_by_the_header_timeout(
 
 def test_an_http_2_upgrade_offer_does_not_lose_the_body(server: Server):
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(POST + LENGTH + offer + b"\r\n" + BODY)
         response = b""
         while b"echo: Hello." not in response and (piece := connection.recv(65536)):
@@ -223,18 +223,18 @@ def test_an_http_2_upgrade_offer_does_not_lose_the_body(server: Server):
 def test_pipelined_requests_get_responses_in_order(server: Server):
     paths = [b"/health", b"/nowhere", b"/ready"]
     asked = [b"GET %b HTTP/1.1\r\nHost: localhost\r\n" % path for path in paths]
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(b"\r\n".join(asked) + b"Connection: close\r\n\r\n")
-        response = to_the_end(connection)
+        response = read_to_end(connection)
 
     statuses = [piece[:3] for piece in response.split(b"HTTP/1.1 ")[1:]]
     assert statuses == [b"200", b"404", b"200"]
 
 
 def test_http_1_0_gets_a_response_and_the_connection_is_closed(server: Server):
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(POST.replace(b"/1.1", b"/1.0") + LENGTH + b"\r\n" + BODY)
-        response = to_the_end(connection)
+        response = read_to_end(connection)
 
     assert response.startswith(b"HTTP/1.1 200 ")
 
@@ -258,7 +258,7 @@ LINES = {
 
 @pytest.fixture(scope="module")
 def keyed(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with keys, which goes by any name."""
+    """A server with keys, which accepts any host."""
     key = {"name": "n", "owner": "o", "key": KEY}
     with start_server(
         tmp_path_factory.mktemp("keyed"), make_settings(upstream, keys=[key])
@@ -268,7 +268,7 @@ def keyed(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="module")
 def plain(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server without keys, which goes by the names of loopback."""
+    """A server without keys, which accepts loopback names."""
     with start_server(tmp_path_factory.mktemp("plain"), make_settings(upstream)) as running:
         yield running
 
@@ -281,9 +281,9 @@ def test_a_request_needs_exactly_one_host(
 ):
     known = b"Authorization: Bearer %b\r\nConnection: close\r\n" % KEY.encode()
     asked = len(upstream.requests)
-    with connected(request.getfixturevalue(which)) as connection:
+    with open_connection(request.getfixturevalue(which)) as connection:
         connection.sendall(LINES[line] + HOSTS[host] + known + LENGTH + b"\r\n" + BODY)
-        response = to_the_end(connection)
+        response = read_to_end(connection)
 
     assert response.startswith(b"HTTP/1.1 400 "), response
     assert b"Host" in response.partition(b"\r\n\r\n")[2]
@@ -293,26 +293,26 @@ def test_a_request_needs_exactly_one_host(
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_rejected_host_is_rejected_again(plain: Server, host: str):
     for _ in range(3):
-        with connected(plain) as connection:
+        with open_connection(plain) as connection:
             connection.sendall(LINES["a route"] + HOSTS[host] + b"Connection: close\r\n\r\n")
-            assert to_the_end(connection).startswith(b"HTTP/1.1 400 ")
+            assert read_to_end(connection).startswith(b"HTTP/1.1 400 ")
 
 
 def test_http_1_0_needs_no_host_if_any_host_is_allowed(keyed: Server, plain: Server):
     statuses = []
     for each in (keyed, plain):
-        with connected(each) as connection:
+        with open_connection(each) as connection:
             connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
-            statuses.append(to_the_end(connection)[:13])
+            statuses.append(read_to_end(connection)[:13])
 
     assert statuses == [b"HTTP/1.1 200 ", b"HTTP/1.1 403 "]
 
 
 def test_the_log_line_of_a_rejected_request_is_json(serve: Callable[..., Server]):
     server = serve(server=SHORT)
-    with connected(server) as connection:
+    with open_connection(server) as connection:
         connection.sendall(b"nonsense\r\n\r\n")
-        to_the_end(connection)
+        read_to_end(connection)
     server.terminate()
     server.wait()
 

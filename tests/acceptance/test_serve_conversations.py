@@ -1,6 +1,6 @@
-"""`cllm serve`: stateless, new, continuing and regenerating, over real HTTP.
+"""`cllm serve`: stateless requests, new and continued conversations, regenerated replies.
 
-What is looked at is what the provider was sent and what the server shows of a conversation.
+The tests check the requests to the provider and the stored conversations.
 """
 
 import json

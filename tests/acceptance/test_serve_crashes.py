@@ -1,4 +1,4 @@
-"""`cllm serve` when much happens at once or all ends at once: nothing that was said is lost."""
+"""`cllm serve` under load, when it is killed or stopped: no message is lost."""
 
 import asyncio
 import json
@@ -29,10 +29,10 @@ STREAMS = 200
 MEGABYTE = 2**20
 
 shared = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
-"""A store that outlives one server, and that two can use."""
+"""A store that survives a server and that two servers can share."""
 
 
-def begin_stream(server: Server, headers: dict[str, str] | None = None) -> StreamedResponse:
+def start_stream(server: Server, headers: dict[str, str] | None = None) -> StreamedResponse:
     return server.open(
         "POST",
         COMPLETIONS,
@@ -52,7 +52,7 @@ def test_a_stream_can_be_resumed_on_another_server(
 ):
     one, other = serve(), serve()
     gate = provider.say_held("One ", "two ", "three.", at=2)
-    opened = begin_stream(one)
+    opened = start_stream(one)
     seen = [opened.event(), opened.event()]
     last = seen[-1].split(b"\n")[0].removeprefix(b"id: ").decode()
     with ThreadPoolExecutor(1) as pool:
@@ -106,7 +106,7 @@ def test_a_stop_of_several_processes_saves_their_turns(
     gate = provider.gate()
     for _ in range(4):
         provider.say("First ", "second.", hold={1: gate})
-    opened = [begin_stream(server) for _ in range(4)]
+    opened = [start_stream(server) for _ in range(4)]
     for stream in opened:
         stream.event()
 
@@ -152,11 +152,11 @@ def test_no_database_connection_is_used_while_a_provider_replies(
     for _ in range(STREAMS):
         provider.say("First ", "second.", hold={1: gate})
     with ThreadPoolExecutor(STREAMS) as pool:
-        opened = list(pool.map(lambda _: begin_stream(server), range(STREAMS)))
+        opened = list(pool.map(lambda _: start_stream(server), range(STREAMS)))
         for stream in opened:
             assert b"First" in stream.event() + stream.event()
 
-        assert asyncio.run(connections(store_url)) == (True, 0)
+        assert asyncio.run(check_connections(store_url)) == (True, 0)
         assert server("GET", "/v1/conversations").json["total"] == STREAMS
         gate.open()
         responses = list(pool.map(lambda stream: stream.rest(), opened))
@@ -164,8 +164,8 @@ def test_no_database_connection_is_used_while_a_provider_replies(
     assert all(response.endswith(b"data: [DONE]\n\n") for response in responses)
 
 
-async def connections(url: str) -> tuple[bool, int]:
-    """Whether the server has at most five, and how many of them are in a transaction."""
+async def check_connections(url: str) -> tuple[bool, int]:
+    """Check that the server has at most five connections; return how many are in a transaction."""
     connection = await asyncpg.connect(url)
     try:
         rows = await connection.fetch(
@@ -184,18 +184,18 @@ def test_slow_clients_do_not_fill_the_memory(
     provider: FakeProvider,
     headers: dict[str, str],
 ):
-    """A stateless stream is held back; of one that is kept there is the reply, some times over."""
+    """A stateless stream waits; for a saved one the server has a few copies of the reply."""
     server, clients, piece = serve(), 40, "x" * 65536
     server.complete(HELLO)
-    before = memory_of(server)
+    before = read_memory(server)
     for _ in range(clients):
         provider.say(*[piece] * 64)
-    opened = [ask_slowly(server, headers) for _ in range(clients)]
+    opened = [send_without_reading(server, headers) for _ in range(clients)]
     highest = 0.0
     for _ in range(30):
         for connection in opened:
             connection.recv(1)
-        highest = max(highest, memory_of(server) - before)
+        highest = max(highest, read_memory(server) - before)
         time.sleep(0.1)
     for connection in opened:
         connection.close()
@@ -205,8 +205,8 @@ def test_slow_clients_do_not_fill_the_memory(
     assert server("GET", "/health").status == 200
 
 
-def ask_slowly(server: Server, headers: dict[str, str]) -> socket.socket:
-    """A connection on which an answer comes that fits into no buffer of ours."""
+def send_without_reading(server: Server, headers: dict[str, str]) -> socket.socket:
+    """Return a connection with a response that is larger than its buffers."""
     connection = socket.socket()
     connection.settimeout(WAIT)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -218,7 +218,7 @@ def ask_slowly(server: Server, headers: dict[str, str]) -> socket.socket:
     return connection
 
 
-def memory_of(server: Server) -> float:
-    """Resident megabytes."""
+def read_memory(server: Server) -> float:
+    """Return resident megabytes."""
     pages = Path(f"/proc/{server.process.pid}/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * resource.getpagesize() / MEGABYTE

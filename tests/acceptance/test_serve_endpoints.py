@@ -1,4 +1,4 @@
-"""The conversations endpoints of a real `cllm serve`: keys, resumed streams, files, stops."""
+"""The conversations endpoints of a real `cllm serve`: keys, resumed streams, files, shutdown."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ HELLO = ("user", "Hello.")
 
 
 def events(body: bytes) -> list[str]:
-    """The numbered events of a stream, as they are."""
+    """Return the events of a stream that have an ID."""
     return [event for event in body.decode().split("\n\n") if event.startswith("id: ")]
 
 

@@ -1,4 +1,4 @@
-"""`cllm serve` hands out conversations that are longer than what it may hold of them at once."""
+"""`cllm serve` exports conversations that are larger than its memory limit."""
 
 import asyncio
 import http.client
@@ -20,12 +20,12 @@ from cllm.testing.store_harness import OPENING, answered, say, start
 MEGABYTE = 1024 * 1024
 TURNS = 130
 TEXT = "All work and no play makes Jack a dull boy. " * 4800
-"""A fifth of a megabyte: each turn says it twice."""
+"""A fifth of a megabyte; each turn has it twice."""
 LONG = "0d9e4a54-6f5b-4a5e-9a0e-3f1d7a6f2b11"
 PATH = f"/v1/conversations/{LONG}"
 ALLOWED = 16 * MEGABYTE
 BRANCHED = 100
-"""Messages: more than connections hold of what nobody reads."""
+"""Messages: more than fits in the buffers of a connection."""
 
 
 async def fill(path: Path) -> None:
@@ -56,21 +56,21 @@ def server(database: Path, home: Any, settings: Callable[..., Path]) -> Iterator
 
 
 def status(server: Server, field: str) -> int:
-    """A line of what the kernel knows of the server's memory, in bytes."""
+    """Return a value of /proc/PID/status in bytes."""
     told = Path(f"/proc/{server.process.pid}/status").read_text(encoding="utf-8")
     found = re.search(rf"^{field}:\s+(\d+) kB$", told, re.MULTILINE)
     assert found is not None, told
     return int(found[1]) * 1024
 
 
-def forget_peak(server: Server) -> None:
+def reset_peak(server: Server) -> None:
     Path(f"/proc/{server.process.pid}/clear_refs").write_text("5", encoding="utf-8")
 
 
 @pytest.mark.parametrize("form", ["json", "markdown", "html"])
 def test_fifty_megabytes_are_exported_with_little_memory(server: Server, form: str):
     assert server("GET", f"/v1/conversations/short/export?format={form}").status == 200
-    forget_peak(server)
+    reset_peak(server)
     before = status(server, "VmRSS")
     opened = server.open("GET", f"{PATH}/export?format={form}", timeout=120)
     assert opened.status == 200

@@ -1,4 +1,4 @@
-"""`cllm serve` and one request of very many things: the server answers others all the while."""
+"""`cllm serve` and a very large request: other requests are not blocked."""
 
 import json
 import threading

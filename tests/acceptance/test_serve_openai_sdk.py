@@ -1,4 +1,4 @@
-"""OpenAI's own Python SDK against `cllm serve`, as it comes: only its base URL is another."""
+"""OpenAI's Python SDK, unmodified, with `cllm serve` as its base URL."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The server as the README shows it: with nothing configured, the local model, and curl."""
+"""The server commands of the README: no configuration, the local model, curl."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""`cllm serve` when a request comes again: after a crash, an error, or by a library's own will."""
+"""`cllm serve` and retried requests: after a crash, an error, or by the client's SDK."""
 
 import asyncio
 import json
@@ -30,19 +30,19 @@ ANSWERED = [HELLO, ("assistant", "echo: Hello.")]
 MANY = 20
 
 shared = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
-"""A store that outlives one server, and that two can use."""
+"""A store that survives a server and that two servers can share."""
 
 
 def with_key(conversation: str = "") -> dict[str, str]:
     return {"X-Conversation-ID": conversation, "Idempotency-Key": str(uuid.uuid4())}
 
 
-def ask(server: Server, headers: dict[str, str], **fields: Any) -> Response:
+def complete(server: Server, headers: dict[str, str], **fields: Any) -> Response:
     return server("POST", COMPLETIONS, completion_body(SYSTEM, HELLO, **fields), headers)
 
 
-def change(url: str, sqlite: str, postgres: str) -> None:
-    """Do to the database what time or a crash would have done."""
+def change_database(url: str, sqlite: str, postgres: str) -> None:
+    """Change the database as time or a crash would."""
     if url.startswith("postgresql:"):
         asyncio.run(_execute(url, postgres))
         return
@@ -58,24 +58,24 @@ async def _execute(url: str, statement: str) -> None:
         await connection.close()
 
 
-def let_run_out(url: str, table: str) -> None:
-    """Have the minute pass after which nobody holds what is in the table any more."""
-    change(
+def expire_claims(url: str, table: str) -> None:
+    """Let all claims in the table expire."""
+    change_database(
         url,
         f"UPDATE {table} SET expires_at = '2020' || substr(expires_at, 5)",  # noqa: S608
         f"UPDATE {table} SET expires_at = now() - interval '1 second'",  # noqa: S608
     )
 
 
-def forget_the_answer(url: str) -> None:
-    """As it is when a server is killed after the turn was kept and before its answer was."""
+def delete_saved_response(url: str) -> None:
+    """Simulate a kill after the turn was saved and before its response was."""
     unanswered = "UPDATE requests SET status = NULL"
-    change(url, unanswered, unanswered)
-    let_run_out(url, "requests")
+    change_database(url, unanswered, unanswered)
+    expire_claims(url, "requests")
 
 
-def kill_in_the_middle(server: Server, provider: FakeProvider, headers: dict[str, str]) -> str:
-    """The server dies while the provider answers; the id of the turn that ran."""
+def kill_during_reply(server: Server, provider: FakeProvider, headers: dict[str, str]) -> str:
+    """Kill the server during a reply; return the ID of the turn."""
     provider.say_held("Half of ", "an answer.", at=1)
     body = completion_body(SYSTEM, HELLO, stream=True)
     opened = server.open("POST", COMPLETIONS, body, headers)
@@ -86,14 +86,14 @@ def kill_in_the_middle(server: Server, provider: FakeProvider, headers: dict[str
     return opened.headers["x-turn-id"]
 
 
-def detail(server: Server, conversation: str) -> dict[str, Any]:
+def get_conversation(server: Server, conversation: str) -> dict[str, Any]:
     found: dict[str, Any] = server("GET", f"/v1/conversations/{conversation}?variants=true").json
     return found
 
 
-def turns_of(server: Server, conversation: str) -> tuple[list[str], list[str]]:
-    """The states of the turns on the default path, and of those off it."""
-    found = detail(server, conversation)
+def list_turn_states(server: Server, conversation: str) -> tuple[list[str], list[str]]:
+    """Return the states of the turns on the default path, and of the variants."""
+    found = get_conversation(server, conversation)
     on = {message["turn_id"]: message["state"] for message in found["messages"]}
     off = {
         each["turn_id"]: each["state"] for turn in found["variants"] for each in turn["messages"]
@@ -111,14 +111,14 @@ def test_a_retry_after_a_crash_replaces_the_turn(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str
 ):
     headers = with_key()
-    killed = kill_in_the_middle(serve(), provider, headers)
+    killed = kill_during_reply(serve(), provider, headers)
     one, other = serve(), serve()
 
-    early = ask(other, headers, stream=True)
-    let_run_out(store_url, "requests")
-    running = ask(other, headers, stream=True)
-    let_run_out(store_url, "leases")
-    late = ask(one, headers, stream=True)
+    early = complete(other, headers, stream=True)
+    expire_claims(store_url, "requests")
+    running = complete(other, headers, stream=True)
+    expire_claims(store_url, "leases")
+    late = complete(one, headers, stream=True)
 
     assert (early.status, early.error["code"]) == (409, "idempotency_conflict")
     assert (running.status, running.headers["x-turn-id"]) == (409, killed)
@@ -126,8 +126,8 @@ def test_a_retry_after_a_crash_replaces_the_turn(
     assert provider.requests[-1].said == [SYSTEM, HELLO]
     assert count(other) == 1
     assert list(list_messages(other, late.conversation)) == ANSWERED
-    assert turns_of(other, late.conversation) == (["complete"], ["failed"])
-    assert ask(other, headers, stream=True).body == late.body
+    assert list_turn_states(other, late.conversation) == (["complete"], ["failed"])
+    assert complete(other, headers, stream=True).body == late.body
 
 
 @shared
@@ -135,13 +135,13 @@ def test_only_one_of_many_retries_takes_over_the_request_of_a_dead_server(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str
 ):
     headers = with_key()
-    kill_in_the_middle(serve(), provider, headers)
+    kill_during_reply(serve(), provider, headers)
     for table in ("requests", "leases"):
-        let_run_out(store_url, table)
+        expire_claims(store_url, table)
     server = serve("--workers", "2")
     with ThreadPoolExecutor(MANY) as pool:
-        responses = list(pool.map(lambda _: ask(server, headers, stream=True), range(MANY)))
-    last = ask(server, headers, stream=True)
+        responses = list(pool.map(lambda _: complete(server, headers, stream=True), range(MANY)))
+    last = complete(server, headers, stream=True)
 
     assert {response.status for response in responses} <= {200, 409}
     assert {response.body for response in responses if response.status == 200} == {last.body}
@@ -156,39 +156,39 @@ def test_a_saved_response_is_replayed_after_a_crash(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str, stream: bool
 ):
     server, headers = serve(), with_key()
-    first = ask(server, headers, stream=stream)
-    forget_the_answer(store_url)
+    first = complete(server, headers, stream=stream)
+    delete_saved_response(store_url)
 
-    again = ask(server, headers, stream=stream)
+    again = complete(server, headers, stream=stream)
 
     assert again.body == first.body
     assert again.headers["content-type"] == first.headers["content-type"]
     assert again.headers["x-turn-id"] == first.headers["x-turn-id"]
     assert len(provider.requests) == 1
-    assert ask(server, headers, stream=stream).body == first.body
+    assert complete(server, headers, stream=stream).body == first.body
 
 
 @shared
 def test_a_crash_before_the_turn_starts_does_not_block_the_key_for_a_day(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str
 ):
-    """A stateless request has no turn; its key is free once nobody renews it."""
+    """A stateless request has no turn; its key is free when its claim expires."""
     headers = {"Idempotency-Key": "stateless"}
     server = serve()
     gate = provider.say_held("Never said.", at=0)
     with ThreadPoolExecutor(1) as pool:
-        lost = pool.submit(ask, server, headers)
+        lost = pool.submit(complete, server, headers)
         gate.wait_reached()
         server.process.send_signal(signal.SIGKILL)
         assert isinstance(lost.exception(), OSError)
     again = serve()
 
-    refused = ask(again, headers)
-    let_run_out(store_url, "requests")
+    refused = complete(again, headers)
+    expire_claims(store_url, "requests")
 
     assert refused.status == 409
     assert int(refused.headers["retry-after"]) <= 60
-    assert ask(again, headers).text == "echo: Hello."
+    assert complete(again, headers).text == "echo: Hello."
 
 
 def test_a_retry_with_the_same_key_replaces_the_failed_turn(
@@ -197,12 +197,12 @@ def test_a_retry_with_the_same_key_replaces_the_failed_turn(
     server, headers = serve(), with_key()
     provider.fail(500, "Broken.")
 
-    failed = ask(server, headers)
-    answered = ask(server, headers)
+    failed = complete(server, headers)
+    answered = complete(server, headers)
 
     assert (failed.status, answered.status) == (500, 200)
     assert answered.conversation == failed.conversation
-    assert turns_of(server, answered.conversation) == (["complete"], ["failed"])
+    assert list_turn_states(server, answered.conversation) == (["complete"], ["failed"])
     assert count(server) == 1
 
 
@@ -211,10 +211,10 @@ def test_a_key_does_not_restore_a_deleted_conversation(
 ):
     server, headers = serve(), with_key()
     provider.fail(500, "Broken.")
-    failed = ask(server, headers)
+    failed = complete(server, headers)
     server("DELETE", f"/v1/conversations/{failed.conversation}?permanent=true")
 
-    answered = ask(server, headers)
+    answered = complete(server, headers)
 
     assert answered.status == 200
     assert answered.conversation != failed.conversation
@@ -227,7 +227,7 @@ def test_no_saved_response_of_a_deleted_conversation_remains(
 ):
     server, headers = serve(), with_key()
     provider.say("Marzipan.")
-    answered = ask(server, headers)
+    answered = complete(server, headers)
     assert b"Marzipan" in read_stored_bytes(store_url, home.path)
 
     server("DELETE", f"/v1/conversations/{answered.conversation}{deleted}")
@@ -244,10 +244,10 @@ def test_a_retry_of_a_failed_request_does_not_replace_later_messages(
     first_response = server.complete(HELLO, conversation="")
     headers = with_key(first_response.conversation)
     provider.fail(500, "Broken.")
-    ask(server, headers)
+    complete(server, headers)
     server.complete(AGAIN, conversation=first_response.conversation)
 
-    ask(server, headers)
+    complete(server, headers)
 
     said = [content for _, content in list_messages(server, first_response.conversation)]
     assert said[-4:] == ["Again.", "echo: Again.", "Hello.", "echo: Hello."]
@@ -278,7 +278,7 @@ def test_a_client_that_counts_retries_creates_one_conversation(
     assert provider.requests[-1].said == [SYSTEM, HELLO]
     conversation = response.headers["x-conversation-id"]
     assert list(list_messages(server, conversation)) == ANSWERED
-    assert turns_of(server, conversation) == (["complete"], ["failed", "failed"])
+    assert list_turn_states(server, conversation) == (["complete"], ["failed", "failed"])
 
 
 def test_equal_requests_are_two_conversations_unless_one_is_a_retry(
@@ -288,10 +288,10 @@ def test_equal_requests_are_two_conversations_unless_one_is_a_retry(
     first, second = {"x-stainless-retry-count": "0"}, {"x-stainless-retry-count": "1"}
     for _ in range(2):
         provider.fail(500, "Broken.")
-    failed = [ask(server, {"X-Conversation-ID": "", **first}) for _ in range(2)]
+    failed = [complete(server, {"X-Conversation-ID": "", **first}) for _ in range(2)]
 
-    taken_up = ask(server, {"X-Conversation-ID": "", **second})
-    nothing_left = ask(server, {"X-Conversation-ID": "", **second})
+    taken_up = complete(server, {"X-Conversation-ID": "", **second})
+    nothing_left = complete(server, {"X-Conversation-ID": "", **second})
 
     assert count(server) == 3
     assert taken_up.conversation == failed[1].conversation
@@ -344,7 +344,7 @@ class Faulty:
 
 @pytest.fixture
 def faulty(home: Any) -> dict[str, str]:
-    """An installed provider with a mistake in it; the environment in which it is found."""
+    """Install a provider with a bug; return the environment that finds it."""
     info = home.path / "site/faulty-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 1.0\n", "utf-8")

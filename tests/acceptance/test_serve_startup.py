@@ -1,4 +1,4 @@
-"""`cllm serve`: how it starts, where it listens, and what it refuses to do."""
+"""`cllm serve`: startup, address, settings and shutdown."""
 
 import json
 import os

@@ -1,7 +1,7 @@
-"""`cllm serve`: a stateless stream whose events come one by one, as from a model.
+"""`cllm serve`: a stateless stream whose events arrive one by one, as from a model.
 
-The provider sends each event after the client has read the one before. The client receives the
-same bytes as from a stream that arrives at once.
+The provider sends each event after the client has read the previous one. The client receives the
+same bytes as from a stream that arrives in one packet.
 """
 
 import json
@@ -37,7 +37,7 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def impatient(upstream: FakeProvider, tmp_path: Path) -> Iterator[Server]:
-    """A server that tells its clients soon that it is still there."""
+    """A server that sends keep-alive comments soon."""
     values = make_settings(upstream, silence_seconds=SILENCE)
     with start_server(tmp_path, values, store=f"sqlite:{tmp_path / 'served.db'}") as running:
         yield running
@@ -88,15 +88,15 @@ def asked(path: str) -> dict[str, Any]:
 def opened_in_turn(gates: Sequence[Gate]) -> None:
     for gate in gates:
         gate.wait_reached()
-        # Time for what was sent to go all the way, whatever it says.
+        # Wait until the event has passed through the server.
         time.sleep(0.01)
         gate.open()
 
 
-def one_by_one(
+def send_one_by_one(
     server: Server, upstream: FakeProvider, path: str, sent: Sequence[bytes], *end: Step
 ) -> bytes:
-    """What the client is told of events that are sent one after another."""
+    """Return the bytes that the client receives for events sent one after another."""
     gates = [Gate() for _ in sent]
     pairs = zip(sent, gates, strict=True)
     steps = [step for event, gate in pairs for step in (Send(event), Hold(gate))]
@@ -108,15 +108,15 @@ def one_by_one(
     return told
 
 
-def at_once(
+def send_in_one_packet(
     server: Server, upstream: FakeProvider, path: str, sent: Sequence[bytes], *end: Step
 ) -> bytes:
     upstream.answer(STREAM, Send(b"".join(sent)), *end)
     return server.open("POST", path, asked(path)).rest()
 
 
-def without_what_is_made_up(told: bytes) -> list[Any]:
-    """The events of a chat completion, without what is another in each answer."""
+def remove_generated_fields(told: bytes) -> list[Any]:
+    """Return the events of a chat completion without generated IDs and times."""
     datas = [event.removeprefix(b"data: ") for event in told.split(b"\n\n") if event]
     events = [json.loads(data) if data.startswith(b"{") else data for data in datas]
     for event in events:
@@ -158,22 +158,22 @@ THOUGHTS = [
 def test_events_of_anthropic_pass_through_unchanged(server: Server, upstream: FakeProvider):
     sent = message(*ODD)
 
-    assert one_by_one(server, upstream, MESSAGES, sent) == b"".join(sent)
+    assert send_one_by_one(server, upstream, MESSAGES, sent) == b"".join(sent)
 
 
 def test_an_event_in_several_packets_is_forwarded_whole(server: Server, upstream: FakeProvider):
     sent = b"".join(message(*ODD))
     pieces = [sent[start : start + 50] for start in range(0, len(sent), 50)]
 
-    assert one_by_one(server, upstream, MESSAGES, pieces) == sent
+    assert send_one_by_one(server, upstream, MESSAGES, pieces) == sent
 
 
 def test_a_chat_completion_does_not_depend_on_the_packets(server: Server, upstream: FakeProvider):
     sent = completion(*THOUGHTS)
-    slowly = one_by_one(server, upstream, COMPLETIONS, sent)
+    slowly = send_one_by_one(server, upstream, COMPLETIONS, sent)
 
-    quickly = at_once(server, upstream, COMPLETIONS, sent)
-    assert without_what_is_made_up(slowly) == without_what_is_made_up(quickly)
+    quickly = send_in_one_packet(server, upstream, COMPLETIONS, sent)
+    assert remove_generated_fields(slowly) == remove_generated_fields(quickly)
     assert b'"seven"' in slowly
     assert slowly.endswith(b"data: [DONE]\n\n")
 
@@ -186,15 +186,15 @@ def test_a_stream_that_fails_ends_with_the_same_error(
     sent = words(path, 8)[:7]
     if how == "no json":
         sent.append(b"event: content_block_delta\ndata: {no}\n\n")
-    slowly = one_by_one(server, upstream, path, sent, Cut())
-    quickly = at_once(server, upstream, path, sent, Cut())
+    slowly = send_one_by_one(server, upstream, path, sent, Cut())
+    quickly = send_in_one_packet(server, upstream, path, sent, Cut())
 
     assert b"error" in slowly
     assert b"[DONE]" not in slowly
     if path == MESSAGES:
         assert slowly == quickly
     else:
-        assert without_what_is_made_up(slowly) == without_what_is_made_up(quickly)
+        assert remove_generated_fields(slowly) == remove_generated_fields(quickly)
 
 
 @both

@@ -1,4 +1,4 @@
-"""One request, asked for whole and as a stream, in any order: each gets what it asked for."""
+"""The same request with and without `stream`, in any order."""
 
 import json
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
 
 
-def body_for(model: str, name: str) -> dict[str, Any]:
-    """A request with a history that is long enough to be remembered by whatever remembers one."""
+def make_body(model: str, name: str) -> dict[str, Any]:
+    """Return a request with a history that is long enough for every cache."""
     said = [
         ("user", f"{name}: {LONG}"),
         ("assistant", LONG),
@@ -33,7 +33,7 @@ def body_for(model: str, name: str) -> dict[str, Any]:
 
 
 def streamed_text(response: Response) -> str:
-    """The text of a stream, of either protocol."""
+    """Return the text of a stream in either protocol."""
     if b"event: " not in response.body:
         return response.streamed_text
     deltas = [event["delta"] for event in response.events if event["type"] == "content_block_delta"]
@@ -50,7 +50,7 @@ def is_stream(request: Request) -> bool:
     return bool(request.json.get("stream")) or request.path.endswith("-stream")
 
 
-def beside_stream(request: Request) -> dict[str, Any]:
+def remove_stream_flag(request: Request) -> dict[str, Any]:
     return {name: value for name, value in request.json.items() if name not in STREAM_FIELDS}
 
 
@@ -65,7 +65,7 @@ def test_requests_with_and_without_stream_do_not_affect_each_other(
     streams: tuple[bool, ...],
 ):
     name = f"{path} {provider} {streams}"
-    body = body_for(MODELS[provider], name)
+    body = make_body(MODELS[provider], name)
     sent: list[Request] = []
     for stream in streams:
         response = server("POST", path, {**body, "stream": stream})
@@ -79,7 +79,7 @@ def test_requests_with_and_without_stream_do_not_affect_each_other(
         text = streamed_text(response) if stream else whole_text(response)
         assert text == f"echo: What did I say in {name}?"
 
-    assert len({json.dumps(beside_stream(request)) for request in sent}) == 1
+    assert len({json.dumps(remove_stream_flag(request)) for request in sent}) == 1
     by_kind = {
         stream: {request.body for request in sent if is_stream(request) == stream}
         for stream in (False, True)

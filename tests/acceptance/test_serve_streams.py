@@ -1,4 +1,4 @@
-"""`cllm serve`: streams, and what is kept of them when clients, providers or the server leave."""
+"""`cllm serve`: streams, and the saved turn when client, provider or server disconnects."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ NEW = {"X-Conversation-ID": ""}
 
 
 def states(server: Server, conversation: str) -> list[str]:
-    """The states of the turns, by the messages that they own."""
+    """Return the state of each message's turn."""
     shown = server("GET", f"/v1/conversations/{conversation}?variants=true").json
     return [message["state"] for message in shown["messages"]]
 

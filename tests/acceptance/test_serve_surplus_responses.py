@@ -1,4 +1,4 @@
-"""`cllm serve` and a provider that sends more than was asked for: nobody gets another's answer."""
+"""`cllm serve` and a provider that sends an extra response: it reaches no client."""
 
 import json
 import socketserver
@@ -33,7 +33,7 @@ def completion_of(text: str) -> dict[str, Any]:
 
 
 class Handler(socketserver.StreamRequestHandler):
-    """Answers each request on a connection, and sends one more answer behind it."""
+    """Responds to each request of a connection, then sends one more response."""
 
     def handle(self) -> None:
         while (line := self.rfile.readline()) not in (b"", b"\r\n"):

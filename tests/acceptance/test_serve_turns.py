@@ -1,4 +1,4 @@
-"""`cllm serve`: one turn at a time in a conversation, requests sent twice, limits, providers."""
+"""`cllm serve`: one turn at a time in a conversation, repeated requests, limits, providers."""
 
 import http.client
 import json
@@ -20,12 +20,12 @@ ECHO = ("assistant", "echo: Hello.")
 AGAIN = ("user", "Again.")
 
 
-class Held:
-    """A turn that runs in a conversation until it is let go."""
+class RunningTurn:
+    """A turn that runs until `end` is called."""
 
     def __init__(self, server: Server, provider: FakeProvider) -> None:
         self.conversation = server.complete(HELLO, conversation="").conversation
-        self._gate = provider.say_held("Held.", at=0)
+        self._gate = provider.say_held("RunningTurn.", at=0)
         count = len(provider.requests)
         self._pool = ThreadPoolExecutor(1)
         self._answer = self._pool.submit(
@@ -41,11 +41,11 @@ class Held:
 
 
 def test_a_second_turn_is_rejected_while_one_runs(server: Server, upstream: FakeProvider):
-    held = Held(server, upstream)
+    held = RunningTurn(server, upstream)
 
     refused = server.complete(AGAIN, conversation=held.conversation)
 
-    assert held.end() == "Held."
+    assert held.end() == "RunningTurn."
     assert refused.status == 409
     assert refused.error["code"] == "conversation_busy"
     assert int(refused.headers["retry-after"]) >= 1
@@ -54,7 +54,7 @@ def test_a_second_turn_is_rejected_while_one_runs(server: Server, upstream: Fake
 
 
 def test_a_queued_turn_waits_for_the_running_one(server: Server, upstream: FakeProvider):
-    held = Held(server, upstream)
+    held = RunningTurn(server, upstream)
     with ThreadPoolExecutor(1) as pool:
         queued = pool.submit(
             server.complete,
@@ -72,14 +72,14 @@ def test_a_queued_turn_waits_for_the_running_one(server: Server, upstream: FakeP
         "Hello.",
         "echo: Hello.",
         "First.",
-        "Held.",
+        "RunningTurn.",
         "Again.",
         "echo: Again.",
     ]
 
 
 def test_a_conflicting_turn_can_continue_in_a_branch(server: Server, upstream: FakeProvider):
-    held = Held(server, upstream)
+    held = RunningTurn(server, upstream)
 
     answer = server.complete(
         AGAIN, conversation=held.conversation, headers={"X-On-Conflict": "branch"}
@@ -151,7 +151,7 @@ def test_a_key_with_another_request_is_a_conflict(server: Server):
 def test_a_key_applies_to_one_conversation_only(
     server: Server, upstream: FakeProvider, first: str, second: str, stream: bool
 ):
-    """The body is the same; only the header says in which conversation it is said."""
+    """The body is the same; only the header names another conversation."""
     one = server.complete(HELLO, conversation="").conversation
     other = server.complete(HELLO, conversation="").conversation
     meant = {"begin": "", "continue": one, "stateless": None, "continue another": other}
@@ -379,7 +379,7 @@ def test_a_provider_without_embeddings_is_named(serve: Callable[..., Server]):
 
 @pytest.fixture
 def embedding_server():
-    """A provider whose embeddings say what was asked."""
+    """A provider whose embeddings repeat the request."""
 
     class Embeddings(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

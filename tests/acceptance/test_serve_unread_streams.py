@@ -1,4 +1,4 @@
-"""A client that does not read its stream: the turn is completed, stored, and in nobody's way."""
+"""A client that does not read its stream: the turn completes and is stored."""
 
 import json
 import socket
@@ -14,7 +14,7 @@ from tests.server_process import COMPLETIONS, Server
 
 PIECE = "x" * 50_000
 PIECES = 140
-"""Seven megabytes: more than the server, the sockets and the client hold together."""
+"""Seven megabytes: more than fits in the buffers of server, sockets and client."""
 RECEIVE_BYTES = 4096
 
 
@@ -27,10 +27,10 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
 
 
-def ask_and_never_read(
+def send_without_reading(
     server: Server, path: str, body: dict[str, Any], headers: dict[str, str]
 ) -> socket.socket:
-    """A connection on which a request was sent; as little as possible of its answer fits in it."""
+    """Send a request on a connection with the smallest receive buffer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
     connection.settimeout(WAIT)
@@ -69,7 +69,7 @@ def test_a_saved_turn_does_not_wait_for_a_client_that_does_not_read(
     headers = {"X-Conversation-ID": conversation}
     key = {"Idempotency-Key": str(uuid.uuid4())} if keyed else {}
     upstream.say(*[PIECE] * PIECES)
-    with closing(ask_and_never_read(server, path, {**body, "stream": True}, headers | key)):
+    with closing(send_without_reading(server, path, {**body, "stream": True}, headers | key)):
         assert until(lambda: len(texts(server, conversation)) == 4)
         assert texts(server, conversation)[-1] == PIECE * PIECES
 

@@ -1,4 +1,4 @@
-"""What `cllm serve` logs and keeps: looked for in the log and in the database file themselves."""
+"""The log and the database of `cllm serve` contain no secrets: both files are searched."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ PLANTED = ("planted-system", "planted-prefix", "planted-user", "planted-reply", 
 
 
 def lines(server: Server) -> Iterator[dict[str, Any]]:
-    """The requests in a server's log."""
+    """Return the request lines of a server's log."""
     for line in server.log.splitlines():
         if line.startswith("{"):
             record = json.loads(line)
