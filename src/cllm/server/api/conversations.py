@@ -218,7 +218,9 @@ async def get_message(request: ApiRequest) -> Response:
         if message.id == message_id:
             return json_response(message)
     raise ApiError(
-        "message_not_found", "The conversation has no message with this ID.", param="message"
+        "message_not_found",
+        "The conversation has no message with this ID; GET the conversation to see its messages.",
+        param="message",
     )
 
 

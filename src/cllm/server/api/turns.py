@@ -63,8 +63,8 @@ class LeftOutView(msgspec.Struct, frozen=True, kw_only=True):
 class PromptView(msgspec.Struct, frozen=True, kw_only=True):
     """The messages that the turn sent, in order, and the messages that it left out.
 
-    `exact` is true if the same number of messages was sent. `counted_tokens` is the provider's
-    count for the turn's last prompt, if it returned one.
+    `exact` is false if the turn recorded another number of sent messages. `counted_tokens` is the
+    provider's count for the turn's last prompt, if it returned one.
     """
 
     turn_id: str

@@ -147,7 +147,8 @@ def check_counts(body: bytes, messages: int, limits: Limits) -> None:
     if messages > limits.messages:
         raise ApiError(
             "request_too_large",
-            f"A request may have at most {limits.messages} messages; this one has {messages}.",
+            f"A request may have at most {limits.messages} messages, and this one has {messages}; "
+            "send fewer.",
             param="messages",
         )
     if body.count(b'"type"') > limits.parts:

@@ -79,7 +79,12 @@ def _type_schemas() -> dict[str, Schema]:
         for kind in (operation.query, operation.body, operation.response)
         if isinstance(kind, type)
     ]
-    return msgspec.json.schema_components(types, ref_template=REF_TEMPLATE)[1]
+    schemas = msgspec.json.schema_components(types, ref_template=REF_TEMPLATE)[1]
+    for schema in schemas.values():
+        if "description" in schema:
+            # Docstrings have line breaks and indentation.
+            schema["description"] = " ".join(schema["description"].split())
+    return schemas
 
 
 def _component_schemas() -> dict[str, Schema]:

@@ -38,7 +38,10 @@ MAX_UNREAD_STATELESS = 64 * 1024
 
 
 class ResponseEncoder(Protocol):
-    """Encodes the response to one request. `keep_alive` is sent while a stream is silent."""
+    """Encodes the response to one request; events have their SSE framing.
+
+    `keep_alive` is sent while a stream is silent.
+    """
 
     keep_alive: bytes
 
@@ -145,7 +148,7 @@ class TurnTask:
                 raise
             self.failure = ApiError(
                 "turn_timeout",
-                f"The reply took longer than {limits.turn_seconds:g} s and was cancelled.",
+                f"The reply took longer than {limits.turn_seconds:g} s and was cancelled; retry.",
             )
         except asyncio.CancelledError:
             self.failure = (

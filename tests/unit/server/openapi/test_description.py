@@ -53,6 +53,11 @@ def test_every_schema_is_valid():
         jsonschema.Draft202012Validator.check_schema(schema)
 
 
+def test_descriptions_are_one_line_each():
+    for name, schema in DESCRIPTION["components"]["schemas"].items():
+        assert "\n" not in schema.get("description", ""), name
+
+
 def test_operation_ids_are_unique():
     names = [operation.name for operation in OPERATIONS.values()]
 
