@@ -1,4 +1,4 @@
-"""What an older deployment left in a database: conversations with their messages, all in use."""
+"""A database of an older deployment: conversations with their messages."""
 
 import uuid
 from datetime import datetime, timedelta
@@ -8,9 +8,9 @@ from typing import Any
 import sqlalchemy as sa
 
 ANN = uuid.UUID(int=0xA)
-BEGAN = datetime(2025, 5, 1, 12, 30, 15, 250000)  # noqa: DTZ001 - as older deployments have them
+STARTED = datetime(2025, 5, 1, 12, 30, 15, 250000)  # noqa: DTZ001 - as older deployments have them
 PROMPT = "You are Zzyzzx, a pirate."
-SAID: tuple[tuple[str, str | None, Any, str | None], ...] = (
+MESSAGE_ROWS: tuple[tuple[str, str | None, Any, str | None], ...] = (
     ("user", "My cat is called Luna.", None, None),
     ("assistant", "Hello, Luna! 猫", [{"type": "thought", "text": "é"}], "0.001250"),
     ("user", "What is she?", None, None),
@@ -49,23 +49,23 @@ MESSAGES = sa.table(
 def fill(bind: sa.Connection) -> None:
     """Fill a database that is at the first revision: three conversations, one of them empty."""
     for number, owner in enumerate((None, ANN, None)):
-        began = BEGAN + timedelta(days=number)
+        started = STARTED + timedelta(days=number)
         row = {
             "id": uuid.UUID(int=0x100 + number),
             "user_id": owner,
             "title": None if number == 0 else f"Title {number} \U0001f680",
             "system_message": PROMPT,
-            "created_at": began,
-            "updated_at": began + timedelta(minutes=9),
-            "archived_at": began if number == 1 else None,
+            "created_at": started,
+            "updated_at": started + timedelta(minutes=9),
+            "archived_at": started if number == 1 else None,
             "metadata": {"tags": ["a", number], "deep": {"é": None}},
         }
         bind.execute(sa.insert(CONVERSATIONS), [row])
         if number < 2:
-            bind.execute(sa.insert(MESSAGES), _said(number, began))
+            bind.execute(sa.insert(MESSAGES), _build_messages(number, started))
 
 
-def _said(conversation: int, began: datetime) -> list[dict[str, Any]]:
+def _build_messages(conversation: int, started: datetime) -> list[dict[str, Any]]:
     return [
         {
             "id": uuid.UUID(int=0x1000 * (conversation + 1) + number),
@@ -75,15 +75,15 @@ def _said(conversation: int, began: datetime) -> list[dict[str, Any]]:
             "reasoning_events": events,
             "metadata": {"model": "old"} if role == "assistant" else {},
             "total_cost": None if cost is None else Decimal(cost),
-            "created_at": began + timedelta(seconds=number),
+            "created_at": started + timedelta(seconds=number),
             "sequence_number": number,
         }
-        for number, (role, content, events, cost) in enumerate(SAID, 1)
+        for number, (role, content, events, cost) in enumerate(MESSAGE_ROWS, 1)
     ]
 
 
 def contents(bind: sa.Connection) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Everything in the two tables but the system prompts."""
+    """All rows of the two tables, without the system prompts."""
     columns = [column for column in CONVERSATIONS.c if column.name != "system_message"]
     order = (MESSAGES.c.conversation_id, MESSAGES.c.sequence_number)
     conversations = bind.execute(sa.select(*columns).order_by(CONVERSATIONS.c.id)).mappings()

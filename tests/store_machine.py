@@ -1,6 +1,6 @@
-"""Any series of operations has the same outcome in a store as in memory.
+"""A state machine: any series of operations has the same result in a store as in memory.
 
-A test subclasses `StoreMachine` and says how its store is opened, closed, and loses its leases.
+A test subclasses `StoreMachine` and defines how its store is opened and cleaned up.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ LEASE_SECONDS = 1_000
 
 
 def comparable(outcome: Any) -> Any:
-    """Without the order that a store may choose: of variants, and of hits."""
+    """The outcome with sorted variants and hits, whose order a store may choose."""
     if isinstance(outcome, StoredConversation):
         variants = tuple(sorted(outcome.variants, key=lambda turn: turn.id))
         return msgspec.structs.replace(outcome, variants=variants)
@@ -58,7 +58,7 @@ def comparable(outcome: Any) -> Any:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The store under test beside one in memory."""
+    """Runs every operation on the store under test and on one in memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,13 +71,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.open()
 
     def prepare(self) -> None:
-        """Make room for the store."""
+        """Create the store's folder or database."""
 
     def open_store(self, clock: Clock) -> Store:
         raise NotImplementedError
 
     def clean_up(self) -> None:
-        """Remove what the store left."""
+        """Delete the store's data."""
 
     def open(self) -> None:
         def clock() -> datetime:
@@ -141,19 +141,19 @@ class StoreMachine(RuleBasedStateMachine):
         if isinstance(found, type) or isinstance(expected, type):
             assert found == expected
             return
-        self.same_beginning(found.conversation, expected.conversation, before)
+        self.check_start(found.conversation, expected.conversation, before)
         assert (found.turn, found.created) == (expected.turn, expected.created)
         self.leases.append((found, expected))
 
-    def same_beginning(
+    def check_start(
         self, found: StoredConversation, expected: StoredConversation, before: Any
     ) -> None:
-        """A turn finds what memory has, and of variants those that can be loaded."""
+        """A lease has the conversation of the memory store, with the loadable variants."""
         assert found == msgspec.structs.replace(expected, variants=found.variants)
         loaded = () if isinstance(before, type) else before.variants
-        settled = {turn.id for turn in loaded if turn.state == "running"}
-        assert {turn for turn in found.variants if turn.id not in settled} == {
-            turn for turn in loaded if turn.id not in settled
+        interrupted = {turn.id for turn in loaded if turn.state == "running"}
+        assert {turn for turn in found.variants if turn.id not in interrupted} == {
+            turn for turn in loaded if turn.id not in interrupted
         }
 
     def turns(self, ref: str) -> Any:
@@ -200,7 +200,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert outcomes[0] == outcomes[1]
 
     def end(self, pair: tuple[Lease, Lease], name: str, *args: Any, **options: Any) -> None:
-        """End a turn, perhaps with a lease that is long gone."""
+        """End a turn, perhaps with an expired lease."""
         self.now += timedelta(seconds=1)
         outcomes = [
             self.outcome(getattr(store, name)(lease, *args, **options))
@@ -254,16 +254,16 @@ class StoreMachine(RuleBasedStateMachine):
         self.same("search", word, limit=1000, archive_filter="all")
 
     @invariant()
-    def everything_is_the_same(self) -> None:
+    def check_everything(self) -> None:
         for ref in REFS:
             self.same("load", ref)
             self.same("summary", ref)
-            self.same_tail(ref)
+            self.check_tail(ref)
         self.same("list_conversations", archive_filter="all")
         self.same("usage", by="model")
 
-    def same_tail(self, ref: str) -> None:
-        """Of variants a store may load those of the turns that it loads."""
+    def check_tail(self, ref: str) -> None:
+        """A store may load only the variants of the turns that it loads."""
         for tail in ("window", 0, 3):
             found, expected = self.both("load", ref, tail=tail)
             if isinstance(expected, StoredConversation):

@@ -83,11 +83,11 @@ def test_a_server_lists_the_rest_with_notices_in_headers(home, database, provide
 
     titles = {item["id"]: item["title"] for item in listed.json["conversations"]}
     assert titles == {ids[0]: "Good", ids[1]: f"Cat{MARK}s"}
-    assert [(told["code"], told["path"]) for told in listed.notices] == [
+    assert [(notice["code"], notice["path"]) for notice in listed.notices] == [
         ("conversation_damaged", ids[1])
     ]
     assert [item["id"] for item in shorter.json["conversations"]] == [ids[0]]
-    assert [told["code"] for told in shorter.notices] == ["conversation_skipped"]
+    assert [notice["code"] for notice in shorter.notices] == ["conversation_skipped"]
     assert gone.status == 204
     assert (whole.json["total"], whole.notices) == (1, [])
 
@@ -101,4 +101,4 @@ def test_a_server_finds_the_rest(conversations, home, database, spoil):
         found = server("GET", "/v1/conversations/search?q=zebra")
     assert found.status == 200
     assert {hit["title"] for hit in found.json["results"]} == {"A zebra", f"Cat{MARK}s"}
-    assert [told["code"] for told in found.notices] == ["conversation_damaged"]
+    assert [notice["code"] for notice in found.notices] == ["conversation_damaged"]

@@ -34,9 +34,9 @@ def test_the_next_turn_uses_the_stored_prompt(home, provider, configured, settin
     cllm(*MIGRATE).succeeded()
     settings(default_system_message="You are a pirate.")
 
-    told = cllm("And now?", "--conversation", "old").succeeded()
+    result = cllm("And now?", "--conversation", "old").succeeded()
 
-    assert "differs" in told.err
+    assert "differs" in result.err
     sent = [(m["role"], m["content"]) for m in provider.requests[0].json["messages"]]
     assert sent == [("system", PROMPT), *SAID, ("user", "And now?")]
 

@@ -85,8 +85,8 @@ class TestTurns:
         database.parent.mkdir(exist_ok=True)
         database.write_text("My shopping list: milk, bread.\n" * 100, encoding="utf-8")
         before = database.read_bytes()
-        asked = cllm("Hello", "--store", store, "--conversation", "demo")
-        asked.failed_with_one_sentence("is not an SQLite database")
+        result = cllm("Hello", "--store", store, "--conversation", "demo")
+        result.failed_with_one_sentence("is not an SQLite database")
         assert database.read_bytes() == before
 
 

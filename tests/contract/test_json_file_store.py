@@ -18,7 +18,7 @@ class JsonFileHarness:
         return JsonFileStore(self._folder, clock=self._clock, offload=self._offload, patience=0.01)
 
     async def lose(self, store: Store, /) -> None:
-        """A closed store lets go of its locks and writes nothing, as a dead process does."""
+        """A closed store releases its locks and writes nothing, like a dead process."""
         await store.close()
 
 

@@ -12,7 +12,7 @@ __all__ = ["database", "postgres_server"]
 
 
 class PostgresHarness:
-    """Stores on one database. Leases run out by its clock, so they are made to run out there."""
+    """Stores on one database. Leases expire by its clock, so `lose` changes them there."""
 
     def __init__(self, server: Server, database: str) -> None:
         self.clock = TickingClock()

@@ -23,7 +23,7 @@ WRONG_USAGE = ReplyFinished(
 
 
 class Meddling(ScriptedProvider):
-    """Changes the prompt it is given."""
+    """Changes its prompt."""
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         prompt.parameters["stream"] = True

@@ -106,7 +106,7 @@ def _make_folder(path: Path) -> None:
 
 
 def temporary_path(folder: Path, name: str) -> Path:
-    """One temporary name per file. Under the file's lock, an existing one is a killed process's."""
+    """One temporary name per file: under its lock, an existing one is left over."""
     return folder / f".{name}.tmp"
 
 

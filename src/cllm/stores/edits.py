@@ -1,4 +1,4 @@
-"""Edits of a conversation: functions that return a changed copy, for every store.
+"""Edits of a conversation, for every store: functions that return a changed copy.
 
 A finished turn that leaves the default path becomes a variant. No I/O, no clock.
 """
@@ -35,8 +35,7 @@ INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted b
 
 Change = Callable[[StoredConversation], StoredConversation]
 ReadScope = int | Literal["head", "whole"]
-"""What an edit reads: no turns ("head"), everything ("whole"), or a sequence number: the turns from
-that message on, without their messages."""
+"""What an edit reads: no turns, everything, or the turns from that message on without messages."""
 replace = msgspec.structs.replace
 
 
@@ -59,7 +58,7 @@ def build_conversation(
 def prepare_conversation(
     conversation: StoredConversation, *, owner: str, now: datetime
 ) -> StoredConversation:
-    """The conversation as a store inserts it; UsageError if two of its turns share an id."""
+    """The conversation to insert; UsageError if two turns share an id."""
     seen: set[str] = set()
     for turn in (*conversation.turns, *conversation.variants):
         if turn.id in seen:
@@ -82,7 +81,7 @@ def with_opening(conversation: StoredConversation, opening: Opening | None) -> S
 
 
 def is_old(conversation: StoredConversation) -> bool:
-    """Whether it has a history but no system prompt and no record of one."""
+    """Whether it has a history but no record of a system prompt."""
     return (
         conversation.system_record is None
         and not conversation.is_untouched
@@ -97,7 +96,7 @@ def with_captured_prompt(conversation: StoredConversation, opening: Opening) -> 
 
 
 def mark_interrupted(conversation: StoredConversation, *, now: datetime) -> StoredConversation:
-    """Mark running turns as interrupted. Call it only if no process has a valid lease."""
+    """Mark running turns as interrupted, if no process has a valid lease."""
     return replace(
         conversation,
         turns=tuple(_mark_turn_interrupted(turn, now) for turn in conversation.turns),
@@ -112,10 +111,9 @@ def _mark_turn_interrupted(turn: Turn, now: datetime) -> Turn:
 
 
 def start_turn(conversation: StoredConversation, start: TurnStart, *, now: datetime) -> Turn:
-    """Check the request and return the running turn.
+    """The running turn.
 
-    A variant replaces the answer to the last user input: later turns may only be failed ones or
-    tool results.
+    A variant answers the last user input: later turns may only be failed ones or tool results.
     """
     if any(turn.id == start.id for turn in conversation.turns + conversation.variants):
         raise duplicate_turn_error(conversation.id, start.id)
@@ -130,7 +128,7 @@ def start_turn(conversation: StoredConversation, start: TurnStart, *, now: datet
 
 
 def has_user_input(messages: Iterable[Message]) -> bool:
-    """Whether a user wrote one of the messages; an unreadable user message counts as one."""
+    """Whether a user wrote one of the messages; an unreadable one counts."""
     from cllm.wire.convert import is_plain_user  # noqa: PLC0415 - only variants need it
     from cllm.wire.errors import MalformedError  # noqa: PLC0415 - only variants need it
 
@@ -187,7 +185,7 @@ def with_finished_turn(
 
 
 def with_finished_variant(conversation: StoredConversation, turn_id: str) -> StoredConversation:
-    """Put a variant that was just finished on the path, in its slot."""
+    """Put a finished variant in its slot on the path."""
     turn = next(each for each in conversation.variants if each.id == turn_id)
     return _replace_turn(without_turn(conversation, turn_id), turn)
 
@@ -234,7 +232,6 @@ def build_branch(
     at: int | None,
     opening: Opening | None,
 ) -> StoredConversation:
-    """`new` with the messages up to `at`, without a running turn."""
     source = replace(conversation, turns=_without_running(conversation.turns))
     if at is not None:
         check_sequence(source, at)
@@ -259,7 +256,7 @@ def build_branch(
 def with_chosen_variant(
     conversation: StoredConversation, turn_id: str, *, now: datetime
 ) -> StoredConversation:
-    """Put the variant on the path; remove the summaries of messages from there on."""
+    """Put the variant on the path; summaries from there on are removed."""
     if any(turn.id == turn_id for turn in conversation.turns):
         return conversation
     chosen = next((turn for turn in conversation.variants if turn.id == turn_id), None)
@@ -377,7 +374,7 @@ def _with_window_changes(conversation: StoredConversation, changes: Changes) -> 
 
 
 def _check_follows(stored: StandingSummary | None, new: StandingSummary) -> None:
-    """Raise UsageError unless `new` follows the stored summary or is one of its predecessors."""
+    """UsageError unless `new` follows the stored summary or is a predecessor."""
     if stored is None or _without_predecessors(new.before) == _without_predecessors(stored):
         return
     match: StandingSummary | None = stored
@@ -388,12 +385,11 @@ def _check_follows(stored: StandingSummary | None, new: StandingSummary) -> None
 
 
 def _without_predecessors(summary: StandingSummary | None) -> StandingSummary | None:
-    """A summary without its predecessors, which are not always complete."""
     return None if summary is None else replace(summary, before=None)
 
 
 def _changes_window_only(changes: Changes) -> bool:
-    """Whether only pins and summary change, which does not update `updated_at`."""
+    """Whether only pins and summary change, which keeps `updated_at`."""
     unset = msgspec.UNSET
     others = (changes.title, changes.metadata, changes.archived)
     changes_window = changes.pins is not unset or changes.summary is not unset
@@ -416,7 +412,7 @@ class EditingStore(ABC):
     ) -> StoredConversation:
         """Apply a change to a conversation without a running turn and save it atomically.
 
-        `change` gets a conversation with at least the turns of `reads`.
+        `change` gets at least the turns of `reads`.
         """
 
     async def update(self, ref: str, changes: Changes, *, owner: str = LOCAL_OWNER) -> Summary:

@@ -1,8 +1,7 @@
-"""Leases: how long one lasts, whether it has expired, fencing numbers, waiting for one.
+"""Lease expiry, fencing numbers, and waiting for a lease.
 
-A lease lets one process change a conversation until it expires. Its holder renews it; a crash frees
-it. Every lease has a higher fencing number than the one before, so that a process whose lease
-expired cannot write. In PostgreSQL the database's clock decides (`postgres/statements.py`).
+A lease lets one process change a conversation until it expires. A higher fencing number stops a
+process whose lease expired. In PostgreSQL the database's clock decides (`postgres/statements.py`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,27 +18,24 @@ _MAX_PAUSE = 0.05
 
 
 def lease_expiry(now: datetime, seconds: float) -> datetime:
-    """When a lease expires that is requested at `now`."""
     return now + timedelta(seconds=seconds)
 
 
 def is_lease_valid(expires_at: datetime, now: datetime) -> bool:
     """Whether a lease has not expired.
 
-    An expiry more than MAX_LEASE ahead was written before the clock was set back.
+    More than MAX_LEASE ahead, it is from before the clock was set back.
     """
     return now < expires_at <= now + MAX_LEASE
 
 
 def next_fence(now: datetime, last: int | None) -> int:
-    """A fencing number that grows with time, also if the clock is set back."""
+    """A number that grows with time, also if the clock is set back."""
     fence = (now - _EPOCH) // _MICROSECOND
     return fence if last is None else max(fence, last + 1)
 
 
 async def poll_sync(attempt: Callable[[], T | None], *, wait: float | None) -> T | None:
-    """`poll` with a function that is not async."""
-
     async def attempt_async() -> T | None:
         return attempt()
 
@@ -52,7 +48,7 @@ async def poll(
     wait: float | None,
     max_pause: float = _MAX_PAUSE,
 ) -> T | None:
-    """Call `attempt` until it returns a result or `wait` seconds have passed (None: no limit).
+    """Call `attempt` until it returns a result or `wait` seconds pass (None: no limit).
 
     With `wait=0` no event loop is needed.
     """

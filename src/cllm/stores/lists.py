@@ -19,17 +19,17 @@ T = TypeVar("T")
 
 
 class ScannedLists(ABC):
-    """Lists, searches and sums of a store without an index: they read every conversation."""
+    """Reads every conversation for each list, search and sum."""
 
     @abstractmethod
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
-        """All conversations, and a notice for each one that cannot be read."""
+        """All conversations, and a notice for each unreadable one."""
 
     @abstractmethod
     async def _scan(
         self, owner: str, work: Callable[[Iterable[StoredConversation]], T]
     ) -> tuple[T, tuple[Notice, ...]]:
-        """Apply `work` to all conversations; add a notice for each one that cannot be read."""
+        """Apply `work` to all conversations; a notice for each unreadable one."""
 
     def _calls(self, owner: str) -> Iterable[CallRecord]:  # noqa: ARG002 - most have none
         """Calls that belong to no conversation."""

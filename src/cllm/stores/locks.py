@@ -1,7 +1,7 @@
 """A lock on one conversation: flock on a file. The end of the process releases it.
 
-The lock belongs to the open file, so two stores in one process exclude each other. The file
-contains the number of times that the lock was taken, which is the fencing number of a lease.
+The lock belongs to the open file, so two stores in one process exclude each other. The file counts
+how often the lock was taken: the fencing number.
 """
 
 import fcntl
@@ -82,7 +82,7 @@ def is_locked(path: Path) -> bool:
 
 
 def _is_same_file(path: Path, fd: int) -> bool:
-    """Whether the path still names the open file; the last holder may have deleted it."""
+    """Whether the path still names the open file, which its holder may have deleted."""
     try:
         return os.path.samestat(path.stat(), os.fstat(fd))
     except FileNotFoundError:

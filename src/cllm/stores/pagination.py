@@ -1,4 +1,4 @@
-"""Pages of a list of conversations, newest first, and the cursors between them."""
+"""Pages and cursors of conversation lists, newest first."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -20,7 +20,6 @@ def build_page(
     offset: int = 0,
     notices: tuple[Notice, ...] = (),
 ) -> Page:
-    """The page after `cursor`, newest first; notices with the first page only."""
     check_page_size(limit, "conversations")
     matches = [summary for summary in summaries if matches_filter(summary, archive_filter)]
     matches.sort(key=lambda summary: summary.id)
@@ -53,7 +52,7 @@ def encode_cursor(last: Summary) -> str:
 
 
 def decode_cursor(cursor: str) -> tuple[datetime, str]:
-    """The time and id of the last item of a page; UsageError for an invalid cursor."""
+    """The time and id of a page's last item; UsageError for an invalid cursor."""
     text, separator, last_id = cursor.partition(_SEPARATOR)
     invalid = UsageError(f"{cursor[:100]!r} is not a cursor of a conversation list.")
     try:

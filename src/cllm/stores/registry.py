@@ -48,7 +48,7 @@ SCHEMES: dict[str, Callable[[str, Clock], Store]] = {
 
 
 def open_store(url: str, *, clock: Clock) -> Store:
-    """The store of the URL. Files and tables are created when it is first used."""
+    """The store of the URL; its first use creates files or tables."""
     scheme, colon, location = url.partition(":")
     opener = SCHEMES.get(scheme)
     if not colon or opener is None:
@@ -69,5 +69,5 @@ def redact_password(url: str) -> str:
 
 
 def is_synchronous(url: str) -> bool:
-    """Whether reads of the store never suspend and therefore need no event loop."""
+    """Whether reads of the store never suspend and need no event loop."""
     return url.partition(":")[0] in SYNCHRONOUS_SCHEMES

@@ -1,8 +1,7 @@
 """Search terms, snippets and ranking, the same for every store.
 
-A text is split into terms: words, and pairs of characters in scripts without spaces. Stores without
-an index compare the terms of every message (`find_hits`). A SQL index returns the newest matches;
-only those are ranked (`build_ranked_hits`).
+Terms are words, and pairs of characters in scripts without spaces. Stores without an index compare
+every message; a SQL index returns the newest matches, which are ranked.
 """
 
 import hashlib
@@ -29,7 +28,6 @@ _RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
 _PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128))
 _PLAIN_WORDS = _PLAIN + bytes(128)
 MAX_RANKED = 1000
-"""A search ranks the newest matches only."""
 MAX_INDEXED_CHARACTERS = 100_000
 _SMOOTHING = 200
 
@@ -80,7 +78,7 @@ def _fold_case(text: str) -> str:
 
 
 def _split_pairs(run: str, *, with_last: bool) -> Iterator[str]:
-    """Every pair of neighbours, and the last character, so that each character starts a term."""
+    """Every pair of neighbours, and the last character: each character starts a term."""
     for at in range(len(run) - 1):
         yield run[at : at + 2]
     if with_last:
@@ -164,7 +162,7 @@ def rank_matches(matches: Sequence[SearchMatch], words: Sequence[SearchTerm]) ->
 def build_ranked_hits(
     matches: Sequence[SearchMatch], words: Sequence[SearchTerm], *, limit: int, offset: int
 ) -> Hits:
-    """A page of the ranked matches; one match more than MAX_RANKED means that there are more."""
+    """A page of the ranked matches; `matches` may have one more than MAX_RANKED."""
     check_page_size(limit, "messages")
     first = max(offset, 0)
     page = rank_matches(matches, words)[first : first + limit]
@@ -188,7 +186,7 @@ def _build_hit(match: SearchMatch, words: Sequence[SearchTerm]) -> Hit:
 
 
 def _text_or_empty(message: Message) -> str:
-    """The text of a message; "" if its JSON is damaged, so that the search finds the others."""
+    """The text of a message; "" if its JSON is damaged."""
     try:
         return message.text
     except (msgspec.MsgspecError, UnicodeError):

@@ -7,7 +7,7 @@ from cllm.core.ports import Tail
 
 
 def select_tail(conversation: StoredConversation, tail: Tail) -> StoredConversation:
-    """The conversation with its newest turns: whole turns with at least `tail` messages."""
+    """The newest whole turns with at least `tail` messages."""
     if tail is None:
         return conversation
     first = len(conversation.turns)
@@ -25,7 +25,7 @@ def select_tail(conversation: StoredConversation, tail: Tail) -> StoredConversat
 
 
 def count_window_messages(conversation: StoredConversation) -> int:
-    """The number of messages from the last window's cut, or an earlier pin, to the end."""
+    """Messages from the last cut, or an earlier pin, on."""
     history = [turn for turn in conversation.turns if turn.is_history]
     window = history[-1].window if history else None
     cut = 1 if window is None else window.first_sequence

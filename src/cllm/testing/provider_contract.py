@@ -49,7 +49,7 @@ class ProviderHarness(Protocol):
 
 
 class ScriptedHarness(ProviderHarness, Protocol):
-    """A harness that scripts the service's next response. The default response is any text."""
+    """A harness that scripts the service's next response."""
 
     def say(self, *pieces: str) -> None:
         """Respond to the next request with these text deltas."""
@@ -96,7 +96,6 @@ def said(events: Sequence[ReplyEvent]) -> tuple[str, str, list[tuple[str, str]]]
 
 
 def kept(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
-    """Text, thinking, and tool calls of the message, to compare with `said`."""
     parts: tuple[AnyPart, ...] = parts_of(message)
     text = "".join(part.text for part in parts if isinstance(part, Text | Refusal))
     thinking = "".join(part.text for part in parts if isinstance(part, Thinking))

@@ -47,7 +47,7 @@ def spoil(url: str, damage: str) -> None:
     if url.startswith("postgresql"):
         statement = statement.replace("conversation_id = 'bad'", NUMBERED)
         if "SET raw" in statement:
-            # PostgreSQL takes the words from the text, unless they are kept beside it.
+            # PostgreSQL computes the terms from the text, unless they are stored.
             statement = statement.replace(" WHERE", ", terms = 'zebra' WHERE", 1)
     Database(url).run(lambda bind: bind.execute(sa.text(statement)) and None)
 

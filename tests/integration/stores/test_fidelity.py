@@ -73,7 +73,7 @@ A_TABLE = re.compile(
     r"(conversations|turns|messages|leases|requests|events|calls|message_search)\b"
 )
 WITHOUT_OWNER = {"INDEX", "UNINDEX", "DROP_OLD_REQUESTS", "DROP_OLD_EVENTS"}
-"""Rows of a message that was found with its owner, and what is old whoever had it."""
+"""Statements without an owner: rows that a statement with an owner found, and old rows."""
 
 
 def now() -> datetime:
@@ -122,10 +122,10 @@ async def test_parallel_turns_never_interleave(store):
 
     await asyncio.gather(*(queue(number) for number in range(8)))
     found = await store.load("demo")
-    said = texts(found)[2:]
+    messages = texts(found)[2:]
     assert {turn.state for turn in found.turns} == {"complete"}
     assert len([turn for turn in found.turns if turn.id.startswith("q")]) == 8
-    pairs = list(zip(said[::2], said[1::2], strict=True))
+    pairs = list(zip(messages[::2], messages[1::2], strict=True))
     assert all(heard == question.replace("say", "heard") for question, heard in pairs)
 
 
@@ -139,11 +139,11 @@ async def test_a_busy_error_names_the_running_turn(store):
 async def test_another_owners_id_is_unknown_to_every_operation(store):
     await say(store, "demo", "t1", "an apple")
     before = await store.load("demo")
-    for name, given in OF_ONE.items():
+    for name, arguments in OF_ONE.items():
         with pytest.raises(ConversationNotFoundError) as theirs:
-            await getattr(store, name)("demo", *given, owner="eve")
+            await getattr(store, name)("demo", *arguments, owner="eve")
         with pytest.raises(ConversationNotFoundError) as unknown:
-            await getattr(store, name)("nothing", *given, owner="eve")
+            await getattr(store, name)("nothing", *arguments, owner="eve")
         assert str(theirs.value).replace("demo", "nothing") == str(unknown.value)
     assert (await store.list_conversations(owner="eve", archive_filter="all")).items == ()
     assert await store.count_conversations(owner="eve") == 0
@@ -222,10 +222,10 @@ async def test_a_variant_moves_the_path_and_an_unknown_turn_stores_nothing(
 async def test_an_idempotency_key_replays_the_same_bytes(store):
     request = RequestKey(owner="local", key="hash-of-key", body="hash-of-body")
     claim = await store.claim_request(request, seconds=60)
-    kept = KeptResponse(status=200, headers={"a": "b"}, body=b"\x00\xffbytes")
-    answered = msgspec.structs.replace(claim, headers=kept.headers, body=kept.body)
-    await store.keep_response(answered, status=kept.status, lifetime=60)
-    assert await store.claim_request(request, seconds=60) == kept
+    response = KeptResponse(status=200, headers={"a": "b"}, body=b"\x00\xffbytes")
+    answered = msgspec.structs.replace(claim, headers=response.headers, body=response.body)
+    await store.keep_response(answered, status=response.status, lifetime=60)
+    assert await store.claim_request(request, seconds=60) == response
 
 
 async def test_200_turns_run_in_parallel_without_locks(store):

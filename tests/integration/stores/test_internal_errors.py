@@ -1,4 +1,4 @@
-"""A bug in a store is raised as it is: nobody is told to restore or repair a database for it."""
+"""A bug in a store is raised unchanged, not reported as a damaged database."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -36,9 +36,9 @@ async def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(folder: 
             assert not acknowledged
             continue
         json.loads((folder / "demo.json").read_bytes())
-        kept = [turn.id for turn in loaded.turns if turn.state == "complete"]
-        assert set(acknowledged) <= set(kept)
-        assert len(set(kept)) == len(kept)
+        stored = [turn.id for turn in loaded.turns if turn.state == "complete"]
+        assert set(acknowledged) <= set(stored)
+        assert len(set(stored)) == len(stored)
         assert all(len(turn.messages) == 2 for turn in loaded.turns if turn.state == "complete")
         assert sum(turn.state == "running" for turn in loaded.turns) <= 1
     assert acknowledged

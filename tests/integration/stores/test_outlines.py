@@ -47,8 +47,8 @@ def change(url: str) -> Callable[[str], None]:
             await own.execute(statement)
             await own.close()
 
-        with ThreadPoolExecutor(1) as beside:
-            beside.submit(asyncio.run, there()).result()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(asyncio.run, there()).result()
 
     return run
 
@@ -67,17 +67,17 @@ async def fill(store: Store, *, turns: int = 5) -> None:
 
 
 async def gathered(read: PagedConversation) -> StoredConversation:
-    """The conversation with everything that was said, out of its parts."""
+    """The whole conversation, read in parts."""
     conversation = read.conversation
 
     async def whole(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-        said: dict[str, list[Message]] = {turn.id: [] for turn in turns}
+        messages: dict[str, list[Message]] = {turn.id: [] for turn in turns}
         ended = []
-        async for part in read.iter_messages(turns):
-            said[part.turn.id] += part.messages
-            ended += [part.turn.id] if part.is_complete else []
-        assert ended == list(said)
-        return tuple(replace(turn, messages=tuple(said[turn.id])) for turn in turns)
+        async for part in read.said_in(turns):
+            messages[part.turn.id] += part.messages
+            ended += [part.turn.id] if part.ends else []
+        assert ended == list(messages)
+        return tuple(replace(turn, messages=tuple(messages[turn.id])) for turn in turns)
 
     return replace(
         conversation,
@@ -123,9 +123,9 @@ async def test_renumbered_messages_are_read_once(
     change("UPDATE messages SET ordinal = 1000 + (MOVED)".replace("MOVED", moved))
     change("UPDATE messages SET ordinal = ordinal - 1000")
     loaded = await store.load("demo")
-    said = {turn.id: set(turn.messages) for turn in loaded.turns}
+    messages = {turn.id: set(turn.messages) for turn in loaded.turns}
     found = await gathered(await open_paged(store, "demo", most=most))
-    assert {turn.id: set(turn.messages) for turn in found.turns} == said
+    assert {turn.id: set(turn.messages) for turn in found.turns} == messages
     assert found.message_count == loaded.message_count
 
 

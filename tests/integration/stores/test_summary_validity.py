@@ -1,4 +1,4 @@
-"""A conversation file that somebody edits where a summary stands for what was said."""
+"""A manual edit of messages that a summary covers makes the summary invalid."""
 
 import json
 from datetime import UTC, datetime
@@ -23,10 +23,10 @@ async def store(tmp_path: Path) -> JsonFileStore:
     store = JsonFileStore(tmp_path, clock=lambda: datetime.now(UTC))
     await store.create(NewConversation(id="demo", model="m"))
     for number in range(4):
-        asked = (plain_message("user", f"Question {number}"),)
-        lease = await store.begin_turn("demo", TurnStart(id=f"t{number}", messages=asked))
-        answered = (*asked, plain_message("assistant", f"Answer {number}"))
-        turn = msgspec.structs.replace(lease.turn, messages=answered, state="complete")
+        questions = (plain_message("user", f"Question {number}"),)
+        lease = await store.begin_turn("demo", TurnStart(id=f"t{number}", messages=questions))
+        messages = (*questions, plain_message("assistant", f"Answer {number}"))
+        turn = msgspec.structs.replace(lease.turn, messages=messages, state="complete")
         await store.finish_turn(lease, turn)
     await store.update("demo", Changes(summary=FIRST))
     await store.update("demo", Changes(summary=SECOND))

@@ -47,9 +47,10 @@ async def test_polling_ends_with_the_first_result():
 async def test_polling_ends_after_its_time():
     attempts = 0
 
-    async def attempt() -> None:
+    async def attempt() -> str | None:
         nonlocal attempts
         attempts += 1
+        return None
 
     assert await poll(attempt, wait=0.01) is None
     assert attempts > 1

@@ -8,17 +8,17 @@ import pytest
 from cllm.stores.locks import Lock, is_locked, try_lock
 
 
-def taken(path: Path) -> Lock:
+def take(path: Path) -> Lock:
     lock = try_lock(path)
     assert lock is not None
     return lock
 
 
 def test_a_lock_has_one_holder(tmp_path: Path):
-    first = taken(tmp_path / "a.lock")
+    first = take(tmp_path / "a.lock")
     assert try_lock(tmp_path / "a.lock") is None
     first.release()
-    second = taken(tmp_path / "a.lock")
+    second = take(tmp_path / "a.lock")
     assert second.number == first.number + 1
     second.release()
 
@@ -27,29 +27,29 @@ def test_checking_a_lock_creates_and_takes_nothing(tmp_path: Path):
     path = tmp_path / "a.lock"
     assert not is_locked(path)
     assert list(tmp_path.iterdir()) == []
-    lock = taken(path)
+    lock = take(path)
     assert is_locked(path)
     lock.release()
     assert not is_locked(path)
-    taken(path).release()
+    take(path).release()
 
 
 def test_a_lock_lasts_until_its_last_holder_releases_it(tmp_path: Path):
-    lock = taken(tmp_path / "a.lock")
+    lock = take(tmp_path / "a.lock")
     with lock:
         lock.release()
         assert try_lock(tmp_path / "a.lock") is None
-    taken(tmp_path / "a.lock").release()
+    take(tmp_path / "a.lock").release()
     with pytest.raises(ValueError, match="released"), lock:
         pass
 
 
 def test_a_removed_lock_file_does_not_allow_two_holders(tmp_path: Path):
     path = tmp_path / "a.lock"
-    old = taken(path)
+    old = take(path)
     old.remove()
     old.remove()
-    new = taken(path)
+    new = take(path)
     assert try_lock(path) is None
     old.release()
     assert try_lock(path) is None
@@ -68,7 +68,7 @@ def test_a_lock_file_removed_between_open_and_flock_is_retried(
         real(fd, operation)
 
     monkeypatch.setattr(fcntl, "flock", removed_once)
-    lock = taken(path)
+    lock = take(path)
     monkeypatch.undo()
     assert try_lock(path) is None
     lock.release()
@@ -85,7 +85,7 @@ def test_a_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch: py
 
 def test_a_lock_file_with_other_content_counts_from_one(tmp_path: Path):
     (tmp_path / "a.lock").write_text("what?", encoding="utf-8")
-    lock = taken(tmp_path / "a.lock")
+    lock = take(tmp_path / "a.lock")
     assert lock.number == 1
     lock.release()
 

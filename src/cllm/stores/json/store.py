@@ -1,7 +1,7 @@
 """Conversations as JSON files in a folder, `<id>.json` each. People and tools may edit them.
 
 Waits for locks and tracks leases; `JsonFolder` does the blocking work. A method that does not wait
-for a lock never suspends, so a command can run it without an event loop.
+for a lock never suspends and needs no event loop.
 """
 
 import os
@@ -188,7 +188,7 @@ class JsonFileStore(ScannedLists, EditingStore):
         self._leases.clear()
 
     def _check_exists(self, ref: str, owner: str) -> str:
-        """The id of an existing conversation; creates no lock file for a missing one."""
+        """The id, so that no lock file is created for a missing conversation."""
         key = _check_owner(ref, owner)
         if not self._folder.has(key):
             raise ConversationNotFoundError(ref)

@@ -99,7 +99,7 @@ _MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
 
 
 def is_connection_lost(error: BaseException | None) -> bool:
-    """Whether the connection is lost, so that it is unknown whether the statement ran.
+    """Whether the connection is lost: the statement may have run.
 
     A value that cannot be sent is an InterfaceError and a ValueError.
     """
@@ -133,14 +133,13 @@ PREPARED_STATEMENTS: Final = 200
 _MAX_ATTEMPTS: Final = 3
 _PAUSE: Final = 0.1
 MAX_PAUSE: Final = 0.1
-"""Seconds between two attempts to get a lease; each one is a query."""
+"""Seconds between two attempts at a lease, each a query."""
 
 
 class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum number of connections, and times in seconds.
 
-    `patience`: how long to wait for a server that was reachable before, for example during a
-    restart.
+    `patience`: how long to wait for a server that restarts.
     """
 
     size: int = 5
@@ -190,7 +189,7 @@ class PostgresPool:
     async def transact(self, work: Work[T], *, snapshot: bool = False) -> T:
         """Run the work in one transaction; repeat it if the connection is lost before the commit.
 
-        `snapshot`: all reads see the state at its start (REPEATABLE READ).
+        `snapshot`: REPEATABLE READ.
         """
         is_committing = False
 

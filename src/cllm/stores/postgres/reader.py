@@ -47,7 +47,7 @@ from cllm.stores.sql.validation import check_text
 
 class _PostgresCodec(RowCodec):
     def encode_place(self, turn: Turn) -> str | None:
-        """NULL for a turn that is not a variant of another turn."""
+        """NULL for a turn in its own slot."""
         return None if turn.place == turn.id else turn.place
 
     def decode_place(self, own_id: str, stored: Any) -> str:
@@ -66,7 +66,7 @@ POSTGRES_CODEC = _PostgresCodec(encode_time=to_utc, decode_time=to_utc)
 
 
 def decode_conversation(rows: Sequence[asyncpg.Record]) -> StoredConversation | None:
-    """The conversation from the rows of LOAD: one per turn, or one row without turns."""
+    """The conversation of LOAD: a row per turn, or one without turns."""
     if not rows:
         return None
     turns: list[Turn] = []
@@ -114,7 +114,7 @@ FROM turns t WHERE t.owner = $1 AND t.conversation = {NUMBER} AND (t.position >=
         SELECT COALESCE(place, id) FROM turns WHERE {OF_CONVERSATION} AND position < $3))
 ORDER BY t.position NULLS LAST, t.number
 """
-"""The path from a position on, and the turns off the path without variants of earlier turns."""
+"""The path from a position on, and variants, except of earlier turns."""
 _POSITION = f"""
 SELECT t.position FROM messages m
 JOIN turns t ON t.owner = m.owner AND t.conversation = m.conversation AND t.number = m.turn

@@ -20,7 +20,7 @@ MAX_BIGINT = 2**62
 """More rows than a table can have, within a bigint."""
 TURN_AT = len(CONVERSATION_COLUMNS) + 1
 MESSAGES_AT = TURN_AT + len(TURN_COLUMNS)
-"""The columns of LOAD where a turn and its messages start; the turn's position comes before."""
+"""Where a turn and its messages start in a row of LOAD; the position comes before."""
 
 
 def tail_parameter(tail: Tail) -> int | None:
@@ -52,7 +52,7 @@ OF_CONVERSATION = f"owner = $1 AND conversation = {NUMBER}"
 
 
 def turn_has_id(value: str, table: str = "") -> str:
-    """The condition for the turn with that id, by the index on the id's hash."""
+    """Finds a turn by the index on the id's hash."""
     return f"hashtextextended({table}id, 0) = hashtextextended({value}, 0) AND {table}id = {value}"
 
 
@@ -81,7 +81,7 @@ SELECT target.id, target.creates, new_lease.fence,
     (SELECT turn_id FROM leases WHERE owner = $1 AND conversation_id = target.id) AS holder
 FROM target LEFT JOIN new_lease ON true
 """
-"""Take a lease. Parameters: ref, turn id, seconds, id and name to create. No row: not found."""
+"""Take a lease: ref, turn id, seconds, id and name to create. No row: not found."""
 
 RENEW_LEASE = """
 UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => $4)
@@ -191,7 +191,7 @@ LOAD = _CONVERSATION + _WHOLE + _ALL_ROWS
 LOAD_TAIL = _CONVERSATION + _TAIL.format(tail="$3") + _TAIL_ROWS
 """The newest `$3` messages; NULL loads the messages that the window can use."""
 BEGIN = _CONVERSATION + _WHOLE + _START + _ALL_ROWS
-"""Load, and insert a running turn. Parameters: id, model, now, failure of an interrupted turn."""
+"""Load, and insert a running turn: id, model, now, failure of an interrupted turn."""
 BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$11") + _START + _TAIL_ROWS
 
 MARK_INTERRUPTED = f"""

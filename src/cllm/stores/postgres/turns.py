@@ -1,8 +1,7 @@
 """Turns in PostgreSQL: start one with a lease, renew the lease, finish or drop the turn.
 
 While a lease is valid no other process changes the conversation, so finishing a turn reads nothing
-again. After a lost connection, a start is undone and repeated; a finish is repeated only if the
-database shows that it was not done.
+again. After a lost connection, a start is undone and repeated; a finish is checked first.
 """
 
 # ruff: noqa: S608 - only column names are inserted into the text
@@ -49,7 +48,7 @@ from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text
 from cllm.stores.sql.validation import check_start
 
 MAX_TURN_ID_BYTES = 2000
-"""The primary key of events limits a turn's id to this number of bytes."""
+"""The limit of the primary key of events."""
 _NAME_EXISTS = """
 SELECT id FROM conversations WHERE owner = $1
     AND (id = ANY($2::text[]) OR name = ANY($2::text[])) LIMIT 1
@@ -415,7 +414,6 @@ _FINISH_COLUMNS = (
 
 
 def _only_appends(lease: Lease, turn: Turn) -> bool:
-    """Whether the turn is stored at the end of the path and only gets more messages."""
     stored = lease.turn
     return (
         lease.visible

@@ -1,6 +1,6 @@
 """Code that the SQLite and PostgreSQL stores share: schema, rows, validation, migrations.
 
-The required revision is defined here, so that a store can check it without another import.
+The required revision is here, so that a store imports nothing to check it.
 """
 
 REVISIONS = ("0001", "0002", "0005")

@@ -156,10 +156,7 @@ _headers = msgspec.json.Decoder(dict[str, str])
 
 
 class RowCodec:
-    """Converts rows with the times of one engine.
-
-    A subclass can encode `place` and token counts in fewer bytes.
-    """
+    """Converts with the times of one engine; a subclass can shorten `place` and token counts."""
 
     def __init__(
         self, *, encode_time: Callable[[datetime], Any], decode_time: Callable[[Any], datetime]
@@ -419,7 +416,7 @@ def decode_window(stored: str | None) -> WindowRecord | None:
 
 
 def decode_response(row: RowValues, request: RequestKey) -> KeptResponse:
-    """The saved response of a request, from its columns body, status, headers and response."""
+    """The saved response, from the columns body, status, headers and response."""
     body, status, headers, response = row
     if body != request.body:
         raise RequestConflictError

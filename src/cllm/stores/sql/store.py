@@ -95,7 +95,7 @@ class SqlStore(EditingStore):
 
 
 PLACEHOLDER = Message(role="user", raw=b"{}")
-"""A message that an edit does not read; only the number of messages matters."""
+"""A message that an edit does not read; only their number matters."""
 
 
 class StoredTurn(NamedTuple):
@@ -127,7 +127,7 @@ def with_placeholders(turn: Turn, count: int) -> Turn:
 def diff_conversations(
     old: StoredConversation, new: StoredConversation, stored: Mapping[str, StoredTurn]
 ) -> ConversationDiff:
-    """The changes from the turns of `old`, which can be loaded in part, to the turns of `new`.
+    """The changes from `old`, which can be loaded in part, to `new`.
 
     An edit adds no turn, and removes messages only from a turn's end.
     """

@@ -2,8 +2,7 @@
 
 Each operation is one hop to the thread and one transaction. The thread runs all queued jobs as one
 batch: they share a wake-up, and writes share a transaction and its flush to disk. No caller gets a
-result before the commit. An executor of the standard library costs twice as much per hop. SQLite
-errors are converted to StoreError.
+result before the commit. An executor of the standard library costs twice as much per hop.
 """
 
 import asyncio
@@ -78,11 +77,10 @@ class UncancellableFuture(asyncio.Future[Any]):
 
 
 class WorkerThread(Generic[Job]):
-    """A thread that runs queued jobs in batches. It starts with the first job.
+    """A thread, from the first job until `end` or garbage collection.
 
-    It ends with `end` or with the WorkerThread object. `run_batch` gets the queued jobs and returns
-    the outcome of each, in order; it never raises. If fewer jobs are queued than the last batch
-    had, `pause` waits a moment for more.
+    `run_batch` gets the queued jobs and returns the outcome of each, in order; it never raises. If
+    fewer jobs are queued than the last batch had, `pause` waits a moment for more.
     """
 
     def __init__(
@@ -100,8 +98,7 @@ class WorkerThread(Generic[Job]):
     def run(self, job: Job, *, can_cancel: bool = False) -> "asyncio.Future[Any]":
         """Queue the job; the future belongs to the running loop.
 
-        With `can_cancel`, cancelling the future skips a queued job and does not wait for a running
-        one.
+        With `can_cancel`, cancelling skips a queued job and does not wait for a running one.
         """
         if self._queue is None:
             self._queue = self._start()
@@ -124,7 +121,7 @@ class WorkerThread(Generic[Job]):
 
 
 def _run_worker(queue: _Queue, pause: Callable[[], object] | None) -> None:
-    """Run jobs until the queue returns None. Keeps no reference to a finished job."""
+    """Run jobs until None. Keeps no reference to a finished job."""
     last_size = 1
     while (first := queue.get()) is not None:
         batch = [first]
@@ -233,7 +230,7 @@ class SqliteFile:
     async def write(self, work: Work[T], *, undo: Callable[[T], Work[object]] | None = None) -> T:
         """Run the work in one transaction; `undo` reverts it if the caller is cancelled.
 
-        Without `undo` the work is committed even then, so that a finished turn is saved.
+        Without `undo` the work is committed even then.
         """
         future: asyncio.Future[T] = self._worker.run(_Transaction("BEGIN IMMEDIATE", work))
         try:
@@ -393,10 +390,7 @@ class SqliteFile:
 
 
 class SqliteBase:
-    """A clock, and the file opened twice: a thread for writes, and one for reads.
-
-    Long reads therefore delay no turn.
-    """
+    """A clock, and the file with a thread for writes and one for reads, which delay no turn."""
 
     _clock: Clock
     _file: SqliteFile

@@ -104,7 +104,7 @@ def delete_messages(
 
 
 def mark_interrupted(db: sqlite3.Connection, key: Row, newest: Row | None, now: datetime) -> None:
-    """Mark the newest turn as interrupted if its state is running. Call it without a lease."""
+    """Mark a running newest turn as interrupted. No lease may be valid."""
     if newest is not None and newest[1] == "running":
         values = (SQLITE_CODEC.encode_time(now), INTERRUPTION_JSON)
         db.execute(sql.MARK_INTERRUPTED, (*values, *key, newest[0]))

@@ -199,7 +199,7 @@ def _fetch_page(
 def _decode_page(
     rows: Sequence[Row], max_items: int, items: list[Summary], notices: list[Notice]
 ) -> int:
-    """Add up to `max_items` summaries; return how many rows were used."""
+    """Add summaries; return how many rows were used."""
     if len(rows) <= max_items - len(items) and are_summary_rows(rows):
         with suppress(UnreadableRowError):
             items += SQLITE_CODEC.decode_summaries(rows)

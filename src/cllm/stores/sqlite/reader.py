@@ -88,9 +88,9 @@ def decode_lossy(stored: str | bytes) -> str:
 
 
 def with_replacements(row: Row, columns: Sequence[str]) -> Row:
-    """The row with replacement characters in REPLACEABLE_COLUMNS; the same row if it needs none.
+    """The row with replacement characters in REPLACEABLE_COLUMNS, if it needs them.
 
-    A name becomes None: with a replacement character it would be another name.
+    A name becomes None: with such a character it would be another name.
     """
     if bytes not in map(type, row):
         return row
@@ -165,7 +165,7 @@ def _load(db: sqlite3.Connection, row: Row, tail: Tail) -> StoredConversation:
 
 
 def _find_start(db: sqlite3.Connection, row: Row, tail: Tail) -> int | None:
-    """The position where loading starts; None to load no turn."""
+    """The position where loading starts; None: no turn."""
     if tail is None:
         return FIRST_POSITION
     key, total = row[:2], row[MESSAGE_COUNT_AT]

@@ -33,7 +33,7 @@ _OF_THIS = "WHERE owner = ?1 AND conversation_id = ?2"
 _HISTORY = "state IN ('complete', 'incomplete')"
 _RESOLVED = """coalesce((SELECT id FROM conversations WHERE owner = ?1 AND id = ?2),
     (SELECT id FROM conversations WHERE owner = ?1 AND name = ?2))"""
-"""The id of the conversation with this id or, if there is none, this name."""
+"""The id of the conversation with that id, or else that name."""
 _TURN = _names(*TURN_COLUMNS, "number")
 _JOINED = "t.owner = m.owner AND t.conversation_id = m.conversation_id AND t.number = m.turn"
 

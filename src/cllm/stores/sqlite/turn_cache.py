@@ -1,4 +1,4 @@
-"""A cache of the turns that this process saved last, so that the next turn does not read them.
+"""A cache of the turns that this process saved last, so that the next turn need not read them.
 
 An entry is valid until another connection writes to the file (`PRAGMA data_version`) or this store
 writes something other than turns. Starting a turn removes the entry and finishing it adds one, so
@@ -16,12 +16,12 @@ from cllm.core.ports import Tail
 
 MAX_BYTES = 8 * 2**20
 MAX_SHARE = 8
-"""One conversation may use 1/MAX_SHARE of the cache; a longer one would evict many others."""
+"""One conversation may use 1/MAX_SHARE of the cache."""
 _MESSAGE_OVERHEAD = 512
 """Bytes of memory per message, without its JSON."""
 MAX_RUNNING = 10_000
 MAX_ROWS = 16
-"""A running turn with more message rows is not cached, since it may never end."""
+"""Turns that never end keep no more rows than this."""
 _Key = tuple[str, str]
 TurnRows = tuple[int, Sequence[int]]
 """The number of a turn, and the row numbers of its messages."""
@@ -85,7 +85,7 @@ class TurnCache:
         return self._running.pop((key, turn_id), None)
 
     def clear(self) -> None:
-        """Remove every entry. Also called on close: a new connection has other version numbers."""
+        """Also called on close: a new connection has other version numbers."""
         self._entries.clear()
         self._running.clear()
         self._bytes = 0

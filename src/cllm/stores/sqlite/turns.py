@@ -106,7 +106,6 @@ def begin_turn(
 def find_lease_holder(
     db: sqlite3.Connection, ref: str, owner: str, create: NewConversation | None
 ) -> str | None:
-    """The id of the turn that has the lease."""
     stored = _find_with_lease(db, ref, owner)
     lease = _find_creating_lease(db, ref, owner, create) if stored is None else stored.lease
     return None if lease is None else lease[0]
@@ -206,7 +205,7 @@ def check_lease(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
 
 
 def release_lease(db: sqlite3.Connection, lease: Lease) -> None:
-    """Release the lease without ending the turn, which counts as interrupted."""
+    """Release the lease; the turn counts as interrupted."""
     db.execute(sql.RELEASE_LEASE, _lease_key(lease))
 
 

@@ -60,19 +60,20 @@ async def test_turns_of_many_stores_in_one_conversation_never_interleave(open_st
 
     async def talk(store: PostgresStore, name: str) -> None:
         for number in range(8):
-            said = f"{name} {number}"
-            begun = start(f"{name}-{number}", said, visible=number % 2 == 0)
-            lease = await store.begin_turn("demo", begun, wait=None)
-            await store.finish_turn(lease, answered(lease, f"{said}?"))
+            question = f"{name} {number}"
+            turn_start = start(f"{name}-{number}", question, visible=number % 2 == 0)
+            lease = await store.begin_turn("demo", turn_start, wait=None)
+            await store.finish_turn(lease, answered(lease, f"{question}?"))
 
     await asyncio.gather(*(talk(store, f"s{at}") for at, store in enumerate(stores)))
-    said = texts(await stores[0].load("demo"))
-    assert len(said) == 64
+    conversation_texts = texts(await stores[0].load("demo"))
+    assert len(conversation_texts) == 64
     assert all(
-        answer == f"{question}?" for question, answer in zip(said[::2], said[1::2], strict=True)
+        answer == f"{question}?"
+        for question, answer in zip(conversation_texts[::2], conversation_texts[1::2], strict=True)
     )
     for at in range(4):
-        own = [text for text in said[::2] if text.startswith(f"s{at}")]
+        own = [text for text in conversation_texts[::2] if text.startswith(f"s{at}")]
         assert own == [f"s{at} {number}" for number in range(8)]
 
 
@@ -81,8 +82,8 @@ async def test_one_of_many_first_turns_creates_the_conversation(open_store: Open
 
     async def first(store: PostgresStore, name: str, *, visible: bool) -> bool:
         new = NewConversation(id="demo", name="by-name")
-        begun = start(name, visible=visible)
-        lease = await store.begin_turn("by-name", begun, create=new, wait=None)
+        turn_start = start(name, visible=visible)
+        lease = await store.begin_turn("by-name", turn_start, create=new, wait=None)
         await store.finish_turn(lease, answered(lease))
         return lease.created
 

@@ -1,4 +1,4 @@
-"""Connections that are lost, servers that go away, and what is said about it."""
+"""Lost connections, unreachable servers, and their errors."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -90,7 +90,9 @@ async def test_backends_killed_in_the_middle_of_a_storm_lose_nothing_acknowledge
         loaded = await store.load(name)
         complete = [turn.id for turn in loaded.turns if turn.state == "complete"]
         assert len(complete) == len(set(complete))
-        assert {turn_id for kept, turn_id in acknowledged if kept == name} <= set(complete)
+        assert {turn_id for conversation, turn_id in acknowledged if conversation == name} <= set(
+            complete
+        )
         numbers = [number for number, _, _ in loaded.numbered_messages()]
         assert numbers == list(range(1, len(numbers) + 1))
 
@@ -127,15 +129,15 @@ async def test_an_unreachable_server_is_reported_without_its_address():
 
 
 @pytest.mark.parametrize(
-    ("part", "instead", "said"),
+    ("part", "instead", "message"),
     [("/test_", "/no_such_", "no database"), ("postgres@", "nobody:pw@", "user")],
 )
 async def test_a_wrong_url_says_what_to_correct(
-    postgres_server: Server, database: str, part: str, instead: str, said: str
+    postgres_server: Server, database: str, part: str, instead: str, message: str
 ):
     url = postgres_server.url(database).replace(part, instead, 1)
     store = PostgresStore(url, clock=lambda: datetime.now(UTC))
-    with pytest.raises(StoreUnavailableError, match=said) as caught:
+    with pytest.raises(StoreUnavailableError, match=message) as caught:
         await store.load("demo")
     assert "pw" not in str(caught.value)
     await store.close()

@@ -51,7 +51,7 @@ def opened(url: str) -> PostgresStore:
 
 
 async def talk_until_refused(store: PostgresStore) -> tuple[list[str], StoreError]:
-    """The turns that were acknowledged, and what was said when the disk was full."""
+    """The acknowledged turns, and the error of the full disk."""
     acknowledged: list[str] = []
     for number in range(1000):
         turn_id = f"t{number}"
@@ -102,8 +102,8 @@ async def test_a_full_disk_is_reported_and_loses_nothing_acknowledged():
 
 
 async def test_a_full_wal_disk_loses_nothing_acknowledged():
-    beside = tempfile.TemporaryDirectory(prefix=f"{PREFIX}{run_id()}-")
-    with beside as parent, small_disk(Path(parent) / "disk", 270) as disk:
+    folder = tempfile.TemporaryDirectory(prefix=f"{PREFIX}{run_id()}-")
+    with folder as parent, small_disk(Path(parent) / "disk", 270) as disk:
         server = Server(disk / "data")
         try:
             store = opened(server.url() + "&pool_patience=1")

@@ -32,9 +32,9 @@ async def test_an_unreadable_row_is_reported(
 ):
     await say(store, "demo", "t1")
     await postgres_server.execute(damage, database=database)
-    for asked in (store.load("demo"), store.load("demo", tail=2)):
+    for call in (store.load("demo"), store.load("demo", tail=2)):
         with pytest.raises(StoreUnavailableError, match=r"row that cannot be read .*;"):
-            await asked
+            await call
 
 
 async def test_a_list_with_an_unreadable_row_is_reported(
@@ -42,21 +42,21 @@ async def test_a_list_with_an_unreadable_row_is_reported(
 ):
     await say(store, "demo", "t1")
     await postgres_server.execute(DAMAGE[0], database=database)
-    for asked in (store.list_conversations(), store.summary("demo")):
+    for call in (store.list_conversations(), store.summary("demo")):
         with pytest.raises(StoreUnavailableError, match="row that cannot be read"):
-            await asked
+            await call
 
 
 async def test_an_unpaired_surrogate_is_refused_everywhere(store: PostgresStore):
     await say(store, "demo", "t1")
-    for asked in (
+    for call in (
         store.load("demo", owner="\ud800"),
         store.list_conversations(owner="\ud800"),
         store.search("Hello", owner="\ud800"),
         store.usage(owner="\ud800"),
     ):
         with pytest.raises(UsageError, match="half a surrogate pair"):
-            await asked
+            await call
 
 
 async def test_a_reply_that_is_not_utf8_releases_the_lease(store: PostgresStore):

@@ -46,9 +46,9 @@ async def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(
             assert not acknowledged
             continue
         complete = [turn for turn in loaded.turns if turn.state == "complete"]
-        kept = [turn.id for turn in complete]
-        assert set(acknowledged) <= set(kept)
-        assert len(set(kept)) == len(kept)
+        stored = [turn.id for turn in complete]
+        assert set(acknowledged) <= set(stored)
+        assert len(set(stored)) == len(stored)
         assert all(len(turn.messages) == 2 for turn in complete)
         assert sum(turn.state == "running" for turn in loaded.turns) <= 1
         numbers = [sequence for sequence, _, _ in loaded.numbered_messages()]

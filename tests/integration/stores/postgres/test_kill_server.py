@@ -39,7 +39,7 @@ def _title(process: str) -> bytes:
 
 
 class Writers:
-    """Conversations that go on, whatever happens, until they are told to stop."""
+    """Conversations that continue after every error until they are stopped."""
 
     def __init__(self, store: PostgresStore) -> None:
         self.store = store
@@ -68,11 +68,11 @@ class Writers:
         for name in {name for name, _ in self.acknowledged}:
             loaded = await self.store.load(name)
             complete = [turn for turn in loaded.turns if turn.state == "complete"]
-            kept = [turn.id for turn in complete]
+            stored = [turn.id for turn in complete]
             assert [mine for whose, mine in self.acknowledged if whose == name] == [
-                turn_id for turn_id in kept if (name, turn_id) in set(self.acknowledged)
+                turn_id for turn_id in stored if (name, turn_id) in set(self.acknowledged)
             ]
-            assert len(kept) == len(set(kept))
+            assert len(stored) == len(set(stored))
             assert all(len(turn.messages) == 2 for turn in complete)
             numbers = [number for number, _, _ in loaded.numbered_messages()]
             assert numbers == list(range(1, loaded.message_count + 1))

@@ -155,13 +155,19 @@ async def test_fields_without_a_legacy_column_survive_downgrade_and_upgrade(olde
 
 async def test_an_upgraded_database_is_searchable(older: Database):
     store = older.store()
-    said = {"en": "Two words", "de": "Größe", "ja": "東京です", "kept": "\ufb01ne", "none": "?!"}
-    for ref, text in said.items():
+    texts_by_ref = {
+        "en": "Two words",
+        "de": "Größe",
+        "ja": "東京です",
+        "kept": "\ufb01ne",
+        "none": "?!",
+    }
+    for ref, text in texts_by_ref.items():
         await say(store, ref, "t1", text)
     new = NewConversation(id="another")
     lease = await store.begin_turn("another", start("t1", "words"), owner="somebody", create=new)
     await store.finish_turn(lease, answered(lease))
-    before = [await store.load(ref) for ref in said]
+    before = [await store.load(ref) for ref in texts_by_ref]
     rows = await older.execute(ROWS)
     await store.close()
     await older.downgrade("0002")
@@ -169,7 +175,9 @@ async def test_an_upgraded_database_is_searchable(older: Database):
     assert sorted(await older.execute(ROWS)) == sorted(rows)
     assert await older.do(migrate.find_differences) == []
     store = older.store()
-    assert [(await store.load(ref)).messages for ref in said] == [each.messages for each in before]
+    assert [(await store.load(ref)).messages for ref in texts_by_ref] == [
+        each.messages for each in before
+    ]
     for ref, word in (("en", "words"), ("de", "größe"), ("ja", "京で"), ("kept", "fine")):
         assert {hit.conversation for hit in (await store.search(word)).items} == {ref}
     await say(store, "en", "t2", "Two more")

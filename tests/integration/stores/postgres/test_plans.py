@@ -19,7 +19,7 @@ CROSS JOIN LATERAL generate_series(1, CASE c.id WHEN 'c1' THEN 2000 ELSE 1 END) 
 INSERT INTO events (owner, conversation_id, turn_id, number, data)
 SELECT 'local', 'c1', 't2000', n, 'x' FROM generate_series(1, 100) AS n;
 """
-"""Events of the last turn of a long conversation, beside many short ones."""
+"""Events of the last turn of a long conversation, among many short ones."""
 
 
 @pytest.mark.parametrize("known", ["", "ANALYZE conversations, turns, events"])
@@ -56,5 +56,5 @@ def test_no_statement_contains_a_value():
     """PostgreSQL takes `VALUES (…, (SELECT …))`, Citus does not."""
     statements = _statements()
     assert any("INSERT INTO turns" in text for text in statements.values())
-    given = re.compile(r"VALUES\s*\([^;]*\(\s*SELECT")
-    assert [name for name, text in statements.items() if given.search(text)] == []
+    pattern = re.compile(r"VALUES\s*\([^;]*\(\s*SELECT")
+    assert [name for name, text in statements.items() if pattern.search(text)] == []

@@ -118,8 +118,8 @@ async def test_turns_of_two_stores_behind_a_pooler_keep_their_order(
         *(talk(pooled if at % 2 else other, name) for at, name in enumerate(names))
     )
     for name in names:
-        said = [text for text in texts(await other.load(name)) if not text.endswith("?")]
-        assert said == [f"{name} {number}" for number in range(10)]
+        sent_texts = [text for text in texts(await other.load(name)) if not text.endswith("?")]
+        assert sent_texts == [f"{name} {number}" for number in range(10)]
     await other.close()
 
 

@@ -125,7 +125,7 @@ async def test_hostile_words_are_data(store: PostgresStore, text: str):
 
 
 @pytest.mark.parametrize(
-    ("said", "query", "found"),
+    ("text", "query", "found"),
     [
         ("東京都に住んでいます", "東京", True),
         ("東京都に住んでいます", "京都", True),
@@ -138,12 +138,12 @@ async def test_hostile_words_are_data(store: PostgresStore, text: str):
     ],
 )
 async def test_words_are_found_in_every_script(
-    store: PostgresStore, said: str, query: str, found: bool
+    store: PostgresStore, text: str, query: str, found: bool
 ):
-    await say(store, "demo", "t1", said)
+    await say(store, "demo", "t1", text)
     hits = await store.search(query)
     assert bool(hits.total) is found
-    assert all(said[:2] in hit.snippet for hit in hits.items)
+    assert all(text[:2] in hit.snippet for hit in hits.items)
 
 
 async def test_deleted_and_failed_turns_are_not_found(store: PostgresStore):
@@ -225,8 +225,8 @@ async def test_leases_of_conversations_never_created_are_deleted_after_a_day(
     await store.drop_old_events(now())
 
     left = "SELECT conversation_id FROM leases ORDER BY 1"
-    kept = await postgres_server.execute(left, database=database)
-    assert [row[0] for row in kept] == ["made", "runs", "young"]
+    rows = await postgres_server.execute(left, database=database)
+    assert [row[0] for row in rows] == ["made", "runs", "young"]
 
 
 async def test_usage_sums_turns_and_calls_by_day_and_by_model(store: PostgresStore):

@@ -52,7 +52,7 @@ RANGES = (
 
 
 @pytest.fixture
-async def kept(store: PostgresStore, postgres_server: Server, database: str) -> Any:
+async def stored_terms(store: PostgresStore, postgres_server: Server, database: str) -> Any:
     async def terms() -> list[str | None]:
         sql = "SELECT terms FROM messages ORDER BY number"
         return [row[0] for row in await postgres_server.execute(sql, database=database)]
@@ -62,20 +62,20 @@ async def kept(store: PostgresStore, postgres_server: Server, database: str) -> 
 
 @pytest.mark.parametrize("text", TOLD.values(), ids=TOLD)
 async def test_terms_are_not_stored_if_the_database_computes_them(
-    store: PostgresStore, kept, text: str
+    store: PostgresStore, stored_terms, text: str
 ):
     await say(store, "demo", "t1", text)
-    assert (await kept())[0] is None
+    assert (await stored_terms())[0] is None
     for term in extract_terms(text):
         assert (await store.search(term)).total >= 1, term
 
 
 @pytest.mark.parametrize("text", NOT_TOLD.values(), ids=NOT_TOLD)
 async def test_terms_are_stored_if_the_database_computes_others(
-    store: PostgresStore, kept, text: str
+    store: PostgresStore, stored_terms, text: str
 ):
     await say(store, "demo", "t1", text)
-    assert (await kept())[0] == " ".join(extract_terms(text))
+    assert (await stored_terms())[0] == " ".join(extract_terms(text))
     for term in extract_terms(text)[:20]:
         assert (await store.search(term)).total >= 1, term
 

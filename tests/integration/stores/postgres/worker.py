@@ -1,6 +1,6 @@
 """One process that takes turns in a conversation: URL, a NAME for its turns, whether they show.
 
-Prints the id of every turn once it is kept.
+Prints the id of every turn after it is saved.
 """
 
 import asyncio

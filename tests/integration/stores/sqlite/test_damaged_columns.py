@@ -1,6 +1,6 @@
 """Any column of any table with a value that cllm does not write: an answer, or one sentence.
 
-Whatever is asked of the store then, it never fails as if it were a bug of cllm.
+No operation of the store then fails like a bug in cllm.
 """
 
 import sqlite3

@@ -103,17 +103,17 @@ async def test_pages_continue_after_unreadable_rows(database: Path, store: Sqlit
     for number in range(6):
         await say(store, f"c{number}", "t1")
     spoil(database, "UPDATE conversations SET metadata = '{' WHERE id IN ('c1', 'c3', 'c4', 'c5')")
-    seen, told, cursor = [], set(), None
+    seen, notice_paths, cursor = [], set(), None
     while True:
         page = await store.list_conversations(limit=2, cursor=cursor)
         assert page.items
         seen += [item.id for item in page.items]
-        told |= {notice.path for notice in page.notices}
+        notice_paths |= {notice.path for notice in page.notices}
         cursor = page.next_cursor
         if cursor is None:
             break
     assert seen == ["c2", "c0", "bad", "good"]
-    assert told == {"c1", "c3", "c4", "c5"}
+    assert notice_paths == {"c1", "c3", "c4", "c5"}
 
 
 async def test_a_page_of_unreadable_rows_has_notices(database: Path, store: SqliteStore):

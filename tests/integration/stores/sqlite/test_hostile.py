@@ -66,7 +66,7 @@ async def test_an_unreadable_row_is_reported(database, damage):
 async def test_an_unpaired_surrogate_is_refused_everywhere(database):
     store = opened(database)
     await say(store, "demo", "t1")
-    for asked in (
+    for call in (
         store.load("demo", owner="\ud800"),
         store.list_conversations(owner="\ud800"),
         store.search("Hello", owner="\ud800"),
@@ -75,7 +75,7 @@ async def test_an_unpaired_surrogate_is_refused_everywhere(database):
         store.events_after("demo", "\ud800", 0),
     ):
         with pytest.raises(UsageError, match="half a surrogate pair"):
-            await asked
+            await call
     await store.close()
 
 

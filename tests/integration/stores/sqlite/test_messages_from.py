@@ -36,10 +36,10 @@ async def test_consecutive_turns_are_read_with_one_statement(
     ran: list[str] = []
     messages_from = sqlite_parts.messages_from
 
-    def watched(db: sqlite3.Connection, *given: Any, **named: Any) -> Any:
+    def watched(db: sqlite3.Connection, *args: Any, **kwargs: Any) -> Any:
         db.set_trace_callback(ran.append)
         try:
-            return messages_from(db, *given, **named)
+            return messages_from(db, *args, **kwargs)
         finally:
             db.set_trace_callback(None)
 

@@ -117,16 +117,16 @@ async def test_an_older_database_is_upgraded_completely(database):
         ("complete", 5),
         ("incomplete", 1),
     ]
-    said = [(message.json()["role"], message.json()["content"]) for message in first.messages]
-    assert said == [(role, content) for role, content, _, _ in older.SAID]
-    assert first.created_at == older.BEGAN.replace(tzinfo=UTC)
+    contents = [(message.json()["role"], message.json()["content"]) for message in first.messages]
+    assert contents == [(role, content) for role, content, _, _ in older.MESSAGE_ROWS]
+    assert first.created_at == older.STARTED.replace(tzinfo=UTC)
     assert first.metadata == {"tags": ["a", 0], "deep": {"é": None}}
     assert [turn.cost for turn in first.turns] == [
         pytest.approx(0.00125),
         pytest.approx(0.00075),
         None,
     ]
-    last = older.BEGAN.replace(tzinfo=UTC) + timedelta(seconds=7)
+    last = older.STARTED.replace(tzinfo=UTC) + timedelta(seconds=7)
     assert first.turns[1].ended_at == last
     assert first.system_record is not None
     assert first.system_record.policy == "dynamic"
@@ -135,7 +135,7 @@ async def test_an_older_database_is_upgraded_completely(database):
     assert (anns.title, anns.archived_at) == ("Title 1 \U0001f680", anns.created_at)
     assert [hit.sequence for hit in (await store.search("luna 猫")).items] == [2]
     await say(store, FIRST_ID, "t1")
-    assert (await store.summary(FIRST_ID)).message_count == len(older.SAID) + 2
+    assert (await store.summary(FIRST_ID)).message_count == len(older.MESSAGE_ROWS) + 2
     await store.close()
 
 

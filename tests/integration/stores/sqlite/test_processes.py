@@ -34,16 +34,16 @@ async def test_eight_processes_open_a_new_file_in_parallel(database, work):
     store = open_store(database)
     loaded = await store.load("demo")
     await store.close()
-    kept = [turn.id for turn in loaded.turns]
-    assert sorted(kept) == sorted(f"p{one}-{two}" for one in range(8) for two in range(turns))
+    stored = [turn.id for turn in loaded.turns]
+    assert sorted(stored) == sorted(f"p{one}-{two}" for one in range(8) for two in range(turns))
     assert {turn.state for turn in loaded.turns} == {"complete"}
     for number in range(8):
-        own = [turn_id for turn_id in kept if turn_id.startswith(f"p{number}-")]
+        own = [turn_id for turn_id in stored if turn_id.startswith(f"p{number}-")]
         assert own == sorted(own, key=lambda turn_id: int(turn_id.partition("-")[2]))
 
 
 async def test_another_process_can_close_the_file(database):
-    """Whoever closes it last deletes the log beside it; that is not who merely thinks so."""
+    """Only the process that closes the file last deletes its write-ahead log."""
     store = open_store(database)
     await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
     await store.load("demo")
@@ -53,9 +53,9 @@ async def test_another_process_can_close_the_file(database):
     await store.create(NewConversation(id="later"))
 
     assert Path(f"{database}-wal").exists()
-    beside = open_store(database)
-    assert (await beside.load("later")).id == "later"
-    await beside.close()
+    other = open_store(database)
+    assert (await other.load("later")).id == "later"
+    await other.close()
     await store.close()
 
 
@@ -94,9 +94,9 @@ async def check_kept(database: Path, acknowledged: list[str]) -> None:
         return
     finally:
         await store.close()
-    kept = [turn.id for turn in loaded.turns if turn.state == "complete"]
-    assert set(acknowledged) <= set(kept)
-    assert len(set(kept)) == len(kept)
+    stored = [turn.id for turn in loaded.turns if turn.state == "complete"]
+    assert set(acknowledged) <= set(stored)
+    assert len(set(stored)) == len(stored)
     assert all(len(turn.messages) == 2 for turn in loaded.turns if turn.state == "complete")
     assert sum(turn.state == "running" for turn in loaded.turns) <= 1
     numbers = [number for number, _, _ in loaded.numbered_messages()]

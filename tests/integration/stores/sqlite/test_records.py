@@ -1,4 +1,4 @@
-"""What is kept beside conversations for a while only."""
+"""Leases that are deleted after a day."""
 
 import sqlite3
 from contextlib import closing
@@ -24,5 +24,5 @@ async def test_leases_of_conversations_never_created_are_deleted_after_a_day(dat
 
     await store.close()
     with closing(sqlite3.connect(database)) as db:
-        kept = db.execute("SELECT conversation_id FROM leases ORDER BY 1").fetchall()
-    assert kept == [("made",), ("young",)]
+        stored = db.execute("SELECT conversation_id FROM leases ORDER BY 1").fetchall()
+    assert stored == [("made",), ("young",)]

@@ -66,7 +66,7 @@ def edit(path: Path, change) -> None:
     path.write_text(json.dumps(document), encoding="utf-8")
 
 
-def kept_texts(path: Path) -> list[str]:
+def stored_texts(path: Path) -> list[str]:
     return [message["content"] for message in json.loads(path.read_bytes())["messages"]]
 
 
@@ -241,7 +241,7 @@ async def test_a_manual_edit_during_a_turn_is_preserved(
 
     edit(path, change)
     await store.finish_turn(lease, answered(lease))
-    assert kept_texts(path) == ["t1", "corrected", "noted", "ok", "t2", "yes"]
+    assert stored_texts(path) == ["t1", "corrected", "noted", "ok", "t2", "yes"]
     assert json.loads(path.read_bytes())["mine"] == 1
 
 
@@ -253,16 +253,16 @@ async def test_a_reply_is_saved_if_the_file_was_deleted_during_the_turn(
     lease = await store.begin_turn("demo", start("t2"))
     (folder / "demo.json").unlink()
     await store.finish_turn(lease, answered(lease))
-    assert kept_texts(folder / "demo.json") == ["t1", "yes", "t2", "yes"]
+    assert stored_texts(folder / "demo.json") == ["t1", "yes", "t2", "yes"]
     assert json.loads((folder / "demo.json").read_bytes())["mine"] == 1
 
 
 async def test_dropping_a_turn_preserves_a_manual_edit(store: JsonFileStore, folder: Path):
     lease = await store.begin_turn("demo", start("t1", visible=True), create=DEMO)
-    said = {"role": "user", "content": "mine"}
-    edit(folder / "demo.json", lambda document: document.update(messages=[said]))
+    message = {"role": "user", "content": "mine"}
+    edit(folder / "demo.json", lambda document: document.update(messages=[message]))
     await store.drop_turn(lease)
-    assert kept_texts(folder / "demo.json") == ["mine"]
+    assert stored_texts(folder / "demo.json") == ["mine"]
 
 
 async def test_dropping_a_turn_works_if_the_file_was_deleted(store: JsonFileStore, folder: Path):
@@ -288,7 +288,7 @@ async def test_an_old_file_can_be_continued(store: JsonFileStore, folder: Path):
     assert document["metadata"]["total_tokens"] == 150
     assert document["metadata"]["tag"] == 1
     assert document["updated_at"] == "2026-01-01T00:00:00.000000Z"
-    assert kept_texts(path) == ["a", "b", "t1", "yes"]
+    assert stored_texts(path) == ["a", "b", "t1", "yes"]
 
 
 async def test_an_update_that_changes_nothing_writes_nothing(store: JsonFileStore, folder: Path):

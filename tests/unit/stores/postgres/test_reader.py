@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -16,7 +17,7 @@ def turn(key: str, place: str | None = None) -> Turn:
     )
 
 
-def row(conversation: StoredConversation, stored: Turn | None, position: int | None) -> tuple:
+def row(conversation: StoredConversation, stored: Turn | None, position: int | None) -> Any:
     """A row of LOAD."""
     head = POSTGRES_CODEC.encode_conversation(conversation)
     if stored is None:

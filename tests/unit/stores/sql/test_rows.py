@@ -122,8 +122,8 @@ class TestRows:
     def test_a_window_is_stored_without_default_values(self, codec, turn):
         window = WindowRecord(first_sequence=3, sent_messages=4)
         row = codec.encode_turn(msgspec.structs.replace(turn, window=window))
-        kept = row[TURN_COLUMNS.index("window")]
-        assert kept == '{"first_sequence":3,"sent_messages":4}'
+        window_json = row[TURN_COLUMNS.index("window")]
+        assert window_json == '{"first_sequence":3,"sent_messages":4}'
 
 
 @given(turn=TURNS)

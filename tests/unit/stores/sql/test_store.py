@@ -26,12 +26,12 @@ STORED = {
 
 
 def turn(key: str, messages: int, place: str | None = None) -> Turn:
-    said = (Message(role="user", raw=b'{"role":"user","content":"x"}'),) * messages
+    content = (Message(role="user", raw=b'{"role":"user","content":"x"}'),) * messages
     return Turn(
         id=key,
         place=place or key,
         state="complete",
-        messages=said,
+        messages=content,
         started_at=NOW,
         ended_at=NOW,
     )

@@ -133,7 +133,7 @@ async def test_queued_jobs_run_in_batches_of_limited_size():
 
 
 async def test_the_worker_pauses_only_after_a_larger_batch():
-    """The worker is held in its pauses and at its work until it is told to go on."""
+    """Semaphores stop the worker in its pauses and in its work."""
     together: list[list[int]] = []
     pausing, go_on = threading.Semaphore(0), threading.Semaphore(0)
     at_work = threading.Semaphore(0)

@@ -16,15 +16,19 @@ DEMO = NewConversation(id="demo")
 
 
 def begin(
-    db: sqlite3.Connection, turn_id: str, *, now: datetime = NOW, **options: object
+    db: sqlite3.Connection,
+    turn_id: str,
+    *,
+    now: datetime = NOW,
+    create: NewConversation | None = DEMO,
+    visible: bool = True,
 ) -> Lease | None:
-    create = options.pop("create", DEMO)
     return turns.begin_turn(
         db,
         "demo",
-        start(turn_id, **options),
+        start(turn_id, visible=visible),
         owner="local",
-        create=create,  # type: ignore[arg-type]
+        create=create,
         tail=None,
         now=now,
         lease_seconds=60,

@@ -1,8 +1,7 @@
 """Converts the rows of an older deployment to the current tables, and back.
 
-An upgrade makes turns of consecutive messages and owners of users. A downgrade makes messages of
-the default path and loses variants, events and usage. It records ids, owners, other JSON, and
-states that the messages do not show, in a metadata column.
+An upgrade makes turns of consecutive messages and owners of users. A downgrade loses variants,
+events and usage; ids, owners, other JSON and hidden states are recorded in a metadata column.
 """
 
 import uuid

@@ -1,8 +1,8 @@
 """Tables and records of older deployments, for the conversion in both directions.
 
-Fields without a column in the other schema are stored under one key of a metadata column, or in
-`imported`, so that a downgrade and an upgrade lose nothing. Users can write metadata: the key is
-used only if it is complete, an owner and id only if the row's id was computed from them.
+Fields without a column in the other schema are under one key of a metadata column, or in
+`imported`, so that a downgrade and upgrade lose nothing. Users can write metadata: the key is used
+only if it is complete, an owner and id only if the row's id was computed from them.
 """
 
 import uuid
@@ -19,7 +19,7 @@ from cllm.stores.sql.rows import StoredMessage, UnreadableRowError, row_decoder
 
 CURRENT_TABLES = ("calls", "events", "requests", "leases", "messages", "turns", "conversations")
 LINK = {"sqlite": ("conversation_id", "id"), "postgresql": ("conversation", "number")}
-"""The column of turns and messages that refers to their conversation, and the referenced column."""
+"""The column that refers to a conversation, and the referenced one."""
 KEY = "cllm"
 NAMESPACE = uuid.UUID("6f1d3f4e-7c52-4f0b-9d1f-7a1f6a2f3c11")
 LOCAL = "local"
