@@ -47,7 +47,7 @@ def serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
             continue
         try:
             request, streams = receive(connection)
-        except EOFError:  # whoever asked has ended
+        except EOFError:  # the client has ended
             connection.close()
             continue
         attendant = os.fork()

@@ -110,7 +110,7 @@ def modules_for(arguments: Sequence[str | bytes]) -> Sequence[str]:
 class ForkServer:
     """A process that has imported `modules` and forks into commands.
 
-    `python` and its `options` are those of the tests unless they are given.
+    `python` and `options` default to the interpreter of the tests.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Text for terminals: what is shown as it is, and what is made visible."""
+"""Escaped text for terminals."""
 
 import contextlib
 import io
@@ -55,13 +55,13 @@ def test_control_and_invisible_characters_are_escaped(sign):
 
 
 def test_every_control_and_separator_of_unicode_is_known():
-    kept = [
+    unescaped = [
         sign
         for sign in map(chr, range(0x110000))
         if unicodedata.category(sign) in ("Cc", "Zl", "Zp", "Cs") and escape(sign) == sign
     ]
 
-    assert kept == ["\t", "\n"]
+    assert unescaped == ["\t", "\n"]
 
 
 @pytest.mark.parametrize("text", NEEDED.values(), ids=NEEDED)

@@ -1,4 +1,4 @@
-"""What is attached is told apart by its bytes, and becomes parts."""
+"""Attached files become message parts; their bytes decide the type."""
 
 import base64
 

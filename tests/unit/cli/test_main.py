@@ -1,4 +1,4 @@
-"""What the command line says about flags that it does not know, and about itself."""
+"""The command table: help flags and usage errors."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Progress is shown on a terminal only, and only after a delay."""
+"""The progress line of long work."""
 
 import io
 import sys
@@ -18,7 +18,7 @@ class Stream(io.StringIO):
 
 
 class SlowClock:
-    """A clock that advances with every call."""
+    """Every reading advances it by `step` seconds."""
 
     def __init__(self, step: float) -> None:
         self.now = 0.0
@@ -35,7 +35,7 @@ def run_counter(monkeypatch):
         stream = Stream(terminal=terminal)
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setenv("TERM", "xterm")
-        assert list(show_progress("abc", "Looking", total=3, clock=SlowClock(step))) == [
+        assert list(show_progress("abc", "Reading", total=3, clock=SlowClock(step))) == [
             "a",
             "b",
             "c",
@@ -48,7 +48,7 @@ def run_counter(monkeypatch):
 def test_progress_is_shown_and_cleared_on_a_terminal(shown):
     text = shown(terminal=True, step=1.0)
 
-    assert "Looking: 2 of 3" in text
+    assert "Reading: 2 of 3" in text
     assert text.endswith("\r\x1b[K")
 
 

@@ -1,4 +1,4 @@
-"""Which lines may run: lists, deny, the built-in read commands, and what each runs as."""
+"""Which lines may run: lists, deny, the built-in read commands, and their plans."""
 
 from pathlib import Path
 

@@ -13,13 +13,13 @@ from cllm.history.context import CommandOutcome, ContextCommand
 
 
 class World:
-    """A machine that remembers what was run, and a person who says what they were told to."""
+    """Records the commands that run and the confirmations; answers as configured."""
 
     def __init__(self, directory: Path = Path(), *, says_yes: bool = True) -> None:
         self.directory = directory
         self.ran: list[ContextCommand] = []
-        self.asked: list[tuple[str, str]] = []
-        self.told: list[str] = []
+        self.confirmations: list[tuple[str, str]] = []
+        self.reports: list[str] = []
         self.says_yes = says_yes
 
     async def run(self, command, _plan, _surroundings):
@@ -27,7 +27,7 @@ class World:
         return CommandOutcome(command=command, state="ok", output="out", exit_code=0)
 
     async def confirm(self, command: str, reason: str) -> bool:
-        self.asked.append((command, reason))
+        self.confirmations.append((command, reason))
         return self.says_yes
 
     def tool(self, *, on_terminal: bool = True, **settings) -> CommandTool:
@@ -37,7 +37,7 @@ class World:
             env=CommandEnvironment(directory=self.directory, environment=os.environ),
             run=self.run,
             confirm=confirm,
-            report=self.told.append,
+            report=self.reports.append,
             secrets=["out-secret"],
         )
 
@@ -55,8 +55,8 @@ async def test_an_allowed_command_runs_and_its_output_is_the_result():
     assert await world.tool(timeout=7).use(LS) == "out"
 
     assert [(command.command, command.timeout) for command in world.ran] == [("ls", 7)]
-    assert world.told == ["$ ls"]
-    assert world.asked == []
+    assert world.reports == ["$ ls"]
+    assert world.confirmations == []
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def test_the_confirmation_has_command_and_reason():
 
     await world.tool(confirm=True).use(LS)
 
-    assert world.asked == [("ls", "to see")]
+    assert world.confirmations == [("ls", "to see")]
     assert len(world.ran) == 1
 
 
@@ -118,7 +118,7 @@ async def test_a_refused_command_is_not_confirmed():
 
     await world.tool(confirm=True, rules=rules).use(LS)
 
-    assert world.asked == []
+    assert world.confirmations == []
 
 
 def test_the_definition_lists_the_available_commands():

@@ -9,18 +9,20 @@ from cllm.core.message import plain_message
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def turn_of(name: str, *, asked: str = "Hello", answer: str | None = "Hi.", **more: Any) -> Turn:
-    said = [plain_message("user", asked)]
-    said += [] if answer is None else [plain_message("assistant", answer)]
+def turn_of(
+    name: str, *, question: str = "Hello", answer: str | None = "Hi.", **fields: Any
+) -> Turn:
+    messages = [plain_message("user", question)]
+    messages += [] if answer is None else [plain_message("assistant", answer)]
     return Turn(
         id=name,
         place=name,
         state="complete" if answer else "incomplete",
-        messages=tuple(said),
+        messages=tuple(messages),
         started_at=THEN,
-        **more,
+        **fields,
     )
 
 
-def conversation_of(*turns: Turn, **more: Any) -> StoredConversation:
-    return StoredConversation(id="demo", created_at=THEN, updated_at=THEN, turns=turns, **more)
+def conversation_of(*turns: Turn, **fields: Any) -> StoredConversation:
+    return StoredConversation(id="demo", created_at=THEN, updated_at=THEN, turns=turns, **fields)

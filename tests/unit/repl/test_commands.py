@@ -1,4 +1,4 @@
-"""Which lines are commands, and what the table says about them."""
+"""The command table of a chat and the parser of its lines."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a chat says about tokens and money."""
+"""Tokens, costs and conversations as text."""
 
 import pytest
 from tests.unit.repl.conversations import conversation_of, turn_of

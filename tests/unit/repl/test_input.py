@@ -1,4 +1,4 @@
-"""What is read from a person, a pipe or a history file."""
+"""Input from a terminal, a pipe and the history file."""
 
 import io
 
@@ -82,36 +82,36 @@ class TestLines:
             await LineReader(None).read()
 
     async def test_an_interactive_reader_prints_the_prompt_for_each_line(self):
-        asked = io.StringIO()
+        output = io.StringIO()
 
-        await LineReader(io.BytesIO(b"one\n"), asked).read()
+        await LineReader(io.BytesIO(b"one\n"), output).read()
 
-        assert asked.getvalue() == "You: "
+        assert output.getvalue() == "You: "
 
 
 class TestEnter:
     def buffer(self, text: str) -> tuple[Buffer, list[str]]:
-        given: list[str] = []
+        submitted: list[str] = []
 
         def take(buffer: Buffer) -> bool:
-            given.append(buffer.text)
+            submitted.append(buffer.text)
             return True
 
-        return Buffer(document=Document(text), multiline=True, accept_handler=take), given
+        return Buffer(document=Document(text), multiline=True, accept_handler=take), submitted
 
     def test_enter_submits_the_message(self):
-        buffer, given = self.buffer("Hello")
+        buffer, submitted = self.buffer("Hello")
 
         handle_enter(buffer)
 
-        assert given == ["Hello"]
+        assert submitted == ["Hello"]
 
     def test_enter_after_a_backslash_starts_a_line(self):
-        buffer, given = self.buffer("Hello\\")
+        buffer, submitted = self.buffer("Hello\\")
 
         handle_enter(buffer)
 
-        assert (buffer.text, given) == ("Hello\n", [])
+        assert (buffer.text, submitted) == ("Hello\n", [])
 
 
 class TestHistory:
@@ -131,12 +131,12 @@ class TestHistory:
         assert isinstance(open_history(tmp_path / "file" / "chat_history"), InMemoryHistory)
 
     def test_a_symbolic_link_is_not_followed(self, tmp_path):
-        (tmp_path / "other").write_text("kept", encoding="utf-8")
+        (tmp_path / "other").write_text("unchanged", encoding="utf-8")
         (tmp_path / "chat_history").symlink_to(tmp_path / "other")
 
         open_history(tmp_path / "chat_history").append_string("typed")
 
-        assert (tmp_path / "other").read_text(encoding="utf-8") == "kept"
+        assert (tmp_path / "other").read_text(encoding="utf-8") == "unchanged"
 
     def test_without_a_path_nothing_is_written(self):
         assert isinstance(open_history(None), InMemoryHistory)

@@ -1,4 +1,4 @@
-"""Signals that come while a chat is busy."""
+"""Signals during the work of a chat."""
 
 import asyncio
 import os
@@ -11,28 +11,28 @@ from cllm.core.errors import UsageError
 from cllm.repl.loop import Signals
 from cllm.terminal import TerminationSignal
 
-HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.fixture(autouse=True)
 def signals_as_before() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in HEARD}
+    before = {number: signal.getsignal(number) for number in HANDLED}
     yield
     for number, action in before.items():
         signal.signal(number, action)
 
 
 async def work_at_the_end(number: int) -> None:
-    """The signal comes in the last moment: there is nothing left to cancel."""
+    """The signal arrives at the end of the work, when nothing is left to cancel."""
     os.kill(os.getpid(), number)
 
 
-async def work_that_tells_a_mistake(number: int) -> None:
+async def work_with_a_failing_cleanup(number: int) -> None:
     os.kill(os.getpid(), number)
     try:
         await asyncio.sleep(60)
     except asyncio.CancelledError:
-        raise UsageError("Nothing could be tidied up.") from None
+        raise UsageError("The cleanup failed.") from None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -47,4 +47,4 @@ async def test_ctrl_c_stops_only_the_work():
 
 async def test_an_error_during_cleanup_is_raised():
     with pytest.raises(UsageError):
-        await Signals(blocks=False).run_cancellable(work_that_tells_a_mistake(signal.SIGINT))
+        await Signals(blocks=False).run_cancellable(work_with_a_failing_cleanup(signal.SIGINT))

@@ -1,4 +1,4 @@
-"""What is left on the screen, and in its scrollback, when an answer has been shown."""
+"""The screen and its scrollback after an answer."""
 
 import io
 import os
@@ -50,7 +50,7 @@ for river in rivers:
 
 
 class Terminal(io.StringIO):
-    """A screen of so many lines above which nothing can be changed any more."""
+    """A terminal with a fixed number of lines; scrolled lines cannot change."""
 
     def __init__(self, *, columns: int = 60, lines: int = 12) -> None:
         super().__init__()

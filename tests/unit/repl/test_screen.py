@@ -1,4 +1,4 @@
-"""What stands beside an answer: notes, warnings and mistakes."""
+"""Notes, warnings and errors of a chat."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""What a chat shows of a turn's events."""
+"""The output of a chat for the events of a turn."""
 
 import io
 from types import SimpleNamespace
@@ -43,7 +43,7 @@ def ended(text: str = "Hi.", **more: Any) -> TurnEnded:
 
 
 class Seen:
-    """A chat without a store, and what it shows."""
+    """A chat without a store, and its output."""
 
     def __init__(self, **options: Any) -> None:
         self.out, self.err = io.StringIO(), io.StringIO()
@@ -79,7 +79,7 @@ class TestTheWindow:
 
 class TestTranscript:
     def test_the_tail_has_the_last_turns_and_the_count_of_earlier_ones(self):
-        turns = [turn_of(str(number), asked=f"Question {number}") for number in range(5)]
+        turns = [turn_of(str(number), question=f"Question {number}") for number in range(5)]
 
         lines = list(tail_lines(conversation_of(*turns, title="Birds")))
 
@@ -93,7 +93,7 @@ class TestTranscript:
     def test_a_long_message_is_shortened_and_an_unfinished_turn_is_marked(self):
         long = "\n".join(f"line {number}" for number in range(50))
 
-        lines = list(tail_lines(conversation_of(turn_of("1", asked=long, answer=None))))
+        lines = list(tail_lines(conversation_of(turn_of("1", question=long, answer=None))))
 
         assert lines[2] == "[1] You: line 0"
         assert lines[3] == "  … 38 lines …"
@@ -101,7 +101,7 @@ class TestTranscript:
         assert "(incomplete)" in lines
 
     def test_control_characters_of_a_message_are_escaped(self):
-        lines = tail_lines(conversation_of(turn_of("1", asked="a\x1b[2Jb")))
+        lines = tail_lines(conversation_of(turn_of("1", question="a\x1b[2Jb")))
 
         assert "\x1b" not in "".join(lines)
 

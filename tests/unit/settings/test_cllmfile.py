@@ -1,4 +1,4 @@
-"""One Cllmfile: read, or refused in one sentence that says where."""
+"""Reading one Cllmfile; errors have file and line."""
 
 import subprocess
 import sys

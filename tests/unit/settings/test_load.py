@@ -1,4 +1,4 @@
-"""Layers, precedence, types, and where each key goes."""
+"""Precedence and types of the settings, and the destination of each key."""
 
 import pickle
 from pathlib import Path
@@ -246,9 +246,9 @@ class TestSystemPrompt:
         )
 
     def test_the_command_line_overrides_the_configured_prompt(self, load):
-        given = GivenPrompt(text="Loud.", source="--system", explicit=True)
+        prompt = GivenPrompt(text="Loud.", source="--system", explicit=True)
 
-        assert load("default_system_message: Home.", system=given).system == given
+        assert load("default_system_message: Home.", system=prompt).system == prompt
 
 
 class TestWhereKeysGo:

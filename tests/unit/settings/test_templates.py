@@ -1,4 +1,4 @@
-"""What a template of a command can do, and where it ends."""
+"""The templates of commands and their limits."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Whose Cllmfile takes effect."""
+"""Which Cllmfiles need trust, and the ledger."""
 
 import json
 import stat
