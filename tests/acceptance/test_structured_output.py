@@ -265,7 +265,7 @@ def test_validate_schema_describes_a_valid_schema(provider, settings, write, cll
         "Schema is valid",
         "Source: schema.json",
         "Draft: 2020-12",
-        "Asks for: object with name (required), age (required)",
+        "Expects: object with name (required), age (required)",
     ]
     assert provider.requests == []
 

@@ -1,1 +1,1 @@
-"""The shell command: parses words and prints events. It decides nothing."""
+"""The command line: parses arguments and prints events. Contains no other logic."""

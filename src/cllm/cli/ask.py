@@ -92,7 +92,7 @@ class AskCommand(HelpCommand):
     default=None,
     metavar="[ID]",
     shell_complete=completion.complete_conversations,
-    help="Save the turn in ID (default: new conversation).",
+    help="Continue or start a conversation (default: new).",
 )
 @click.option(
     "-a",
@@ -295,7 +295,7 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
 def _split_prompt_and_ref(
     prompt: str | None, conversation: str | None
 ) -> tuple[str | None, str | None]:
-    """If the value of --conversation is no valid ID and there is no prompt, it is the prompt."""
+    """Without a prompt, a value of --conversation that is not a valid ID is the prompt."""
     if conversation in (None, AUTOMATIC) or is_valid_id(conversation or ""):
         return prompt, conversation
     if prompt is None:

@@ -44,10 +44,10 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Settings, storage and logs": {
         "--config": "",
         "--show-config": "Print the settings (--list-models: the models).",
-        "--store": "Store (--conversations-path PATH: of JSON files).",
+        "--store": "Store URL (--conversations-path PATH: JSON files).",
         "--cllm-path": "",
         "--trust": "",
-        "-v": "Log more; -vv, -vvv or --debug log everything.",
+        "-v": "Log more (-vv: details; -vvv or --debug: all).",
         "--json-logs": "Log as JSON (--log-file PATH: to a file as well).",
         "--version": "Print the version (-h, --help: this help).",
     },

@@ -43,7 +43,7 @@ def validate_schema(line: CommandLine) -> None:
         output.print_line("Schema is valid")
         output.print_line(f"Source: {checker.schema.source}")
         output.print_line(f"Draft: {checker.about.draft}")
-        output.print_line(f"Asks for: {_outline_text(checker.about)}")
+        output.print_line(f"Expects: {_outline_text(checker.about)}")
 
 
 def clear_schema_cache() -> None:

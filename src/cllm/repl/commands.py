@@ -113,7 +113,7 @@ def _aliases_text(row: Command) -> str:
     return f" (also {', '.join(names)})" if names else ""
 
 
-@command("new", "", "Start a new conversation. This one stays stored.")
+@command("new", "", "Start a new conversation; this one remains stored.")
 async def new(chat: Chat, _rest: str) -> None:
     chat.new()
     chat.screen.note(f"New conversation: {chat.ref}")
@@ -261,7 +261,7 @@ def _file_names(rest: str) -> list[str]:
     return [os.path.expanduser(word) for word in words]  # noqa: PTH111
 
 
-@command("regenerate", "", "Regenerate the last answer; the old one stays as a variant.", "retry")
+@command("regenerate", "", "Regenerate the last answer; the old one becomes a variant.", "retry")
 async def regenerate(chat: Chat, _rest: str) -> None:
     await run_chat_turn(chat, await chat.build_regeneration())
 
@@ -404,7 +404,7 @@ def _progress_text(event: SummaryStarted | SummarySaved) -> str:
     used = format_price(summary.usage, summary.cost)
     return (
         f"{pluralize(event.turns, 'turn')} summarised, up to message {summary.through}; the "
-        f"messages stay stored. {used[0].upper()}{used[1:]}. /compact undo removes the summary."
+        f"messages remain stored. {used[0].upper()}{used[1:]}. /compact undo removes the summary."
     )
 
 

@@ -76,7 +76,7 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
         )
     invalid_keys = [key for key in content if not isinstance(key, str)]
     if invalid_keys:
-        raise SettingsError(f"the key {invalid_keys[0]!r} must be a word.", path=str(path))
+        raise SettingsError(f"the key {invalid_keys[0]!r} must be a text.", path=str(path))
     plain: dict[str, Any] = _to_plain_json(content, path)
     return plain
 
@@ -170,7 +170,7 @@ def _to_plain_key(key: Any, path: Path) -> str:
         return str(_to_plain_json(key, path))
     if isinstance(key, int) and not isinstance(key, bool):
         return str(key)
-    raise SettingsError(f"the key {key!r} must be a word; put it in quotes.", path=str(path))
+    raise SettingsError(f"the key {key!r} must be a text; put it in quotes.", path=str(path))
 
 
 def find_line(path: Path, key: str) -> int | None:
