@@ -80,7 +80,7 @@ async def trace_server(folder: Path) -> tuple[set[str], int]:
             headers = {"X-Conversation-ID": ""}
             for number in range(2):
                 messages = [{"role": "user", "content": f"Hello {number}."}]
-                gate = provider.say_held("One ", "two ", "three.", at=2)
+                gate = provider.queue_held_reply("One ", "two ", "three.", at=2)
                 trace.files.clear()
                 request = asyncio.create_task(
                     server(

@@ -1,10 +1,11 @@
 """A fake provider on loopback that records its requests and returns queued responses.
 
-It runs on an event loop in a thread of the test process. A test queues responses (`say`, `fail`,
-`answer`), runs the command and checks `requests`. Without a queued response the provider repeats
-the newest user text. Protocols are rows in `PROTOCOLS`: each converts a `Reply` to the steps of a
-response, and the server executes the steps. With a `cache` it reports the cached tokens of a
-prompt. Nothing here waits for a clock: a `Gate` holds a response until the test opens it.
+It runs on an event loop in a thread of the test process. A test queues responses (`queue_reply`,
+`queue_error`, `queue_steps`), runs the command and checks `requests`. Without a queued response the
+provider repeats the newest user text. Protocols are rows in `PROTOCOLS`: each converts a `Reply` to
+the steps of a response, and the server executes the steps. With a `cache` it reports the cached
+tokens of a prompt. Nothing here waits for a clock: a `Gate` holds a response until the test opens
+it.
 """
 
 import asyncio
@@ -153,7 +154,7 @@ class Request:
         return messages
 
     @property
-    def said(self) -> list[tuple[str, Any]]:
+    def message_pairs(self) -> list[tuple[str, Any]]:
         """The messages as pairs of role and content."""
         return [(message["role"], message.get("content")) for message in self.messages]
 
@@ -739,25 +740,25 @@ class FakeProvider:
         self._gates.append(gate)
         return gate
 
-    def say(self, *pieces: str, **options: Any) -> Reply:
+    def queue_reply(self, *pieces: str, **options: Any) -> Reply:
         """Queue a reply of these pieces. The options are the fields of `Reply`."""
         reply = Reply(pieces=pieces, **options)
         self._answers.append(reply)
         return reply
 
-    def say_held(self, *pieces: str, at: int = 1, **options: Any) -> Gate:
+    def queue_held_reply(self, *pieces: str, at: int = 1, **options: Any) -> Gate:
         """Queue a reply that waits before piece number `at` until the gate is opened."""
         gate = self.gate()
-        self.say(*pieces, hold={at: gate}, **options)
+        self.queue_reply(*pieces, hold={at: gate}, **options)
         return gate
 
-    def fail(
+    def queue_error(
         self, status: int, message: str = "No.", *, code: str | None = None, **headers: str
     ) -> None:
         """Queue an error response in the format of the request's protocol."""
         self._answers.append((status, message, code, headers))
 
-    def answer(self, *steps: Step) -> None:
+    def queue_steps(self, *steps: Step) -> None:
         """Queue a response as steps, for data that no protocol would send."""
         self._answers.append(steps)
 

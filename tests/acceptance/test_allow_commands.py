@@ -25,8 +25,8 @@ def model(provider, settings):
         settings(**keys)
         for number, command in enumerate(commands):
             call = asks_for(command, call_id=f"call_{number}")
-            provider.say(tool_calls=(call,), finish="tool_calls")
-        provider.say(answer)
+            provider.queue_reply(tool_calls=(call,), finish="tool_calls")
+        provider.queue_reply(answer)
 
     return model
 
@@ -51,8 +51,8 @@ def test_the_reasoning_is_sent_back_with_its_tool_call(way, provider, settings, 
     """Servers such as DeepSeek's refuse the next round of a tool loop without it."""
     settings()
     call = asks_for("ls")
-    provider.say(reasoning=("I look ", "around."), tool_calls=(call,), finish="tool_calls")
-    provider.say("That is all.", reasoning=("Nothing there.",))
+    provider.queue_reply(reasoning=("I look ", "around."), tool_calls=(call,), finish="tool_calls")
+    provider.queue_reply("That is all.", reasoning=("Nothing there.",))
 
     cllm("What is here?", "--allow-commands", "--conversation", "demo", way).succeeded()
     cllm("Sure?", "--allow-commands", "--conversation", "demo", way).succeeded()
@@ -86,7 +86,7 @@ def test_the_history_is_sent_and_stored_completely(provider, model, cllm):
 
     cllm("Where am I?", "--conversation", "demo", "--allow-commands").succeeded()
 
-    assert provider.requests[1].said[0] == ("user", "My name is Alice.")
+    assert provider.requests[1].message_pairs[0] == ("user", "My name is Alice.")
     roles = [role for role, _ in cllm.home.messages("demo")]
     assert roles == ["user", "assistant", "user", "assistant", "tool", "assistant"]
     model()

@@ -51,7 +51,7 @@ def test_a_misspelled_model_is_an_error_with_similar_names(provider, settings, c
 
 
 def test_a_model_that_the_provider_does_not_know(ask, provider):
-    provider.fail(404, "The model `gpt-test` does not exist.", code="model_not_found")
+    provider.queue_error(404, "The model `gpt-test` does not exist.", code="model_not_found")
 
     ask().failed_with_one_sentence("gpt-test")
 
@@ -135,7 +135,7 @@ def test_a_base_url_that_is_none(base, ask, settings, provider):
 
 @both_ways
 def test_status_401_names_the_key_and_does_not_show_it(flags, ask, provider, secret):
-    provider.fail(401, f"Incorrect API key provided: {secret}.", code="invalid_api_key")
+    provider.queue_error(401, f"Incorrect API key provided: {secret}.", code="invalid_api_key")
 
     ask(*flags).failed_with_one_sentence("key")
     assert len(provider.requests) == 1
@@ -143,7 +143,7 @@ def test_status_401_names_the_key_and_does_not_show_it(flags, ask, provider, sec
 
 @both_ways
 def test_status_429(flags, ask, provider):
-    provider.fail(429, "Rate limit reached for gpt-test.", code="rate_limit_exceeded")
+    provider.queue_error(429, "Rate limit reached for gpt-test.", code="rate_limit_exceeded")
 
     ask(*flags).failed_with_one_sentence()
     assert len(provider.requests) == 1
@@ -152,26 +152,26 @@ def test_status_429(flags, ask, provider):
 @both_ways
 @pytest.mark.parametrize("status", [500, 503])
 def test_status_500_and_above(status, flags, ask, provider):
-    provider.fail(status, "The engine is on fire.")
+    provider.queue_error(status, "The engine is on fire.")
 
     ask(*flags).failed_with_one_sentence(str(status))
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 413, 422, 418])
 def test_a_refusal_contains_the_message_of_the_provider(status, ask, provider):
-    provider.fail(status, "The parameter frobnicate is out of range.")
+    provider.queue_error(status, "The parameter frobnicate is out of range.")
 
     ask().failed_with_one_sentence("frobnicate")
 
 
 def test_a_refusal_of_several_lines_is_still_one_line(ask, provider):
-    provider.fail(400, "First line.\nSecond line.\r\n\r\nThird line.")
+    provider.queue_error(400, "First line.\nSecond line.\r\n\r\nThird line.")
 
     ask().failed_with_one_sentence("First line.")
 
 
 def test_a_refusal_cannot_write_to_the_terminal(ask, provider):
-    provider.fail(400, "Before \x1b[2J\x1b]0;owned\x07 after.")
+    provider.queue_error(400, "Before \x1b[2J\x1b]0;owned\x07 after.")
 
     line = ask().failed_with_one_sentence("Before")
     assert "\x1b" not in line
@@ -181,7 +181,7 @@ def test_a_refusal_cannot_write_to_the_terminal(ask, provider):
 @pytest.mark.parametrize("status", [200, 302, 500])
 @both_ways
 def test_a_web_page_instead_of_json(status, flags, ask, provider):
-    provider.answer(*response_steps(status, PAGE, content_type="text/html"))
+    provider.queue_steps(*response_steps(status, PAGE, content_type="text/html"))
 
     line = ask(*flags).failed_with_one_sentence()
     assert "\n" not in line
@@ -202,7 +202,7 @@ def test_a_web_page_instead_of_json(status, flags, ask, provider):
     ],
 )
 def test_garbage_instead_of_json(body, flags, ask, provider):
-    provider.answer(*response_steps(200, body))
+    provider.queue_steps(*response_steps(200, body))
 
     ask(*flags).failed_with_one_sentence()
 
@@ -221,7 +221,7 @@ def test_garbage_instead_of_json(body, flags, ask, provider):
     ],
 )
 def test_garbage_in_the_middle_of_a_stream(event, ask, provider):
-    provider.answer(
+    provider.queue_steps(
         Head(headers={"Content-Type": "text/event-stream"}, chunked=True),
         Send(b'data: {"choices": [{"index": 0, "delta": {"content": "Well, "}}]}\n\n'),
         Send(event),
@@ -233,13 +233,13 @@ def test_garbage_in_the_middle_of_a_stream(event, ask, provider):
 
 
 def test_broken_json_in_a_reply_that_began_well(ask, provider):
-    provider.say("Well, ", "it", " depends", garbage_before=1)
+    provider.queue_reply("Well, ", "it", " depends", garbage_before=1)
 
     ask("--stream").failed_with_one_sentence()
 
 
 def test_a_stream_cut_in_the_middle(ask, provider):
-    provider.say("Well, ", "it depends", stop_after=1)
+    provider.queue_reply("Well, ", "it depends", stop_after=1)
 
     result = ask("--stream")
 
@@ -249,19 +249,19 @@ def test_a_stream_cut_in_the_middle(ask, provider):
 
 
 def test_a_stream_cut_before_the_first_word(ask, provider):
-    provider.say("Well, ", stop_after=0)
+    provider.queue_reply("Well, ", stop_after=0)
 
     ask("--stream").failed_with_one_sentence()
 
 
 def test_a_stream_that_ends_politely_before_the_answer_does(ask, provider):
-    provider.say("Well, ", "it depends", stop_after=1, abrupt=False)
+    provider.queue_reply("Well, ", "it depends", stop_after=1, abrupt=False)
 
     ask("--stream").failed_with_one_sentence()
 
 
 def test_a_stream_cut_in_the_middle_of_an_event(ask, provider):
-    provider.answer(
+    provider.queue_steps(
         Head(headers={"Content-Type": "text/event-stream"}, chunked=True),
         Send(b'data: {"choices": [{"index": 0, "delta": {"content": "Well, "}}]}\n\n'),
         Send(b'data: {"choices": [{"index": 0, "del'),
@@ -272,19 +272,19 @@ def test_a_stream_cut_in_the_middle_of_an_event(ask, provider):
 
 
 def test_a_whole_reply_cut_in_the_middle(ask, provider):
-    provider.say("Well, it depends", stop_after=0)
+    provider.queue_reply("Well, it depends", stop_after=0)
 
     ask("--no-stream").failed_with_one_sentence()
 
 
 def test_a_connection_closed_without_a_word(ask, provider):
-    provider.answer(Cut())
+    provider.queue_steps(Cut())
 
     ask().failed_with_one_sentence()
 
 
 def test_a_response_that_is_not_http_is_an_error(ask, provider):
-    provider.answer(Send(b"SSH-2.0-OpenSSH_9.6\r\n"), Cut())
+    provider.queue_steps(Send(b"SSH-2.0-OpenSSH_9.6\r\n"), Cut())
 
     ask().failed_with_one_sentence()
 
@@ -292,7 +292,7 @@ def test_a_response_that_is_not_http_is_an_error(ask, provider):
 @both_ways
 def test_a_server_that_never_answers(flags, ask, provider, settings):
     settings(timeout=0.5)
-    provider.answer(Silence())
+    provider.queue_steps(Silence())
 
     ask(*flags).failed_with_one_sentence()
     provider.requests[0].wait_disconnected()
@@ -300,7 +300,7 @@ def test_a_server_that_never_answers(flags, ask, provider, settings):
 
 def test_a_server_that_falls_silent_in_the_middle(ask, provider, settings):
     settings(timeout=0.5)
-    provider.answer(
+    provider.queue_steps(
         Head(headers={"Content-Type": "text/event-stream"}, chunked=True),
         Send(b'data: {"choices": [{"index": 0, "delta": {"content": "Well, "}}]}\n\n'),
         Silence(),
@@ -313,7 +313,7 @@ def test_a_server_that_falls_silent_in_the_middle(ask, provider, settings):
 def test_a_folder_that_cannot_be_made(home, provider, settings, cllm):
     (home.path / "in-the-way").write_bytes(b"a file")
     before = home.snapshot()
-    provider.say("Precious.")
+    provider.queue_reply("Precious.")
 
     folder = str(home.path / "in-the-way/conversations")
     result = cllm("Hello", "--conversation", "demo", "--conversations-path", folder)
@@ -381,7 +381,7 @@ def small_disk(home, cllm):
 
 def test_a_folder_that_may_only_be_read(home, provider, settings, small_disk):
     data = home.write_old_conversation("demo", *HELLO)
-    provider.say("Precious.")
+    provider.queue_reply("Precious.")
 
     result, after = small_disk("Again", "--conversation", "demo", access="ro")
 
@@ -392,7 +392,7 @@ def test_a_folder_that_may_only_be_read(home, provider, settings, small_disk):
 
 def test_a_full_disk(home, provider, settings, small_disk):
     data = home.write_old_conversation("demo", ("user", "x" * 20_000), ("assistant", "Hi."))
-    provider.say("y" * 30_000)
+    provider.queue_reply("y" * 30_000)
 
     result, after = small_disk("Again", "--conversation", "demo", size="32k")
 
@@ -405,7 +405,7 @@ def test_a_full_disk(home, provider, settings, small_disk):
 def test_a_file_that_cannot_grow(limit, home, provider, settings, cllm):
     home.write_old_conversation("demo", ("user", "x" * 20_000), ("assistant", "Hi."))
     before = home.snapshot()
-    provider.say("Precious.")
+    provider.queue_reply("Precious.")
 
     result = cllm.with_file_size_limit(limit, "Again", "--conversation", "demo")
 
@@ -558,15 +558,15 @@ def test_an_error_after_saved_turns_loses_none_of_them(home, provider, settings,
     for number in range(3):
         cllm(f"Question {number}", "--conversation", "demo").succeeded()
     before = home.snapshot()
-    provider.fail(500)
-    provider.say("Well, ", "it", stop_after=1)
+    provider.queue_error(500)
+    provider.queue_reply("Well, ", "it", stop_after=1)
 
     cllm("Lost", "--conversation", "demo").failed_with_one_sentence()
     cllm("Lost", "--conversation", "demo").failed_with_one_sentence()
     assert home.snapshot() == before
     cllm("Found", "--conversation", "demo").succeeded()
 
-    asked = [content for role, content in provider.requests[-1].said if role == "user"]
+    asked = [content for role, content in provider.requests[-1].message_pairs if role == "user"]
     assert asked == ["Question 0", "Question 1", "Question 2", "Found"]
     assert json.loads(home.file("demo").read_bytes())["id"] == "demo"
 
@@ -575,7 +575,7 @@ def test_the_installed_command_fails_as_the_module_does(provider, settings, cllm
     installed = Path(sys.executable).with_name("cllm")
     assert installed.exists(), "the package is not installed beside this Python"
     cllm.command = (str(installed),)
-    provider.fail(500, "The engine is on fire.")
+    provider.queue_error(500, "The engine is on fire.")
 
     cllm("Hello").failed_with_one_sentence("500")
     cllm("Hello").succeeded()

@@ -14,24 +14,24 @@ PIRATE = "You are a pirate."
 
 def test_unit_1_a_configured_prompt_is_stored_as_the_first_message(home, provider, settings, cllm):
     settings(default_system_message=PIRATE)
-    provider.say("Arr.")
+    provider.queue_reply("Arr.")
 
     cllm("Hello", "--conversation", "demo").succeeded()
 
     expected = [("system", PIRATE), ("user", "Hello"), ("assistant", "Arr.")]
     assert home.messages("demo") == expected
-    assert provider.requests[0].said == expected[:2]
+    assert provider.requests[0].message_pairs == expected[:2]
 
 
 def test_unit_2_without_a_configured_prompt_none_is_stored_and_none_is_sent(
     home, provider, settings, cllm
 ):
-    provider.say("Hi.")
+    provider.queue_reply("Hi.")
 
     cllm("Hello", "--conversation", "demo").succeeded()
 
     assert home.messages("demo") == [("user", "Hello"), ("assistant", "Hi.")]
-    assert provider.requests[0].said == [("user", "Hello")]
+    assert provider.requests[0].message_pairs == [("user", "Hello")]
 
 
 def test_unit_3_a_stored_prompt_is_preserved_when_the_conversation_is_loaded(
@@ -48,7 +48,7 @@ def test_unit_3_a_stored_prompt_is_preserved_when_the_conversation_is_loaded(
         ("user", "Hello"),
         ("assistant", "Arr."),
     ]
-    assert provider.requests[0].said[0] == ("system", PIRATE)
+    assert provider.requests[0].message_pairs[0] == ("system", PIRATE)
 
 
 def test_unit_4_an_old_file_gets_the_prompt_when_it_is_sent_and_not_in_the_file(
@@ -56,8 +56,8 @@ def test_unit_4_an_old_file_gets_the_prompt_when_it_is_sent_and_not_in_the_file(
 ):
     settings(default_system_message=PIRATE)
     home.write_old_conversation("demo", ("user", "Hello"), ("assistant", "Hi."))
-    provider.say("Arr.")
-    provider.say("Arr again.")
+    provider.queue_reply("Arr.")
+    provider.queue_reply("Arr again.")
 
     cllm("And now?", "--conversation", "demo").succeeded()
     cllm("And then?", "--conversation", "demo").succeeded()
@@ -71,8 +71,8 @@ def test_unit_4_an_old_file_gets_the_prompt_when_it_is_sent_and_not_in_the_file(
         ("assistant", "Arr again."),
     ]
     assert home.messages("demo") == stored
-    assert provider.requests[0].said == [("system", PIRATE), *stored[:3]]
-    assert provider.requests[1].said == [("system", PIRATE), *stored[:5]]
+    assert provider.requests[0].message_pairs == [("system", PIRATE), *stored[:3]]
+    assert provider.requests[1].message_pairs == [("system", PIRATE), *stored[:5]]
 
 
 def test_unit_4_an_old_file_works_without_any_prompt_configured(home, provider, settings, cllm):
@@ -80,7 +80,7 @@ def test_unit_4_an_old_file_works_without_any_prompt_configured(home, provider, 
 
     cllm("And now?", "--conversation", "demo").succeeded()
 
-    assert provider.requests[0].said == [
+    assert provider.requests[0].message_pairs == [
         ("user", "Hello"),
         ("assistant", "Hi."),
         ("user", "And now?"),
@@ -96,14 +96,14 @@ def test_unit_5_the_prompt_is_not_duplicated_on_later_turns(home, provider, sett
     roles = [role for role, _ in home.messages("demo")]
     assert roles == ["system", *("user", "assistant") * 3]
     for request in provider.requests:
-        assert [role for role, _ in request.said].count("system") == 1
-        assert request.said[0] == ("system", PIRATE)
+        assert [role for role, _ in request.message_pairs].count("system") == 1
+        assert request.message_pairs[0] == ("system", PIRATE)
 
 
 def test_integration_1_create_add_save_load_continue(home, provider, settings, cllm):
     settings(default_system_message=PIRATE)
-    provider.say("Noted.")
-    provider.say("Luna.")
+    provider.queue_reply("Noted.")
+    provider.queue_reply("Luna.")
 
     first = cllm("My cat is called Luna.", "--conversation", "cats").succeeded()
     created = home.load("cats")
@@ -111,7 +111,7 @@ def test_integration_1_create_add_save_load_continue(home, provider, settings, c
     continued = home.load("cats")
 
     assert (first.out, second.out) == ("Noted.\n", "Luna.\n")
-    assert provider.requests[1].said == [
+    assert provider.requests[1].message_pairs == [
         ("system", PIRATE),
         ("user", "My cat is called Luna."),
         ("assistant", "Noted."),
@@ -134,7 +134,7 @@ def test_integration_2_the_prompt_is_that_of_the_effective_settings(home, provid
     cllm("Hello", "--conversation", "demo").succeeded()
 
     assert home.messages("demo")[0] == ("system", "From here.")
-    assert provider.requests[0].said[0] == ("system", "From here.")
+    assert provider.requests[0].message_pairs[0] == ("system", "From here.")
 
 
 def test_integration_2_a_prompt_of_several_lines_and_scripts_is_stored_unchanged(
@@ -146,7 +146,7 @@ def test_integration_2_a_prompt_of_several_lines_and_scripts_is_stored_unchanged
     cllm("Hello", "--conversation", "demo").succeeded()
 
     assert home.messages("demo")[0] == ("system", prompt)
-    assert provider.requests[0].said[0] == ("system", prompt)
+    assert provider.requests[0].message_pairs[0] == ("system", prompt)
 
 
 def test_integration_3_variables_of_the_environment_are_filled_in(home, provider, settings, cllm):
@@ -156,7 +156,7 @@ def test_integration_3_variables_of_the_environment_are_filled_in(home, provider
     cllm("Again", "--conversation", "demo", env={"WHO": "Bob", "WHAT": "bridges"}).succeeded()
 
     assert home.messages("demo")[0] == ("system", "You help Ada with engines.")
-    assert provider.requests[1].said[0] == ("system", "You help Ada with engines.")
+    assert provider.requests[1].message_pairs[0] == ("system", "You help Ada with engines.")
 
 
 def test_integration_3_a_variable_that_is_not_set_stays_as_it_was_written(
@@ -198,7 +198,7 @@ def test_a_prompt_of_nothing_is_not_configured(value, home, provider, settings, 
 
     assert [role for role, _ in home.messages("demo")] == ["user", "assistant"]
     for request in provider.requests:
-        assert [role for role, _ in request.said] == ["user"]
+        assert [role for role, _ in request.message_pairs] == ["user"]
 
 
 def test_a_prompt_is_sent_without_a_conversation_too(home, provider, settings, cllm):
@@ -206,7 +206,7 @@ def test_a_prompt_is_sent_without_a_conversation_too(home, provider, settings, c
 
     cllm("Hello").succeeded()
 
-    assert provider.requests[0].said == [("system", PIRATE), ("user", "Hello")]
+    assert provider.requests[0].message_pairs == [("system", PIRATE), ("user", "Hello")]
     assert not home.conversations.exists() or not list(home.conversations.glob("*.json"))
 
 
@@ -233,9 +233,9 @@ def test_a_captured_prompt_is_never_updated_and_the_difference_is_reported(
     assert "system prompt" in second.err.lower()
     assert len(second.warnings) == 1
     assert home.messages("demo")[0] == ("system", PIRATE)
-    assert [message for message in provider.requests[1].said if message[0] == "system"] == [
-        ("system", PIRATE)
-    ]
+    assert [
+        message for message in provider.requests[1].message_pairs if message[0] == "system"
+    ] == [("system", PIRATE)]
     assert "clerk" not in home.file("demo").read_text(encoding="utf-8")
 
 
@@ -248,7 +248,7 @@ def test_a_prompt_taken_out_of_the_settings_stays_in_the_conversation(
 
     cllm("Still?", "--conversation", "demo").succeeded()
 
-    assert provider.requests[1].said[0] == ("system", PIRATE)
+    assert provider.requests[1].message_pairs[0] == ("system", PIRATE)
     assert home.messages("demo")[0] == ("system", PIRATE)
 
 
@@ -258,7 +258,7 @@ def test_a_conversation_captured_without_a_prompt_gets_none_later(home, provider
 
     second = cllm("Again", "--conversation", "demo").succeeded()
 
-    assert [role for role, _ in provider.requests[1].said] == ["user", "assistant", "user"]
+    assert [role for role, _ in provider.requests[1].message_pairs] == ["user", "assistant", "user"]
     assert [role for role, _ in home.messages("demo")] == ["user", "assistant"] * 2
     assert "system prompt" in second.err.lower()
 
@@ -271,7 +271,7 @@ def test_a_file_with_no_messages_is_captured_as_new(home, provider, settings, cl
 
     assert home.messages("demo")[:2] == [("system", PIRATE), ("user", "Hello")]
     assert home.load("demo")["created_at"].startswith("2025-10-31T12:00:00")
-    assert provider.requests[0].said == [("system", PIRATE), ("user", "Hello")]
+    assert provider.requests[0].message_pairs == [("system", PIRATE), ("user", "Hello")]
 
 
 def test_a_named_prompt_wins_over_the_settings_when_the_conversation_is_created(
@@ -283,7 +283,7 @@ def test_a_named_prompt_wins_over_the_settings_when_the_conversation_is_created(
     cllm("Again", "--conversation", "demo").succeeded()
 
     assert home.messages("demo")[0] == ("system", "You are a clerk.")
-    assert [request.said[0] for request in provider.requests] == [
+    assert [request.message_pairs[0] for request in provider.requests] == [
         ("system", "You are a clerk.")
     ] * 2
 
@@ -293,7 +293,7 @@ def test_a_named_prompt_wins_without_a_conversation(provider, settings, cllm):
 
     cllm("Hello", "--system", "You are a clerk.").succeeded()
 
-    assert provider.requests[0].said == [("system", "You are a clerk."), ("user", "Hello")]
+    assert provider.requests[0].message_pairs == [("system", "You are a clerk."), ("user", "Hello")]
 
 
 def test_a_named_prompt_on_an_existing_captured_conversation_is_refused(
@@ -317,7 +317,7 @@ def test_a_prompt_can_be_read_from_a_file(home, provider, settings, cllm):
     cllm("Hello", "--conversation", "demo", "--system-file", "clerk.txt").succeeded()
 
     assert home.messages("demo")[0] == ("system", "Du bist ein Schreiber: ä.")
-    assert provider.requests[0].said[0] == ("system", "Du bist ein Schreiber: ä.")
+    assert provider.requests[0].message_pairs[0] == ("system", "Du bist ein Schreiber: ä.")
 
 
 def test_a_prompt_file_that_is_not_there_is_an_error(home, provider, settings, cllm):
@@ -342,8 +342,8 @@ def test_a_prompt_by_text_and_by_file_at_once_is_an_error(home, provider, settin
 
 def test_the_file_with_a_prompt_is_larger_by_the_prompt_only(home, provider, settings, cllm):
     settings(default_system_message=PIRATE)
-    provider.say("Same.")
-    provider.say("Same.")
+    provider.queue_reply("Same.")
+    provider.queue_reply("Same.")
     cllm("Hello", "--conversation", "with1").succeeded()
     settings()
     cllm("Hello", "--conversation", "wout2").succeeded()

@@ -23,7 +23,7 @@ class TestInATerminal:
         chat.type(CTRL_D)
 
         assert chat.finish().code == 0
-        assert provider.requests[1].said == [
+        assert provider.requests[1].message_pairs == [
             ("user", "My cat is called Luna."),
             ("assistant", "echo: My cat is called Luna."),
             ("user", "What is she called?"),
@@ -33,7 +33,9 @@ class TestInATerminal:
         assert len(home.messages(kept)) == 4
 
     def test_thinking_is_seen_while_it_comes(self, provider, start_chat):
-        gate = provider.say_held("It is ", "a cat.", at=0, reasoning=("Four legs, ", "a tail."))
+        gate = provider.queue_held_reply(
+            "It is ", "a cat.", at=0, reasoning=("Four legs, ", "a tail.")
+        )
         chat = start_chat()
 
         chat.type(b"What is it?", ENTER)
@@ -43,7 +45,7 @@ class TestInATerminal:
         chat.wait_for_prompt_after("It is a cat.")
 
     def test_markdown_is_rendered_and_stays_in_the_scrollback(self, provider, start_chat):
-        provider.say("# Rivers\n\n- **Rh", "ine**\n- Elbe\n\nUse <div>.")
+        provider.queue_reply("# Rivers\n\n- **Rh", "ine**\n- Elbe\n\nUse <div>.")
         chat = start_chat()
 
         chat.say("Which?", "Use <div>.")
@@ -65,7 +67,7 @@ class TestInATerminal:
         chat.type(b"one", ALT_ENTER, b"two\\", ENTER, b"three", ENTER)
         chat.wait_for("echo: one")
 
-        assert provider.wait_for(1).said == [("user", "one\ntwo\nthree")]
+        assert provider.wait_for(1).message_pairs == [("user", "one\ntwo\nthree")]
 
     def test_pasted_text_is_one_message(self, provider, start_chat):
         chat = start_chat()
@@ -74,10 +76,10 @@ class TestInATerminal:
         chat.wait_for("/quit")
         chat.type(ENTER)
 
-        assert provider.wait_for(1).said == [("user", "one\ntwo\n/quit")]
+        assert provider.wait_for(1).message_pairs == [("user", "one\ntwo\n/quit")]
 
     def test_ctrl_c_stops_the_answer_and_saves_the_partial_text(self, home, provider, start_chat):
-        provider.say_held("Once upon a time ", "never", at=1)
+        provider.queue_held_reply("Once upon a time ", "never", at=1)
         chat = start_chat()
         chat.type(b"Tell me.", ENTER)
         chat.wait_for("Once upon a time")
@@ -87,7 +89,7 @@ class TestInATerminal:
         chat.wait_for_prompt_after("saved.")
         chat.say("Go on.", "echo: Go on.")
 
-        assert provider.requests[1].said == [
+        assert provider.requests[1].message_pairs == [
             ("user", "Tell me."),
             ("assistant", "Once upon a time "),
             ("user", "Go on."),
@@ -99,7 +101,7 @@ class TestInATerminal:
         chat.say("One", "echo: One")
         chat.say("Two", "echo: Two")
         before = home.file("demo").read_bytes()
-        gate = provider.say_held("A summary", ".", at=1)
+        gate = provider.queue_held_reply("A summary", ".", at=1)
 
         chat.type(b"/compact", ENTER)
         gate.wait_reached()
@@ -111,7 +113,7 @@ class TestInATerminal:
 
     def test_ctrl_c_can_keep_nothing(self, home, provider, settings, start_chat):
         settings(on_interrupt="discard")
-        provider.say_held("Once upon a time ", "never", at=1)
+        provider.queue_held_reply("Once upon a time ", "never", at=1)
         chat = start_chat()
         chat.type(b"Tell me.", ENTER)
         chat.wait_for("Once upon a time")
@@ -145,7 +147,7 @@ class TestInATerminal:
         assert chat.finish().code == 0
 
     def test_ctrl_d_during_an_answer_leaves_after_it(self, home, provider, start_chat):
-        gate = provider.say_held("It is ", "a cat.", at=1)
+        gate = provider.queue_held_reply("It is ", "a cat.", at=1)
         chat = start_chat("demo")
 
         chat.type(b"What is it?", ENTER)
@@ -164,7 +166,7 @@ class TestInATerminal:
         chat.say("clear", "Conversation cleared")
         chat.say("Second", "echo: Second")
 
-        assert provider.requests[1].said == [("user", "Second")]
+        assert provider.requests[1].message_pairs == [("user", "Second")]
         assert len(list(home.conversations.glob("*.json"))) == 2
 
     def test_resuming_shows_the_tail(self, home, provider, start_chat):
@@ -177,7 +179,7 @@ class TestInATerminal:
         assert "You: My cat is Luna." in chat.screen
         assert "Model: A fine name." in chat.screen
         chat.say("Who?", "echo: Who?")
-        assert provider.requests[0].said[0] == ("user", "My cat is Luna.")
+        assert provider.requests[0].message_pairs[0] == ("user", "My cat is Luna.")
         assert len(home.messages("cats")) == 4
 
     def test_the_input_history_is_saved_for_the_next_chat(self, home, start_chat, mode):
@@ -197,11 +199,11 @@ class TestInATerminal:
     ):
         chat = start_chat()
         chat.say("First", "echo: First")
-        provider.say("Once ", "upon ", stop_after=1)
+        provider.queue_reply("Once ", "upon ", stop_after=1)
         chat.say("Second", "Error: ")
         chat.say("Third", "echo: Third")
 
-        assert provider.requests[2].said == [
+        assert provider.requests[2].message_pairs == [
             ("user", "First"),
             ("assistant", "echo: First"),
             ("user", "Third"),
@@ -213,8 +215,8 @@ class TestInATerminal:
         (home.work / "hello.txt").write_text("hello world", encoding="utf-8")
         arguments = json.dumps({"command": "cat hello.txt", "reason": "to see"})
         call = ToolCall(id="call_1", name="execute_bash_command", arguments=arguments)
-        provider.say("Let me look.", tool_calls=(call,), finish="tool_calls")
-        provider.say("It says hello.")
+        provider.queue_reply("Let me look.", tool_calls=(call,), finish="tool_calls")
+        provider.queue_reply("It says hello.")
         chat = start_chat()
         chat.type(b"What does it say?", ENTER)
         chat.wait_for("Run it? [y/N]")
@@ -243,7 +245,7 @@ class TestInATerminal:
     def test_a_signal_during_an_answer_saves_the_partial_text(
         self, number, home, provider, start_chat
     ):
-        provider.say_held("Once upon a time ", "never", at=1)
+        provider.queue_held_reply("Once upon a time ", "never", at=1)
         chat = start_chat()
         chat.type(b"Tell me.", ENTER)
         chat.wait_for("Once upon a time")
@@ -272,7 +274,7 @@ class TestInATerminal:
         assert chat.finish().code == 0
 
     def test_a_dumb_terminal_gets_plain_lines(self, provider, start_chat):
-        provider.say("# Not *rendered*")
+        provider.queue_reply("# Not *rendered*")
         chat = start_chat(env={"TERM": "dumb"})
 
         chat.type(b"Hello\n")

@@ -10,14 +10,14 @@ from tests.fake_provider import ToolCall
 @pytest.mark.usefixtures("settings")
 class TestCommands:
     def test_regenerate_keeps_the_old_answer_as_a_variant(self, home, provider, cllm):
-        provider.say("One.")
-        provider.say("Two.")
+        provider.queue_reply("One.")
+        provider.queue_reply("Two.")
 
         done = cllm("chat", "demo", stdin=b"Say a number.\n/regenerate\nAnd?\n").succeeded()
 
         assert done.out == "One.\nTwo.\necho: And?\n"
-        assert provider.requests[1].said == [("user", "Say a number.")]
-        assert provider.requests[2].said == [
+        assert provider.requests[1].message_pairs == [("user", "Say a number.")]
+        assert provider.requests[2].message_pairs == [
             ("user", "Say a number."),
             ("assistant", "Two."),
             ("user", "And?"),
@@ -28,7 +28,7 @@ class TestCommands:
         done = cllm("chat", "demo", stdin=b"One\nTwo\n/undo\nThree\n").succeeded()
 
         assert "Deleted the last turn: Two" in done.err
-        assert provider.requests[2].said == [
+        assert provider.requests[2].message_pairs == [
             ("user", "One"),
             ("assistant", "echo: One"),
             ("user", "Three"),
@@ -58,8 +58,8 @@ class TestCommands:
     def test_another_system_prompt_is_a_branch(self, home, provider, cllm):
         done = cllm("chat", "demo", stdin=b"One\n/system Be brief.\nTwo\n").succeeded()
 
-        assert "system" not in [role for role, _ in provider.requests[0].said]
-        assert provider.requests[1].said[0] == ("system", "Be brief.")
+        assert "system" not in [role for role, _ in provider.requests[0].message_pairs]
+        assert provider.requests[1].message_pairs[0] == ("system", "Be brief.")
         assert len(home.messages("demo")) == 2
         assert "Warning" not in done.err
 
@@ -71,7 +71,10 @@ class TestCommands:
     def test_a_branch_has_the_messages_up_to_a_number(self, home, provider, cllm):
         cllm("chat", "demo", stdin=b"One\nTwo\n/branch 2\nThree\n").succeeded()
 
-        assert provider.requests[2].said[-2:] == [("assistant", "echo: One"), ("user", "Three")]
+        assert provider.requests[2].message_pairs[-2:] == [
+            ("assistant", "echo: One"),
+            ("user", "Three"),
+        ]
         assert len(home.messages("demo")) == 4
 
     def test_a_branch_of_nothing_is_a_mistake(self, cllm):
@@ -83,9 +86,9 @@ class TestCommands:
     def test_a_context_command_runs_for_the_next_message_only(self, provider, cllm):
         cllm("chat", "demo", stdin=b"One\n/context echo sunny\nTwo\nThree\n").succeeded()
 
-        assert "sunny" in provider.requests[1].said[-1][1]
-        assert provider.requests[2].said[-1] == ("user", "Three")
-        assert provider.requests[2].said[2] == ("user", "Two")
+        assert "sunny" in provider.requests[1].message_pairs[-1][1]
+        assert provider.requests[2].message_pairs[-1] == ("user", "Three")
+        assert provider.requests[2].message_pairs[2] == ("user", "Two")
 
     def test_a_file_goes_with_the_next_message_only(self, home, provider, cllm):
         (home.work / "my notes.txt").write_text("Luna", encoding="utf-8")
@@ -93,7 +96,7 @@ class TestCommands:
         cllm("chat", stdin=b"/attach my notes.txt\nWho?\nAgain\n").succeeded()
 
         assert "Luna" in json.dumps(provider.requests[0].messages[-1])
-        assert provider.requests[1].said[-1] == ("user", "Again")
+        assert provider.requests[1].message_pairs[-1] == ("user", "Again")
 
     def test_a_file_that_is_not_there_is_one_sentence(self, cllm):
         done = cllm("chat", "--no-stats", stdin=b"/attach nothing.png\nHello\n")
@@ -103,7 +106,7 @@ class TestCommands:
 
     def test_a_failed_message_keeps_its_attachments(self, home, provider, cllm):
         (home.work / "notes.txt").write_text("Luna", encoding="utf-8")
-        provider.fail(500)
+        provider.queue_error(500)
 
         cllm("chat", stdin=b"/attach notes.txt\nWho?\nWho?\n")
 
@@ -116,7 +119,7 @@ class TestCommands:
 
         assert "Luna" not in json.dumps(provider.requests[1].messages)
         assert "Luna" in json.dumps(provider.requests[2].messages[-1])
-        assert provider.requests[3].said[-1] == ("user", "Again")
+        assert provider.requests[3].message_pairs[-1] == ("user", "Again")
 
     def test_a_new_conversation_keeps_the_model_and_the_prompt_that_were_chosen(
         self, provider, cllm
@@ -125,7 +128,7 @@ class TestCommands:
         cllm("chat", stdin=given).succeeded()
 
         assert provider.requests[1].json["model"] == "gpt-other"
-        assert provider.requests[1].said == [("system", "Be brief."), ("user", "Two")]
+        assert provider.requests[1].message_pairs == [("system", "Be brief."), ("user", "Two")]
 
     def test_a_chat_with_a_system_prompt_can_open_other_conversations(self, home, provider, cllm):
         home.write_old_conversation(
@@ -134,7 +137,7 @@ class TestCommands:
 
         cllm("chat", "--system", "Talk.", stdin=b"/open cats\nWho?\n").succeeded()
 
-        assert provider.requests[0].said[0] == ("system", "Meow.")
+        assert provider.requests[0].message_pairs[0] == ("system", "Meow.")
 
     def test_title_list_and_search_find_a_conversation(self, cllm):
         given = (
@@ -175,7 +178,7 @@ class TestCommands:
         assert len(home.messages("demo")) == 4
 
     def test_an_export_that_does_not_fit_leaves_no_file(self, home, provider, cllm):
-        provider.say("word " * 2000)
+        provider.queue_reply("word " * 2000)
         small = ("bash", "-c", 'ulimit -f 4; PYTHONDONTWRITEBYTECODE=1 exec "$@"', "bash")
 
         done = cllm("chat", "--no-save", stdin=b"One\n/export out.md\n", wrapper=small)
@@ -191,7 +194,7 @@ class TestCommands:
         done = cllm("chat", "demo", stdin=b"Hello\n/open cats\nWho?\n").succeeded()
 
         assert "Model: A fine name." in done.out
-        assert provider.requests[1].said[0] == ("user", "My cat is Luna.")
+        assert provider.requests[1].message_pairs[0] == ("user", "My cat is Luna.")
         assert len(home.messages("demo")) == 2
 
     def test_opening_an_unknown_conversation_changes_nothing(self, home, cllm):
@@ -221,7 +224,7 @@ class TestWithoutATerminal:
         done = cllm("chat", stdin=b"One\n\nTwo\\\nThree\nquit\nnever\n").succeeded()
 
         assert done.out == "echo: One\necho: Two\nThree\n"
-        assert [request.said[-1] for request in provider.requests] == [
+        assert [request.message_pairs[-1] for request in provider.requests] == [
             ("user", "One"),
             ("user", "Two\nThree"),
         ]
@@ -250,7 +253,7 @@ class TestWithoutATerminal:
         assert len(home.messages("demo")) % 2 == 0
 
     def test_a_failure_is_one_sentence_and_the_exit_code_says_so(self, home, provider, cllm):
-        provider.fail(500, message="broken")
+        provider.queue_error(500, message="broken")
 
         done = cllm("chat", "demo", "--no-stats", stdin=b"One\nTwo\n")
 
@@ -265,7 +268,7 @@ class TestWithoutATerminal:
 
         cllm("chat", "--no-save", stdin=b"One\nTwo\n").succeeded()
 
-        assert len(provider.requests[1].said) == 3
+        assert len(provider.requests[1].message_pairs) == 3
         assert home.snapshot() == before
 
     def test_an_unsaved_conversation_can_be_saved_after_all(self, home, provider, cllm):
@@ -281,7 +284,7 @@ class TestWithoutATerminal:
             "Three",
             "echo: Three",
         ]
-        assert [role for role, _ in provider.requests[2].said] == [
+        assert [role for role, _ in provider.requests[2].message_pairs] == [
             "system",
             *["user", "assistant"] * 2,
             "user",
@@ -301,8 +304,8 @@ class TestSettings:
         settings(default_system_message="Talk.")
         cllm("chat", stdin=b"Two\n").succeeded()
 
-        assert provider.requests[0].said == [("user", "One")]
-        assert provider.requests[1].said[0] == ("system", "Talk.")
+        assert provider.requests[0].message_pairs == [("user", "One")]
+        assert provider.requests[1].message_pairs[0] == ("system", "Talk.")
 
     def test_a_system_prompt_for_a_conversation_that_has_one_is_refused(self, home, cllm):
         cllm("chat", "demo", "--system", "Talk.", stdin=b"One\n").succeeded()
@@ -389,8 +392,8 @@ class TestSettings:
         cllm("chat", "demo", stdin=b"One\nTwo\n").succeeded()
 
         for request in provider.requests:
-            assert "sunny" in request.said[0][1]
-            assert request.said[0][0] == "system"
+            assert "sunny" in request.message_pairs[0][1]
+            assert request.message_pairs[0][0] == "system"
 
     def test_a_price_that_is_known_is_added_up(self, settings, cllm):
         settings(providers={"openai": {"prices": {"gpt-test": {"input": 1000, "output": 0}}}})
@@ -407,8 +410,8 @@ class TestSettings:
         (home.work / "hello.txt").write_text("hello world", encoding="utf-8")
         arguments = json.dumps({"command": "cat hello.txt", "reason": "to see"})
         call = ToolCall(id="call_1", name="execute_bash_command", arguments=arguments)
-        provider.say("Let me look.", tool_calls=(call,), finish="tool_calls")
-        provider.say("It says hello.")
+        provider.queue_reply("Let me look.", tool_calls=(call,), finish="tool_calls")
+        provider.queue_reply("It says hello.")
 
         done = cllm("chat", stdin=b"What does it say?\n").succeeded()
 
@@ -429,7 +432,7 @@ class TestTheWindow:
 
         done = cllm("chat", "demo", "--max-turns", "2", stdin=lines).succeeded()
 
-        assert [request.said[0][1] for request in provider.requests] == [
+        assert [request.message_pairs[0][1] for request in provider.requests] == [
             "Question 0",
             "Question 0",
             "Question 0",
@@ -444,8 +447,8 @@ class TestTheWindow:
 
         cllm("chat", "demo", stdin=lines).succeeded()
 
-        assert provider.requests[10].said[0][1] == "Question 0"
-        assert provider.requests[11].said[0][1] == "Question 1"
+        assert provider.requests[10].message_pairs[0][1] == "Question 0"
+        assert provider.requests[11].message_pairs[0][1] == "Question 1"
         assert len(provider.requests[11].messages) == 21
 
 
@@ -455,9 +458,9 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 class TestAJsonSchema:
     def test_the_json_schema_of_the_settings_applies(self, home, provider, settings, cllm):
         settings(json_schema=SCHEMA)
-        provider.say('{"n"', ": 1}")
-        provider.say("No number.")
-        provider.say('{"n": 3}')
+        provider.queue_reply('{"n"', ": 1}")
+        provider.queue_reply("No number.")
+        provider.queue_reply('{"n": 3}')
 
         done = cllm("chat", "demo", stdin=b"One\nTwo\nThree\n")
 
@@ -474,9 +477,9 @@ class TestAJsonSchema:
 
     def test_a_summary_is_free_text(self, provider, settings, cllm):
         settings(json_schema=SCHEMA)
-        provider.say('{"n": 1}')
-        provider.say('{"n": 2}')
-        provider.say("Two numbers.")
+        provider.queue_reply('{"n": 1}')
+        provider.queue_reply('{"n": 2}')
+        provider.queue_reply("Two numbers.")
 
         cllm("chat", "demo", stdin=b"One\nTwo\n/compact\n").succeeded()
 

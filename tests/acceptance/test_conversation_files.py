@@ -12,7 +12,7 @@ INVALID_IDS = ["../../x", "a/b", "..", ".hidden", "a.json", "x\ny", "ünï"]
 
 def test_a_file_has_the_format_that_other_tools_read(home, provider, settings, cllm, mode):
     settings(default_system_message="Short, please.")
-    provider.say("Hi.", usage=(11, 7))
+    provider.queue_reply("Hi.", usage=(11, 7))
 
     cllm("Hello", "--conversation", "demo").succeeded()
 
@@ -43,8 +43,8 @@ def test_a_new_conversation_records_that_its_context_was_captured(home, settings
 
 
 def test_the_tokens_of_all_turns_are_added_up(home, provider, settings, cllm):
-    provider.say("One.", usage=(11, 7))
-    provider.say("Two.", usage=(30, 2))
+    provider.queue_reply("One.", usage=(11, 7))
+    provider.queue_reply("Two.", usage=(30, 2))
 
     cllm("Hello", "--conversation", "demo").succeeded()
     cllm("Again", "--conversation", "demo").succeeded()
@@ -54,7 +54,7 @@ def test_the_tokens_of_all_turns_are_added_up(home, provider, settings, cllm):
 
 @pytest.mark.parametrize("flags", [(), ("--no-stream",)], ids=["streamed", "whole"])
 def test_tokens_that_were_not_reported_are_estimated(flags, home, provider, settings, cllm):
-    provider.say("Some words that answer.", usage=None)
+    provider.queue_reply("Some words that answer.", usage=None)
 
     cllm("Some words that ask", "--conversation", "demo", *flags).succeeded()
 
@@ -121,7 +121,7 @@ def test_an_explicit_cllm_folder_has_settings_and_conversations(home, provider, 
 
     assert (home.path / "mine/conversations/demo.json").is_file()
     assert (home.path / "ours/conversations/demo.json").is_file()
-    assert [request.said[0] for request in provider.requests] == [
+    assert [request.message_pairs[0] for request in provider.requests] == [
         ("system", "From mine."),
         ("system", "From ours."),
     ]
@@ -161,7 +161,7 @@ def test_timestamps_of_older_files_are_read(stamp, home, settings, cllm):
 
 
 def test_a_manual_edit_is_sent_with_the_next_turn(home, provider, settings, cllm):
-    provider.say("My name is Bob.")
+    provider.queue_reply("My name is Bob.")
     cllm("Who are you?", "--conversation", "demo").succeeded()
     edited = home.load("demo")
     edited["messages"][0]["content"] = "Who am I?"
@@ -171,7 +171,7 @@ def test_a_manual_edit_is_sent_with_the_next_turn(home, provider, settings, cllm
     cllm("Really?", "--conversation", "demo").succeeded()
 
     expected = [("user", "Who am I?"), ("assistant", "You are Ada."), ("user", "Really?")]
-    assert provider.requests[1].said == expected
+    assert provider.requests[1].message_pairs == expected
     assert home.messages("demo")[:3] == expected
 
 
@@ -184,7 +184,7 @@ def test_messages_taken_out_by_hand_stay_out(home, provider, settings, cllm):
 
     cllm("And now?", "--conversation", "demo").succeeded()
 
-    assert [content for role, content in provider.requests[3].said if role == "user"] == [
+    assert [content for role, content in provider.requests[3].message_pairs if role == "user"] == [
         "Question 0",
         "Question 2",
         "And now?",
@@ -272,7 +272,7 @@ def test_an_argument_that_is_not_an_id_is_the_prompt(home, provider, settings, c
     (created,) = home.conversations.glob("*.json")
     assert created.stem in result.err
     assert home.messages(created.stem)[0] == ("user", "What is a cat?")
-    assert provider.requests[0].said == [("user", "What is a cat?")]
+    assert provider.requests[0].message_pairs == [("user", "What is a cat?")]
     assert result.out == "echo: What is a cat?\n"
 
 
@@ -289,7 +289,7 @@ def test_an_automatic_id_is_made_and_printed_on_stderr(home, provider, settings,
 
     cllm("Again", "--conversation", created.stem).succeeded()
 
-    assert len(provider.requests[2].said) == 3
+    assert len(provider.requests[2].message_pairs) == 3
 
 
 def test_the_id_before_the_prompt_is_the_id(home, provider, settings, cllm):
@@ -334,12 +334,12 @@ def test_the_fixed_model_is_not_mentioned_unless_the_user_named_another_one(
 def test_read_only_sends_the_history_and_saves_nothing(home, provider, settings, cllm):
     home.write_old_conversation("demo", *HELLO)
     before = home.snapshot()
-    provider.say("An aside.")
+    provider.queue_reply("An aside.")
 
     result = cllm("Aside?", "--conversation", "demo", "--read-only").succeeded()
 
     assert result.out == "An aside.\n"
-    assert provider.requests[0].said == [*HELLO, ("user", "Aside?")]
+    assert provider.requests[0].message_pairs == [*HELLO, ("user", "Aside?")]
     assert home.snapshot() == before
 
 
@@ -364,7 +364,7 @@ def test_read_only_needs_a_conversation_that_exists(home, provider, settings, cl
 def test_raw_prints_the_providers_json_and_saves_nothing(home, provider, settings, cllm):
     home.write_old_conversation("demo", *HELLO)
     before = home.snapshot()
-    provider.say("As it", " came: ä.")
+    provider.queue_reply("As it", " came: ä.")
 
     result = cllm("Again", "--conversation", "demo", "--raw").succeeded()
 

@@ -64,7 +64,7 @@ def test_a_process_killed_at_any_moment_loses_nothing_that_was_acknowledged(home
 
 def test_a_process_killed_in_mid_stream_leaves_the_file_as_it_was(home, provider, settings, cllm):
     cllm("First", "--conversation", "demo").succeeded()
-    provider.say_held("Half an", "never", at=1)
+    provider.queue_held_reply("Half an", "never", at=1)
     running = cllm.start("Second", "--conversation", "demo")
     running.wait_for_output("Half an")
 
@@ -73,7 +73,7 @@ def test_a_process_killed_in_mid_stream_leaves_the_file_as_it_was(home, provider
 
     assert home.messages("demo")[:2] == [("user", "First"), ("assistant", "echo: First")]
     cllm("Third", "--conversation", "demo").succeeded()
-    assert provider.requests[2].said == [
+    assert provider.requests[2].message_pairs == [
         ("user", "First"),
         ("assistant", "echo: First"),
         ("user", "Third"),

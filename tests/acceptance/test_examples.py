@@ -79,7 +79,7 @@ def test_context_is_stored_once_below_the_prompt(example, home, provider, cllm):
     assert system.startswith("Answer from the context.\n\n--- Context: Machine")
     assert "--- Context: Files ---\na.txt\nb.txt\n--- End Context ---" in system
     assert [r.json["messages"][0]["content"] for r in provider.requests] == [system] * 2
-    assert provider.requests[1].said[-1] == ("user", "And now?")
+    assert provider.requests[1].message_pairs[-1] == ("user", "And now?")
 
 
 def test_dynamic_runs_with_each_turn_and_lets_the_model_ask(example, home, provider, cllm):
@@ -87,14 +87,14 @@ def test_dynamic_runs_with_each_turn_and_lets_the_model_ask(example, home, provi
     (home.work / "here.txt").touch()
     arguments = json.dumps({"command": "ls", "reason": "to see"})
     call = ToolCall(id="c1", name="execute_bash_command", arguments=arguments)
-    provider.say(tool_calls=(call,), finish="tool_calls")
-    provider.say("A file.")
+    provider.queue_reply(tool_calls=(call,), finish="tool_calls")
+    provider.queue_reply("A file.")
 
     asked = ("-c", "dynamic", "-m", "openai/gpt-test", "--trust", "--conversation", "demo")
     assert cllm(*asked, "What is here?").succeeded().out == "A file.\n"
 
     first, second = provider.requests
-    assert re.search(r"--- Context: Clock ---\n\d\d:\d\d\n", first.said[-1][1])
+    assert re.search(r"--- Context: Clock ---\n\d\d:\d\d\n", first.message_pairs[-1][1])
     assert "here.txt" in second.messages[-1]["content"]
     assert not any("Clock" in str(content) for _, content in home.messages("demo"))
 

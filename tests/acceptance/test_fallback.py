@@ -22,8 +22,8 @@ def two_models(provider, settings, secret):
 
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
 def test_the_next_model_answers_and_the_change_is_said(way, provider, two_models, cllm):
-    provider.fail(503)
-    provider.say("From the other.")
+    provider.queue_error(503)
+    provider.queue_reply("From the other.")
 
     result = cllm("Hello", "--conversation", "demo", way).succeeded()
 
@@ -42,8 +42,8 @@ def test_a_prompt_too_long_for_the_first_model_is_asked_of_one_with_a_larger_win
 ):
     larger = "anthropic/claude-opus-4-6"
     two_models(model=OTHER, fallbacks=[larger])
-    provider.fail(400, "prompt is too long: 208310 tokens > 200000 maximum")
-    provider.say("It fits.")
+    provider.queue_error(400, "prompt is too long: 208310 tokens > 200000 maximum")
+    provider.queue_reply("It fits.")
 
     result = cllm("Hello").succeeded()
 
@@ -57,7 +57,7 @@ def test_a_prompt_too_long_for_the_first_model_is_asked_of_one_with_a_larger_win
 
 def test_another_fault_of_the_request_is_not_carried_to_the_next_model(provider, two_models, cllm):
     two_models(model=OTHER, fallbacks=["anthropic/claude-opus-4-6"])
-    provider.fail(400, "max_tokens: 64000 > 8192")
+    provider.queue_error(400, "max_tokens: 64000 > 8192")
 
     assert cllm("Hello").code == 1
     assert len(provider.requests) == 1
@@ -66,10 +66,10 @@ def test_another_fault_of_the_request_is_not_carried_to_the_next_model(provider,
 def test_the_conversation_keeps_its_model_and_the_turn_the_one_that_answered(
     provider, two_models, cllm
 ):
-    provider.fail(503)
-    provider.say("From the other.")
+    provider.queue_error(503)
+    provider.queue_reply("From the other.")
     cllm("Hello", "--conversation", "demo").succeeded()
-    provider.say("From the first.")
+    provider.queue_reply("From the first.")
 
     cllm("And now?", "--conversation", "demo").succeeded()
 
@@ -77,7 +77,7 @@ def test_the_conversation_keeps_its_model_and_the_turn_the_one_that_answered(
     assert file["model"] == "openai/gpt-test"
     turns = file["metadata"]["cllm"]["turns"]
     assert [turn["model"] for turn in turns] == [OTHER, "openai/gpt-test"]
-    assert provider.requests[-1].said == [
+    assert provider.requests[-1].message_pairs == [
         ("user", "Hello"),
         ("assistant", "From the other."),
         ("user", "And now?"),
@@ -85,7 +85,7 @@ def test_the_conversation_keeps_its_model_and_the_turn_the_one_that_answered(
 
 
 def test_an_answer_that_breaks_off_is_not_begun_again_elsewhere(provider, two_models, cllm):
-    provider.say("Once", " upon", " a time", stop_after=2)
+    provider.queue_reply("Once", " upon", " a time", stop_after=2)
 
     result = cllm("Hello", "--conversation", "demo")
 
@@ -99,7 +99,7 @@ def test_when_every_model_fails_the_command_does_with_the_last_reason(
     provider, two_models, secret, cllm
 ):
     two_models(api_base=f"http://127.0.0.1:{closed_port()}/v1")
-    provider.fail(401)
+    provider.queue_error(401)
 
     result = cllm("Hello", "--conversation", "demo")
 
@@ -126,7 +126,7 @@ def test_strict_mode_sends_nothing_that_would_have_to_be_changed(provider, two_m
 
 def test_without_strict_mode_the_change_is_a_warning(provider, two_models, cllm):
     two_models(model=OTHER, fallbacks=[], seed=7)
-    provider.say("Fine.")
+    provider.queue_reply("Fine.")
 
     result = cllm("Hello").succeeded()
 
@@ -137,7 +137,7 @@ def test_without_strict_mode_the_change_is_a_warning(provider, two_models, cllm)
 
 def test_strict_mode_lets_through_what_can_be_said(provider, two_models, cllm):
     two_models(model=OTHER, fallbacks=[], strict=True, temperature=0.5)
-    provider.say("Fine.")
+    provider.queue_reply("Fine.")
 
     result = cllm("Hello").succeeded()
 
@@ -146,7 +146,7 @@ def test_strict_mode_lets_through_what_can_be_said(provider, two_models, cllm):
 
 
 def test_a_connection_cut_before_the_first_word_may_fall_back(provider, two_models, cllm):
-    provider.answer(Cut())
-    provider.say("From the other.")
+    provider.queue_steps(Cut())
+    provider.queue_reply("From the other.")
 
     assert cllm("Hello").succeeded().out == "From the other.\n"

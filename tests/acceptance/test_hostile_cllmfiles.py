@@ -315,7 +315,7 @@ def test_the_value_of_a_variable_is_no_template_and_is_quoted(hostile, settings,
 
     hostile(None, "Hello", "--var", "A='; touch pwned; {{ 7*7 }}", sends=1).succeeded()
 
-    assert "'; touch pwned; {{ 7*7 }}" in provider.requests[0].said[-1][1]
+    assert "'; touch pwned; {{ 7*7 }}" in provider.requests[0].message_pairs[-1][1]
 
 
 def test_a_link_to_a_file_of_mine_sends_nothing_of_it(hostile, home):
@@ -612,8 +612,8 @@ def test_shell_control_gets_around_no_rule(hostile, settings, provider, home):
         for number, line in enumerate(SHELL_CONTROL)
     ]
     settings(allow_dynamic_commands=True, dynamic_commands={"max_commands": len(calls) + 1})
-    provider.say(tool_calls=tuple(calls), finish="tool_calls")
-    provider.say("So be it.")
+    provider.queue_reply(tool_calls=tuple(calls), finish="tool_calls")
+    provider.queue_reply("So be it.")
 
     hostile(None, sends=2).succeeded()
 

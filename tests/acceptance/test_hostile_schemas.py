@@ -133,7 +133,7 @@ def test_a_very_long_pattern_is_refused(refused):
 
 
 def test_a_pattern_that_never_ends_is_stopped(home, provider, settings, cllm):
-    provider.say(json.dumps("a" * 60 + "!"))
+    provider.queue_reply(json.dumps("a" * 60 + "!"))
     schema = json.dumps({"type": "string", "pattern": "^(a+)+$"})
 
     result = cllm("Who?", "--json-schema", schema, "--conversation", "demo")
@@ -146,7 +146,7 @@ def test_a_pattern_that_never_ends_is_stopped(home, provider, settings, cllm):
 def test_references_that_multiply_are_stopped(home, provider, settings, cllm):
     parts = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
     schema = {"$defs": parts | {"a40": {"type": "string"}}, "$ref": "#/$defs/a0"}
-    provider.say('"hello"')
+    provider.queue_reply('"hello"')
 
     result = cllm("Who?", "--json-schema", json.dumps(schema), "--conversation", "demo")
 
@@ -155,7 +155,7 @@ def test_references_that_multiply_are_stopped(home, provider, settings, cllm):
 
 
 def test_a_schema_that_refers_to_itself_is_refused(provider, settings, cllm):
-    provider.say("1")
+    provider.queue_reply("1")
 
     result = cllm("Who?", "--json-schema", '{"$ref": "#"}')
 
@@ -163,7 +163,7 @@ def test_a_schema_that_refers_to_itself_is_refused(provider, settings, cllm):
 
 
 def test_a_very_deeply_nested_reply_is_refused(provider, settings, cllm):
-    provider.say("[" * 100_000 + "]" * 100_000)
+    provider.queue_reply("[" * 100_000 + "]" * 100_000)
 
     result = cllm("Who?", "--json-schema", '{"type": "array"}')
 
@@ -175,7 +175,7 @@ def test_a_module_in_the_current_folder_is_not_run(home, provider, settings, cll
     for name in ("jsonschema.py", "referencing.py", "json.py"):
         (home.work / name).write_text(f"open({str(mark)!r}, 'w')\n", encoding="utf-8")
     cllm.command = (str(Path(cllm.command[0]).with_name("cllm")),)
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     cllm("Who?", "--json-schema", json.dumps(PERSON)).succeeded()
 
@@ -207,7 +207,7 @@ def test_a_file_outside_the_folder_requires_trust(home, provider, elsewhere, cll
 
 def test_a_url_requires_trust(provider, schemas, elsewhere, cllm):
     elsewhere(json_schema_file=schemas.put("/x", body(json.dumps(PERSON).encode())))
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     cllm("Who?", env=HTTP).failed_with_one_sentence("cllm trust", prefix=TRUST)
     assert schemas.asked == []
@@ -218,7 +218,7 @@ def test_a_url_requires_trust(provider, schemas, elsewhere, cllm):
 
 def test_a_file_in_the_same_folder_requires_no_trust(provider, elsewhere, write, cllm):
     elsewhere(json_schema_file=write(PERSON, "schemas/person.json"))
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     cllm("Who?").succeeded()
 

@@ -140,15 +140,15 @@ def test_a_template_works_unchanged(template, provider, settings, cllm):
         "extraction": json.dumps({"people": [], "places": [], "dates": [], "amounts": []}),
         "task-parser": json.dumps({"tasks": []}),
     }
-    provider.say(answer.get(template, "Fine."))
+    provider.queue_reply(answer.get(template, "Fine."))
 
     result = cllm("Go.", "--conversation", "demo").succeeded()
 
     written = read(cllm.home.work / ".cllm" / "Cllmfile.yml")
     prompt = written["default_system_message"].strip()
-    assert provider.requests[0].said[0][1].startswith(prompt)
+    assert provider.requests[0].message_pairs[0][1].startswith(prompt)
     if "context_commands" in written:
-        assert "--- Context" in provider.requests[0].said[0][1]
+        assert "--- Context" in provider.requests[0].message_pairs[0][1]
     assert result.out
 
 

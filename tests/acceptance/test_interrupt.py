@@ -17,7 +17,7 @@ def stopped(provider, cllm):
     """
 
     def stop(number, *, terminal=False):
-        provider.say_held("Once upon a time ", "and never this", at=1)
+        provider.queue_held_reply("Once upon a time ", "and never this", at=1)
         running = cllm.start("Tell me.", "--conversation", "demo", terminal=terminal)
         running.wait_for_output("Once upon a time ")
         if terminal:
@@ -55,7 +55,7 @@ def test_the_turn_after_an_interrupted_one_sends_the_partial_text(
 
     cllm("Go on.", "--conversation", "demo").succeeded()
 
-    assert provider.requests[1].said == [
+    assert provider.requests[1].message_pairs == [
         ("user", "Tell me."),
         ("assistant", "Once upon a time "),
         ("user", "Go on."),
@@ -103,7 +103,7 @@ def test_ctrl_c_before_the_first_word_leaves_the_file_readable(
     flags, home, provider, settings, cllm
 ):
     cllm("First", "--conversation", "demo").succeeded()
-    provider.say_held("never", at=0)
+    provider.queue_held_reply("never", at=0)
     running = cllm.start("Tell me.", "--conversation", "demo", *flags)
     provider.wait_for(2)
 
@@ -116,12 +116,12 @@ def test_ctrl_c_before_the_first_word_leaves_the_file_readable(
     assert home.messages("demo")[:2] == [("user", "First"), ("assistant", "echo: First")]
     assert "never" not in json.dumps(home.load("demo"))
     cllm("Go on.", "--conversation", "demo").succeeded()
-    assert provider.requests[2].said[-1] == ("user", "Go on.")
+    assert provider.requests[2].message_pairs[-1] == ("user", "Go on.")
 
 
 def test_ctrl_c_without_a_conversation_leaves_nothing(home, provider, settings, cllm):
     before = home.snapshot()
-    provider.say_held("Once ", "never", at=1)
+    provider.queue_held_reply("Once ", "never", at=1)
     running = cllm.start("Tell me.")
     running.wait_for_output("Once ")
 
@@ -135,7 +135,7 @@ def test_ctrl_c_without_a_conversation_leaves_nothing(home, provider, settings, 
 
 def test_ctrl_c_while_waiting_to_ask_again(home, provider, settings, cllm):
     settings(num_retries=5)
-    provider.fail(429, retry_after="30")
+    provider.queue_error(429, retry_after="30")
     running = cllm.start("Tell me.", "--conversation", "demo")
     assert provider.wait_for(1).answered.wait(60)
 
@@ -146,7 +146,7 @@ def test_ctrl_c_while_waiting_to_ask_again(home, provider, settings, cllm):
     assert "Traceback" not in result.err
     assert len(provider.requests) == 1
     cllm("Go on.", "--conversation", "demo").succeeded()
-    assert provider.requests[1].said[-1] == ("user", "Go on.")
+    assert provider.requests[1].message_pairs[-1] == ("user", "Go on.")
 
 
 def test_ctrl_c_while_the_command_is_still_starting_is_quiet(home, settings, cllm):
@@ -164,7 +164,7 @@ def test_ctrl_c_while_the_command_is_still_starting_is_quiet(home, settings, cll
 
 
 def test_a_second_ctrl_c_does_not_tear_the_file(home, provider, settings, cllm):
-    provider.say_held("Once upon a time ", "never", at=1)
+    provider.queue_held_reply("Once upon a time ", "never", at=1)
     running = cllm.start("Tell me.", "--conversation", "demo")
     running.wait_for_output("Once upon a time ")
 
@@ -187,7 +187,7 @@ def test_ctrl_c_while_waiting_for_another_ones_turn_changes_nothing(
 ):
     cllm("First", "--conversation", "demo").succeeded()
     before = home.snapshot()
-    gate = provider.say_held("Slow", " answer", at=1)
+    gate = provider.queue_held_reply("Slow", " answer", at=1)
     holder = cllm.start("Second", "--conversation", "demo")
     holder.wait_for_output("Slow")
     waiter = start_waiting("Third", "--conversation", "demo", terminal=terminal)
@@ -209,7 +209,7 @@ def test_ctrl_c_while_waiting_for_another_ones_turn_changes_nothing(
 
 @pytest.mark.parametrize("apart", [0, 0.002, 0.01])
 def test_two_presses_at_once_keep_the_turn_too(home, provider, settings, cllm, apart):
-    provider.say_held("Once upon", " a time", at=1)
+    provider.queue_held_reply("Once upon", " a time", at=1)
     running = cllm.start("Tell me.", "--conversation", "demo")
     running.wait_for_output("Once upon")
 

@@ -37,8 +37,8 @@ def ask(provider, settings, secret, cllm) -> Callable[..., Any]:
 
 @pytest.mark.parametrize(("model", "way"), PAIRS)
 def test_the_second_turn_carries_the_first(provider, secret, home, ask, model, way):
-    provider.say("Ahoy ", "Alice!")
-    provider.say("Alice, arr.")
+    provider.queue_reply("Ahoy ", "Alice!")
+    provider.queue_reply("Alice, arr.")
 
     first = ask("My name is Alice", model, way).succeeded()
     second = ask("What is my name?", model, way).succeeded()
@@ -52,7 +52,7 @@ def test_the_second_turn_carries_the_first(provider, secret, home, ask, model, w
 
 
 def test_a_refusal_is_one_sentence(provider, secret, ask):
-    provider.fail(403, f"Not with {secret}.")
+    provider.queue_error(403, f"Not with {secret}.")
 
     line = ask("Hello", OPENAI).failed_with_one_sentence("litellm", "returned HTTP 403")
 
@@ -60,7 +60,7 @@ def test_a_refusal_is_one_sentence(provider, secret, ask):
 
 
 def test_a_stream_that_breaks_is_an_error_and_no_answer(provider, home, ask):
-    provider.say("Hel", "lo", stop_after=1, abrupt=False)
+    provider.queue_reply("Hel", "lo", stop_after=1, abrupt=False)
 
     result = ask("Hello", OPENAI)
 

@@ -113,38 +113,38 @@ def test_a_prompt_is_answered_under_its_system_prompt(llm: Llm, upstream: FakePr
 
     assert printed == "echo: Hello.\n"
     asked = upstream.requests[-1]
-    assert asked.said == [("system", "You are a pirate."), ("user", "Hello.")]
+    assert asked.message_pairs == [("system", "You are a pirate."), ("user", "Hello.")]
     assert bool(asked.json.get("stream")) == (way == "stream")
 
 
 def test_its_own_conversation_is_continued(llm: Llm, upstream: FakeProvider):
-    upstream.say("A good ", "name.")
-    upstream.say("Luna.")
+    upstream.queue_reply("A good ", "name.")
+    upstream.queue_reply("Luna.")
 
     first, second = llm(CAT[1]), llm("-c", QUESTION[1])
 
     assert (first, second) == ("A good name.\n", "Luna.\n")
-    assert upstream.requests[-1].said == [CAT, ("assistant", "A good name."), QUESTION]
+    assert upstream.requests[-1].message_pairs == [CAT, ("assistant", "A good name."), QUESTION]
 
 
 def test_a_conversation_of_the_servers_is_continued_by_a_header(
     llm: Llm, server: Server, upstream: FakeProvider
 ):
-    upstream.say("A good name.")
+    upstream.queue_reply("A good name.")
     conversation = server.complete(CAT, conversation="").conversation
     llm.configure(headers={"X-Conversation-ID": conversation})
-    upstream.say("Luna.")
+    upstream.queue_reply("Luna.")
 
     printed = llm(QUESTION[1])
 
     said = [CAT, ("assistant", "A good name."), QUESTION]
     assert printed == "Luna.\n"
-    assert upstream.requests[-1].said == said
+    assert upstream.requests[-1].message_pairs == said
     assert list(list_messages(server, conversation)) == [*said, ("assistant", "Luna.")]
 
 
 def test_an_answer_fits_its_schema(llm: Llm, upstream: FakeProvider):
-    upstream.say('{"name": "Luna", "age": 3}')
+    upstream.queue_reply('{"name": "Luna", "age": 3}')
 
     printed = llm("A cat.", "--schema", "name, age int")
 
@@ -155,8 +155,8 @@ def test_an_answer_fits_its_schema(llm: Llm, upstream: FakeProvider):
 
 def test_its_tools_are_asked_for_and_used(llm: Llm, upstream: FakeProvider):
     call = ToolCall(id="call_1", name="weather", arguments='{"city": "Paris"}')
-    upstream.say(tool_calls=(call,), finish="tool_calls")
-    upstream.say("It rains.")
+    upstream.queue_reply(tool_calls=(call,), finish="tool_calls")
+    upstream.queue_reply("It rains.")
 
     printed = llm("The weather in Paris?", "--functions", WEATHER)
 

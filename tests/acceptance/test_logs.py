@@ -13,7 +13,7 @@ def test_by_default_nothing_is_logged(provider, settings, cllm):
 
 @pytest.mark.parametrize("flag", ["-v", "-vv", "-vvv", "--debug"])
 def test_a_higher_verbosity_logs_more(flag, provider, settings, cllm):
-    provider.say("Fine.")
+    provider.queue_reply("Fine.")
 
     result = cllm("My secret plan", "--conversation", "demo", flag).succeeded()
 
@@ -47,7 +47,7 @@ def test_a_file_is_for_its_owner_alone_and_is_added_to(provider, settings, cllm,
 
 
 def test_a_failure_is_in_the_file_too(provider, settings, cllm):
-    provider.fail(401)
+    provider.queue_error(401)
 
     cllm("Hello", "--log-file", "cllm.log").failed_with_one_sentence("401")
 
@@ -113,4 +113,4 @@ def test_a_secret_that_has_to_be_escaped_is_blotted_out_too(form, provider, sett
 
     assert "***" in result.err
     assert "wordé12" not in result.err
-    assert "wordé12" in provider.requests[0].said[-1][1]
+    assert "wordé12" in provider.requests[0].message_pairs[-1][1]

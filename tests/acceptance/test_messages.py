@@ -87,7 +87,9 @@ def test_a_stream_of_anthropic_passes_through_event_by_event(
             (b"message_stop", b""),
         )
     )
-    upstream.answer(Head(headers={"Content-Type": "text/event-stream"}, chunked=True), Send(sent))
+    upstream.queue_steps(
+        Head(headers={"Content-Type": "text/event-stream"}, chunked=True), Send(sent)
+    )
 
     assert post_message(server, HELLO, stream=True).body == sent
 
@@ -104,7 +106,9 @@ def test_unknown_blocks_of_a_response_reach_the_client(server: Server, upstream:
             "usage": {"input_tokens": 1, "output_tokens": 1, "novel": 5},
         }
     ).encode()
-    upstream.answer(Head(headers={"Content-Type": "application/json"}, chunked=True), Send(body))
+    upstream.queue_steps(
+        Head(headers={"Content-Type": "application/json"}, chunked=True), Send(body)
+    )
 
     assert post_message(server, HELLO).body == body
 
@@ -213,7 +217,7 @@ def test_the_callers_key_goes_to_no_other_provider(server: Server, upstream: Fak
 
 
 def test_an_error_about_the_callers_key_does_not_contain_it(server: Server, upstream: FakeProvider):
-    upstream.fail(401, f"invalid x-api-key: {CALLERS_KEY}")
+    upstream.queue_error(401, f"invalid x-api-key: {CALLERS_KEY}")
     response = post_message(server, HELLO, headers={"x-anthropic-api-key": CALLERS_KEY})
 
     assert response.status == 401
@@ -270,11 +274,11 @@ def test_an_unknown_model_is_an_error_and_calls_no_provider(
 
 
 def test_errors_have_anthropics_format(server: Server, upstream: FakeProvider):
-    upstream.fail(429, "Slow down.", retry_after="7")
+    upstream.queue_error(429, "Slow down.", retry_after="7")
     limited = post_message(server, HELLO)
-    upstream.fail(529, "Overloaded.")
+    upstream.queue_error(529, "Overloaded.")
     overloaded = post_message(server, HELLO)
-    upstream.fail(500, "Broken.")
+    upstream.queue_error(500, "Broken.")
     broken = post_message(server, HELLO)
     malformed = server("POST", MESSAGES, b'{"model": 1}')
     empty = post_message(server)
@@ -290,7 +294,7 @@ def test_errors_have_anthropics_format(server: Server, upstream: FakeProvider):
 
 
 def test_an_error_during_a_stream_is_the_last_event(server: Server, upstream: FakeProvider):
-    upstream.say("Half ", "of it", stop_after=1, error=("overloaded_error", "Overloaded"))
+    upstream.queue_reply("Half ", "of it", stop_after=1, error=("overloaded_error", "Overloaded"))
     response = post_message(server, HELLO, stream=True)
 
     assert event_names(response)[-1] == "error"
@@ -301,14 +305,14 @@ def test_an_error_during_a_stream_is_the_last_event(server: Server, upstream: Fa
 def test_an_error_before_the_reply_is_an_event_if_the_stream_has_started(
     server: Server, upstream: FakeProvider
 ):
-    upstream.say("Nothing", stop_after=0, error=("overloaded_error", "Overloaded"))
+    upstream.queue_reply("Nothing", stop_after=0, error=("overloaded_error", "Overloaded"))
     response = post_message(server, HELLO, stream=True)
 
     assert (response.status, response.error["type"]) == (529, "overloaded_error")
 
 
 def test_a_silent_stream_sends_a_ping(server: Server, upstream: FakeProvider):
-    gate = upstream.say_held("Late.", at=0)
+    gate = upstream.queue_held_reply("Late.", at=0)
     streaming = server.open(
         "POST",
         MESSAGES,
@@ -366,7 +370,7 @@ def test_a_saved_stream_can_be_read_again(server: Server):
 def test_a_conversation_can_be_continued_in_the_other_protocol(
     server: Server, upstream: FakeProvider
 ):
-    upstream.say(
+    upstream.queue_reply(
         "Looking.",
         reasoning=("I should look.",),
         tool_calls=(ToolCall(id="toolu_1", name="look", arguments='{"at": "sky"}'),),
@@ -476,7 +480,7 @@ def test_tokens_are_estimated_with_a_notice_if_the_provider_cannot_count(
     plain = post_message(server, HELLO, path=COUNT, model=MODELS["openai"])
     tools = [{"name": "look", "input_schema": {"type": "object"}}]
     more = post_message(server, HELLO, path=COUNT, model=MODELS["openai"], tools=tools)
-    upstream.fail(400, "The provided model doesn't support counting tokens.")
+    upstream.queue_error(400, "The provided model doesn't support counting tokens.")
     bedrock = post_message(server, HELLO, path=COUNT, model=MODELS["bedrock"])
 
     assert list_notice_codes(plain) == list_notice_codes(bedrock) == ["tokens_estimated"]
@@ -485,7 +489,7 @@ def test_tokens_are_estimated_with_a_notice_if_the_provider_cannot_count(
 
 
 def test_a_rejected_token_count_is_an_error(server: Server, upstream: FakeProvider):
-    upstream.fail(400, "messages: roles must alternate")
+    upstream.queue_error(400, "messages: roles must alternate")
     response = post_message(server, HELLO, path=COUNT)
 
     assert (response.status, response.error["type"]) == (400, "invalid_request_error")

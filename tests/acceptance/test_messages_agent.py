@@ -67,7 +67,7 @@ def stream(request: pytest.FixtureRequest) -> bool:
 
 def answered(upstream: FakeProvider) -> None:
     """Reply with thinking, text and a tool call."""
-    upstream.say(
+    upstream.queue_reply(
         "I look ", "closer.", reasoning=("Not yet clear.",), tool_calls=(CALL,), finish="tool_calls"
     )
 

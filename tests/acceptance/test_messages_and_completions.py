@@ -67,12 +67,12 @@ def take_turn(server: Server, upstream: FakeProvider, conversation: str, number:
     other = DOORS[1 - DOORS.index(door)]
     asked: dict[str, Any] = {"model": MODELS[provider], "stream": stream}
     call = ToolCall(id=f"toolu_{number}", name="look", arguments=f'{{"at": "{number}"}}')
-    upstream.say(reasoning=(f"Look at {number}.",), tool_calls=(call,), finish="tool_calls")
+    upstream.queue_reply(reasoning=(f"Look at {number}.",), tool_calls=(call,), finish="tool_calls")
     question = {"role": "user", "content": f"What is at {number}?"}
     called = say(server, door, conversation, question, **asked)
     assert called.status == 200, called.body
     assert f"toolu_{number}".encode() in called.body
-    upstream.say(f"A door is at {number}.")
+    upstream.queue_reply(f"A door is at {number}.")
     answered = say(
         server, other, called.conversation, result(other, call.id, f"Door {number}."), **asked
     )
@@ -87,7 +87,7 @@ def test_a_conversation_alternates_between_protocols_and_providers(
     first = len(upstream.requests)
     for number in range(len(WAYS)):
         conversation = take_turn(server, upstream, conversation, number)
-    upstream.say("That is all.")
+    upstream.queue_reply("That is all.")
     last = post_message(
         server,
         ("user", "Thanks."),
@@ -131,7 +131,7 @@ def test_a_reply_is_regenerated_through_messages(
     first_response = post_message(
         server, ("user", "Tell me a word."), headers={"X-Conversation-ID": ""}
     )
-    upstream.say("Another.")
+    upstream.queue_reply("Another.")
     again = post_message(
         server,
         model=MODELS["bedrock"],
@@ -157,7 +157,7 @@ def test_a_reply_with_tools_is_regenerated_from_the_user_message(
     server: Server, upstream: FakeProvider
 ):
     conversation = take_turn(server, upstream, "", 0)
-    upstream.say("No door.")
+    upstream.queue_reply("No door.")
     again = post_message(
         server,
         tools=ANTHROPIC_TOOLS,
@@ -165,5 +165,5 @@ def test_a_reply_with_tools_is_regenerated_from_the_user_message(
     )
 
     assert again.status == 200, again.body
-    assert upstream.requests[-1].said == [("user", "What is at 0?")]
+    assert upstream.requests[-1].message_pairs == [("user", "What is at 0?")]
     assert [role for role, _ in list_messages(server, conversation)] == ["user", "assistant"]

@@ -49,7 +49,7 @@ def test_a_fallback_of_another_service_does_not_receive_the_callers_key(
 ):
     values = with_fallback(upstream, other, "other/claude-elsewhere")
     with start_server(tmp_path, values) as server:
-        upstream.fail(529, "Overloaded.")
+        upstream.queue_error(529, "Overloaded.")
         response = post_message(server, HELLO, headers=BRINGING, stream=stream)
         log = server.log
 
@@ -66,7 +66,7 @@ def test_a_fallback_on_bedrock_uses_the_operators_key(
     upstream: FakeProvider, other: FakeProvider, tmp_path: Path
 ):
     with start_server(tmp_path, with_fallback(upstream, other, MODELS["bedrock"])) as server:
-        upstream.fail(529, "Overloaded.")
+        upstream.queue_error(529, "Overloaded.")
         response = post_message(server, HELLO, headers=BRINGING)
 
     assert response.status == 200, response.body
@@ -79,7 +79,7 @@ def test_the_key_is_stored_nowhere(upstream: FakeProvider, tmp_path: Path):
     with start_server(tmp_path, make_settings(upstream), store=store) as server:
         headers = {**BRINGING, "X-Conversation-ID": "", "Idempotency-Key": "once"}
         first_response = post_message(server, HELLO, headers=headers, stream=True)
-        upstream.fail(401, f"The key {KEY} is not known.")
+        upstream.queue_error(401, f"The key {KEY} is not known.")
         refused = post_message(
             server, HELLO, headers={**BRINGING, "X-Conversation-ID": first_response.conversation}
         )

@@ -118,7 +118,7 @@ def test_a_count_stores_nothing(server: Server):
 
 def test_a_running_turn_does_not_block_a_count(server: Server, upstream: FakeProvider):
     conversation = start_conversation(server)
-    gate = upstream.say_held("Very ", "late.")
+    gate = upstream.queue_held_reply("Very ", "late.")
     body = {"model": MODELS["anthropic"], "max_tokens": 9, "stream": True}
     running = server.open(
         "POST",

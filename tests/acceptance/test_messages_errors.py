@@ -116,7 +116,7 @@ def test_errors_of_a_provider(
     status: int,
     expected: tuple[Any, ...],
 ):
-    upstream.fail(status, "No.", retry_after="3")
+    upstream.queue_error(status, "No.", retry_after="3")
     error = refusal(client, model=model)
 
     assert kind(error) == expected
@@ -125,7 +125,7 @@ def test_errors_of_a_provider(
 
 
 def test_a_silent_provider_times_out(client: anthropic.Anthropic, upstream: FakeProvider):
-    upstream.answer(Silence())
+    upstream.queue_steps(Silence())
     error = refusal(client, model="silent/any")
 
     assert (error.status_code, error.type) == (504, "api_error")
@@ -146,7 +146,7 @@ def test_a_busy_conversation_is_a_conflict(client: anthropic.Anthropic, upstream
         model=CLAUDE, max_tokens=9, messages=[HELLO], extra_headers={"X-Conversation-ID": ""}
     )
     header = {"X-Conversation-ID": begun.headers["X-Conversation-ID"]}
-    gate = upstream.say_held("Very ", "late.")
+    gate = upstream.queue_held_reply("Very ", "late.")
     with client.messages.create(
         model=MODELS["openai"], max_tokens=9, messages=[HELLO], stream=True, extra_headers=header
     ) as running:
@@ -173,7 +173,7 @@ def test_a_busy_conversation_is_a_conflict(client: anthropic.Anthropic, upstream
 def test_an_error_during_a_stream_keeps_its_type(
     client: anthropic.Anthropic, upstream: FakeProvider, said: str, expected: str
 ):
-    upstream.say("Half ", "of it", stop_after=1, error=(said, "No more."))
+    upstream.queue_reply("Half ", "of it", stop_after=1, error=(said, "No more."))
     with (
         client.messages.stream(model=CLAUDE, max_tokens=9, messages=[HELLO]) as stream,
         pytest.raises(anthropic.APIStatusError) as raised,
@@ -185,6 +185,6 @@ def test_an_error_during_a_stream_keeps_its_type(
 
 
 def test_an_empty_stream_is_an_error(client: anthropic.Anthropic, upstream: FakeProvider):
-    upstream.answer(STREAM, Send(STARTED))
+    upstream.queue_steps(STREAM, Send(STARTED))
 
     assert kind(refusal(client, stream=True)) == (anthropic.InternalServerError, 502, "api_error")

@@ -97,13 +97,13 @@ class Agent:
             ToolCall(id=f"toolu_{number}_{name}", name=name, arguments=f'{{"path": "{number}"}}')
             for name in ("read", "list")
         )
-        self._upstream.say(
+        self._upstream.queue_reply(
             reasoning=(f"I need both of {number}.",),
             tool_calls=calls,
             finish="tool_calls",
         )
         self._ask(model, [{"type": "text", "text": f"Question {number}.", **MARK}])
-        self._upstream.say(f"Answer {number}.")
+        self._upstream.queue_reply(f"Answer {number}.")
         self._ask(model, results(number))
 
     def _ask(self, model: str, content: Any, *, max_tokens: int = LONGEST) -> None:
@@ -125,7 +125,7 @@ class Agent:
 
     def ask_by_itself(self) -> None:
         """Send the last question again as a client that sends its whole history."""
-        self._upstream.say("As before.")
+        self._upstream.queue_reply("As before.")
         said = [(message["role"], message["content"]) for message in self.history[:-1]]
         response = post_message(
             self._server,

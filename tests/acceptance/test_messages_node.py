@@ -40,8 +40,8 @@ def test_messages_streams_thinking_and_counts_are_read(
     node: NodePrograms, upstream: FakeProvider, provider: str
 ):
     for text in ("Hello.", "Hello again.", "Raw."):
-        upstream.say("echo: ", text)
-    upstream.say("Four.", reasoning=("Two and ", "two."))
+        upstream.queue_reply("echo: ", text)
+    upstream.queue_reply("Four.", reasoning=("Two and ", "two."))
     found = node("claude_messages", MODELS[provider])
 
     assert found["text"] == "echo: Hello."
@@ -57,8 +57,8 @@ def test_messages_streams_thinking_and_counts_are_read(
 @pytest.mark.parametrize("way", ["whole", "stream"])
 @pytest.mark.parametrize("provider", MODELS)
 def test_a_loop_with_tools(node: NodePrograms, upstream: FakeProvider, provider: str, way: str):
-    upstream.say("Looking.", tool_calls=(CALL,), finish="tool_calls")
-    upstream.say("It is blue.")
+    upstream.queue_reply("Looking.", tool_calls=(CALL,), finish="tool_calls")
+    upstream.queue_reply("It is blue.")
     found = node("claude_tools", MODELS[provider], way)
 
     assert found == {"text": "It is blue.", "uses": ["the sky"]}
@@ -66,12 +66,12 @@ def test_a_loop_with_tools(node: NodePrograms, upstream: FakeProvider, provider:
 
 
 def test_errors_and_retries_work_as_in_the_library(node: NodePrograms, upstream: FakeProvider):
-    upstream.fail(429, "Slow down.", retry_after="1")
-    upstream.fail(529, "Overloaded.")
-    upstream.say("Half ", "of it", stop_after=1)
-    upstream.fail(429, "Slow down.", retry_after="1")
-    upstream.fail(529, "Overloaded.")
-    upstream.say("At last.")
+    upstream.queue_error(429, "Slow down.", retry_after="1")
+    upstream.queue_error(529, "Overloaded.")
+    upstream.queue_reply("Half ", "of it", stop_after=1)
+    upstream.queue_error(429, "Slow down.", retry_after="1")
+    upstream.queue_error(529, "Overloaded.")
+    upstream.queue_reply("At last.")
     found = node("claude_errors", MODELS["anthropic"])
 
     assert found["unknown"] == ["NotFoundError", 404, True]

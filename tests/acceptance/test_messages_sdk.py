@@ -91,8 +91,8 @@ def test_raw_events(client: anthropic.Anthropic, model: str):
 def test_a_loop_with_tools(
     client: anthropic.Anthropic, upstream: FakeProvider, model: str, stream: bool
 ):
-    upstream.say("Looking.", tool_calls=(CALL,), finish="tool_calls")
-    upstream.say("It is blue.")
+    upstream.queue_reply("Looking.", tool_calls=(CALL,), finish="tool_calls")
+    upstream.queue_reply("It is blue.")
     runner = client.beta.messages.tool_runner(
         model=model,
         max_tokens=100,
@@ -118,11 +118,13 @@ def test_a_loop_with_tools(
 def test_the_error_of_a_lost_thread_makes_the_sdk_send_everything(
     client: anthropic.Anthropic, upstream: FakeProvider
 ):
-    upstream.say("Looking.", tool_calls=(CALL,), finish="tool_calls")
+    upstream.queue_reply("Looking.", tool_calls=(CALL,), finish="tool_calls")
     lost = {"error_code": "thread_not_found"}
     error = {"type": "not_found_error", "message": "No such thread.", "details": lost}
-    upstream.answer(*response_steps(404, json.dumps({"type": "error", "error": error}).encode()))
-    upstream.say("It is blue.")
+    upstream.queue_steps(
+        *response_steps(404, json.dumps({"type": "error", "error": error}).encode())
+    )
+    upstream.queue_reply("It is blue.")
     final = client.beta.messages.tool_runner(
         model=MODELS["anthropic"],
         max_tokens=100,
@@ -160,7 +162,7 @@ def test_a_stored_conversation_needs_no_thread(client: anthropic.Anthropic, upst
 def test_thinking_and_its_signature(
     client: anthropic.Anthropic, upstream: FakeProvider, model: str, stream: bool
 ):
-    upstream.say("Four.", reasoning=("Two and ", "two."))
+    upstream.queue_reply("Four.", reasoning=("Two and ", "two."))
     asked: Any = {"model": model, "max_tokens": 2000, "thinking": THINKING, "messages": [HELLO]}
     if stream:
         with client.messages.stream(**asked) as streamed:
@@ -179,7 +181,7 @@ def test_thinking_and_its_signature(
 def test_thinking_goes_back_with_the_tools_results(
     client: anthropic.Anthropic, upstream: FakeProvider
 ):
-    upstream.say(reasoning=("I look.",), tool_calls=(CALL,), finish="tool_calls")
+    upstream.queue_reply(reasoning=("I look.",), tool_calls=(CALL,), finish="tool_calls")
     asked: Any = {
         "model": MODELS["bedrock"],
         "max_tokens": 2000,
@@ -211,16 +213,16 @@ def test_errors_are_the_sdks_own(client: anthropic.Anthropic, upstream: FakeProv
         client.messages.create(**{**asked, "model": "no-such-model"})
     with pytest.raises(anthropic.BadRequestError):
         client.messages.create(**{**asked, "messages": []})
-    upstream.fail(401, "No.")
+    upstream.queue_error(401, "No.")
     with pytest.raises(anthropic.AuthenticationError):
         client.messages.create(**asked)
-    upstream.fail(403, "No.")
+    upstream.queue_error(403, "No.")
     with pytest.raises(anthropic.PermissionDeniedError):
         client.messages.create(**asked)
-    upstream.fail(429, "Slow down.", retry_after="1")
+    upstream.queue_error(429, "Slow down.", retry_after="1")
     with pytest.raises(anthropic.RateLimitError) as limited:
         client.messages.create(**asked)
-    upstream.fail(529, "Overloaded.")
+    upstream.queue_error(529, "Overloaded.")
     with pytest.raises(anthropic.OverloadedError) as overloaded:
         client.messages.create(**asked)
 
@@ -231,7 +233,7 @@ def test_errors_are_the_sdks_own(client: anthropic.Anthropic, upstream: FakeProv
 def test_an_error_in_the_middle_of_a_stream_is_raised(
     client: anthropic.Anthropic, upstream: FakeProvider, model: str
 ):
-    upstream.say("Half ", "of it", stop_after=1)
+    upstream.queue_reply("Half ", "of it", stop_after=1)
     with (
         pytest.raises(anthropic.APIError),
         client.messages.stream(model=model, max_tokens=9, messages=[HELLO]) as stream,
@@ -249,8 +251,8 @@ def test_the_sdk_retries_after_429_and_529_and_respects_retry_after(
         extra_headers={"X-Conversation-ID": ""},
     )
     conversation = begun.headers["X-Conversation-ID"]
-    upstream.fail(429, "Slow down.", retry_after="2")
-    upstream.fail(529, "Overloaded.")
+    upstream.queue_error(429, "Slow down.", retry_after="2")
+    upstream.queue_error(529, "Overloaded.")
     before = time.monotonic()
     client.with_options(max_retries=3).messages.create(
         model=MODELS["anthropic"],
@@ -260,7 +262,10 @@ def test_the_sdk_retries_after_429_and_529_and_respects_retry_after(
     )
 
     assert time.monotonic() - before >= 2
-    assert [content for _, content in upstream.requests[-1].said][::2] == ["Hello.", "Again."]
+    assert [content for _, content in upstream.requests[-1].message_pairs][::2] == [
+        "Hello.",
+        "Again.",
+    ]
     assert [role for role, _ in list_messages(server, conversation)][-2:] == ["user", "assistant"]
 
 

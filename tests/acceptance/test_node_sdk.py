@@ -46,7 +46,7 @@ def node(server: Server, tmp_path: Path) -> Iterator[NodePrograms]:
 def test_a_whole_completion_is_read(node: NodePrograms, upstream: FakeProvider):
     found = node("whole")
 
-    assert upstream.requests[-1].said == [("user", "Hello.")]
+    assert upstream.requests[-1].message_pairs == [("user", "Hello.")]
     assert found["text"] == "echo: Hello."
     assert found["finish"] == "stop"
     assert found["usage"] == {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
@@ -69,7 +69,7 @@ def test_a_streamed_completion_is_read_plainly_and_by_the_helper(
 def test_the_head_of_a_stream_is_there_before_its_first_chunk(
     node: NodePrograms, server: Server, upstream: FakeProvider
 ):
-    gate = upstream.say_held("Held.", at=0)
+    gate = upstream.queue_held_reply("Held.", at=0)
     running = node.start("early")
     assert running.stdout is not None
     conversation = json.loads(running.stdout.readline())["conversation"]
@@ -85,7 +85,7 @@ def test_the_head_of_a_stream_is_there_before_its_first_chunk(
 
 
 def test_a_stream_that_breaks_off_is_an_error(node: NodePrograms, upstream: FakeProvider):
-    upstream.say("Half", " of it", stop_after=1)
+    upstream.queue_reply("Half", " of it", stop_after=1)
 
     found = node("broken")
 
@@ -98,8 +98,8 @@ def test_a_stream_that_breaks_off_is_an_error(node: NodePrograms, upstream: Fake
 def test_the_library_runs_the_tools_that_are_asked_for(
     node: NodePrograms, upstream: FakeProvider, way: str
 ):
-    upstream.say(tool_calls=(CALL,), finish="tool_calls")
-    upstream.say("It rains.")
+    upstream.queue_reply(tool_calls=(CALL,), finish="tool_calls")
+    upstream.queue_reply("It rains.")
 
     found = node("tools", way)
 
@@ -120,7 +120,7 @@ def test_the_library_runs_the_tools_that_are_asked_for(
 def test_an_answer_fits_the_schema_that_it_was_asked_for(
     node: NodePrograms, upstream: FakeProvider
 ):
-    upstream.say('{"city": "Paris", "inhabitants": 2100000}')
+    upstream.queue_reply('{"city": "Paris", "inhabitants": 2100000}')
 
     found = node("structured")
 
@@ -194,7 +194,7 @@ def test_a_refusal_has_its_class_and_its_code(
 def test_a_providers_error_has_its_class(
     node: NodePrograms, upstream: FakeProvider, status: int, name: str, told: int
 ):
-    upstream.fail(status, "No.")
+    upstream.queue_error(status, "No.")
 
     found = node("failing")
 
@@ -203,7 +203,7 @@ def test_a_providers_error_has_its_class(
 
 def test_the_library_waits_as_long_as_the_provider_said(node: NodePrograms, upstream: FakeProvider):
     count = len(upstream.requests)
-    upstream.fail(429, "Slowly.", Retry_After="2")
+    upstream.queue_error(429, "Slowly.", Retry_After="2")
 
     found = node("retried")
 
@@ -217,8 +217,8 @@ def test_the_library_asks_again_after_a_fault_of_the_providers(
     node: NodePrograms, upstream: FakeProvider
 ):
     count = len(upstream.requests)
-    upstream.fail(500, "Broken.")
-    upstream.fail(503, "Still broken.")
+    upstream.queue_error(500, "Broken.")
+    upstream.queue_error(503, "Still broken.")
 
     found = node("retried")
 
@@ -229,14 +229,14 @@ def test_the_library_asks_again_after_a_fault_of_the_providers(
 def test_a_conversation_goes_on_by_a_header(
     node: NodePrograms, server: Server, upstream: FakeProvider
 ):
-    upstream.say("A good name.")
-    upstream.say("Luna, I think.")
-    upstream.say("Luna.")
+    upstream.queue_reply("A good name.")
+    upstream.queue_reply("Luna, I think.")
+    upstream.queue_reply("Luna.")
 
     found = node("conversation")
 
     said = [CAT, ("assistant", "A good name."), QUESTION]
-    assert [request.said for request in upstream.requests[-2:]] == [said, said]
+    assert [request.message_pairs for request in upstream.requests[-2:]] == [said, said]
     assert (found["second"], found["again"]) == ("Luna, I think.", "Luna.")
     kept = [*said, ("assistant", "Luna.")]
     assert [tuple(message) for message in found["messages"]] == kept
@@ -247,8 +247,8 @@ def test_a_conversation_goes_on_by_a_header(
 def test_a_tools_result_goes_on_in_the_conversation_that_asked_for_it(
     node: NodePrograms, server: Server, upstream: FakeProvider
 ):
-    upstream.say(tool_calls=(CALL,), finish="tool_calls")
-    upstream.say("It rains.")
+    upstream.queue_reply(tool_calls=(CALL,), finish="tool_calls")
+    upstream.queue_reply("It rains.")
 
     found = node("tool_result")
 
@@ -262,7 +262,7 @@ def test_the_library_waits_for_a_turn_that_runs(
     node: NodePrograms, server: Server, upstream: FakeProvider
 ):
     conversation = server.complete(("user", "Hello."), conversation="").conversation
-    gate = upstream.say_held("Held.", at=0)
+    gate = upstream.queue_held_reply("Held.", at=0)
     count = len(upstream.requests)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(server.complete, CAT, conversation=conversation)

@@ -60,8 +60,8 @@ def text_of(content: Any) -> str:
 @both_models
 @both_ways
 def test_the_second_turn_carries_the_first(provider, ask, model, way):
-    provider.say("Hello ", "Alice!")
-    provider.say("Your name is Alice.")
+    provider.queue_reply("Hello ", "Alice!")
+    provider.queue_reply("Your name is Alice.")
 
     first = ask("My name is Alice", model, way).succeeded()
     second = ask("What is my name?", model, way).succeeded()
@@ -104,7 +104,7 @@ def test_bedrock_is_asked_with_a_bearer_key_if_there_is_one(provider, ask):
 @both_models
 @both_ways
 def test_the_file_is_openai_s_and_the_original_beside_it(provider, home, ask, model, way):
-    provider.say("Hello Alice!", reasoning=("Hm.",))
+    provider.queue_reply("Hello Alice!", reasoning=("Hm.",))
 
     ask("My name is Alice", model, way).succeeded()
 
@@ -121,7 +121,7 @@ def test_the_file_is_openai_s_and_the_original_beside_it(provider, home, ask, mo
 
 @both_models
 def test_the_original_goes_back_to_its_provider(provider, ask, model):
-    provider.say("Hello Alice!", reasoning=("Hm.",))
+    provider.queue_reply("Hello Alice!", reasoning=("Hm.",))
 
     ask("My name is Alice", model).succeeded()
     ask("What is my name?", model).succeeded()
@@ -150,8 +150,8 @@ def test_the_system_prompt_arrives_as_text(provider, settings, secret, cllm, mod
 
 
 def test_a_conversation_may_change_its_provider(provider, ask):
-    provider.say("Hello Alice!", reasoning=("Hm.",))
-    provider.say("Yes.")
+    provider.queue_reply("Hello Alice!", reasoning=("Hm.",))
+    provider.queue_reply("Yes.")
 
     ask("My name is Alice", ANTHROPIC).succeeded()
     ask("Sure?", BEDROCK).succeeded()
@@ -169,7 +169,7 @@ def test_a_conversation_may_change_its_provider(provider, ask):
 
 @both_models
 def test_a_stream_that_breaks_is_an_error(provider, ask, model):
-    provider.say("Hel", "lo", stop_after=1)
+    provider.queue_reply("Hel", "lo", stop_after=1)
 
     result = ask("Hello", model)
 
@@ -180,7 +180,7 @@ def test_a_stream_that_breaks_is_an_error(provider, ask, model):
 
 @both_models
 def test_a_refusal_is_one_sentence(provider, secret, ask, model):
-    provider.fail(403, f"Not with {secret if model == ANTHROPIC else AWS_SECRET}.")
+    provider.queue_error(403, f"Not with {secret if model == ANTHROPIC else AWS_SECRET}.")
 
     line = ask("Hello", model, "--max-tokens", "9").failed_with_one_sentence("returned HTTP 403")
 

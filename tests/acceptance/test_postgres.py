@@ -16,7 +16,7 @@ class TestTurns:
     def test_a_conversation_continues_in_the_next_command(self, home, provider, cllm, store):
         cllm("My cat is Luna.", "--store", store, "--conversation", "demo").succeeded()
         cllm("Who is my cat?", "--store", store, "--conversation", "demo").succeeded()
-        assert provider.requests[1].said == [
+        assert provider.requests[1].message_pairs == [
             ("user", "My cat is Luna."),
             ("assistant", "echo: My cat is Luna."),
             ("user", "Who is my cat?"),
@@ -26,7 +26,7 @@ class TestTurns:
     def test_the_chat_and_the_command_share_a_conversation(self, provider, cllm, store):
         cllm("chat", "demo", "--store", store, stdin=b"One\nTwo\n/undo\n").succeeded()
         cllm("Three", "--store", store, "--conversation", "demo").succeeded()
-        assert provider.requests[-1].said == [
+        assert provider.requests[-1].message_pairs == [
             ("user", "One"),
             ("assistant", "echo: One"),
             ("user", "Three"),

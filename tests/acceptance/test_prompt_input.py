@@ -6,7 +6,7 @@ import pytest
 def test_the_prompt_is_the_argument(provider, settings, cllm):
     result = cllm("What is a cat?").succeeded()
 
-    assert provider.requests[0].said == [("user", "What is a cat?")]
+    assert provider.requests[0].message_pairs == [("user", "What is a cat?")]
     assert result.out == "echo: What is a cat?\n"
     assert result.err == ""
 
@@ -14,13 +14,13 @@ def test_the_prompt_is_the_argument(provider, settings, cllm):
 def test_the_prompt_is_standard_input(provider, settings, cllm):
     cllm(stdin="Was ist das? 🐈".encode()).succeeded()
 
-    assert provider.requests[0].said == [("user", "Was ist das? 🐈")]
+    assert provider.requests[0].message_pairs == [("user", "Was ist das? 🐈")]
 
 
 def test_argument_and_standard_input_are_joined_by_a_newline(provider, settings, cllm):
     cllm("Explain:", stdin=b"def f():\n    pass").succeeded()
 
-    assert provider.requests[0].said == [("user", "Explain:\ndef f():\n    pass")]
+    assert provider.requests[0].message_pairs == [("user", "Explain:\ndef f():\n    pass")]
 
 
 @pytest.mark.parametrize("stdin", [b"", b"  \n\n"], ids=["empty", "blank"])
@@ -68,13 +68,13 @@ def test_a_long_prompt_arrives_whole(provider, settings, cllm):
 
     cllm(stdin=text.encode()).succeeded()
 
-    assert provider.requests[0].said == [("user", text)]
+    assert provider.requests[0].message_pairs == [("user", text)]
 
 
 def test_a_prompt_can_start_with_a_dash_after_two_dashes(provider, settings, cllm):
     cllm("--", "-5 + 3?").succeeded()
 
-    assert provider.requests[0].said == [("user", "-5 + 3?")]
+    assert provider.requests[0].message_pairs == [("user", "-5 + 3?")]
 
 
 def test_an_unknown_flag_is_a_usage_error(provider, settings, cllm):
@@ -88,4 +88,4 @@ def test_an_unknown_flag_is_a_usage_error(provider, settings, cllm):
 def test_a_word_of_a_sub_command_can_be_a_prompt_when_there_is_more(provider, settings, cllm):
     cllm("init is a word").succeeded()
 
-    assert provider.requests[0].said == [("user", "init is a word")]
+    assert provider.requests[0].message_pairs == [("user", "init is a word")]

@@ -37,14 +37,14 @@ def test_the_settings_can_turn_streaming_off_and_the_flag_on_again(provider, set
 
 
 def test_the_history_is_sent_in_order(provider, settings, cllm):
-    provider.say("One.")
-    provider.say("Two.")
+    provider.queue_reply("One.")
+    provider.queue_reply("Two.")
     settings(default_system_message="Count.")
 
     for word in ("first", "second", "third"):
         cllm(word, "--conversation", "demo").succeeded()
 
-    assert provider.requests[2].said == [
+    assert provider.requests[2].message_pairs == [
         ("system", "Count."),
         ("user", "first"),
         ("assistant", "One."),
@@ -55,7 +55,7 @@ def test_the_history_is_sent_in_order(provider, settings, cllm):
 
 
 def test_the_prefix_of_a_history_is_sent_as_the_same_bytes(provider, settings, cllm):
-    provider.say('Quotes " and \\ and ä and 🐈 and \u2028.')
+    provider.queue_reply('Quotes " and \\ and ä and 🐈 and \u2028.')
 
     for word in ("first", "second", "third"):
         cllm(word, "--conversation", "demo").succeeded()
@@ -116,7 +116,7 @@ def test_the_settings_cannot_replace_the_messages(provider, settings, cllm):
     result = cllm("Hello")
 
     if result.code == 0:
-        assert provider.requests[0].said == [("user", "Hello")]
+        assert provider.requests[0].message_pairs == [("user", "Hello")]
     else:
         result.failed_with_one_sentence("messages", prefix="")
         assert provider.requests == []

@@ -62,8 +62,8 @@ def test_a_completion_is_read_whole_and_streamed(client: openai.OpenAI):
 def test_a_conversation_goes_on_by_a_header(
     client: openai.OpenAI, server: Server, upstream: FakeProvider
 ):
-    upstream.say("A good name.")
-    upstream.say("Luna.")
+    upstream.queue_reply("A good name.")
+    upstream.queue_reply("Luna.")
     raw = client.chat.completions.with_raw_response
     begun = raw.create(
         model=MODEL,
@@ -77,14 +77,14 @@ def test_a_conversation_goes_on_by_a_header(
 
     said = [CAT, ("assistant", "A good name."), QUESTION]
     assert answer.choices[0].message.content == "Luna."
-    assert upstream.requests[-1].said == said
+    assert upstream.requests[-1].message_pairs == said
     assert list(list_messages(server, conversation)) == [*said, ("assistant", "Luna.")]
 
 
 def test_the_head_of_a_stream_is_there_before_its_first_chunk(
     client: openai.OpenAI, upstream: FakeProvider
 ):
-    gate = upstream.say_held("Held.", at=0)
+    gate = upstream.queue_held_reply("Held.", at=0)
 
     stream = ask(client, "Hello.", stream=True, extra_headers={"X-Conversation-ID": ""})
     conversation = stream.response.headers["x-conversation-id"]
@@ -96,8 +96,8 @@ def test_the_head_of_a_stream_is_there_before_its_first_chunk(
 
 
 def test_a_tool_is_called_and_its_result_is_answered(client: openai.OpenAI, upstream: FakeProvider):
-    upstream.say(tool_calls=(CALL,), finish="tool_calls")
-    upstream.say("It rains.")
+    upstream.queue_reply(tool_calls=(CALL,), finish="tool_calls")
+    upstream.queue_reply("It rains.")
     tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
     said: list[Any] = [{"role": "user", "content": "The weather in Paris?"}]
 
@@ -120,7 +120,7 @@ def test_a_tool_is_called_and_its_result_is_answered(client: openai.OpenAI, upst
 def test_an_answer_fits_the_type_that_it_was_asked_for(
     client: openai.OpenAI, upstream: FakeProvider
 ):
-    upstream.say('{"city": "Paris", "inhabitants": 2100000}')
+    upstream.queue_reply('{"city": "Paris", "inhabitants": 2100000}')
     said: list[Any] = [{"role": "user", "content": "The capital of France?"}]
 
     answer = client.chat.completions.parse(model=MODEL, messages=said, response_format=Capital)
@@ -148,8 +148,8 @@ def test_a_refusal_has_its_class_and_its_code(
 
 def test_the_library_asks_again_after_what_passes(client: openai.OpenAI, upstream: FakeProvider):
     count = len(upstream.requests)
-    upstream.fail(429, "Slowly.", Retry_After="1")
-    upstream.fail(500, "Broken.")
+    upstream.queue_error(429, "Slowly.", Retry_After="1")
+    upstream.queue_error(500, "Broken.")
 
     answer = ask(client, "Hello.")
 
@@ -161,7 +161,7 @@ def test_the_library_asks_again_after_what_passes(client: openai.OpenAI, upstrea
 def test_what_failed_at_once_is_asked_again_in_the_conversation_that_kept_it(
     client: openai.OpenAI, server: Server, upstream: FakeProvider
 ):
-    upstream.fail(500, "Broken.")
+    upstream.queue_error(500, "Broken.")
     once = client.with_options(max_retries=0)
 
     with pytest.raises(openai.InternalServerError) as raised:

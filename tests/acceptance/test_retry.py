@@ -11,22 +11,22 @@ from tests.fake_provider import Cut, closed_port
 @pytest.mark.parametrize("flags", [("--stream",), ("--no-stream",)], ids=["stream", "whole"])
 def test_a_failure_that_passes_is_asked_again(status, flags, provider, settings, cllm):
     settings(num_retries=2)
-    provider.fail(status, retry_after="0")
-    provider.say("At last.")
+    provider.queue_error(status, retry_after="0")
+    provider.queue_reply("At last.")
 
     result = cllm("Hello", "--conversation", "demo", *flags).succeeded()
 
     assert result.out == "At last.\n"
     assert len(provider.requests) == 2
     assert provider.requests[0].body == provider.requests[1].body
-    assert provider.requests[1].said == [("user", "Hello")]
+    assert provider.requests[1].message_pairs == [("user", "Hello")]
     assert cllm.home.messages("demo") == [("user", "Hello"), ("assistant", "At last.")]
     assert cllm.home.turn_states("demo") == ["complete"]
 
 
 def test_retry_after_in_seconds_is_honoured(provider, settings, cllm):
     settings(num_retries=1)
-    provider.fail(429, retry_after="2")
+    provider.queue_error(429, retry_after="2")
 
     cllm("Hello").succeeded()
 
@@ -36,7 +36,7 @@ def test_retry_after_in_seconds_is_honoured(provider, settings, cllm):
 
 def test_retry_after_as_a_date_is_honoured(provider, settings, cllm):
     settings(num_retries=1)
-    provider.fail(429, retry_after=formatdate(time.time() + 4, usegmt=True))
+    provider.queue_error(429, retry_after=formatdate(time.time() + 4, usegmt=True))
 
     cllm("Hello").succeeded()
 
@@ -49,16 +49,16 @@ def test_retry_after_as_a_date_is_honoured(provider, settings, cllm):
 )
 def test_a_strange_retry_after_does_no_harm(value, provider, settings, cllm):
     settings(num_retries=1)
-    provider.fail(429, retry_after=value)
-    provider.say("At last.")
+    provider.queue_error(429, retry_after=value)
+    provider.queue_reply("At last.")
 
     assert cllm("Hello").succeeded().out == "At last.\n"
 
 
 def test_a_connection_that_breaks_before_the_first_word_is_tried_again(provider, settings, cllm):
     settings(num_retries=1)
-    provider.answer(Cut())
-    provider.say("At last.")
+    provider.queue_steps(Cut())
+    provider.queue_reply("At last.")
 
     assert cllm("Hello").succeeded().out == "At last.\n"
     assert len(provider.requests) == 2
@@ -66,8 +66,8 @@ def test_a_connection_that_breaks_before_the_first_word_is_tried_again(provider,
 
 def test_nothing_is_repeated_after_the_first_word(home, provider, settings, cllm):
     settings(num_retries=3)
-    provider.say("Well, ", "it depends", stop_after=1)
-    provider.say("A second answer.")
+    provider.queue_reply("Well, ", "it depends", stop_after=1)
+    provider.queue_reply("A second answer.")
 
     result = cllm("Hello", "--conversation", "demo", "--stream")
 
@@ -79,7 +79,7 @@ def test_nothing_is_repeated_after_the_first_word(home, provider, settings, cllm
 
 def test_with_no_retries_a_failure_is_final(provider, settings, cllm):
     settings(num_retries=0)
-    provider.fail(429, retry_after="0")
+    provider.queue_error(429, retry_after="0")
 
     cllm("Hello").failed_with_one_sentence()
 
@@ -90,7 +90,7 @@ def test_retries_come_to_an_end(home, provider, settings, cllm):
     settings(num_retries=2)
     before = home.snapshot()
     for _ in range(5):
-        provider.fail(503, retry_after="0")
+        provider.queue_error(503, retry_after="0")
 
     result = cllm("Hello", "--conversation", "demo")
 
@@ -103,7 +103,7 @@ def test_retries_come_to_an_end(home, provider, settings, cllm):
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_a_refusal_is_not_asked_again(status, provider, settings, cllm):
     settings(num_retries=3)
-    provider.fail(status, retry_after="0")
+    provider.queue_error(status, retry_after="0")
 
     cllm("Hello").failed_with_one_sentence()
 
@@ -124,7 +124,7 @@ def test_a_server_that_is_not_there_is_given_up(home, settings, cllm):
 
 def test_without_the_setting_a_passing_failure_is_still_asked_again(provider, settings, cllm):
     settings(num_retries=...)
-    provider.fail(503, retry_after="0")
-    provider.say("At last.")
+    provider.queue_error(503, retry_after="0")
+    provider.queue_reply("At last.")
 
     assert cllm("Hello").succeeded().out == "At last.\n"

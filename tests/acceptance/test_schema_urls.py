@@ -36,7 +36,7 @@ def fetched(schemas):
 
 
 def ask_for(cllm: Any, provider: FakeProvider, url: str, **env: str) -> Any:
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
     return cllm("Who?", "--json-schema-file", url, env=HTTP | env)
 
 
@@ -223,7 +223,7 @@ def secure(tmp_path):
 def test_https_needs_no_permission(provider, settings, secure, cllm):
     server, trusted = secure
     url = server.put("/person.json", body(json.dumps(PERSON).encode()))
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     cllm("Who?", "--json-schema-file", url, env=trusted).succeeded()
 

@@ -106,7 +106,7 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_the_whole_history_goes_to_bedrock(server: Server, upstream: FakeProvider):
-    upstream.say("Your name is Alice.")
+    upstream.queue_reply("Your name is Alice.")
     answer = run(MULTI_TURN_BEDROCK, server)
 
     request = upstream.requests[-1]
@@ -119,14 +119,14 @@ def test_the_whole_history_goes_to_bedrock(server: Server, upstream: FakeProvide
 def test_the_whole_history_goes_to_anthropic_with_the_callers_key(
     server: Server, upstream: FakeProvider
 ):
-    upstream.say("Your name is Alice.")
+    upstream.queue_reply("Your name is Alice.")
     answer = run(MULTI_TURN_ANTHROPIC, server)
 
     request = upstream.requests[-1]
     assert request.path == "/v1/messages"
     assert request.headers["x-api-key"] == "sk-ant-..."
     assert "authorization" not in request.headers
-    assert request.said == SAID
+    assert request.message_pairs == SAID
     assert request.json["max_tokens"] == 1024
     assert text(answer) == "Your name is Alice."
 
@@ -142,7 +142,7 @@ def test_the_system_prompt_goes_to_anthropic(server: Server, upstream: FakeProvi
     run(SYSTEM_ANTHROPIC, server)
 
     assert upstream.requests[-1].json["system"] == PIRATE
-    assert upstream.requests[-1].said == [("user", "Hello!")]
+    assert upstream.requests[-1].message_pairs == [("user", "Hello!")]
 
 
 @pytest.mark.parametrize("command", [SYSTEM_BEDROCK, SYSTEM_ANTHROPIC])

@@ -195,7 +195,7 @@ def test_a_long_response_is_not_cut_off_by_the_header_timeout(
 ):
     """Half of the next request may have arrived during the response."""
     server, gate = serve(server=SHORT), Gate()
-    provider.say("Well.", hold={0: gate})
+    provider.queue_reply("Well.", hold={0: gate})
     with open_connection(server) as connection:
         connection.sendall(POST + LENGTH + b"\r\n" + BODY + GET)
         gate.wait_reached()

@@ -61,7 +61,7 @@ def test_a_new_conversation_uses_its_system_message_and_does_not_store_it(
 ):
     response = server.complete(SYSTEM, HELLO, conversation="")
 
-    assert upstream.requests[-1].said == [SYSTEM, HELLO]
+    assert upstream.requests[-1].message_pairs == [SYSTEM, HELLO]
     assert list(list_messages(server, response.conversation)) == [HELLO, ECHO]
 
 
@@ -70,7 +70,7 @@ def test_a_new_conversation_without_a_system_message_sends_none(
 ):
     server.complete(HELLO, conversation="")
 
-    assert upstream.requests[-1].said == [HELLO]
+    assert upstream.requests[-1].message_pairs == [HELLO]
 
 
 def test_a_continued_conversation_sends_its_history(server: Server, upstream: FakeProvider):
@@ -79,7 +79,7 @@ def test_a_continued_conversation_sends_its_history(server: Server, upstream: Fa
     response = server.complete(("user", "Again."), conversation=first_response.conversation)
 
     assert response.conversation == first_response.conversation
-    assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
+    assert upstream.requests[-1].message_pairs == [HELLO, ECHO, ("user", "Again.")]
     assert len(list(list_messages(server, first_response.conversation))) == 4
 
 
@@ -90,7 +90,7 @@ def test_the_system_message_of_a_continued_conversation_is_sent_first_and_not_st
 
     server.complete(OTHER, ("user", "Again."), conversation=first_response.conversation)
 
-    assert upstream.requests[-1].said == [OTHER, HELLO, ECHO, ("user", "Again.")]
+    assert upstream.requests[-1].message_pairs == [OTHER, HELLO, ECHO, ("user", "Again.")]
     shown = server("GET", f"/v1/conversations/{first_response.conversation}").body
     assert b"pirate" not in shown
     assert b"poet" not in shown
@@ -103,7 +103,7 @@ def test_a_continued_conversation_without_a_system_message_sends_none(
 
     server.complete(("user", "Again."), conversation=first_response.conversation)
 
-    assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
+    assert upstream.requests[-1].message_pairs == [HELLO, ECHO, ("user", "Again.")]
 
 
 def test_each_request_uses_its_own_system_message(server: Server, upstream: FakeProvider):
@@ -111,8 +111,8 @@ def test_each_request_uses_its_own_system_message(server: Server, upstream: Fake
 
     for system in (OTHER, ("system", "Third."), ("developer", "Fourth.")):
         server.complete(system, ("user", "Again."), conversation=first_response.conversation)
-        roles = [role for role, _ in upstream.requests[-1].said]
-        assert upstream.requests[-1].said[0][1] == system[1]
+        roles = [role for role, _ in upstream.requests[-1].message_pairs]
+        assert upstream.requests[-1].message_pairs[0][1] == system[1]
         assert roles.count("system") + roles.count("developer") == 1
 
 
@@ -123,7 +123,7 @@ def test_only_the_first_of_several_system_messages_is_used(server: Server, upstr
         ("user", "Again."), SYSTEM, OTHER, conversation=first_response.conversation
     )
 
-    assert upstream.requests[-1].said == [SYSTEM, HELLO, ECHO, ("user", "Again.")]
+    assert upstream.requests[-1].message_pairs == [SYSTEM, HELLO, ECHO, ("user", "Again.")]
     assert [(notice["code"], notice["path"]) for notice in response.notices] == [
         ("system_message_ignored", "messages[2]")
     ]
@@ -134,7 +134,7 @@ def test_a_new_conversation_with_two_system_messages_is_sent_unchanged(
 ):
     response = server.complete(SYSTEM, HELLO, OTHER, conversation="")
 
-    assert upstream.requests[-1].said == [SYSTEM, HELLO, OTHER]
+    assert upstream.requests[-1].message_pairs == [SYSTEM, HELLO, OTHER]
     assert list(list_messages(server, response.conversation)) == [
         HELLO,
         ("assistant", "echo: Hello."),
@@ -146,14 +146,14 @@ def test_a_request_without_messages_regenerates_the_last_reply(
     server: Server, upstream: FakeProvider, system: tuple[str, str] | None
 ):
     first_response = server.complete(SYSTEM, HELLO, conversation="")
-    upstream.say("Another answer.")
+    upstream.queue_reply("Another answer.")
 
     response = server.complete(
         *([system] if system else []), conversation=first_response.conversation
     )
 
     assert response.text == "Another answer."
-    assert upstream.requests[-1].said == [*([system] if system else []), HELLO]
+    assert upstream.requests[-1].message_pairs == [*([system] if system else []), HELLO]
     assert list(list_messages(server, first_response.conversation)) == [
         HELLO,
         ("assistant", "Another answer."),
@@ -166,14 +166,14 @@ def test_a_request_without_messages_regenerates_the_last_reply(
 
 def test_a_failed_turn_can_be_regenerated(server: Server, upstream: FakeProvider):
     first_response = server.complete(HELLO, conversation="")
-    upstream.fail(500, "Broken.")
+    upstream.queue_error(500, "Broken.")
     failed = server.complete(("user", "Again."), conversation=first_response.conversation)
 
     response = server.complete(conversation=first_response.conversation)
 
     assert failed.status == 500
     assert response.text == "echo: Again."
-    assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
+    assert upstream.requests[-1].message_pairs == [HELLO, ECHO, ("user", "Again.")]
     assert list(list_messages(server, first_response.conversation))[2:] == [
         ("user", "Again."),
         ("assistant", "echo: Again."),
@@ -182,17 +182,17 @@ def test_a_failed_turn_can_be_regenerated(server: Server, upstream: FakeProvider
 
 def test_a_failed_turn_is_stored_and_not_sent_as_history(server: Server, upstream: FakeProvider):
     first_response = server.complete(HELLO, conversation="")
-    upstream.fail(500, "Broken.")
+    upstream.queue_error(500, "Broken.")
     server.complete(("user", "Lost."), conversation=first_response.conversation)
 
     server.complete(("user", "Again."), conversation=first_response.conversation)
 
-    assert upstream.requests[-1].said == [HELLO, ECHO, ("user", "Again.")]
+    assert upstream.requests[-1].message_pairs == [HELLO, ECHO, ("user", "Again.")]
 
 
 def test_tool_calls_and_results_are_stored_and_sent_again(server: Server, upstream: FakeProvider):
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
-    upstream.say(
+    upstream.queue_reply(
         tool_calls=(ToolCall(id="call_1", name="look", arguments='{"at":"sky"}'),),
         finish="tool_calls",
     )
@@ -218,18 +218,18 @@ def test_tool_calls_and_results_are_stored_and_sent_again(server: Server, upstre
 
 def test_a_regenerated_reply_replaces_its_tool_results(server: Server, upstream: FakeProvider):
     call = ToolCall(id="call_1", name="look", arguments="{}")
-    upstream.say(tool_calls=(call,), finish="tool_calls")
+    upstream.queue_reply(tool_calls=(call,), finish="tool_calls")
     first_response = server.complete(("user", "Look."), conversation="")
     result = {"role": "tool", "tool_call_id": "call_1", "content": "Blue."}
     body = {"model": "openai/gpt-test", "messages": [result]}
     headers = {"X-Conversation-ID": first_response.conversation}
     server("POST", "/v1/chat/completions", body, headers)
-    upstream.say("It is blue.")
+    upstream.queue_reply("It is blue.")
 
     response = server.complete(conversation=first_response.conversation)
 
     assert response.text == "It is blue."
-    assert upstream.requests[-1].said == [("user", "Look.")]
+    assert upstream.requests[-1].message_pairs == [("user", "Look.")]
     assert len(list(list_messages(server, first_response.conversation))) == 2
     detail = server("GET", f"/v1/conversations/{first_response.conversation}?variants=true").json
     off_path = [[message["role"] for message in turn["messages"]] for turn in detail["variants"]]
@@ -311,8 +311,8 @@ def test_a_captured_conversation_ignores_another_system_prompt_with_a_notice(
 
     response = server.complete(OTHER, ("user", "Again."), conversation=created["id"])
 
-    assert upstream.requests[-1].said[0] == SYSTEM
-    assert OTHER not in upstream.requests[-1].said
+    assert upstream.requests[-1].message_pairs[0] == SYSTEM
+    assert OTHER not in upstream.requests[-1].message_pairs
     assert [notice["code"] for notice in response.notices] == ["system_prompt_ignored"]
 
 

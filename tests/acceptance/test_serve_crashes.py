@@ -51,7 +51,7 @@ def test_a_stream_can_be_resumed_on_another_server(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     one, other = serve(), serve()
-    gate = provider.say_held("One ", "two ", "three.", at=2)
+    gate = provider.queue_held_reply("One ", "two ", "three.", at=2)
     opened = start_stream(one)
     seen = [opened.event(), opened.event()]
     last = seen[-1].split(b"\n")[0].removeprefix(b"id: ").decode()
@@ -71,7 +71,7 @@ def test_a_kill_during_a_stream_loses_no_earlier_message(
 ):
     server = serve()
     first_response = server.complete(HELLO, conversation="")
-    provider.say_held("Half of ", "an answer.", at=1)
+    provider.queue_held_reply("Half of ", "an answer.", at=1)
     headers = {"X-Conversation-ID": first_response.conversation}
     opened = server.open("POST", COMPLETIONS, completion_body(AGAIN, stream=True), headers)
     opened.event()
@@ -95,7 +95,11 @@ def test_a_kill_during_a_stream_loses_no_earlier_message(
         headers={"X-On-Conflict": "branch"},
     )
     assert branched.status == 200
-    assert provider.requests[-1].said == [HELLO, ("assistant", "echo: Hello."), ("user", "More.")]
+    assert provider.requests[-1].message_pairs == [
+        HELLO,
+        ("assistant", "echo: Hello."),
+        ("user", "More."),
+    ]
 
 
 @shared
@@ -105,7 +109,7 @@ def test_a_stop_of_several_processes_saves_their_turns(
     server = serve("--workers", "2")
     gate = provider.gate()
     for _ in range(4):
-        provider.say("First ", "second.", hold={1: gate})
+        provider.queue_reply("First ", "second.", hold={1: gate})
     opened = [start_stream(server) for _ in range(4)]
     for stream in opened:
         stream.event()
@@ -129,7 +133,7 @@ def test_a_running_request_with_a_key_is_not_repeated_by_another_server(
 ):
     one, other = serve(), serve()
     key = {**NEW, "Idempotency-Key": "once"}
-    gate = provider.say_held("One.", at=0)
+    gate = provider.queue_held_reply("One.", at=0)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(one, "POST", COMPLETIONS, completion_body(HELLO), key)
         gate.wait_reached()
@@ -150,7 +154,7 @@ def test_no_database_connection_is_used_while_a_provider_replies(
 ):
     server, gate = serve(), provider.gate()
     for _ in range(STREAMS):
-        provider.say("First ", "second.", hold={1: gate})
+        provider.queue_reply("First ", "second.", hold={1: gate})
     with ThreadPoolExecutor(STREAMS) as pool:
         opened = list(pool.map(lambda _: start_stream(server), range(STREAMS)))
         for stream in opened:
@@ -189,7 +193,7 @@ def test_slow_clients_do_not_fill_the_memory(
     server.complete(HELLO)
     before = read_memory(server)
     for _ in range(clients):
-        provider.say(*[piece] * 64)
+        provider.queue_reply(*[piece] * 64)
     opened = [send_without_reading(server, headers) for _ in range(clients)]
     highest = 0.0
     for _ in range(30):

@@ -28,7 +28,7 @@ def test_a_stream_is_resumed_after_its_last_event_and_followed_to_its_end(
     serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
 ):
     server = serve()
-    gate = provider.say_held("One ", "two ", "three.", at=2)
+    gate = provider.queue_held_reply("One ", "two ", "three.", at=2)
     stream = server.open(
         "POST", "/v1/chat/completions", question("Count"), {"X-Conversation-ID": ""}
     )
@@ -84,7 +84,7 @@ def test_a_conversation_of_the_terminal_can_be_read_and_continued_over_http(
         ("system", "Another one."), ("user", "Hello from the browser"), conversation="files:demo"
     )
     assert response.status == 200
-    assert provider.requests[-1].said[0] == ("system", "Be brief.")
+    assert provider.requests[-1].message_pairs[0] == ("system", "Be brief.")
     assert [notice["code"] for notice in response.notices] == ["system_prompt_ignored"]
     assert len(server("GET", "/v1/conversations/files:demo").json["messages"]) == 4
     assert cllm("And again", "--conversation", "demo").code == 0
@@ -113,7 +113,7 @@ def test_an_export_can_be_imported_on_another_server(
     assert len(after["variants"]) == 1
     going_on = server.complete(("user", "Still there?"), conversation=copied)
     assert going_on.status == 200
-    assert provider.requests[-1].said[0] == HELLO
+    assert provider.requests[-1].message_pairs[0] == HELLO
 
 
 def test_the_prompt_of_a_turn_can_be_read(serve: Callable[..., Server]):

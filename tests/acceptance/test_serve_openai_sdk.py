@@ -62,7 +62,7 @@ def test_a_conversation_by_one_header(client: openai.OpenAI, server: Server):
 
 @pytest.mark.parametrize("headers", [{}, {"X-Conversation-ID": ""}])
 def test_a_stream(client: openai.OpenAI, upstream: FakeProvider, headers: dict[str, str]):
-    upstream.say("One ", "two ", "three.")
+    upstream.queue_reply("One ", "two ", "three.")
 
     stream = client.chat.completions.create(
         model=MODEL,
@@ -82,7 +82,7 @@ def test_a_stream(client: openai.OpenAI, upstream: FakeProvider, headers: dict[s
 
 
 def test_the_streaming_helper_assembles_a_reply(client: openai.OpenAI, upstream: FakeProvider):
-    upstream.say("One ", "two.")
+    upstream.queue_reply("One ", "two.")
 
     with client.chat.completions.stream(model=MODEL, messages=[HELLO]) as stream:
         response = stream.get_final_completion()
@@ -98,7 +98,7 @@ def test_tools_over_two_requests_of_a_conversation(
         ToolCall(id="call_a", name="look", arguments='{"at":"sky"}'),
         ToolCall(id="call_b", name="look", arguments='{"at":"sea"}'),
     )
-    upstream.say(tool_calls=calls, finish="tool_calls")
+    upstream.queue_reply(tool_calls=calls, finish="tool_calls")
     response: Any
     if stream:
         with client.chat.completions.stream(
@@ -135,7 +135,7 @@ def test_structured_output(client: openai.OpenAI, upstream: FakeProvider):
         name: str
         lives: int
 
-    upstream.say('{"name":"Luna","lives":9}')
+    upstream.queue_reply('{"name":"Luna","lives":9}')
 
     response = client.chat.completions.parse(model=MODEL, messages=[HELLO], response_format=Cat)
 
@@ -154,7 +154,7 @@ def test_errors_are_the_sdks_own(client: openai.OpenAI, upstream: FakeProvider):
         client.chat.completions.create(
             model=MODEL, messages=[HELLO], extra_headers={"X-Conversation-ID": "demo"}
         )
-    upstream.fail(429, "Slow down.")
+    upstream.queue_error(429, "Slow down.")
     with pytest.raises(openai.RateLimitError):
         client.chat.completions.create(model=MODEL, messages=[HELLO])
 
@@ -166,7 +166,9 @@ def test_errors_are_the_sdks_own(client: openai.OpenAI, upstream: FakeProvider):
 def test_an_error_in_the_middle_of_a_stream_is_raised(
     client: openai.OpenAI, upstream: FakeProvider
 ):
-    upstream.say("Half ", "an answer", stop_after=1, error=("server_error", "Out of cheese."))
+    upstream.queue_reply(
+        "Half ", "an answer", stop_after=1, error=("server_error", "Out of cheese.")
+    )
 
     with pytest.raises(openai.APIError):
         list(client.chat.completions.create(model=MODEL, messages=[HELLO], stream=True))
@@ -176,8 +178,8 @@ def test_a_retry_of_the_sdk_stores_no_message_twice(
     client: openai.OpenAI, upstream: FakeProvider, server: Server
 ):
     first_response = server.complete(("user", "Hello."), conversation="")
-    upstream.fail(429, "Slow down.", retry_after="0")
-    upstream.fail(500, "Broken.")
+    upstream.queue_error(429, "Slow down.", retry_after="0")
+    upstream.queue_error(500, "Broken.")
 
     response = client.with_options(max_retries=3).chat.completions.create(
         model=MODEL,
@@ -186,7 +188,7 @@ def test_a_retry_of_the_sdk_stores_no_message_twice(
     )
 
     assert response.choices[0].message.content == "echo: Again."
-    assert upstream.requests[-1].said == [
+    assert upstream.requests[-1].message_pairs == [
         ("user", "Hello."),
         ("assistant", "echo: Hello."),
         ("user", "Again."),

@@ -76,7 +76,7 @@ def delete_saved_response(url: str) -> None:
 
 def kill_during_reply(server: Server, provider: FakeProvider, headers: dict[str, str]) -> str:
     """Kill the server during a reply; return the ID of the turn."""
-    provider.say_held("Half of ", "an answer.", at=1)
+    provider.queue_held_reply("Half of ", "an answer.", at=1)
     body = completion_body(SYSTEM, HELLO, stream=True)
     opened = server.open("POST", COMPLETIONS, body, headers)
     opened.event()
@@ -123,7 +123,7 @@ def test_a_retry_after_a_crash_replaces_the_turn(
     assert (early.status, early.error["code"]) == (409, "idempotency_conflict")
     assert (running.status, running.headers["x-turn-id"]) == (409, killed)
     assert late.streamed_text == "echo: Hello."
-    assert provider.requests[-1].said == [SYSTEM, HELLO]
+    assert provider.requests[-1].message_pairs == [SYSTEM, HELLO]
     assert count(other) == 1
     assert list(list_messages(other, late.conversation)) == ANSWERED
     assert list_turn_states(other, late.conversation) == (["complete"], ["failed"])
@@ -175,7 +175,7 @@ def test_a_crash_before_the_turn_starts_does_not_block_the_key_for_a_day(
     """A stateless request has no turn; its key is free when its claim expires."""
     headers = {"Idempotency-Key": "stateless"}
     server = serve()
-    gate = provider.say_held("Never said.", at=0)
+    gate = provider.queue_held_reply("Never said.", at=0)
     with ThreadPoolExecutor(1) as pool:
         lost = pool.submit(complete, server, headers)
         gate.wait_reached()
@@ -195,7 +195,7 @@ def test_a_retry_with_the_same_key_replaces_the_failed_turn(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server, headers = serve(), with_key()
-    provider.fail(500, "Broken.")
+    provider.queue_error(500, "Broken.")
 
     failed = complete(server, headers)
     answered = complete(server, headers)
@@ -210,7 +210,7 @@ def test_a_key_does_not_restore_a_deleted_conversation(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server, headers = serve(), with_key()
-    provider.fail(500, "Broken.")
+    provider.queue_error(500, "Broken.")
     failed = complete(server, headers)
     server("DELETE", f"/v1/conversations/{failed.conversation}?permanent=true")
 
@@ -226,7 +226,7 @@ def test_no_saved_response_of_a_deleted_conversation_remains(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str, home: Any, deleted: str
 ):
     server, headers = serve(), with_key()
-    provider.say("Marzipan.")
+    provider.queue_reply("Marzipan.")
     answered = complete(server, headers)
     assert b"Marzipan" in read_stored_bytes(store_url, home.path)
 
@@ -243,7 +243,7 @@ def test_a_retry_of_a_failed_request_does_not_replace_later_messages(
     server = serve()
     first_response = server.complete(HELLO, conversation="")
     headers = with_key(first_response.conversation)
-    provider.fail(500, "Broken.")
+    provider.queue_error(500, "Broken.")
     complete(server, headers)
     server.complete(AGAIN, conversation=first_response.conversation)
 
@@ -258,8 +258,8 @@ def test_a_client_that_counts_retries_creates_one_conversation(
     serve: Callable[..., Server], provider: FakeProvider, stream: bool
 ):
     server = serve()
-    provider.fail(500, "Broken.")
-    provider.fail(429, "Slow down.", retry_after="0")
+    provider.queue_error(500, "Broken.")
+    provider.queue_error(429, "Slow down.", retry_after="0")
     with openai.OpenAI(base_url=f"{server.address}/v1", api_key="any", max_retries=3) as client:
         response = client.chat.completions.with_raw_response.create(
             model="openai/gpt-test",
@@ -275,7 +275,7 @@ def test_a_client_that_counts_retries_creates_one_conversation(
     assert response.retries_taken == 2
     assert "Hello." in body
     assert count(server) == 1
-    assert provider.requests[-1].said == [SYSTEM, HELLO]
+    assert provider.requests[-1].message_pairs == [SYSTEM, HELLO]
     conversation = response.headers["x-conversation-id"]
     assert list(list_messages(server, conversation)) == ANSWERED
     assert list_turn_states(server, conversation) == (["complete"], ["failed", "failed"])
@@ -287,7 +287,7 @@ def test_equal_requests_are_two_conversations_unless_one_is_a_retry(
     server = serve()
     first, second = {"x-stainless-retry-count": "0"}, {"x-stainless-retry-count": "1"}
     for _ in range(2):
-        provider.fail(500, "Broken.")
+        provider.queue_error(500, "Broken.")
     failed = [complete(server, {"X-Conversation-ID": "", **first}) for _ in range(2)]
 
     taken_up = complete(server, {"X-Conversation-ID": "", **second})
@@ -304,7 +304,7 @@ def test_a_client_that_counts_retries_adds_no_message_twice(
 ):
     server = serve()
     first_response = server.complete(HELLO, conversation="")
-    provider.fail(500, "Broken.")
+    provider.queue_error(500, "Broken.")
     for retries in ("0", "1"):
         response = server.complete(
             AGAIN,

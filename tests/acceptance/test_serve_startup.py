@@ -134,7 +134,7 @@ def test_a_conversation_of_the_command_line_can_be_continued_over_http(
 
     assert response.status == 200
     assert response.conversation == "files:demo"
-    assert provider.requests[-1].said[0] == ("system", "Be brief.")
+    assert provider.requests[-1].message_pairs[0] == ("system", "Be brief.")
     assert [notice["code"] for notice in response.notices] == ["system_prompt_ignored"]
     assert [content for _, content in home.messages("demo")][-2:] == ["Again.", "echo: Again."]
 

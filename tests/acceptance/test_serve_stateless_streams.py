@@ -100,7 +100,7 @@ def send_one_by_one(
     gates = [Gate() for _ in sent]
     pairs = zip(sent, gates, strict=True)
     steps = [step for event, gate in pairs for step in (Send(event), Hold(gate))]
-    upstream.answer(STREAM, *steps, *end)
+    upstream.queue_steps(STREAM, *steps, *end)
     opening = threading.Thread(target=opened_in_turn, args=(gates,))
     opening.start()
     told = server.open("POST", path, asked(path)).rest()
@@ -111,7 +111,7 @@ def send_one_by_one(
 def send_in_one_packet(
     server: Server, upstream: FakeProvider, path: str, sent: Sequence[bytes], *end: Step
 ) -> bytes:
-    upstream.answer(STREAM, Send(b"".join(sent)), *end)
+    upstream.queue_steps(STREAM, Send(b"".join(sent)), *end)
     return server.open("POST", path, asked(path)).rest()
 
 
@@ -202,7 +202,7 @@ def test_a_disconnect_ends_the_provider_call(server: Server, upstream: FakeProvi
     sent, count = words(path, 8), len(upstream.requests)
     gates = [Gate() for _ in sent]
     pairs = zip(sent, gates, strict=True)
-    upstream.answer(STREAM, *[step for e, gate in pairs for step in (Send(e), Hold(gate))])
+    upstream.queue_steps(STREAM, *[step for e, gate in pairs for step in (Send(e), Hold(gate))])
     opening = threading.Thread(target=opened_in_turn, args=(gates[:6],))
     opening.start()
     opened = server.open("POST", path, asked(path))
@@ -223,7 +223,7 @@ def test_a_client_that_pauses_receives_everything_later(
     gates = [Gate() for _ in few]
     pairs = zip(few, gates, strict=True)
     held = [step for event, gate in pairs for step in (Send(event), Hold(gate))]
-    upstream.answer(STREAM, *held, *map(Send, many))
+    upstream.queue_steps(STREAM, *held, *map(Send, many))
     opening = threading.Thread(target=opened_in_turn, args=(gates,))
     opening.start()
     opened = server.open("POST", path, asked(path))
@@ -243,8 +243,8 @@ def test_a_silent_stream_sends_keep_alive_comments(
 ):
     sent = words(path, 8)
     gate, rest = Gate(), Gate()
-    upstream.answer(STREAM, *[Send(e) for e in sent[:4]], Hold(gate), Send(sent[4]), Hold(rest),
-                    *[Send(e) for e in sent[5:]])  # fmt: skip
+    first, later = map(Send, sent[:4]), map(Send, sent[5:])
+    upstream.queue_steps(STREAM, *first, Hold(gate), Send(sent[4]), Hold(rest), *later)
     first_response = time.monotonic()
     opened = impatient.open("POST", path, asked(path))
     gate.wait_reached()

@@ -63,7 +63,7 @@ def test_messages_can_be_read_when_the_stream_ends(server: Server):
 def test_an_error_before_the_first_byte_is_a_response_with_its_status(
     server: Server, upstream: FakeProvider
 ):
-    upstream.fail(429, "Slow down.", code="rate_limit_exceeded", retry_after="7")
+    upstream.queue_error(429, "Slow down.", code="rate_limit_exceeded", retry_after="7")
 
     response = server.complete(HELLO, conversation="", stream=True)
 
@@ -73,7 +73,7 @@ def test_an_error_before_the_first_byte_is_a_response_with_its_status(
 
 
 def test_an_error_after_the_first_byte_is_the_last_event(server: Server, upstream: FakeProvider):
-    upstream.say("It ", "was", stop_after=1, error=("server_error", "Out of cheese."))
+    upstream.queue_reply("It ", "was", stop_after=1, error=("server_error", "Out of cheese."))
 
     response = server.complete(HELLO, conversation="", stream=True)
 
@@ -87,7 +87,7 @@ def test_an_error_after_the_first_byte_is_the_last_event(server: Server, upstrea
 
 
 def test_a_broken_stream_is_never_saved_as_complete(server: Server, upstream: FakeProvider):
-    upstream.say("Half ", "an answer", stop_after=1)
+    upstream.queue_reply("Half ", "an answer", stop_after=1)
 
     response = server.complete(HELLO, stream=True)
 
@@ -98,7 +98,7 @@ def test_a_broken_stream_is_never_saved_as_complete(server: Server, upstream: Fa
 def test_the_reply_is_saved_despite_a_disconnect(
     server: Server, upstream: FakeProvider, until: Callable[..., bool]
 ):
-    gate = upstream.say_held("First ", "second.", at=1)
+    gate = upstream.queue_held_reply("First ", "second.", at=1)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
     conversation = opened.headers["x-conversation-id"]
     opened.event()
@@ -118,7 +118,7 @@ def test_a_reply_without_stream_is_saved_despite_a_disconnect(
     server: Server, upstream: FakeProvider, until: Callable[..., bool]
 ):
     first_response = server.complete(HELLO, conversation="")
-    gate = upstream.say_held("Late.", at=0)
+    gate = upstream.queue_held_reply("Late.", at=0)
     count = len(upstream.requests)
     threading.Thread(
         target=lambda: _swallow(
@@ -153,7 +153,7 @@ def test_with_on_disconnect_cancel_the_partial_reply_is_saved(
     serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
 ):
     server = serve(server={"on_disconnect": "cancel"})
-    provider.say_held("First ", "second.", at=1)
+    provider.queue_held_reply("First ", "second.", at=1)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
     conversation = opened.headers["x-conversation-id"]
     opened.event()
@@ -166,7 +166,7 @@ def test_with_on_disconnect_cancel_the_partial_reply_is_saved(
 
 
 def test_a_disconnect_ends_a_stateless_call(server: Server, upstream: FakeProvider):
-    upstream.say_held("First ", "second.", at=1)
+    upstream.queue_held_reply("First ", "second.", at=1)
     count = len(upstream.requests)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True))
     opened.event()
@@ -177,7 +177,7 @@ def test_a_disconnect_ends_a_stateless_call(server: Server, upstream: FakeProvid
 
 
 def test_a_disconnect_ends_a_stateless_call_without_stream(server: Server, upstream: FakeProvider):
-    upstream.say_held("Late.", at=0)
+    upstream.queue_held_reply("Late.", at=0)
     count = len(upstream.requests)
 
     with pytest.raises(OSError, match="timed out"):
@@ -188,7 +188,7 @@ def test_a_disconnect_ends_a_stateless_call_without_stream(server: Server, upstr
 
 def test_a_silent_stream_sends_comments(serve: Callable[..., Server], provider: FakeProvider):
     server = serve(server={"silence_seconds": 0.1})
-    gate = provider.say_held("Late.", at=0)
+    gate = provider.queue_held_reply("Late.", at=0)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
 
     assert opened.event().startswith(b":")
@@ -204,7 +204,7 @@ def test_an_error_after_a_keep_alive_comment_is_an_event(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve(server={"silence_seconds": 0.1})
-    gate = provider.say_held("Never", stop_after=0, at=0)
+    gate = provider.queue_held_reply("Never", stop_after=0, at=0)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True))
     opened.event()
     gate.open()
@@ -223,7 +223,7 @@ def test_a_slow_reader_does_not_delay_the_turn_and_gets_an_error(
 ):
     server = serve(server={"on_disconnect": on_disconnect})
     piece = "x" * 50_000
-    provider.say(*[piece] * 400)
+    provider.queue_reply(*[piece] * 400)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
     conversation = opened.headers["x-conversation-id"]
 
@@ -239,7 +239,7 @@ def test_a_slow_reader_of_a_stateless_stream_receives_everything(
     server: Server, upstream: FakeProvider
 ):
     piece = "x" * 50_000
-    upstream.say(*[piece] * 400)
+    upstream.queue_reply(*[piece] * 400)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True))
     time.sleep(1)
 
@@ -250,7 +250,7 @@ def test_a_slow_reader_of_a_stateless_stream_receives_everything(
 
 
 def test_a_stream_can_be_resumed(server: Server, upstream: FakeProvider):
-    upstream.say("One ", "two ", "three.")
+    upstream.queue_reply("One ", "two ", "three.")
     whole = server.complete(HELLO, conversation="", stream=True)
     path = f"/v1/conversations/{whole.conversation}/turns/{whole.headers['x-turn-id']}/events"
 
@@ -263,7 +263,7 @@ def test_a_stream_can_be_resumed(server: Server, upstream: FakeProvider):
 
 def test_a_stopping_server_waits_for_a_turn(serve: Callable[..., Server], provider: FakeProvider):
     server = serve()
-    gate = provider.say_held("First ", "second.", at=1)
+    gate = provider.queue_held_reply("First ", "second.", at=1)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
     opened.event()
 
@@ -280,7 +280,7 @@ def test_a_stopping_server_cancels_a_long_turn(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve(server={"limits": {"stop_seconds": 0.5}})
-    provider.say_held("First ", "second.", at=1)
+    provider.queue_held_reply("First ", "second.", at=1)
     opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True), NEW)
     opened.event()
 

@@ -25,7 +25,7 @@ class RunningTurn:
 
     def __init__(self, server: Server, provider: FakeProvider) -> None:
         self.conversation = server.complete(HELLO, conversation="").conversation
-        self._gate = provider.say_held("RunningTurn.", at=0)
+        self._gate = provider.queue_held_reply("RunningTurn.", at=0)
         count = len(provider.requests)
         self._pool = ThreadPoolExecutor(1)
         self._answer = self._pool.submit(
@@ -174,7 +174,7 @@ def test_a_key_applies_to_one_conversation_only(
 
 def test_a_failed_request_can_be_retried_with_its_key(server: Server, upstream: FakeProvider):
     headers = {"Idempotency-Key": f"retry-{time.time()}"}
-    upstream.fail(500, "Broken.")
+    upstream.queue_error(500, "Broken.")
 
     assert server.complete(HELLO, headers=headers).status == 500
     assert server.complete(HELLO, headers=headers).text == "echo: Hello."
@@ -182,7 +182,7 @@ def test_a_failed_request_can_be_retried_with_its_key(server: Server, upstream: 
 
 def test_a_running_request_is_not_repeated(server: Server, upstream: FakeProvider):
     headers = {"Idempotency-Key": f"flight-{time.time()}"}
-    gate = upstream.say_held("Late.", at=0)
+    gate = upstream.queue_held_reply("Late.", at=0)
     count = len(upstream.requests)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(server.complete, HELLO, headers=headers)
@@ -204,17 +204,20 @@ def test_the_system_prefix_comes_before_every_system_prompt(
 
     for conversation in (None, ""):
         server.complete(("system", "Client."), HELLO, conversation=conversation)
-        said.append(provider.requests[-1].said[0])
+        said.append(provider.requests[-1].message_pairs[0])
         first_response = server.complete(HELLO, conversation=conversation)
-        said.append(provider.requests[-1].said[0])
+        said.append(provider.requests[-1].message_pairs[0])
     server.complete(("system", "Client."), AGAIN, conversation=first_response.conversation)
-    said.append(provider.requests[-1].said[0])
+    said.append(provider.requests[-1].message_pairs[0])
     blocks = [{"type": "text", "text": "Block."}]
     server.complete(("system", blocks), HELLO)
 
     both, alone = ("system", "Operator.\n\nClient."), ("system", "Operator.")
     assert said == [both, alone, both, alone, both]
-    assert provider.requests[-1].said[0][1] == [{"type": "text", "text": "Operator."}, *blocks]
+    assert provider.requests[-1].message_pairs[0][1] == [
+        {"type": "text", "text": "Operator."},
+        *blocks,
+    ]
     assert (
         "Operator."
         not in server("GET", f"/v1/conversations/{first_response.conversation}").body.decode()
@@ -230,7 +233,7 @@ def test_no_system_prompt_and_no_content_is_in_the_store_or_the_log(
         ("developer", "system-text-0816"), AGAIN, conversation=first_response.conversation
     )
     server.complete(("system", "system-text-0817"), conversation=first_response.conversation)
-    provider.fail(500, "Broken.")
+    provider.queue_error(500, "Broken.")
     server.complete(("system", "system-text-0818"), AGAIN, conversation=first_response.conversation)
     server.terminate()
     server.wait()
@@ -334,7 +337,7 @@ def test_a_turn_that_takes_too_long_is_cancelled_and_saved(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve(server={"limits": {"turn_seconds": 6}})
-    provider.say_held("Some ", "more.", at=1)
+    provider.queue_held_reply("Some ", "more.", at=1)
 
     answer = server.complete(HELLO, conversation="", stream=True)
 
@@ -345,7 +348,7 @@ def test_a_turn_that_takes_too_long_is_cancelled_and_saved(
 def test_the_turns_of_many_conversations_run_at_the_same_time(
     server: Server, upstream: FakeProvider
 ):
-    gates = [upstream.say_held(f"Answer {number}.", at=0) for number in range(8)]
+    gates = [upstream.queue_held_reply(f"Answer {number}.", at=0) for number in range(8)]
     count = len(upstream.requests)
     with ThreadPoolExecutor(8) as pool:
         answers = [pool.submit(server.complete, HELLO, conversation="") for _ in gates]

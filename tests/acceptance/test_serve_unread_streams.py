@@ -68,7 +68,7 @@ def test_a_saved_turn_does_not_wait_for_a_client_that_does_not_read(
     conversation = first_response.conversation
     headers = {"X-Conversation-ID": conversation}
     key = {"Idempotency-Key": str(uuid.uuid4())} if keyed else {}
-    upstream.say(*[PIECE] * PIECES)
+    upstream.queue_reply(*[PIECE] * PIECES)
     with closing(send_without_reading(server, path, {**body, "stream": True}, headers | key)):
         assert until(lambda: len(texts(server, conversation)) == 4)
         assert texts(server, conversation)[-1] == PIECE * PIECES

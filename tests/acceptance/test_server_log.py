@@ -32,7 +32,7 @@ def test_a_line_has_ids_counts_and_costs_and_no_message(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve(server={**KEYED, "system_prefix": "planted-prefix"})
-    provider.say("planted-", "reply")
+    provider.queue_reply("planted-", "reply")
 
     response = server.complete(
         ("system", "planted-system"),
@@ -65,9 +65,9 @@ def test_no_error_logs_a_message_or_a_key(serve: Callable[..., Server], provider
     server = serve(server=KEYED)
     said = (("system", "planted-system"), ("user", "planted-user"))
     for status in (400, 401, 429, 500):
-        provider.fail(status, "planted-reply")
+        provider.queue_error(status, "planted-reply")
         server.complete(*said, conversation="", headers=AUTHORISED)
-    provider.say("planted-", "reply", stop_after=1)
+    provider.queue_reply("planted-", "reply", stop_after=1)
     server.complete(*said, conversation="", headers=AUTHORISED, stream=True)
     server.complete(*said, conversation="planted-user", headers=AUTHORISED)
     server.complete(*said, headers={"Authorization": "Bearer planted-user-0123456789"})
@@ -91,7 +91,7 @@ def test_no_system_prompt_is_in_the_database_file(
             ("system", "planted-system"), ("user", "kept-user"), conversation="", stream=True
         )
     again = server.complete(("developer", "planted-system"), conversation=response.conversation)
-    provider.fail(500, "planted-reply")
+    provider.queue_error(500, "planted-reply")
     server.complete(
         ("system", "planted-system"), ("user", "more"), conversation=response.conversation
     )
@@ -111,7 +111,7 @@ def test_a_disconnect_is_logged(
     serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
 ):
     server = serve(server={"on_disconnect": "cancel"})
-    provider.say_held("Half ", "an answer.")
+    provider.queue_held_reply("Half ", "an answer.")
     stream = server.open(
         "POST",
         "/v1/chat/completions",

@@ -69,7 +69,7 @@ class TestLayers:
 
         body = sent(provider)
         assert (body["temperature"], body["top_p"]) == (0.3, 0.1)
-        assert provider.requests[0].said[0] == ("system", "Review.")
+        assert provider.requests[0].message_pairs[0] == ("system", "Review.")
         cllm("Hello").succeeded()
         assert sent(provider)["temperature"] == 0.2
 
@@ -216,7 +216,7 @@ class TestVariablesWhereTheyAreNeeded:
 
         cllm("One", "--no-context-exec", "--exec", "echo '{{ x }}'").succeeded()
 
-        assert "{{ x }}" in provider.requests[0].said[-1][1]
+        assert "{{ x }}" in provider.requests[0].message_pairs[-1][1]
 
 
 def test_a_system_prompt_from_a_pipe_is_not_waited_for(layers, home, cllm):

@@ -48,7 +48,7 @@ class TestTurns:
     def test_a_conversation_continues_in_the_next_command(self, home, provider, cllm, store, mode):
         cllm("My cat is Luna.", "--store", store, "--conversation", "demo").succeeded()
         cllm("Who is my cat?", "--store", store, "--conversation", "demo").succeeded()
-        assert provider.requests[1].said == [
+        assert provider.requests[1].message_pairs == [
             ("user", "My cat is Luna."),
             ("assistant", "echo: My cat is Luna."),
             ("user", "Who is my cat?"),
@@ -59,7 +59,7 @@ class TestTurns:
     def test_the_chat_and_the_command_share_a_conversation(self, provider, cllm, store):
         cllm("chat", "demo", "--store", store, stdin=b"One\nTwo\n/undo\n").succeeded()
         cllm("Three", "--store", store, "--conversation", "demo").succeeded()
-        assert provider.requests[-1].said == [
+        assert provider.requests[-1].message_pairs == [
             ("user", "One"),
             ("assistant", "echo: One"),
             ("user", "Three"),
@@ -76,7 +76,7 @@ class TestTurns:
         cllm(*where, "show", "demo").failed_with_one_sentence("conversation 'demo' does not exist")
 
     def test_a_failed_turn_stores_nothing(self, provider, cllm, store):
-        provider.fail(400)
+        provider.queue_error(400)
         cllm("Hello", "--store", store, "--conversation", "demo").failed_with_one_sentence()
         listed = cllm("--list-conversations", "--store", store).succeeded()
         assert "demo" not in listed.out

@@ -12,7 +12,7 @@ ESCAPE = "\x1b"
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
 def test_an_answer_is_printed_as_it_comes(terminal, provider, settings, cllm):
-    gate = provider.say_held("The first piece. ", "The second piece.", at=1)
+    gate = provider.queue_held_reply("The first piece. ", "The second piece.", at=1)
     running = cllm.start("Hello", "--stream", terminal=terminal)
 
     running.wait_for_output("The first piece. ")
@@ -24,7 +24,7 @@ def test_an_answer_is_printed_as_it_comes(terminal, provider, settings, cllm):
 
 
 def test_a_line_that_is_not_whole_is_printed_too(provider, settings, cllm):
-    gate = provider.say_held("no newline and", " then more", at=1)
+    gate = provider.queue_held_reply("no newline and", " then more", at=1)
     running = cllm.start("Hello", "--stream")
 
     running.wait_for_output("no newline and")
@@ -35,7 +35,7 @@ def test_a_line_that_is_not_whole_is_printed_too(provider, settings, cllm):
 
 def test_piped_output_is_plain(provider, settings, cllm):
     text = "# Title\n\n**bold** and `code`\n\n```python\nprint(1)\n```"
-    provider.say(*[text[start : start + 5] for start in range(0, len(text), 5)])
+    provider.queue_reply(*[text[start : start + 5] for start in range(0, len(text), 5)])
 
     result = cllm("Hello", env={"TERM": "xterm-256color"}).succeeded()
 
@@ -47,7 +47,7 @@ def test_piped_output_is_plain(provider, settings, cllm):
 @pytest.mark.parametrize("flags", [("--stream",), ("--no-stream",)], ids=["stream", "whole"])
 @pytest.mark.parametrize("reply", ["plain", "one newline\n", "two\n\n", "in\nside"])
 def test_output_ends_with_exactly_one_newline(reply, flags, home, provider, cllm):
-    provider.say(reply)
+    provider.queue_reply(reply)
 
     result = cllm("Hello", "--conversation", "demo", *flags).succeeded()
 
@@ -57,7 +57,7 @@ def test_output_ends_with_exactly_one_newline(reply, flags, home, provider, cllm
 
 @pytest.mark.parametrize("flags", [("--stream",), ("--no-stream",)], ids=["stream", "whole"])
 def test_streamed_or_whole_the_same_is_printed_and_kept(flags, home, provider, settings, cllm):
-    provider.say("Grüße, ", "世界", " 🐈", "\n", "\tend")
+    provider.queue_reply("Grüße, ", "世界", " 🐈", "\n", "\tend")
 
     result = cllm("Hello", "--conversation", "demo", *flags).succeeded()
 
@@ -78,7 +78,7 @@ def test_streamed_or_whole_the_same_is_printed_and_kept(flags, home, provider, s
     ],
 )
 def test_a_stream_may_travel_in_any_way(travel, home, provider, settings, cllm):
-    provider.say("Grüße, ", "世界 ", "🐈🐈", **travel)
+    provider.queue_reply("Grüße, ", "世界 ", "🐈🐈", **travel)
 
     result = cllm("Hello", "--conversation", "demo", "--stream").succeeded()
 
@@ -87,7 +87,7 @@ def test_a_stream_may_travel_in_any_way(travel, home, provider, settings, cllm):
 
 
 def test_an_event_without_a_space_after_the_colon_and_over_several_lines(provider, settings, cllm):
-    provider.answer(
+    provider.queue_steps(
         Head(headers={"Content-Type": "text/event-stream"}, chunked=True),
         Send(b'event: chunk\nid: 1\ndata:{"choices": [{"index": 0,\ndata: "delta":'),
         Send(b' {"content": "Hello."}}]}\n\nretry: 10\n\n'),
@@ -100,7 +100,7 @@ def test_an_event_without_a_space_after_the_colon_and_over_several_lines(provide
 
 def test_a_very_long_event_is_read(home, provider, settings, cllm):
     long = "ä" * (3 * 1024 * 1024 // 2)
-    provider.say("Begin ", long, " end")
+    provider.queue_reply("Begin ", long, " end")
 
     result = cllm("Hello", "--conversation", "demo", "--stream").succeeded()
 
@@ -122,7 +122,7 @@ def test_a_server_that_answers_whole_although_a_stream_was_asked_for(
         ],
     }
     data = json.dumps(body).encode()
-    provider.answer(
+    provider.queue_steps(
         Head(headers={"Content-Type": "application/json", "Content-Length": str(len(data))}),
         Send(data),
     )
@@ -139,7 +139,7 @@ def test_a_server_that_answers_whole_although_a_stream_was_asked_for(
 
 @pytest.mark.parametrize("flags", [("--stream",), ("--no-stream",)], ids=["stream", "whole"])
 def test_a_reply_that_reached_its_length_is_kept(flags, home, provider, settings, cllm):
-    provider.say("As far as it", " goes", finish="length")
+    provider.queue_reply("As far as it", " goes", finish="length")
 
     result = cllm("Hello", "--conversation", "demo", *flags).succeeded()
 
@@ -149,7 +149,7 @@ def test_a_reply_that_reached_its_length_is_kept(flags, home, provider, settings
 
 @pytest.mark.parametrize("flags", [("--stream",), ("--no-stream",)], ids=["stream", "whole"])
 def test_reasoning_is_neither_the_answer_nor_its_content(flags, home, provider, settings, cllm):
-    provider.say("Four.", reasoning=("Two and ", "two."))
+    provider.queue_reply("Four.", reasoning=("Two and ", "two."))
 
     result = cllm("2+2?", "--conversation", "demo", *flags).succeeded()
 
@@ -174,7 +174,7 @@ def test_reasoning_is_neither_the_answer_nor_its_content(flags, home, provider, 
     ],
 )
 def test_a_reply_without_text_ends_without_a_traceback(reply, flags, home, provider, cllm):
-    provider.say(**reply)
+    provider.queue_reply(**reply)
 
     result = cllm("Hello", "--conversation", "demo", *flags)
 
@@ -192,7 +192,7 @@ def test_output_to_a_pipe_that_is_closed_ends_quietly_and_the_answer_is_kept(
     home, provider, settings, cllm
 ):
     pieces = ("x", *["more and more " * 1000] * 50)
-    gate = provider.say_held(*pieces, at=1)
+    gate = provider.queue_held_reply(*pieces, at=1)
     reading, writing = os.pipe()
     with subprocess.Popen(
         [*cllm.command, "Hello", "--conversation", "demo", "--stream"],
@@ -234,25 +234,25 @@ def test_a_list_to_a_pipe_that_is_closed_ends_quietly(home, settings, cllm):
     ],
 )
 def test_unicode_in_a_locale_without_it(locale, home, provider, settings, cllm):
-    provider.say("Grüße, ", "世界 🐈")
+    provider.queue_reply("Grüße, ", "世界 🐈")
 
     result = cllm("Sprich: ä 🐈", "--conversation", "demo", env=locale).succeeded()
 
     assert "Traceback" not in result.err
     assert result.out == "Grüße, 世界 🐈\n"
-    assert provider.requests[0].said == [("user", "Sprich: ä 🐈")]
+    assert provider.requests[0].message_pairs == [("user", "Sprich: ä 🐈")]
     assert home.messages("demo") == [("user", "Sprich: ä 🐈"), ("assistant", "Grüße, 世界 🐈")]
 
 
 def test_unicode_where_python_itself_speaks_ascii(home, provider, settings, cllm):
     ascii_only = {"LC_ALL": "C", "LANG": None, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    provider.say("Grüße, ", "世界 🐈")
+    provider.queue_reply("Grüße, ", "世界 🐈")
 
     result = cllm("Sprich: ä 🐈", "--conversation", "demo", env=ascii_only).succeeded()
 
     assert result.out.startswith("Gr")
     assert result.err == ""
-    assert provider.requests[0].said == [("user", "Sprich: ä 🐈")]
+    assert provider.requests[0].message_pairs == [("user", "Sprich: ä 🐈")]
     assert home.messages("demo") == [("user", "Sprich: ä 🐈"), ("assistant", "Grüße, 世界 🐈")]
 
 
@@ -260,7 +260,7 @@ def test_an_answer_cannot_break_the_file_with_what_is_not_a_character(
     home, provider, settings, cllm
 ):
     lone = '{"choices": [{"index": 0, "delta": {"content": "a \\ud83d b"}}]}'
-    provider.answer(
+    provider.queue_steps(
         Head(headers={"Content-Type": "text/event-stream"}, chunked=True),
         Send(f"data: {lone}\n\n".encode()),
         Send(b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\n'),

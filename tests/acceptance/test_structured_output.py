@@ -43,7 +43,7 @@ def is_running(pid: int) -> bool:
 
 
 def test_the_schema_is_sent_as_an_openai_response_format(provider, settings, cllm):
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     cllm("Who?", "--json-schema", json.dumps(PERSON)).succeeded()
 
@@ -54,7 +54,7 @@ def test_the_schema_is_sent_as_an_openai_response_format(provider, settings, cll
 
 
 def test_a_schema_that_strict_mode_refuses_is_sent_without_it(provider, settings, cllm):
-    provider.say('{"city": "Oslo"}')
+    provider.queue_reply('{"city": "Oslo"}')
 
     cllm("Where?", "--json-schema", json.dumps(CITY)).succeeded()
 
@@ -63,7 +63,7 @@ def test_a_schema_that_strict_mode_refuses_is_sent_without_it(provider, settings
 
 
 def test_a_valid_reply_is_printed_and_stored(home, provider, settings, write, cllm):
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     result = cllm("Who?", "--json-schema-file", write(PERSON), "--conversation", "demo").succeeded()
 
@@ -87,7 +87,7 @@ def test_an_invalid_reply_is_neither_printed_nor_stored(
     home, provider, settings, cllm, reply, words, way
 ):
     middle = len(reply) // 2
-    provider.say(reply[:middle], reply[middle:])
+    provider.queue_reply(reply[:middle], reply[middle:])
 
     arguments = ("--json-schema", json.dumps(PERSON), "--conversation", "demo", way)
     result = cllm("Who?", *arguments)
@@ -99,7 +99,7 @@ def test_an_invalid_reply_is_neither_printed_nor_stored(
 
 def test_an_invalid_reply_does_not_change_an_existing_conversation(home, provider, settings, cllm):
     before = home.write_old_conversation("demo", ("user", "Hello"), ("assistant", "Hi."))
-    provider.say("Alice is 30.")
+    provider.queue_reply("Alice is 30.")
 
     result = cllm("Who?", "--json-schema", json.dumps(PERSON), "--conversation", "demo")
 
@@ -108,7 +108,7 @@ def test_an_invalid_reply_does_not_change_an_existing_conversation(home, provide
 
 
 def test_a_streamed_reply_is_printed_only_after_it_is_checked(provider, settings, cllm):
-    gate = provider.say_held('{"name": "Alice", ', '"age": 30}')
+    gate = provider.queue_held_reply('{"name": "Alice", ', '"age": 30}')
     running = cllm.start("Who?", "--json-schema", json.dumps(PERSON))
     gate.wait_reached()
 
@@ -119,7 +119,7 @@ def test_a_streamed_reply_is_printed_only_after_it_is_checked(provider, settings
 
 
 def test_ctrl_c_saves_no_partial_document(home, provider, settings, cllm):
-    gate = provider.say_held('{"name": "Alice", ', '"age": 30}')
+    gate = provider.queue_held_reply('{"name": "Alice", ', '"age": 30}')
     schema = json.dumps(PERSON)
     running = cllm.start("Who?", "--json-schema", schema, "--conversation", "demo")
     gate.wait_reached()
@@ -133,7 +133,7 @@ def test_ctrl_c_saves_no_partial_document(home, provider, settings, cllm):
 
 
 def test_a_truncated_reply_is_reported_with_max_tokens(provider, settings, cllm):
-    provider.say('{"name": "Al', finish="length")
+    provider.queue_reply('{"name": "Al', finish="length")
 
     result = cllm("Who?", "--json-schema", json.dumps(PERSON))
 
@@ -141,7 +141,7 @@ def test_a_truncated_reply_is_reported_with_max_tokens(provider, settings, cllm)
 
 
 def test_raw_prints_the_providers_json_after_the_reply_is_checked(provider, settings, cllm):
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     result = cllm("Who?", "--json-schema", json.dumps(PERSON), "--raw").succeeded()
 
@@ -152,7 +152,7 @@ def test_raw_prints_the_providers_json_after_the_reply_is_checked(provider, sett
 def test_the_schema_is_sent_in_the_format_of_each_protocol(provider, settings, secret, cllm, model):
     row = {"api_base": provider.root, "api_key": secret}
     settings(model=model, api_base=..., api_key=..., providers={"anthropic": row, "bedrock": row})
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     result = cllm("Who?", "--json-schema", json.dumps(PERSON)).succeeded()
 
@@ -167,7 +167,7 @@ def test_the_schema_is_sent_in_the_format_of_each_protocol(provider, settings, s
 
 def test_a_schema_in_the_cllmfile_as_a_mapping(provider, settings, cllm):
     settings(json_schema=PERSON)
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     cllm("Who?").succeeded()
 
@@ -177,7 +177,7 @@ def test_a_schema_in_the_cllmfile_as_a_mapping(provider, settings, cllm):
 
 def test_a_schema_in_the_cllmfile_as_text(provider, settings, cllm):
     settings(json_schema=json.dumps(PERSON))
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     cllm("Who?").succeeded()
 
@@ -189,7 +189,7 @@ def test_a_schema_file_is_relative_to_its_cllmfile(home, provider, settings, cll
     folder = home.path / ".cllm/schemas"
     folder.mkdir()
     (folder / "person.json").write_text(json.dumps(PERSON), encoding="utf-8")
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     cllm("Who?").succeeded()
 
@@ -203,7 +203,7 @@ def test_the_command_line_takes_precedence_over_both_keys_of_a_file(
     provider, settings, write, cllm, file_key, flag
 ):
     settings(**{file_key: PERSON if file_key == "json_schema" else "missing.json"})
-    provider.say('{"city": "Oslo"}')
+    provider.queue_reply('{"city": "Oslo"}')
     given = json.dumps(CITY) if flag == "--json-schema" else write(CITY)
 
     cllm("Where?", flag, given).succeeded()
@@ -215,7 +215,7 @@ def test_a_file_of_higher_precedence_replaces_the_schema(home, provider, setting
     settings(json_schema=PERSON)
     text = yaml.safe_dump({"json_schema": CITY})
     (home.work / "Cllmfile.yml").write_text(text, encoding="utf-8")
-    provider.say('{"city": "Oslo"}')
+    provider.queue_reply('{"city": "Oslo"}')
 
     cllm("Where?").succeeded()
 
@@ -224,7 +224,7 @@ def test_a_file_of_higher_precedence_replaces_the_schema(home, provider, setting
 
 def test_a_schema_takes_precedence_over_response_format(provider, settings, cllm):
     settings(response_format={"type": "json_object"})
-    provider.say(ALICE)
+    provider.queue_reply(ALICE)
 
     cllm("Who?", "--json-schema", json.dumps(PERSON)).succeeded()
 
@@ -232,7 +232,7 @@ def test_a_schema_takes_precedence_over_response_format(provider, settings, cllm
 
 
 def test_the_checker_process_ends_with_its_parent(provider, settings, until, cllm):
-    gate = provider.say_held('{"name": "Alice", ', '"age": 30}')
+    gate = provider.queue_held_reply('{"name": "Alice", ', '"age": 30}')
     running = cllm.start("Who?", "--json-schema", json.dumps(PERSON))
     gate.wait_reached()
     checkers = children_of(running.process.pid)

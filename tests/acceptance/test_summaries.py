@@ -30,7 +30,7 @@ def answers(provider):
 
     def answers(count: int) -> None:
         for number in range(count):
-            provider.say(f"Fine, {number}.", usage=None)
+            provider.queue_reply(f"Fine, {number}.", usage=None)
 
     return answers
 
@@ -89,8 +89,8 @@ def test_a_failed_summary_changes_nothing_on_disk_and_the_turn_continues(
     home, provider, cllm, talk
 ):
     asked = len(talk(range(5)))
-    provider.fail(500, "Out of order.")
-    provider.say("Fine.", usage=None)
+    provider.queue_error(500, "Out of order.")
+    provider.queue_reply("Fine.", usage=None)
 
     done = cllm(f"Question 5. {LONG * 2}", "--conversation", "demo").succeeded()
 
@@ -104,7 +104,7 @@ def test_a_failed_summary_changes_nothing_on_disk_and_the_turn_continues(
 def test_killed_while_it_is_summarised_the_file_is_as_it_was(home, provider, cllm, talk, answers):
     asked = len(talk(range(5)))
     before = home.file("demo").read_bytes()
-    provider.say_held("Half a summary", " and the rest", at=1, usage=None)
+    provider.queue_held_reply("Half a summary", " and the rest", at=1, usage=None)
 
     running = cllm.start(f"Question 5. {LONG * 2}", "--conversation", "demo")
     provider.wait_for(asked + 1)
@@ -132,10 +132,10 @@ def test_a_message_over_the_window_is_refused_before_a_summary(home, provider, c
 
 class TestInAChat:
     def test_compact_reports_its_usage_and_undo_restores(self, home, provider, cllm):
-        provider.say("One.")
-        provider.say("Two.")
-        provider.say("Three.")
-        provider.say("We counted.", usage=(120, 5))
+        provider.queue_reply("One.")
+        provider.queue_reply("Two.")
+        provider.queue_reply("Three.")
+        provider.queue_reply("We counted.", usage=(120, 5))
         before = b"1\n2\n3\n"
 
         done = cllm("chat", "demo", stdin=before + b"/compact\n").succeeded()
@@ -150,7 +150,7 @@ class TestInAChat:
 
         done = cllm("chat", "demo", stdin=b"4\n/tokens\n/compact undo\n5\n").succeeded()
 
-        assert [said for _, said in provider.requests[4].said] == [
+        assert [said for _, said in provider.requests[4].message_pairs] == [
             "Be brief.",
             "Summary of the conversation until here:\n\nWe counted.",
             "Understood.",
@@ -169,9 +169,9 @@ class TestInAChat:
             window=WINDOW,
             providers={"openai": {"prices": {"gpt-test": {"input": 1.0, "output": 1.0}}}},
         )
-        provider.say("One.", usage=(10, 0))
-        provider.say("Two.", usage=(10, 0))
-        provider.say("So far.", usage=(1000, 5))
+        provider.queue_reply("One.", usage=(10, 0))
+        provider.queue_reply("Two.", usage=(10, 0))
+        provider.queue_reply("So far.", usage=(1000, 5))
 
         done = cllm("chat", "demo", stdin=b"1\n2\n/compact\n/stats\n")
 
@@ -181,7 +181,7 @@ class TestInAChat:
     def test_a_summary_that_fails_is_one_sentence_and_changes_nothing(self, home, provider, cllm):
         cllm("chat", "demo", stdin=b"1\n2\n").succeeded()
         before = home.file("demo").read_bytes()
-        provider.fail(500, "Out of order.")
+        provider.queue_error(500, "Out of order.")
 
         done = cllm("chat", "demo", stdin=b"/compact\n/compact undo\n/compact twice\n")
 
@@ -198,7 +198,7 @@ class TestInAChat:
         assert "Message 3 is pinned already." in done.err
         assert done.out.count("pinned: 2 assistant: echo: 1") == 2
         assert done.out.count("pinned: 3 user: 2") == 3
-        assert [said for _, said in provider.requests[3].said[1:]] == [
+        assert [said for _, said in provider.requests[3].message_pairs[1:]] == [
             "1",
             "echo: 1",
             "2",
@@ -207,7 +207,7 @@ class TestInAChat:
             "echo: 3",
             "4",
         ]
-        assert provider.requests[4].said[1][1] == "2"
+        assert provider.requests[4].message_pairs[1][1] == "2"
         assert home.load("demo")["metadata"]["cllm"]["pins"] == [3]
 
     @pytest.mark.parametrize("order", ["/pin 99", "/unpin 1", "/unpin", "/pin x", "/pin 0"])

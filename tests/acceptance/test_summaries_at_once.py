@@ -51,7 +51,7 @@ def _now() -> datetime:
 def full(provider, cllm):
     """A conversation that has to be summarised with its next turn; how often it was asked."""
     for number in range(5):
-        provider.say(f"Fine, {number}.", usage=None)
+        provider.queue_reply(f"Fine, {number}.", usage=None)
         cllm(f"Question {number}. {LONG}", "--conversation", "demo").succeeded()
     assert not any(map(is_summary, provider.requests))
     return len(provider.requests)
@@ -59,11 +59,11 @@ def full(provider, cllm):
 
 def test_of_two_summaries_at_once_one_is_kept_and_both_turns_are(full, provider, cllm, kept):
     gates = [
-        provider.say_held(f"Half a summary {n}", " and the rest", at=1, usage=None)
+        provider.queue_held_reply(f"Half a summary {n}", " and the rest", at=1, usage=None)
         for n in range(2)
     ]
-    provider.say("Fine.", usage=None)
-    provider.say("Fine too.", usage=None)
+    provider.queue_reply("Fine.", usage=None)
+    provider.queue_reply("Fine too.", usage=None)
     running = [
         cllm.start(f"Question {name}. {LONG * 2}", "--conversation", "demo") for name in ("A", "B")
     ]
@@ -86,7 +86,7 @@ def test_of_two_summaries_at_once_one_is_kept_and_both_turns_are(full, provider,
 
 def test_killed_while_it_is_summarised_nothing_has_changed(full, provider, cllm, kept):
     before = kept()
-    provider.say_held("Half a summary", " and the rest", at=1, usage=None)
+    provider.queue_held_reply("Half a summary", " and the rest", at=1, usage=None)
 
     running = cllm.start(f"Question 5. {LONG * 2}", "--conversation", "demo")
     provider.wait_for(full + 1)
@@ -95,8 +95,8 @@ def test_killed_while_it_is_summarised_nothing_has_changed(full, provider, cllm,
     running.finish()
 
     assert kept() == before
-    provider.say("A summary.", usage=None)
-    provider.say("Fine.", usage=None)
+    provider.queue_reply("A summary.", usage=None)
+    provider.queue_reply("Fine.", usage=None)
     cllm(f"Question 5. {LONG * 2}", "--conversation", "demo").succeeded()
     found = kept()
     assert found.summary.text == "A summary."

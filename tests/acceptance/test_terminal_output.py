@@ -227,7 +227,7 @@ def test_no_environment_variable_reaches_the_terminal_raw(
     "flags", [(), ("--no-stream",), ("--raw",), ("-vvv",), ("-vv", "--json-logs")]
 )
 def test_an_answer_is_escaped_on_a_terminal(flags, provider, settings, on_terminal):
-    provider.say(HOSTILE, reasoning=(HOSTILE,))
+    provider.queue_reply(HOSTILE, reasoning=(HOSTILE,))
 
     out = on_terminal("Hello", *flags)
 
@@ -236,7 +236,7 @@ def test_an_answer_is_escaped_on_a_terminal(flags, provider, settings, on_termin
 
 
 def test_an_escape_sequence_in_two_chunks_is_escaped(provider, settings, on_terminal):
-    provider.say(*HOSTILE, "\r", "\n", "end")
+    provider.queue_reply(*HOSTILE, "\r", "\n", "end")
 
     out = on_terminal("Hello")
 
@@ -246,7 +246,7 @@ def test_an_escape_sequence_in_two_chunks_is_escaped(provider, settings, on_term
 
 
 def test_through_a_pipe_an_answer_is_byte_exact(provider, settings, cllm):
-    provider.say(*HOSTILE)
+    provider.queue_reply(*HOSTILE)
 
     assert cllm("Hello").succeeded().out == f"{HOSTILE}\n"
 
@@ -271,20 +271,20 @@ def test_scripts_and_emoji_that_need_invisible_characters_are_shown_as_they_are(
     provider, settings, on_terminal
 ):
     needed = "می‌خواهم 👩‍👩‍👧 ❤️ 1️⃣ क्‍ष ភាសា\u200bខ្មែរ"
-    provider.say(needed)
+    provider.queue_reply(needed)
 
     assert needed in on_terminal("Hello")
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
 def test_an_error_text_of_a_provider_is_escaped(status, provider, settings, on_terminal):
-    provider.fail(status, HOSTILE, code=HOSTILE)
+    provider.queue_error(status, HOSTILE, code=HOSTILE)
 
     assert_harmless(on_terminal("Hello"))
 
 
 def test_an_interrupted_answer_is_escaped(provider, settings, on_terminal):
-    provider.say(HOSTILE, "more", stop_after=1)
+    provider.queue_reply(HOSTILE, "more", stop_after=1)
 
     assert_harmless(on_terminal("Hello", "--conversation", "demo"))
 
@@ -293,8 +293,8 @@ def ask_for(provider, command: str, reason: str = "Listing.") -> None:
     """Have the model ask for a command, and then end its turn."""
     arguments = json.dumps({"command": command, "reason": reason})
     call = ToolCall(id="c1", name="execute_bash_command", arguments=arguments)
-    provider.say(finish="tool_calls", tool_calls=(call,))
-    provider.say("Done.")
+    provider.queue_reply(finish="tool_calls", tool_calls=(call,))
+    provider.queue_reply("Done.")
 
 
 def test_a_command_that_the_model_asks_for_is_reported_without_hiding_anything(
@@ -413,7 +413,9 @@ def test_in_a_chat_hostile_text_is_shown_and_not_obeyed(term, hostile, provider,
     markdown = (
         f"# {HOSTILE}\n\n- {HOSTILE}\n\n```{HOSTILE}\n{HOSTILE}\n```\n\n&#x202e;&rlm;&#27;[2J\n"
     )
-    provider.say(markdown, f"[{HOSTILE}](https://x/{HOSTILE}) ![{HOSTILE}](x)", "&#x202e;\n\nlast")
+    provider.queue_reply(
+        markdown, f"[{HOSTILE}](https://x/{HOSTILE}) ![{HOSTILE}](x)", "&#x202e;\n\nlast"
+    )
     chat = start_chat("demo", env={"TERM": term}, columns=400)
     for line in ("/list", "/search pwned", "/system", "/context", "/title", "/stats", "/pin 2"):
         chat.type(line.encode(), ENTER)
@@ -456,4 +458,4 @@ def test_hidden_characters_that_are_pasted_into_a_chat_are_visible(settings, pro
     chat.type(CTRL_D)
 
     assert_harmless(chat.finish().out, CHAT_OWN)
-    assert provider.requests[0].said[-1][1] == "see \u202eexe.txt\ufeff"
+    assert provider.requests[0].message_pairs[-1][1] == "see \u202eexe.txt\ufeff"

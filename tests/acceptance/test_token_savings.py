@@ -103,11 +103,11 @@ def test_a_block_stands_once_in_the_prompt_of_turn_5_and_not_five_times(
     settings(default_system_message=PROMPT, context_commands=commands)
 
     for number, question in enumerate(QUESTIONS):
-        provider.say(f"Answer {number}.")
+        provider.queue_reply(f"Answer {number}.")
         cllm(question, "--conversation", "demo").succeeded()
 
     context = block(output)
-    sent = provider.requests[4].said
+    sent = provider.requests[4].message_pairs
     old = the_old_way(sent, context)
     bare = tokenizer.count_prompt(without_context(sent, context))
     in_ours = tokenizer.count_prompt(sent) - bare

@@ -61,7 +61,7 @@ class Watcher:
 def test_a_second_prompt_waits_for_the_first_ones_turn(
     home, provider, settings, cllm, start_waiting
 ):
-    gate = provider.say_held("Slow", " answer", at=1)
+    gate = provider.queue_held_reply("Slow", " answer", at=1)
     first = cllm.start("First", "--conversation", "demo")
     first.wait_for_output("Slow")
     second = start_waiting("Second", "--conversation", "demo")
@@ -72,19 +72,19 @@ def test_a_second_prompt_waits_for_the_first_ones_turn(
 
     assert first.finish().succeeded().out == "Slow answer\n"
     assert second.finish().succeeded().out == "echo: Second\n"
-    assert provider.requests[1].said == [
+    assert provider.requests[1].message_pairs == [
         ("user", "First"),
         ("assistant", "Slow answer"),
         ("user", "Second"),
     ]
     assert home.messages("demo") == [
-        *provider.requests[1].said,
+        *provider.requests[1].message_pairs,
         ("assistant", "echo: Second"),
     ]
 
 
 def test_a_prompt_in_another_conversation_does_not_wait(home, provider, settings, cllm):
-    gate = provider.say_held("Slow", " answer", at=1)
+    gate = provider.queue_held_reply("Slow", " answer", at=1)
     first = cllm.start("First", "--conversation", "one")
     first.wait_for_output("Slow")
 
@@ -97,7 +97,7 @@ def test_a_prompt_in_another_conversation_does_not_wait(home, provider, settings
 
 def test_looking_does_not_wait_for_a_running_turn(home, provider, settings, cllm):
     cllm("First", "--conversation", "demo").succeeded()
-    gate = provider.say_held("Slow", " answer", at=1)
+    gate = provider.queue_held_reply("Slow", " answer", at=1)
     running = cllm.start("Second", "--conversation", "demo")
     running.wait_for_output("Slow")
 
@@ -113,7 +113,7 @@ def test_looking_does_not_wait_for_a_running_turn(home, provider, settings, cllm
 def test_a_waiting_prompt_continues_when_the_first_turn_fails(
     home, provider, settings, cllm, start_waiting
 ):
-    gate = provider.say_held("Half", "never", at=1, stop_after=1)
+    gate = provider.queue_held_reply("Half", "never", at=1, stop_after=1)
     first = cllm.start("First", "--conversation", "demo")
     first.wait_for_output("Half")
     second = start_waiting("Second", "--conversation", "demo")
@@ -128,7 +128,7 @@ def test_a_waiting_prompt_continues_when_the_first_turn_fails(
 def test_a_waiting_prompt_continues_when_the_first_process_is_killed(
     home, provider, settings, cllm, start_waiting
 ):
-    provider.say_held("Half", "never", at=1)
+    provider.queue_held_reply("Half", "never", at=1)
     first = cllm.start("First", "--conversation", "demo")
     first.wait_for_output("Half")
     second = start_waiting("Second", "--conversation", "demo")
@@ -137,12 +137,12 @@ def test_a_waiting_prompt_continues_when_the_first_process_is_killed(
 
     second.finish().succeeded()
     assert home.messages("demo")[-2:] == [("user", "Second"), ("assistant", "echo: Second")]
-    assert provider.requests[1].said == [("user", "Second")]
+    assert provider.requests[1].message_pairs == [("user", "Second")]
 
 
 def test_changes_of_another_tool_during_a_turn_are_not_overwritten(home, provider, settings, cllm):
     cllm("First", "--conversation", "demo").succeeded()
-    gate = provider.say_held("Slow", " answer", at=1)
+    gate = provider.queue_held_reply("Slow", " answer", at=1)
     running = cllm.start("Second", "--conversation", "demo")
     running.wait_for_output("Slow")
     edited = home.load("demo")

@@ -12,7 +12,7 @@ def talk(provider, settings, cllm):
         settings(**keys)
         results = []
         for number in range(count):
-            provider.say(f"Answer {number}.", usage=None)
+            provider.queue_reply(f"Answer {number}.", usage=None)
             results.append(cllm(f"Question {number}. {text}", "--conversation", "demo").succeeded())
         return results
 
@@ -20,7 +20,7 @@ def talk(provider, settings, cllm):
 
 
 def first_words(request: Request) -> str:
-    return str(request.said[0][1])[:11]
+    return str(request.message_pairs[0][1])[:11]
 
 
 def test_by_turns_the_oldest_leave_with_a_warning_and_stay_on_disk(provider, talk, cllm):
@@ -57,7 +57,9 @@ def test_the_system_prompt_never_leaves(provider, talk):
         window={"strategy": "turns", "max_turns": 1},
     )
 
-    assert [request.said[0] for request in provider.requests] == [("system", "Be brief.")] * 5
+    assert [request.message_pairs[0] for request in provider.requests] == [
+        ("system", "Be brief.")
+    ] * 5
 
 
 def test_a_message_over_the_window_is_an_error_with_advice_and_saves_nothing(

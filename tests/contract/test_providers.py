@@ -53,13 +53,13 @@ class HttpHarness:
         )
 
     def say(self, *pieces: str) -> None:
-        self.server.say(*pieces)
+        self.server.queue_reply(*pieces)
 
     def refuse(self) -> None:
-        self.server.fail(500)
+        self.server.queue_error(500)
 
     def break_off(self, *pieces: str) -> None:
-        self.server.say(*pieces, "never said", stop_after=len(pieces))
+        self.server.queue_reply(*pieces, "never said", stop_after=len(pieces))
 
     async def left(self) -> None:
         await asyncio.to_thread(self.server.requests[-1].wait_disconnected)

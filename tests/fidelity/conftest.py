@@ -151,7 +151,7 @@ def ask(server: FakeProvider, make: Make) -> Ask:
         stream: bool = True,
     ) -> Exchange:
         if answer is not None:
-            server.answer(*answer)
+            server.queue_steps(*answer)
         prompt = prompt_of(body or {}, client, model or MODELS[kind], stream=stream)
         events = [event async for event in make(kind).ask(prompt)]
         request = server.requests[-1]

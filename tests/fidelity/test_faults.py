@@ -372,7 +372,7 @@ async def test_a_fault_is_an_error_and_never_an_answer(
     server: FakeProvider, transport: str, kind: Kind, stream: bool, name: str
 ) -> None:
     fault = FAULTS[name]
-    server.answer(*(fault.plan(kind, stream) or ()))
+    server.queue_steps(*(fault.plan(kind, stream) or ()))
     http = TRANSPORTS[transport]()
     provider = make_provider(kind, server.root, http, fault.timeouts)
     try:
@@ -396,8 +396,8 @@ async def test_a_provider_answers_again_after_a_fault(
     server: FakeProvider, transport: str, kind: Kind, stream: bool
 ) -> None:
     """The same provider, at once: a fault leaves nothing behind in it."""
-    server.answer(*cut_in_the_middle(kind, stream))
-    server.answer(*good(kind, stream=stream))
+    server.queue_steps(*cut_in_the_middle(kind, stream))
+    server.queue_steps(*good(kind, stream=stream))
     provider = make_provider(kind, server.root, TRANSPORTS[transport](), PATIENT)
     try:
         check(await listen(provider, kind, stream=stream), BROKEN)
@@ -427,7 +427,7 @@ async def test_a_closed_port_is_unreachable(transport: str, kind: Kind, stream: 
 async def test_text_before_a_broken_connection_is_received(
     server: FakeProvider, transport: str, kind: Kind
 ) -> None:
-    server.answer(*cut_in_the_middle(kind, True))
+    server.queue_steps(*cut_in_the_middle(kind, True))
     provider = make_provider(kind, server.root, TRANSPORTS[transport](), PATIENT)
     try:
         outcome = await listen(provider, kind, stream=True)
@@ -445,7 +445,7 @@ async def test_a_stream_that_breaks_between_stop_reason_and_end(
 ) -> None:
     """The connection broke: however much was announced, it is not an end that HTTP promised."""
     steps = good(kind, stream=True)[:-1]
-    server.answer(*steps, Cut())
+    server.queue_steps(*steps, Cut())
     provider = make_provider(kind, server.root, TRANSPORTS[transport](), PATIENT)
     try:
         check(await listen(provider, kind, stream=True), BROKEN)
@@ -458,7 +458,7 @@ async def test_a_stream_that_breaks_between_stop_reason_and_end(
 async def test_closing_an_answer_closes_its_connection(
     server: FakeProvider, transport: str, kind: Kind
 ) -> None:
-    server.answer(*begun(kind, stream=True), Silence())
+    server.queue_steps(*begun(kind, stream=True), Silence())
     provider = make_provider(kind, server.root, TRANSPORTS[transport](), PATIENT)
     events = provider.ask(prompt_of({}, "openai", MODELS[kind], stream=True))
     try:

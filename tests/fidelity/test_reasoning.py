@@ -278,8 +278,8 @@ def deepseek_turn(server: FakeProvider, *, stream: bool, thought: str = THOUGHT)
     call = {"role": "assistant", "content": "", "reasoning_content": thought, "tool_calls": [CALL]}
     message = {"content": "It rains.", "reasoning_content": "So it rains."}
     if not stream:
-        server.answer(*openai_whole(call, "tool_calls"))
-        server.answer(*openai_whole(message))
+        server.queue_steps(*openai_whole(call, "tool_calls"))
+        server.queue_steps(*openai_whole(message))
         return
     pieces = [{"role": "assistant", "content": None, "reasoning_content": ""}]
     pieces += [
@@ -287,8 +287,10 @@ def deepseek_turn(server: FakeProvider, *, stream: bool, thought: str = THOUGHT)
         for at in range(0, len(thought), 9)
     ]
     options = openai_call(0, '{"city":"Oslo"}', id="call_1", name="get_weather")
-    server.answer(*openai_stream(*pieces, options, finish="tool_calls"))
-    server.answer(*openai_stream({"reasoning_content": "So it rains."}, {"content": "It rains."}))
+    server.queue_steps(*openai_stream(*pieces, options, finish="tool_calls"))
+    server.queue_steps(
+        *openai_stream({"reasoning_content": "So it rains."}, {"content": "It rains."})
+    )
 
 
 class TestDeepSeek:
@@ -432,7 +434,7 @@ class TestStoredReasoning:
     async def test_stored_reasoning_is_sent_unchanged(self, gateway, server, name, fields, stream):
         made = await gateway()
         reply = {"role": "assistant", "content": "It rains.", **fields}
-        server.answer(*(openai_stream(reply) if stream else openai_whole(reply)))
+        server.queue_steps(*(openai_stream(reply) if stream else openai_whole(reply)))
         first = await chat(made, name, QUESTION, stream=stream, X_Conversation_ID="")
         conversation_id = first.headers["x-conversation-id"]
         again = await chat(made, name, QUESTION, stream=stream, X_Conversation_ID=conversation_id)
@@ -448,7 +450,7 @@ class TestStoredReasoning:
         start = text | {"text": THOUGHT[:9], "signature": None}
         more = {"type": "reasoning.text", "text": THOUGHT[9:], "index": 0}
         end = {"type": "reasoning.text", "signature": "c2lnbmVk", "index": 0}
-        server.answer(
+        server.queue_steps(
             *openai_stream(
                 {"role": "assistant", "reasoning": THOUGHT[:9], "reasoning_details": [start]},
                 {"reasoning": THOUGHT[9:], "reasoning_details": [more]},
@@ -477,9 +479,9 @@ class TestStoredReasoning:
         if stream:
             pieces = [[thinking(THOUGHT[:9])], [thinking(THOUGHT[9:], signature="c2lnbmVk")]]
             deltas = [{"content": piece} for piece in (*pieces, "It ", "rains.")]
-            server.answer(*openai_stream(*deltas))
+            server.queue_steps(*openai_stream(*deltas))
         else:
-            server.answer(*openai_whole({"content": content}))
+            server.queue_steps(*openai_whole({"content": content}))
         first = await chat(made, "mistral", QUESTION, stream=stream, X_Conversation_ID="")
         conversation_id = first.headers["x-conversation-id"]
         await chat(made, "mistral", QUESTION, stream=stream, X_Conversation_ID=conversation_id)
@@ -490,7 +492,7 @@ class TestStoredReasoning:
         self, gateway, server, name
     ):
         made = await gateway()
-        server.answer(*openai_whole({"content": "It rains.", **ROUTED}))
+        server.queue_steps(*openai_whole({"content": "It rains.", **ROUTED}))
         first = await chat(made, f"{name}/claude", QUESTION, X_Conversation_ID="")
         conversation_id = first.headers["x-conversation-id"]
         again = await chat(made, f"{name}/gemini", QUESTION, X_Conversation_ID=conversation_id)
@@ -504,7 +506,7 @@ class TestStoredReasoning:
         """The client cannot add to a stored message what DeepSeek wants in it."""
         made = await gateway()
         server.refuse = lambda request: deepseek(request) if request.json["model"] == "v4" else None
-        server.answer(*openai_whole({"content": None, "tool_calls": [CALL]}, "tool_calls"))
+        server.queue_steps(*openai_whole({"content": None, "tool_calls": [CALL]}, "tool_calls"))
         first = await chat(made, "groq/llama", QUESTION, tools=[TOOL], X_Conversation_ID="")
         conversation_id = first.headers["x-conversation-id"]
         again = await chat(
@@ -519,7 +521,7 @@ class TestStoredReasoning:
     ):
         made = await gateway()
         reply = {"content": "It rains.", **ROUTED}
-        server.answer(*openai_whole(reply))
+        server.queue_steps(*openai_whole(reply))
         first = await chat(made, "openrouter", QUESTION, X_Conversation_ID="")
         conversation_id = first.headers["x-conversation-id"]
         again = await chat(
@@ -590,7 +592,9 @@ class TestThinkingBlocks:
     ):
         """A request by the other protocol, long enough to be remembered as it was sent."""
         made = await gateway()
-        server.answer(*openai_whole({"content": [MISTRALS, {"type": "text", "text": "It rains."}]}))
+        server.queue_steps(
+            *openai_whole({"content": [MISTRALS, {"type": "text", "text": "It rains."}]})
+        )
         first = await messages(made, "mistral", QUESTION, X_Conversation_ID="")
         conversation_id = first.headers["x-conversation-id"]
         long = {"role": "user", "content": "x" * 9000}
@@ -602,7 +606,7 @@ class TestThinkingBlocks:
         self, gateway, server, stream
     ):
         made = await gateway()
-        server.say("It rains.", reasoning=(THOUGHT,), signature="c2lnbmVk")
+        server.queue_reply("It rains.", reasoning=(THOUGHT,), signature="c2lnbmVk")
         first = await chat(
             made, "anthropic", QUESTION, stream=stream, X_Conversation_ID="", max_tokens=9
         )
@@ -627,7 +631,7 @@ async def test_reasoning_in_any_field_is_a_thinking_block_for_anthropic_clients(
 ):
     made = await gateway()
     reply = assistant() | fields
-    server.answer(*(openai_stream(reply) if stream else openai_whole(reply)))
+    server.queue_steps(*(openai_stream(reply) if stream else openai_whole(reply)))
     thought, text = blocks_of(await messages(made, "mine", QUESTION, stream=stream))
     assert (thought["type"], thought["thinking"]) == ("thinking", THOUGHT)
     assert text["text"] == "It rains."

@@ -282,7 +282,7 @@ async def test_cache_tokens_of_bedrock_are_counted_once(ask, stream):
 
 @both_ways
 async def test_missing_usage_is_unknown_and_not_zero(ask, server, stream):
-    server.say("Hi", usage=None)
+    server.queue_reply("Hi", usage=None)
     exchange = await ask("openai", stream=stream)
     assert last(exchange.events).usage is None
     assert whole_for_openai(exchange.events).usage is None
@@ -338,7 +338,7 @@ STATUSES = [
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 @pytest.mark.parametrize(("status", "expected"), STATUSES)
 async def test_a_status_has_one_kind_of_error(break_off, server, kind, status, expected):
-    server.fail(status, "No.", Retry_After="7")
+    server.queue_error(status, "No.", Retry_After="7")
     _, error = await break_off(kind)
     assert (type(error), error.status, error.retry_after) == (expected, status, 7.0)
 
@@ -350,14 +350,14 @@ async def test_a_prompt_that_is_too_long_is_recognised_by_its_code(break_off, se
         "anthropic": (400, "prompt is too long: 250000 tokens > 200000 maximum", None),
         "bedrock": (400, "250000 tokens > 200000 maximum", "ValidationException"),
     }[kind]
-    server.fail(message[0], message[1], code=message[2])
+    server.queue_error(message[0], message[1], code=message[2])
     _, error = await break_off(kind)
     assert isinstance(error, errors.PromptTooLongError)
     assert error.status == 400
 
 
 async def test_a_prompt_that_is_too_long_by_its_text_only_is_an_invalid_request(break_off, server):
-    server.fail(400, "Input is too long for requested model.", code="ValidationException")
+    server.queue_error(400, "Input is too long for requested model.", code="ValidationException")
     _, error = await break_off("bedrock")
     assert type(error) is errors.InvalidRequestError
 

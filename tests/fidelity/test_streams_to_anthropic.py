@@ -290,7 +290,7 @@ async def test_a_surrogate_pair_split_by_the_provider_is_joined(ask, kind):
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 async def test_a_stream_starts_once(ask, server, kind):
-    server.say("a", "b", "c", reasoning=("x", "y"))
+    server.queue_reply("a", "b", "c", reasoning=("x", "y"))
     read = to_anthropic_client((await ask(kind)).events)
     assert read.event_summary.count("message_start") == 1
     assert read.event_summary[0] == "message_start"
@@ -422,7 +422,7 @@ async def test_text_before_calls_stops_for_tool_use(ask, kind, answer):
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 async def test_a_forced_call_that_openai_ends_with_stop_is_a_tool_use(ask, server, stream):
     """OpenAI says `stop` when the tool was forced; a client that sees `end_turn` never runs it."""
-    server.say(tool_calls=(CALL,), finish="stop")
+    server.queue_reply(tool_calls=(CALL,), finish="stop")
     exchange = await ask("openai", stream=stream)
     if stream:
         assert to_anthropic_client(exchange.events).message.stop_reason == "tool_use"
@@ -524,7 +524,7 @@ async def test_redacted_reasoning_of_bedrock_is_a_block_with_its_data(ask):
 
 
 async def test_an_error_in_the_stream_is_raised_by_the_sdk(break_off, server):
-    server.say("Hel", "lo", stop_after=1, error=("overloaded_error", "Overloaded"))
+    server.queue_reply("Hel", "lo", stop_after=1, error=("overloaded_error", "Overloaded"))
     events, error = await break_off("anthropic")
     assert error.status == 529
     encoder = AnthropicStreamEncoder(message_id="m", model="x")

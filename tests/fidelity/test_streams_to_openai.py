@@ -59,7 +59,7 @@ def encoder() -> OpenAIStreamEncoder:
 @pytest.mark.parametrize("first", FIRSTS)
 async def test_the_first_chunk_always_has_the_role(ask, server, kind, first):
     fields = dict(FIRSTS[first])
-    server.say(*fields.pop("pieces", ()), **fields)
+    server.queue_reply(*fields.pop("pieces", ()), **fields)
     read = to_openai_client((await ask(kind, client="openai")).events)
     assert read.deltas[0]["role"] == "assistant"
 
@@ -139,7 +139,7 @@ async def test_an_input_in_the_start_event_is_sent(ask):
 @every_kind
 async def test_two_calls_without_arguments_both_get_an_empty_object(ask, server, kind):
     calls = tuple(ToolCall(id=name, name="f", arguments="{}") for name in ("a", "b"))
-    server.say(tool_calls=calls, finish="tool_calls")
+    server.queue_reply(tool_calls=calls, finish="tool_calls")
     read = to_openai_client((await ask(kind, client="anthropic")).events)
     assert read.calls == [("a", "f", "{}"), ("b", "f", "{}")]
 
@@ -161,7 +161,7 @@ ERRORS = [
 async def test_an_error_in_the_stream_is_not_an_end(
     break_off, server, kind, word, expected, status, after
 ):
-    server.say("Hel", "lo", stop_after=after, error=(word, "Too much."))
+    server.queue_reply("Hel", "lo", stop_after=after, error=(word, "Too much."))
     events, error = await break_off(kind)
     assert not any(isinstance(event, ReplyFinished) for event in events)
     assert type(error) is expected
@@ -187,7 +187,9 @@ async def test_an_error_in_the_stream_is_not_an_end(
 )
 async def test_an_error_object_in_an_openai_stream_is_not_an_end(break_off, server, error):
     steps = openai_stream({"content": "Hel"})[:2]
-    server.answer(*steps, *sse({"type": "error", "error": error})[1:], Send(b"data: [DONE]\n\n"))
+    server.queue_steps(
+        *steps, *sse({"type": "error", "error": error})[1:], Send(b"data: [DONE]\n\n")
+    )
     events, raised = await break_off("openai")
     assert isinstance(raised, errors.UpstreamError)
     assert "Too much" in str(raised)
@@ -202,9 +204,9 @@ async def test_the_status_in_an_openai_error_is_used(break_off, server, stream, 
     """OpenRouter answers 200 and says the status of what failed behind it as `code`."""
     value = {"error": {"message": "Too much.", "code": code}}
     if stream:
-        server.answer(*openai_stream({"content": "Hel"})[:2], *sse({"type": "x", **value})[1:])
+        server.queue_steps(*openai_stream({"content": "Hel"})[:2], *sse({"type": "x", **value})[1:])
     else:
-        server.answer(*whole(200, json.dumps(value).encode()))
+        server.queue_steps(*whole(200, json.dumps(value).encode()))
     _, error = await break_off("openai", stream=stream)
     assert (type(error), error.status) == (expected, code)
 
@@ -250,7 +252,7 @@ async def test_silence_in_a_stream_is_a_timeout(break_off, server, kind):
         "anthropic": sse(anthropic_head(), *text_block(0, "B")),
         "bedrock": converse_stream(converse_block(0, {"text": "B"}))[:3],
     }[kind]
-    server.answer(*begun, Silence())
+    server.queue_steps(*begun, Silence())
     events, error = await break_off(kind, timeouts=Timeouts(idle=0.1))
     assert type(error) is errors.ProviderTimeoutError
     assert not any(isinstance(event, ReplyFinished) for event in events)
@@ -276,8 +278,8 @@ async def collect(provider: Any, prompt: Any) -> tuple[list[Any], ProviderError 
 
 @every_kind
 async def test_a_failure_after_the_first_byte_is_not_retried(make, server, prompt, kind):
-    server.say("Hel", "lo", stop_after=1)
-    server.say("Hello again")
+    server.queue_reply("Hel", "lo", stop_after=1)
+    server.queue_reply("Hello again")
     events, error = await collect(make(kind), prompt(kind))
     assert isinstance(error, errors.BrokenStreamError)
     assert [event.text for event in events] == ["Hel"]
@@ -288,12 +290,12 @@ async def test_a_failure_after_the_first_byte_is_not_retried(make, server, promp
 @pytest.mark.parametrize("fault", ["status", "cut before the first event", "hung up"])
 async def test_a_failure_before_the_first_byte_is_retried(make, server, prompt, kind, fault):
     if fault == "status":
-        server.fail(503)
+        server.queue_error(503)
     elif fault == "hung up":
-        server.answer(Cut())
+        server.queue_steps(Cut())
     else:
-        server.answer(FRAMES if kind == "bedrock" else SSE)
-    server.say("Hello")
+        server.queue_steps(FRAMES if kind == "bedrock" else SSE)
+    server.queue_reply("Hello")
     events, error = await collect(make(kind), prompt(kind))
     assert error is None
     assert len(server.requests) == 2
@@ -303,7 +305,7 @@ async def test_a_failure_before_the_first_byte_is_retried(make, server, prompt, 
 async def test_a_whole_answer_instead_of_a_stream_is_decoded(ask, server):
     """Some servers pay no heed to `stream`."""
     body = b'{"choices":[{"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}'
-    server.answer(
+    server.queue_steps(
         Head(headers={"Content-Type": "application/json", "Content-Length": str(len(body))}),
         Send(body),
     )
@@ -312,7 +314,7 @@ async def test_a_whole_answer_instead_of_a_stream_is_decoded(ask, server):
 
 @every_kind
 async def test_white_space_deltas_are_sent(ask, server, kind):
-    server.say("a", " ", "\n\n", "b", "  ", "")
+    server.queue_reply("a", " ", "\n\n", "b", "  ", "")
     exchange = await ask(kind)
     assert to_openai_client(exchange.events).message.content == "a \n\nb  "
     assert to_anthropic_client(exchange.events).content == [{"type": "text", "text": "a \n\nb  "}]

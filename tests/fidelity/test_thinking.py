@@ -318,7 +318,7 @@ async def test_reasoning_for_openai_itself_is_an_error_in_strict_mode(make, serv
 async def test_thinking_of_any_model_is_reasoning_content_for_an_openai_client(
     ask, server, kind, stream
 ):
-    server.say("Hi.", reasoning=("h", "m"))
+    server.queue_reply("Hi.", reasoning=("h", "m"))
     exchange = await ask(kind, stream=stream)
     for message in (
         to_openai_client(exchange.events).message,

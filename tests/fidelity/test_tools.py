@@ -243,7 +243,9 @@ async def test_a_tool_name_that_bedrock_refuses_is_restored_in_the_answer(ask, s
     (tool,) = first.sent["toolConfig"]["tools"]
     alias = tool["toolSpec"]["name"]
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", alias)
-    server.say(tool_calls=(ToolCall(id="t", name=alias, arguments='{"a":1}'),), finish="tool_calls")
+    server.queue_reply(
+        tool_calls=(ToolCall(id="t", name=alias, arguments='{"a":1}'),), finish="tool_calls"
+    )
     exchange = await ask("bedrock", body, stream=stream)
     assert to_openai_client(exchange.events).calls == [("t", name, '{"a":1}')]
     assert to_anthropic_client(exchange.events).content[0]["name"] == name
@@ -258,7 +260,7 @@ async def test_a_tool_name_that_anthropic_refuses_is_restored_in_the_answer(ask,
     first = await ask("anthropic", body)
     alias = first.sent["tools"][0]["name"]
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", alias)
-    server.say(
+    server.queue_reply(
         tool_calls=(ToolCall(id="t", name=alias, arguments='{"a": 1}'),), finish="tool_calls"
     )
     exchange = await ask("anthropic", body, stream=stream)
@@ -585,7 +587,7 @@ async def test_arguments_keep_their_digits_and_their_order(ask, kind):
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 async def test_calls_of_a_whole_answer_are_equal_for_both_clients(ask, server, kind):
     calls = tuple(ToolCall(id=i, name="f", arguments='{"a": 1}') for i in ("x", "y"))
-    server.say("Hm.", tool_calls=calls, finish="tool_calls")
+    server.queue_reply("Hm.", tool_calls=calls, finish="tool_calls")
     exchange = await ask(kind, {"tools": [OPENAI_TOOL]}, stream=False)
     ours = [
         block for block in whole_for_anthropic(exchange.events).content if block.type == "tool_use"

@@ -81,12 +81,12 @@ async def take(engine: Engine, request: TurnRequest) -> tuple[list[Any], errors.
 
 
 FAILURES: dict[str, Callable[[Any], None]] = {
-    "error": lambda server: server.say(
+    "error": lambda server: server.queue_reply(
         "Hel", "lo", stop_after=1, error=("overloaded_error", "Overloaded")
     ),
-    "cut": lambda server: server.say("Hel", "lo", stop_after=1),
-    "end": lambda server: server.say("Hel", "lo", stop_after=1, abrupt=False),
-    "garbage": lambda server: server.say("Hel", "lo", garbage_before=1),
+    "cut": lambda server: server.queue_reply("Hel", "lo", stop_after=1),
+    "end": lambda server: server.queue_reply("Hel", "lo", stop_after=1, abrupt=False),
+    "garbage": lambda server: server.queue_reply("Hel", "lo", garbage_before=1),
 }
 
 
@@ -104,7 +104,7 @@ async def test_a_failed_turn_is_saved_as_failed_and_the_next_one_works(
     (stored,) = (await store.load("demo")).turns
     assert stored.state == "failed"
     assert len(server.requests) == 1
-    server.say("Hi again.")
+    server.queue_reply("Hi again.")
     events, error = await take(engine, turn("Once more", model=kind))
     assert error is None
     assert isinstance(events[-1], TurnEnded)
@@ -113,9 +113,9 @@ async def test_a_failed_turn_is_saved_as_failed_and_the_next_one_works(
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 async def test_a_retried_turn_has_its_user_message_once(engine, store, server, kind):
-    server.fail(503)
-    server.fail(429, Retry_After="0")
-    server.say("Hi.")
+    server.queue_error(503)
+    server.queue_error(429, Retry_After="0")
+    server.queue_reply("Hi.")
     _, error = await take(engine, turn(model=kind))
     assert error is None
     (stored,) = (await store.load("demo")).turns
@@ -126,8 +126,8 @@ async def test_a_retried_turn_has_its_user_message_once(engine, store, server, k
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 async def test_the_fallback_model_is_called_if_the_first_sent_nothing(engine, store, server, kind):
     following: Kind = "anthropic" if kind == "openai" else "openai"
-    server.fail(403)
-    server.say("Hi from another.")
+    server.queue_error(403)
+    server.queue_reply("Hi from another.")
     events, error = await take(engine, turn(model=kind, fallbacks=(following,)))
     assert error is None
     assert [event.text for event in events if isinstance(event, TextDelta)] == ["Hi from another."]
@@ -141,7 +141,7 @@ async def test_the_fallback_model_is_called_if_the_first_sent_nothing(engine, st
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 async def test_no_fallback_after_the_first_byte(engine, server, kind, fault):
     FAILURES[fault](server)
-    server.say("A second answer.")
+    server.queue_reply("A second answer.")
     following = "anthropic" if kind == "openai" else "openai"
     events, error = await take(engine, turn(model=kind, fallbacks=(following,)))
     assert isinstance(error, errors.ProviderError)
@@ -152,22 +152,22 @@ async def test_no_fallback_after_the_first_byte(engine, server, kind, fault):
 async def test_no_fallback_after_thinking_was_sent(engine, server):
     """Thinking is an answer's bytes too: a client has seen it."""
     blocks = thinking_block(0, "hm"), text_block(1, "B")
-    server.answer(*anthropic_stream(*blocks)[:6])
-    server.say("A second answer.")
+    server.queue_steps(*anthropic_stream(*blocks)[:6])
+    server.queue_reply("A second answer.")
     _, error = await take(engine, turn(model="anthropic", fallbacks=("openai",)))
     assert isinstance(error, errors.BrokenStreamError)
     assert len(server.requests) == 1
 
 
 async def test_no_fallback_for_an_invalid_request(engine, server):
-    server.fail(400)
+    server.queue_error(400)
     _, error = await take(engine, turn(model="anthropic", fallbacks=("openai",)))
     assert isinstance(error, errors.InvalidRequestError)
     assert len(server.requests) == 1
 
 
 async def test_a_paused_turn_is_not_saved_as_complete(engine, store, server):
-    server.answer(*anthropic_stream(text_block(0, "B"), stop="pause_turn"))
+    server.queue_steps(*anthropic_stream(text_block(0, "B"), stop="pause_turn"))
     await take(engine, turn(model="anthropic"))
     (stored,) = (await store.load("demo")).turns
     assert stored.state != "complete"
@@ -184,11 +184,11 @@ async def test_a_tool_call_of_one_provider_is_answered_at_another(engine, store,
         converse_tool(1, '{"a":1}', call="tooluse_1"),
         stop="tool_use",
     )
-    server.answer(*answer)
+    server.queue_steps(*answer)
     await take(engine, turn(model="bedrock"))
     raw = b'{"role":"tool","tool_call_id":"tooluse_1","content":"ok"}'
     result = (Message(role="tool", raw=raw),)
-    server.fail(403)
+    server.queue_error(403)
     request = turn(model="bedrock", messages=result, fallbacks=("anthropic",))
     events, error = await take(engine, request)
     assert error is None
@@ -199,7 +199,7 @@ async def test_a_tool_call_of_one_provider_is_answered_at_another(engine, store,
 
 
 async def test_thinking_is_sent_to_the_model_that_wrote_it(engine, server):
-    server.answer(*anthropic_stream(thinking_block(0, "hm"), text_block(1, "B")))
+    server.queue_steps(*anthropic_stream(thinking_block(0, "hm"), text_block(1, "B")))
     await take(engine, turn(model="anthropic"))
     await take(engine, turn("And?", model="anthropic"))
     assert server.requests[-1].messages[1]["content"][0] == {
@@ -213,11 +213,11 @@ async def test_thinking_is_sent_to_the_model_that_wrote_it(engine, server):
 async def test_an_unanswered_call_gets_a_result_in_the_request_and_not_in_the_store(
     engine, store, server, kind
 ):
-    server.answer(*anthropic_stream(tool_block(0, '{"a":1}'), stop="tool_use"))
+    server.queue_steps(*anthropic_stream(tool_block(0, '{"a":1}'), stop="tool_use"))
     await take(engine, turn(model="anthropic"))
     before = (await store.load("demo")).turns[0].messages
     if kind != "anthropic":
-        server.fail(403)
+        server.queue_error(403)
     request = turn("Never mind.", model="anthropic", fallbacks=(kind,))
     events, error = await take(engine, request)
     assert error is None, events

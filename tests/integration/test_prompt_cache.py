@@ -64,8 +64,8 @@ class Talk:
                 Call(id=f"call_{next(self._ids)}", name="look", arguments=json.dumps({"n": n}))
                 for n in range(calls)
             ]
-            self.server.say(tool_calls=tuple(asked), finish="tool_calls")
-        self.server.say(f"This is what I think of {text!r}. " * 5)
+            self.server.queue_reply(tool_calls=tuple(asked), finish="tool_calls")
+        self.server.queue_reply(f"This is what I think of {text!r}. " * 5)
         given: dict[str, Any] = {"ref": "demo", "create": NewConversation(id="demo")} | fields
         request = make_turn_request(
             messages=(plain_message("user", f"{text} " * 10),),

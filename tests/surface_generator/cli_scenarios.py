@@ -153,11 +153,11 @@ def asking(shell: Shell) -> None:
     shell("--no-stream", "Hello")
     for way in ("--stream", "--no-stream"):
         shell.note_fields(shell("--raw", way, "Hello", hides_output=True).out)
-    shell.provider.say("Cut", finish="length")
+    shell.provider.queue_reply("Cut", finish="length")
     shell("Hello", "--max-tokens", "1")
-    shell.provider.say()
+    shell.provider.queue_reply()
     shell("Hello")
-    shell.provider.say("Done.", reasoning=("Hm.",))
+    shell.provider.queue_reply("Done.", reasoning=("Hm.",))
     shell("Hello")
     shell("--temperature", "0.5", "--system", "Be brief.", "Hello")
     shell.note_sent()
@@ -192,17 +192,17 @@ def errors_of_providers(shell: Shell) -> None:
     shell("-m", "novel", "Hello")
     shell("-m", "groq/none", "Hello")
     for status in (400, 401, 403, 404, 413, 429, 500, 529):
-        shell.provider.fail(status)
+        shell.provider.queue_error(status)
         shell("Hello")
-    shell.provider.fail(429, retry_after="7")
+    shell.provider.queue_error(429, retry_after="7")
     shell("Hello")
-    shell.provider.fail(400, "Too long.", code="context_length_exceeded")
+    shell.provider.queue_error(400, "Too long.", code="context_length_exceeded")
     shell("Hello")
-    shell.provider.say("Once ", "upon", stop_after=1)
+    shell.provider.queue_reply("Once ", "upon", stop_after=1)
     shell("Hello")
-    shell.provider.say("Once", garbage_before=0)
+    shell.provider.queue_reply("Once", garbage_before=0)
     shell("Hello")
-    shell.provider.answer(*response_steps(200, b"<html>"))
+    shell.provider.queue_steps(*response_steps(200, b"<html>"))
     shell("--no-stream", "Hello")
     gone = {"api_base": f"http://127.0.0.1:{closed_port()}/v1"}
     shell.configure(providers={"gone": gone})
@@ -218,10 +218,10 @@ def notices(shell: Shell) -> None:
     shell.configure(providers={"anthropic": anthropic}, seed=1, strict=True)
     shell("-m", SONNET, "Hello")
     shell.configure(fallbacks=["openai/gpt-other"])
-    shell.provider.fail(503)
+    shell.provider.queue_error(503)
     shell("Hello")
-    shell.provider.fail(503)
-    shell.provider.fail(503)
+    shell.provider.queue_error(503)
+    shell.provider.queue_error(503)
     shell("Hello")
 
 
@@ -393,14 +393,16 @@ def commands_of_the_model(shell: Shell) -> None:
     )
     for command, flags in wanted:
         call = _tool_call("call_1", command)
-        shell.provider.say(tool_calls=(call,), finish="tool_calls")
+        shell.provider.queue_reply(tool_calls=(call,), finish="tool_calls")
         shell("Look", *flags)
         tools = shell.provider.requests[-2].json.get("tools")
         *_, result = shell.last_request()["messages"]
         shell.note(f"result, {result['role']}:", str(result["content"]).splitlines())
     calls = [(f"call_{name}", name) for name in PROGRAMS.split()]
     shell.configure(dynamic_commands={"max_commands": 1000})
-    shell.provider.say(tool_calls=tuple(_tool_call(*call) for call in calls), finish="tool_calls")
+    shell.provider.queue_reply(
+        tool_calls=tuple(_tool_call(*call) for call in calls), finish="tool_calls"
+    )
     shell("Look", "--allow-commands", "--confirm-commands", hides_output=True)
     results = {one.get("tool_call_id"): one for one in shell.last_request()["messages"]}
     # A command that passes the rules is refused only because it needs confirmation, as `pwd` is.
@@ -429,9 +431,9 @@ def schemas(shell: Shell) -> None:
     shell("--json-schema-file", "none.json", "Hello")
     shell("--json-schema-file", "http://127.0.0.1/x.json", "Hello")
     shell("--json-schema", SCHEMA, "--json-schema-file", "x.json", "Hello")
-    shell.provider.say('{"age": 7}')
+    shell.provider.queue_reply('{"age": 7}')
     shell("--json-schema", SCHEMA, "Hello")
-    shell.provider.say('{"age": "seven"}')
+    shell.provider.queue_reply('{"age": "seven"}')
     shell("--json-schema", SCHEMA, "Hello")
     shell("--clear-schema-cache")
 
@@ -457,7 +459,7 @@ def chat(shell: Shell) -> None:
     shell("chat", stdin=CHAT)
     shell("chat", "cats", "--no-stats", stdin="Again.\n")
     shell("chat", "--no-save", stdin="Hello.\n/save kept\nquit\n")
-    shell.provider.fail(500)
+    shell.provider.queue_error(500)
     shell("chat", stdin="Hello.\n")
     shell("chat", "--max-turns", "1", stdin="One.\nTwo.\nThree.\nFour.\n")
     prices = {"gpt-test": {"input": 1, "output": 2}}
@@ -476,7 +478,7 @@ def summaries(shell: Shell) -> None:
     shell.configure(window=window)
     for number in range(7):
         for _ in range(2):
-            shell.provider.say(f"Fine, {number}.", usage=None)
+            shell.provider.queue_reply(f"Fine, {number}.", usage=None)
         long = f"Question {number}. {'word ' * 130}"
         done = shell.cllm("--conversation", "long", long)
         shell.record(f"cllm --conversation long 'Question {number}. …'", done)
@@ -494,10 +496,10 @@ def other_providers(shell: Shell) -> None:
         "prices": {SONNET.partition("/")[2]: prices},
     }
     shell.configure(providers={"anthropic": anthropic})
-    shell.provider.say("Well.", reasoning=("Hm.",), cached=(3, 5))
+    shell.provider.queue_reply("Well.", reasoning=("Hm.",), cached=(3, 5))
     shell("-m", SONNET, "--conversation", "thinking", "Hello")
     shell("chat", "thinking", stdin="Hello.\nstats\n")
-    shell.provider.say('{"age": 7}')
+    shell.provider.queue_reply('{"age": 7}')
     shell("-m", SONNET, "--json-schema", SCHEMA, "Hello")
     shell("conversations", "stats", "thinking")
     usage = {
@@ -511,21 +513,21 @@ def other_providers(shell: Shell) -> None:
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     body = {"id": "x", "object": "chat.completion", "created": 1, "model": "gpt-test"}
     answer = json.dumps(body | {"choices": [choice], "usage": usage}).encode()
-    shell.provider.answer(*response_steps(200, answer))
+    shell.provider.queue_steps(*response_steps(200, answer))
     shell("--conversation", "counted", "--no-stream", "Hello")
     usage = {"input_tokens": 5, "output_tokens": 3, "cache_creation_input_tokens": 9}
     usage |= {"cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 7}}
     said = [{"type": "text", "text": "Well."}]
     body = {"id": "x", "type": "message", "role": "assistant", "model": "x", "content": said}
     answer = json.dumps(body | {"stop_reason": "end_turn", "usage": usage}).encode()
-    shell.provider.answer(*response_steps(200, answer))
+    shell.provider.queue_steps(*response_steps(200, answer))
     shell("-m", SONNET, "--conversation", "hours", "--no-stream", "Hello")
     shell("conversations", "stats", "hours")
 
 
 def interruptions(shell: Shell) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        shell.provider.say_held("Once upon a time ", "and never this", at=1)
+        shell.provider.queue_held_reply("Once upon a time ", "and never this", at=1)
         name = number.name.lower()
         running = shell.cllm.start("Tell me.", "--conversation", name)
         running.wait_for_output("Once upon a time ")
@@ -536,7 +538,7 @@ def interruptions(shell: Shell) -> None:
 
 def waiting(shell: Shell) -> None:
     """A second command for the same conversation waits for the first."""
-    gate = shell.provider.say_held("Once upon a time.", at=0)
+    gate = shell.provider.queue_held_reply("Once upon a time.", at=0)
     first = shell.cllm.start("--conversation", "cats", "Tell me.")
     shell.provider.wait_for(1)
     logged = ("--json-logs", "--log-file", "all.log")
@@ -554,12 +556,12 @@ def logs(shell: Shell) -> None:
     logged = ("--json-logs", "--log-file", "all.log", "-vvv")
     shell("Hello", *logged, "--conversation", "cats", hides_output=True)
     shell("Hello", *logged, "-m", "openai/gpt-other", "--conversation", "cats", hides_output=True)
-    shell.provider.fail(500)
+    shell.provider.queue_error(500)
     shell("Hello", *logged, hides_output=True)
     shell.configure(fallbacks=["openai/gpt-other"])
-    shell.provider.fail(503)
+    shell.provider.queue_error(503)
     shell("Hello", *logged, hides_output=True)
-    shell.provider.say(tool_calls=(_tool_call("call_1", "ls"),), finish="tool_calls")
+    shell.provider.queue_reply(tool_calls=(_tool_call("call_1", "ls"),), finish="tool_calls")
     shell("Hello", *logged, "--allow-commands", hides_output=True)
     shell("Hello", "--log-file", ".")
     shell.note_files()

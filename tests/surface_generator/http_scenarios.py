@@ -251,11 +251,11 @@ class Scenarios:
         self.complete(
             "completion with X-Provider", model="gpt-test", headers={"X_Provider": "openai"}
         )
-        self._upstream.say("Thinking is over.", reasoning=("Hm.",))
+        self._upstream.queue_reply("Thinking is over.", reasoning=("Hm.",))
         self.complete("completion with reasoning")
-        self._upstream.say("Thinking is over.", reasoning=("Hm.",))
+        self._upstream.queue_reply("Thinking is over.", reasoning=("Hm.",))
         self.complete("completion with reasoning, streamed", stream=True)
-        self._upstream.say("Cut", finish="length")
+        self._upstream.queue_reply("Cut", finish="length")
         self.complete("completion that reached its limit", max_tokens=1)
         first = self.complete("completion that begins a conversation", headers=_in(""))
         conversation = _conversation(first)
@@ -277,7 +277,7 @@ class Scenarios:
 
     def _tools(self, here: dict[str, str]) -> None:
         for name, stream in (("completion with a tool call", False), ("the same, streamed", True)):
-            self._upstream.say(tool_calls=(CALL,), finish="tool_calls")
+            self._upstream.queue_reply(tool_calls=(CALL,), finish="tool_calls")
             self.complete(name, HELLO, tools=[TOOL], stream=stream, headers=here)
             result = {"role": "tool", "tool_call_id": "call_1", "content": "Blue."}
             self.complete("completion with a tool result", result, tools=[TOOL], headers=here)
@@ -316,25 +316,25 @@ class Scenarios:
 
     def _provider_errors(self) -> None:
         for status in (400, 401, 403, 404, 413, 422, 429, 500, 503, 529):
-            self._upstream.fail(status)
+            self._upstream.queue_error(status)
             self.complete(f"the provider answers {status}")
-        self._upstream.fail(429, retry_after="7")
+        self._upstream.queue_error(429, retry_after="7")
         self.complete("the provider answers 429 with Retry-After")
-        self._upstream.fail(400, "Too long.", code="context_length_exceeded")
+        self._upstream.queue_error(400, "Too long.", code="context_length_exceeded")
         self.complete("the provider says that the prompt is too long")
-        self._upstream.fail(500)
+        self._upstream.queue_error(500)
         self.complete("the provider answers 500 in a conversation", headers=_in(""))
-        self._upstream.fail(500)
+        self._upstream.queue_error(500)
         self.complete("the provider answers 500 to a stream", stream=True)
-        self._upstream.say("Once ", "upon", stop_after=1)
+        self._upstream.queue_reply("Once ", "upon", stop_after=1)
         self.complete("the provider breaks a stream off", stream=True)
-        self._upstream.say("Once ", "upon", stop_after=1)
+        self._upstream.queue_reply("Once ", "upon", stop_after=1)
         self.complete("the provider breaks a stored stream off", stream=True, headers=_in(""))
-        self._upstream.say("Once", stop_after=1)
+        self._upstream.queue_reply("Once", stop_after=1)
         self.complete("the provider breaks a whole answer off")
-        self._upstream.say("Once", garbage_before=0)
+        self._upstream.queue_reply("Once", garbage_before=0)
         self.complete("the provider streams what is no JSON", stream=True)
-        self._upstream.answer(*response_steps(200, b"<html>"))
+        self._upstream.queue_steps(*response_steps(200, b"<html>"))
         self.complete("the provider answers with what is no JSON")
         self.complete("the provider cannot be reached", model="gone/none")
         self.complete("a provider of another package", model="parrot/grey")
@@ -345,9 +345,9 @@ class Scenarios:
         for model in (f"anthropic/{SONNET}", f"bedrock/{SONNET}"):
             for stream in (False, True):
                 name = f"completion of {model}{', streamed' * stream}"
-                self._upstream.say("Well.", reasoning=("Hm.",), cached=(3, 5))
+                self._upstream.queue_reply("Well.", reasoning=("Hm.",), cached=(3, 5))
                 self.complete(name, model=model, stream=stream, headers=_in(""))
-                self._upstream.say(tool_calls=(CALL,), finish="tool_calls")
+                self._upstream.queue_reply(tool_calls=(CALL,), finish="tool_calls")
                 self.complete(f"{name}, with a tool call", model=model, stream=stream, tools=[TOOL])
         self.complete(
             "completion with fields that Anthropic does not have",
@@ -360,7 +360,7 @@ class Scenarios:
 
     def _conflicts(self, conversation: str) -> None:
         here = _in(conversation)
-        gate = self._upstream.say_held("Held.", at=0)
+        gate = self._upstream.queue_held_reply("Held.", at=0)
         count = len(self._upstream.requests)
         with ThreadPoolExecutor(2) as pool:
             running = pool.submit(self.complete, "the turn that runs", headers=here, stream=True)
@@ -387,7 +387,7 @@ class Scenarios:
         self.complete("a request with a key", headers=once)
         self.complete("the same request with that key", headers=once)
         self.complete("another request with that key", novel=1, headers=once)
-        self._upstream.fail(500)
+        self._upstream.queue_error(500)
         again = {**_in(""), "x_stainless_retry_count": "0"}
         self.complete("the first attempt of a library", headers=again)
         self.complete(
@@ -399,9 +399,9 @@ class Scenarios:
             model = MODEL if provider == "openai" else f"{provider}/{SONNET}"
             for stream in (False, True):
                 name = f"message of {provider}{', streamed' * stream}"
-                self._upstream.say("Well.", reasoning=("Hm.",), cached=(3, 5))
+                self._upstream.queue_reply("Well.", reasoning=("Hm.",), cached=(3, 5))
                 first = self.message(name, model=model, stream=stream, headers=_in(""))
-                self._upstream.say(tool_calls=(CALL,), finish="tool_calls")
+                self._upstream.queue_reply(tool_calls=(CALL,), finish="tool_calls")
                 tool = {"name": "look", "input_schema": {"type": "object"}}
                 here = _in(_conversation(first))
                 self.message(
@@ -425,13 +425,15 @@ class Scenarios:
 
     def _message_errors(self) -> None:
         for status in (400, 401, 403, 404, 413, 429, 500, 529):
-            self._upstream.fail(status)
+            self._upstream.queue_error(status)
             self.message(f"message, the provider answers {status}")
-        self._upstream.fail(429, retry_after="7")
+        self._upstream.queue_error(429, retry_after="7")
         self.message("message, the provider answers 429 with Retry-After")
-        self._upstream.say("Once ", "upon", stop_after=1, error=("overloaded_error", "Too much."))
+        self._upstream.queue_reply(
+            "Once ", "upon", stop_after=1, error=("overloaded_error", "Too much.")
+        )
         self.message("message, an error in the stream", stream=True)
-        self._upstream.say("Once ", "upon", stop_after=1)
+        self._upstream.queue_reply("Once ", "upon", stop_after=1)
         self.message("message, the stream breaks off", stream=True)
         self.message("message, an unknown model", model="nobody/none")
         self.message("message, an unknown conversation", headers=_in(UNKNOWN))
@@ -567,13 +569,13 @@ class Scenarios:
     def _folder(self) -> None:
         """Change a conversation of the folder, so that its file has all fields."""
         here, notes = _in("files:notes"), f"{CONVERSATIONS}/files:notes"
-        self._upstream.fail(500)
+        self._upstream.queue_error(500)
         self.complete("a failed turn in a conversation of the folder", headers=here)
         self.complete("regenerate in the folder", messages=[], headers=here)
-        self._upstream.say("Well.", reasoning=("Hm.",), cached=(3, 5))
+        self._upstream.queue_reply("Well.", reasoning=("Hm.",), cached=(3, 5))
         self.message("message in a conversation of the folder", headers=here)
         calls = (CALL, replace(CALL, id="call_2"))
-        self._upstream.say(tool_calls=calls, finish="tool_calls")
+        self._upstream.queue_reply(tool_calls=calls, finish="tool_calls")
         tool = {"name": "look", "input_schema": {"type": "object"}}
         self.message("two tool calls in the folder", tools=[tool], headers=here)
         results = [
@@ -581,7 +583,7 @@ class Scenarios:
         ]
         answered = {"role": "user", "content": results}
         self.message("two tool results in the folder", answered, tools=[tool], headers=here)
-        self._upstream.fail(500)
+        self._upstream.queue_error(500)
         self.complete("a failed turn that stays in the folder", headers=here)
         mine = {"title": "Notes", "metadata": {"colour": "red", "cllm": 1, "system": {}}}
         self.send("rename a conversation of the folder", "PATCH", notes, mine)
@@ -607,7 +609,7 @@ class Scenarios:
 
     def _disconnect(self) -> None:
         """Disconnect in the middle of a stream."""
-        gate = self._upstream.say_held("Once ", "upon", at=1)
+        gate = self._upstream.queue_held_reply("Once ", "upon", at=1)
         body = {"model": MODEL, "messages": [HELLO], "stream": True}
         opened = self._server.open("POST", COMPLETIONS, body)
         opened.event()
@@ -629,7 +631,7 @@ class Scenarios:
         self.complete("completion under the operator's prompt", system, HELLO, headers=mine)
 
     def run_with_short_timeout(self) -> None:
-        gate = self._upstream.say_held("Late.", at=0)
+        gate = self._upstream.queue_held_reply("Late.", at=0)
         self.complete("a turn that takes too long", headers=_in(""))
         gate.open()
 

@@ -6,7 +6,7 @@ import pytest
 
 
 def test_ask_gives_the_answer_and_what_there_is_to_know(provider, program):
-    provider.say("Fine.")
+    provider.queue_reply("Fine.")
 
     out = program(
         """
@@ -17,12 +17,12 @@ def test_ask_gives_the_answer_and_what_there_is_to_know(provider, program):
     )
 
     assert out == "Fine. end openai/gpt-test 18 None\n"
-    assert provider.requests[0].said == [("system", "Be brief."), ("user", "How are you?")]
+    assert provider.requests[0].message_pairs == [("system", "Be brief."), ("user", "How are you?")]
     assert provider.requests[0].json["temperature"] == 0
 
 
 def test_stream_gives_the_pieces_and_then_the_answer(provider, program):
-    provider.say("One", " two", " three")
+    provider.queue_reply("One", " two", " three")
 
     out = program(
         """
@@ -36,20 +36,20 @@ def test_stream_gives_the_pieces_and_then_the_answer(provider, program):
 
 
 def test_a_conversation_is_the_one_that_the_shell_sees(provider, program, cllm):
-    provider.say("Hello Alice.")
+    provider.queue_reply("Hello Alice.")
     program('import cllm; cllm.ask("I am Alice.", conversation="demo")')
 
     cllm("Who am I?", "--conversation", "demo").succeeded()
 
-    assert provider.requests[1].said[:2] == [
+    assert provider.requests[1].message_pairs[:2] == [
         ("user", "I am Alice."),
         ("assistant", "Hello Alice."),
     ]
 
 
 def test_asynchronous_code_waits_on_its_own_loop(provider, program):
-    provider.say("One.")
-    provider.say("T", "wo.")
+    provider.queue_reply("One.")
+    provider.queue_reply("T", "wo.")
 
     out = program(
         """
@@ -66,7 +66,7 @@ def test_asynchronous_code_waits_on_its_own_loop(provider, program):
 
 
 def test_the_synchronous_functions_work_inside_a_running_loop(provider, program):
-    provider.say("Fine.")
+    provider.queue_reply("Fine.")
 
     out = program(
         """
@@ -81,7 +81,7 @@ def test_the_synchronous_functions_work_inside_a_running_loop(provider, program)
 
 
 def test_leaving_a_stream_early_keeps_what_was_said(provider, program, cllm):
-    gate = provider.say_held("Once", " upon a time", at=1)
+    gate = provider.queue_held_reply("Once", " upon a time", at=1)
 
     program(
         """

@@ -42,7 +42,7 @@ def test_threads_that_share_a_conversation_take_turns(provider, program):
 
 
 def test_a_stream_that_another_thread_reads_is_not_cut_off(provider, program):
-    provider.say("One", " two", " three")
+    provider.queue_reply("One", " two", " three")
 
     out = program(
         """
@@ -104,7 +104,7 @@ def test_tasks_of_one_loop_ask_at_once(provider, program):
 
 
 def test_a_cancelled_task_has_kept_what_was_said_when_it_ends(provider, program, cllm):
-    gate = provider.say_held("Once", " upon a time", at=1)
+    gate = provider.queue_held_reply("Once", " upon a time", at=1)
 
     out = program(
         """
@@ -134,7 +134,7 @@ def test_a_cancelled_task_has_kept_what_was_said_when_it_ends(provider, program,
 
 @pytest.mark.parametrize("leave", ["break", "raise ValueError('enough')"])
 def test_a_stream_that_is_held_on_to_and_never_finished_stops_nobody(provider, program, leave):
-    provider.say("One", " two", " three")
+    provider.queue_reply("One", " two", " three")
 
     out = program(
         f"""
@@ -156,7 +156,7 @@ def test_a_stream_that_is_held_on_to_and_never_finished_stops_nobody(provider, p
 @pytest.mark.parametrize("manager", ["store='memory:'", ""])
 @pytest.mark.parametrize("after", ["ask('And?')", "add_user_message('And?')"])
 def test_a_manager_goes_on_after_a_stream_that_was_left(provider, program, manager, after):
-    provider.say("One", " two", " three")
+    provider.queue_reply("One", " two", " three")
 
     out = program(
         f"""
@@ -174,7 +174,7 @@ def test_a_manager_goes_on_after_a_stream_that_was_left(provider, program, manag
 
 
 def test_a_with_block_ends_a_stream(provider, program, cllm):
-    gate = provider.say_held("One", " two", at=1)
+    gate = provider.queue_held_reply("One", " two", at=1)
 
     program(
         """
@@ -192,7 +192,7 @@ def test_a_with_block_ends_a_stream(provider, program, cllm):
 def test_a_program_that_ends_in_the_middle_of_a_stream_keeps_what_was_said(
     provider, program, store
 ):
-    gate = provider.say_held("One", " two", at=1)
+    gate = provider.queue_held_reply("One", " two", at=1)
     program(
         f"""
         import cllm
@@ -215,7 +215,7 @@ def test_a_program_that_ends_in_the_middle_of_a_stream_keeps_what_was_said(
 
 @pytest.mark.parametrize("manager", ["store='memory:'", ""])
 def test_ctrl_c_leaves_a_manager_usable(provider, start_program, manager):
-    provider.say_held("Once", " upon", at=1)
+    provider.queue_held_reply("Once", " upon", at=1)
 
     process = start_program(
         f"""
@@ -239,7 +239,7 @@ def test_ctrl_c_leaves_a_manager_usable(provider, start_program, manager):
 
 
 def test_ctrl_c_while_an_answer_is_waited_for_ends_the_request(provider, start_program):
-    provider.say_held("Once", at=0)
+    provider.queue_held_reply("Once", at=0)
 
     process = start_program(
         """
@@ -299,7 +299,7 @@ def test_a_pool_of_processes_can_ask(provider, program, home, method):
 
 @pytest.mark.parametrize("manager", ["", "store='sqlite:kept.db', conversation='demo'"])
 def test_what_is_left_of_a_stream_does_not_come_back_after_clear(provider, program, manager):
-    provider.say("One", " two", " three")
+    provider.queue_reply("One", " two", " three")
 
     out = program(
         f"""

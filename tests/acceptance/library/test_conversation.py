@@ -33,7 +33,7 @@ def test_it_is_begun_and_gone_on_with(provider, program, store):
     ]
     assert provider.requests[1].json["temperature"] == 0
     assert provider.requests[1].json["max_tokens"] == 5
-    assert len(provider.requests[1].said) == 3
+    assert len(provider.requests[1].message_pairs) == 3
 
 
 def test_one_without_an_id_gets_one_and_nothing_is_stored_before_something_is_said(program, home):
@@ -65,7 +65,7 @@ def test_it_can_be_created_empty_once(provider, program, store):
     )
 
     assert out.splitlines() == ["True ()", "ConversationExistsError"]
-    assert provider.requests[0].said[0] == ("system", "Be kind.")
+    assert provider.requests[0].message_pairs[0] == ("system", "Be kind.")
 
 
 def test_the_same_prompt_again_is_no_other_prompt(provider, program, store):
@@ -76,7 +76,7 @@ def test_the_same_prompt_again_is_no_other_prompt(provider, program, store):
     program(source)
     program(source)
 
-    assert [role for role, _ in provider.requests[1].said].count("system") == 1
+    assert [role for role, _ in provider.requests[1].message_pairs].count("system") == 1
 
 
 def test_turns_usage_and_cost_add_up(provider, program, store, settings):
@@ -99,8 +99,8 @@ def test_turns_usage_and_cost_add_up(provider, program, store, settings):
 
 
 def test_regenerating_asks_again_in_the_same_place(provider, program, store):
-    provider.say("First.")
-    provider.say("Second.")
+    provider.queue_reply("First.")
+    provider.queue_reply("Second.")
     out = program(
         f"""
         import cllm
@@ -112,7 +112,7 @@ def test_regenerating_asks_again_in_the_same_place(provider, program, store):
     )
 
     assert out.splitlines() == ["Second. 1 1", "['Say something.', 'Second.']"]
-    assert provider.requests[1].said == [("user", "Say something.")]
+    assert provider.requests[1].message_pairs == [("user", "Say something.")]
 
 
 def test_the_last_turn_can_be_undone_and_any_end_deleted(provider, program, store):
@@ -160,7 +160,7 @@ def test_a_branch_goes_its_own_way(provider, program, store):
     )
 
     assert out == "other 4 4\n"
-    assert provider.requests[2].said == [
+    assert provider.requests[2].message_pairs == [
         ("system", "Be loud."),
         ("user", "0?"),
         ("assistant", "echo: 0?"),
@@ -182,14 +182,14 @@ def test_a_pinned_message_stays_in_the_window_until_it_is_unpinned(provider, pro
         """
     )
 
-    assert ("user", "My name is Alice.") in provider.requests[3].said
-    assert ("user", "0?") not in provider.requests[3].said
-    assert ("user", "My name is Alice.") not in provider.requests[4].said
+    assert ("user", "My name is Alice.") in provider.requests[3].message_pairs
+    assert ("user", "0?") not in provider.requests[3].message_pairs
+    assert ("user", "My name is Alice.") not in provider.requests[4].message_pairs
 
 
 def test_old_turns_are_summarised_and_the_summary_taken_back(provider, program, store):
     for text in ("One.", "Two.", "They counted.", "Three.", "Four."):
-        provider.say(text)
+        provider.queue_reply(text)
 
     out = program(
         f"""
@@ -205,10 +205,10 @@ def test_old_turns_are_summarised_and_the_summary_taken_back(provider, program, 
     )
 
     assert out.splitlines() == ["They counted. 4 3", "They counted. None"]
-    summarised = [text for _, text in provider.requests[3].said]
+    summarised = [text for _, text in provider.requests[3].message_pairs]
     assert "1?" not in summarised
     assert any("They counted." in text for text in summarised)
-    assert "1?" in [text for _, text in provider.requests[4].said]
+    assert "1?" in [text for _, text in provider.requests[4].message_pairs]
 
 
 def test_words_are_found_in_it(provider, program, store):
@@ -262,8 +262,8 @@ def test_an_export_is_imported_whole(provider, program, store):
 
 
 def test_every_operation_has_an_asynchronous_form(provider, program, store):
-    provider.say("One.")
-    provider.say("T", "wo.")
+    provider.queue_reply("One.")
+    provider.queue_reply("T", "wo.")
     out = program(
         f"""
         import asyncio, cllm

@@ -19,7 +19,7 @@ def store(request, home):
 
 def test_a_manager_sends_its_prompt_and_its_window(provider, program):
     for number in range(4):
-        provider.say(f"Answer {number}.")
+        provider.queue_reply(f"Answer {number}.")
 
     out = program(
         """
@@ -33,7 +33,7 @@ def test_a_manager_sends_its_prompt_and_its_window(provider, program):
     )
 
     assert out.splitlines() == ["False 1", "False 2", "True 2", "Answer 3."]
-    assert provider.requests[3].said == [
+    assert provider.requests[3].message_pairs == [
         ("system", "Be brief."),
         ("user", "Question 1?"),
         ("assistant", "Answer 1."),
@@ -44,8 +44,8 @@ def test_a_manager_sends_its_prompt_and_its_window(provider, program):
 
 
 def test_a_failed_question_leaves_a_manager_as_it_was(provider, program):
-    provider.fail(500)
-    provider.say("Fine.")
+    provider.queue_error(500)
+    provider.queue_reply("Fine.")
 
     out = program(
         """
@@ -91,7 +91,9 @@ class TestInAStore:
             "['question 2', 'question 3']",
             "8 4 demo",
         ]
-        assert [text for role, text in provider.requests[3].said if role != "assistant"] == [
+        assert [
+            text for role, text in provider.requests[3].message_pairs if role != "assistant"
+        ] == [
             *("Be brief.", "question 1", "question 2", "question 3"),
         ]
 
@@ -107,7 +109,7 @@ class TestInAStore:
         program(opened + "    manager.add_assistant_message('Hello Alice.')\n")
         program(opened + "    manager.ask('Who am I?')\n")
 
-        assert provider.requests[0].said[1:] == [
+        assert provider.requests[0].message_pairs[1:] == [
             ("user", "I am Alice."),
             ("assistant", "Hello Alice."),
             ("user", "Who am I?"),
@@ -157,7 +159,7 @@ class TestInAStore:
         )
 
         assert out == "Be kind. 2 False\n"
-        assert provider.requests[1].said == [
+        assert provider.requests[1].message_pairs == [
             ("system", "Be kind."),
             ("user", "One?"),
             ("assistant", "echo: One?"),
@@ -210,11 +212,14 @@ class TestInAStore:
         )
 
         assert out.splitlines() == ["[] False True", "[2, 2]"]
-        assert provider.requests[1].said == [("system", "Be kind."), ("user", "What is my name?")]
+        assert provider.requests[1].message_pairs == [
+            ("system", "Be kind."),
+            ("user", "What is my name?"),
+        ]
 
     def test_a_strategy_takes_the_place_of_the_number_of_turns(self, provider, program, store):
         for _ in range(12):
-            provider.say("word " * 20, usage=None)
+            provider.queue_reply("word " * 20, usage=None)
         out = program(
             f"""
             import cllm
@@ -252,7 +257,7 @@ class TestInAStore:
     def test_leaving_a_stream_early_keeps_what_was_said_and_the_next_turn_goes_on(
         self, provider, program, store
     ):
-        provider.say("Once", " upon", " a time")
+        provider.queue_reply("Once", " upon", " a time")
 
         out = program(
             f"""
@@ -271,8 +276,8 @@ class TestInAStore:
 
     def test_tool_calls_and_their_results_are_in_the_window(self, provider, program, store):
         call = ToolCall(id="c1", name="clock", arguments="{}")
-        provider.say(tool_calls=(call,), finish="tool_calls")
-        provider.say("It is noon.")
+        provider.queue_reply(tool_calls=(call,), finish="tool_calls")
+        provider.queue_reply("It is noon.")
         out = program(
             f"""
             import cllm, msgspec
@@ -332,8 +337,10 @@ class TestPinnedPrompt:
         cllm("Two?", "--conversation", "demo").succeeded()
         shown = cllm("conversations", "show", "demo").succeeded().out
 
-        assert provider.requests[1].said[0] == ("system", "Be kind.")
-        assert len([role for role, _ in provider.requests[1].said if role == "system"]) == 1
+        assert provider.requests[1].message_pairs[0] == ("system", "Be kind.")
+        assert (
+            len([role for role, _ in provider.requests[1].message_pairs if role == "system"]) == 1
+        )
         assert "System prompt: pinned, from ConversationManager" in shown
         assert "Be kind." in shown
 
@@ -394,7 +401,7 @@ class TestWhatIsGiven:
         assert provider.requests == []
 
     def test_text_that_is_no_unicode_is_refused_and_the_manager_goes_on(self, provider, program):
-        provider.say("Fine.")
+        provider.queue_reply("Fine.")
 
         out = program(
             """
@@ -411,7 +418,7 @@ class TestWhatIsGiven:
         assert out.splitlines() == ["True", "Fine."]
 
     def test_what_a_program_puts_into_the_list_is_sent(self, provider, program):
-        provider.say("Luna.")
+        provider.queue_reply("Luna.")
 
         out = program(
             """
@@ -425,7 +432,7 @@ class TestWhatIsGiven:
         )
 
         assert out == "4 2\n"
-        assert provider.requests[0].said == [
+        assert provider.requests[0].message_pairs == [
             ("system", "Be brief."),
             ("user", "My cat is Luna."),
             ("assistant", "Noted."),

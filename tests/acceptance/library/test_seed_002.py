@@ -22,8 +22,8 @@ def contents(manager: ConversationManager) -> list[str]:
 
 class TestAcceptanceCriteria:
     def test_1_a_follow_up_question_goes_out_with_what_it_refers_to(self, provider, program):
-        provider.say("Paris.")
-        provider.say("About two million people.")
+        provider.queue_reply("Paris.")
+        provider.queue_reply("About two million people.")
 
         out = program(
             """
@@ -35,7 +35,7 @@ class TestAcceptanceCriteria:
         )
 
         assert out == "About two million people.\n"
-        assert provider.requests[1].said == [
+        assert provider.requests[1].message_pairs == [
             ("system", DEFAULT_SYSTEM_PROMPT),
             ("user", "What is the capital of France?"),
             ("assistant", "Paris."),
@@ -43,8 +43,8 @@ class TestAcceptanceCriteria:
         ]
 
     def test_2_a_name_that_was_given_is_there_when_it_is_asked_for(self, provider, program):
-        provider.say("Nice to meet you.")
-        provider.say("Alice")
+        provider.queue_reply("Nice to meet you.")
+        provider.queue_reply("Alice")
 
         out = program(
             """
@@ -56,7 +56,7 @@ class TestAcceptanceCriteria:
         )
 
         assert out == "Alice\n"
-        assert ("user", "My name is Alice") in provider.requests[1].said
+        assert ("user", "My name is Alice") in provider.requests[1].message_pairs
 
     def test_3_with_more_than_ten_turns_older_messages_are_trimmed(self, provider, program):
         program(
@@ -68,7 +68,7 @@ class TestAcceptanceCriteria:
             """
         )
 
-        said = [text for role, text in provider.requests[11].said if role == "user"]
+        said = [text for role, text in provider.requests[11].message_pairs if role == "user"]
         assert said == [f"question {number}" for number in range(1, 12)]
 
     def test_4_a_person_who_chats_is_warned_when_it_happens(self, settings, cllm):
@@ -93,7 +93,7 @@ class TestAcceptanceCriteria:
         result = cllm("chat", stdin=b"My name is Alice\nclear\nWhat's my name?\n").succeeded()
 
         assert "Conversation cleared" in result.out + result.err
-        assert [text for _, text in provider.requests[1].said] == ["What's my name?"]
+        assert [text for _, text in provider.requests[1].message_pairs] == ["What's my name?"]
 
     def test_5_clear_in_a_program(self, provider, program):
         program(
@@ -106,7 +106,10 @@ class TestAcceptanceCriteria:
             """
         )
 
-        assert provider.requests[1].said == [("system", "Be brief."), ("user", "What's my name?")]
+        assert provider.requests[1].message_pairs == [
+            ("system", "Be brief."),
+            ("user", "What's my name?"),
+        ]
 
     @pytest.mark.parametrize("text", ["", "   ", "\n\t"])
     def test_6_an_empty_message_is_a_value_error_and_nothing_is_sent(self, provider, program, text):

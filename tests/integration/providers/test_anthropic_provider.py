@@ -111,7 +111,7 @@ def last(events: list[ReplyEvent]) -> ReplyFinished:
 @both_ways
 class TestReplies:
     async def test_a_streamed_and_a_complete_response_are_equal(self, server, make, stream):
-        server.say("Hel", "lo ä🐈", usage=(5, 3))
+        server.queue_reply("Hel", "lo ä🐈", usage=(5, 3))
 
         events = await ask(make(), stream=stream)
 
@@ -129,7 +129,7 @@ class TestReplies:
 
     async def test_thinking_and_a_tool_call_are_complete(self, server, make, stream):
         call = ToolCall(id="toolu_1", name="weather", arguments='{"city": "Kyiv", "days": 2}')
-        server.say(
+        server.queue_reply(
             "Let me see.", reasoning=("Hm, ", "so."), tool_calls=(call,), finish="tool_calls"
         )
 
@@ -155,7 +155,7 @@ class TestReplies:
         ]
 
     async def test_a_truncated_response_has_the_stop_reason_length(self, server, make, stream):
-        server.say("Hel", finish="length")
+        server.queue_reply("Hel", finish="length")
 
         assert last(await ask(make(), stream=stream)).stop_reason == "length"
 
@@ -179,7 +179,7 @@ class TestReplies:
         assert texts(request.json["messages"]) == [("user", "Hello!")]
 
     async def test_the_providers_own_answer_is_sent_back_unchanged(self, server, make, stream):
-        server.say("Let me see.", reasoning=("Hm.",))
+        server.queue_reply("Let me see.", reasoning=("Hm.",))
         provider = make()
         hello = plain_message("user", "Hello")
         answer = last(await ask(provider, hello, stream=stream)).message
@@ -266,19 +266,21 @@ class TestStreams:
     @pytest.mark.parametrize("packet", [1, 7, None])
     @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
     async def test_packets_of_any_size_give_the_same_reply(self, server, make, packet, line_end):
-        server.say("Hel", "lo ä🐈", packet=packet, line_end=line_end)
+        server.queue_reply("Hel", "lo ä🐈", packet=packet, line_end=line_end)
 
         assert last(await ask(make())).message.text == "Hello ä🐈"
 
     async def test_events_are_yielded_before_the_response_is_complete(self, server, make):
-        gate = server.say_held("Hel", "lo")
+        gate = server.queue_held_reply("Hel", "lo")
         async with aclosing(make().ask(prompt())) as events:
             assert await anext(events) == TextDelta(text="Hel")
             gate.open()
             assert await anext(events) == TextDelta(text="lo")
 
     async def test_data_after_the_end_is_not_read(self, server, make):
-        server.answer(Head(headers=STREAM, chunked=True), Send(ANSWER + b"data: <\n\n"), Silence())
+        server.queue_steps(
+            Head(headers=STREAM, chunked=True), Send(ANSWER + b"data: <\n\n"), Silence()
+        )
 
         assert last(await ask(make())).message.text == "Hi"
 
@@ -340,7 +342,7 @@ class TestErrorResponses:
         ids=["empty", "html", "bytes", "list", "number", "long"],
     )
     async def test_an_error_body_can_be_anything(self, server, make, stream, body):
-        server.answer(*response_steps(502, body))
+        server.queue_steps(*response_steps(502, body))
 
         assert "returned HTTP 502. " in str(
             await expect_error(make(), errors.UpstreamError, stream=stream)

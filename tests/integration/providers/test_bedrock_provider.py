@@ -183,7 +183,7 @@ class TestFrames:
 @both_ways
 class TestReplies:
     async def test_a_streamed_and_a_complete_response_are_equal(self, server, make, stream):
-        server.say("Hel", "lo ä🐈", usage=(5, 3))
+        server.queue_reply("Hel", "lo ä🐈", usage=(5, 3))
 
         events = await ask(make(), stream=stream)
 
@@ -215,7 +215,7 @@ class TestReplies:
 
     async def test_thinking_and_a_tool_call_are_complete(self, server, make, stream):
         call = ToolCall(id="tooluse_1", name="weather", arguments='{"city": "Kyiv", "days": 2}')
-        server.say(
+        server.queue_reply(
             "Let me see.", reasoning=("Hm, ", "so."), tool_calls=(call,), finish="tool_calls"
         )
 
@@ -238,7 +238,7 @@ class TestReplies:
         ]
 
     async def test_a_truncated_response_has_the_stop_reason_length(self, server, make, stream):
-        server.say("Hel", finish="length")
+        server.queue_reply("Hel", finish="length")
 
         assert last(await ask(make(), stream=stream)).stop_reason == "length"
 
@@ -260,7 +260,7 @@ class TestReplies:
         assert texts(request.json["messages"]) == [("user", "Hello!")]
 
     async def test_the_providers_own_answer_is_sent_back_unchanged(self, server, make, stream):
-        server.say("Let me see.", reasoning=("Hm.",))
+        server.queue_reply("Let me see.", reasoning=("Hm.",))
         provider = make()
         hello = plain_message("user", "Hello")
         answer = last(await ask(provider, hello, stream=stream)).message
@@ -299,7 +299,7 @@ class TestReplies:
         (tool,) = server.requests[0].json["toolConfig"]["tools"]
         alias = tool["toolSpec"]["name"]
         call = ToolCall(id="tooluse_1", name=alias, arguments="{}")
-        server.say(tool_calls=(call,), finish="tool_calls")
+        server.queue_reply(tool_calls=(call,), finish="tool_calls")
 
         events = await ask(provider, parameters=options, stream=stream)
 
@@ -312,19 +312,19 @@ class TestReplies:
 class TestStreams:
     @pytest.mark.parametrize("packet", [1, 7, None])
     async def test_packets_of_any_size_give_the_same_reply(self, server, make, packet):
-        server.say("Hel", "lo ä🐈", packet=packet)
+        server.queue_reply("Hel", "lo ä🐈", packet=packet)
 
         assert last(await ask(make())).message.text == "Hello ä🐈"
 
     async def test_events_are_yielded_before_the_response_is_complete(self, server, make):
-        gate = server.say_held("Hel", "lo")
+        gate = server.queue_held_reply("Hel", "lo")
         async with aclosing(make().ask(prompt())) as events:
             assert await anext(events) == TextDelta(text="Hel")
             gate.open()
             assert await anext(events) == TextDelta(text="lo")
 
     async def test_a_response_without_usage_is_complete(self, server, make):
-        server.say("Hi", usage=None)
+        server.queue_reply("Hi", usage=None)
 
         assert last(await ask(make())).usage is None
 
@@ -478,13 +478,13 @@ class TestErrorResponses:
         self, server, make, stream, monkeypatch
     ):
         monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
-        server.fail(403, f"Bad signature with {SECRET} and {TOKEN}.")
+        server.queue_error(403, f"Bad signature with {SECRET} and {TOKEN}.")
 
         await expect_error(make(), errors.PermissionDeniedError, stream=stream)
 
     async def test_the_error_type_can_be_in_the_body(self, server, make, stream):
         body = {"__type": "com.amazon.coral#ThrottlingException", "Message": "Slow down."}
-        server.answer(*response_steps(429, json.dumps(body).encode()))
+        server.queue_steps(*response_steps(429, json.dumps(body).encode()))
 
         error = await expect_error(make(), errors.RateLimitedError, stream=stream)
 
@@ -497,7 +497,7 @@ class TestErrorResponses:
         ids=["empty", "html", "bytes", "list", "number", "long"],
     )
     async def test_an_error_body_can_be_anything(self, server, make, stream, body):
-        server.answer(*response_steps(502, body))
+        server.queue_steps(*response_steps(502, body))
 
         error = await expect_error(make(), errors.UpstreamError, stream=stream)
 
@@ -513,7 +513,7 @@ class TestBrokenStreams:
     async def test_a_frame_with_a_wrong_checksum_is_a_bad_reply(self, server, make, index):
         frame = bytearray(TEXT)
         frame[index] ^= 1
-        server.answer(Head(headers=FRAMES, chunked=True), Send(bytes(frame) + STOP))
+        server.queue_steps(Head(headers=FRAMES, chunked=True), Send(bytes(frame) + STOP))
 
         await expect_error(make(), errors.BadReplyError)
 
@@ -533,7 +533,7 @@ class TestBrokenStreams:
     async def test_an_exception_in_a_stream_is_the_error_of_its_type(
         self, server, make, code, kind, after
     ):
-        server.say("Hel", "lo", stop_after=after, error=(code, f"No {BEARER}\nleft."))
+        server.queue_reply("Hel", "lo", stop_after=after, error=(code, f"No {BEARER}\nleft."))
 
         error = await expect_error(make(bearer=BEARER), kind)
 
@@ -543,7 +543,7 @@ class TestBrokenStreams:
     @pytest.mark.parametrize("before", [b"", TEXT, TEXT + STOP], ids=["first", "middle", "end"])
     async def test_an_unmodelled_error_ends_the_stream(self, server, make, before):
         frame = error_frame("InternalError", f"No {BEARER} left.")
-        server.answer(Head(headers=FRAMES, chunked=True), Send(before + frame))
+        server.queue_steps(Head(headers=FRAMES, chunked=True), Send(before + frame))
 
         error = await expect_error(make(bearer=BEARER), errors.UpstreamError)
 

@@ -123,7 +123,7 @@ class TestAnswers:
     @both_models
     @both_ways
     async def test_a_response_has_a_stop_reason_and_usage(self, server, make, model, stream):
-        server.say("Hel", "lo")
+        server.queue_reply("Hel", "lo")
 
         events = await ask(make(model), model, stream=stream)
 
@@ -135,7 +135,7 @@ class TestAnswers:
 
     @both_models
     async def test_a_stream_is_yielded_while_it_is_sent(self, server, make, model):
-        gate = server.say_held("Hel", "lo", at=1)
+        gate = server.queue_held_reply("Hel", "lo", at=1)
 
         async with aclosing(make(model).ask(prompt(model))) as events:
             first = await anext(events)
@@ -148,7 +148,7 @@ class TestAnswers:
     @both_models
     @both_ways
     async def test_tool_calls_are_complete(self, server, make, model, stream):
-        server.say(tool_calls=(CALL,), finish="tool_calls")
+        server.queue_reply(tool_calls=(CALL,), finish="tool_calls")
 
         events = await ask(make(model), model, stream=stream, parameters={"tools": [TOOL]})
 
@@ -164,7 +164,7 @@ class TestAnswers:
     @both_models
     @both_ways
     async def test_thinking_is_separate_from_the_text(self, server, make, model, stream):
-        server.say("Yes.", reasoning=("Hm", "."))
+        server.queue_reply("Yes.", reasoning=("Hm", "."))
 
         events = await ask(make(model), model, stream=stream)
 
@@ -177,7 +177,7 @@ class TestAnswers:
     async def test_signed_thinking_is_sent_back_to_the_model_that_signed_it(
         self, server, make, stream
     ):
-        server.say("Yes.", reasoning=("Hm.",), signature="c2ln")
+        server.queue_reply("Yes.", reasoning=("Hm.",), signature="c2ln")
         provider = make(ANTHROPIC)
         events = await ask(provider, ANTHROPIC, stream=stream)
         reply = finished(events).message
@@ -209,7 +209,7 @@ class TestAnswers:
 
     @both_ways
     async def test_missing_token_counts_are_unknown(self, server, make, stream):
-        server.say("Hello", usage=None)
+        server.queue_reply("Hello", usage=None)
 
         assert finished(await ask(make(), stream=stream)).usage is None
 
@@ -322,7 +322,7 @@ class TestFaults:
     async def test_an_error_status_is_the_error_of_its_class(
         self, server, make, model, stream, status, kind
     ):
-        server.fail(status, f"Not with {KEY}.", **{"Retry-After": "7"})
+        server.queue_error(status, f"Not with {KEY}.", **{"Retry-After": "7"})
 
         error = await expect_error(make(model), kind, model, stream=stream)
 
@@ -333,7 +333,7 @@ class TestFaults:
 
     @both_ways
     async def test_a_prompt_that_is_too_long_is_recognised_by_its_code(self, server, make, stream):
-        server.fail(400, "No.", code="context_length_exceeded")
+        server.queue_error(400, "No.", code="context_length_exceeded")
 
         await expect_error(make(), errors.PromptTooLongError, OPENAI, stream=stream)
 
@@ -350,7 +350,7 @@ class TestFaults:
     @both_models
     @both_ways
     async def test_a_server_that_closes_the_connection(self, server, make, model, stream):
-        server.answer(Cut())
+        server.queue_steps(Cut())
 
         await expect_error(make(model), errors.BrokenStreamError, model, stream=stream)
 
@@ -361,51 +361,51 @@ class TestFaults:
     async def test_a_stream_without_a_finish_reason_is_broken(self, server, make, model, end):
         if model == OPENAI and end == {"finish": None}:
             end = end | {"done": False}
-        server.say("Hel", "lo", **end)
+        server.queue_reply("Hel", "lo", **end)
 
         await expect_error(make(model), errors.BrokenStreamError, model)
 
     @both_models
     async def test_a_truncated_response_is_an_error(self, server, make, model):
-        server.say("Hel", "lo", stop_after=1)
+        server.queue_reply("Hel", "lo", stop_after=1)
 
         await expect_error(make(model), errors.BrokenStreamError, model, stream=False)
 
     async def test_an_error_event_in_a_stream(self, server, make):
-        server.say("Hel", "lo", stop_after=1, error=("overloaded_error", f"Busy {KEY}"))
+        server.queue_reply("Hel", "lo", stop_after=1, error=("overloaded_error", f"Busy {KEY}"))
 
         await expect_error(make(ANTHROPIC), errors.UpstreamError, ANTHROPIC)
 
     @both_models
     async def test_a_response_that_is_not_json_is_an_error(self, server, make, model):
-        server.answer(*response_steps(200, b"<html>"))
+        server.queue_steps(*response_steps(200, b"<html>"))
 
         await expect_error(make(model), errors.BadReplyError, model, stream=False)
 
     @both_models
     async def test_a_web_page_instead_of_a_stream_is_an_error(self, server, make, model):
-        server.answer(*response_steps(200, b"<html>Sign in</html>", content_type="text/html"))
+        server.queue_steps(*response_steps(200, b"<html>Sign in</html>", content_type="text/html"))
 
         await expect_error(make(model), errors.BadReplyError, model, stream=True)
 
     @both_models
     @both_ways
     async def test_silence_ends_in_a_timeout(self, server, make, model, stream):
-        server.answer(Silence())
+        server.queue_steps(Silence())
 
         provider = make(model, timeouts=Timeouts(first_byte=SHORT, idle=SHORT))
         await expect_error(provider, errors.ProviderTimeoutError, model, stream=stream)
 
     @both_models
     async def test_silence_in_a_stream_has_a_separate_timeout(self, server, make, model):
-        server.say_held("Hel", "lo", at=1)
+        server.queue_held_reply("Hel", "lo", at=1)
 
         provider = make(model, timeouts=Timeouts(first_byte=WAIT, idle=SHORT))
         await expect_error(provider, errors.ProviderTimeoutError, model)
         await asyncio.to_thread(server.requests[0].wait_disconnected, SOON)
 
     async def test_an_error_contains_no_key_from_the_environment(self, server, make):
-        server.fail(401, "Not with hunter2-hunter2.")
+        server.queue_error(401, "Not with hunter2-hunter2.")
 
         error = await expect_error(
             make(secrets=["hunter2-hunter2"]), errors.AuthenticationError, OPENAI
@@ -428,7 +428,7 @@ class TestFaults:
 class TestCancellation:
     @both_models
     async def test_an_abandoned_stream_is_closed(self, server, make, model):
-        server.say_held("Hel", "lo", at=1)
+        server.queue_held_reply("Hel", "lo", at=1)
 
         async with aclosing(make(model).ask(prompt(model))) as events:
             await anext(events)
@@ -438,7 +438,7 @@ class TestCancellation:
     @both_models
     @both_ways
     async def test_a_cancelled_turn_ends_immediately(self, server, make, model, stream):
-        server.answer(Silence())
+        server.queue_steps(Silence())
         turn = asyncio.ensure_future(ask(make(model), model, stream=stream))
         await asyncio.to_thread(server.wait_for, 1)
 

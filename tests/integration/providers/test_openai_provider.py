@@ -100,7 +100,7 @@ def last(events: list[ReplyEvent]) -> ReplyFinished:
 class TestReplies:
     @both_ways
     async def test_a_streamed_and_a_complete_response_are_equal(self, server, make, stream):
-        server.say("Hel", "lo ä🐈", reasoning=("Hm.",), usage=(5, 3))
+        server.queue_reply("Hel", "lo ä🐈", reasoning=("Hm.",), usage=(5, 3))
 
         events = await ask(make(), stream=stream)
 
@@ -121,7 +121,7 @@ class TestReplies:
 
     @both_ways
     async def test_tool_calls_are_complete(self, server, make, stream):
-        server.say(
+        server.queue_reply(
             tool_calls=(ToolCall(id="c", name="f", arguments='{"a":1}'),), finish="tool_calls"
         )
 
@@ -134,7 +134,7 @@ class TestReplies:
     @pytest.mark.parametrize("packet", [1, 7, None])
     @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
     async def test_packets_of_any_size_give_the_same_reply(self, server, make, packet, line_end):
-        server.say("Hel", "lo", packet=packet, line_end=line_end, comments=True)
+        server.queue_reply("Hel", "lo", packet=packet, line_end=line_end, comments=True)
 
         assert last(await ask(make())).message.text == "Hello"
 
@@ -144,18 +144,18 @@ class TestReplies:
         ids=["no done", "no reason", "no usage"],
     )
     async def test_a_stream_with_an_unusual_end_is_complete(self, server, make, options, reason):
-        server.say("Hi", **options)
+        server.queue_reply("Hi", **options)
 
         assert last(await ask(make())).stop_reason == reason
 
     async def test_a_json_response_to_a_stream_request_is_decoded(self, server, make):
         choice = {"message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
-        server.answer(*response_steps(200, json.dumps({"choices": [choice]}).encode()))
+        server.queue_steps(*response_steps(200, json.dumps({"choices": [choice]}).encode()))
 
         assert (await ask(make()))[0] == TextDelta(text="Hi")
 
     async def test_events_are_yielded_before_the_response_is_complete(self, server, make):
-        gate = server.say_held("Hel", "lo")
+        gate = server.queue_held_reply("Hel", "lo")
         async with aclosing(make().ask(prompt())) as events:
             assert await anext(events) == TextDelta(text="Hel")
             gate.open()
@@ -163,7 +163,7 @@ class TestReplies:
 
     async def test_data_after_the_end_is_not_read(self, server, make):
         body = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: [DONE]\n\ndata: <html>\n\n'
-        server.answer(Head(headers=STREAM, chunked=True), Send(body), Silence())
+        server.queue_steps(Head(headers=STREAM, chunked=True), Send(body), Silence())
 
         assert last(await ask(make())).message.text == "Hi"
 
@@ -178,7 +178,7 @@ class TestReplies:
 
     async def test_a_compressed_response_is_decoded(self, server, make):
         body = gzip.compress(json.dumps({"choices": [{"message": {"content": "Hi"}}]}).encode())
-        server.answer(*response_steps(200, body, content_encoding="gzip"))
+        server.queue_steps(*response_steps(200, body, content_encoding="gzip"))
 
         assert last(await ask(make(), stream=False)).message.text == "Hi"
 
@@ -219,7 +219,7 @@ class TestHeaders:
 
     async def test_cookies_are_not_stored(self, server, make):
         body = json.dumps({"choices": [{"message": {"content": "Hi"}}]}).encode()
-        server.answer(*response_steps(200, body, set_cookie="a=b"))
+        server.queue_steps(*response_steps(200, body, set_cookie="a=b"))
         provider = make()
 
         await ask(provider, stream=False)
@@ -251,7 +251,7 @@ class TestErrorResponses:
         ids=["empty", "html", "bytes", "list", "number", "long"],
     )
     async def test_an_error_body_can_be_anything(self, server, make, stream, body):
-        server.answer(*response_steps(502, body))
+        server.queue_steps(*response_steps(502, body))
 
         error = await expect_error(make(), errors.UpstreamError, stream=stream)
 
@@ -265,7 +265,9 @@ class TestErrorResponses:
         assert error.status == 404
 
     async def test_an_error_with_status_200_has_the_providers_message(self, server, make, stream):
-        server.answer(*response_steps(200, b'{"error": {"message": "Overloaded.", "code": 529}}'))
+        server.queue_steps(
+            *response_steps(200, b'{"error": {"message": "Overloaded.", "code": 529}}')
+        )
 
         error = await expect_error(make(), errors.UpstreamError, stream=stream)
 
@@ -316,7 +318,7 @@ class TestBrokenStreams:
     async def test_an_invalid_chunk_is_an_error_before_the_timeout(self, server, make):
         event = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n'
         gate = server.gate()
-        server.answer(
+        server.queue_steps(
             Head(headers={**STREAM, "Transfer-Encoding": "chunked"}),
             Send(b"%x\r\n%s\r\n" % (len(event), event)),
             Hold(gate),
@@ -334,7 +336,9 @@ class TestBrokenStreams:
     async def test_an_event_that_is_too_large_is_a_bad_reply(self, server, make, monkeypatch):
         small = functools.partial(SseDecoder, max_event_bytes=1000)
         monkeypatch.setattr("cllm.providers.http.provider.SseDecoder", small)
-        server.answer(Head(headers=STREAM, chunked=True), Send(b"data: " + b"x" * 5000), Silence())
+        server.queue_steps(
+            Head(headers=STREAM, chunked=True), Send(b"data: " + b"x" * 5000), Silence()
+        )
 
         await expect_error(make(), errors.BadReplyError)
         await asyncio.to_thread(server.requests[0].wait_disconnected)
@@ -343,7 +347,7 @@ class TestBrokenStreams:
 @both_ways
 class TestCancellation:
     async def test_a_cancelled_request_closes_its_connection(self, server, make, stream):
-        server.answer(Head(headers=STREAM, chunked=True), Send(b": ping\n\n"), Silence())
+        server.queue_steps(Head(headers=STREAM, chunked=True), Send(b": ping\n\n"), Silence())
         task = asyncio.create_task(ask(make(), stream=stream))
         request = await asyncio.to_thread(server.wait_for, 1)
 
@@ -356,7 +360,7 @@ class TestCancellation:
     async def test_a_request_cancelled_before_the_headers_closes_its_connection(
         self, server, make, stream
     ):
-        server.answer(Silence())
+        server.queue_steps(Silence())
         task = asyncio.create_task(ask(make(), stream=stream))
         request = await asyncio.to_thread(server.wait_for, 1)
 
@@ -368,7 +372,7 @@ class TestCancellation:
 
 
 async def test_an_abandoned_response_closes_its_connection(server, make):
-    server.say_held("Hel", "lo")
+    server.queue_held_reply("Hel", "lo")
     events = make().ask(prompt())
     await anext(events)
     await events.aclose()
@@ -432,7 +436,7 @@ async def test_close_can_be_called_twice(make):
 
 async def test_an_endless_response_is_an_error(server, make, monkeypatch):
     monkeypatch.setattr("cllm.providers.http.transport.MAX_RESPONSE_BYTES", 1000)
-    server.answer(*whole(200, b"x" * 5000))
+    server.queue_steps(*whole(200, b"x" * 5000))
 
     error = await expect_error(make(), errors.BadReplyError, stream=False)
 

@@ -193,7 +193,7 @@ class TestReplies:
     @both_ways
     async def test_a_streamed_and_a_complete_response_are_equal(self, server, provider, streams):
         items = (reasoning_item("Hm."), web_search_item(), message_item("Hello ä🐈"))
-        server.answer(*steps(make_response(*items, usage=(9, 4, 1, 6, 2)), streams=streams))
+        server.queue_steps(*steps(make_response(*items, usage=(9, 4, 1, 6, 2)), streams=streams))
 
         events = await ask(provider, stream=streams)
 
@@ -228,14 +228,14 @@ class TestReplies:
 
     @pytest.mark.parametrize("packet", [1, 7, 1000])
     async def test_packets_of_any_size_give_the_same_reply(self, server, provider, packet):
-        server.answer(
+        server.queue_steps(
             *stream_steps(make_events(make_response(message_item("Hello ä🐈"))), packet=packet)
         )
 
         assert last(await ask(provider)).message.text == "Hello ä🐈"
 
     async def test_a_json_response_to_a_stream_request_is_decoded(self, server, provider):
-        server.answer(*json_response_steps(make_response(message_item("Hi"))))
+        server.queue_steps(*json_response_steps(make_response(message_item("Hi"))))
 
         assert last(await ask(provider, stream=True)).message.text == "Hi"
 
@@ -254,7 +254,7 @@ class TestReplies:
         tool = {"type": "function", "function": {"name": "my.tool"}}
         await ask(provider, parameters={"tools": [tool]})
         alias = server.requests[0].json["tools"][0]["name"]
-        server.answer(
+        server.queue_steps(
             *stream_steps(make_events(make_response(function_call_item("c", alias, "{}"))))
         )
 
@@ -300,7 +300,7 @@ class TestThreeTurns:
         for added, items in zip(
             said_next, (*answers, (message_item("Bye.", "msg_4"),)), strict=True
         ):
-            server.answer(*steps(make_response(*items), streams=streams))
+            server.queue_steps(*steps(make_response(*items), streams=streams))
             history.extend(added)
             history.append(last(await ask(provider, *history, stream=streams)).message)
 
@@ -326,7 +326,7 @@ class TestThreeTurns:
             assert longer[: len(shorter)] == shorter
 
     async def test_an_interrupted_call_gets_a_result(self, server, provider):
-        server.answer(
+        server.queue_steps(
             *stream_steps(
                 make_events(
                     make_response(reasoning_item("Hm."), function_call_item("c", "f", "{}"))
@@ -359,7 +359,7 @@ class TestThreeTurns:
             "input": "x",
         }
         output = {"type": "custom_tool_call_output", "call_id": "c", "output": "none"}
-        server.answer(*stream_steps(make_events(make_response(custom))))
+        server.queue_steps(*stream_steps(make_events(make_response(custom))))
         question = plain_message("user", "Find x.")
         end = last(await ask(provider, question))
         raw = json.dumps({"role": "tool", "content": [output]}).encode()
@@ -372,7 +372,9 @@ class TestThreeTurns:
         assert server.requests[-1].json["input"][1:] == [custom, output]
 
     async def test_an_image_of_a_tool_is_sent_in_its_result(self, server, provider):
-        server.answer(*stream_steps(make_events(make_response(function_call_item("c", "f", "{}")))))
+        server.queue_steps(
+            *stream_steps(make_events(make_response(function_call_item("c", "f", "{}"))))
+        )
         question = plain_message("user", "Look.")
         answer = last(await ask(provider, question)).message
         shown = ToolResult(call_id="c", content=(Image(media_type="image/png", data="QUJD"),))
@@ -386,7 +388,7 @@ class TestThreeTurns:
 class TestErrors:
     @both_ways
     async def test_status_429_has_retry_after(self, server, provider, streams):
-        server.fail(429, "Slow down.", code="rate_limit_exceeded", retry_after="7")
+        server.queue_error(429, "Slow down.", code="rate_limit_exceeded", retry_after="7")
 
         error = await expect_error(provider, errors.RateLimitedError, stream=streams)
 
@@ -406,7 +408,7 @@ class TestErrors:
     async def test_an_error_status_is_the_error_of_its_class(
         self, server, provider, streams, status, code, kind
     ):
-        server.fail(status, "No.", code=code)
+        server.queue_error(status, "No.", code=code)
 
         await expect_error(provider, kind, stream=streams)
 
@@ -414,12 +416,12 @@ class TestErrors:
     async def test_a_stream_without_its_end_is_an_error(self, server, provider, cut):
         sent = make_events(make_response(reasoning_item("Hm."), message_item("Hello")))
         for length in (0, 1, len(sent) // 2, len(sent) - 1):
-            server.answer(*stream_steps(sent[:length], cut=cut))
+            server.queue_steps(*stream_steps(sent[:length], cut=cut))
             await expect_error(provider, errors.BrokenStreamError)
 
     async def test_a_truncated_event_is_not_the_end(self, server, provider):
         data = encode_events(make_events(make_response(message_item("Hello"))))
-        server.answer(Head(headers=STREAM, chunked=True), Send(data[:-20]))
+        server.queue_steps(Head(headers=STREAM, chunked=True), Send(data[:-20]))
 
         await expect_error(provider, errors.BrokenStreamError)
 
@@ -427,12 +429,12 @@ class TestErrors:
     async def test_garbage_is_an_error(self, server, provider, streams):
         kind = "text/event-stream" if streams else "application/json"
         garbage = b"data: <html>\n\n" if streams else b"<html>"
-        server.answer(Head(headers={"Content-Type": kind}, chunked=True), Send(garbage))
+        server.queue_steps(Head(headers={"Content-Type": kind}, chunked=True), Send(garbage))
 
         await expect_error(provider, errors.BadReplyError, stream=streams)
 
     async def test_a_chat_completion_is_not_a_response(self, server, provider):
-        server.answer(
+        server.queue_steps(
             Head(headers=STREAM, chunked=True),
             Send(b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: [DONE]\n\n'),
         )
@@ -457,7 +459,7 @@ class TestErrors:
         sent = make_events(failed)
         if way == "error event":
             sent = [*sent[:-1], {"type": "error", "code": code, "message": "Oh.", "param": None}]
-        server.answer(
+        server.queue_steps(
             *(json_response_steps(failed) if way == "failed answer" else stream_steps(sent))
         )
 
@@ -470,7 +472,7 @@ class TestErrors:
         gate = server.gate()
         sent = make_events(make_response(message_item("Hello")))
         head, first = stream_steps(sent[:6])
-        server.answer(head, first, Hold(gate), Send(encode_events(sent[6:])))
+        server.queue_steps(head, first, Hold(gate), Send(encode_events(sent[6:])))
         events = provider.ask(prompt())
         async for event in events:
             assert isinstance(event, TextDelta)

@@ -111,7 +111,7 @@ async def test_strict_mode_refuses_an_omission_before_sending(server, make, kind
 
 @every_provider
 async def test_without_strict_mode_the_change_is_sent_with_a_notice(server, make, kind):
-    server.say("Hi")
+    server.queue_reply("Hi")
     events = await ask(make(kind), kind, messages=(HELLO, OPEN_CALL, HELLO))
 
     assert len(server.requests) == 1
@@ -121,7 +121,7 @@ async def test_without_strict_mode_the_change_is_sent_with_a_notice(server, make
 
 @every_provider
 async def test_an_unchanged_prompt_is_sent_in_strict_mode(server, make, kind):
-    server.say("Hi")
+    server.queue_reply("Hi")
     await ask(make(kind), kind, strict=True)
 
     assert len(server.requests) == 1
@@ -141,12 +141,12 @@ async def test_an_unsendable_prompt_is_refused_before_sending(server, make, kind
 @both_ways
 async def test_the_client_gets_its_own_tool_name(server, make, kind, stream):
     parameters = {**PARAMETERS, "tools": [TOOL]}
-    server.say("Hi")
+    server.queue_reply("Hi")
     await ask(make(kind), kind, parameters=parameters, stream=stream)
     sent = json.loads(server.requests[0].body)
     tools = sent["toolConfig"]["tools"] if kind == "bedrock" else sent["tools"]
     tool = tools[0].get("function") or tools[0].get("toolSpec") or tools[0]
-    server.say(tool_calls=(ToolCall(id="c", name=tool["name"], arguments="{}"),))
+    server.queue_reply(tool_calls=(ToolCall(id="c", name=tool["name"], arguments="{}"),))
     events = await ask(make(kind), kind, parameters=parameters, stream=stream)
     names = [e.name for e in events if isinstance(e, ToolCallDelta) and e.name]
     last = events[-1]

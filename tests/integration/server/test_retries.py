@@ -73,7 +73,7 @@ async def test_a_successful_attempt_stores_no_claim(
 async def test_a_retry_replaces_the_failed_turn_and_not_one_with_equal_messages(
     server: ServerApp, provider: FakeProvider
 ):
-    provider.fail(500, "Broken.")
+    provider.queue_error(500, "Broken.")
     failed = await complete(server, retry_count(0))
     other = await complete(server, retry_count(0))
 
@@ -86,7 +86,7 @@ async def test_a_retry_replaces_the_failed_turn_and_not_one_with_equal_messages(
 async def test_a_retry_that_starts_no_turn_leaves_the_failed_turn_to_the_next_retry(
     server: ServerApp, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ):
-    provider.fail(500, "Broken.")
+    provider.queue_error(500, "Broken.")
     failed = await complete(server, retry_count(0))
     with monkeypatch.context() as stopping:
         stopping.setattr(server.state.turns, "_stopping", True)
@@ -103,7 +103,7 @@ async def test_a_retry_that_starts_no_turn_leaves_the_failed_turn_to_the_next_re
 async def test_a_disconnect_does_not_release_the_key_of_a_running_turn(
     server: ServerApp, provider: FakeProvider, stream: bool
 ):
-    gate = provider.say_held("Late reply.", at=0)
+    gate = provider.queue_held_reply("Late reply.", at=0)
     waiting = asyncio.create_task(complete(server, KEY, stream=stream))
     await asyncio.to_thread(gate.wait_reached)
     waiting.cancel()
@@ -124,7 +124,7 @@ async def test_the_key_is_free_after_a_queued_turn_without_client_times_out(
     server: ServerApp, provider: FakeProvider
 ):
     conversation = conversation_of(await complete(server, {}))
-    gate = provider.say_held("Slowly.", at=0)
+    gate = provider.queue_held_reply("Slowly.", at=0)
     running = asyncio.create_task(complete(server, {}, conversation))
     await asyncio.to_thread(gate.wait_reached)
     queued = {**KEY, "X-On-Conflict": "queue"}

@@ -55,7 +55,7 @@ async def test_a_stateless_turn_waits_for_a_client_that_reads_slowly(tmp_path: P
         "server": ("127.0.0.1", 3000),
     }
     with FakeProvider() as provider:
-        provider.say(*[PIECE] * PIECES)
+        provider.queue_reply(*[PIECE] * PIECES)
         settings = f"providers: {{openai: {{api_base: '{provider.url}'}}}}"
         async with open_server_app(tmp_path, settings) as server:
             await build_app(server.state)(scope, receive, send)

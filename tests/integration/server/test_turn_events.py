@@ -104,7 +104,7 @@ def split_events(stream: bytes) -> list[bytes]:
 async def test_a_turn_of_this_process_notifies_its_followers(
     tmp_path: Path, store_url: str, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ):
-    gate = provider.say_held("First ", "second.", at=1)
+    gate = provider.queue_held_reply("First ", "second.", at=1)
     async with open_server(tmp_path, store_url, provider) as server:
         queries = QueryCounter(server, monkeypatch)
         request = asyncio.create_task(
@@ -128,7 +128,7 @@ async def test_a_turn_of_this_process_notifies_its_followers(
 async def test_a_follower_receives_keep_alive_comments(
     tmp_path: Path, store_url: str, provider: FakeProvider
 ):
-    gate = provider.say_held("First ", "second.", at=1)
+    gate = provider.queue_held_reply("First ", "second.", at=1)
     async with open_server(tmp_path, store_url, provider, silence_seconds=0.2) as server:
         request = asyncio.create_task(
             server("POST", "/v1/chat/completions", json=BODY, headers=NEW)
@@ -145,7 +145,7 @@ async def test_a_follower_receives_keep_alive_comments(
 async def test_a_cancelled_turn_ends_its_followers(
     tmp_path: Path, store_url: str, provider: FakeProvider
 ):
-    provider.say_held("First ", "second.", at=1)
+    provider.queue_held_reply("First ", "second.", at=1)
     async with open_server(tmp_path, store_url, provider) as server:
         request = asyncio.create_task(
             server("POST", "/v1/chat/completions", json=BODY, headers=NEW)
@@ -195,7 +195,7 @@ async def test_a_turn_of_a_dead_process_ends_its_followers_with_an_error(
             followed = await server("GET", path)
         assert b"request_timeout" in followed.content
         assert b"has died" in followed.content
-        provider.say("Hello.")
+        provider.queue_reply("Hello.")
         headers = {"X-Conversation-ID": conversation}
         again = await server("POST", "/v1/chat/completions", json=BODY, headers=headers)
         assert again.status_code == 200

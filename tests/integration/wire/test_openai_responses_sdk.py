@@ -128,7 +128,7 @@ SAID: tuple[ReplyEvent, ...] = (
 
 class TestStream:
     def test_the_sdk_joins_the_events(self, server, sdk):
-        server.answer(Head(headers=STREAM, chunked=True), Send(encoded(*SAID, finished())))
+        server.queue_steps(Head(headers=STREAM, chunked=True), Send(encoded(*SAID, finished())))
 
         with sdk.responses.stream(model="m", input="Hi") as stream:
             answer = stream.get_final_response()
@@ -233,7 +233,7 @@ class TestStream:
     def test_a_refusal_with_text_is_completed(self, server, sdk, pieces):
         body = encoded(*pieces, finished("refusal"))
         check_events(body)
-        server.answer(Head(headers=STREAM, chunked=True), Send(body))
+        server.queue_steps(Head(headers=STREAM, chunked=True), Send(body))
 
         with sdk.responses.stream(model="m", input="Hi") as stream:
             answer = stream.get_final_response()
@@ -242,7 +242,7 @@ class TestStream:
 
     def test_an_empty_answer_has_one_empty_text(self, server, sdk):
         body = encoded(finished())
-        server.answer(Head(headers=STREAM, chunked=True), Send(body))
+        server.queue_steps(Head(headers=STREAM, chunked=True), Send(body))
 
         with sdk.responses.stream(model="m", input="Hi") as stream:
             answer = stream.get_final_response()
@@ -254,7 +254,7 @@ class TestStream:
     def test_an_error_in_the_stream_is_not_an_end(self, server, sdk):
         encoder = ResponsesStreamEncoder(HEADING)
         body = encoder.encode(TextDelta(text="Hel")) + encoder.error("Oh.", type="server_error")
-        server.answer(Head(headers=STREAM, chunked=True), Send(body))
+        server.queue_steps(Head(headers=STREAM, chunked=True), Send(body))
 
         received: list[str] = []
         with pytest.raises(APIError, match="Oh"):
@@ -283,7 +283,7 @@ class TestWholeAnswer:
         parameters = {"temperature": 0, "tools": [{"type": "web_search"}], "tool_choice": None}
         heading = ResponseFields(id="resp_1", model="m", created=7, parameters=parameters)
         body = encode_answer(self.PARTS, stop_reason="tool_calls", usage=USAGE, heading=heading)
-        server.answer(*response_steps(200, body))
+        server.queue_steps(*response_steps(200, body))
 
         answer = sdk.responses.create(model="m", input="Hi")
 
@@ -456,7 +456,7 @@ class TestRequest:
         assert accepted(body)["tool_choice"] == "required"
 
     def test_a_request_of_the_sdk_is_decoded_and_encoded(self, server, sdk):
-        server.say("Hello")
+        server.queue_reply("Hello")
         parameters: dict[str, Any] = {
             "model": "gpt-5-codex",
             "instructions": "Be brief.",
