@@ -1,7 +1,7 @@
 """A provider on loopback that records the bytes of its requests and returns scripted responses.
 
 It runs on the event loop of its worker, keeps connections open between requests, and has all
-protocols of `tests/fake_provider.py`, OpenAI's Responses API and embeddings. Each version has one;
+protocols of `tests/fake_provider`, OpenAI's Responses API and embeddings. Each version has one;
 a case sets its script. Without a scripted response it repeats the newest text.
 """
 
