@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 
 import asyncpg
 import msgspec
-from cllm.stores.sql.search import indexed_terms
 
 from cllm.core.conversation import StoredConversation, Turn, WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, Store, TurnStart
 from cllm.core.reply import Usage
-from cllm.stores.postgres.reader import CODEC
+from cllm.stores.postgres.reader import POSTGRES_CODEC
+from cllm.stores.search import build_index_terms
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, RowCodec, encode_message
 from cllm.stores.sqlite import statements as sql
-from cllm.stores.sqlite.reader import ROWS
+from cllm.stores.sqlite.reader import SQLITE_CODEC
 
 OWNER = "local"
 TURNS = 5
@@ -77,7 +77,9 @@ class SampleMessage(NamedTuple):
 
 def _make_message(role: Any, text: str) -> SampleMessage:
     message = plain_message(role, text)
-    return SampleMessage(message, encode_message(message), indexed_terms(message, OWNER), len(text))
+    return SampleMessage(
+        message, encode_message(message), build_index_terms(message, OWNER), len(text)
+    )
 
 
 def _make_pool() -> list[tuple[SampleMessage, SampleMessage]]:
@@ -211,7 +213,7 @@ def fill_sqlite(db: sqlite3.Connection, many: SampleConversations, numbers: rang
     number = 1 + (db.execute("SELECT max(number) FROM messages").fetchone()[0] or 0)
     db.execute("PRAGMA synchronous = OFF")
     for batch in batches(numbers):
-        rows = many.rows(ROWS, batch)
+        rows = many.rows(SQLITE_CODEC, batch)
         db.execute("BEGIN")
         db.executemany(sql.ADD_CONVERSATION, rows.conversations)
         db.executemany(sql.ADD_TURN, rows.turns)
@@ -230,7 +232,7 @@ async def fill_postgres(
     size = 0
     turn_columns = ("owner", "conversation", "number", "position", *TURN_COLUMNS)
     for batch in batches(numbers):
-        rows = many.rows(CODEC, batch)
+        rows = many.rows(POSTGRES_CODEC, batch)
         await db.copy_records_to_table(
             "conversations", records=rows.conversations, columns=CONVERSATION_COLUMNS
         )

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from cllm.app import run_without_loop
 from cllm.core.message import plain_message
 from cllm.core.ports import Lease, NewConversation, Opening, TurnStart
+from cllm.engine import run_without_loop
 from cllm.history.system_prompt import GivenPrompt, build_captured_opening
 from cllm.stores.json.store import JsonFileStore
 from measurement import Cost, Limits, interleave, measure_call, print_table
@@ -58,7 +58,7 @@ def measure_saves(store: JsonFileStore, ref: str, opening: Opening) -> Cost:
             run_turn(store, ref, TURNS + number, opening)
 
     cost = measure_call(repeat)
-    run_without_waiting(store.delete_from(ref, 2 * TURNS + 1))
+    run_without_loop(store.delete_from(ref, 2 * TURNS + 1))
     return cost
 
 

@@ -25,9 +25,10 @@ from cllm.core.conversation import WindowRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.reply import Usage
-from cllm.stores.search import owner_term
+from cllm.stores.search import build_index_terms, owner_term
 from cllm.stores.sql.rows import encode_message
 from cllm.stores.sqlite import statements as sql
+from cllm.stores.sqlite.reader import SQLITE_CODEC
 from cllm.stores.sqlite.store import SqliteStore
 from measurement import Cost, Limits, interleave, measure_call, print_table
 from sample_conversations import (
@@ -53,7 +54,7 @@ def now() -> datetime:
 TEXTS = [make_text(random.Random(number)) for number in range(100)]  # noqa: S311
 QUESTIONS = [plain_message("user", text) for text in TEXTS]
 REPLIES = [plain_message("assistant", text) for text in TEXTS]
-TERMS = [indexed_terms(question, OWNER) for question in QUESTIONS]
+TERMS = [build_index_terms(question, OWNER) for question in QUESTIONS]
 
 
 class Bench:
@@ -110,7 +111,7 @@ class Bench:
         db, key = self.plain, (OWNER, ref)
         question, reply = self.next_messages()
         terms = TERMS[self.count % len(TEXTS)]
-        time = ROWS.write_time(now())
+        time = SQLITE_CODEC.write_time(now())
         db.execute("BEGIN IMMEDIATE")
         row = db.execute(sql.FIND, key).fetchone()
         number = db.execute(sql.NEWEST_TURN, key).fetchone()[0] + 1
@@ -124,17 +125,17 @@ class Bench:
             sql.ADD_MESSAGE, (*key, number, 0, total + 1, *encode_message(question))
         )
         first = cursor.lastrowid
-        db.execute(sql.CHANGE_COUNT, (total + 1, *key))
+        db.execute(sql.UPDATE_MESSAGE_COUNT, (total + 1, *key))
         db.execute("COMMIT")
         db.execute("BEGIN IMMEDIATE")
         db.execute(sql.DELETE_LEASE, key)
         usage = (None, 1000, 200, 0, 0, 0, 0, 0, 0.001, None, "{}", None, time, time)
         done = (values[0], "complete", "m")
-        db.execute(sql.CHANGE_TURN, (*done, *usage, *key, number))
+        db.execute(sql.UPDATE_TURN, (*done, *usage, *key, number))
         cursor = db.execute(sql.ADD_MESSAGE, (*key, number, 1, total + 2, *encode_message(reply)))
         db.execute(sql.INDEX, (first, terms))
         db.execute(sql.INDEX, (cursor.lastrowid, terms))
-        db.execute(sql.END_TURN, (row[3], time, total + 2, *key))
+        db.execute(sql.UPDATE_AFTER_TURN, (row[3], time, total + 2, *key))
         db.execute("COMMIT")
 
     def load(self, ref: str, times: int) -> None:

@@ -14,6 +14,7 @@ from cllm.core.message import Message, Role, plain_message
 from cllm.window.plan import plan_window
 from cllm.window.strategies import ByTokens
 from cllm.window.tokens import estimate_tokens
+from cllm.window.turn_index import IndexedMessage, TurnIndex
 from measurement import Cost, Limits, interleave, measure_call, print_table
 from window_cost import (
     Workload,
@@ -64,8 +65,8 @@ class CllmWindow:
 
     def __init__(self, turns: int) -> None:
         self.messages: list[Message] = []
-        self.turn_index = TurnIndex()
-        self.window_start: int | None = None
+        self.ledger = TurnIndex()
+        self.cut: int | None = None
         for _ in range(turns):
             self.add("user")
             self.add("assistant")
@@ -75,7 +76,7 @@ class CllmWindow:
     def add(self, role: Role) -> None:
         message = plain_message(role, TEXT)
         self.messages.append(message)
-        self.turn_index.append(IndexedMessage(role=message.role, tokens=estimate_tokens(message)))
+        self.ledger.append(IndexedMessage(role=message.role, tokens=estimate_tokens(message)))
 
     def call(self) -> object:
         """Do the work of one turn: count the new messages and select the messages to send."""

@@ -117,13 +117,13 @@ def cut_in_blocks(workload: Workload, strategy: ByTokens | None = None) -> Cuts:
     by_tokens = strategy or ByTokens(
         max_tokens=1_000_000, floor=workload.floor, prices=workload.prices
     )
-    turn_index = TurnIndex()
+    ledger = TurnIndex()
     cuts: list[int] = []
-    window_start: int | None = None
+    cut: int | None = None
     for new, is_cold in zip(workload.turns, workload.cold, strict=True):
-        turn_index.append(IndexedMessage(role="user", tokens=new))
+        ledger.append(IndexedMessage(role="user", tokens=new))
         idle = workload.prices.lifetime + 1 if is_cold else 0.0
         cut = plan_window(ledger, by_tokens, cut=cut, idle=idle).cut
         cuts.append((cut - 1) // 2)
-        ledger.append(LedgerItem(role="assistant", tokens=0))
+        ledger.append(IndexedMessage(role="assistant", tokens=0))
     return cuts

@@ -16,13 +16,13 @@ from pathlib import Path
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, Usage
-from cllm.providers.local.fetch import Fetcher
+from cllm.providers.local.fetch import Fetcher, fetch_known_model
 from cllm.providers.local.models import DEFAULT_MODEL, KNOWN_MODELS, CachePaths, ModelFile
 from cllm.providers.local.provider import LocalProvider
 from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, prices_for
 from cllm.window.tokens import estimate_message
-from cllm.window.turn_index import ReportedCount, count_messages
+from cllm.window.turn_index import ReportedCount, TurnIndex, count_messages, make_indexed_message
 from cllm.wire.convert import parts_of
 from measurement import Limits
 
@@ -41,23 +41,25 @@ class Conversation:
         self.messages: list[Message] = []
         self.replies: dict[int, int] = {}
         self.last: ReportedCount | None = None
-        self.window_start: int | None = None
+        self.cut: int | None = None
         self.evaluated = 0
 
     def build_prompt(self, text: str) -> tuple[WindowPlan, Prompt]:
         self.messages.append(plain_message("user", text))
-        weighed = [weigh(message) for message in self.messages]
-        counts = count_messages(weighed, replies=self.replies, last=self.last, beside=weigh(SYSTEM))
-        ledger = TokenLedger(
-            item_of(message.role, parts_of(message), tokens)
+        weighed = [estimate_message(message) for message in self.messages]
+        counts = count_messages(
+            weighed, replies=self.replies, last=self.last, beside=estimate_message(SYSTEM)
+        )
+        ledger = TurnIndex(
+            make_indexed_message(message.role, parts_of(message), tokens)
             for message, tokens in zip(self.messages, counts.messages, strict=True)
         )
-        view = plan_window(turn_index, self.strategy, budget=BUDGET, window_start=self.window_start)
-        self.window_start = view.window_start
+        view = plan_window(ledger, self.strategy, budget=BUDGET, cut=self.cut)
+        self.cut = view.cut
         return view, Prompt(
             model=DEFAULT_MODEL,
             system=SYSTEM,
-            messages=view.select(self.messages),
+            messages=view.of(self.messages),
             parameters={"temperature": 0, "max_tokens": 12},
         )
 
@@ -65,7 +67,7 @@ class Conversation:
         usage = reply.usage or Usage()
         sent = usage.input + usage.cache_read + usage.cache_write
         self.evaluated += sent - usage.cache_read
-        self.last = ReportedCount(spans=view.spans, tokens=sent, overhead=estimate_message(SYSTEM))
+        self.last = ReportedCount(spans=view.spans, tokens=sent, beside=estimate_message(SYSTEM))
         self.replies[len(self.messages)] = usage.output
         self.messages.append(reply.message)
 
@@ -97,7 +99,7 @@ def main() -> int:
     default = Path(__file__).resolve().parents[1] / ".cache" / "cllm"
     paths = CachePaths(root=Path(os.environ.get("CLLM_TEST_CACHE", default)))
     known = KNOWN_MODELS[DEFAULT_MODEL]
-    file = fetch_known(known, Fetcher(paths=paths, environ=dict(os.environ))).path
+    file = fetch_known_model(known, Fetcher(paths=paths, environ=dict(os.environ))).path
     strategies = {
         "in blocks": ByTokens(prices=prices_for("local", DEFAULT_MODEL)),
         "one turn out per turn": ByTokens(floor=BUDGET, block=1),

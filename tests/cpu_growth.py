@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 from tests.fake_provider import PROTOCOLS, Head, Reply, Request, Send
-from tests.server_app import ServerApp
+from tests.served import Served, served
 
 from cllm.providers.http.provider import HttpProvider
 from cllm.providers.http.transport import HttpResponse, Timeouts
@@ -151,7 +151,7 @@ _RESPONSES: dict[tuple[str, bool], tuple[bytes, str]] = {
 class MeasuredServer:
     """A server in this process with a canned transport."""
 
-    def __init__(self, server: ServerApp, http: CannedTransport) -> None:
+    def __init__(self, server: Served, http: CannedTransport) -> None:
         self.server = server
         self.http = http
 
@@ -200,7 +200,7 @@ async def start_measured_server(folder: Path) -> AsyncIterator[MeasuredServer]:
     async with served(folder, SETTINGS, timeout=None) as server:
         http = CannedTransport()
         for model in MODELS.values():
-            provider = server.state.app.find_route(model).provider
+            provider = server.serving.app.find_route(model).provider
             assert isinstance(provider, HttpProvider)
             provider._http = http
         measured = MeasuredServer(server, http)

@@ -12,7 +12,7 @@ from tests.request_validation import (
     validate_bedrock_request,
     validate_compatible_request,
 )
-from tests.server_process import Client, Response, Server
+from tests.serving import Answer, Client, Server
 
 from cllm.core.message import Dialect, Message
 from cllm.history.rules import find_problems, profile_for
@@ -89,7 +89,7 @@ def event_names(answer: Answer) -> list[str]:
     return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
 
 
-def list_notice_codes(answer: Response) -> list[str]:
+def list_notice_codes(answer: Answer) -> list[str]:
     return [notice["code"] for notice in answer.notices]
 
 
@@ -112,7 +112,6 @@ def validate_provider_request(request: Request) -> None:
         if message["role"] != "system"
     ]
     spoken = [
-        build_outgoing_message(message, dialect, prompt_index=n)
-        for n, message in enumerate(messages)
+        build_outgoing_message(message, dialect, place=n) for n, message in enumerate(messages)
     ]
     assert find_problems(spoken, profile_for(dialect, model)) == ()

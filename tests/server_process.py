@@ -25,6 +25,7 @@ from tests.fake_provider import WAIT
 from tests.forking import Forked, fork_server, is_forkable, modules_for, open_joined_output
 from tests.postgres import Server as PostgresServer
 from tests.sqlite_template import write_database
+from tests.torture import choose_size
 
 ADDRESS = re.compile(r"Serving at (http://\S+)")
 DATABASE = "served.db"
@@ -182,9 +183,9 @@ def completion_body(*pairs: tuple[str, Any], **fields: Any) -> dict[str, Any]:
     return {"model": "openai/gpt-test", "messages": messages, **fields}
 
 
-STORES = scaled(("sqlite", "postgresql"), ("memory", "sqlite", "postgresql"))
+STORES = choose_size(("sqlite", "postgresql"), ("memory", "sqlite", "postgresql"))
 """The stores of servers that a module shares."""
-OWN_STORES = scaled(("sqlite",), ("memory", "sqlite", "postgresql"))
+OWN_STORES = choose_size(("sqlite",), ("memory", "sqlite", "postgresql"))
 """The stores of servers that are started for a single test."""
 
 

@@ -30,7 +30,7 @@ class WeightedHistory(msgspec.Struct, frozen=True, kw_only=True):
             make_indexed_message(message.role, message.parts, tokens) for message, tokens in pairs
         ]
 
-    def turn_index(self, count: int | None = None) -> TurnIndex:
+    def ledger(self, count: int | None = None) -> TurnIndex:
         return TurnIndex(self.items(count))
 
     def chosen(self, positions: Sequence[int]) -> "WeightedHistory":

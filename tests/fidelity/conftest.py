@@ -25,6 +25,7 @@ from cllm.providers.http.aiohttp_transport import AiohttpTransport
 from cllm.providers.http.provider import HttpProvider
 from cllm.providers.http.transport import HttpTransport, Timeouts
 from cllm.providers.openai import OpenAIProvider
+from cllm.providers.registry import BUILTIN_PROVIDERS
 from cllm.wire.anthropic import request as anthropic_request
 from cllm.wire.openai import request as openai_request
 
@@ -95,7 +96,7 @@ def make_provider(
     }
     if kind == "anthropic":
         return AnthropicProvider(**options)
-    return OpenAIProvider(**options, reasoning=ROWS["openai"].reasoning)
+    return OpenAIProvider(**options, reasoning=BUILTIN_PROVIDERS["openai"].reasoning)
 
 
 @pytest.fixture

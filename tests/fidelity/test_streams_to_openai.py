@@ -5,7 +5,7 @@ from typing import Any
 
 import openai
 import pytest
-from tests.fake_provider import Cut, Head, Send, Silence, ToolCall
+from tests.fake_provider import Cut, Head, Send, Silence, ToolCall, response_steps
 from tests.fidelity.answers import (
     FRAMES,
     SSE,
@@ -36,6 +36,7 @@ from cllm.core.errors import ProviderError
 from cllm.core.reply import ReplyFinished
 from cllm.engine.retry import RetryRules, call_with_retry
 from cllm.providers.http.transport import Timeouts
+from cllm.server.api.completions import KEEP_ALIVE
 from cllm.wire.openai.response_encoder import OpenAIStreamEncoder
 
 KINDS = ["openai", "anthropic", "bedrock"]
@@ -206,7 +207,7 @@ async def test_the_status_in_an_openai_error_is_used(break_off, server, stream, 
     if stream:
         server.queue_steps(*openai_stream({"content": "Hel"})[:2], *sse({"type": "x", **value})[1:])
     else:
-        server.queue_steps(*whole(200, json.dumps(value).encode()))
+        server.queue_steps(*response_steps(200, json.dumps(value).encode()))
     _, error = await break_off("openai", stream=stream)
     assert (type(error), error.status) == (expected, code)
 
@@ -222,7 +223,7 @@ async def test_nothing_is_encoded_after_an_error(ask):
 async def test_comments_between_chunks_are_skipped(ask):
     exchange = await ask("openai", answer=openai_stream({"content": "A"}, {"content": "B"}))
     made = encoder()
-    sent = COMMENT + b"".join(made.encode(e) + COMMENT for e in exchange.events)
+    sent = KEEP_ALIVE + b"".join(made.encode(e) + KEEP_ALIVE for e in exchange.events)
     value = [chunk.choices[0].delta.content for chunk in read_chunks(sent) if chunk.choices]
     assert "".join(filter(None, value)) == "AB"
 
@@ -332,7 +333,7 @@ async def test_requested_log_probabilities_are_returned(ask, stream):
     field = b'"finish_reason":'
     added = b'"logprobs": ' + json.dumps(LOGPROBS).encode() + b', "finish_reason":'
     sends = [step.data.replace(field, added) for step in steps[1:] if isinstance(step, Send)]
-    answer = (SSE, *map(Send, sends)) if stream else whole(200, sends[0])
+    answer = (SSE, *map(Send, sends)) if stream else response_steps(200, sends[0])
     exchange = await ask("openai", {"logprobs": True}, answer=answer, stream=stream)
     if stream:
         assert b'"logprob":-0.1' in to_openai_client(exchange.events).sent

@@ -15,6 +15,7 @@ from tests.fidelity.answers import (
     tool_block,
 )
 from tests.fidelity.conftest import MODELS, Kind, Make
+from tests.turn_requests import make_turn_request
 
 from cllm.core import errors
 from cllm.core.message import Message, plain_message
@@ -59,7 +60,7 @@ def engine(make: Make, store: Store) -> Engine:
 
 def turn(text: str = "Hello", *, model: str, messages: Any = None, **fields: Any) -> TurnRequest:
     messages = (plain_message("user", text),) if messages is None else messages
-    return turn_request(
+    return make_turn_request(
         messages=messages,
         model=model,
         model_is_explicit=True,

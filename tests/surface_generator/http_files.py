@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tests.fake_provider import Request
-from tests.server_process import Response
+from tests.serving import Answer
 from tests.surface_generator import routes, source
 from tests.surface_generator.http_scenarios import Exchange, Observed
 from tests.surface_generator.shapes import Shape
@@ -92,7 +92,7 @@ def _stream(answer: Answer) -> Iterator[str]:
         yield f"  events: {', '.join(dict.fromkeys(name for name, _ in _events(answer.body)))}"
 
 
-def _media(answer: Response) -> str:
+def _media(answer: Answer) -> str:
     return answer.headers.get("content-type", "").partition(";")[0]
 
 

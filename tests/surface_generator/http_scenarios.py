@@ -27,7 +27,7 @@ from tests.fake_provider import (
     response_steps,
 )
 from tests.home import Home
-from tests.server_process import COMPLETIONS, Response, Server
+from tests.serving import COMPLETIONS, Answer, Server
 from tests.surface_generator import third_party
 from tests.surface_generator.shell import OFFLINE
 
@@ -71,7 +71,7 @@ class Exchange:
     method: str
     path: str
     sent_headers: Mapping[str, str]
-    answer: Response
+    answer: Answer
 
 
 class Embeddings(OpenAIChat):
@@ -112,7 +112,7 @@ def observe(folder: Path) -> Observed:
         cllm = Cllm(home)
         cllm("Hello", "--conversation", "notes").succeeded()
         cllm("Hello", "--conversation", "named", "--store", store).succeeded()
-        home.write_conversation("broken", b"{")
+        home.keep("broken", b"{")
         upstream.requests.clear()
         servers = {
             "without keys": Scenarios.run_all,
@@ -636,11 +636,11 @@ class Scenarios:
         gate.open()
 
 
-def _conversation(answer: Response) -> str:
+def _conversation(answer: Answer) -> str:
     return answer.headers.get("x-conversation-id", UNKNOWN)
 
 
-def _turn(answer: Response) -> str:
+def _turn(answer: Answer) -> str:
     return answer.headers.get("x-turn-id", UNKNOWN)
 
 

@@ -51,8 +51,7 @@ def settings_keys() -> Mapping[str, frozenset[str]]:
 
 def settings_defaults(home: Path) -> Mapping[str, Any]:
     """Return the default values of the settings."""
-    from cllm.core.context import ContextCommand  # noqa: PLC0415
-
+    from cllm.history.context import ContextCommand  # noqa: PLC0415
     from cllm.providers.http.transport import Timeouts  # noqa: PLC0415
     from cllm.settings.load import CommandLine, Environment, load_settings  # noqa: PLC0415
 
@@ -62,7 +61,7 @@ def settings_defaults(home: Path) -> Mapping[str, Any]:
     return {
         "context_commands[].on_failure": fields["on_failure"],
         "context_commands[].timeout": fields["timeout"],
-        "dynamic_commands.max_commands": settings.commands.max_commands,
+        "dynamic_commands.max_commands": settings.commands.most,
         "dynamic_commands.require_confirmation": settings.commands.confirm,
         "dynamic_commands.timeout": settings.commands.timeout,
         "num_retries": settings.retries,

@@ -163,10 +163,7 @@ def response_format(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def fits_strict_mode(schema: Any) -> bool:
-    """Whether OpenAI's strict mode accepts the schema.
-
-    Each object must require all its properties and allow no others.
-    """
+    """Whether strict mode accepts the schema: objects require all properties and no others."""
     if not isinstance(schema, dict) or not schema.keys() <= STRICT_KEYWORDS:
         return False
     if "properties" in schema or _is_type(schema, "object"):

@@ -1,7 +1,6 @@
 """Encodes a prompt as a request body: unchanged where possible, else converted through parts.
 
-Content that the target cannot express is reported as notices. The `repair` callback repairs
-histories.
+Content that the target cannot express is reported as notices.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -37,10 +37,7 @@ def find_first_media(prompt: Prompt) -> tuple[str, str] | None:
 
 
 def find_unanswered_media(prompt: Prompt) -> tuple[str, str] | None:
-    """Return the path and kind of the last image or file that no answer follows.
-
-    Ignores tool results.
-    """
+    """Return the path and kind of the last image or file without an answer, except in results."""
     for prompt_index, message in reversed(list(enumerate(prompt.messages))):
         if message.role == "assistant":
             break

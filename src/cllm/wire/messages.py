@@ -1,9 +1,9 @@
 """What the codecs share: outgoing messages, encoded requests, notices and tool-name aliases.
 
-Tool-name alias: a tool name or call id that the target refuses is replaced by an alias. The alias
-is computed from the name alone, so equal requests are equal bytes. Invalid JSON arguments, as in a
-truncated answer, are wrapped in an object under the key INVALID_JSON where a protocol requires an
-object, and unwrapped when decoded. A codec imports this module and core, and no other codec.
+A tool name or call id that the target refuses gets an alias, computed from it alone, so that equal
+requests are equal bytes. Invalid JSON arguments, as in a truncated answer, are wrapped under the
+key INVALID_JSON where a protocol requires an object, and unwrapped when decoded. A codec imports
+this module and core, and no other codec.
 """
 
 import hashlib
@@ -240,10 +240,7 @@ def count_suffix(count: int) -> str:
 
 
 class AliasRule:
-    """Which tool names or call ids a target accepts, and the alias for others.
-
-    Accepted: 1 to `longest` of the `allowed` characters; of any characters if None.
-    """
+    """Accepts names of 1 to `longest` of the `allowed` characters, any if None."""
 
     def __init__(self, *, allowed: str | None = "a-zA-Z0-9_-", longest: int = 64) -> None:
         self._longest = longest
@@ -256,7 +253,7 @@ class AliasRule:
         return self._accepted.fullmatch(name) is not None
 
     def alias(self, name: str, *, again: int = 0) -> str:
-        """Return a readable prefix of the name and a digest of the whole name."""
+        """Return a readable prefix of the name and a digest."""
         readable = name if self._refused is None else self._refused.sub("_", name)
         whole = f"{name}#{again}" if again else name
         digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
@@ -304,8 +301,7 @@ def apply_aliases(
 ) -> Iterator[OutgoingMessage]:
     """Replace tool names and call ids that the target refuses by aliases.
 
-    Results of calls with the same id are assigned in order. Unchanged messages are yielded
-    themselves.
+    Results of calls with the same id are assigned in order.
     """
     repeats: dict[str, int] = {}
     pending: dict[str, deque[str]] = {}

@@ -73,8 +73,8 @@ class FittedReasoning(NamedTuple):
 def fit_reasoning(raw: bytes, rule: ReasoningRule, *, is_foreign: bool = False) -> FittedReasoning:
     """Fit an assistant message's JSON to the rule; returns the same bytes if nothing changes.
 
-    A foreign message is one of another model. Its encrypted reasoning is not sent; details
-    always count as encrypted. Only foreign messages get a blank.
+    Encrypted reasoning of a foreign message, of another model, is not sent; details count as
+    encrypted. Only foreign messages get a blank.
     """
     may_fill = is_foreign and rule.blank is not None and CALLS in raw
     if not may_fill and REASONING_OR_THINKING.search(raw) is None:

@@ -90,8 +90,8 @@ _escapes = re.compile(
 class SurrogateJoiner:
     """Joins surrogate pairs that a stream splits between two events.
 
-    A lone surrogate becomes U+FFFD. One at the end of an event is held back for the next event,
-    and dropped if no second half comes.
+    A lone surrogate becomes U+FFFD. A first half at the end of an event waits for the
+    next event, and is dropped if no second half follows.
     """
 
     def __init__(self) -> None:

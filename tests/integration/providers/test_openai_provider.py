@@ -436,7 +436,7 @@ async def test_close_can_be_called_twice(make):
 
 async def test_an_endless_response_is_an_error(server, make, monkeypatch):
     monkeypatch.setattr("cllm.providers.http.transport.MAX_RESPONSE_BYTES", 1000)
-    server.queue_steps(*whole(200, b"x" * 5000))
+    server.queue_steps(*response_steps(200, b"x" * 5000))
 
     error = await expect_error(make(), errors.BadReplyError, stream=False)
 

@@ -8,11 +8,12 @@ from tests.postgres import Server as PostgresServer
 from tests.postgres import database, postgres_server
 from tests.server_app import SETTINGS_WITH_KEYS, ServerApp, open_server_app
 from tests.sqlite_template import write_database
+from tests.torture import choose_size
 
 __all__ = ["database", "postgres_server"]
 
 PERSISTENT = ("sqlite", "postgresql")
-STORES = scaled(PERSISTENT, (pytest.param("memory", marks=pytest.mark.torture), *PERSISTENT))
+STORES = choose_size(PERSISTENT, (pytest.param("memory", marks=pytest.mark.torture), *PERSISTENT))
 
 
 @pytest.fixture(params=STORES)

@@ -28,7 +28,7 @@ def make_body(provider: str, **fields: Any) -> bytes:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_notices_are_stored_up_to_the_limit_and_the_others_counted(
-    canned: Scaled, stream: bool
+    canned: MeasuredServer, stream: bool
 ):
     unknown = {f"k{number}": 0 for number in range(KEYS)}
     for client, provider in PAIRS:

@@ -111,7 +111,7 @@ async def test_a_disconnect_does_not_release_the_key_of_a_running_turn(
 
     meanwhile = await complete(server, KEY, stream=stream)
     gate.open()
-    await wait_on_loop(lambda: not len(server.state.turns))
+    await wait_until_async(lambda: not len(server.state.turns))
     response = await complete(server, KEY, stream=stream)
 
     assert waiting.cancelled()
@@ -129,7 +129,7 @@ async def test_the_key_is_free_after_a_queued_turn_without_client_times_out(
     await asyncio.to_thread(gate.wait_reached)
     queued = {**KEY, "X-On-Conflict": "queue"}
     waiting = asyncio.create_task(complete(server, queued, conversation))
-    await wait_on_loop(lambda: len(server.state.turns) == 2)
+    await wait_until_async(lambda: len(server.state.turns) == 2)
     waiting.cancel()
     await asyncio.wait((waiting,))
     await wait_until_async(lambda: len(server.state.turns) == 1)

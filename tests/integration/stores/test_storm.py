@@ -3,6 +3,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.torture import choose_size
 
 from cllm.stores.json.store import JsonFileStore
 
@@ -11,7 +12,7 @@ from cllm.stores.json.store import JsonFileStore
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", ["visible", "hidden"])
 async def test_many_processes_lose_no_turn_and_show_no_partial_file(folder: Path, work, how: str):
-    processes, turns = scaled((5, 2), full=(16, 4))
+    processes, turns = choose_size((5, 2), full=(16, 4))
     running = [work(f"p{number}", turns, how) for number in range(processes)]
     path = folder / "demo.json"
     looks = 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.message_strategies import Json
+from tests.message_strategies import NONBLANK_TEXT, Json
 from tests.request_strategies import anthropic_requests, openai_requests
 from tests.torture import choose_size
 
@@ -55,7 +55,7 @@ def sent(body: bytes, client: str, target: Dialect) -> ProviderRequest | str:
     """The request with its notices, or the error instead of one."""
     try:
         prompt: Prompt = CODECS[client].decode_request(body)
-        return provider(target)._build_request(prompt)
+        return provider(target)._encoded(prompt)
     except (CllmError, FieldError) as error:
         return f"{type(error).__name__}: {error}"
 
@@ -85,7 +85,7 @@ def anthropic_exchange(number: int, texts: list[str]) -> list[Json]:
 def ordinary_requests(draw: st.DrawFn, client: str) -> Json:
     """Requests as most are: questions, tool calls with their results, answers."""
     exchange = openai_exchange if client == "openai" else anthropic_exchange
-    texts = draw(st.lists(st.lists(SAID, min_size=4, max_size=4), min_size=1, max_size=4))
+    texts = draw(st.lists(st.lists(NONBLANK_TEXT, min_size=4, max_size=4), min_size=1, max_size=4))
     messages = [one for number, text in enumerate(texts) for one in exchange(number, text)]
     tool: Json = {"name": "f", "input_schema": {"type": "object"}}
     if client == "openai":

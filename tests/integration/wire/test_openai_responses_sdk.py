@@ -25,6 +25,7 @@ from tests.fake_responses import (
     function_call_item,
     make_events,
     make_response,
+    message_item,
     reasoning_item,
     web_search_item,
 )
@@ -185,7 +186,12 @@ class TestStream:
         )
 
     def test_an_answer_of_this_api_is_decoded_and_encoded_equally(self):
-        items = (thought("Hm."), said("Hi"), thought(item_id="rs_2"), called("c", "f", '{"a":1}'))
+        items = (
+            reasoning_item("Hm."),
+            message_item("Hi"),
+            reasoning_item(item_id="rs_2"),
+            function_call_item("c", "f", '{"a":1}'),
+        )
         decoder, encoder = ResponsesStreamDecoder(), ResponsesStreamEncoder(HEADING)
         out = b""
         for one in make_events(make_response(*items)):

@@ -1,9 +1,9 @@
 """The outline that `--validate-schema` prints."""
 
 import pytest
-from cllm.schemas.check import SchemaOutline
 
 from cllm.cli.schema import MAX_NAMES, _outline_text
+from cllm.schemas.checker import SchemaOutline
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyFinished, Usage
-from cllm.engine.request import TurnEnded, TurnStarted, TurnWaits
-from cllm.logs import ROOT
+from cllm.engine.request import TurnEnded, TurnQueued, TurnStarted
+from cllm.logs import ROOT_LOGGER
 
 
 @pytest.fixture
 def records():
     """The records that cllm logs from INFO on."""
-    logger = logging.getLogger(ROOT)
+    logger = logging.getLogger(ROOT_LOGGER)
     handler = _ListHandler()
     before = logger.level
     logger.addHandler(handler)
@@ -42,7 +42,7 @@ def test_the_start_and_the_end_of_a_turn_are_logged(records):
         message=plain_message("assistant", "Hi."), stop_reason="end", usage=Usage(input=3)
     )
 
-    log.on_event(TurnWaits(conversation="cats"))
+    log.on_event(TurnQueued(conversation="cats"))
     log.on_event(TurnStarted(conversation="cats", model="m", prompt=prompt))
     log.on_event(TurnEnded(reply=reply, turn=None, model="m"))
 

@@ -3,10 +3,10 @@
 import os
 
 import pytest
-from cllm.core.context import ContextCommand
 
 from cllm.commands.command_line import CommandEnvironment, Invocation, Pipeline
 from cllm.commands.run import run_commands, run_plan
+from cllm.history.context import ContextCommand
 
 
 @pytest.fixture

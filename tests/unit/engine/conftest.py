@@ -1,4 +1,4 @@
-"""An engine on real stores, with a provider that follows a script and a clock that is told."""
+"""An engine on real stores, with a scripted provider and a manual clock."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.scripted_provider import ScriptedProvider
 from tests.sqlite_template import write_database
+from tests.turn_requests import make_turn_request
 from tests.unit.engine.summary_provider import LONG, say, summarise
 
 from cllm.core.message import plain_message
@@ -24,7 +25,7 @@ from cllm.stores.sqlite.store import SqliteStore
 
 
 class Clock:
-    """Stands still until it is told to go on."""
+    """Time passes only with `advance`."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -37,7 +38,7 @@ class Clock:
 
 
 class PausingProvider(ScriptedProvider):
-    """Says its events and then nothing more, until the gate is opened."""
+    """Yields its first events, then waits until the gate is opened."""
 
     def __init__(self, before: Sequence[ReplyEvent], after: Sequence[ReplyEvent] = ()) -> None:
         super().__init__()
@@ -61,7 +62,7 @@ class PausingProvider(ScriptedProvider):
 
 
 class Sleeper:
-    """Remembers how long it was asked to sleep, and does not."""
+    """Records the seconds instead of sleeping."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -101,7 +102,7 @@ MakeEngine = Callable[..., Engine]
 
 @pytest.fixture
 def engine(clock: Clock, sleeper: Sleeper) -> MakeEngine:
-    """Makes engines; what is not given is a part that a test need not care about."""
+    """Makes engines; the other parts have defaults."""
     numbers = iter(range(1, 1000))
 
     def make(store: Store, provider: Provider, **options: Any) -> Engine:
@@ -119,7 +120,7 @@ def engine(clock: Clock, sleeper: Sleeper) -> MakeEngine:
 
 @pytest.fixture
 def ask() -> Callable[..., TurnRequest]:
-    """A turn in the conversation `demo`, which is made if there is none."""
+    """Makes a request for a turn in conversation `demo`, which is created if needed."""
 
     def make(text: str = "Hello", **fields: Any) -> TurnRequest:
         ref = fields.pop("ref", "demo")
@@ -132,7 +133,7 @@ def ask() -> Callable[..., TurnRequest]:
 
 @pytest.fixture
 def talk(engine, ask, store):
-    """Takes turns in one conversation, and gives the events of each."""
+    """Runs turns in one conversation and returns the events of each."""
 
     async def talk(provider: Any, count: int, *, first: int = 0, **fields: Any) -> list[list[Any]]:
         running = engine(store, provider, retry=RetryRules(retries=0))
@@ -145,6 +146,6 @@ def talk(engine, ask, store):
 
 
 @pytest.fixture
-def nothing_said(ask):
-    """A request as for a turn in which nothing is said."""
+def empty_request(ask):
+    """A request without messages."""
     return lambda **fields: ask(**fields).with_input(messages=()).with_policy(create=None)

@@ -1,4 +1,4 @@
-"""Models to fall back to: asked in order, and only while nothing of an answer was seen."""
+"""Fallback models: called in order, before any part of a reply."""
 
 import itertools
 from contextlib import suppress
@@ -35,7 +35,7 @@ NEVER_AGAIN = RetryRules(retries=0)
 
 @pytest.fixture
 def engine_with(store, clock, sleeper):
-    """An engine over several models, each with a provider of its own."""
+    """An engine with several models, each with its own provider."""
 
     def make(**providers: ScriptedProvider) -> Engine:
         def find_route(model: str) -> Route:
@@ -58,8 +58,8 @@ async def take(engine: Engine, request: TurnRequest) -> list[Any]:
     return [event async for event in engine.run_turn(request)]
 
 
-async def heard_until(error: type[CllmError], turn: Any) -> tuple[list[Any], Any]:
-    """The events of a turn up to that error, and the error."""
+async def events_until(error: type[CllmError], turn: Any) -> tuple[list[Any], Any]:
+    """Return the events of a turn up to an error, and the error."""
     heard = []
     try:
         async for event in turn:
@@ -69,7 +69,7 @@ async def heard_until(error: type[CllmError], turn: Any) -> tuple[list[Any], Any
     pytest.fail(f"there was no {error.__name__}")
 
 
-def said(events: list[Any]) -> str:
+def text_of(events: list[Any]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
@@ -78,7 +78,7 @@ async def test_the_next_model_is_called_when_the_first_fails(engine_with, ask, s
 
     events = await take(engine_with(m=first, n=second), ask(fallbacks=("n",)))
 
-    assert said(events) == "From the second"
+    assert text_of(events) == "From the second"
     assert [m.text for m in second.prompts[0].messages] == ["Hello"]
     conversation = await store.load("demo")
     assert conversation.model == "m"
@@ -105,11 +105,11 @@ async def test_there_is_no_fallback_after_the_first_piece_of_a_reply(engine_with
     first = ScriptedProvider([[TextDelta(text="Once upon"), DOWN]])
     second = ScriptedProvider(["Never said"])
 
-    seen, _ = await heard_until(
+    seen, _ = await events_until(
         UpstreamError, engine_with(m=first, n=second).run_turn(ask(fallbacks=("n",)))
     )
 
-    assert said(seen) == "Once upon"
+    assert text_of(seen) == "Once upon"
     assert second.prompts == []
 
 
@@ -117,7 +117,7 @@ async def test_a_broken_stream_is_an_error_and_not_a_complete_reply(engine_with,
     broken = BrokenStreamError("It broke off.", provider="first")
     engine = engine_with(m=ScriptedProvider([[TextDelta(text="Half"), broken]]))
 
-    seen, _ = await heard_until(BrokenStreamError, engine.run_turn(ask(visible=True)))
+    seen, _ = await events_until(BrokenStreamError, engine.run_turn(ask(visible=True)))
 
     assert not any(isinstance(event, TurnEnded | ReplyFinished) for event in seen)
     assert [turn.state for turn in (await store.load("demo")).turns] == ["failed"]
@@ -131,7 +131,7 @@ async def test_notices_of_the_first_attempt_do_not_prevent_a_fallback(engine_wit
         engine_with(m=first, n=ScriptedProvider(["From the second"])), ask(fallbacks=("n",))
     )
 
-    assert said(events) == "From the second"
+    assert text_of(events) == "From the second"
 
 
 async def test_models_are_called_in_order_and_the_last_error_is_raised(engine_with, ask):
@@ -142,7 +142,7 @@ async def test_models_are_called_in_order_and_the_last_error_is_raised(engine_wi
         "o": ScriptedProvider([last]),
     }
 
-    seen, raised = await heard_until(
+    seen, raised = await events_until(
         RateLimitedError, engine_with(**providers).run_turn(ask(fallbacks=("n", "o")))
     )
 
@@ -168,7 +168,7 @@ async def test_each_model_is_retried_before_the_next_one_is_called(
 
     events = await take(engine, ask(fallbacks=("n",)))
 
-    assert said(events) == "Fine"
+    assert text_of(events) == "Fine"
     assert len(first.prompts) == 3
     assert sleeper.slept == [0.5, 1.0]
 
@@ -184,7 +184,7 @@ async def test_an_invalid_request_is_not_sent_to_another_model(engine_with, ask)
 
 
 class Unprepared(ScriptedProvider):
-    """Cannot be prepared: its model cannot be fetched."""
+    """Cannot be prepared: its model cannot be downloaded."""
 
     async def prepare(self) -> None:
         await super().prepare()
@@ -196,7 +196,7 @@ async def test_a_model_that_cannot_be_prepared_is_skipped(engine_with, ask):
 
     events = await take(engine_with(m=first, n=second), ask(fallbacks=("n",)))
 
-    assert said(events) == "Fine"
+    assert text_of(events) == "Fine"
     assert (first.prepared, second.prepared) == (1, 1)
     assert any(isinstance(event, Noticed) for event in events)
 
@@ -229,7 +229,9 @@ async def test_the_cost_is_for_the_model_that_answered(engine_with, ask, store, 
 
 
 async def test_an_unknown_price_is_not_zero(engine_with, ask, store):
-    engine = engine_with(m=ScriptedProvider([spoken("Fine", usage=Usage(input=1, output=1))]))
+    engine = engine_with(
+        m=ScriptedProvider([text_reply_events("Fine", usage=Usage(input=1, output=1))])
+    )
 
     events = await take(engine, ask())
 
@@ -273,7 +275,7 @@ async def test_closing_the_stream_during_a_fallback_leaves_no_running_turn(engin
 
 
 async def test_thinking_of_the_first_model_is_not_sent_to_the_next(engine_with, ask):
-    """A client that keeps its own history sends it with the request."""
+    """A client with its own history sends it with the request."""
     second = ScriptedProvider(["Fine"])
     engine = engine_with(m=ScriptedProvider([DOWN]), n=second)
     request = ask(fallbacks=("n",), ref=None).with_input(

@@ -1,4 +1,4 @@
-"""Asking again: when, how often, and how long after."""
+"""Retries: which errors, how many, and the wait before each."""
 
 import pytest
 from hypothesis import given
@@ -134,7 +134,7 @@ def codes(events: list[ReplyEvent]) -> list[str]:
 
 
 async def test_a_limited_number_of_notices_comes_before_the_reply(sleeper):
-    provider = ScriptedProvider([[*noticed(5000), *spoken("Hello.")]])
+    provider = ScriptedProvider([[*noticed(5000), *text_reply_events("Hello.")]])
 
     events = await ask(provider, sleeper)
 

@@ -1,4 +1,4 @@
-"""One turn: load, assemble, ask, keep."""
+"""One turn: load, assemble, call, save."""
 
 import asyncio
 from typing import Any
@@ -45,7 +45,7 @@ async def take(engine: Engine, request: TurnRequest) -> list[TurnEvent]:
 
 
 async def state_of(store: Any) -> list[tuple[str, list[str]]]:
-    """The states of the turns of `demo`, with what was said in them; none if there is none."""
+    """Return the states and texts of the turns of `demo`; empty if it does not exist."""
     try:
         conversation = await store.load("demo")
     except ConversationNotFoundError:
@@ -54,7 +54,7 @@ async def state_of(store: Any) -> list[tuple[str, list[str]]]:
 
 
 async def is_free(store: Any) -> bool:
-    """Whether the conversation can be held by another turn."""
+    """Whether another turn can take the lease."""
     start = TurnStart(id="probe", messages=(), visible=False)
     try:
         lease = await store.begin_turn("demo", start, create=NewConversation(id="demo"), wait=0)
@@ -73,21 +73,21 @@ class TestCompleteTurn:
 
         async for event in engine(store, provider).run_turn(ask()):
             seen.append(event)
-            kept = await state_of(store)
+            saved = await state_of(store)
             is_last = isinstance(event, TurnEnded)
-            assert kept == ([("complete", ["Hello", "Hi there"])] if is_last else [])
+            assert saved == ([("complete", ["Hello", "Hi there"])] if is_last else [])
 
-        began, first, second, finished, ended = seen
-        assert isinstance(began, TurnStarted)
-        assert (began.conversation, began.model) == ("demo", "m")
-        assert began.prompt == provider.prompts[0]
+        turn_started, first, second, finished, ended = seen
+        assert isinstance(turn_started, TurnStarted)
+        assert (turn_started.conversation, turn_started.model) == ("demo", "m")
+        assert turn_started.prompt == provider.prompts[0]
         assert [first, second] == [TextDelta(text="Hi"), TextDelta(text=" there")]
         assert isinstance(ended, TurnEnded)
         assert ended.reply is finished
         assert ended.reply.message.text == "Hi there"
 
     async def test_a_saved_turn_has_the_messages_usage_and_window(self, engine, ask, store, clock):
-        provider = ScriptedProvider([spoken("Hi", usage=Usage(input=3, output=2))])
+        provider = ScriptedProvider([text_reply_events("Hi", usage=Usage(input=3, output=2))])
 
         *_, ended = await take(engine(store, provider), ask())
 
@@ -169,10 +169,10 @@ class TestCompleteTurn:
         assert stored.turns[1].notices == events[0].prompt.notices
 
     async def test_without_a_conversation_nothing_is_saved(self, engine, ask, store):
-        began, *_, ended = await take(engine(store, ScriptedProvider(["Hi"])), ask(ref=None))
+        turn_started, *_, ended = await take(engine(store, ScriptedProvider(["Hi"])), ask(ref=None))
 
-        assert isinstance(began, TurnStarted)
-        assert began.conversation is None
+        assert isinstance(turn_started, TurnStarted)
+        assert turn_started.conversation is None
         assert isinstance(ended, TurnEnded)
         assert ended.turn is None
         assert (await store.list_conversations()).items == ()
@@ -189,9 +189,9 @@ class TestCompleteTurn:
         assert events[1:-1] == [*deltas, end]
 
     async def test_an_event_after_the_end_is_ignored(self, engine, ask, store):
-        said = [*spoken("Hi"), TextDelta(text="more")]
+        reply_events = [*text_reply_events("Hi"), TextDelta(text="more")]
 
-        events = await take(engine(store, ScriptedProvider([said])), ask())
+        events = await take(engine(store, ScriptedProvider([reply_events])), ask())
 
         assert isinstance(events[-1], TurnEnded)
         assert len(events) == 4
@@ -242,7 +242,7 @@ class TestReadOnly:
 
 
 class TestSkipPreload:
-    """A turn that is begun without a look at its conversation."""
+    """Turns that start without loading the conversation first."""
 
     async def test_the_conversation_continues_with_its_own_model(self, engine, ask, store):
         provider = ScriptedProvider()
@@ -289,36 +289,36 @@ class TestModel:
     async def test_a_conversation_uses_the_model_that_it_was_created_with(
         self, engine, ask, clock, case
     ):
-        stored, asked, used, codes = case
+        stored, question, used, codes = case
         store = MemoryStore(clock=clock)
         await store.create(NewConversation(id="demo", model=stored))
         provider = ScriptedProvider()
 
-        began, *_, ended = await take(engine(store, provider), ask(**asked))
+        turn_started, *_, ended = await take(engine(store, provider), ask(**question))
 
-        assert isinstance(began, TurnStarted)
+        assert isinstance(turn_started, TurnStarted)
         assert isinstance(ended, TurnEnded)
         assert ended.turn is not None
-        assert (began.model, ended.turn.model) == (used, used)
+        assert (turn_started.model, ended.turn.model) == (used, used)
         assert provider.prompts[0].model == f"served-{used}"
-        assert [notice.code for notice in began.prompt.notices] == codes
+        assert [notice.code for notice in turn_started.prompt.notices] == codes
 
     async def test_the_notice_of_a_fixed_model_has_the_exact_text(self, engine, ask, clock):
         store = MemoryStore(clock=clock)
         await store.create(NewConversation(id="demo", model="A"))
 
-        began, *_ = await take(
+        turn_started, *_ = await take(
             engine(store, ScriptedProvider()), ask(model="B", model_is_explicit=True)
         )
 
-        assert isinstance(began, TurnStarted)
-        (notice,) = began.prompt.notices
+        assert isinstance(turn_started, TurnStarted)
+        (notice,) = turn_started.prompt.notices
         assert notice.message == ("Conversation uses model 'A', but you specified 'B'. Using 'A'.")
 
     async def test_the_model_is_resolved_again_with_the_lease(self, engine, ask, clock):
-        """Somebody else made the conversation, with another model, while this one prepared."""
+        """Another process creates the conversation, with another model, during preparation."""
         store = MemoryStore(clock=clock)
-        asked: list[str] = []
+        question: list[str] = []
 
         class Slow(ScriptedProvider):
             async def prepare(self) -> None:
@@ -329,12 +329,12 @@ class TestModel:
         provider = Slow()
 
         def find_route(model: str) -> Route:
-            asked.append(model)
+            question.append(model)
             return Route(provider=provider, model=model)
 
         *_, ended = await take(engine(store, provider, find_route=find_route), ask(model="ours"))
 
-        assert asked == ["ours", "theirs"]
+        assert question == ["ours", "theirs"]
         assert isinstance(ended, TurnEnded)
         assert ended.turn is not None
         assert ended.turn.model == "theirs"
@@ -402,7 +402,7 @@ class TestLease:
         await store.drop_turn(lease)
 
     async def test_a_turn_that_waits_sees_the_messages_of_the_other(self, engine, ask, store):
-        slow = PausingProvider([TextDelta(text="One.")], spoken("One.")[-1:])
+        slow = PausingProvider([TextDelta(text="One.")], text_reply_events("One.")[-1:])
         quick = ScriptedProvider(["Two."])
         first = asyncio.create_task(take(engine(store, slow), ask("first")))
         await slow.reached.wait()
@@ -456,18 +456,18 @@ class TestLease:
 
 class TestFailure:
     @pytest.mark.parametrize(
-        ("visible", "kept"),
+        ("visible", "saved"),
         [(False, []), (True, [("failed", ["Hello"])])],
         ids=["hidden", "visible"],
     )
     async def test_a_failed_turn_is_saved_only_if_it_is_visible(
-        self, engine, ask, store, visible, kept
+        self, engine, ask, store, visible, saved
     ):
         provider = ScriptedProvider([[TextDelta(text="Hal"), BROKEN]])
 
         with pytest.raises(BrokenStreamError):
             await take(engine(store, provider), ask(visible=visible))
-        assert await state_of(store) == kept
+        assert await state_of(store) == saved
         assert await is_free(store)
 
     async def test_a_saved_failure_has_a_code_and_a_message(self, engine, ask, store):
@@ -572,17 +572,21 @@ class TestRetry:
         assert sleeper.slept == []
 
 
-async def interrupt_by_cancelling(running: Engine, request: TurnRequest, said: PausingProvider):
+async def interrupt_by_cancelling(
+    running: Engine, request: TurnRequest, reply_events: PausingProvider
+):
     task = asyncio.create_task(take(running, request))
-    await said.reached.wait()
+    await reply_events.reached.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-async def interrupt_by_closing(running: Engine, request: TurnRequest, said: PausingProvider):
+async def interrupt_by_closing(
+    running: Engine, request: TurnRequest, reply_events: PausingProvider
+):
     events = running.run_turn(request)
-    for _ in range(1 + len(said._before)):
+    for _ in range(1 + len(reply_events._before)):
         await anext(events)
     await events.aclose()
 

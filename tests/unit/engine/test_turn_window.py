@@ -1,4 +1,4 @@
-"""What of a conversation is sent: cut at turns, remembered, said, and still in the store."""
+"""Windows in the engine: whole turns are dropped, with a notice, and stay stored."""
 
 import random
 from typing import Any
@@ -26,7 +26,7 @@ def by_tokens(_model: str) -> ByTokens:
 
 @pytest.fixture
 def talk(engine, ask, store):
-    """Takes turns in one conversation; the prompts that were sent, and the notices of each."""
+    """Runs turns in one conversation; returns the prompts and their notices."""
 
     async def talk(
         questions: list[str], window: Any, *, counted: int | None = None, **options: Any
@@ -41,12 +41,12 @@ def talk(engine, ask, store):
         ]
         provider = ScriptedProvider(script)
         running = engine(store, provider, **options)
-        told = []
+        results = []
         for question in questions:
             events = [e async for e in running.run_turn(ask(question, window=window))]
-            (began,) = [event for event in events if isinstance(event, TurnStarted)]
-            told.append([notice.code for notice in began.prompt.notices])
-        return provider.prompts, told
+            (started,) = [event for event in events if isinstance(event, TurnStarted)]
+            results.append([notice.code for notice in started.prompt.notices])
+        return provider.prompts, results
 
     return talk
 
@@ -56,11 +56,11 @@ def texts(prompt) -> list[str]:
 
 
 async def test_by_turns_the_oldest_are_dropped_with_a_notice(talk, store):
-    prompts, told = await talk(["one", "two", "three", "four"], by_turns)
+    prompts, results = await talk(["one", "two", "three", "four"], by_turns)
 
     assert texts(prompts[2])[0] == "one"
     assert texts(prompts[3]) == ["two", "answer two", "three", "answer three", "four"]
-    assert told == [[], [], [], ["trimmed"]]
+    assert results == [[], [], [], ["trimmed"]]
     conversation = await store.load("demo")
     assert conversation.message_count == 8
     assert conversation.turns[3].window.first_sequence == 3
@@ -69,19 +69,19 @@ async def test_by_turns_the_oldest_are_dropped_with_a_notice(talk, store):
 
 
 async def test_within_the_models_window_everything_is_sent(talk):
-    prompts, told = await talk([f"q{n} {LONG}" for n in range(6)], by_tokens)
+    prompts, results = await talk([f"q{n} {LONG}" for n in range(6)], by_tokens)
 
     assert [len(prompt.messages) for prompt in prompts] == [1, 3, 5, 7, 9, 11]
-    assert told == [[]] * 6
+    assert results == [[]] * 6
 
 
 async def test_above_the_window_a_block_is_dropped_and_the_start_stays(talk):
     questions = [f"q{n} {LONG}" for n in range(12)]
 
-    prompts, told = await talk(questions, by_tokens, context_window=lambda _: 3000)
+    prompts, results = await talk(questions, by_tokens, context_window=lambda _: 3000)
 
     firsts = [texts(prompt)[0].split()[0] for prompt in prompts]
-    cuts = [n for n, codes in enumerate(told) if codes]
+    cuts = [n for n, codes in enumerate(results) if codes]
     assert cuts
     assert len(set(firsts)) == len(cuts) + 1
     assert len(cuts) < len(questions) / 3
@@ -92,7 +92,7 @@ async def test_above_the_window_a_block_is_dropped_and_the_start_stays(talk):
 
 
 async def test_the_count_of_the_provider_is_used(talk):
-    """It says that each question was far longer than it looks."""
+    """The report makes each question far longer than it is."""
     questions = [f"q{n} " + "word " * 40 for n in range(5)]
 
     _, unreported = await talk(questions, by_tokens, context_window=lambda _: 2200)
@@ -121,7 +121,9 @@ async def test_an_unusual_attachment_does_not_distort_later_estimates(engine, as
 
 
 async def test_an_impossible_report_does_not_distort_later_estimates(engine, ask, store):
-    provider = ScriptedProvider([spoken("Hi.", usage=Usage(input=90_000, output=5)), "Hi again."])
+    provider = ScriptedProvider(
+        [text_reply_events("Hi.", usage=Usage(input=90_000, output=5)), "Hi again."]
+    )
     running = engine(store, provider, context_window=lambda _: 128_000)
     for text in ("Hello", LONG):
         async for _ in running.run_turn(ask(text, window=by_turns)):
@@ -197,6 +199,6 @@ async def test_positions_of_foreign_messages_are_relative_to_the_window(engine, 
 
     events = [event async for event in running.run_turn(request)]
 
-    (began,) = [event for event in events if isinstance(event, TurnStarted)]
-    assert len(began.prompt.messages) == 5
-    assert began.prompt.foreign == frozenset()
+    (started,) = [event for event in events if isinstance(event, TurnStarted)]
+    assert len(started.prompt.messages) == 5
+    assert started.prompt.foreign == frozenset()

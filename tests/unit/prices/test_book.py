@@ -23,7 +23,7 @@ from cllm.prices.book import (
     Tier,
     table_entry,
 )
-from cllm.providers.registry import LITELLM
+from cllm.providers.registry import BUILTIN_PROVIDERS, LITELLM
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
@@ -245,7 +245,12 @@ class TestDatedRates:
 
 class TestTableEntry:
     def test_every_provider_is_in_the_table_or_listed_as_absent(self):
-        assert set(SQLITE_CODEC) == {*PROVIDERS, LITELLM, *LOCAL_PROVIDERS, *UNLISTED_PROVIDERS}
+        assert set(BUILTIN_PROVIDERS) == {
+            *PROVIDERS,
+            LITELLM,
+            *LOCAL_PROVIDERS,
+            *UNLISTED_PROVIDERS,
+        }
 
     @pytest.mark.parametrize("provider", ["local", "my-own", "", *sorted(LOCAL_PROVIDERS)])
     def test_local_and_unknown_providers_have_no_entry(self, provider):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.message_strategies import messages
+from tests.torture import choose_size
 
 from cllm.core.errors import SettingsError, UnsendableError
 from cllm.core.message import (
@@ -54,7 +55,7 @@ MODELS = [
 DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic", "bedrock")
 HELLO = plain_message("user", "Hello")
 FEW_EXAMPLES = settings(
-    max_examples=scaled(8, 300), deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=choose_size(8, 300), deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -219,7 +220,7 @@ def test_equal_prompts_become_equal_bytes(source, target, model, profile, histor
 
 
 @pytest.mark.parametrize(("target", "model", "profile"), MODELS)
-@settings(FEW_EXAMPLES, max_examples=scaled(60, 2000))
+@settings(FEW_EXAMPLES, max_examples=choose_size(60, 2000))
 @given(history=st.lists(messages(), max_size=6))
 def test_a_broken_history_is_repaired_or_one_clear_error(target, model, profile, history):
     prompt = Prompt(model=model, messages=tuple(history))

@@ -1,9 +1,9 @@
 """The variables of a Cllmfile."""
 
 import pytest
-from cllm.core.context import ContextCommand
 
 from cllm.core.errors import SettingsError, UsageError, VariableError
+from cllm.history.context import ContextCommand
 from cllm.settings.variables import MAX_TEMPLATE, fill_template, parse_variable
 
 

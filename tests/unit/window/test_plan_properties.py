@@ -1,4 +1,4 @@
-"""What trimming must keep, for every provider's rules, on random histories that these accept."""
+"""Invariants of window plans on random histories that a provider accepts."""
 
 from itertools import pairwise
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.torture import choose_size
 from tests.window_histories import (
-    WeightedHistory,
+    SampleHistory,
     histories,
     required_positions,
     split_turns,
@@ -50,10 +50,10 @@ class Case:
     """One history, a budget, pins, and a strategy."""
 
     def __init__(self, data: Any, profile: Profile) -> None:
-        self.said: WeightedHistory = data.draw(histories(profile))
+        self.sample: SampleHistory = data.draw(histories(profile))
         self.budget: int = data.draw(BUDGETS)
         self.strategy: Strategy = data.draw(STRATEGIES)
-        last = len(self.said.messages) - 1
+        last = len(self.sample.messages) - 1
         self.pins: set[int] = data.draw(st.sets(st.integers(0, last), max_size=2))
 
     @property
@@ -61,21 +61,23 @@ class Case:
         tokens = getattr(self.strategy, "tokens", self.strategy)
         return min(self.budget, getattr(tokens, "max_tokens", None) or self.budget)
 
-    def plan(self, said: WeightedHistory, pins: set[int], **more: Any) -> WindowPlan:
+    def plan(self, sample: SampleHistory, pins: set[int], **more: Any) -> WindowPlan:
         numbers = [position + 1 for position in pins]
         return plan_window(
-            said.turn_index(), self.strategy, budget=self.budget, pins=numbers, **more
+            sample.turn_index(), self.strategy, budget=self.budget, pins=numbers, **more
         )
 
     def view(self) -> WindowPlan | None:
-        """The view, or None where what is needed is over the limit."""
-        least = sum(self.said.tokens[n] for n in required_positions(self.said, sorted(self.pins)))
+        """Return the plan, or None if the required messages exceed the limit."""
+        least = sum(
+            self.sample.tokens[n] for n in required_positions(self.sample, sorted(self.pins))
+        )
         if least > self.limit:
             with pytest.raises(WindowTooSmallError) as raised:
-                self.plan(self.said, self.pins)
+                self.plan(self.sample, self.pins)
             assert (raised.value.needed, raised.value.available) == (least, self.limit)
             return None
-        return self.plan(self.said, self.pins)
+        return self.plan(self.sample, self.pins)
 
 
 def positions(view: WindowPlan) -> list[int]:
@@ -91,12 +93,12 @@ def every_profile(test: Any) -> Any:
 @given(data=st.data())
 def test_every_window_is_valid_for_the_provider(data, profile):
     case = Case(data, profile)
-    assert find_problems(case.said.messages, profile) == ()
+    assert find_problems(case.sample.messages, profile) == ()
 
     view = case.view()
 
     if view is not None:
-        assert find_problems(view.select(case.said.messages), profile) == ()
+        assert find_problems(view.select(case.sample.messages), profile) == ()
 
 
 @every_profile
@@ -107,13 +109,13 @@ def test_every_window_fits_the_budget_or_the_error_has_both_numbers(data, profil
     view = case.view()
     if view is None:
         return
-    kept = positions(view)
+    included = positions(view)
 
-    assert set(required_positions(case.said, sorted(case.pins))) <= set(kept)
-    assert view.tokens == sum(case.said.tokens[n] for n in kept) <= case.limit
-    assert view.sent_messages == len(kept)
-    assert view.left_out_messages == len(case.said.messages) - len(kept)
-    assert kept == sorted(set(kept))
+    assert set(required_positions(case.sample, sorted(case.pins))) <= set(included)
+    assert view.tokens == sum(case.sample.tokens[n] for n in included) <= case.limit
+    assert view.sent_messages == len(included)
+    assert view.left_out_messages == len(case.sample.messages) - len(included)
+    assert included == sorted(set(included))
 
 
 @every_profile
@@ -124,14 +126,14 @@ def test_older_turns_are_complete_or_absent_and_units_are_never_divided(data, pr
     view = case.view()
     if view is None:
         return
-    kept = set(positions(view))
-    *older, newest = split_turns(case.said.messages)
+    included = set(positions(view))
+    *older, newest = split_turns(case.sample.messages)
 
     for turn in older:
-        assert kept >= set(turn) or not kept & set(turn)
-    for unit in split_units(case.said.messages, newest):
-        assert kept >= set(unit) or not kept & set(unit)
-    absent = sum(not kept & set(turn) for turn in older)
+        assert included >= set(turn) or not included & set(turn)
+    for unit in split_units(case.sample.messages, newest):
+        assert included >= set(unit) or not included & set(unit)
+    absent = sum(not included & set(turn) for turn in older)
     assert view.dropped_turns == absent
 
 
@@ -143,15 +145,15 @@ def test_trimming_a_trimmed_history_changes_nothing(data, profile):
     view = case.view()
     if view is None:
         return
-    kept = positions(view)
-    again = case.plan(case.said.chosen(kept), {kept.index(pin) for pin in case.pins})
+    included = positions(view)
+    again = case.plan(case.sample.chosen(included), {included.index(pin) for pin in case.pins})
 
-    assert again.spans == ((0, len(kept)),)
-    assert case.plan(case.said, case.pins) == view
-    assert case.plan(case.said, case.pins, window_start=view.window_start).spans == view.spans
-    cold = case.plan(case.said, case.pins, idle=1e9)
+    assert again.spans == ((0, len(included)),)
+    assert case.plan(case.sample, case.pins) == view
+    assert case.plan(case.sample, case.pins, window_start=view.window_start).spans == view.spans
+    cold = case.plan(case.sample, case.pins, idle=1e9)
     assert (
-        case.plan(case.said, case.pins, idle=1e9, window_start=cold.window_start).spans
+        case.plan(case.sample, case.pins, idle=1e9, window_start=cold.window_start).spans
         == cold.spans
     )
 
@@ -160,27 +162,27 @@ def test_trimming_a_trimmed_history_changes_nothing(data, profile):
 @EXAMPLES
 @given(data=st.data())
 def test_a_continued_conversation_has_a_stable_start_and_prefix(data, profile):
-    """The view of each call begins with the one before it, unless the cut has moved."""
+    """Each window starts with the previous one, unless the start has moved."""
     case = Case(data, profile)
-    turn_index = case.said.turn_index(0)
+    turn_index = case.sample.turn_index(0)
     pins = [position + 1 for position in case.pins]
     window_start, seen = None, []
-    for end, item in enumerate(case.said.items(), start=1):
+    for end, item in enumerate(case.sample.items(), start=1):
         turn_index.append(item)
-        said = case.said.chosen(range(end))
-        at_call = end == len(case.said.messages) or case.said.messages[end].role == "assistant"
+        sample = case.sample.chosen(range(end))
+        at_call = end == len(case.sample.messages) or case.sample.messages[end].role == "assistant"
         if not at_call or item.role == "assistant":
             continue
         known = {pin - 1 for pin in pins if pin <= end}
-        least = sum(said.tokens[n] for n in required_positions(said, sorted(known)))
+        least = sum(sample.tokens[n] for n in required_positions(sample, sorted(known)))
         if least > case.limit:
             return
         view = plan_window(
             turn_index, case.strategy, budget=case.budget, window_start=window_start, pins=pins
         )
         assert view.tokens <= case.limit
-        assert set(needed(said, sorted(known))) <= set(positions(view))
-        assert find_problems(view.select(said.messages), profile) == ()
+        assert set(required_positions(sample, sorted(known))) <= set(positions(view))
+        assert find_problems(view.select(sample.messages), profile) == ()
         assert window_start is None or view.window_start >= window_start
         if view.window_start == window_start:
             assert positions(view)[: len(seen)] == seen
@@ -192,44 +194,44 @@ def test_a_continued_conversation_has_a_stable_start_and_prefix(data, profile):
 @given(data=st.data())
 def test_only_pins_are_sent_of_the_turns_that_a_summary_covers(data, profile):
     case = Case(data, profile)
-    *older, newest = split_turns(case.said.messages)
+    *older, newest = split_turns(case.sample.messages)
     covered = data.draw(st.sampled_from([turn[-1] for turn in older] or [-1]))
     summary = StandingSummary(text="All went well.", through=covered + 1, tokens=50)
-    least = sum(case.said.tokens[n] for n in required_positions(case.said, sorted(case.pins)))
+    least = sum(case.sample.tokens[n] for n in required_positions(case.sample, sorted(case.pins)))
     left = max(0, case.limit - 50)
     if least > left:
         with pytest.raises(WindowTooSmallError):
-            case.plan(case.said, case.pins, summary=summary)
+            case.plan(case.sample, case.pins, summary=summary)
         return
 
-    view = case.plan(case.said, case.pins, summary=summary)
+    view = case.plan(case.sample, case.pins, summary=summary)
 
-    kept = set(positions(view))
-    assert newest[0] in kept
+    included = set(positions(view))
+    assert newest[0] in included
     for turn in older:
         if case.pins & set(turn):
-            assert kept >= set(turn)
+            assert included >= set(turn)
         elif turn[0] <= covered:
-            assert not kept & set(turn)
+            assert not included & set(turn)
     assert view.tokens <= left
-    assert find_problems(view.select(case.said.messages), profile) == ()
+    assert find_problems(view.select(case.sample.messages), profile) == ()
     assert (
-        case.plan(case.said, case.pins, summary=summary, window_start=view.window_start).spans
+        case.plan(case.sample, case.pins, summary=summary, window_start=view.window_start).spans
         == view.spans
     )
 
 
 @given(data=st.data())
 def test_the_index_finds_the_same_turns_and_units_as_a_scan(data):
-    said = data.draw(histories(data.draw(st.sampled_from(ALL))))
-    turn_index = said.turn_index()
-    turns = split_turns(said.messages)
+    sample = data.draw(histories(data.draw(st.sampled_from(ALL))))
+    turn_index = sample.turn_index()
+    turns = split_turns(sample.messages)
 
     assert list(turn_index.turns) == [turn[0] for turn in turns]
     for turn in turns:
-        head, *units = split_units(said.messages, turn)
+        head, *units = split_units(sample.messages, turn)
         assert list(turn_index.units(turn[0])) == [unit[0] for unit in units]
         assert turn_index.user_run(turn[0]) == (turn[0], turn[0] + len(head))
         for before, after in pairwise([*turn, turn[-1] + 1]):
             assert turn_index.turn_start(before) == turn[0]
-            assert turn_index.tokens(before, after) == said.tokens[before]
+            assert turn_index.tokens(before, after) == sample.tokens[before]

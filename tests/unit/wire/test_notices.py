@@ -6,7 +6,7 @@ The codes are read from the source by `tests/notice_codes.py`.
 import re
 from pathlib import Path
 
-from tests.notice_codes import collect_notice_codes
+from tests.notice_codes import collect_notice_codes, find_codes
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "notices.md"

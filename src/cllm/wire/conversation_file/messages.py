@@ -195,7 +195,7 @@ def locate_originals(
 ) -> dict[int, OriginalT]:
     """Return the originals whose forms are still in the file, by position.
 
-    Moved forms are found if they are unique in the file.
+    Moved forms are found if unique.
     """
     hashes = _RangeHashes(hash_at, count)
     located: dict[int, OriginalT] = {}

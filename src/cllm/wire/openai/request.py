@@ -51,8 +51,8 @@ def encode_request(
     """Encode a request body; equal input gives equal bytes.
 
     `keep_names` sends tool names without aliases. `system_raw` is the system prompt as an OpenAI
-    message. `reasoning` defines which past reasoning the server accepts; for OpenAI messages it
-    was applied before.
+    message. `reasoning` defines which past reasoning the server accepts; OpenAI messages
+    follow it already.
     """
     notes = NoticeMerger(SENTENCES)
     aliases = Aliases(names=None if keep_names else NAMES, ids=IDS, keep_own_ids=True)

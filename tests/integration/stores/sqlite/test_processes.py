@@ -25,7 +25,7 @@ def open_store(path: Path) -> SqliteStore:
 
 @pytest.mark.torture
 async def test_eight_processes_open_a_new_file_in_parallel(database, work):
-    turns = scaled(3, full=25)
+    turns = choose_size(3, full=25)
     processes = [work(f"p{number}", turns) for number in range(8)]
     for process in processes:
         output, errors = process.communicate(timeout=200)

@@ -81,8 +81,8 @@ EVERYTHING = (
 
 @pytest.fixture(params=["whole", "stream"])
 def decoded(request: pytest.FixtureRequest) -> list[ReplyEvent]:
-    answer = response(*EVERYTHING, usage=(100, 60, 10, 50, 20))
-    return whole(answer) if request.param == "whole" else decode_stream(event_decoder(answer))
+    answer = make_response(*EVERYTHING, usage=(100, 60, 10, 50, 20))
+    return whole(answer) if request.param == "whole" else decode_stream(make_events(answer))
 
 
 class TestAnswer:
@@ -137,7 +137,9 @@ class TestAnswer:
 
 @pytest.mark.parametrize("repeated", [True, False], ids=["whole end", "bare end"])
 def test_a_call_has_the_clients_tool_name(repeated):
-    answer = response(called("c", "my_tool_1", '{"name":"my_tool_1"}'), said("Hi"))
+    answer = make_response(
+        function_call_item("c", "my_tool_1", '{"name":"my_tool_1"}'), message_item("Hi")
+    )
     names = {"my_tool_1": "my.tool"}
     decoder = ResponsesStreamDecoder(names=names)
     sent = make_events(answer)
@@ -156,8 +158,8 @@ def test_a_call_has_the_clients_tool_name(repeated):
 
 
 def test_the_raw_answer_is_unchanged():
-    answer = response(said("Hi"))
-    sent = event_decoder(answer)
+    answer = make_response(message_item("Hi"))
+    sent = make_events(answer)
     bare = [*sent[:-1], sent[-1] | {"response": answer | {"output": []}}]
     body = json.dumps(answer).encode()
 
@@ -194,16 +196,16 @@ class TestStopReason:
         ],
     )
     def test_the_stop_reason_is_decoded(self, way, fields, items, reason):
-        answer = response(*items, **fields)
+        answer = make_response(*items, **fields)
 
-        decoded = whole(answer) if way == "whole" else decode_stream(event_decoder(answer))
+        decoded = whole(answer) if way == "whole" else decode_stream(make_events(answer))
 
         assert last(decoded).stop_reason == reason
 
     def test_a_refusal_is_decoded_as_a_refusal(self, way):
-        answer = response(refused("I will not."))
+        answer = make_response(refusal_item("I will not."))
 
-        decoded = whole(answer) if way == "whole" else decode_stream(event_decoder(answer))
+        decoded = whole(answer) if way == "whole" else decode_stream(make_events(answer))
 
         pieces = [event.text for event in decoded if isinstance(event, RefusalDelta)]
         assert "".join(pieces) == "I will not."
@@ -221,18 +223,20 @@ class TestStopReason:
         ],
     )
     def test_a_failed_answer_is_an_error_with_a_status(self, way, code, status):
-        answer = response(said("H"), status="failed", error={"code": code, "message": "Sorry."})
+        answer = make_response(
+            message_item("H"), status="failed", error={"code": code, "message": "Sorry."}
+        )
 
         with pytest.raises(ReportedError) as caught:
-            whole(answer) if way == "whole" else decode_stream(event_decoder(answer))
+            whole(answer) if way == "whole" else decode_stream(make_events(answer))
 
         assert caught.value.details.status == status
         assert caught.value.details.code == code
         assert caught.value.details.message == "Sorry."
 
     def test_invalid_counts_are_unknown(self, way):
-        answer = response(said("Hi"))
-        sent = event_decoder(answer)
+        answer = make_response(message_item("Hi"))
+        sent = make_events(answer)
         for one in (answer, sent[-1]["response"]):
             one["usage"] = {"input_tokens": -1}
 
@@ -240,9 +244,9 @@ class TestStopReason:
 
 
 class TestStream:
-    @pytest.mark.parametrize("length", range(len(event_decoder(response(*EVERYTHING))) - 1))
+    @pytest.mark.parametrize("length", range(len(make_events(make_response(*EVERYTHING))) - 1))
     def test_a_stream_that_ends_early_is_incomplete(self, length):
-        sent = event_decoder(response(*EVERYTHING))[:length]
+        sent = make_events(make_response(*EVERYTHING))[:length]
 
         assert not any(isinstance(event, ReplyFinished) for event in decode_stream(sent))
 
@@ -255,7 +259,10 @@ class TestStream:
         ],
     )
     def test_an_error_event_raises_that_error(self, error):
-        sent = [*event_decoder(response(said("Hello")))[:6], error | {"sequence_number": 6}]
+        sent = [
+            *make_events(make_response(message_item("Hello")))[:6],
+            error | {"sequence_number": 6},
+        ]
 
         with pytest.raises(ReportedError, match="Oh") as caught:
             decode_stream(sent)
@@ -263,9 +270,9 @@ class TestStream:
         assert caught.value.details.code == "server_error"
 
     def test_items_without_deltas_are_decoded(self):
-        answer = response(*EVERYTHING)
+        answer = make_response(*EVERYTHING)
         event_types = ("created", "output_item.added", "output_item.done", "completed")
-        sent = [one for one in event_decoder(answer) if one["type"].endswith(event_types)]
+        sent = [one for one in make_events(answer) if one["type"].endswith(event_types)]
 
         decoded = decode_stream(sent)
 
@@ -274,7 +281,7 @@ class TestStream:
         assert next(iter(calls_of(decoded).values())) == ["call_1", "weather", '{"city":"Bern"}']
 
     def test_output_missing_in_the_last_event_is_taken_from_the_items(self):
-        sent = event_decoder(response(*EVERYTHING))
+        sent = make_events(make_response(*EVERYTHING))
         sent[-1]["response"] = sent[-1]["response"] | {"output": []}
 
         finished = last(decode_stream(sent))
@@ -311,7 +318,7 @@ class TestStream:
             ResponsesStreamDecoder().decode(data)
 
     def test_plain_reasoning_is_decoded_once(self):
-        item = thought("Short.") | {"content": [{"type": "reasoning_text", "text": "Long."}]}
+        item = reasoning_item("Short.") | {"content": [{"type": "reasoning_text", "text": "Long."}]}
         at = {"item_id": "rs_1", "output_index": 0}
         sent = [
             {"type": "response.reasoning_text.delta", **at, "content_index": 0, "delta": "Long."},
@@ -354,9 +361,9 @@ ITEMS = st.lists(
 @settings(deadline=None, max_examples=50)
 @given(ITEMS)
 def test_any_answer_is_equal_whole_and_streamed(items):
-    answer = response(*items)
+    answer = make_response(*items)
 
-    one, other = whole(answer), decode_stream(event_decoder(answer))
+    one, other = whole(answer), decode_stream(make_events(answer))
 
     assert last(one).message == last(other).message
     assert last(one).stop_reason == last(other).stop_reason
