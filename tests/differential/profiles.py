@@ -97,13 +97,13 @@ def summary_settings(root: str, nobody: str) -> Settings:
 
 PROFILES = {
     "plain": Profile(settings=plain_settings),
-    "deleting": Profile(settings=plain_settings, deletes=True),
-    "fresh": Profile(settings=plain_settings),
-    "impatient": Profile(settings=timeout_settings),
-    "keyed": Profile(settings=key_settings),
-    "windowed": Profile(settings=turn_window_settings),
-    "tokened": Profile(settings=token_window_settings),
-    "summarised": Profile(settings=summary_settings),
+    "deletes": Profile(settings=plain_settings, deletes=True),
+    "separate": Profile(settings=plain_settings),
+    "short-timeout": Profile(settings=timeout_settings),
+    "keys": Profile(settings=key_settings),
+    "turn-window": Profile(settings=turn_window_settings),
+    "token-window": Profile(settings=token_window_settings),
+    "summary-window": Profile(settings=summary_settings),
 }
 
 

@@ -166,7 +166,7 @@ def lifetime_cases() -> Iterator[Case]:
             mode,
             "continue",
             _lifetime(protocol, provider, mode),
-            "deleting",
+            "deletes",
         )
 
 
@@ -553,7 +553,7 @@ def conflict_cases() -> Iterator[Case]:
 def disconnect_cases() -> Iterator[Case]:
     """Disconnects during a stream, with both settings of `on_disconnect`."""
     held = Reply(pieces=("One ", "two ", "three."), hold={1: NamedGate("gate")})
-    for profile, protocol, provider in itertools.product(("plain", "keyed"), PROTOCOLS, MAIN):
+    for profile, protocol, provider in itertools.product(("plain", "keys"), PROTOCOLS, MAIN):
         headers = {} if profile == "plain" else OWNED
         leaving = make_call(
             protocol,
@@ -580,7 +580,7 @@ OWNED = {"Authorization": "Bearer key-of-ann-0123456789abcdef"}
 
 def window_cases() -> Iterator[Case]:
     """Conversations that are longer than their window, with each strategy."""
-    profiles = ("windowed", "tokened", "summarised")
+    profiles = ("turn-window", "token-window", "summary-window")
     for profile, protocol, provider in itertools.product(profiles, PROTOCOLS, MAIN):
         mode = MODES[MAIN.index(provider) % 2]
         steps: list[Action] = []
@@ -689,7 +689,7 @@ def owner_cases() -> Iterator[Case]:
             ],
         }
         for name, steps in scenarios.items():
-            yield make_case(f"keyed-{name}", protocol, "openai", mode, "mixed", steps, "keyed")
+            yield make_case(f"keyed-{name}", protocol, "openai", mode, "mixed", steps, "keys")
 
 
 def _system(protocol: str, text: str) -> Json:

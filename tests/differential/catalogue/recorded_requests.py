@@ -72,7 +72,7 @@ def _make_answer_cases(name: str, number: int, line: Json, mode: str) -> Iterato
     protocol, provider, body = line["client"], line["kind"], line["body"]
     answer = tuple(map(_step, line["answer"]))
     waits = any(isinstance(step, Silence) for step in answer)
-    profile = "impatient" if waits else "plain"
+    profile = "short-timeout" if waits else "plain"
     state = STATES[number % 3] if number % 2 else "stateless"
     steps = make_steps(state, protocol, provider, body, mode=mode, answers=[answer])
     yield make_case(name, protocol, provider, mode, state, steps, profile)

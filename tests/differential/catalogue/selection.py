@@ -74,7 +74,7 @@ def make_groups(cases: Iterable[Case | CommandCase]) -> list[Group]:
 
 
 def _cost(group: Group) -> int:
-    waits = sum(case.profile == "impatient" for case in group.cases if isinstance(case, Case))
+    waits = sum(case.profile == "short-timeout" for case in group.cases if isinstance(case, Case))
     return group.requests + 10 * group.runs + 50 * waits
 
 
