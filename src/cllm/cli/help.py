@@ -10,8 +10,8 @@ INDENT = "  "
 METAVARS = {"choice": "CHOICE", "float range": "NUMBER", "integer range": "N"}
 EXIT_CODES = "Exit codes: 0 success, 1 error, 2 usage error, 130 interrupted with Ctrl-C."
 COLUMN = 26
-# The options of `cllm PROMPT` by subject. A text describes options that have no row; without one,
-# the help of the option applies.
+# The options of `cllm PROMPT` by subject. A text replaces the help of the option and names another
+# option that shares the row.
 SECTIONS: dict[str, dict[str, str]] = {
     "Model and output": {
         "--model": "",

@@ -222,7 +222,7 @@ def test_a_setting_of_the_repository_runs_no_program(line, setting, tmp_path, en
     [(None, HONEST), (HONEST_LIST, HONEST_LISTED)],
     ids=["default", "listed"],
 )
-def test_an_honest_line_runs_and_shows_what_it_should(allow, lines, project, environment):
+def test_a_harmless_line_runs_and_shows_its_output(allow, lines, project, environment):
     rules = CommandRules(allow=allow)
     wrong = {}
     for line, expected in lines.items():

@@ -1,4 +1,4 @@
-"""Context commands in real shells: together, in order, in time, and ended with all they started."""
+"""Context commands in real shells: parallel, ordered, with timeouts, without leftovers."""
 
 import asyncio
 import os
@@ -16,26 +16,26 @@ from cllm.history.context import ContextCommand
 @pytest.fixture
 def run(tmp_path):
     """Runs shell lines as context commands."""
-    place = CommandEnvironment(directory=tmp_path, environment=os.environ)
+    env = CommandEnvironment(directory=tmp_path, environment=os.environ)
 
     async def run(*lines: str, timeout: float = 20):
         commands = [
             ContextCommand(name=f"c{n}", command=line, written=line, timeout=timeout)
             for n, line in enumerate(lines)
         ]
-        return await run_commands(commands, place)
+        return await run_commands(commands, env)
 
     return run
 
 
-async def test_outcomes_come_in_the_order_given_whichever_ends_first(run):
+async def test_outcomes_are_in_the_order_of_the_commands(run):
     outcomes = await run("sleep 0.3; echo slow", "echo quick")
 
     assert [outcome.output for outcome in outcomes] == ["slow", "quick"]
     assert [outcome.state for outcome in outcomes] == ["ok", "ok"]
 
 
-async def test_commands_run_at_the_same_time(run):
+async def test_commands_run_in_parallel(run):
     """Each waits for the files of all the others; one after the other none would end."""
     wait = "touch f{n}; until [ -e f0 ] && [ -e f1 ] && [ -e f2 ]; do sleep 0.02; done; echo {n}"
 
@@ -44,27 +44,27 @@ async def test_commands_run_at_the_same_time(run):
     assert [outcome.output for outcome in outcomes] == ["0", "1", "2"]
 
 
-async def test_standard_error_comes_after_standard_output(run):
+async def test_standard_error_follows_standard_output(run):
     (outcome,) = await run("echo wrong >&2; echo right")
 
     assert outcome.output == "right\nwrong"
 
 
 @pytest.mark.parametrize("code", [1, 3, 127])
-async def test_an_exit_code_is_a_failure_that_is_known(run, code):
+async def test_a_nonzero_exit_code_is_a_failure(run, code):
     (outcome,) = await run(f"echo before; exit {code}")
 
     assert (outcome.state, outcome.exit_code, outcome.output) == ("failed", code, "before")
 
 
-async def test_a_command_runs_where_cllm_runs_and_hears_nothing(run, tmp_path):
+async def test_a_command_runs_in_the_directory_with_empty_input(run, tmp_path):
     here, heard = await run("pwd", "cat")
 
     assert Path(here.output) == tmp_path.resolve()
     assert (heard.state, heard.output) == ("ok", "")
 
 
-async def test_a_command_that_takes_too_long_is_ended_with_all_it_started(run, tmp_path):
+async def test_a_timeout_ends_a_command_and_its_children(run, tmp_path):
     line = "sh -c 'echo $$ > child; exec sleep 600' & echo said; wait"
 
     (outcome,) = await run(line, timeout=0.5)
@@ -73,14 +73,14 @@ async def test_a_command_that_takes_too_long_is_ended_with_all_it_started(run, t
     assert is_gone(int((tmp_path / "child").read_text(encoding="utf-8")))
 
 
-async def test_what_a_command_leaves_running_is_neither_waited_for_nor_left(run, tmp_path):
+async def test_background_processes_are_killed_without_waiting(run, tmp_path):
     (outcome,) = await run("sleep 600 & echo $! > child; echo done")
 
     assert (outcome.state, outcome.output) == ("ok", "done")
     assert is_gone(int((tmp_path / "child").read_text(encoding="utf-8")))
 
 
-async def test_a_command_that_never_stops_talking_is_cut(run):
+async def test_endless_output_is_truncated(run):
     (outcome,) = await run("echo first; yes")
 
     assert outcome.state == "cut"
@@ -89,7 +89,7 @@ async def test_a_command_that_never_stops_talking_is_cut(run):
     assert len(outcome.output) <= MAX_OUTPUT_BYTES
 
 
-async def test_one_that_left_its_group_and_talks_on_is_not_heard(run):
+async def test_output_of_a_detached_process_is_ignored(run):
     """It writes as fast as it can while another command still runs."""
     talker = "setsid sh -c 'timeout 3 yes' & sleep 0.1"
 
@@ -100,7 +100,7 @@ async def test_one_that_left_its_group_and_talks_on_is_not_heard(run):
     assert len(first.output) <= MAX_OUTPUT_BYTES
 
 
-async def test_commands_end_when_nobody_waits_for_them_any_more(run, tmp_path):
+async def test_a_cancellation_ends_the_commands(run, tmp_path):
     task = asyncio.ensure_future(run("echo $$ > child; exec sleep 600"))
     file = tmp_path / "child"
     await wait_until_async(lambda: file.exists() and file.read_text(encoding="utf-8").strip())
@@ -112,24 +112,24 @@ async def test_commands_end_when_nobody_waits_for_them_any_more(run, tmp_path):
     assert is_gone(int(file.read_text(encoding="utf-8")))
 
 
-async def test_output_that_is_not_text_does_no_harm(run):
+async def test_binary_output_is_decoded_with_replacements(run):
     (outcome,) = await run(r"printf '\377\000ok'")
 
     assert outcome.output == "�ok"
 
 
 @pytest.mark.parametrize("line", ["echo a\0b", "echo " + "x" * 3_000_000])
-async def test_a_command_that_no_shell_takes_is_not_started(run, line):
+async def test_an_invalid_command_is_not_started(run, line):
     (outcome,) = await run(line)
 
     assert outcome.state == "not_started"
 
 
-async def test_a_folder_that_is_gone_starts_nothing(tmp_path):
-    place = CommandEnvironment(directory=tmp_path / "gone", environment={})
+async def test_a_missing_folder_starts_no_command(tmp_path):
+    env = CommandEnvironment(directory=tmp_path / "gone", environment={})
     command = ContextCommand(name="x", command="echo", written="echo")
 
-    (outcome,) = await run_commands([command], place)
+    (outcome,) = await run_commands([command], env)
 
     assert outcome.state == "not_started"
 
@@ -155,8 +155,8 @@ def run_parsed(tmp_path):
             for pipeline in parse_line(line)
         )
         command = ContextCommand(name="x", command=line, written=line, timeout=timeout)
-        place = CommandEnvironment(directory=tmp_path, environment=os.environ)
-        return await run_plan(command, plan, place)
+        env = CommandEnvironment(directory=tmp_path, environment=os.environ)
+        return await run_plan(command, plan, env)
 
     return run_parsed
 
@@ -184,20 +184,20 @@ def run_parsed(tmp_path):
         ("cat", "", 0),
     ],
 )
-async def test_a_plan_runs_as_a_shell_would_run_it(run_parsed, line, output, code):
+async def test_a_plan_runs_like_a_shell(run_parsed, line, output, code):
     outcome = await run_parsed(line)
 
     assert (outcome.output, outcome.exit_code) == (output, code)
     assert outcome.state == ("ok" if code == 0 else "failed")
 
 
-async def test_a_plan_that_takes_too_long_is_ended_with_every_part(run_parsed):
+async def test_a_timeout_ends_every_part_of_a_plan(run_parsed):
     outcome = await run_parsed("echo a; sleep 600 | sleep 601 | sleep 602; echo b", timeout=0.5)
 
     assert (outcome.state, outcome.exit_code, outcome.output) == ("timed_out", None, "a")
 
 
-async def test_a_plan_whose_program_is_gone_is_not_started(run_parsed):
+async def test_a_plan_with_a_missing_program_is_not_started(run_parsed):
     outcome = await run_parsed("echo a; /no/such/program; echo b")
 
     assert (outcome.state, outcome.output) == ("not_started", "a")
@@ -217,7 +217,7 @@ async def test_a_plan_leaves_no_open_files(run_parsed):
     assert count_open_files() == before
 
 
-async def test_no_commands_are_no_outcomes(run):
+async def test_without_commands_there_are_no_outcomes(run):
     assert await run() == ()
 
 
