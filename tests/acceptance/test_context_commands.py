@@ -14,7 +14,7 @@ def block(name: str, output: str) -> str:
     return f"--- Context: {name} ---\n{output}\n--- End Context ---"
 
 
-def counting(name: str = "Count", **fields):
+def counter_command(name: str = "Count", **fields):
     """A command that says how often it ran, and leaves a trace of each run."""
     line = f"echo x >> runs-{name}; wc -l < runs-{name}"
     return {"name": name, "command": line, **fields}
@@ -31,11 +31,11 @@ def runs(home):
     return runs
 
 
-def system_of(request) -> list[str]:
-    return [content for role, content in request.message_pairs if role == "system"]
+def system_texts(request) -> list[str]:
+    return [content for role, content in request.said if role == "system"]
 
 
-def kept_of_the_user(cllm, conversation: str) -> list[str]:
+def stored_user_texts(cllm, conversation: str) -> list[str]:
     return [text for role, text in cllm.home.messages(conversation) if role == "user"]
 
 
@@ -133,13 +133,13 @@ class TestAContinuation:
     def test_static_context_is_sent_on_every_turn_and_never_run_again(
         self, provider, settings, cllm, runs
     ):
-        settings(default_system_message=PROMPT, context_commands=[counting()])
+        settings(default_system_message=PROMPT, context_commands=[counter_command()])
         for number in range(5):
             cllm(f"Turn {number}", "--conversation", "demo").succeeded()
 
         assert runs() == 1
         for request in provider.requests:
-            assert system_of(request) == [f"{PROMPT}\n\n{block('Count', '1')}"]
+            assert system_texts(request) == [f"{PROMPT}\n\n{block('Count', '1')}"]
         assert json.dumps(cllm.home.load("demo")["messages"]).count("--- Context:") == 1
 
     @pytest.mark.parametrize("line", ["exit 1", "true"])
@@ -169,7 +169,7 @@ class TestAContinuation:
     ):
         settings(
             default_system_message=PROMPT,
-            context_commands=[counting(dynamic=True), counting("Static")],
+            context_commands=[counter_command(dynamic=True), counter_command("Static")],
         )
 
         cllm("One", "--conversation", "demo").succeeded()
@@ -177,13 +177,13 @@ class TestAContinuation:
 
         assert (runs(), runs("Static")) == (2, 1)
         first, second = provider.requests
-        assert first.message_pairs[-1] == ("user", f"{block('Count', '1')}\n\nOne")
-        assert second.message_pairs[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
-        assert second.message_pairs[1] == ("user", "One")
-        assert kept_of_the_user(cllm, "demo") == ["One", "Two"]
+        assert first.said[-1] == ("user", f"{block('Count', '1')}\n\nOne")
+        assert second.said[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
+        assert second.said[1] == ("user", "One")
+        assert stored_user_texts(cllm, "demo") == ["One", "Two"]
 
     def test_the_part_before_the_newest_message_stays_the_same(self, provider, settings, cllm):
-        settings(default_system_message=PROMPT, context_commands=[counting(dynamic=True)])
+        settings(default_system_message=PROMPT, context_commands=[counter_command(dynamic=True)])
         for text in ("One", "Two", "Three"):
             cllm(text, "--conversation", "demo").succeeded()
 
@@ -197,12 +197,9 @@ class TestAContinuation:
         cllm("Two", "--conversation", "demo", "--exec", "echo now").succeeded()
         cllm("Three", "--conversation", "demo").succeeded()
 
-        assert provider.requests[1].message_pairs[-1] == (
-            "user",
-            f"{block('echo now', 'now')}\n\nTwo",
-        )
-        assert kept_of_the_user(cllm, "demo") == ["One", "Two", "Three"]
-        assert provider.requests[2].message_pairs[2] == ("user", "Two")
+        assert provider.requests[1].said[-1] == ("user", f"{block('echo now', 'now')}\n\nTwo")
+        assert stored_user_texts(cllm, "demo") == ["One", "Two", "Three"]
+        assert provider.requests[2].said[2] == ("user", "Two")
 
     def test_a_branch_under_another_prompt_keeps_the_context(self, provider, settings, cllm):
         settings(
@@ -213,7 +210,7 @@ class TestAContinuation:
         cllm("c", "branch", "demo", "--to", "other", "--system", "Be loud.").succeeded()
         cllm("Two", "--conversation", "other").succeeded()
 
-        assert system_of(provider.requests[-1]) == [f"Be loud.\n\n{block('T', 'noon')}"]
+        assert system_texts(provider.requests[-1]) == [f"Be loud.\n\n{block('T', 'noon')}"]
 
 
 class TestAnOldFile:
@@ -221,15 +218,15 @@ class TestAnOldFile:
         self, provider, settings, cllm, runs
     ):
         cllm.home.write_old_conversation("old", ("user", "Hi"), ("assistant", "Hello"))
-        settings(context_commands=[counting()])
+        settings(context_commands=[counter_command()])
 
         cllm("One", "--conversation", "old").succeeded()
         cllm("Two", "--conversation", "old").succeeded()
 
         assert runs() == 2
-        assert provider.requests[0].message_pairs[-1] == ("user", f"{block('Count', '1')}\n\nOne")
-        assert provider.requests[1].message_pairs[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
-        assert kept_of_the_user(cllm, "old") == ["Hi", "One", "Two"]
+        assert provider.requests[0].said[-1] == ("user", f"{block('Count', '1')}\n\nOne")
+        assert provider.requests[1].said[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
+        assert stored_user_texts(cllm, "old") == ["Hi", "One", "Two"]
         assert "context" not in cllm.home.load("old")["metadata"]
 
     def test_one_whose_system_message_has_context_runs_nothing(
@@ -239,12 +236,12 @@ class TestAnOldFile:
         cllm.home.write_old_conversation(
             "old", ("system", stored), ("user", "Hi"), ("assistant", "Hello")
         )
-        settings(context_commands=[counting()], default_system_message=PROMPT)
+        settings(context_commands=[counter_command()], default_system_message=PROMPT)
 
         cllm("One", "--conversation", "old").succeeded()
 
         assert runs() == 0
-        assert system_of(provider.requests[0]) == [stored]
+        assert system_texts(provider.requests[0]) == [stored]
 
     def test_blocks_in_old_user_messages_are_left_as_they_are(self, provider, settings, cllm):
         said = f"{block('Get current time', 'Fri Oct 31')}\n\nHello"
@@ -317,17 +314,17 @@ class TestFailures:
         assert not cllm.home.file("demo").exists()
 
     def test_no_context_exec_runs_only_the_exec_commands(self, provider, settings, cllm, runs):
-        settings(context_commands=[counting(), counting("Dynamic", dynamic=True)])
+        settings(context_commands=[counter_command(), counter_command("Dynamic", dynamic=True)])
 
         cllm("Hello", "--conversation", "demo", "--no-context-exec", "--exec", "echo 1").succeeded()
 
         assert (runs(), runs("Dynamic")) == (0, 0)
-        assert system_of(provider.requests[0]) == [block("echo 1", "1")]
+        assert system_texts(provider.requests[0]) == [block("echo 1", "1")]
         cllm("Again", "--conversation", "demo").succeeded()
         assert (runs(), runs("Dynamic")) == (0, 1)
 
     def test_context_commands_do_not_run_without_a_model_call(self, settings, cllm, runs):
-        settings(context_commands=[counting()])
+        settings(context_commands=[counter_command()])
         cllm("Hello", "--conversation", "demo").succeeded()
 
         cllm("--list-conversations").succeeded()
@@ -339,14 +336,14 @@ class TestFailures:
     def test_a_dynamic_conversation_has_its_context_on_every_turn(
         self, provider, settings, cllm, runs
     ):
-        settings(context_commands=[counting()])
+        settings(context_commands=[counter_command()])
 
         cllm("One", "--conversation", "demo", "--system-policy", "dynamic").succeeded()
         cllm("Two", "--conversation", "demo").succeeded()
 
         assert runs() == 2
-        assert provider.requests[1].message_pairs[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
-        assert kept_of_the_user(cllm, "demo") == ["One", "Two"]
+        assert provider.requests[1].said[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
+        assert stored_user_texts(cllm, "demo") == ["One", "Two"]
 
 
 class TestVariables:

@@ -8,7 +8,7 @@ import pytest
 from tests.server_process import Server
 
 
-def listed(result) -> list[str]:
+def listed_ids(result) -> list[str]:
     return [line.split()[0] for line in result.out.splitlines()]
 
 
@@ -19,8 +19,8 @@ def test_a_settings_file_does_not_move_the_conversations(arguments, home, settin
     cllm(*arguments).succeeded()
     cllm("Again", "--conversation", "cats").succeeded()
 
-    assert listed(cllm("--list-conversations").succeeded()) == ["cats"]
-    assert listed(cllm("conversations", "list").succeeded()) == ["cats"]
+    assert listed_ids(cllm("--list-conversations").succeeded()) == ["cats"]
+    assert listed_ids(cllm("conversations", "list").succeeded()) == ["cats"]
     assert len(home.messages("cats")) in (4, 5)
     assert not (home.work / ".cllm/conversations").exists()
 
@@ -79,7 +79,7 @@ def test_an_empty_list_names_the_other_stores_and_the_command(command, home, set
     assert f"2 conversations are in {home.conversations}" in done.err
     advised = re.search(r"list them with: cllm (.*)", done.err)
     assert advised is not None
-    assert sorted(listed(cllm(*shlex.split(advised[1])).succeeded())) == ["cats", "dogs"]
+    assert sorted(listed_ids(cllm(*shlex.split(advised[1])).succeeded())) == ["cats", "dogs"]
 
 
 def test_an_empty_list_says_that_the_server_has_conversations(home, provider, settings, cllm):
@@ -91,7 +91,7 @@ def test_an_empty_list_says_that_the_server_has_conversations(home, provider, se
     assert f"1 conversation is in {home.path}/.cllm/cllm.db" in done.err
     advised = re.search(r"list them with: cllm (.*)", done.err)
     assert advised is not None
-    assert len(listed(cllm(*shlex.split(advised[1])).succeeded())) == 1
+    assert len(listed_ids(cllm(*shlex.split(advised[1])).succeeded())) == 1
 
 
 def test_an_empty_list_elsewhere_names_the_conversations_of_this_folder(home, settings, cllm):
@@ -113,7 +113,7 @@ def test_a_name_with_blanks_can_be_copied_from_the_advice(home, settings, cllm):
 
     advised = re.search(r"list them with: cllm (.*)", done.err)
     assert advised is not None
-    assert listed(cllm(*shlex.split(advised[1])).succeeded()) == ["here"]
+    assert listed_ids(cllm(*shlex.split(advised[1])).succeeded()) == ["here"]
 
 
 def test_nothing_is_created_by_looking(home, settings, cllm):

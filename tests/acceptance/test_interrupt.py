@@ -10,7 +10,7 @@ import pytest
 
 
 @pytest.fixture
-def stopped(provider, cllm):
+def interrupt_turn(provider, cllm):
     """Starts a turn, waits until its first words are printed, and stops it by a signal.
 
     Returns how the command ended, once the provider has seen it go.
@@ -32,10 +32,10 @@ def stopped(provider, cllm):
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["piped", "terminal"])
-def test_ctrl_c_during_a_stream_saves_the_partial_text(terminal, home, settings, stopped):
+def test_ctrl_c_during_a_stream_saves_the_partial_text(terminal, home, settings, interrupt_turn):
     settings(default_system_message="Talk.")
 
-    result = stopped(signal.SIGINT, terminal=terminal)
+    result = interrupt_turn(signal.SIGINT, terminal=terminal)
 
     assert result.code == 130, result.report()
     assert "Traceback" not in result.out + result.err
@@ -49,9 +49,9 @@ def test_ctrl_c_during_a_stream_saves_the_partial_text(terminal, home, settings,
 
 
 def test_the_turn_after_an_interrupted_one_sends_the_partial_text(
-    home, provider, settings, cllm, stopped
+    home, provider, settings, cllm, interrupt_turn
 ):
-    stopped(signal.SIGINT)
+    interrupt_turn(signal.SIGINT)
 
     cllm("Go on.", "--conversation", "demo").succeeded()
 
@@ -64,10 +64,10 @@ def test_the_turn_after_an_interrupted_one_sends_the_partial_text(
     assert len(home.messages("demo")) == 4
 
 
-def test_ctrl_c_in_a_later_turn_keeps_the_earlier_ones(home, settings, cllm, stopped):
+def test_ctrl_c_in_a_later_turn_keeps_the_earlier_ones(home, settings, cllm, interrupt_turn):
     cllm("First", "--conversation", "demo").succeeded()
 
-    stopped(signal.SIGINT)
+    interrupt_turn(signal.SIGINT)
 
     assert home.messages("demo") == [
         ("user", "First"),
@@ -78,19 +78,19 @@ def test_ctrl_c_in_a_later_turn_keeps_the_earlier_ones(home, settings, cllm, sto
     assert home.turn_states("demo") == ["complete", "incomplete"]
 
 
-def test_the_settings_can_discard_an_interrupted_turn(home, settings, cllm, stopped):
+def test_the_settings_can_discard_an_interrupted_turn(home, settings, cllm, interrupt_turn):
     settings(on_interrupt="discard")
     cllm("First", "--conversation", "demo").succeeded()
     before = home.snapshot()
 
-    result = stopped(signal.SIGINT)
+    result = interrupt_turn(signal.SIGINT)
 
     assert result.code == 130, result.report()
     assert home.snapshot() == before
 
 
-def test_sigterm_during_a_stream_saves_the_partial_text(home, settings, stopped):
-    result = stopped(signal.SIGTERM)
+def test_sigterm_during_a_stream_saves_the_partial_text(home, settings, interrupt_turn):
+    result = interrupt_turn(signal.SIGTERM)
 
     assert result.code != 0, result.report()
     assert "Traceback" not in result.err

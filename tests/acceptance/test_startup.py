@@ -22,7 +22,7 @@ HEAVY = {
 }
 
 
-def loaded(err: str) -> set[str]:
+def imported_packages(err: str) -> set[str]:
     """The top-level packages in the import times that Python wrote to stderr."""
     names = re.findall(r"^import time:.*\|\s*([\w.]+)$", err, re.MULTILINE)
     return {name.partition(".")[0] for name in names}
@@ -33,7 +33,7 @@ def packages(cllm):
     def run(*arguments):
         cllm.command = (sys.executable, "-X", "importtime", "-m", "cllm")
         result = cllm(*arguments).succeeded()
-        found = loaded(result.err)
+        found = imported_packages(result.err)
         assert "cllm" in found, result.report()
         return found
 
@@ -57,7 +57,7 @@ def test_a_turn_with_a_provider_loads_no_other_ones_library(settings, packages):
 def test_importing_the_package_loads_nothing_heavy(cllm):
     cllm.command = (sys.executable, "-X", "importtime", "-c", "import cllm")
 
-    found = loaded(cllm().succeeded().err)
+    found = imported_packages(cllm().succeeded().err)
 
     assert "cllm" in found
     assert found & HEAVY == set()

@@ -19,7 +19,7 @@ def is_summary(request: Request) -> bool:
     return str(request.messages[-1]["content"]).startswith("Summarise our conversation")
 
 
-def kept_summary(home) -> dict[str, Any] | None:
+def stored_summary(home) -> dict[str, Any] | None:
     found: dict[str, Any] | None = home.load("demo")["metadata"]["cllm"].get("summary")
     return found
 
@@ -52,7 +52,7 @@ def talk(provider, cllm, answers):
 def test_every_turn_that_is_not_sent_any_more_was_in_a_summary_request(home, talk):
     requests = talk(range(12))
 
-    summary = kept_summary(home)
+    summary = stored_summary(home)
     assert summary is not None
     messages = home.load("demo")["messages"][1:]
     assert len(messages) == 24
@@ -82,7 +82,7 @@ def test_within_the_window_nothing_is_summarised(home, talk):
     requests = talk(range(2))
 
     assert not any(map(is_summary, requests))
-    assert kept_summary(home) is None
+    assert stored_summary(home) is None
 
 
 def test_a_failed_summary_changes_nothing_on_disk_and_the_turn_continues(
@@ -95,8 +95,8 @@ def test_a_failed_summary_changes_nothing_on_disk_and_the_turn_continues(
     done = cllm(f"Question 5. {LONG * 2}", "--conversation", "demo").succeeded()
 
     assert [is_summary(request) for request in provider.requests[asked:]] == [True, False]
-    assert "The summary failed and the conversation is unchanged." in done.err
-    assert kept_summary(home) is None
+    assert "No summary was made, and nothing was changed." in done.err
+    assert stored_summary(home) is None
     assert len(home.messages("demo")) == 13
     assert len(provider.requests[-1].messages) < 12
 
@@ -115,7 +115,7 @@ def test_killed_while_it_is_summarised_the_file_is_as_it_was(home, provider, cll
     assert home.file("demo").read_bytes() == before
     answers(2)
     cllm(f"Question 5. {LONG * 2}", "--conversation", "demo").succeeded()
-    assert kept_summary(home) is not None
+    assert stored_summary(home) is not None
     assert len(home.messages("demo")) == 13
 
 
@@ -143,7 +143,7 @@ class TestInAChat:
         assert "Summarising 4 messages (1 of 1)" in done.err
         assert "2 turns summarised, up to message 4" in done.err
         assert "120 tokens sent, 5 received" in done.err
-        summary = kept_summary(home)
+        summary = stored_summary(home)
         assert summary is not None
         assert (summary["text"], summary["through"]) == ("We counted.", 4)
         assert len(home.messages("demo")) == 7
@@ -161,7 +161,7 @@ class TestInAChat:
         assert "summary of the messages up to 4 (29 tokens): We counted." in done.out
         assert "from message 5; 4 not sent." in done.out
         assert "Undone: messages 1 to 4 are sent again" in done.err
-        assert kept_summary(home) is None
+        assert stored_summary(home) is None
         assert len(provider.requests[5].messages) == 10
 
     def test_the_cost_of_a_summary_is_in_the_totals_of_the_chat(self, provider, cllm, settings):
@@ -234,6 +234,6 @@ class TestInAChat:
 
         done = cllm("chat", "demo", stdin=lines.encode()).succeeded()
 
-        assert "summarised to fit the context window" in done.err
-        assert kept_summary(home) is not None
+        assert "in a summary from now on" in done.err
+        assert stored_summary(home) is not None
         assert len(home.messages("demo")) == 19
