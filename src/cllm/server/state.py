@@ -44,10 +44,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiRequest(Request):
-    """A request with the server's state, log record and caller.
-
-    `error_headers` are added to an error response.
-    """
+    """`error_headers` are added to an error response."""
 
     caller: Caller
     error_headers: Mapping[str, str]

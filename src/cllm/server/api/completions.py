@@ -1,4 +1,4 @@
-"""Chat completions in OpenAI's protocol: POST /v1/chat/completions."""
+"""Chat completions in OpenAI's protocol."""
 
 from typing import Any
 
@@ -35,8 +35,6 @@ async def create_chat_completion(request: ApiRequest) -> Response:
 
 
 class OpenAIResponseEncoder:
-    """Encodes the reply of any provider as a chat completion of OpenAI's API."""
-
     keep_alive = KEEP_ALIVE
 
     def __init__(

@@ -20,7 +20,7 @@ from cllm.server.turns.task import encode_notices
 
 
 class StoreRef(msgspec.Struct, frozen=True, kw_only=True):
-    """The conversations of one owner in a store. Clients see the IDs with the prefix."""
+    """An owner's conversations in a store. Clients see IDs with the prefix."""
 
     store: Store
     owner: str
@@ -50,7 +50,7 @@ def find_store(name: str | None, request: ApiRequest) -> StoreRef:
 
 
 async def find_conversation(request: ApiRequest) -> ConversationRef:
-    """Return the conversation in the path; raise InvalidIdError for an invalid ID."""
+    """Return the conversation in the path."""
     public_id = request.path_params["conversation_id"]
     state, owner = request.server, request.caller.owner
     if public_id.startswith(FILES_PREFIX):

@@ -1,4 +1,4 @@
-"""The conversations endpoints: list, search, create, read, change, delete, branch, messages."""
+"""The conversations endpoints, and their messages and branches."""
 
 from contextlib import suppress
 from functools import partial
@@ -107,7 +107,7 @@ async def get_conversation(request: ApiRequest) -> Response:
 def _select_messages(
     conversation: StoredConversation, query: DetailQuery
 ) -> tuple[list[MessageView], int | None]:
-    """Return a page of messages, and its last sequence number if more follow."""
+    """Return messages, and the last number if more follow."""
     views = (
         message
         for message in view_messages(conversation)
@@ -134,7 +134,7 @@ async def _build_detail(
     variants: bool = False,
     next_after: int | None = None,
 ) -> DetailView:
-    """Return the conversation with its parent, if it is a branch and the parent exists."""
+    """Add the parent of a branch, if it exists."""
     parent, parent_view = conversation.parent, None
     if parent is not None:
         with suppress(ConversationNotFoundError):
@@ -196,7 +196,7 @@ async def delete_messages(request: ApiRequest) -> Response:
 
 
 async def _forget_responses(ref: ConversationRef, request: ApiRequest) -> None:
-    """Delete saved responses: a replay must not return deleted messages."""
+    """A replay must not return deleted messages."""
     store, owner = request.server.store, request.caller.owner
     await store.forget_responses(CONVERSATION, ref.public_id, owner=owner)
 

@@ -1,4 +1,4 @@
-"""The embeddings endpoint: POST /v1/embeddings, forwarded to the model's provider."""
+"""The embeddings endpoint, forwarded to the model's provider."""
 
 from typing import Any, Protocol, runtime_checkable
 

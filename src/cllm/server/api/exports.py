@@ -69,9 +69,9 @@ async def export_conversation(request: ApiRequest) -> Response:
 async def _build_response(
     request: ApiRequest, chunks: AsyncIterator[bytes], *, headers: dict[str, str], media_type: str
 ) -> Response:
-    """Return a single chunk whole, so that an error has its status; stream several.
+    """Return one chunk whole, so that an error has its status; stream several.
 
-    A stream that fails is cut off, which HTTP/1.0 clients cannot detect: they get it whole.
+    A failing stream is cut off, which HTTP/1.0 clients cannot detect.
     """
     if request.method == "HEAD":
         size = sum([len(chunk) async for chunk in chunks])

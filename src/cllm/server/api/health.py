@@ -1,6 +1,6 @@
-"""Health checks: GET /health (the process responds) and GET /ready (the store responds too).
+"""Health checks, which need no key.
 
-Neither needs a key, so that load balancers and container orchestrators can call them.
+GET /ready also checks the store.
 """
 
 import asyncio
@@ -14,10 +14,11 @@ from cllm.server.api.views import json_response
 from cllm.server.state import ApiRequest
 
 STORE_SECONDS = 5
+"""Timeout of GET /ready."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a health check: `ok` or `ready`."""
+    """`ok` or `ready`."""
 
     status: str
 
@@ -29,9 +30,10 @@ async def get_health(_request: Request) -> Response:
 
 async def get_readiness(request: ApiRequest) -> Response:
     """GET /ready."""
+    store, owner = request.server.store, request.caller.owner
     try:
         async with asyncio.timeout(STORE_SECONDS):
-            await request.server.store.list_conversations(owner=request.caller.owner, limit=1)
+            await store.list_conversations(owner=owner, limit=1)
     except TimeoutError as error:
         raise StoreUnavailableError(
             f"The store did not respond within {STORE_SECONDS} s; check that the database runs."

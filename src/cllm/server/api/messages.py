@@ -1,4 +1,4 @@
-"""Anthropic's protocol for models of any provider: POST /v1/messages and its count_tokens."""
+"""Anthropic's protocol for models of any provider: messages and count_tokens."""
 
 import msgspec
 from msgspec.structs import replace
@@ -72,7 +72,7 @@ async def _read_prompt(request: ApiRequest) -> tuple[bytes, Prompt]:
 
 
 def _apply_headers(prompt: Prompt, headers: Headers) -> Prompt:
-    """Add the beta flags to the parameters, and a notice for another version."""
+    """Add the beta flags, and a notice for another version."""
     if headers.get(VERSION, SUPPORTED_VERSION) != SUPPORTED_VERSION:
         prompt = replace(prompt, notices=(*prompt.notices, OTHER_VERSION))
     in_body, in_headers = prompt.parameters.get("betas"), headers.getlist(BETAS)
@@ -90,7 +90,7 @@ def _apply_headers(prompt: Prompt, headers: Headers) -> Prompt:
 
 
 def _set_max_tokens(prompt: Prompt) -> Prompt:
-    """Add max_tokens if missing: only Anthropic's own API requires it."""
+    """Add max_tokens, which only Anthropic requires."""
     if prompt.parameters.get("max_tokens") is not None:
         return prompt
     parameters = {**prompt.parameters, "max_tokens": DEFAULT_MAX_TOKENS}
@@ -99,9 +99,9 @@ def _set_max_tokens(prompt: Prompt) -> Prompt:
 
 
 def _check_thread(prompt: Prompt, turn_headers: RequestHeaders, state: ServerState) -> Prompt:
-    """Return the prompt with its thread if the provider is Anthropic; raise ApiError for others.
+    """Raise ApiError unless the provider is Anthropic: clients then send the whole history.
 
-    On this error clients send the whole history. A stored conversation needs no thread.
+    A stored conversation needs no thread.
     """
     if turn_headers.mode != STATELESS:
         parameters = {k: v for k, v in prompt.parameters.items() if k != "thread"}
@@ -157,8 +157,6 @@ async def _count_tokens(provider: Provider, prompt: Prompt) -> TokenCount:
 
 
 class AnthropicResponseEncoder:
-    """Encodes the reply of any provider as a message of Anthropic's API."""
-
     keep_alive = PING
 
     def __init__(self, *, model: str, new_id: NewId) -> None:

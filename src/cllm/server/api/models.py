@@ -1,8 +1,4 @@
-"""The models endpoints: GET /v1/models and GET /v1/models/{model}.
-
-They list the local models and those in the settings. A provider may have more models, which a
-request can name as well.
-"""
+"""The models endpoints: local models and those in the settings. Providers may have more."""
 
 from collections.abc import Iterator
 
@@ -17,7 +13,7 @@ from cllm.server.state import ApiRequest, ServerState
 
 
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
-    """A model. `created` is always 0, because the creation time is unknown."""
+    """A model. `created` is always 0: the time is unknown."""
 
     id: str
     owned_by: str

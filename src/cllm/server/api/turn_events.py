@@ -1,7 +1,4 @@
-"""The stream of a turn: GET /v1/conversations/{conversation_id}/turns/{turn_id}/events.
-
-Sends the saved events after `Last-Event-ID`, then follows a running turn of any process.
-"""
+"""The event stream of a turn: saved events after `Last-Event-ID`, then those of a running turn."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -75,7 +72,7 @@ async def _is_running(ref: ConversationRef, turn_id: str) -> bool:
 
 
 class _TurnFollower:
-    """Follows one turn: of this process by events of the registry, of another by polling."""
+    """Follows a turn of this process by notifications, of another by polling."""
 
     def __init__(self, ref: ConversationRef, turn_id: str, state: ServerState) -> None:
         self._store = state.store
@@ -97,7 +94,7 @@ class _TurnFollower:
         now = asyncio.get_running_loop().time
         last_event = last_sent = now()
         while now() - last_event < MAX_SILENT_SECONDS:
-            # Requested before the events are read, so that none is missed.
+            # Before the events are read, so that none is missed.
             change = self._turns.next_change((self._ref.owner, self._ref.id, self._turn_id))
             is_running = change is not None or await _is_running(self._ref, self._turn_id)
             events = await self._store.events_after(

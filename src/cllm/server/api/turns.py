@@ -1,4 +1,4 @@
-"""The turns endpoints: one turn, and the prompt that it sent to the provider."""
+"""The turns endpoints: one turn, and its prompt."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -53,7 +53,7 @@ class SentView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOutView(msgspec.Struct, frozen=True, kw_only=True):
-    """Consecutive messages that were not sent: first and last sequence number, and the reason."""
+    """Consecutive messages that were not sent, by sequence number."""
 
     first: int
     last: int
@@ -61,10 +61,10 @@ class LeftOutView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptView(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages that the turn sent, in order, and the messages that it left out.
+    """The messages that the turn sent, in order, and those left out.
 
-    `exact` is false if the turn recorded another number of sent messages. `counted_tokens` is the
-    provider's count for the turn's last prompt, if it returned one.
+    `exact` is false if the turn recorded another number of messages. `counted_tokens` is the
+    provider's count for the last prompt.
     """
 
     turn_id: str

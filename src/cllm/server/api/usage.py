@@ -1,4 +1,4 @@
-"""The usage endpoint: GET /v1/usage returns tokens and costs by day or by model."""
+"""The usage endpoint: tokens and costs by day or model."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,7 @@ from cllm.server.state import ApiRequest
 class UsageSumView(UsageView, frozen=True, kw_only=True):
     """Usage of all calls of one day or one model.
 
-    `cost` is in US dollars and includes only calls with a known price. `unpriced` is the number of
-    calls without one.
+    `cost` is in US dollars, without the `unpriced` calls, whose price is unknown.
     """
 
     key: str

@@ -1,7 +1,7 @@
 """JSON responses of the conversations endpoints.
 
-The docstrings of the types appear in the OpenAPI description. A system prompt is shown only if the
-policy stores it, and never among the messages.
+Docstrings of types appear in the OpenAPI description. A system prompt is shown only if the policy
+stores it, and never among the messages.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """One message: `content` as far as possible in OpenAI's format, and all of it in `parts`.
+    """One message: `content` in OpenAI's format if possible, all of it in `parts`.
 
     `usage` and `cost` (in US dollars) are totals of the turn; only its last reply has them.
     """
@@ -123,7 +123,7 @@ class SystemView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParentView(msgspec.Struct, frozen=True, kw_only=True):
-    """The conversation from which this one was branched, and the last message that they share."""
+    """The parent of a branch, and the last message that they share."""
 
     conversation_id: str
     sequence_number: int

@@ -25,7 +25,7 @@ ERROR_ENCODERS = {"openai": openai_error_response, "anthropic": anthropic_error_
 
 
 class Endpoint:
-    """A route as an ASGI application: authenticates, calls the endpoint, encodes its error."""
+    """A route as an ASGI application."""
 
     def __init__(self, row: HttpRoute, state: ServerState, api_keys: ApiKeys) -> None:
         module, _, name = row.endpoint.partition(":")
@@ -52,7 +52,7 @@ class Endpoint:
 
 
 def build_app(state: ServerState) -> Starlette:
-    """Return the application; at shutdown it stops the turns and closes the store."""
+    """Return the application, which closes the state at shutdown."""
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

@@ -1,7 +1,7 @@
-"""Authentication: an API key identifies the owner of conversations; without a valid key, 401.
+"""Authentication: an API key identifies the owner of conversations; other keys get a 401.
 
-Only hashes of keys are stored and compared, all of them in constant time. A server without keys has
-one owner and listens on loopback only (`state.check_public_access`).
+Only hashes are stored and compared, all in constant time. A server without keys has one owner and
+listens on loopback only (`state.check_public_access`).
 """
 
 import hashlib
@@ -72,7 +72,7 @@ def _digest(key: str) -> bytes:
 
 
 def authenticate(request: Request, api_keys: ApiKeys) -> Caller:
-    """Return the caller of a valid key; raise ApiError with status 401 otherwise."""
+    """Return the caller; raise ApiError (401) without a valid key."""
     keys = list(_read_keys(request.headers))
     if not keys:
         raise ApiError(

@@ -15,10 +15,10 @@ from cllm.wire.errors import FieldError, MalformedError
 
 EncodedResponse = tuple[int, dict[str, str], bytes]
 RequestError = CllmError | MalformedError
-"""Errors that a request can cause. Every other exception is a bug."""
+"""Every other exception is a bug."""
 
 JSON = "application/json"
-# By this text Anthropic's clients recognise that they must shorten the prompt.
+# Anthropic's clients then shorten the prompt.
 PROMPT_TOO_LONG = "prompt is too long"
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 ANTHROPIC_TYPES = {

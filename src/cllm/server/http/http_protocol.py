@@ -1,6 +1,6 @@
-"""A client connection: uvicorn's HTTP protocol with limits on the time and size of request headers.
+"""A client connection: uvicorn's protocol with limits on the time and size of request headers.
 
-Responds with an error of ours to data that is not HTTP.
+Data that is not HTTP gets an error of ours.
 """
 
 import asyncio
@@ -19,9 +19,7 @@ MAX_FRAMING = 8
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection.
-
-    The time limit of the headers starts with the connection, then with the first byte of each
+    """The time limit of the headers starts with the connection, then with the first byte of each
     request. It also limits the rest of a body after the response. Chunk headers and trailers have
     a size limit too.
     """

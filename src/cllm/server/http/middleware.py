@@ -1,4 +1,4 @@
-"""The middleware of every request: host and origin checks, CORS, request ID, metrics, log line.
+"""The middleware of every request: host and origin checks, CORS, request ID, log line.
 
 Only this module turns an unexpected exception into a response. It reads no body.
 """
@@ -87,7 +87,7 @@ class HostRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_host_rules(settings: ServerSettings) -> HostRules:
-    """Allow any host if API keys are configured and no hosts are listed."""
+    """With keys and no listed hosts, allow any host."""
     listed = frozenset(name.lower() for name in settings.allowed_hosts)
     allows_any = ANY_NAME in listed or (settings.keys and not listed)
     names = None if allows_any else listed | LOOPBACK_NAMES
@@ -182,7 +182,7 @@ class RequestMiddleware:
             await sender.send_response(_encode_routing_error(Request(scope), error.status_code))
         except Exception as error:  # noqa: BLE001 - bugs end here
             if sender.is_started and isinstance(error, CllmError):
-                # The data that the response was reading is deleted or damaged.
+                # The data of the response is deleted or damaged.
                 record.outcome = report_error(error).code
                 sender.is_aborted = True
                 return

@@ -1,6 +1,6 @@
-"""Query parameters and JSON bodies of the conversations endpoints; invalid ones raise FieldError.
+"""Query parameters and JSON bodies; invalid ones raise FieldError.
 
-The docstrings of the types appear in the OpenAPI description.
+Docstrings of body types appear in the OpenAPI description.
 """
 
 import re
@@ -47,10 +47,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DetailQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """`after` is a sequence number and `limit` a number of messages: together they select a page.
-
-    `variants` adds the turns that are not on the default path.
-    """
+    """`after` (a sequence number) and `limit` select a page; `variants` adds turns off the path."""
 
     variants: bool = False
     after: Count = 0

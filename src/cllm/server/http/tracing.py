@@ -1,4 +1,4 @@
-"""OpenTelemetry spans: one for each request, with the fields of its log line."""
+"""OpenTelemetry spans with the fields of the log line."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ SERVER_ERROR = 500
 
 
 def find_span_starter() -> StartSpan | None:
-    """Return a function that starts a span; None if OpenTelemetry is not configured."""
+    """Return None if OpenTelemetry is not configured."""
     if find_spec(API) is None or find_spec(SDK) is None:
         return None
     from opentelemetry import trace  # noqa: PLC0415 - optional packages

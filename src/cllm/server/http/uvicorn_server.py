@@ -1,7 +1,6 @@
 """The listening socket and uvicorn's server, with graceful shutdown.
 
-On SIGINT or SIGTERM it rejects new requests, waits for running turns, and saves the others as
-incomplete.
+On a signal it rejects new requests, waits for running turns, and saves the rest as incomplete.
 """
 
 import asyncio
@@ -62,7 +61,7 @@ def listen(settings: Settings, *, prepare: Callable[[], None], say: OnListen, wo
 
 
 def raise_open_file_limit() -> None:
-    """Raise the soft limit of open files: each connection needs one."""
+    """Raise the soft limit: each connection is an open file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:
@@ -111,7 +110,7 @@ def _build_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
 
 
 def _lower_mmap_threshold() -> None:
-    """Make glibc return the memory of freed long texts to the system, against fragmentation."""
+    """Make glibc return freed long texts to the system, against fragmentation."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
 

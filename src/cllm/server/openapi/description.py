@@ -1,4 +1,4 @@
-"""The OpenAPI description, GET /openapi.json: built from routes, operations and `schemas.json`."""
+"""The OpenAPI description, built from routes, operations and `schemas.json`."""
 
 import re
 from collections.abc import Iterator
@@ -82,7 +82,6 @@ def _type_schemas() -> dict[str, Schema]:
     schemas = msgspec.json.schema_components(types, ref_template=REF_TEMPLATE)[1]
     for schema in schemas.values():
         if "description" in schema:
-            # Docstrings have line breaks and indentation.
             schema["description"] = " ".join(schema["description"].split())
     return schemas
 
@@ -121,7 +120,7 @@ def _ref(name: str) -> Schema:
 
 
 def _event_schema(kind: type[msgspec.Struct] | str) -> Schema:
-    """Return the schema of a server-sent event. OpenAI's last one, `[DONE]`, is not JSON."""
+    """Return the schema of an event. OpenAI's last one, `[DONE]`, is not JSON."""
     content = {**TEXT, "contentMediaType": JSON, "contentSchema": _schema_for(kind)}
     data = {"anyOf": [{**TEXT, "const": "[DONE]"}, content]} if kind else TEXT
     return {"type": "object", "properties": {"data": data, "event": TEXT, "id": TEXT}}

@@ -41,7 +41,7 @@ COMPLETION_HEADERS = (
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """The description of one route. A type is a class or a name in `schemas.json`.
+    """One route. A type is a class or a name in `schemas.json`.
 
     `codes` are the errors that path, query and body type do not imply. `path` has the patterns of
     path parameters.

@@ -1,4 +1,4 @@
-"""The OpenAPI description as a page, GET /docs: HTML without scripts or external resources."""
+"""The OpenAPI description as HTML without scripts or external resources."""
 
 from collections.abc import Iterator
 from functools import cache

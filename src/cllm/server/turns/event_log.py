@@ -1,4 +1,4 @@
-"""Buffers of a turn's server-sent events: the log in the store, and the queue of the response."""
+"""Buffers of a turn's events: the log in the store, and the queue of the response."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -99,7 +99,7 @@ class EventQueue:
         self.is_abandoned = False
 
     def put(self, data: bytes) -> None:
-        """Add bytes, even to a full queue; ignore them if it is closed or abandoned."""
+        """Add bytes, even to a full queue, unless closed or abandoned."""
         if self.is_closed or self.is_abandoned or not data:
             return
         self._pieces.append(data)

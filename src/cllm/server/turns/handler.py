@@ -43,7 +43,7 @@ STREAM_HEADERS = {
 async def handle_turn(
     request: ApiRequest, prompt: Prompt, body: bytes, encoder: ResponseEncoder
 ) -> Response:
-    """Return the response of the turn, or the saved response of the same request."""
+    """Return the response of the turn, or the saved one."""
     state, record = request.server, request.record
     turn_headers = read_turn_headers(request.headers)
     claim = await _claim_request(request, turn_headers, body)
@@ -95,10 +95,7 @@ async def _claim_request(
 
 
 async def _run_and_respond(request: ApiRequest, task: TurnTask, *, may_branch: bool) -> Response:
-    """Run the turn, in a branch if the conversation is busy and `may_branch`.
-
-    A started task releases the claim.
-    """
+    """A started task releases the claim."""
     response = None
     try:
         await _run(request, task)
@@ -128,7 +125,7 @@ async def _run(request: ApiRequest, task: TurnTask) -> None:
 
 
 async def _build_response(request: ApiRequest, task: TurnTask) -> Response:
-    """Return the response; raise the error of a turn that fails before its first event.
+    """Raise the error of a turn that fails before its first event.
 
     After `silence_seconds` a stream starts without an event.
     """
@@ -169,7 +166,6 @@ async def _add_running_turn(
 
 
 async def _branch(prepared: PreparedTurn, state: ServerState) -> PreparedTurn:
-    """Branch the busy conversation and continue the branch."""
     store, ref = prepared.store, prepared.request.policy.ref
     assert store is not None  # noqa: S101 - a stateless turn is never busy
     assert ref is not None  # noqa: S101
@@ -198,7 +194,7 @@ class SSEResponse(Response):
                 await send({"type": "http.response.body", "body": data, "more_body": True})
             if not queue.is_abandoned:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-            # The client has the whole response; a disconnect is no longer an error.
+            # The client has everything and may disconnect.
             watch.stop()
             if self._task.result is None:
                 await self._task.wait()

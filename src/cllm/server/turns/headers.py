@@ -1,4 +1,4 @@
-"""Reads and validates the request headers that control a turn. Makes no lookups."""
+"""Reads and validates the request headers that control a turn."""
 
 import re
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ START_CONVERSATION = StartConversation()
 
 
 class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of the headers. `retries` is the retry count that the client's SDK sends."""
+    """Values of the headers. `retries` is the count of the client's SDK."""
 
     mode: Mode = STATELESS
     provider: str | None = None

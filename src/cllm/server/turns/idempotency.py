@@ -1,7 +1,7 @@
-"""Idempotency: a request that is sent again gets the saved response (replay) or replaces its turn.
+"""Idempotency: a repeated request gets the saved response (replay) or replaces its turn.
 
-The store has hashes of the key and the request, and the response. A claim is renewed while the turn
-runs. If the process dies, the claim expires, and the next claim returns the turn that was started.
+The store has hashes of key and request, and the response. A claim is renewed while the turn runs.
+If the process dies it expires, and the next claim returns the started turn.
 """
 
 import asyncio
@@ -26,10 +26,9 @@ MAX_RETRY_AGE = timedelta(minutes=10)
 
 
 class Claim:
-    """The exclusive right to process a request. This base class stores nothing.
+    """The right to process a request. This class stores nothing.
 
-    `saves_response`: the response is stored for replay. `earlier` is the unfinished claim of the
-    same request.
+    `saves_response`: for replay. `earlier` is the unfinished claim of the same request.
     """
 
     saves_response = False
@@ -51,7 +50,7 @@ NO_CLAIM = Claim()
 class IdempotencyClaim(Claim):
     """The claim of an Idempotency-Key. A failing store does not end the response.
 
-    Cancellation does not interrupt a write: it returns the new expiry, which identifies the claim.
+    Writes are not cancelled: a write returns the new expiry, which identifies the claim.
     """
 
     saves_response = True
@@ -115,7 +114,7 @@ class IdempotencyClaim(Claim):
 async def claim_idempotency_key(
     store: ServerStore, *, owner: str, key: str, request_parts: tuple[bytes, ...], lifetime: float
 ) -> IdempotencyClaim | KeptResponse:
-    """Return a claim, or the saved response of the same `request_parts`."""
+    """Return a claim or the saved response."""
     hashed_key = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
     request = RequestKey(owner=owner, key=hashed_key, body=hash_request(request_parts))
     result = await store.claim_request(request, seconds=CLAIM_SECONDS)
@@ -134,7 +133,7 @@ def hash_request(parts: tuple[bytes, ...]) -> str:
 
 
 class RetryClaim(Claim):
-    """The claim of a client that counts retries; stores the IDs of the failed turn."""
+    """The claim of a client that counts retries: stores the IDs of the failed turn."""
 
     def __init__(
         self, store: ServerStore, request: RequestKey, earlier: RequestClaim | None
@@ -172,8 +171,6 @@ async def _exchange(
 
 
 class _EarlierTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """The turn that an earlier request started."""
-
     turn: Turn
     conversation: StoredConversation
 
@@ -186,7 +183,7 @@ class _EarlierTurn(msgspec.Struct, frozen=True, kw_only=True):
 async def resume_earlier_turn(
     prepared: PreparedTurn, claim: Claim, state: ServerState
 ) -> PreparedTurn | KeptResponse:
-    """Return the saved response, or a turn that replaces the one of the earlier request."""
+    """Return the saved response, or a turn that replaces the earlier one."""
     if claim.earlier is None:
         return prepared
     earlier = await _find_earlier_turn(prepared, claim.earlier)

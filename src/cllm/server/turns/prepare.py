@@ -1,6 +1,6 @@
-"""Prepares the turn of a decoded request: selects model, conversation and messages.
+"""Prepares the turn of a request of any protocol: model, conversation and messages.
 
-The same for every protocol and mode. Calls no provider.
+Calls no provider.
 """
 
 import msgspec
@@ -72,9 +72,7 @@ def select_engine(prepared: PreparedTurn, state: ServerState) -> Engine:
 
 
 class _SplitMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a request, split from its system prompt.
-
-    `prompt_messages` lack a system prompt that is the first message, `saved_messages` any system
+    """`prompt_messages` lack a system prompt that is the first message, `saved_messages` any system
     message. `ignored_indexes` are the other system messages.
     """
 

@@ -1,4 +1,4 @@
-"""Background work of this process: running turns, usage records, cleanup of expired events."""
+"""Background work: running turns, usage records, cleanup of expired events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -61,10 +61,7 @@ class TurnRegistry:
             change.set()
 
     async def stop(self, *, within: float) -> None:
-        """Start no more turns; cancel those still running after `within` seconds.
-
-        Cancelled turns are saved as incomplete.
-        """
+        """Start no more turns; after `within` seconds cancel and save the rest as incomplete."""
         self._stopping = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within)

@@ -53,7 +53,7 @@ class ResponseEncoder(Protocol):
 
 
 class TurnTask:
-    """Runs one turn and has its response.
+    """Runs one turn.
 
     `is_streaming`: the reply has started. `body` is the response without a stream.
     """
@@ -107,7 +107,7 @@ class TurnTask:
             raise error
 
     def handle_disconnect(self) -> None:
-        """Discard the queue; cancel a stateless turn, or any turn if so configured."""
+        """Cancel a stateless turn, or any if so configured."""
         self.queue.abandon()
         cancels = not self._is_saved or self._state.settings.on_disconnect == "cancel"
         if cancels and self._task is not None:
@@ -119,7 +119,7 @@ class TurnTask:
         )
 
     async def release(self) -> None:
-        """Release the claim, now or at the end of the turn: no response is sent."""
+        """Release the claim, now or at the end of the turn."""
         self._is_released = True
         if (self._task is None or self._task.done()) and self.result is None:
             await self._claim.release()
@@ -246,7 +246,7 @@ class TurnTask:
         self.queue.close()
 
     async def _record_reply(self, reply: ReplyFinished) -> None:
-        """Save the last events and the response before the turn ends, which ends the lease."""
+        """Save events and response before the turn ends, and its lease with it."""
         if self._is_stream:
             self.body = self._record_event(self._encoder.encode_event(reply))
         elif self._claim.saves_response:
