@@ -78,12 +78,12 @@ def through_the_sdk(server: Server, body: dict[str, Any], *, stream: bool) -> Be
         key: value for key, value in body.items() if key not in ("stream", "a_field_of_tomorrow")
     }
     rest = {"a_field_of_tomorrow": body["a_field_of_tomorrow"]}
-    asked: Any = {**known, "betas": list(BETAS), "extra_body": rest}
+    request_fields: Any = {**known, "betas": list(BETAS), "extra_body": rest}
     with anthropic.Anthropic(base_url=server.address, api_key="any", max_retries=0) as client:
         if not stream:
-            message: BetaMessage = client.beta.messages.create(**asked)
+            message: BetaMessage = client.beta.messages.create(**request_fields)
             return message
-        with client.beta.messages.stream(**asked) as streamed:
+        with client.beta.messages.stream(**request_fields) as streamed:
             return streamed.get_final_message()
 
 
@@ -134,20 +134,24 @@ def test_bedrock_receives_everything_that_converse_supports(
 
     sent = upstream.requests[-1]
     validate_bedrock_request(sent.body, model=sent.path.split("/")[2].replace("%3A", ":"))
-    told = sent.json
-    named = [tool["toolSpec"]["name"] for tool in told["toolConfig"]["tools"] if "toolSpec" in tool]
-    more = told["additionalModelRequestFields"]
-    thought, said, *calls = told["messages"][1]["content"]
-    results = [block["toolResult"] for block in told["messages"][2]["content"][:2]]
+    provider_request = sent.json
+    named = [
+        tool["toolSpec"]["name"]
+        for tool in provider_request["toolConfig"]["tools"]
+        if "toolSpec" in tool
+    ]
+    more = provider_request["additionalModelRequestFields"]
+    thought, text_block, *calls = provider_request["messages"][1]["content"]
+    results = [block["toolResult"] for block in provider_request["messages"][2]["content"][:2]]
     assert response.status == 200, response.body
-    assert told["system"][0] == {"text": IDENTITY}
-    assert [block for block in told["system"] if "cachePoint" in block]
+    assert provider_request["system"][0] == {"text": IDENTITY}
+    assert [block for block in provider_request["system"] if "cachePoint" in block]
     assert named == list(NAMES)
-    assert "cachePoint" in told["toolConfig"]["tools"][-1]
+    assert "cachePoint" in provider_request["toolConfig"]["tools"][-1]
     assert more["thinking"] == {"type": "enabled", "budget_tokens": 2048}
     assert more["anthropic_beta"] == [flag for flag in BETAS if not flag.startswith("claude-code")]
     assert thought["reasoningContent"]["reasoningText"] == {"text": THOUGHT, "signature": SIGNATURE}
-    assert said == {"text": "I look at the plot and at the folder."}
+    assert text_block == {"text": "I look at the plot and at the folder."}
     assert [call["toolUse"]["toolUseId"] for call in calls] == ["toolu_01plot", "toolu_02list"]
     assert [result.get("status", "success") for result in results] == ["success", "error"]
     assert results[0]["content"][1]["image"]["source"]["bytes"] == make_png()
@@ -193,9 +197,9 @@ def test_an_openai_compatible_server_receives_everything_that_it_supports(
 
 def test_the_local_model_replies_to_an_agent_with_notices(server: Server, stream: bool):
     body = make_agent_request(LOCAL, stream=stream, max_tokens=64, thinking=None)
-    given = {key: value for key, value in body.items() if value is not None}
-    response = server("POST", ADDRESS, given, HEADERS)
-    message = through_the_sdk(server, given, stream=stream)
+    request_body = {key: value for key, value in body.items() if value is not None}
+    response = server("POST", ADDRESS, request_body, HEADERS)
+    message = through_the_sdk(server, request_body, stream=stream)
 
     assert response.status == 200, response.body
     assert message.content[0].type == "text"
@@ -227,17 +231,19 @@ def test_a_request_too_long_for_the_local_model_is_one_clear_error(server: Serve
 
 
 def test_a_conversation_too_long_for_the_local_model_is_cut_to_its_window(server: Server):
-    asked: dict[str, Any] = {"model": LOCAL, "max_tokens": 4}
+    request_fields: dict[str, Any] = {"model": LOCAL, "max_tokens": 4}
     long = "My cat is called Luna. " * 80
     first_response = post_message(
-        server, ("user", long), headers={"X-Conversation-ID": ""}, **asked
+        server, ("user", long), headers={"X-Conversation-ID": ""}, **request_fields
     )
     going_on = {"X-Conversation-ID": first_response.conversation}
-    response = post_message(server, ("user", f"And again: {long}"), headers=going_on, **asked)
+    response = post_message(
+        server, ("user", f"And again: {long}"), headers=going_on, **request_fields
+    )
 
     assert (first_response.status, response.status) == (200, 200), response.body
-    told = response.json["usage"]
-    assert told["input_tokens"] + told["cache_read_input_tokens"] < CONTEXT
+    provider_request = response.json["usage"]
+    assert provider_request["input_tokens"] + provider_request["cache_read_input_tokens"] < CONTEXT
     assert "trimmed" in codes(response)
 
 

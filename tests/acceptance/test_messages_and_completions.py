@@ -45,9 +45,16 @@ def say(
     """Send one message in a protocol."""
     headers = {"X-Conversation-ID": conversation}
     if door == "messages":
-        said = (message["role"], message["content"])
-        asked = {"tools": ANTHROPIC_TOOLS, "thinking": THINKING, "max_tokens": 2000, **fields}
-        return post_message(server, said, headers=headers, system="Be brief.", **asked)
+        role_and_content = (message["role"], message["content"])
+        request_fields = {
+            "tools": ANTHROPIC_TOOLS,
+            "thinking": THINKING,
+            "max_tokens": 2000,
+            **fields,
+        }
+        return post_message(
+            server, role_and_content, headers=headers, system="Be brief.", **request_fields
+        )
     system = {"role": "system", "content": "Be brief."}
     body = {"messages": [system, message], "tools": OPENAI_TOOLS, **fields}
     return server("POST", COMPLETIONS, {"reasoning_effort": "low", **body}, headers)
@@ -65,16 +72,20 @@ def take_turn(server: Server, upstream: FakeProvider, conversation: str, number:
     """Send a question, get thinking and a tool call, send its result in the other protocol."""
     provider, door, stream = WAYS[number % len(WAYS)]
     other = DOORS[1 - DOORS.index(door)]
-    asked: dict[str, Any] = {"model": MODELS[provider], "stream": stream}
+    request_fields: dict[str, Any] = {"model": MODELS[provider], "stream": stream}
     call = ToolCall(id=f"toolu_{number}", name="look", arguments=f'{{"at": "{number}"}}')
     upstream.queue_reply(reasoning=(f"Look at {number}.",), tool_calls=(call,), finish="tool_calls")
     question = {"role": "user", "content": f"What is at {number}?"}
-    called = say(server, door, conversation, question, **asked)
+    called = say(server, door, conversation, question, **request_fields)
     assert called.status == 200, called.body
     assert f"toolu_{number}".encode() in called.body
     upstream.queue_reply(f"A door is at {number}.")
     answered = say(
-        server, other, called.conversation, result(other, call.id, f"Door {number}."), **asked
+        server,
+        other,
+        called.conversation,
+        result(other, call.id, f"Door {number}."),
+        **request_fields,
     )
     assert answered.status == 200, answered.body
     return called.conversation

@@ -40,11 +40,11 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
 def keep_file(folder: Path) -> None:
     """Start a conversation on the command line with a stored system prompt."""
     folder.mkdir(parents=True)
-    said = [("system", "Speak as a sailor."), ("user", "Ahoy."), ("assistant", "Ahoy, mate.")]
+    pairs = [("system", "Speak as a sailor."), ("user", "Ahoy."), ("assistant", "Ahoy, mate.")]
     conversation = {
         "id": FILE,
         "model": MODELS["anthropic"],
-        "messages": [{"role": role, "content": content} for role, content in said],
+        "messages": [{"role": role, "content": content} for role, content in pairs],
         "created_at": "2026-10-31T12:00:00Z",
         "updated_at": "2026-10-31T12:00:15Z",
         "metadata": {},
@@ -57,9 +57,9 @@ def start_conversation(server: Server, provider: str = "anthropic") -> str:
     return response.conversation
 
 
-def count(server: Server, conversation: str, *said: tuple[str, Any], **fields: Any) -> Response:
+def count(server: Server, conversation: str, *pairs: tuple[str, Any], **fields: Any) -> Response:
     headers = {"X-Conversation-ID": conversation}
-    return post_message(server, *said, path=COUNT, max_tokens=None, headers=headers, **fields)
+    return post_message(server, *pairs, path=COUNT, max_tokens=None, headers=headers, **fields)
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "bedrock"])
@@ -67,10 +67,14 @@ def test_the_counted_prompt_is_the_next_sent_one(
     server: Server, upstream: FakeProvider, provider: str
 ):
     conversation = start_conversation(server, provider)
-    asked: dict[str, Any] = {"model": MODELS[provider], "system": "Be brief.", "tools": TOOLS}
-    counted = count(server, conversation, QUESTION, **asked)
+    request_fields: dict[str, Any] = {
+        "model": MODELS[provider],
+        "system": "Be brief.",
+        "tools": TOOLS,
+    }
+    counted = count(server, conversation, QUESTION, **request_fields)
     seen = upstream.requests[-1].json
-    post_message(server, QUESTION, headers={"X-Conversation-ID": conversation}, **asked)
+    post_message(server, QUESTION, headers={"X-Conversation-ID": conversation}, **request_fields)
     sent = upstream.requests[-1].json
 
     compared = ("messages", "system", "tools", "toolConfig")

@@ -44,9 +44,9 @@ def client(server: Server) -> Iterator[anthropic.Anthropic]:
 
 def refusal(client: anthropic.Anthropic, **changes: Any) -> anthropic.APIStatusError:
     """Return the error that the SDK raises."""
-    asked: Any = {"model": CLAUDE, "max_tokens": 9, "messages": [HELLO], **changes}
+    request_fields: Any = {"model": CLAUDE, "max_tokens": 9, "messages": [HELLO], **changes}
     with pytest.raises(anthropic.APIStatusError) as raised:
-        client.messages.create(**asked)
+        client.messages.create(**request_fields)
     return raised.value
 
 
@@ -162,7 +162,7 @@ def test_a_busy_conversation_is_a_conflict(client: anthropic.Anthropic, upstream
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("error_type", "expected"),
     [
         ("overloaded_error", "overloaded_error"),
         ("rate_limit_error", "rate_limit_error"),
@@ -171,9 +171,9 @@ def test_a_busy_conversation_is_a_conflict(client: anthropic.Anthropic, upstream
     ],
 )
 def test_an_error_during_a_stream_keeps_its_type(
-    client: anthropic.Anthropic, upstream: FakeProvider, said: str, expected: str
+    client: anthropic.Anthropic, upstream: FakeProvider, error_type: str, expected: str
 ):
-    upstream.queue_reply("Half ", "of it", stop_after=1, error=(said, "No more."))
+    upstream.queue_reply("Half ", "of it", stop_after=1, error=(error_type, "No more."))
     with (
         client.messages.stream(model=CLAUDE, max_tokens=9, messages=[HELLO]) as stream,
         pytest.raises(anthropic.APIStatusError) as raised,

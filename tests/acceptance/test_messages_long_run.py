@@ -126,10 +126,10 @@ class Agent:
     def ask_by_itself(self) -> None:
         """Send the last question again as a client that sends its whole history."""
         self._upstream.queue_reply("As before.")
-        said = [(message["role"], message["content"]) for message in self.history[:-1]]
+        earlier_messages = [(message["role"], message["content"]) for message in self.history[:-1]]
         response = post_message(
             self._server,
-            *said,
+            *earlier_messages,
             model=MODELS["anthropic"],
             system=SYSTEM,
             tools=TOOLS,
@@ -163,14 +163,14 @@ def in_blocks(request: Request) -> dict[str, Any]:
 
 def as_noticed(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the client's history without the parts that the expected notices name."""
-    told: list[dict[str, Any]] = []
+    merged: list[dict[str, Any]] = []
     for message in history:
         blocks = [without_mark(b) for b in as_blocks(message["content"]) if not is_unsent(b)]
-        if told and told[-1]["role"] == message["role"]:
-            told[-1]["content"] += blocks
+        if merged and merged[-1]["role"] == message["role"]:
+            merged[-1]["content"] += blocks
         elif blocks:
-            told.append({"role": message["role"], "content": blocks})
-    return told
+            merged.append({"role": message["role"], "content": blocks})
+    return merged
 
 
 def is_unsent(block: dict[str, Any]) -> bool:
@@ -180,8 +180,8 @@ def is_unsent(block: dict[str, Any]) -> bool:
 
 
 def without_mark(block: dict[str, Any]) -> dict[str, Any]:
-    said = {name: value for name, value in block.items() if name != "cache_control"}
-    return in_blocks_too(said)
+    earlier_messages = {name: value for name, value in block.items() if name != "cache_control"}
+    return in_blocks_too(earlier_messages)
 
 
 def in_blocks_too(block: dict[str, Any]) -> dict[str, Any]:

@@ -139,15 +139,15 @@ def test_the_error_of_a_lost_thread_makes_the_sdk_send_everything(
 
 
 def test_a_stored_conversation_needs_no_thread(client: anthropic.Anthropic, upstream: FakeProvider):
-    asked: Any = {"model": MODELS["anthropic"], "max_tokens": 9}
+    request_fields: Any = {"model": MODELS["anthropic"], "max_tokens": 9}
     begun = client.beta.messages.with_raw_response.create(
-        **asked,
+        **request_fields,
         messages=[HELLO],
         thread={"type": "create"},
         extra_headers={"X-Conversation-ID": ""},
     )
     client.beta.messages.create(
-        **asked,
+        **request_fields,
         messages=[{"role": "user", "content": "Again."}],
         thread={"type": "continue", "previous_message_id": begun.parse().id},
         extra_headers={"X-Conversation-ID": begun.headers["X-Conversation-ID"]},
@@ -163,35 +163,42 @@ def test_thinking_and_its_signature(
     client: anthropic.Anthropic, upstream: FakeProvider, model: str, stream: bool
 ):
     upstream.queue_reply("Four.", reasoning=("Two and ", "two."))
-    asked: Any = {"model": model, "max_tokens": 2000, "thinking": THINKING, "messages": [HELLO]}
+    request_fields: Any = {
+        "model": model,
+        "max_tokens": 2000,
+        "thinking": THINKING,
+        "messages": [HELLO],
+    }
     if stream:
-        with client.messages.stream(**asked) as streamed:
+        with client.messages.stream(**request_fields) as streamed:
             message = streamed.get_final_message()
     else:
-        message = client.messages.create(**asked)
+        message = client.messages.create(**request_fields)
 
-    thought, said = message.content
+    thought, text_block = message.content
     assert thought.type == "thinking"
     assert thought.thinking == "Two and two."
     assert thought.signature == ("" if "openai" in model else "c2lnbmVk")
-    assert said.type == "text"
-    assert said.text == "Four."
+    assert text_block.type == "text"
+    assert text_block.text == "Four."
 
 
 def test_thinking_goes_back_with_the_tools_results(
     client: anthropic.Anthropic, upstream: FakeProvider
 ):
     upstream.queue_reply(reasoning=("I look.",), tool_calls=(CALL,), finish="tool_calls")
-    asked: Any = {
+    request_fields: Any = {
         "model": MODELS["bedrock"],
         "max_tokens": 2000,
         "thinking": THINKING,
         "tools": [{"name": "look", "input_schema": {"type": "object"}}],
     }
-    message = client.messages.create(**asked, messages=[HELLO])
+    message = client.messages.create(**request_fields, messages=[HELLO])
     result: Any = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Blue."}
     turns: Any = [HELLO, {"role": "assistant", "content": message.content}]
-    client.messages.create(**asked, messages=[*turns, {"role": "user", "content": [result]}])
+    client.messages.create(
+        **request_fields, messages=[*turns, {"role": "user", "content": [result]}]
+    )
 
     sent = upstream.requests[-1].json["messages"][1]["content"]
     assert sent[0]["reasoningContent"]["reasoningText"] == {
@@ -208,23 +215,23 @@ def test_counting_tokens(client: anthropic.Anthropic, model: str):
 
 
 def test_errors_are_the_sdks_own(client: anthropic.Anthropic, upstream: FakeProvider):
-    asked: Any = {"model": MODELS["anthropic"], "max_tokens": 9, "messages": [HELLO]}
+    request_fields: Any = {"model": MODELS["anthropic"], "max_tokens": 9, "messages": [HELLO]}
     with pytest.raises(anthropic.NotFoundError):
-        client.messages.create(**{**asked, "model": "no-such-model"})
+        client.messages.create(**{**request_fields, "model": "no-such-model"})
     with pytest.raises(anthropic.BadRequestError):
-        client.messages.create(**{**asked, "messages": []})
+        client.messages.create(**{**request_fields, "messages": []})
     upstream.queue_error(401, "No.")
     with pytest.raises(anthropic.AuthenticationError):
-        client.messages.create(**asked)
+        client.messages.create(**request_fields)
     upstream.queue_error(403, "No.")
     with pytest.raises(anthropic.PermissionDeniedError):
-        client.messages.create(**asked)
+        client.messages.create(**request_fields)
     upstream.queue_error(429, "Slow down.", retry_after="1")
     with pytest.raises(anthropic.RateLimitError) as limited:
-        client.messages.create(**asked)
+        client.messages.create(**request_fields)
     upstream.queue_error(529, "Overloaded.")
     with pytest.raises(anthropic.OverloadedError) as overloaded:
-        client.messages.create(**asked)
+        client.messages.create(**request_fields)
 
     assert limited.value.response.headers["retry-after"] == "1"
     assert overloaded.value.status_code == 529

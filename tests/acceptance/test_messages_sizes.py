@@ -81,8 +81,8 @@ def test_an_image_of_five_megabytes_is_sent_again_with_the_history(
 @pytest.mark.parametrize("end", [b"]" * 100_000 + b"}", b""])
 def test_json_that_is_too_deep_is_rejected(server: Server, upstream: FakeProvider, end: bytes):
     before = len(upstream.requests)
-    said = b'{"model":"%b","max_tokens":5,"messages":[{"role":"user","content":"x"}],"deep":'
-    response = server("POST", MESSAGES, said % SONNET.encode() + b"[" * 100_000 + end)
+    body_start = b'{"model":"%b","max_tokens":5,"messages":[{"role":"user","content":"x"}],"deep":'
+    response = server("POST", MESSAGES, body_start % SONNET.encode() + b"[" * 100_000 + end)
 
     assert (response.status, response.error["type"]) == (400, "invalid_request_error")
     assert "64" in response.error["message"]

@@ -176,8 +176,8 @@ def sweep(
 def find_exempt_checks(operation: Any) -> list[CheckFunction]:
     """Return the checks that do not apply.
 
-    What a schema cannot say is refused too: no messages, a NUL in what is to be kept. And what is
-    passed on, or kept as it came, is not read field by field.
+    Values that a schema cannot forbid are rejected too: no messages, NUL in text. Data that is
+    forwarded or stored unchanged is not validated field by field.
     """
     unread = [negative_data_rejection] if operation.path in UNREAD else []
     return [positive_data_acceptance, *unread]
@@ -203,10 +203,10 @@ def test_both_completion_routes_are_fully_described(server: Server):
     ):
         described = DESCRIPTION["paths"][path]["post"]
         sent = described["requestBody"]["content"]["application/json"]["schema"]
-        given = described["responses"]["200"]["content"]
+        contents = described["responses"]["200"]["content"]
         assert sent == {"$ref": f"#/components/schemas/{body}"}
-        assert given["application/json"]["schema"] == {"$ref": f"#/components/schemas/{answer}"}
-        assert "text/event-stream" in given
+        assert contents["application/json"]["schema"] == {"$ref": f"#/components/schemas/{answer}"}
+        assert "text/event-stream" in contents
 
 
 def test_the_full_run_has_ten_thousand_cases(server: Server):

@@ -48,10 +48,10 @@ class SlowClient:
         return self.answer()
 
     def answer(self) -> tuple[int, dict[str, str], bytes]:
-        said = b""
-        while b"\r\n\r\n" not in said:
-            said += self._more()
-        head, _, body = said.partition(b"\r\n\r\n")
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += self._more()
+        head, _, body = received.partition(b"\r\n\r\n")
         lines = head.decode().split("\r\n")
         headers = {
             name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])
@@ -88,8 +88,8 @@ def is_rejected(response: tuple[int, dict[str, str], bytes]) -> bool:
 
 
 def read_memory(server: Server) -> int:
-    told = Path(f"/proc/{server.process.pid}/statm").read_text(encoding="ascii")
-    return int(told.split()[1]) * 4096
+    rejected = Path(f"/proc/{server.process.pid}/statm").read_text(encoding="ascii")
+    return int(rejected.split()[1]) * 4096
 
 
 def is_read(server: Server, body: bytes) -> bool:
@@ -108,9 +108,9 @@ def test_a_body_over_the_memory_limit_is_rejected_and_others_are_read(
         ]
         for client in three:
             client.send(len(body) - 1000)
-        (told,), _, _ = select.select([client.connection for client in three], (), (), WAIT)
-        others = [client for client in three if client.connection is not told]
-        (alone,) = (client for client in three if client.connection is told)
+        (rejected,), _, _ = select.select([client.connection for client in three], (), (), WAIT)
+        others = [client for client in three if client.connection is not rejected]
+        (alone,) = (client for client in three if client.connection is rejected)
         assert is_rejected(alone.answer())
         assert [is_rejected(client.finish()) for client in others] == [False, False]
     assert is_read(server, body)

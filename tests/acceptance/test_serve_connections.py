@@ -222,9 +222,9 @@ def test_an_http_2_upgrade_offer_does_not_lose_the_body(server: Server):
 
 def test_pipelined_requests_get_responses_in_order(server: Server):
     paths = [b"/health", b"/nowhere", b"/ready"]
-    asked = [b"GET %b HTTP/1.1\r\nHost: localhost\r\n" % path for path in paths]
+    requests_sent = [b"GET %b HTTP/1.1\r\nHost: localhost\r\n" % path for path in paths]
     with open_connection(server) as connection:
-        connection.sendall(b"\r\n".join(asked) + b"Connection: close\r\n\r\n")
+        connection.sendall(b"\r\n".join(requests_sent) + b"Connection: close\r\n\r\n")
         response = read_to_end(connection)
 
     statuses = [piece[:3] for piece in response.split(b"HTTP/1.1 ")[1:]]
@@ -280,14 +280,14 @@ def test_a_request_needs_exactly_one_host(
     request: pytest.FixtureRequest, upstream: FakeProvider, which: str, host: str, line: str
 ):
     known = b"Authorization: Bearer %b\r\nConnection: close\r\n" % KEY.encode()
-    asked = len(upstream.requests)
+    requests_sent = len(upstream.requests)
     with open_connection(request.getfixturevalue(which)) as connection:
         connection.sendall(LINES[line] + HOSTS[host] + known + LENGTH + b"\r\n" + BODY)
         response = read_to_end(connection)
 
     assert response.startswith(b"HTTP/1.1 400 "), response
     assert b"Host" in response.partition(b"\r\n\r\n")[2]
-    assert len(upstream.requests) == asked
+    assert len(upstream.requests) == requests_sent
 
 
 @pytest.mark.parametrize("host", HOSTS)

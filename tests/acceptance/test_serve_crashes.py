@@ -123,8 +123,8 @@ def test_a_stop_of_several_processes_saves_their_turns(
     assert server.wait() == 0
     again = serve()
     for response in responses:
-        said = [HELLO, ("assistant", "First second.")]
-        assert list(list_messages(again, response.conversation)) == said
+        expected_messages = [HELLO, ("assistant", "First second.")]
+        assert list(list_messages(again, response.conversation)) == expected_messages
 
 
 @shared
@@ -217,8 +217,8 @@ def send_without_reading(server: Server, headers: dict[str, str]) -> socket.sock
     connection.connect((server.host, server.port))
     body = json.dumps(completion_body(HELLO, stream=True)).encode()
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    asked = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\n{head}"
-    connection.sendall(f"{asked}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    request_head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\n{head}"
+    connection.sendall(f"{request_head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     return connection
 
 

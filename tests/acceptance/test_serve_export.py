@@ -57,9 +57,9 @@ def server(database: Path, home: Any, settings: Callable[..., Path]) -> Iterator
 
 def status(server: Server, field: str) -> int:
     """Return a value of /proc/PID/status in bytes."""
-    told = Path(f"/proc/{server.process.pid}/status").read_text(encoding="utf-8")
-    found = re.search(rf"^{field}:\s+(\d+) kB$", told, re.MULTILINE)
-    assert found is not None, told
+    status_text = Path(f"/proc/{server.process.pid}/status").read_text(encoding="utf-8")
+    found = re.search(rf"^{field}:\s+(\d+) kB$", status_text, re.MULTILINE)
+    assert found is not None, status_text
     return int(found[1]) * 1024
 
 
@@ -121,8 +121,8 @@ def test_a_head_request_returns_the_length_of_a_long_export(server: Server):
 def test_messages_added_during_an_export_are_not_in_it(server: Server):
     opened = server.open("GET", f"{PATH}/export", timeout=120)
     start = opened.response.read(MEGABYTE)
-    said = server.complete(("user", "A late word."), conversation=LONG)
-    assert said.status == 200
+    late_response = server.complete(("user", "A late word."), conversation=LONG)
+    assert late_response.status == 200
     exported = start + opened.rest()
     assert len(json.loads(exported)["messages"]) == 2 * TURNS + 1
     assert b"A late word." not in exported

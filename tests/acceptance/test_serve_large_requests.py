@@ -27,8 +27,8 @@ def test_two_hundred_thousand_unknown_fields_do_not_block_other_requests(
     server: Server, headers: dict[str, str]
 ):
     unknown = {f"k{number}": 0 for number in range(KEYS)}
-    asked = completion_body(("user", "Hello."), model=MODELS["anthropic"], **unknown)
-    body = json.dumps(asked, separators=(",", ":")).encode()
+    request_body = completion_body(("user", "Hello."), model=MODELS["anthropic"], **unknown)
+    body = json.dumps(request_body, separators=(",", ":")).encode()
     assert len(body) > 2_000_000
     answered = threading.Event()
 

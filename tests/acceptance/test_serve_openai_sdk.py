@@ -111,19 +111,22 @@ def test_tools_over_two_requests_of_a_conversation(
             model=MODEL, messages=[HELLO], tools=[LOOK], extra_headers={"X-Conversation-ID": ""}
         )
         response, conversation = raw.parse(), raw.headers["x-conversation-id"]
-    asked = response.choices[0].message.tool_calls or []
+    requested_calls = response.choices[0].message.tool_calls or []
 
     last = client.chat.completions.create(
         model=MODEL,
         tools=[LOOK],
         messages=[
             {"role": "tool", "tool_call_id": call.id, "content": f"Blue {number}."}
-            for number, call in enumerate(asked)
+            for number, call in enumerate(requested_calls)
         ],
         extra_headers={"X-Conversation-ID": conversation},
     )
 
-    assert [json.loads(call.function.arguments) for call in asked] == [{"at": "sky"}, {"at": "sea"}]
+    assert [json.loads(call.function.arguments) for call in requested_calls] == [
+        {"at": "sky"},
+        {"at": "sea"},
+    ]
     sent = upstream.requests[-1].messages
     assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool"]
     assert [message["content"] for message in sent[2:]] == ["Blue 0.", "Blue 1."]

@@ -249,8 +249,8 @@ def test_a_retry_of_a_failed_request_does_not_replace_later_messages(
 
     complete(server, headers)
 
-    said = [content for _, content in list_messages(server, first_response.conversation)]
-    assert said[-4:] == ["Again.", "echo: Again.", "Hello.", "echo: Hello."]
+    contents = [content for _, content in list_messages(server, first_response.conversation)]
+    assert contents[-4:] == ["Again.", "echo: Again.", "Hello.", "echo: Hello."]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -63,7 +63,7 @@ def test_a_port_in_use_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("server_settings", "expected_words"),
     [
         ({"port": "high"}, ("server.port", "whole number")),
         ({"prot": 3000}, ("server.prot", "host, port")),
@@ -73,13 +73,13 @@ def test_a_port_in_use_is_an_error(
     ],
 )
 def test_an_invalid_setting_is_named(
-    cllm: Any, settings: Callable[..., Path], given: Any, words: tuple[str, ...]
+    cllm: Any, settings: Callable[..., Path], server_settings: Any, expected_words: tuple[str, ...]
 ):
-    settings(server=given)
+    settings(server=server_settings)
 
     result = cllm("serve", "--store", "memory:")
 
-    result.failed_with_one_sentence(*words, prefix="Configuration error: ")
+    result.failed_with_one_sentence(*expected_words, prefix="Configuration error: ")
 
 
 def test_ctrl_c_stops_the_server(serve: Callable[..., Server]):

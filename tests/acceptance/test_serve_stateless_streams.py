@@ -65,8 +65,8 @@ def message(*deltas: bytes) -> list[bytes]:
 
 def chunk(reason: str | None = None, **delta: Any) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": reason}
-    told = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    return f"data: {json.dumps({**told, 'choices': [choice]})}\n\n".encode()
+    received = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return f"data: {json.dumps({**received, 'choices': [choice]})}\n\n".encode()
 
 
 def completion(*chunks: bytes) -> list[bytes]:
@@ -75,13 +75,13 @@ def completion(*chunks: bytes) -> list[bytes]:
 
 
 def words(path: str, count: int, size: int = 6) -> list[bytes]:
-    said = [f"{number} ".ljust(size, "x") for number in range(count)]
+    texts = [f"{number} ".ljust(size, "x") for number in range(count)]
     if path == MESSAGES:
-        return message(*[text(0, one) for one in said])
-    return completion(*[chunk(content=one) for one in said])
+        return message(*[text(0, one) for one in texts])
+    return completion(*[chunk(content=one) for one in texts])
 
 
-def asked(path: str) -> dict[str, Any]:
+def make_body(path: str) -> dict[str, Any]:
     return {**BODIES[path], "messages": [{"role": "user", "content": "Hello."}], "stream": True}
 
 
@@ -103,21 +103,21 @@ def send_one_by_one(
     upstream.queue_steps(STREAM, *steps, *end)
     opening = threading.Thread(target=opened_in_turn, args=(gates,))
     opening.start()
-    told = server.open("POST", path, asked(path)).rest()
+    received = server.open("POST", path, make_body(path)).rest()
     opening.join()
-    return told
+    return received
 
 
 def send_in_one_packet(
     server: Server, upstream: FakeProvider, path: str, sent: Sequence[bytes], *end: Step
 ) -> bytes:
     upstream.queue_steps(STREAM, Send(b"".join(sent)), *end)
-    return server.open("POST", path, asked(path)).rest()
+    return server.open("POST", path, make_body(path)).rest()
 
 
-def remove_generated_fields(told: bytes) -> list[Any]:
+def remove_generated_fields(received: bytes) -> list[Any]:
     """Return the events of a chat completion without generated IDs and times."""
-    datas = [event.removeprefix(b"data: ") for event in told.split(b"\n\n") if event]
+    datas = [event.removeprefix(b"data: ") for event in received.split(b"\n\n") if event]
     events = [json.loads(data) if data.startswith(b"{") else data for data in datas]
     for event in events:
         for name in MADE_UP:
@@ -205,7 +205,7 @@ def test_a_disconnect_ends_the_provider_call(server: Server, upstream: FakeProvi
     upstream.queue_steps(STREAM, *[step for e, gate in pairs for step in (Send(e), Hold(gate))])
     opening = threading.Thread(target=opened_in_turn, args=(gates[:6],))
     opening.start()
-    opened = server.open("POST", path, asked(path))
+    opened = server.open("POST", path, make_body(path))
     opening.join()
     opened.event()
 
@@ -226,15 +226,17 @@ def test_a_client_that_pauses_receives_everything_later(
     upstream.queue_steps(STREAM, *held, *map(Send, many))
     opening = threading.Thread(target=opened_in_turn, args=(gates,))
     opening.start()
-    opened = server.open("POST", path, asked(path))
+    opened = server.open("POST", path, make_body(path))
     opening.join()
     time.sleep(1)
 
-    told = opened.rest()
+    received = opened.rest()
 
     for number in range(1, 300):
-        assert told.count(f"{number} ".ljust(50_000, "x").encode()) == 1
-    assert told.rstrip().endswith(b'{"type": "message_stop"}' if path == MESSAGES else b"[DONE]")
+        assert received.count(f"{number} ".ljust(50_000, "x").encode()) == 1
+    assert received.rstrip().endswith(
+        b'{"type": "message_stop"}' if path == MESSAGES else b"[DONE]"
+    )
 
 
 @both
@@ -246,7 +248,7 @@ def test_a_silent_stream_sends_keep_alive_comments(
     first, later = map(Send, sent[:4]), map(Send, sent[5:])
     upstream.queue_steps(STREAM, *first, Hold(gate), Send(sent[4]), Hold(rest), *later)
     first_response = time.monotonic()
-    opened = impatient.open("POST", path, asked(path))
+    opened = impatient.open("POST", path, make_body(path))
     gate.wait_reached()
     time.sleep(0.1)
     gate.open()
@@ -254,6 +256,6 @@ def test_a_silent_stream_sends_keep_alive_comments(
     time.sleep(1)
     rest.open()
 
-    told = opened.rest()
+    received = opened.rest()
     sign = b"event: ping\n" if path == MESSAGES else b": keep-alive\n"
-    assert 1 <= told.count(sign) <= (time.monotonic() - first_response) / SILENCE
+    assert 1 <= received.count(sign) <= (time.monotonic() - first_response) / SILENCE

@@ -21,14 +21,14 @@ def server(upstream: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def make_body(model: str, name: str) -> dict[str, Any]:
     """Return a request with a history that is long enough for every cache."""
-    said = [
+    history = [
         ("user", f"{name}: {LONG}"),
         ("assistant", LONG),
         ("user", LONG),
         ("assistant", LONG),
         ("user", f"What did I say in {name}?"),
     ]
-    messages = [{"role": role, "content": content} for role, content in said]
+    messages = [{"role": role, "content": content} for role, content in history]
     return {"model": model, "max_tokens": 100, "messages": messages}
 
 

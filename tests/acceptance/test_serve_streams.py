@@ -44,10 +44,10 @@ def test_a_stateless_stream_has_no_ids(server: Server):
 
 def test_a_stream_has_usage_only_on_request(server: Server, upstream: FakeProvider):
     silent = server.complete(HELLO, stream=True)
-    told = server.complete(HELLO, stream=True, stream_options={"include_usage": True})
+    with_usage = server.complete(HELLO, stream=True, stream_options={"include_usage": True})
 
     assert all("usage" not in event for event in silent.events[:-1])
-    assert told.events[-2]["usage"]["total_tokens"] == 18
+    assert with_usage.events[-2]["usage"]["total_tokens"] == 18
 
 
 def test_messages_can_be_read_when_the_stream_ends(server: Server):
@@ -107,8 +107,8 @@ def test_the_reply_is_saved_despite_a_disconnect(
     time.sleep(0.3)
     gate.open()
 
-    said = [HELLO, ("assistant", "First second.")]
-    assert until(lambda: list(list_messages(server, conversation)) == said)
+    expected_messages = [HELLO, ("assistant", "First second.")]
+    assert until(lambda: list(list_messages(server, conversation)) == expected_messages)
     assert states(server, conversation) == ["complete", "complete"]
     shown = server("GET", f"/v1/conversations/{conversation}").json
     assert shown["messages"][-1]["usage"] is not None

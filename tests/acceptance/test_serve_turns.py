@@ -111,10 +111,10 @@ def test_each_of_many_concurrent_turns_is_saved_or_rejected(server: Server):
         )
 
     assert {answer.status for answer in answers} <= {200, 409}
-    kept = [content for _, content in list_messages(server, conversation)][2:]
-    assert len(kept) == 2 * sum(answer.status == 200 for answer in answers)
-    for said, answered in zip(kept[::2], kept[1::2], strict=True):
-        assert answered == f"echo: {said}"
+    stored = [content for _, content in list_messages(server, conversation)][2:]
+    assert len(stored) == 2 * sum(answer.status == 200 for answer in answers)
+    for question, reply in zip(stored[::2], stored[1::2], strict=True):
+        assert reply == f"echo: {question}"
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -157,14 +157,14 @@ def test_a_key_applies_to_one_conversation_only(
     meant = {"begin": "", "continue": one, "stateless": None, "continue another": other}
     key = {"Idempotency-Key": str(uuid.uuid4())}
     fields: dict[str, Any] = {"stream": stream, "headers": key}
-    answered = server.complete(HELLO, conversation=meant[first], **fields)
-    asked = len(upstream.requests)
+    reply = server.complete(HELLO, conversation=meant[first], **fields)
+    request_count = len(upstream.requests)
     again = server.complete(HELLO, conversation=meant[second], **fields)
 
-    assert answered.status == 200
-    assert len(upstream.requests) == asked
+    assert reply.status == 200
+    assert len(upstream.requests) == request_count
     if first == second:
-        assert (again.status, again.body) == (200, answered.body)
+        assert (again.status, again.body) == (200, reply.body)
     else:
         assert again.status == 409
         assert again.error["code"] == "idempotency_conflict"
@@ -200,20 +200,20 @@ def test_the_system_prefix_comes_before_every_system_prompt(
     serve: Callable[..., Server], provider: FakeProvider
 ):
     server = serve(server={"system_prefix": "Operator."})
-    said = []
+    question = []
 
     for conversation in (None, ""):
         server.complete(("system", "Client."), HELLO, conversation=conversation)
-        said.append(provider.requests[-1].message_pairs[0])
+        question.append(provider.requests[-1].message_pairs[0])
         first_response = server.complete(HELLO, conversation=conversation)
-        said.append(provider.requests[-1].message_pairs[0])
+        question.append(provider.requests[-1].message_pairs[0])
     server.complete(("system", "Client."), AGAIN, conversation=first_response.conversation)
-    said.append(provider.requests[-1].message_pairs[0])
+    question.append(provider.requests[-1].message_pairs[0])
     blocks = [{"type": "text", "text": "Block."}]
     server.complete(("system", blocks), HELLO)
 
     both, alone = ("system", "Operator.\n\nClient."), ("system", "Operator.")
-    assert said == [both, alone, both, alone, both]
+    assert question == [both, alone, both, alone, both]
     assert provider.requests[-1].message_pairs[0][1] == [
         {"type": "text", "text": "Operator."},
         *blocks,
@@ -240,10 +240,10 @@ def test_no_system_prompt_and_no_content_is_in_the_store_or_the_log(
 
     folder: Path = home.path  # type: ignore[attr-defined]
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "Cllmfile.yml"]
-    kept = b"".join(path.read_bytes() for path in files) + read_stored_bytes(store_url, folder)
-    assert (b"Hello." in kept) == (store_url != "memory:")
+    stored = b"".join(path.read_bytes() for path in files) + read_stored_bytes(store_url, folder)
+    assert (b"Hello." in stored) == (store_url != "memory:")
     for text in (b"system-text", b"operator-text"):
-        assert text not in kept
+        assert text not in stored
         assert text.decode() not in server.log
     assert "Hello." not in server.log
     assert "sk-test" not in server.log
@@ -386,9 +386,9 @@ def embedding_server():
 
     class Embeddings(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            request_count = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             known = self.path == "/v1/embeddings"
-            body = json.dumps({"asked": asked}).encode()
+            body = json.dumps({"asked": request_count}).encode()
             self.send_response(200 if known else 404)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

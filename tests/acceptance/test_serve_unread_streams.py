@@ -62,8 +62,8 @@ def test_a_saved_turn_does_not_wait_for_a_client_that_does_not_read(
     provider: str,
     keyed: bool,
 ):
-    said = [{"role": "user", "content": "Hello."}]
-    body = {"model": MODELS[provider], "max_tokens": 100, "messages": said}
+    prompt_messages = [{"role": "user", "content": "Hello."}]
+    body = {"model": MODELS[provider], "max_tokens": 100, "messages": prompt_messages}
     first_response = server("POST", path, body, {"X-Conversation-ID": ""})
     conversation = first_response.conversation
     headers = {"X-Conversation-ID": conversation}

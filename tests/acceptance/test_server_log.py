@@ -63,15 +63,15 @@ def test_a_line_has_ids_counts_and_costs_and_no_message(
 
 def test_no_error_logs_a_message_or_a_key(serve: Callable[..., Server], provider: FakeProvider):
     server = serve(server=KEYED)
-    said = (("system", "planted-system"), ("user", "planted-user"))
+    planted_messages = (("system", "planted-system"), ("user", "planted-user"))
     for status in (400, 401, 429, 500):
         provider.queue_error(status, "planted-reply")
-        server.complete(*said, conversation="", headers=AUTHORISED)
+        server.complete(*planted_messages, conversation="", headers=AUTHORISED)
     provider.queue_reply("planted-", "reply", stop_after=1)
-    server.complete(*said, conversation="", headers=AUTHORISED, stream=True)
-    server.complete(*said, conversation="planted-user", headers=AUTHORISED)
-    server.complete(*said, headers={"Authorization": "Bearer planted-user-0123456789"})
-    server.complete(*said, headers=AUTHORISED, model="nobody/planted-model")
+    server.complete(*planted_messages, conversation="", headers=AUTHORISED, stream=True)
+    server.complete(*planted_messages, conversation="planted-user", headers=AUTHORISED)
+    server.complete(*planted_messages, headers={"Authorization": "Bearer planted-user-0123456789"})
+    server.complete(*planted_messages, headers=AUTHORISED, model="nobody/planted-model")
     server("POST", "/v1/chat/completions", b'{"planted-user', AUTHORISED)
     server("GET", "/v1/conversations/search?q=planted-user", None, AUTHORISED)
     server.terminate()
@@ -100,10 +100,10 @@ def test_no_system_prompt_is_in_the_database_file(
     server.wait()
 
     assert again.status == 200
-    kept = bytes_on_disk(home.path) + read_stored_bytes(store_url, home.path)
-    assert (b"kept-user" in kept) == (store_url != "memory:")
+    stored = bytes_on_disk(home.path) + read_stored_bytes(store_url, home.path)
+    assert (b"kept-user" in stored) == (store_url != "memory:")
     for planted in (b"planted-system", b"planted-prefix"):
-        assert planted not in kept
+        assert planted not in stored
         assert planted not in exported.body
 
 
