@@ -24,12 +24,7 @@ from cllm.core.ports import (
     ServerStore,
     StreamEvent,
 )
-from cllm.stores.postgres import edits as postgres_edits
-from cllm.stores.postgres import lists as postgres_lists
-from cllm.stores.postgres import reader as postgres_reading
 from cllm.stores.postgres import statements as postgres_statements
-from cllm.stores.postgres import store as postgres_store
-from cllm.stores.postgres import turns as postgres_turns
 from cllm.stores.postgres.store import PostgresStore
 from cllm.stores.registry import open_store
 from cllm.stores.sqlite import statements
@@ -64,10 +59,7 @@ OF_ALL = {
     ),
     "forget_responses",
 }
-STATEMENTS = (
-    *(postgres_edits, postgres_lists, postgres_reading, postgres_store, postgres_statements),
-    *(postgres_turns, statements),
-)
+STATEMENTS = (postgres_statements, statements)
 A_TABLE = re.compile(
     r"\b(FROM|INTO|UPDATE|JOIN)\s+"
     r"(conversations|turns|messages|leases|requests|events|calls|message_search)\b"

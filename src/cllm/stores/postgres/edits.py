@@ -1,7 +1,5 @@
 """Writes conversations to PostgreSQL: new rows, edits and deletion while no turn is running."""
 
-# ruff: noqa: S608 - only column names are inserted into the text
-
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from itertools import accumulate, islice
@@ -25,14 +23,7 @@ from cllm.stores.postgres.reader import (
     encode_messages,
     load_outline_from,
 )
-from cllm.stores.postgres.statements import (
-    NUMBER,
-    OF_CONVERSATION,
-    STORED_TERMS,
-    columns,
-    parameters,
-)
-from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, encode_json
+from cllm.stores.sql.rows import encode_json
 from cllm.stores.sql.store import StoredTurn, TurnMove, diff_conversations
 
 T = TypeVar("T")
@@ -41,68 +32,6 @@ INTERRUPTION_JSON = encode_json(INTERRUPTION)
 
 _EDIT_TURN_ID = "-"
 """The turn id in the lease of an edit."""
-_RELEASE_LEASE = "DELETE FROM leases WHERE owner = $1 AND conversation_id = $2"
-_DELETE = """
-WITH deleted AS (DELETE FROM events WHERE owner = $1 AND conversation_id = $2)
-DELETE FROM conversations WHERE owner = $1 AND id = $2
-"""
-_IS_BEING_CREATED = """
-SELECT 1 FROM leases WHERE owner = $1 AND creates = 1 AND expires_at > clock_timestamp()
-    AND (conversation_id = ANY($2::text[]) OR name = ANY($2::text[]))
-"""
-_NAME_EXISTS = """
-SELECT ref FROM unnest($2::text[]) AS ref
-WHERE EXISTS (SELECT FROM conversations WHERE owner = $1 AND (id = ref OR name = ref)) LIMIT 1
-"""
-_ADD_CONVERSATION = f"""
-INSERT INTO conversations ({columns(CONVERSATION_COLUMNS)})
-VALUES ({parameters(1, len(CONVERSATION_COLUMNS))})
-"""
-_UPDATE_CONVERSATION = f"""
-UPDATE conversations SET ({columns(CONVERSATION_COLUMNS[2:])})
-    = ROW({parameters(3, len(CONVERSATION_COLUMNS) - 2)})
-WHERE owner = $1 AND id = $2
-"""
-_ADD_TURN = f"""
-INSERT INTO turns (owner, conversation, number, position, {columns(TURN_COLUMNS)})
-SELECT $1, {NUMBER}, {parameters(3, 2 + len(TURN_COLUMNS))}
-"""
-_ADD_MESSAGES = f"""
-INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
-    role, dialect, raw, terms)
-SELECT $1, {NUMBER}, $3, s.index - 1, $4::bigint + s.index, s.role, s.dialect, s.raw,
-    {STORED_TERMS}
-FROM unnest($5::text[], $6::text[], $7::text[], $8::text[])
-    WITH ORDINALITY AS s(role, dialect, raw, terms, index)
-"""
-_STORED_TURNS = f"SELECT id, number, position FROM turns WHERE {OF_CONVERSATION}"
-_NEXT_NUMBER = f"""
-SELECT COALESCE(max(number), 0) + 1 FROM turns WHERE {OF_CONVERSATION}
-"""
-_DELETE_TURNS = f"""
-DELETE FROM turns WHERE {OF_CONVERSATION} AND number = ANY($3::bigint[])
-"""
-_UPDATE_TURN = f"""
-UPDATE turns SET ({columns(TURN_COLUMNS)}) = ROW({parameters(4, len(TURN_COLUMNS))})
-WHERE {OF_CONVERSATION} AND number = $3
-"""
-_CUT_MESSAGES = f"""
-DELETE FROM messages WHERE {OF_CONVERSATION} AND turn = $3 AND ordinal >= $4
-"""
-_CLEAR_POSITIONS = f"""
-UPDATE turns SET position = NULL
-WHERE {OF_CONVERSATION} AND number = ANY($3::bigint[])
-"""
-_UPDATE_POSITIONS = f"""
-UPDATE turns SET position = p.position
-FROM unnest($3::bigint[], $4::bigint[]) AS p(number, position)
-WHERE {OF_CONVERSATION} AND turns.number = p.number
-"""
-_NUMBER_MESSAGES = f"""
-UPDATE messages SET sequence_number = p.before + ordinal + 1
-FROM unnest($3::bigint[], $4::bigint[]) AS p(number, before)
-WHERE {OF_CONVERSATION} AND turn = p.number
-"""
 
 
 async def add_conversation(connection: Connection, conversation: StoredConversation) -> None:
@@ -113,7 +42,7 @@ async def add_conversation(connection: Connection, conversation: StoredConversat
         (*key, number, before, *encode_messages(turn.messages))
         for number, (turn, before) in enumerate(zip(turns, befores, strict=True), 1)
     ]
-    await connection.executemany(_ADD_MESSAGES, rows)
+    await connection.executemany(sql.ADD_MESSAGES, rows)
 
 
 async def _add_without_messages(
@@ -134,28 +63,30 @@ async def _add_without_messages(
         )
         for number, turn in enumerate(conversation.turns + conversation.variants, 1)
     ]
-    await connection.executemany(_ADD_TURN, rows)
+    await connection.executemany(sql.ADD_TURN, rows)
     return befores
 
 
 async def add_row(connection: Connection, conversation: StoredConversation) -> None:
-    await connection.execute(_ADD_CONVERSATION, *POSTGRES_CODEC.encode_conversation(conversation))
+    await connection.execute(
+        sql.ADD_CONVERSATION, *POSTGRES_CODEC.encode_conversation(conversation)
+    )
 
 
 async def update_row(connection: Connection, conversation: StoredConversation) -> None:
     await connection.execute(
-        _UPDATE_CONVERSATION, *POSTGRES_CODEC.encode_conversation(conversation)
+        sql.UPDATE_CONVERSATION, *POSTGRES_CODEC.encode_conversation(conversation)
     )
 
 
 async def append_turn(connection: Connection, conversation: StoredConversation, turn: Turn) -> None:
-    number = await connection.fetchval(_NEXT_NUMBER, conversation.owner, conversation.id)
+    number = await connection.fetchval(sql.NEXT_NUMBER, conversation.owner, conversation.id)
     before = conversation.message_count
     await add_turn(connection, conversation, turn, TurnMove(number, number, before))
 
 
 async def add_variant(connection: Connection, conversation: StoredConversation, turn: Turn) -> None:
-    number = await connection.fetchval(_NEXT_NUMBER, conversation.owner, conversation.id)
+    number = await connection.fetchval(sql.NEXT_NUMBER, conversation.owner, conversation.id)
     await add_turn(connection, conversation, turn, TurnMove(number, None, None))
 
 
@@ -163,8 +94,8 @@ async def add_turn(
     connection: Connection, conversation: StoredConversation, turn: Turn, at: TurnMove
 ) -> None:
     key = (conversation.owner, conversation.id, at.number)
-    await connection.execute(_ADD_TURN, *key, at.position, *POSTGRES_CODEC.encode_turn(turn))
-    await connection.execute(_ADD_MESSAGES, *key, at.before, *encode_messages(turn.messages))
+    await connection.execute(sql.ADD_TURN, *key, at.position, *POSTGRES_CODEC.encode_turn(turn))
+    await connection.execute(sql.ADD_MESSAGES, *key, at.before, *encode_messages(turn.messages))
 
 
 async def save_changes(
@@ -175,19 +106,19 @@ async def save_changes(
     await update_row(connection, new)
     if not old.turns and not old.variants:
         return
-    rows = await connection.fetch(_STORED_TURNS, *key)
+    rows = await connection.fetch(sql.ALL_NUMBERS, *key)
     diff = diff_conversations(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
-    await connection.execute(_DELETE_TURNS, *key, list(diff.deleted))
+    await connection.execute(sql.DELETE_TURNS, *key, list(diff.deleted))
     for number, first in diff.cut:
-        await connection.execute(_CUT_MESSAGES, *key, number, first)
+        await connection.execute(sql.DELETE_MESSAGES, *key, number, first)
     for number, turn in diff.changed:
-        await connection.execute(_UPDATE_TURN, *key, number, *POSTGRES_CODEC.encode_turn(turn))
+        await connection.execute(sql.UPDATE_TURN, *key, number, *POSTGRES_CODEC.encode_turn(turn))
     if diff.moved:
         numbers, positions, befores = map(list, zip(*diff.moved, strict=True))
         # Clear all positions first: the index on positions is unique after every statement.
-        await connection.execute(_CLEAR_POSITIONS, *key, numbers)
-        await connection.execute(_UPDATE_POSITIONS, *key, numbers, positions)
-        await connection.execute(_NUMBER_MESSAGES, *key, numbers, befores)
+        await connection.execute(sql.CLEAR_POSITIONS, *key, numbers)
+        await connection.execute(sql.UPDATE_POSITIONS, *key, numbers, positions)
+        await connection.execute(sql.NUMBER_MESSAGES, *key, numbers, befores)
 
 
 async def insert_conversation(
@@ -198,18 +129,18 @@ async def insert_conversation(
     if source is not None:
         stored = _decode_or_raise(await connection.fetch(sql.LOAD, new.owner, source), source)
     refs = [new.id, new.name or new.id]
-    existing = await connection.fetchval(_NAME_EXISTS, new.owner, refs)
+    existing = await connection.fetchval(sql.NAME_EXISTS, new.owner, refs)
     if existing is not None:
         raise ConversationExistsError(existing)
     inserted = new if stored is None else change(stored)
-    if await connection.fetchval(_IS_BEING_CREATED, new.owner, refs) is not None:
+    if await connection.fetchval(sql.LEASE_CREATING, new.owner, refs) is not None:
         raise ConversationBusyError(new.id)
     await add_conversation(connection, inserted)
     return inserted
 
 
 async def delete_conversation(connection: Connection, owner: str, key: str) -> None:
-    await connection.execute(_DELETE, owner, key)
+    await connection.execute(sql.DELETE_CONVERSATION, owner, key)
 
 
 async def edit_conversation(
@@ -258,7 +189,7 @@ async def run_while_free(
         if lease["fence"] is None:
             return None
         result = await work(connection, lease["id"])
-        await connection.execute(_RELEASE_LEASE, owner, lease["id"])
+        await connection.execute(sql.DELETE_LEASE, owner, lease["id"])
         return (result,)
 
     result = await poll(lambda: pool.transact(run), wait=patience, max_pause=MAX_PAUSE)

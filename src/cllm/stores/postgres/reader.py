@@ -1,7 +1,5 @@
 """Reads conversations from PostgreSQL: whole, in part, or without messages."""
 
-# ruff: noqa: S608 - only column names are inserted into the text
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,23 +10,11 @@ from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.message import Message
 from cllm.core.ports import Outline, Tail, TurnPart
 from cllm.core.reply import Usage
+from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import Connection, PostgresBase
-from cllm.stores.postgres.statements import (
-    LOAD,
-    LOAD_TAIL,
-    MESSAGES_AT,
-    NUMBER,
-    OF_CONVERSATION,
-    RESOLVED,
-    TURN_AT,
-    columns,
-    tail_parameter,
-    turn_has_id,
-)
 from cllm.stores.search import message_terms
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
-    SUMMARY_COLUMNS,
     TURN_COLUMNS,
     Row,
     RowCodec,
@@ -72,8 +58,8 @@ def decode_conversation(rows: Sequence[asyncpg.Record]) -> StoredConversation | 
     turns: list[Turn] = []
     variants: list[Turn] = []
     for row in rows:
-        if row[TURN_AT] is not None:
-            on_path = row[TURN_AT - 1] is not None
+        if row[sql.TURN_AT] is not None:
+            on_path = row[sql.TURN_AT - 1] is not None
             (turns if on_path else variants).append(_decode_turn(row))
     head = rows[0][: len(CONVERSATION_COLUMNS)]
     return POSTGRES_CODEC.decode_conversation(head, turns=tuple(turns), variants=tuple(variants))
@@ -84,9 +70,9 @@ def decode_summaries(rows: Sequence[asyncpg.Record]) -> tuple[Summary, ...]:
 
 
 def _decode_turn(row: asyncpg.Record) -> Turn:
-    roles, dialects, raws = row[MESSAGES_AT:]
+    roles, dialects, raws = row[sql.MESSAGES_AT :]
     messages = () if roles is None else tuple(map(decode_unchecked_message, roles, dialects, raws))
-    return POSTGRES_CODEC.decode_turn(row[TURN_AT:MESSAGES_AT], messages)
+    return POSTGRES_CODEC.decode_turn(row[sql.TURN_AT : sql.MESSAGES_AT], messages)
 
 
 def encode_messages(messages: Sequence[Message]) -> tuple[list[Any], ...]:
@@ -99,43 +85,6 @@ def encode_messages(messages: Sequence[Message]) -> tuple[list[Any], ...]:
     return columns
 
 
-_CONVERSATION = f"""
-SELECT {columns(CONVERSATION_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
-"""
-_SUMMARY = f"""
-SELECT {columns(SUMMARY_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
-"""
-_TURNS = f"""
-SELECT {columns(TURN_COLUMNS, "t.")}, t.position,
-    (SELECT count(*) FROM messages m
-        WHERE m.owner = $1 AND m.conversation = t.conversation AND m.turn = t.number)
-FROM turns t WHERE t.owner = $1 AND t.conversation = {NUMBER} AND (t.position >= $3
-    OR t.position IS NULL AND COALESCE(t.place, t.id) NOT IN (
-        SELECT COALESCE(place, id) FROM turns WHERE {OF_CONVERSATION} AND position < $3))
-ORDER BY t.position NULLS LAST, t.number
-"""
-"""The path from a position on, and variants, except of earlier turns."""
-_POSITION = f"""
-SELECT t.position FROM messages m
-JOIN turns t ON t.owner = m.owner AND t.conversation = m.conversation AND t.number = m.turn
-WHERE m.owner = $1 AND m.conversation = {NUMBER} AND m.sequence_number = $3
-ORDER BY m.turn DESC LIMIT 1
-"""
-_MESSAGES = f"""
-SELECT part, role, dialect, raw FROM (
-    SELECT part, ordinal, role, dialect, raw,
-        sum(octet_length(raw)) OVER (ORDER BY part, ordinal) - octet_length(raw) AS before
-    FROM (
-        SELECT parts.part, parts.start, m.ordinal, m.role, m.dialect, m.raw,
-            row_number() OVER (PARTITION BY parts.part ORDER BY m.ordinal) AS at
-        FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS parts(id, start, part)
-        JOIN conversations c ON c.owner = $1 AND c.id = {RESOLVED}
-        JOIN turns t ON t.owner = $1 AND t.conversation = c.number
-            AND {turn_has_id("parts.id", "t.")}
-        JOIN messages m ON m.owner = $1 AND m.conversation = c.number AND m.turn = t.number
-    ) AS numbered WHERE at > start
-) AS sized WHERE before < $5 ORDER BY part, ordinal
-"""
 _POSITION_AT = len(TURN_COLUMNS)
 _COUNT_AT = _POSITION_AT + 1
 
@@ -144,13 +93,13 @@ async def load_outline_from(
     connection: Connection, owner: str, key: str, sequence: int
 ) -> StoredConversation:
     """The path from the turn with that message on, with placeholders for messages."""
-    row = await connection.fetchrow(_CONVERSATION, owner, key)
+    row = await connection.fetchrow(sql.FIND, owner, key)
     if row is None:
         raise ConversationNotFoundError(key)
     if not 1 <= sequence <= row["message_count"]:
         raise SequenceNotFoundError(row["id"], sequence)
-    position = require_row(await connection.fetchval(_POSITION, owner, key, sequence))
-    rows = await connection.fetch(_TURNS, owner, key, position)
+    position = require_row(await connection.fetchval(sql.AT_SEQUENCE, owner, key, sequence))
+    rows = await connection.fetch(sql.OUTLINE_TURNS, owner, key, position)
     return _decode_outline(tuple(row), rows, {each[0]: each[_COUNT_AT] for each in rows})
 
 
@@ -172,9 +121,11 @@ class PostgresReader(PostgresBase):
         key = (owner, check_id(ref))
         pool = await self._ready()
         if tail is None:
-            rows = await pool.fetch(LOAD, key, idempotent=True)
+            rows = await pool.fetch(sql.LOAD, key, idempotent=True)
         else:
-            rows = await pool.fetch(LOAD_TAIL, (*key, tail_parameter(tail)), idempotent=True)
+            rows = await pool.fetch(
+                sql.LOAD_TAIL, (*key, sql.tail_parameter(tail)), idempotent=True
+            )
         conversation = decode_conversation(rows)
         if conversation is None:
             raise ConversationNotFoundError(ref)
@@ -182,7 +133,7 @@ class PostgresReader(PostgresBase):
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         key = (owner, check_id(ref))
-        rows = await (await self._ready()).fetch(_SUMMARY, key, idempotent=True)
+        rows = await (await self._ready()).fetch(sql.FIND_SUMMARY, key, idempotent=True)
         if not rows:
             raise ConversationNotFoundError(ref)
         return decode_summaries(rows)[0]
@@ -191,10 +142,10 @@ class PostgresReader(PostgresBase):
         check_id(ref)
 
         async def read(connection: Connection) -> tuple[asyncpg.Record, list[asyncpg.Record]]:
-            row = await connection.fetchrow(_CONVERSATION, owner, ref)
+            row = await connection.fetchrow(sql.FIND, owner, ref)
             if row is None:
                 raise ConversationNotFoundError(ref)
-            return row, await connection.fetch(_TURNS, owner, row["id"], 1)
+            return row, await connection.fetch(sql.OUTLINE_TURNS, owner, row["id"], 1)
 
         row, rows = await (await self._ready()).transact(read, snapshot=True)
         counts = {each[0]: each[_COUNT_AT] for each in rows}
@@ -212,7 +163,7 @@ class PostgresReader(PostgresBase):
         check_text(*(part.turn for part in parts))
         arrays = ([part.turn for part in parts], [part.start for part in parts])
         rows = await (await self._ready()).fetch(
-            _MESSAGES, (owner, ref, *arrays, most), idempotent=True
+            sql.MESSAGES_FROM, (owner, ref, *arrays, most), idempotent=True
         )
         last = rows[-1][0] if rows else 0
         messages: list[list[Message]] = [[] for _ in range(last)]

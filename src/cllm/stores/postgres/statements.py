@@ -1,4 +1,4 @@
-"""The SQL of a turn in PostgreSQL, one statement for each step; `$1` is the owner.
+"""The SQL of the PostgreSQL store; `$1` is the owner.
 
 Starting a turn takes two statements: the lease is committed before the conversation is read, so
 that the previous turn's end is visible. Leases expire by the database's clock, which all machines
@@ -11,7 +11,13 @@ turn's `place` (its slot) is NULL if it equals the turn's id.
 # ruff: noqa: S608 - only column names are inserted into the text
 
 from cllm.core.ports import Tail
-from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS
+from cllm.stores.sql.rows import (
+    CALL_COLUMNS,
+    CONVERSATION_COLUMNS,
+    SUMMARY_COLUMNS,
+    TURN_COLUMNS,
+    USAGE_COLUMNS,
+)
 
 # Only the first row of LOAD has these columns.
 _LARGE_COLUMNS = ("system", "context_record", "metadata", "summary")
@@ -287,3 +293,243 @@ WHERE m.owner = $1 AND m.conversation = {NUMBER} AND t.position IS NOT NULL
 ORDER BY t.position, m.ordinal LIMIT 1
 """
 """The message that becomes the title."""
+
+# Conversations without messages, and messages in parts.
+FIND = f"""
+SELECT {columns(CONVERSATION_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
+"""
+FIND_SUMMARY = f"""
+SELECT {columns(SUMMARY_COLUMNS)} FROM conversations WHERE owner = $1 AND id = {RESOLVED}
+"""
+OUTLINE_TURNS = f"""
+SELECT {columns(TURN_COLUMNS, "t.")}, t.position,
+    (SELECT count(*) FROM messages m
+        WHERE m.owner = $1 AND m.conversation = t.conversation AND m.turn = t.number)
+FROM turns t WHERE t.owner = $1 AND t.conversation = {NUMBER} AND (t.position >= $3
+    OR t.position IS NULL AND COALESCE(t.place, t.id) NOT IN (
+        SELECT COALESCE(place, id) FROM turns WHERE {OF_CONVERSATION} AND position < $3))
+ORDER BY t.position NULLS LAST, t.number
+"""
+"""The path from a position on, and variants, except of earlier turns."""
+AT_SEQUENCE = f"""
+SELECT t.position FROM messages m
+JOIN turns t ON t.owner = m.owner AND t.conversation = m.conversation AND t.number = m.turn
+WHERE m.owner = $1 AND m.conversation = {NUMBER} AND m.sequence_number = $3
+ORDER BY m.turn DESC LIMIT 1
+"""
+MESSAGES_FROM = f"""
+SELECT part, role, dialect, raw FROM (
+    SELECT part, ordinal, role, dialect, raw,
+        sum(octet_length(raw)) OVER (ORDER BY part, ordinal) - octet_length(raw) AS before
+    FROM (
+        SELECT parts.part, parts.start, m.ordinal, m.role, m.dialect, m.raw,
+            row_number() OVER (PARTITION BY parts.part ORDER BY m.ordinal) AS at
+        FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS parts(id, start, part)
+        JOIN conversations c ON c.owner = $1 AND c.id = {RESOLVED}
+        JOIN turns t ON t.owner = $1 AND t.conversation = c.number
+            AND {turn_has_id("parts.id", "t.")}
+        JOIN messages m ON m.owner = $1 AND m.conversation = c.number AND m.turn = t.number
+    ) AS numbered WHERE at > start
+) AS sized WHERE before < $5 ORDER BY part, ordinal
+"""
+
+# Edits.
+DELETE_LEASE = "DELETE FROM leases WHERE owner = $1 AND conversation_id = $2"
+DELETE_CONVERSATION = """
+WITH deleted AS (DELETE FROM events WHERE owner = $1 AND conversation_id = $2)
+DELETE FROM conversations WHERE owner = $1 AND id = $2
+"""
+LEASE_CREATING = """
+SELECT 1 FROM leases WHERE owner = $1 AND creates = 1 AND expires_at > clock_timestamp()
+    AND (conversation_id = ANY($2::text[]) OR name = ANY($2::text[]))
+"""
+NAME_EXISTS = """
+SELECT ref FROM unnest($2::text[]) AS ref
+WHERE EXISTS (SELECT FROM conversations WHERE owner = $1 AND (id = ref OR name = ref)) LIMIT 1
+"""
+ADD_CONVERSATION = f"""
+INSERT INTO conversations ({columns(CONVERSATION_COLUMNS)})
+VALUES ({parameters(1, len(CONVERSATION_COLUMNS))})
+"""
+UPDATE_CONVERSATION = f"""
+UPDATE conversations SET ({columns(CONVERSATION_COLUMNS[2:])})
+    = ROW({parameters(3, len(CONVERSATION_COLUMNS) - 2)})
+WHERE owner = $1 AND id = $2
+"""
+ADD_TURN = f"""
+INSERT INTO turns (owner, conversation, number, position, {columns(TURN_COLUMNS)})
+SELECT $1, {NUMBER}, {parameters(3, 2 + len(TURN_COLUMNS))}
+"""
+ADD_MESSAGES = f"""
+INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
+    role, dialect, raw, terms)
+SELECT $1, {NUMBER}, $3, s.index - 1, $4::bigint + s.index, s.role, s.dialect, s.raw,
+    {STORED_TERMS}
+FROM unnest($5::text[], $6::text[], $7::text[], $8::text[])
+    WITH ORDINALITY AS s(role, dialect, raw, terms, index)
+"""
+ALL_NUMBERS = f"SELECT id, number, position FROM turns WHERE {OF_CONVERSATION}"
+NEXT_NUMBER = f"""
+SELECT COALESCE(max(number), 0) + 1 FROM turns WHERE {OF_CONVERSATION}
+"""
+DELETE_TURNS = f"""
+DELETE FROM turns WHERE {OF_CONVERSATION} AND number = ANY($3::bigint[])
+"""
+UPDATE_TURN = f"""
+UPDATE turns SET ({columns(TURN_COLUMNS)}) = ROW({parameters(4, len(TURN_COLUMNS))})
+WHERE {OF_CONVERSATION} AND number = $3
+"""
+DELETE_MESSAGES = f"""
+DELETE FROM messages WHERE {OF_CONVERSATION} AND turn = $3 AND ordinal >= $4
+"""
+CLEAR_POSITIONS = f"""
+UPDATE turns SET position = NULL
+WHERE {OF_CONVERSATION} AND number = ANY($3::bigint[])
+"""
+UPDATE_POSITIONS = f"""
+UPDATE turns SET position = p.position
+FROM unnest($3::bigint[], $4::bigint[]) AS p(number, position)
+WHERE {OF_CONVERSATION} AND turns.number = p.number
+"""
+NUMBER_MESSAGES = f"""
+UPDATE messages SET sequence_number = p.before + ordinal + 1
+FROM unnest($3::bigint[], $4::bigint[]) AS p(number, before)
+WHERE {OF_CONVERSATION} AND turn = p.number
+"""
+
+HAS_TURN = f"SELECT 1 FROM turns WHERE {OF_CONVERSATION} AND {turn_has_id('$3')}"
+CLEAR_CREATES = "UPDATE leases SET creates = 0 WHERE owner = $1 AND conversation_id = $2"
+DELETE_TURN = f"DELETE FROM turns WHERE {OF_CONVERSATION} AND {turn_has_id('$3')}"
+
+# Lists, search and usage.
+ARCHIVED = {
+    "active": "AND c.archived_at IS NULL",
+    "archived": "AND c.archived_at IS NOT NULL",
+    "all": "",
+}
+LIST = """
+SELECT {columns} FROM conversations c WHERE c.owner = $1 {archived} {after}
+ORDER BY c.updated_at DESC, c.id LIMIT {limit} OFFSET {offset}
+"""
+LIST_AFTER = "AND c.updated_at <= $4 AND (c.updated_at < $4 OR c.id > $5)"
+COUNT = "SELECT count(*) FROM conversations c WHERE c.owner = $1 {archived}"
+# Revision 0005 prefixes indexed terms with the number of their block of 2 ** BLOCK_BITS messages.
+# The search reads the newest block first; `@` is replaced by its number. OFFSET 0 fixes the order
+# of execution: with its estimates the planner would read whole tables.
+BLOCK_BITS = 15
+LAST_NUMBER = "SELECT last_value FROM messages_number_seq"
+SEARCH = """
+WITH newest AS MATERIALIZED (
+    SELECT matches.*
+    FROM generate_series($4::bigint >> {block_bits}, 0, -1) AS block
+    CROSS JOIN LATERAL (
+        SELECT m.*, c.id, c.title, t.started_at
+        FROM (
+            SELECT number, conversation, turn, ordinal FROM messages
+            WHERE owner = $1 AND sequence_number IS NOT NULL
+                AND message_terms(owner, number, raw, terms)
+                    @@ replace($2, '@', to_hex(block) || '.')::tsquery
+            ORDER BY number DESC OFFSET 0) AS m
+        CROSS JOIN LATERAL (
+            SELECT c.id, c.title FROM conversations c
+            WHERE c.owner = $1 AND c.number = m.conversation {archived} OFFSET 0) AS c
+        CROSS JOIN LATERAL (
+            SELECT started_at FROM turns
+            WHERE owner = $1 AND conversation = m.conversation AND number = m.turn
+                AND state IN ('complete', 'incomplete') OFFSET 0) AS t
+        ORDER BY m.number DESC LIMIT $3) AS matches
+    LIMIT $3)
+SELECT newest.id, newest.title, m.sequence_number, m.role, m.raw, newest.started_at
+FROM newest CROSS JOIN LATERAL (
+    SELECT sequence_number, role, raw FROM messages
+    WHERE owner = $1 AND conversation = newest.conversation AND turn = newest.turn
+        AND ordinal = newest.ordinal OFFSET 0) AS m
+ORDER BY newest.number DESC
+"""
+USAGE = f"""
+SELECT {{key}} AS key, count(*), {
+    ", ".join(f"COALESCE(sum({column}), 0)" for column in USAGE_COLUMNS[:-1])
+}, COALESCE(max(estimated), 0), sum(cost), count(*) FILTER (WHERE cost IS NULL)
+FROM (
+    SELECT COALESCE(t.model, c.model, $4) AS model, {
+    columns(USAGE_COLUMNS, "t.")
+}, t.cost, t.ended_at
+    FROM turns t JOIN conversations c ON c.owner = t.owner AND c.number = t.conversation
+    WHERE t.owner = $1 AND t.input_tokens IS NOT NULL AND t.ended_at IS NOT NULL
+    UNION ALL
+    SELECT model, {columns(USAGE_COLUMNS)}, cost, ended_at FROM calls WHERE owner = $1
+) AS used
+WHERE ($2::timestamptz IS NULL OR ended_at >= $2) AND ($3::timestamptz IS NULL OR ended_at < $3)
+GROUP BY 1
+"""
+USAGE_KEYS = {"day": "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')", "model": "model"}
+
+# Idempotent requests, stream events and calls.
+# A claim that replaces an expired one of the same request keeps its partial response.
+CLAIM_REQUEST = """
+INSERT INTO requests (owner, key, body, expires_at)
+VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))
+ON CONFLICT (owner, key) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at,
+    status = NULL,
+    headers = CASE WHEN requests.status IS NULL AND requests.body = excluded.body
+        THEN requests.headers END,
+    response = CASE WHEN requests.status IS NULL AND requests.body = excluded.body
+        THEN requests.response END
+WHERE requests.expires_at <= clock_timestamp()
+RETURNING expires_at, headers, response
+"""
+REQUEST = "SELECT body, status, headers, response FROM requests WHERE owner = $1 AND key = $2"
+EXTEND_CLAIM = """
+UPDATE requests SET expires_at = clock_timestamp() + make_interval(secs => $4), status = $5,
+    headers = $6, response = $7
+WHERE owner = $1 AND key = $2 AND expires_at = $3 AND status IS NULL
+RETURNING expires_at
+"""
+FORGET_RESPONSES = "DELETE FROM requests WHERE owner = $1 AND headers::json ->> $2 = $3"
+DROP_OLD_REQUESTS = """
+DELETE FROM requests WHERE expires_at <= clock_timestamp()
+    AND (status IS NOT NULL OR expires_at <= clock_timestamp() - $1::interval)
+"""
+ADD_EVENTS = """
+WITH mine AS (
+    SELECT fence FROM leases
+    WHERE owner = $1 AND conversation_id = $2 AND fence = $4 AND expires_at > clock_timestamp()),
+added AS (
+    INSERT INTO events (owner, conversation_id, turn_id, number, data)
+    SELECT $1, $2, $3, e.number, e.data
+    FROM mine, unnest($5::bigint[], $6::bytea[]) AS e(number, data)
+    ON CONFLICT DO NOTHING)
+SELECT fence FROM mine
+"""
+EVENTS_AFTER = f"""
+WITH resolved AS (SELECT {RESOLVED} AS id),
+c AS (
+    SELECT resolved.id, conversations.number FROM resolved
+    LEFT JOIN conversations ON conversations.owner = $1 AND conversations.id = resolved.id)
+SELECT c.id, EXISTS (SELECT FROM turns t
+    WHERE t.owner = $1 AND t.conversation = c.number AND {turn_has_id("$3", "t.")}) AS turn_exists,
+    e.number, e.data
+FROM c LEFT JOIN events e
+    ON e.owner = $1 AND e.conversation_id = c.id AND e.turn_id = $3 AND e.number > $4
+ORDER BY e.number
+"""
+# Reads each turn once. Without OFFSET 0 the planner would scan whole conversations.
+DROP_OLD_EVENTS = f"""
+WITH stored AS MATERIALIZED (SELECT DISTINCT owner, conversation_id, turn_id FROM events),
+old AS (
+    SELECT s.owner, s.conversation_id, s.turn_id FROM stored s WHERE NOT EXISTS (
+        SELECT FROM conversations c JOIN turns t ON t.owner = c.owner AND t.conversation = c.number
+        WHERE c.owner = s.owner AND c.id = s.conversation_id AND {turn_has_id("s.turn_id", "t.")}
+            AND (t.ended_at IS NULL OR t.ended_at >= $1) OFFSET 0))
+DELETE FROM events e USING old
+WHERE e.owner = old.owner AND e.conversation_id = old.conversation_id AND e.turn_id = old.turn_id
+"""
+# Nothing else deletes the lease of a conversation that was never created.
+DROP_OLD_LEASES = """
+DELETE FROM leases l WHERE creates = 1 AND expires_at <= clock_timestamp() - $1::interval
+    AND NOT EXISTS (
+        SELECT FROM conversations c WHERE c.owner = l.owner AND c.id = l.conversation_id)
+"""
+ADD_CALL = f"""
+INSERT INTO calls (owner, {columns(CALL_COLUMNS)}) VALUES ({parameters(1, 1 + len(CALL_COLUMNS))})
+"""

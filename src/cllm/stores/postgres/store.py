@@ -4,8 +4,6 @@ Each operation uses a connection for one statement or one short transaction. A c
 expires by the database's clock.
 """
 
-# ruff: noqa: S608 - only column names are inserted into the text
-
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -32,6 +30,7 @@ from cllm.core.ports import (
 )
 from cllm.stores.edits import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS
+from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import Connection, PostgresBase
 from cllm.stores.postgres.edits import (
     delete_conversation,
@@ -41,79 +40,9 @@ from cllm.stores.postgres.edits import (
 )
 from cllm.stores.postgres.lists import PostgresLists
 from cllm.stores.postgres.reader import POSTGRES_CODEC, PostgresReader
-from cllm.stores.postgres.statements import RESOLVED, columns, parameters, turn_has_id
 from cllm.stores.postgres.turns import PostgresTurns
-from cllm.stores.sql.rows import CALL_COLUMNS, decode_headers, decode_response, encode_json
+from cllm.stores.sql.rows import decode_headers, decode_response, encode_json
 from cllm.stores.sql.store import SqlStore
-
-# A claim that replaces an expired one of the same request keeps its partial response.
-_CLAIM_REQUEST = """
-INSERT INTO requests (owner, key, body, expires_at)
-VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))
-ON CONFLICT (owner, key) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at,
-    status = NULL,
-    headers = CASE WHEN requests.status IS NULL AND requests.body = excluded.body
-        THEN requests.headers END,
-    response = CASE WHEN requests.status IS NULL AND requests.body = excluded.body
-        THEN requests.response END
-WHERE requests.expires_at <= clock_timestamp()
-RETURNING expires_at, headers, response
-"""
-_REQUEST = "SELECT body, status, headers, response FROM requests WHERE owner = $1 AND key = $2"
-_EXTEND_CLAIM = """
-UPDATE requests SET expires_at = clock_timestamp() + make_interval(secs => $4), status = $5,
-    headers = $6, response = $7
-WHERE owner = $1 AND key = $2 AND expires_at = $3 AND status IS NULL
-RETURNING expires_at
-"""
-_FORGET_RESPONSES = "DELETE FROM requests WHERE owner = $1 AND headers::json ->> $2 = $3"
-_DROP_OLD_REQUESTS = """
-DELETE FROM requests WHERE expires_at <= clock_timestamp()
-    AND (status IS NOT NULL OR expires_at <= clock_timestamp() - $1::interval)
-"""
-_ADD_EVENTS = """
-WITH mine AS (
-    SELECT fence FROM leases
-    WHERE owner = $1 AND conversation_id = $2 AND fence = $4 AND expires_at > clock_timestamp()),
-added AS (
-    INSERT INTO events (owner, conversation_id, turn_id, number, data)
-    SELECT $1, $2, $3, e.number, e.data
-    FROM mine, unnest($5::bigint[], $6::bytea[]) AS e(number, data)
-    ON CONFLICT DO NOTHING)
-SELECT fence FROM mine
-"""
-_EVENTS_AFTER = f"""
-WITH resolved AS (SELECT {RESOLVED} AS id),
-c AS (
-    SELECT resolved.id, conversations.number FROM resolved
-    LEFT JOIN conversations ON conversations.owner = $1 AND conversations.id = resolved.id)
-SELECT c.id, EXISTS (SELECT FROM turns t
-    WHERE t.owner = $1 AND t.conversation = c.number AND {turn_has_id("$3", "t.")}) AS turn_exists,
-    e.number, e.data
-FROM c LEFT JOIN events e
-    ON e.owner = $1 AND e.conversation_id = c.id AND e.turn_id = $3 AND e.number > $4
-ORDER BY e.number
-"""
-# Reads each turn once. Without OFFSET 0 the planner would scan whole conversations.
-DROP_OLD_EVENTS = f"""
-WITH stored AS MATERIALIZED (SELECT DISTINCT owner, conversation_id, turn_id FROM events),
-old AS (
-    SELECT s.owner, s.conversation_id, s.turn_id FROM stored s WHERE NOT EXISTS (
-        SELECT FROM conversations c JOIN turns t ON t.owner = c.owner AND t.conversation = c.number
-        WHERE c.owner = s.owner AND c.id = s.conversation_id AND {turn_has_id("s.turn_id", "t.")}
-            AND (t.ended_at IS NULL OR t.ended_at >= $1) OFFSET 0))
-DELETE FROM events e USING old
-WHERE e.owner = old.owner AND e.conversation_id = old.conversation_id AND e.turn_id = old.turn_id
-"""
-# Nothing else deletes the lease of a conversation that was never created.
-_DROP_OLD_LEASES = """
-DELETE FROM leases l WHERE creates = 1 AND expires_at <= clock_timestamp() - $1::interval
-    AND NOT EXISTS (
-        SELECT FROM conversations c WHERE c.owner = l.owner AND c.id = l.conversation_id)
-"""
-_ADD_CALL = f"""
-INSERT INTO calls (owner, {columns(CALL_COLUMNS)}) VALUES ({parameters(1, 1 + len(CALL_COLUMNS))})
-"""
 
 
 class PostgresRequests(PostgresBase):
@@ -123,11 +52,11 @@ class PostgresRequests(PostgresBase):
         pool = await self._ready()
         key = (request.owner, request.key)
         while True:
-            if claimed := await pool.fetch(_CLAIM_REQUEST, (*key, request.body, float(seconds))):
+            if claimed := await pool.fetch(sql.CLAIM_REQUEST, (*key, request.body, float(seconds))):
                 until, stored, response = claimed[0]
                 headers = decode_headers(stored)
                 return RequestClaim(request=request, until=until, headers=headers, body=response)
-            rows = await pool.fetch(_REQUEST, key, idempotent=True)
+            rows = await pool.fetch(sql.REQUEST, key, idempotent=True)
             if rows:
                 return decode_response(tuple(rows[0]), request)
 
@@ -143,14 +72,14 @@ class PostgresRequests(PostgresBase):
         """Extend a claim. Its expiry identifies it: a later claim expires later."""
         key = (claim.request.owner, claim.request.key, claim.until)
         values = (float(seconds), status, encode_json(claim.headers), claim.body)
-        rows = await (await self._ready()).fetch(_EXTEND_CLAIM, (*key, *values))
+        rows = await (await self._ready()).fetch(sql.EXTEND_CLAIM, (*key, *values))
         if not rows:
             raise RequestInFlightError
         return msgspec.structs.replace(claim, until=rows[0]["expires_at"])
 
     async def forget_responses(self, header: str, value: str, *, owner: str = LOCAL_OWNER) -> None:
         await (await self._ready()).fetch(
-            _FORGET_RESPONSES, (owner, header, value), idempotent=True
+            sql.FORGET_RESPONSES, (owner, header, value), idempotent=True
         )
 
     async def add_events(self, lease: Lease, events: Sequence[StreamEvent]) -> None:
@@ -158,7 +87,7 @@ class PostgresRequests(PostgresBase):
         key = (lease.conversation.owner, lease.conversation.id, lease.turn.id, lease.fence)
         numbers = [event.number for event in events]
         data = [event.data for event in events]
-        if not await pool.fetch(_ADD_EVENTS, (*key, numbers, data), idempotent=True):
+        if not await pool.fetch(sql.ADD_EVENTS, (*key, numbers, data), idempotent=True):
             raise StaleLeaseError(lease.conversation.id)
 
     async def events_after(
@@ -166,7 +95,7 @@ class PostgresRequests(PostgresBase):
     ) -> tuple[StreamEvent, ...]:
         pool = await self._ready()
         rows = await pool.fetch(
-            _EVENTS_AFTER, (owner, check_id(ref), turn_id, number), idempotent=True
+            sql.EVENTS_AFTER, (owner, check_id(ref), turn_id, number), idempotent=True
         )
         if rows[0]["id"] is None:
             raise ConversationNotFoundError(ref)
@@ -180,14 +109,14 @@ class PostgresRequests(PostgresBase):
 
     async def drop_old_events(self, before: datetime) -> None:
         pool = await self._ready()
-        await pool.fetch(DROP_OLD_EVENTS, (before,), idempotent=True)
-        for statement in (_DROP_OLD_REQUESTS, _DROP_OLD_LEASES):
+        await pool.fetch(sql.DROP_OLD_EVENTS, (before,), idempotent=True)
+        for statement in (sql.DROP_OLD_REQUESTS, sql.DROP_OLD_LEASES):
             await pool.fetch(statement, (UNANSWERED_KEPT,), idempotent=True)
 
     async def count_call(self, *calls: CallRecord, owner: str = LOCAL_OWNER) -> None:
         pool = await self._ready()
         for call in calls:
-            await pool.fetch(_ADD_CALL, (owner, *POSTGRES_CODEC.encode_call(call)))
+            await pool.fetch(sql.ADD_CALL, (owner, *POSTGRES_CODEC.encode_call(call)))
 
 
 class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresRequests, SqlStore):

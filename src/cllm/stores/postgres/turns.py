@@ -4,8 +4,6 @@ While a lease is valid no other process changes the conversation, so finishing a
 again. After a lost connection, a start is undone and repeated; a finish is checked first.
 """
 
-# ruff: noqa: S608 - only column names are inserted into the text
-
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
@@ -49,12 +47,6 @@ from cllm.stores.sql.validation import check_start
 
 MAX_TURN_ID_BYTES = 2000
 """The limit of the primary key of events."""
-_NAME_EXISTS = """
-SELECT id FROM conversations WHERE owner = $1
-    AND (id = ANY($2::text[]) OR name = ANY($2::text[])) LIMIT 1
-"""
-_HAS_TURN = f"SELECT 1 FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.turn_has_id('$3')}"
-_CLEAR_CREATES = "UPDATE leases SET creates = 0 WHERE owner = $1 AND conversation_id = $2"
 
 
 class _LeaseRow(msgspec.Struct, frozen=True):
@@ -186,7 +178,7 @@ class PostgresTurns(PostgresBase):
             return decode_conversation(
                 await self._connections.fetch(sql.LOAD, key, idempotent=True)
             )
-        if await self._connections.fetch(_HAS_TURN, (*key, start.id), idempotent=True):
+        if await self._connections.fetch(sql.HAS_TURN, (*key, start.id), idempotent=True):
             raise edits.duplicate_turn_error(lease_row.conversation, start.id)
         rows = await self._connections.fetch(
             sql.LOAD_TAIL, (*key, sql.tail_parameter(tail)), idempotent=True
@@ -223,12 +215,12 @@ class PostgresTurns(PostgresBase):
 
         async def insert(connection: Connection) -> None:
             refs = [create.id, create.name or create.id]
-            if await connection.fetchval(_NAME_EXISTS, owner, refs) is not None:
+            if await connection.fetchval(sql.NAME_EXISTS, owner, refs) is not None:
                 raise ConversationExistsError(create.id)
             if start.visible:
                 await add_row(connection, edits.with_running_turn(conversation, turn))
                 await append_turn(connection, conversation, turn)
-                await connection.execute(_CLEAR_CREATES, owner, create.id)
+                await connection.execute(sql.CLEAR_CREATES, owner, create.id)
 
         try:
             await self._connections.transact(insert)
@@ -352,7 +344,7 @@ class PostgresTurns(PostgresBase):
             if not await connection.fetch(sql.RELEASE_VALID_LEASE, owner, key, lease.fence):
                 raise StaleLeaseError(key)
             if lease.visible:
-                await connection.execute(_DELETE_TURN, owner, key, turn.id)
+                await connection.execute(sql.DELETE_TURN, owner, key, turn.id)
             await connection.execute(
                 sql.MARK_INTERRUPTED, owner, key, new.updated_at, INTERRUPTION_JSON, turn.id
             )
@@ -402,7 +394,6 @@ def _build_lease(
     )
 
 
-_DELETE_TURN = f"DELETE FROM turns WHERE {sql.OF_CONVERSATION} AND {sql.turn_has_id('$3')}"
 _FINISH_COLUMNS = (
     "title",
     "updated_at",

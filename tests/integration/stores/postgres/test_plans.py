@@ -8,7 +8,7 @@ import pytest
 from tests.postgres import Server
 
 from cllm.stores import postgres
-from cllm.stores.postgres.store import DROP_OLD_EVENTS
+from cllm.stores.postgres.statements import DROP_OLD_EVENTS
 
 LONG = """
 INSERT INTO conversations (owner, id, created_at, updated_at, metadata, message_count)
@@ -22,11 +22,11 @@ SELECT 'local', 'c1', 't2000', n, 'x' FROM generate_series(1, 100) AS n;
 """Events of the last turn of a long conversation, among many short ones."""
 
 
-@pytest.mark.parametrize("known", ["", "ANALYZE conversations, turns, events"])
+@pytest.mark.parametrize("analyze", ["", "ANALYZE conversations, turns, events"])
 async def test_deleting_old_events_scans_no_conversation(
-    postgres_server: Server, database: str, known: str
+    postgres_server: Server, database: str, analyze: str
 ):
-    for statement in (*LONG.split(";")[:-1], known):
+    for statement in (*LONG.split(";")[:-1], analyze):
         await postgres_server.execute(statement, database=database)
 
     old = DROP_OLD_EVENTS.replace("$1", "'2020-01-01Z'")
@@ -52,7 +52,7 @@ def _statements() -> dict[str, str]:
     }
 
 
-def test_no_statement_contains_a_value():
+def test_no_insert_has_a_subquery_in_its_values():
     """PostgreSQL takes `VALUES (…, (SELECT …))`, Citus does not."""
     statements = _statements()
     assert any("INSERT INTO turns" in text for text in statements.values())

@@ -6,12 +6,13 @@ from tests.postgres import Server
 from cllm.core.ports import ArchiveFilter, Changes
 from cllm.stores import search
 from cllm.stores.postgres import lists as postgres_lists
+from cllm.stores.postgres.statements import BLOCK_BITS
 from cllm.stores.postgres.store import PostgresStore
 from cllm.testing.store_contract import say
 
-TOGETHER = 2**postgres_lists._BLOCK_BITS
+BLOCK = 2**BLOCK_BITS
 NEXT_SHARE = f"""
-SELECT setval('messages_number_seq', (last_value / {TOGETHER} + 1) * {TOGETHER})
+SELECT setval('messages_number_seq', (last_value / {BLOCK} + 1) * {BLOCK})
 FROM messages_number_seq
 """  # noqa: S608
 

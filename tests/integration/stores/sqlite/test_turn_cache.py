@@ -307,17 +307,17 @@ async def test_queued_writes_wait_once_for_a_locked_file(database):
 
 async def test_the_cache_never_exceeds_its_limit(database):
     store = opened(database)
-    recent = TurnCache(max_bytes=20_000)
+    cache = TurnCache(max_bytes=20_000)
     for number in range(30):
         ref = f"c{number}"
         await say(store, ref, f"t{number}", text="x" * 1000)
         loaded = await store.load(ref)
         before = msgspec.structs.replace(loaded, turns=())
-        recent.put(before, loaded.turns[0], message_count=loaded.message_count)
-        assert recent._bytes <= 20_000
-        assert recent._bytes == sum(entry.size for entry in recent._entries.values())
-    assert 1 < len(recent._entries) < 10
-    assert list(recent._entries)[-1][1] == "c29"
+        cache.put(before, loaded.turns[0], message_count=loaded.message_count)
+        assert cache._bytes <= 20_000
+        assert cache._bytes == sum(entry.size for entry in cache._entries.values())
+    assert 1 < len(cache._entries) < 10
+    assert list(cache._entries)[-1][1] == "c29"
     await store.close()
 
 
