@@ -60,7 +60,7 @@ def new_conversation_id(at: datetime, suffix: str) -> str:
 def build_new_conversation(
     ref: str, *, model: str | None = None, title: str | None = None
 ) -> NewConversation:
-    """Return a new conversation whose ID is `ref` if that is a UUID; otherwise its name is."""
+    """Use `ref` as ID if it is a UUID, else as name."""
     is_id = UUID.fullmatch(ref) is not None
     return NewConversation(
         id=ref if is_id else new_id(), name=None if is_id else ref, model=model, title=title
@@ -115,7 +115,7 @@ class App:
         )
 
     async def count_other_stores(self) -> dict[str, int]:
-        """Return the other default stores that have conversations, with the numbers of these."""
+        """Return the numbers of conversations in the other default stores."""
         return {
             url: count
             for url in default_stores(self.settings.env)
@@ -126,7 +126,7 @@ class App:
     def engine(
         self, store: Store | None = None, *, callers_key: CallersKey | None = None
     ) -> "Engine":
-        """Return the engine. With a caller's key, its provider gets that key only."""
+        """With a caller's key, its provider gets no other key."""
         from cllm.engine.retry import RetryRules
         from cllm.engine.turn import Engine
 
@@ -162,7 +162,6 @@ class App:
         return self.prices.context_window(provider, model)
 
     def model_context(self, model: str) -> "ModelContext":
-        """Return what a window needs to know about a model."""
         from cllm.engine.prompt_history import ModelContext
 
         resolved = self._factory.resolve(model)
@@ -175,7 +174,7 @@ class App:
 
     @property
     def can_skip_preload(self) -> bool:
-        """Whether a turn can start without loading its conversation, as it needs no summary."""
+        """Whether a turn needs no summary before it starts."""
         return self.settings.window.strategy != "summarise"
 
     def _window_for(self, model: str) -> "Strategy":
@@ -222,7 +221,7 @@ class App:
     def command_tool(
         self, settings: "CommandSettings", *, confirm: "Confirm | None", report: "Tell"
     ) -> "CommandTool":
-        """Return the tool with which a model runs commands; they inherit no secret variable."""
+        """Return the model's tool for commands, which inherit no secret variable."""
         from cllm.commands.run import run_plan
         from cllm.commands.tool import CommandTool
 
@@ -259,7 +258,7 @@ class App:
         return replace(key, provider=self._factory.resolve(model).provider)
 
     def catalogue(self, provider: str) -> "Catalogue":
-        """Return a provider's models; for the local one, also the models on disk."""
+        """For the local provider, includes the models on disk."""
         catalogue = self._read_catalogue(provider)
         if provider != LOCAL:
             return catalogue
@@ -282,10 +281,10 @@ class App:
         return Route(provider=self._providers[key], model=resolved.name)
 
     def _check_model_file(self, model: str) -> None:
-        """Raise UsageError for a model file that a conversation in the project's folder names."""
-        env = self.settings.env
-        project = (env.directory / ".cllm").resolve()
-        is_project_store = self.settings.store.startswith(f"json:{env.directory / '.cllm'}")
+        """Refuse a model file that a conversation in the project's folder names."""
+        place = self.settings.place
+        project = (place.directory / ".cllm").resolve()
+        is_project_store = self.settings.store.startswith(f"json:{place.directory / '.cllm'}")
         if model == self.settings.model or not is_model_file(model) or not is_project_store:
             return
         if project != user_folder(env).resolve():
@@ -298,7 +297,7 @@ class App:
         return f"{store or self.settings.store}#{conversation}"
 
     def forget(self, conversation: str, *, store: str | None = None) -> None:
-        """Delete the local model's saved state of a conversation."""
+        """Delete the local model's saved state."""
         from cllm.providers.local.slots import SlotFiles
 
         SlotFiles(folder=self.cache_paths.slots).delete_conversation(
@@ -316,7 +315,7 @@ class App:
 
 
 async def _count_conversations(url: str) -> int:
-    """Return the number of conversations; 0 if the store cannot be read."""
+    """0 if the store cannot be read."""
     store = open_store(url, clock=now)
     try:
         return len((await store.list_conversations(limit=sys.maxsize)).items)

@@ -1,4 +1,4 @@
-"""Reads regular files up to a size, creates private files, and keeps a folder of cache files."""
+"""Regular files up to a size, new private files, and a folder of cache files."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ class FileTooLargeError(OSError):
 
 
 def read_regular_file(path: str | Path, *, limit: int, flags: int = 0) -> bytes:
-    """Return the content. Raises NotRegularFileError, FileTooLargeError or another OSError."""
+    """Raises NotRegularFileError, FileTooLargeError or another OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -21,9 +21,9 @@ def two_models(provider, settings, secret):
 
 
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
-def test_the_next_model_answers_and_the_change_is_said(way, provider, two_models, cllm):
-    provider.queue_error(503)
-    provider.queue_reply("From the other.")
+def test_the_next_model_answers_and_the_fallback_is_reported(way, provider, two_models, cllm):
+    provider.fail(503)
+    provider.say("From the other.")
 
     result = cllm("Hello", "--conversation", "demo", way).succeeded()
 
@@ -37,7 +37,7 @@ def test_the_next_model_answers_and_the_change_is_said(way, provider, two_models
     assert cllm.home.messages("demo") == [("user", "Hello"), ("assistant", "From the other.")]
 
 
-def test_a_prompt_too_long_for_the_first_model_is_asked_of_one_with_a_larger_window(
+def test_a_prompt_too_long_for_the_first_model_is_sent_to_one_with_a_larger_window(
     provider, two_models, cllm
 ):
     larger = "anthropic/claude-opus-4-6"
@@ -55,7 +55,7 @@ def test_a_prompt_too_long_for_the_first_model_is_asked_of_one_with_a_larger_win
     ]
 
 
-def test_another_fault_of_the_request_is_not_carried_to_the_next_model(provider, two_models, cllm):
+def test_another_invalid_request_is_not_sent_to_the_next_model(provider, two_models, cllm):
     two_models(model=OTHER, fallbacks=["anthropic/claude-opus-4-6"])
     provider.queue_error(400, "max_tokens: 64000 > 8192")
 
@@ -63,11 +63,9 @@ def test_another_fault_of_the_request_is_not_carried_to_the_next_model(provider,
     assert len(provider.requests) == 1
 
 
-def test_the_conversation_keeps_its_model_and_the_turn_the_one_that_answered(
-    provider, two_models, cllm
-):
-    provider.queue_error(503)
-    provider.queue_reply("From the other.")
+def test_the_conversation_has_its_model_and_the_turn_the_fallback_model(provider, two_models, cllm):
+    provider.fail(503)
+    provider.say("From the other.")
     cllm("Hello", "--conversation", "demo").succeeded()
     provider.queue_reply("From the first.")
 
@@ -84,8 +82,8 @@ def test_the_conversation_keeps_its_model_and_the_turn_the_one_that_answered(
     ]
 
 
-def test_an_answer_that_breaks_off_is_not_begun_again_elsewhere(provider, two_models, cllm):
-    provider.queue_reply("Once", " upon", " a time", stop_after=2)
+def test_there_is_no_fallback_after_a_partial_answer(provider, two_models, cllm):
+    provider.say("Once", " upon", " a time", stop_after=2)
 
     result = cllm("Hello", "--conversation", "demo")
 
@@ -95,7 +93,7 @@ def test_an_answer_that_breaks_off_is_not_begun_again_elsewhere(provider, two_mo
     assert not cllm.home.file("demo").exists()
 
 
-def test_when_every_model_fails_the_command_does_with_the_last_reason(
+def test_when_every_model_fails_the_command_fails_with_the_last_error(
     provider, two_models, secret, cllm
 ):
     two_models(api_base=f"http://127.0.0.1:{closed_port()}/v1")
@@ -110,13 +108,13 @@ def test_when_every_model_fails_the_command_does_with_the_last_reason(
     assert not cllm.home.file("demo").exists()
 
 
-def test_a_fallback_is_a_list_of_names(two_models, cllm):
+def test_fallbacks_must_be_a_list_of_names(two_models, cllm):
     two_models(fallbacks="anthropic/claude")
 
     cllm("Hello").failed_with_one_sentence("fallbacks", "list", prefix="Configuration error: ")
 
 
-def test_strict_mode_sends_nothing_that_would_have_to_be_changed(provider, two_models, cllm):
+def test_strict_mode_refuses_a_prompt_that_would_be_changed(provider, two_models, cllm):
     two_models(model=OTHER, fallbacks=[], strict=True, seed=7)
 
     cllm("Hello").failed_with_one_sentence("strict mode", "seed")
@@ -135,7 +133,7 @@ def test_without_strict_mode_the_change_is_a_warning(provider, two_models, cllm)
     assert "seed" not in provider.requests[0].json
 
 
-def test_strict_mode_lets_through_what_can_be_said(provider, two_models, cllm):
+def test_strict_mode_sends_a_prompt_that_needs_no_change(provider, two_models, cllm):
     two_models(model=OTHER, fallbacks=[], strict=True, temperature=0.5)
     provider.queue_reply("Fine.")
 
@@ -145,8 +143,8 @@ def test_strict_mode_lets_through_what_can_be_said(provider, two_models, cllm):
     assert provider.requests[0].json["temperature"] == 0.5
 
 
-def test_a_connection_cut_before_the_first_word_may_fall_back(provider, two_models, cllm):
-    provider.queue_steps(Cut())
-    provider.queue_reply("From the other.")
+def test_a_connection_lost_before_the_first_text_falls_back(provider, two_models, cllm):
+    provider.answer(Cut())
+    provider.say("From the other.")
 
     assert cllm("Hello").succeeded().out == "From the other.\n"

@@ -49,7 +49,7 @@ def talk(provider, cllm, answers):
     return talk
 
 
-def test_every_turn_that_is_not_sent_any_more_was_in_a_summary_request(home, talk):
+def test_every_dropped_turn_was_in_a_summary_request(home, talk):
     requests = talk(range(12))
 
     summary = stored_summary(home)
@@ -65,7 +65,7 @@ def test_every_turn_that_is_not_sent_any_more_was_in_a_summary_request(home, tal
     assert last[3:] == [*messages[summary["through"] : -1]]
 
 
-def test_a_summary_request_starts_with_the_bytes_of_the_previous_prompt(talk):
+def test_a_summary_request_starts_with_the_bytes_of_the_last_prompt(talk):
     requests = talk(range(12))
 
     found = [number for number, request in enumerate(requests) if is_summary(request)]
@@ -101,7 +101,7 @@ def test_a_failed_summary_changes_nothing_on_disk_and_the_turn_continues(
     assert len(provider.requests[-1].messages) < 12
 
 
-def test_killed_while_it_is_summarised_the_file_is_as_it_was(home, provider, cllm, talk, answers):
+def test_a_kill_during_a_summary_does_not_change_the_file(home, provider, cllm, talk, answers):
     asked = len(talk(range(5)))
     before = home.file("demo").read_bytes()
     provider.queue_held_reply("Half a summary", " and the rest", at=1, usage=None)
@@ -119,7 +119,9 @@ def test_killed_while_it_is_summarised_the_file_is_as_it_was(home, provider, cll
     assert len(home.messages("demo")) == 13
 
 
-def test_a_message_over_the_window_is_refused_before_a_summary(home, provider, cllm, talk):
+def test_a_message_above_the_limit_is_refused_before_a_summary_is_requested(
+    home, provider, cllm, talk
+):
     talk(range(3))
     before, asked = home.file("demo").read_bytes(), len(provider.requests)
 
@@ -131,11 +133,11 @@ def test_a_message_over_the_window_is_refused_before_a_summary(home, provider, c
 
 
 class TestInAChat:
-    def test_compact_reports_its_usage_and_undo_restores(self, home, provider, cllm):
-        provider.queue_reply("One.")
-        provider.queue_reply("Two.")
-        provider.queue_reply("Three.")
-        provider.queue_reply("We counted.", usage=(120, 5))
+    def test_compact_reports_usage_and_undo_restores(self, home, provider, cllm):
+        provider.say("One.")
+        provider.say("Two.")
+        provider.say("Three.")
+        provider.say("We counted.", usage=(120, 5))
         before = b"1\n2\n3\n"
 
         done = cllm("chat", "demo", stdin=before + b"/compact\n").succeeded()
@@ -178,7 +180,7 @@ class TestInAChat:
         assert done.code == 0, done.report()
         assert "1,020" in done.out
 
-    def test_a_summary_that_fails_is_one_sentence_and_changes_nothing(self, home, provider, cllm):
+    def test_a_failed_summary_is_one_sentence_and_changes_nothing(self, home, provider, cllm):
         cllm("chat", "demo", stdin=b"1\n2\n").succeeded()
         before = home.file("demo").read_bytes()
         provider.queue_error(500, "Out of order.")
@@ -211,24 +213,24 @@ class TestInAChat:
         assert home.load("demo")["metadata"]["cllm"]["pins"] == [3]
 
     @pytest.mark.parametrize("order", ["/pin 99", "/unpin 1", "/unpin", "/pin x", "/pin 0"])
-    def test_a_pin_that_cannot_be_is_a_mistake(self, order, cllm):
+    def test_an_invalid_pin_is_an_error(self, order, cllm):
         done = cllm("chat", "demo", stdin=f"1\n{order}\n2\n".encode())
 
         assert done.code == 1
         assert done.err.count("Error: ") == 1
         assert "echo: 2" in done.out
 
-    def test_a_message_over_the_window_is_refused_and_the_chat_continues(
+    def test_a_message_above_the_limit_is_refused_and_the_chat_continues(
         self, home, provider, cllm
     ):
         done = cllm("chat", "demo", stdin=f"1\n{LONG * 12}\n2\n".encode())
 
         assert done.code == 1
-        assert "This needs" in done.err
+        assert "The messages need" in done.err
         assert len(provider.requests) == 2
         assert len(home.messages("demo")) == 5
 
-    def test_old_turns_are_summarised_by_themselves(self, home, cllm, answers):
+    def test_old_turns_are_summarised_automatically(self, home, cllm, answers):
         answers(20)
         lines = "".join(f"Question {number}. {LONG}\n" for number in range(9))
 

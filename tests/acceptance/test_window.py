@@ -23,7 +23,7 @@ def first_words(request: Request) -> str:
     return str(request.message_pairs[0][1])[:11]
 
 
-def test_by_turns_the_oldest_leave_with_a_warning_and_stay_on_disk(provider, talk, cllm):
+def test_by_turns_the_oldest_are_dropped_with_a_warning_and_stay_on_disk(provider, talk, cllm):
     results = talk(4, "", window={"strategy": "turns", "max_turns": 2})
 
     assert [first_words(request) for request in provider.requests] == [
@@ -37,7 +37,7 @@ def test_by_turns_the_oldest_leave_with_a_warning_and_stay_on_disk(provider, tal
     assert len(cllm.home.messages("demo")) == 8
 
 
-def test_by_tokens_a_block_leaves_and_the_cut_is_remembered(provider, talk, cllm):
+def test_by_tokens_a_block_is_dropped_and_the_start_is_remembered(provider, talk, cllm):
     results = talk(8, window={"strategy": "blocks", "max_tokens": 1500})
 
     trimmed = [number for number, result in enumerate(results) if result.warnings]
@@ -49,7 +49,7 @@ def test_by_tokens_a_block_leaves_and_the_cut_is_remembered(provider, talk, cllm
     assert len(cllm.home.messages("demo")) == 16
 
 
-def test_the_system_prompt_never_leaves(provider, talk):
+def test_the_system_prompt_is_never_dropped(provider, talk):
     talk(
         5,
         "",
@@ -62,9 +62,7 @@ def test_the_system_prompt_never_leaves(provider, talk):
     ] * 5
 
 
-def test_a_message_over_the_window_is_an_error_with_advice_and_saves_nothing(
-    provider, settings, cllm
-):
+def test_a_message_above_the_limit_is_an_error_and_saves_nothing(provider, settings, cllm):
     settings(window={"max_tokens": 100})
 
     result = cllm(LONG, "--conversation", "demo")
@@ -88,13 +86,13 @@ def test_a_message_over_the_window_is_an_error_with_advice_and_saves_nothing(
         ({"strategy": "summarise", "summary_tokens": 0}, "summary_tokens"),
     ],
 )
-def test_an_invalid_window_is_an_error(window, word, settings, cllm):
+def test_an_invalid_window_setting_is_an_error(window, word, settings, cllm):
     settings(window=window)
 
     cllm("Hello").failed_with_one_sentence(word, "line", prefix="Configuration error: ")
 
 
-def test_without_a_limit_that_is_known_everything_is_sent(provider, talk):
+def test_without_a_known_limit_everything_is_sent(provider, talk):
     talk(4, window={"strategy": "blocks", "max_tokens": "auto"})
 
     assert first_words(provider.requests[-1]) == "Question 0."

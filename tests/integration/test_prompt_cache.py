@@ -149,7 +149,7 @@ def paid(talk: Talk) -> float:
     return paid / sum(one.total for one in talk.counted)
 
 
-async def test_sixty_turns_with_tools_read_all_that_was_sent_before(talk):
+async def test_sixty_turns_with_tools_read_every_earlier_prompt_from_the_cache(talk):
     for n in range(TURNS):
         await talk.say(f"Question {n}", rounds=(1, 2) if n % 3 == 0 else ())
 
@@ -165,7 +165,7 @@ async def test_sixty_turns_with_tools_read_all_that_was_sent_before(talk):
 
 
 @pytest.mark.parametrize("talk", ["anthropic"], indirect=True)
-async def test_the_report_has_what_a_provider_forgot_between_the_calls_of_turns(talk):
+async def test_the_report_has_the_misses_between_turns(talk):
     await talk.say("Begin", rounds=(2, 2))
     kept, talk.server.cache = talk.counted, PromptCache(minimum=1024)
     await talk.say("Go on", rounds=(2, 2))
@@ -175,7 +175,7 @@ async def test_the_report_has_what_a_provider_forgot_between_the_calls_of_turns(
     assert report.missed == kept[-1].total
 
 
-async def test_a_turn_of_many_blocks_is_read_by_the_next(talk):
+async def test_the_next_turn_reads_a_turn_of_many_blocks_from_the_cache(talk):
     await talk.say("Begin")
     await talk.say("Look everywhere", rounds=(12, 1, 40))
     await talk.say("And now?")
@@ -186,7 +186,7 @@ async def test_a_turn_of_many_blocks_is_read_by_the_next(talk):
     judge(talk.server)
 
 
-async def test_what_a_turn_is_told_only_once_stands_behind_the_last_mark(talk):
+async def test_the_context_of_one_turn_comes_after_the_last_breakpoint(talk):
     command = ContextCommand(name="Time", command="date", written="date", kind="dynamic")
     for n in range(6):
         await talk.say(f"What time is it, for the {n}th time?", context=(command,))
@@ -196,7 +196,7 @@ async def test_what_a_turn_is_told_only_once_stands_behind_the_last_mark(talk):
         assert now.sent > 0
 
 
-async def test_after_a_turn_with_a_context_of_its_own_the_next_reads_all_before_that(talk):
+async def test_after_a_turn_with_context_the_next_reads_everything_before_it(talk):
     command = ContextCommand(name="Time", command="date", written="date", kind="dynamic")
     await talk.say("Begin")
     await talk.say("Look everywhere", rounds=(15,), context=(command,))
@@ -207,7 +207,7 @@ async def test_after_a_turn_with_a_context_of_its_own_the_next_reads_all_before_
     assert after.written > told.total
 
 
-async def test_after_a_cut_the_system_prompt_is_still_read(talk):
+async def test_after_trimming_the_system_prompt_is_still_read_from_the_cache(talk):
     for n in range(TURNS):
         await talk.say(f"Question {n}", window=lambda _: ByTokens(max_tokens=4000))
 
@@ -218,13 +218,13 @@ async def test_after_a_cut_the_system_prompt_is_still_read(talk):
     assert paid(talk) < 0.4
 
 
-async def test_a_question_of_its_own_has_no_marks(talk):
+async def test_a_stateless_prompt_has_no_breakpoints(talk):
     await talk.say("Hello", ref=None, create=None)
 
     assert [one.marks for one in talk.counted] == [0]
 
 
-async def test_what_is_not_kept_reads_the_cache_and_adds_nothing_to_it_but_the_last_answer(talk):
+async def test_a_read_only_turn_reads_the_cache_and_adds_only_the_last_answer(talk):
     await talk.say("Hello")
     await talk.say("Just asking", read_only=True, create=None)
 
@@ -233,7 +233,7 @@ async def test_what_is_not_kept_reads_the_cache_and_adds_nothing_to_it_but_the_l
     assert second.sent > 0
 
 
-async def test_marks_are_on_the_wire_only(talk):
+async def test_breakpoints_are_not_stored(talk):
     await talk.say("Hello", rounds=(2,))
     await talk.say("Again")
 
@@ -278,7 +278,7 @@ def give_summary(request: Request) -> Reply | None:
     return Reply(pieces=("They asked and answered. " * 10,)) if is_summary(request) else None
 
 
-async def test_a_summary_request_is_read_from_what_was_sent_before_it(talk):
+async def test_a_summary_request_reads_the_last_prompt_from_the_cache(talk):
     talk.server.choose = give_summary
     for n in range(30):
         await talk.say(f"Question {n}", rounds=(2,) if n % 4 == 0 else (), window=summarise)
@@ -298,7 +298,7 @@ async def test_a_summary_request_is_read_from_what_was_sent_before_it(talk):
     judge(talk.server)
 
 
-async def test_pieces_of_a_summary_that_no_prompt_began_with_read_the_system_prompt_alone(talk):
+async def test_later_chunks_of_a_summary_read_only_the_system_prompt(talk):
     for n in range(40):
         await talk.say(f"Question {n}")
 
@@ -312,9 +312,7 @@ async def test_pieces_of_a_summary_that_no_prompt_began_with_read_the_system_pro
         assert talk.counted[n].read > len(SYSTEM.text or "") / 4
 
 
-async def test_a_client_s_own_prompt_is_in_no_request_for_a_summary_and_nowhere_kept(
-    talk, tmp_path
-):
+async def test_a_dynamic_prompt_is_in_no_summary_request_and_never_stored(talk, tmp_path):
     secret = "the-client-s-secret-words"
     folder = tmp_path / "conversations"
     talk.store = JsonFileStore(folder, clock=lambda: datetime.now(UTC))

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from tests.scripted_provider import ScriptedProvider, text_reply_events
 from tests.tokenizers import o200k
-from tests.turn_requests import make_turn_request
-from tests.window_histories import WeightedHistory, required_positions
+from tests.turns import turn_request
+from tests.window_histories import SampleHistory, needed
 
 from cllm.core.conversation import StoredConversation
 from cllm.core.errors import WindowTooSmallError
@@ -55,7 +55,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation beside its system prompt."""
 
     system: OutgoingMessage
-    said: WeightedHistory
+    sample: SampleHistory
 
 
 @cache
@@ -69,37 +69,35 @@ def _read(line: str) -> Recorded:
         Message(role=fields["role"], raw=msgspec.json.encode(fields))
         for fields in json.loads(line)["messages"]
     ]
-    system, *said = [
+    system, *sample = [
         OutgoingMessage(role=message.role, parts=decode_parts(message), raw=message.raw)
         for message in messages
     ]
     assert system.role == "system"
     tokens = tuple(estimate_tokens(message, LARGE) for message in messages[1:])
-    return Recorded(system=system, said=WeightedHistory(messages=tuple(said), tokens=tokens))
+    return Recorded(system=system, sample=SampleHistory(messages=tuple(sample), tokens=tokens))
 
 
-def calls(said: WeightedHistory) -> list[int]:
+def calls(sample: SampleHistory) -> list[int]:
     """How much of a conversation there was at each call."""
-    return [n for n, message in enumerate(said.messages) if n and message.role == "assistant"]
+    return [n for n, message in enumerate(sample.messages) if n and message.role == "assistant"]
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("strategy", [ByTokens(), ByTokens(floor=300), ByTurns()], ids=repr)
-def test_at_every_call_the_view_is_valid_whole_and_within_its_budget(
-    budget: int, strategy: Strategy
-):
+def test_every_window_is_valid_complete_and_within_its_budget(budget: int, strategy: Strategy):
     points = trimmed = refused = 0
     for conversation in recorded():
-        said = conversation.said
-        turn_index = said.turn_index(0)
+        sample = conversation.sample
+        turn_index = sample.turn_index(0)
         window_start: int | None = None
-        items = said.items()
-        for end in calls(said):
+        items = sample.items()
+        for end in calls(sample):
             for item in items[len(turn_index) : end]:
                 turn_index.append(item)
             points += 1
-            kept = required_positions(said.chosen(range(end)))
-            least = sum(said.tokens[n] for n in kept)
+            included = needed(sample.chosen(range(end)))
+            least = sum(sample.tokens[n] for n in included)
             if least > budget:
                 refused += 1
                 with pytest.raises(WindowTooSmallError) as raised:
@@ -108,11 +106,11 @@ def test_at_every_call_the_view_is_valid_whole_and_within_its_budget(
                 continue
             for remembered in (window_start, None):
                 view = plan_window(turn_index, strategy, budget=budget, window_start=remembered)
-                sent = view.select(said.messages[:end])
+                sent = view.select(sample.messages[:end])
                 assert find_problems([conversation.system, *sent], OPENAI) == ()
                 places = [n for start, stop in view.spans for n in range(start, stop)]
-                assert set(kept) <= set(places) <= set(range(end))
-                assert sum(said.tokens[n] for n in places) == view.tokens <= budget
+                assert set(included) <= set(places) <= set(range(end))
+                assert sum(sample.tokens[n] for n in places) == view.tokens <= budget
                 trimmed += len(sent) < end
             window_start = plan_window(
                 turn_index, strategy, budget=budget, window_start=window_start
@@ -124,12 +122,12 @@ def test_at_every_call_the_view_is_valid_whole_and_within_its_budget(
 
 
 @pytest.mark.parametrize("weights", [GENERAL, LARGE], ids=["general", "large"])
-def test_recorded_tool_results_are_estimated_well(weights: TokenWeights):
+def test_estimates_of_recorded_tool_results_are_close(weights: TokenWeights):
     """Each is estimated after a report of another one."""
     texts = [
         part.text
         for conversation in recorded()
-        for message in conversation.said.messages
+        for message in conversation.sample.messages
         if message.role == "tool"
         for result in message.parts
         if isinstance(result, ToolResult)
@@ -146,11 +144,11 @@ def test_recorded_tool_results_are_estimated_well(weights: TokenWeights):
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))
-def test_the_views_of_recorded_conversations_can_be_sent_to_every_provider(name: str):
+def test_windows_of_recorded_conversations_are_valid_for_every_provider(name: str):
     for conversation in recorded():
-        said = conversation.said
-        turn_index, window_start, items = said.turn_index(0), None, said.items()
-        for end in calls(said):
+        sample = conversation.sample
+        turn_index, window_start, items = sample.turn_index(0), None, sample.items()
+        for end in calls(sample):
             for item in items[len(turn_index) : end]:
                 turn_index.append(item)
             try:
@@ -158,7 +156,7 @@ def test_the_views_of_recorded_conversations_can_be_sent_to_every_provider(name:
             except WindowTooSmallError:
                 continue
             window_start = view.window_start
-            sent = view.select(said.messages[:end])
+            sent = view.select(sample.messages[:end])
             mended = repair(
                 sent,
                 PROFILES[name],
@@ -189,10 +187,10 @@ class Replay:
 
     def __init__(self, recorded: Recorded, strategy: Strategy, limit: int) -> None:
         self.system = recorded.system
-        self.messages = [_as_message(one) for one in recorded.said.messages]
+        self.messages = [_as_message(one) for one in recorded.sample.messages]
         weights = weights_for("scripted")
         self.tokens = tuple(estimate_tokens(message, weights) for message in self.messages)
-        self.said = WeightedHistory(messages=recorded.said.messages, tokens=self.tokens)
+        self.sample = SampleHistory(messages=recorded.sample.messages, tokens=self.tokens)
         self.strategy = strategy
         self.limit = limit
         self.provider = Recording()
@@ -209,29 +207,29 @@ class Replay:
     async def run(self) -> None:
         await self.store.create(NewConversation(id="demo", model="m"))
         before = 0
-        for end in calls(self.said):
+        for end in calls(self.sample):
             self.counts["calls"] += 1
             await self.take(tuple(self.messages[before:end]), end)
             before = end + 1
 
-    async def take(self, asked: tuple[Message, ...], end: int) -> None:
+    async def take(self, with_question: tuple[Message, ...], end: int) -> None:
         """One call: what was said since the last, and the answer that was given to it."""
         self.provider.reply = self.messages[end]
         stored = await self.store.load("demo", tail=0)
         taken = 0 if stored.summary is None else stored.summary.tokens
-        kept = required_positions(self.said.chosen(range(end)))
-        if sum(self.tokens[n] for n in kept) > self.limit - taken:
+        included = needed(self.sample.chosen(range(end)))
+        if sum(self.tokens[n] for n in included) > self.limit - taken:
             with pytest.raises(WindowTooSmallError):
-                await self.say(asked)
+                await self.say(with_question)
             self.counts["refused"] += 1
-            await self.keep(asked)
+            await self.keep(with_question)
             return
-        await self.say(asked)
-        self.judge(await self.store.load("demo"), end, kept)
+        await self.say(with_question)
+        self.judge(await self.store.load("demo"), end, included)
 
-    async def say(self, asked: tuple[Message, ...]) -> None:
-        request = make_turn_request(
-            messages=asked,
+    async def say(self, with_question: tuple[Message, ...]) -> None:
+        request = turn_request(
+            messages=with_question,
             model="m",
             ref="demo",
             system=GivenPrompt(text=_text(self.system)),
@@ -240,14 +238,14 @@ class Replay:
         async for _ in self.engine.run_turn(request):
             pass
 
-    async def keep(self, asked: tuple[Message, ...]) -> None:
-        start = TurnStart(id=f"turn-{next(self.numbers)}", messages=asked, visible=False)
+    async def keep(self, with_question: tuple[Message, ...]) -> None:
+        start = TurnStart(id=f"turn-{next(self.numbers)}", messages=with_question, visible=False)
         lease = await self.store.begin_turn("demo", start)
-        messages = (*asked, self.provider.reply)
+        messages = (*with_question, self.provider.reply)
         turn = msgspec.structs.replace(lease.turn, messages=messages, state="complete", model="m")
         await self.store.finish_turn(lease, turn)
 
-    def judge(self, conversation: StoredConversation, end: int, kept: list[int]) -> None:
+    def judge(self, conversation: StoredConversation, end: int, included: list[int]) -> None:
         """Valid, with what it must have, within the limit, and its order kept."""
         prompt = self.provider.prompts[-1]
         standing = conversation.summary
@@ -258,7 +256,7 @@ class Replay:
         assert prompt.system.text == _text(self.system)
         rest = iter([message.raw for message in self.messages[:end]])
         assert all(message.raw in rest for message in sent)
-        assert Counter(self.messages[n].raw for n in kept) <= Counter(m.raw for m in sent)
+        assert Counter(self.messages[n].raw for n in included) <= Counter(m.raw for m in sent)
         heard = [
             OutgoingMessage(role=one.role, parts=decode_parts(one)) for one in prompt.all_messages
         ]
@@ -272,13 +270,13 @@ def _now() -> datetime:
     return datetime(2026, 11, 15, tzinfo=UTC)
 
 
-def _as_message(said: OutgoingMessage) -> Message:
-    assert said.raw is not None
-    return Message(role=said.role, raw=said.raw)
+def _as_message(sample: OutgoingMessage) -> Message:
+    assert sample.raw is not None
+    return Message(role=sample.role, raw=sample.raw)
 
 
-def _text(said: OutgoingMessage) -> str:
-    return "".join(part.text for part in said.parts if isinstance(part, Text))
+def _text(sample: OutgoingMessage) -> str:
+    return "".join(part.text for part in sample.parts if isinstance(part, Text))
 
 
 @pytest.mark.parametrize("budget", BUDGETS)

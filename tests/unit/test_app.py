@@ -1,4 +1,4 @@
-"""Settings become an engine."""
+"""An app from settings: store, engine, routes and keys."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ ENVIRONMENT = {"OPENAI_API_KEY": "sk-openai", "GROQ_API_KEY": "sk-groq"}
 
 @pytest.fixture
 def make_app(tmp_path: Path):
-    """An app with these settings in the person's own file."""
+    """Makes an app with these settings in the user's Cllmfile."""
 
     def make(text: str = "", environment: dict[str, str] | None = None, **values: Any) -> App:
         home = tmp_path / "home"

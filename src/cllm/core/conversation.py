@@ -48,8 +48,8 @@ class ContextRecord(msgspec.Struct, frozen=True, kw_only=True):
 class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the history that a turn sent.
 
-    `summary_through` is the number of the last message in a summary. `counted` is the provider's
-    token count of the last prompt; about `context` of these tokens are this turn's context.
+    `summary_through` is the last message in a summary. `counted` is the provider's token count of
+    the last prompt, about `context` of it for this turn's context.
     """
 
     first_sequence: int

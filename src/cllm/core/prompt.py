@@ -11,10 +11,9 @@ from cllm.core.notice import Notice
 
 
 class Continuity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prompt has in common with the previous and the next one, for provider caches.
+    """What a prompt shares with the previous and the next one.
 
-    The last `fresh` messages were not in the previous prompt; the last `passing` messages will not
-    be in the next one.
+    The last `fresh` messages are not in the previous prompt, the last `passing` not in the next.
     """
 
     fresh: int

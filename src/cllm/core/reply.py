@@ -81,9 +81,9 @@ class PartAdded(msgspec.Struct, frozen=True, kw_only=True, tag="part"):
 
 
 class Verbatim(msgspec.Struct, frozen=True, kw_only=True, tag="verbatim"):
-    """Unchanged events of a provider's stream, for clients of its protocol; the others come too.
+    """Unchanged events of a provider's stream, in addition, for clients of its protocol.
 
-    `closes`: the data contains the event that announces the end, or comes after it.
+    `closes`: from the event on that announces the end.
     """
 
     dialect: Dialect

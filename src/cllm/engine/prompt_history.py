@@ -1,4 +1,4 @@
-"""The history of a prompt as the window plan needs it: messages with numbers and token counts.
+"""The history of a prompt for the window plan: messages with numbers and token counts.
 
 A store also numbers the messages of failed turns, and may have loaded only the newest ones. A plan
 numbers the messages that can be sent, from 1. This module converts between the two.
@@ -47,8 +47,6 @@ HIGHEST_FACTOR = MARGIN * HIGHEST_RATIO
 
 
 class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a window needs to know about a model; `context_window` is looked up when needed."""
-
     model: str
     provider: str
     context_window: Callable[[], int | None]
@@ -80,7 +78,7 @@ class PromptHistory:
 
     @cached_property
     def sequences(self) -> tuple[int, ...]:
-        """The sequence numbers of all messages, including new ones."""
+        """Of all messages, including new ones."""
         if self._conversation is None:
             return tuple(range(1, len(self._prompt.messages) + 1))
         sequences: list[int] = []
@@ -95,7 +93,7 @@ class PromptHistory:
         return (*sequences, *range(number, number + new))
 
     def to_number(self, sequence: int) -> int:
-        """Return the plan's number for the first message from this sequence number on."""
+        """Return the plan's number of the first message from a sequence number on."""
         return bisect_left(self.sequences, sequence) + 1
 
     def to_sequence(self, number: int) -> int:
@@ -103,7 +101,6 @@ class PromptHistory:
 
     @property
     def unloaded_messages(self) -> int:
-        """The number of messages before the first loaded one."""
         return 0 if self._conversation is None else self._conversation.first_sequence - 1
 
     @property
@@ -184,7 +181,7 @@ class PromptHistory:
         return window - self._reply_tokens(window) - self._token_counts.overhead
 
     def _reply_tokens(self, window: int) -> int:
-        """Return the tokens of the window that are reserved for the reply."""
+        """Return the tokens reserved for the reply."""
         limits = (self._prompt.parameters.get(name) for name in LIMIT_PARAMETERS)
         tokens = next((limit for limit in limits if isinstance(limit, int)), DEFAULT_REPLY_TOKENS)
         return min(tokens, int(window * MAX_REPLY_SHARE))
@@ -232,7 +229,6 @@ class PromptHistory:
 
 
 def has_same_start(one: WindowRecord, other: WindowRecord) -> bool:
-    """Whether two windows start at the same message, after the same summary."""
     return (one.first_sequence, one.summary_through) == (
         other.first_sequence,
         other.summary_through,
@@ -240,15 +236,14 @@ def has_same_start(one: WindowRecord, other: WindowRecord) -> bool:
 
 
 def has_undone_summary(window: WindowRecord, summary: StandingSummary | None) -> bool:
-    """Whether the summary of a window was undone."""
     through = 0 if summary is None else summary.through
     return window.summary_through is not None and window.summary_through > through
 
 
 def find_first_sequence(conversation: StoredConversation, model: str) -> int:
-    """Return the sequence number of the first message that a window for this model can need.
+    """Return the first message that a window for this model can need.
 
-    That is 1 for another model, and the first after the last summary if a summary was undone.
+    That is 1 for another model, the first after the last summary if one was undone.
     """
     last = next((turn for turn in reversed(conversation.turns) if turn.is_history), None)
     if last is None or last.window is None:
@@ -262,9 +257,9 @@ def find_first_sequence(conversation: StoredConversation, model: str) -> int:
 
 
 def _find_turn_start(conversation: StoredConversation) -> int:
-    """Return the sequence number from which to load so that the history starts with a whole turn.
+    """Return the message from which to load so that the history starts with a whole turn.
 
-    A turn can be stored in several rows, and the window start or a pin can be in a later row.
+    A turn can be stored in several rows; the window start or a pin can be in a later one.
     """
     history = (
         message for turn in conversation.turns if turn.is_history for message in turn.messages

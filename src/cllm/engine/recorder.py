@@ -253,7 +253,7 @@ def total_usage(usages: Sequence[Usage]) -> Usage | None:
 
 
 def total_cost(costs: Sequence[float | None]) -> float | None:
-    """Return the sum; None if a cost is unknown."""
+    """None if a cost is unknown."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known and len(known) == len(costs) else None
 

@@ -153,12 +153,12 @@ def _as_summarise(strategy: Strategy) -> Summarise:
 
 
 def check_fits(source: SummaryInput) -> None:
-    """Raise WindowTooSmallError if the new messages do not fit even without a new summary."""
+    """Raise WindowTooSmallError if the new messages cannot be sent."""
     source.plan_window(source.history.numbered_summary)
 
 
 def plan_for_turn(source: SummaryInput) -> SummaryPlan | None:
-    """Return the plan of the summary that a turn needs first; None if it needs none.
+    """Plan the summary that a turn needs first; None if it needs none.
 
     A failed summary, which costs money, is repeated only when more turns leave the window.
     """

@@ -1,4 +1,4 @@
-"""Tool rounds: the model calls tools, cllm runs them and calls the model with their results."""
+"""Tool rounds: cllm runs the tools that the model calls, and calls the model again."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -40,7 +40,7 @@ class ToolRoundEnded(msgspec.Struct, frozen=True, kw_only=True):
 async def call_with_tools(
     call_model: CallPrompt, prompt: Prompt, tools: ToolBox
 ) -> AsyncGenerator[ReplyEvent | ToolRoundEnded, None]:
-    """Yield the events of all rounds, until a reply without tool calls."""
+    """Yield the events of all rounds."""
     uses = 0
     while True:
         calls: list[ToolCall] = []
@@ -66,7 +66,6 @@ async def call_with_tools(
 
 
 def add_tools(prompt: Prompt, tools: ToolBox) -> Prompt:
-    """Return the prompt with the tools that cllm runs, after the tools of the request."""
     own = prompt.parameters.get("tools")
     definitions = [*(own if isinstance(own, list) else []), *tools.definitions]
     return msgspec.structs.replace(prompt, parameters={**prompt.parameters, "tools": definitions})

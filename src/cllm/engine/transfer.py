@@ -1,7 +1,7 @@
 """A whole conversation: copied into a store in one step, or read page by page.
 
-Reading by pages shows the conversation at one moment, and works for one that is larger than memory.
-If messages are deleted meanwhile, it raises TurnNotFoundError.
+Pages show the conversation at one moment, which can be larger than memory. Deleting messages
+meanwhile raises TurnNotFoundError.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -27,8 +27,7 @@ async def copy_into(
 def make_copy(conversation: StoredConversation, ref: str) -> StoredConversation:
     """Return the conversation under another ID, in a form that every store accepts.
 
-    Leaves out variants without a turn on the default path, and pins and summaries of messages that
-    do not exist.
+    Leaves out variants off the path, and pins and summaries of missing messages.
     """
     first_turns = {turn.place for turn in conversation.variants if turn.id == turn.place}
     places: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""The engine: runs one turn, the same for every interface: load, assemble, call, save.
+"""The engine runs one turn for every interface: load, assemble, call, save.
 
-It depends on the ports of stores and providers, never on their classes.
+It depends on ports, never on the classes behind them.
 """
 
 import asyncio
@@ -130,7 +130,7 @@ class Engine:
                     yield event
 
     async def preview_prompt(self, request: TurnRequest) -> tuple[Route, Prompt]:
-        """Return the route and the prompt that a turn would use, without calling the model."""
+        """Return the route and prompt of a turn without calling the model."""
         if isinstance(request.policy.preloaded, StoredConversation):
             request = request.with_policy(preloaded=msgspec.UNSET)
         conversation = await self._preload(request, tail=request.policy.tail)
@@ -333,7 +333,7 @@ class Engine:
         return conversation
 
     async def _try_lease(self, request: TurnRequest, model: str) -> Lease | None:
-        """Take the lease now; None if another turn has it and the request allows waiting."""
+        """Take the lease; None if another turn has it and the request allows waiting."""
         try:
             return await self._take_lease(request, model, wait=0)
         except ConversationBusyError:
@@ -361,7 +361,6 @@ class Engine:
 
 
 def is_unavailable(conversation: StoredConversation, request: TurnRequest) -> bool:
-    """Whether the conversation is archived and was not loaded before the lease."""
     return request.policy.skip_preload and conversation.archived_at is not None
 
 

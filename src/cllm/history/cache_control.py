@@ -1,9 +1,8 @@
 """The positions of cache breakpoints (`cache_control`) in a prompt for Anthropic or Bedrock.
 
-One breakpoint is at the end of the system prompt, one at the last block that the next prompt also
-contains. A provider compares at most 20 blocks before a breakpoint with its cache, so longer turns
-get breakpoints in between. A prompt without a cached prefix gets breakpoints in its middle, where a
-summary prompt can end.
+One breakpoint ends the system prompt, one the last block that the next prompt also has. A provider
+compares at most 20 blocks before a breakpoint with its cache, so longer turns get more. A prompt
+without a cached prefix gets breakpoints in its middle, where a summary prompt can end.
 """
 
 from collections.abc import Sequence
@@ -84,7 +83,7 @@ def place_breakpoints(
 
 
 def _find_candidates(blocks: Sequence[CacheBlock], last: int, cached_blocks: int) -> set[int]:
-    """Return the last block, one a step before it, and one early the cached prefix."""
+    """Return the last block, one `STEP` before it, and one near the cached prefix."""
     candidates = {last}
     if not cached_blocks and last + 1 >= MIN_BLOCKS:
         thirds = (_find_allowed(blocks, last // 3), _find_allowed(blocks, 2 * last // 3))

@@ -57,8 +57,6 @@ class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands whose output is captured, and those for this turn only."""
-
     captured: tuple[ContextCommand, ...] = ()
     for_turn: tuple[ContextCommand, ...] = ()
 
@@ -68,8 +66,6 @@ class ContextPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """The text to capture, and the text for this turn only."""
-
     captured: str = ""
     for_turn: str = ""
     commands: tuple[ContextCommandRecord, ...] = ()
@@ -107,10 +103,7 @@ def _is_captured(conversation: StoredConversation, new_policy: Policy) -> bool:
 
 
 def gather_context(plan: ContextPlan, outcomes: Sequence[CommandOutcome]) -> Context:
-    """Return the outcomes, which are in the order of the plan, as text and records.
-
-    Raises ContextError if a command with `on_failure: fail` failed.
-    """
+    """Return the outcomes, in the order of the plan, as text and records."""
     for outcome in outcomes:
         if not outcome.succeeded and outcome.command.on_failure == "fail":
             raise ContextError(
@@ -175,7 +168,7 @@ def to_one_line(name: str) -> str:
 
 
 def insert_context(messages: tuple[Message, ...], context: str) -> tuple[Message, ...]:
-    """Return the messages with the context before the text of the newest user message."""
+    """Put the context before the newest user text."""
     positions = [n for n, message in enumerate(messages) if message.role == "user"]
     if not context or not positions:
         return messages

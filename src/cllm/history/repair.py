@@ -77,8 +77,6 @@ class RepairResult(msgspec.Struct, Generic[M], frozen=True, kw_only=True):
 
 
 class _RepairContext(Generic[M]):
-    """The rules, the constructor of messages, and the changes so far."""
-
     def __init__(self, profile: Profile, make: Callable[[Role, tuple[AnyPart, ...]], M]) -> None:
         self.profile = profile
         self.make = make
@@ -107,7 +105,7 @@ def repair(
 ) -> RepairResult[M]:
     """Return the messages in a form that this provider accepts.
 
-    `positions` are the positions of these messages in the whole history, for notices and problems.
+    `positions` are those in the whole history, for notices and problems.
     """
     ordered = accept_ordered_history(
         messages,
@@ -214,7 +212,7 @@ def _clean_parts(position: int, message: M, context: _RepairContext[M]) -> list[
 
 
 def _move_cache_control(removed: AnyPart, parts: list[AnyPart]) -> None:
-    """Move the cache breakpoint of a removed text to the last of the parts before it."""
+    """Move the cache breakpoint of a removed text to the part before it."""
     last = parts[-1] if parts else None
     if removed.cache is None or last is None or last.cache is not None:
         return
@@ -350,7 +348,6 @@ def _split_results(
 def _add_document_text(
     numbered: Iterable[tuple[int, M]], context: _RepairContext[M]
 ) -> Iterator[tuple[int, M]]:
-    """Add a placeholder text to messages with a document and no text."""
     for position, message in numbered:
         if find_message_problem(message.parts, context.profile) != "document_without_text":
             yield position, message
@@ -363,7 +360,6 @@ def _add_document_text(
 def _add_first_user_message(
     numbered: Iterable[tuple[int, M]], context: _RepairContext[M]
 ) -> Iterator[tuple[int, M]]:
-    """Add a user message before a history that starts with the assistant."""
     has_user = not context.profile.starts_with_user
     for position, message in numbered:
         if not has_user and message.role == "assistant":
@@ -397,8 +393,7 @@ def accept_ordered_history(
 ) -> tuple[M, ...] | None:
     """Return a history that every provider accepts; None if it needs `find_problems`.
 
-    `merge_results` puts the results of one message's calls into one message. `allow_prefill`: the
-    last message may be from the assistant.
+    `merge_results` puts results of one message's calls into one message.
     """
     sent: list[M] = []
     next_role = "user"

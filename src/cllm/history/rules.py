@@ -105,7 +105,7 @@ def profile_for(dialect: Dialect, model: str) -> Profile:
 
 
 def _claude_version(model: str) -> tuple[int, int] | None:
-    """Return (4, 6) for claude-opus-4-6-20260205, NEWEST for a Claude without a number."""
+    """Return (4, 6) for claude-opus-4-6-20260205, NEWEST_VERSION for a Claude without a number."""
     _, claude, rest = model.lower().partition("claude")
     if not claude:
         return None
@@ -185,7 +185,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_problems(messages: Sequence[HasParts], profile: Profile) -> tuple[Problem, ...]:
-    """Return the problems for which this provider would refuse the history, by position."""
+    """Return the problems that this provider would refuse, by position."""
     if not messages:
         return (Problem(code="no_messages", position=0),)
     problems = [
@@ -323,7 +323,7 @@ def is_file(part: AnyPart) -> bool:
 
 
 class Exchange(Generic[M]):
-    """One assistant message, or several in a row, and all messages until the next one."""
+    """One assistant message, or several in a row, and everything until the next."""
 
     def __init__(self) -> None:
         self.assistant_messages: list[tuple[int, M]] = []

@@ -51,11 +51,7 @@ def choose_system(
     now: datetime,
     context: Context = NO_CONTEXT,
 ) -> SystemChoice:
-    """Return the system prompt of the next turn.
-
-    The first turn captures `context`. Raises UsageError for an explicit prompt that differs from
-    the stored one.
-    """
+    """Return the system prompt of the next turn; the first turn captures `context`."""
     if conversation is None:
         return SystemChoice(message=prompt.message)
     record = conversation.system_record
@@ -72,7 +68,7 @@ def choose_system(
 def build_captured_opening(
     prompt: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT
 ) -> Opening:
-    """Return the opening of a captured conversation: the prompt, with the context below it."""
+    """Return an opening with the prompt and, below it, the context."""
     message = prompt.message
     parts = [text for text in (prompt.text if message else None, context.captured) if text]
     return Opening(
@@ -85,7 +81,7 @@ def build_captured_opening(
 def build_pinned_opening(
     prompt: GivenPrompt, *, now: datetime, context: Context = NO_CONTEXT
 ) -> Opening:
-    """Return the opening of a pinned conversation, whose prompt is in its system record."""
+    """Return an opening with the prompt in its system record."""
     text = None if prompt.message is None else prompt.text
     source = "none" if text is None else prompt.source
     return Opening(
@@ -98,7 +94,7 @@ def build_pinned_opening(
 def build_branch_opening(
     conversation: StoredConversation, prompt: GivenPrompt, *, now: datetime
 ) -> Opening:
-    """Return the opening of a branch with another prompt: that prompt and the captured context."""
+    """Return the opening of a branch: another prompt and the captured context."""
     system_record = conversation.system_record
     if system_record is not None and system_record.policy == "pinned":
         return build_pinned_opening(prompt, now=now)

@@ -1,4 +1,4 @@
-"""Validation of arguments. Each function returns its argument or raises an error that names it."""
+"""Validation: each function returns its argument or raises an error that names it."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -150,7 +150,6 @@ def check_parameters(caller: str, options: Parameters) -> dict[str, Any]:
 
 
 def merge_parameters(options: Parameters) -> dict[str, Any]:
-    """Return the named parameters and those in `parameters`, which they override."""
     others = options.get("parameters") or {}
     if not isinstance(others, Mapping):
         raise TypeError(f"parameters must be a dictionary, not {others!r}.")

@@ -110,7 +110,7 @@ class BackgroundLoop:
             raise
 
     async def run_async(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and wait on the caller's loop; if cancelled, until the work has ended."""
+        """Wait on the caller's loop; if cancelled, until the work has ended."""
         if self._is_own_thread:
             return await work
         job = self.start(work)
@@ -142,7 +142,7 @@ class BackgroundLoop:
             await self.run_async(close_generator(events))
 
     def _close(self, events: AsyncGenerator[Any, None]) -> None:
-        """Close a generator. The garbage collector can call this in any thread, or too late."""
+        """The garbage collector can call this, in any thread or too late."""
         if self._loop.is_closed():
             return
         if self._is_own_thread:

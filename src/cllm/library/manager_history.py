@@ -252,7 +252,7 @@ def _stored_prompt(stored: StoredConversation) -> str | None:
 
 
 def _count_left_out_before(stored: StoredConversation, strategy: Strategy) -> int:
-    """Return how many messages were outside the window of the last answered turn, 0 if unknown.
+    """Count the messages outside the window of the last answered turn, 0 if unknown.
 
     By turns, messages are dropped after the window is recorded; by tokens, before.
     """

@@ -31,7 +31,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 def find_window(
     conversation: StoredConversation, strategy: Strategy, model_context: ModelContext
 ) -> Seen:
-    """Return the next window; all loaded messages if the required ones do not fit."""
+    """Return the next window; everything loaded if the required part does not fit."""
     history = tuple(
         message for turn in conversation.turns if turn.is_history for message in turn.messages
     )

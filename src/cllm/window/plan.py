@@ -1,9 +1,8 @@
 """The part of a history that a strategy sends: where the window starts, and when that moves.
 
-The start of the last window is remembered and only moves towards the end. It is the start of a turn
-or, if the newest turn alone exceeds the limit, the start of one of its units; the user messages of
-that turn are still sent. Older turns are sent whole or not at all. Pinned turns before the start
-are sent whole, so that roles alternate.
+The remembered start only moves towards the end. It is the start of a turn or, if the newest turn
+alone exceeds the limit, of one of its units, after the user messages of that turn. Older turns are
+whole or absent. Pinned turns before the start are sent whole, so that roles alternate.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,10 +20,7 @@ T = TypeVar("T")
 
 
 class WindowPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The spans to send, and where the window starts.
-
-    `dropped_turns` is the number of turns that were in the last window and are not in this one.
-    """
+    """The spans to send; `dropped_turns` counts those dropped since the last window."""
 
     spans: tuple[Span, ...]
     window_start: int
@@ -40,7 +36,7 @@ class WindowPlan(msgspec.Struct, frozen=True, kw_only=True):
 class PinnedTurns:
     def __init__(self, turn_index: TurnIndex, sequences: Iterable[int]) -> None:
         positions = (sequence - turn_index.first_sequence for sequence in sequences)
-        self._ledger = turn_index
+        self._turn_index = turn_index
         self._turns = sorted(
             {turn_index.turn_start(p) for p in positions if 0 <= p < len(turn_index)}
         )
@@ -51,7 +47,7 @@ class PinnedTurns:
 
     def spans_before(self, turn: int) -> Iterator[Span]:
         for pinned in self._turns[: bisect_left(self._turns, turn)]:
-            yield pinned, self._ledger.turn_end(pinned)
+            yield pinned, self._turn_index.turn_end(pinned)
 
     def tokens_before(self, turn: int) -> int:
         return self._tokens_before[bisect_left(self._turns, turn)]
@@ -62,7 +58,7 @@ class PinnedTurns:
 
 
 def find_partial_turn(turn_index: TurnIndex, window_start: int) -> tuple[Span, ...]:
-    """Return what is sent before a window start that is inside a turn: its user messages."""
+    """Return what is sent before a start inside a turn: its user messages."""
     turn = turn_index.turn_start(window_start)
     if turn == window_start:
         return ()
@@ -76,14 +72,14 @@ def count_window_tokens(turn_index: TurnIndex, window_start: int, pins: PinnedTu
     turn = turn_index.turn_start(window_start)
     if window_start != turn and turn in pins:
         window_start = turn
-    inside = sum(turn_index.tokens(*span) for span in find_partial_turn(turn_index, window_start))
-    return pins.tokens_before(turn) + inside + turn_index.tokens(window_start)
+    partial = sum(turn_index.tokens(*span) for span in find_partial_turn(turn_index, window_start))
+    return pins.tokens_before(turn) + partial + turn_index.tokens(window_start)
 
 
 def build_plan(
-    turn_index: TurnIndex, window_start: int, pins: PinnedTurns, *, before: int = 0
+    turn_index: TurnIndex, window_start: int, pins: PinnedTurns, *, last_start: int = 0
 ) -> WindowPlan:
-    """Return the window with this start; `before` is the start of the last window."""
+    """Return the window with this start; `last_start` is the start of the last window."""
     if not len(turn_index):
         return WindowPlan(
             spans=(),
@@ -106,7 +102,7 @@ def build_plan(
         sent_messages=sent,
         left_out_messages=turn_index.first_sequence - 1 + len(turn_index) - sent,
         dropped_turns=dropped
-        - _count_dropped_turns(turn_index, min(turn, turn_index.turn_start(before)), pins),
+        - _count_dropped_turns(turn_index, min(turn, turn_index.turn_start(last_start)), pins),
     )
 
 
@@ -142,7 +138,7 @@ def trim_in_blocks(
     strategy: ByTokens,
     *,
     limit: int,
-    before: int,
+    last_start: int,
     pins: PinnedTurns,
     idle: float = 0.0,
 ) -> int:
@@ -150,18 +146,18 @@ def trim_in_blocks(
     pinned = pins.tokens_before(turn_index.turns[-1])
     marks = strategy.marks(max(0, limit - pinned), turn_index.turn_size)
     low = int(marks.low)
-    oldest = max(before, turn_index.last_turn_with(low))
-    dropped = turn_index.tokens(before, oldest)
+    oldest = max(last_start, turn_index.last_turn_with(low))
+    dropped = turn_index.tokens(last_start, oldest)
     is_worth_it = dropped > 0 and (
         idle > strategy.prices.lifetime
-        or turn_index.tokens(before) > marks.high
+        or turn_index.tokens(last_start) > marks.high
         or (
             strategy.floor is not None and dropped >= _min_dropped_tokens(turn_index, oldest, marks)
         )
     )
-    if is_worth_it or count_window_tokens(turn_index, before, pins) > limit:
+    if is_worth_it or count_window_tokens(turn_index, last_start, pins) > limit:
         return trim_to_fit(turn_index, oldest, limit=limit, floor=low, pins=pins)
-    return before
+    return last_start
 
 
 def _min_dropped_tokens(turn_index: TurnIndex, window_start: int, marks: Marks) -> float:
@@ -194,11 +190,11 @@ def trim_to_fit(
 
 
 def _find_first_fitting(
-    turn_index: TurnIndex, borders: Sequence[int], first: int, limit: int, pins: PinnedTurns
+    turn_index: TurnIndex, starts: Sequence[int], first: int, limit: int, pins: PinnedTurns
 ) -> int:
     """Bisect: a later start never has a longer window."""
     return bisect_left(
-        borders, -limit, lo=first, key=lambda border: -count_window_tokens(turn_index, border, pins)
+        starts, -limit, lo=first, key=lambda start: -count_window_tokens(turn_index, start, pins)
     )
 
 
@@ -228,35 +224,37 @@ def plan_window(
 ) -> WindowPlan:
     """Return the part of the history that is sent next.
 
-    `budget` is the number of tokens for messages; None is no limit. `window_start` is the start of
-    the last window; None starts anew, as for another model. `pins` are the numbers of messages
-    whose turns stay. `idle` is the number of seconds since the last call.
+    `budget`: tokens for messages; None is no limit. `window_start` of the last window; None starts
+    anew, as for another model. `pins`: numbers of messages whose turns stay. `idle`: seconds since
+    the last call.
     """
     pinned = PinnedTurns(turn_index, pins)
     if not len(turn_index):
         return build_plan(turn_index, 0, pinned)
-    before = turn_index.find_start(window_start)
+    last_start = turn_index.find_start(window_start)
     chosen = strategy.tokens if isinstance(strategy, Summarise) else strategy
     limit = budget if isinstance(chosen, ByTurns) else chosen.limit(budget)
     if summary is not None:
-        before = max(before, turn_index.find_start(summary.through + 1))
+        last_start = max(last_start, turn_index.find_start(summary.through + 1))
     if limit is not None:
         limit = max(0, limit - (0 if summary is None else summary.tokens))
     if isinstance(chosen, ByTurns):
         count = chosen.max_turns + (not turn_index.is_answered)
         oldest = turn_index.turns[max(0, len(turn_index.turns) - count)]
         if summary is not None:
-            oldest = max(oldest, before)
+            oldest = max(oldest, last_start)
         position = trim_to_fit(turn_index, oldest, limit=limit, pins=pinned)
     elif limit is None:
-        position = before
+        position = last_start
     elif chosen is strategy:
         position = trim_in_blocks(
-            turn_index, chosen, limit=limit, before=before, pins=pinned, idle=idle
+            turn_index, chosen, limit=limit, last_start=last_start, pins=pinned, idle=idle
         )
-    elif count_window_tokens(turn_index, before, pinned) > limit:
+    elif count_window_tokens(turn_index, last_start, pinned) > limit:
         # Turns are dropped without a summary only if they do not fit.
-        position = trim_in_blocks(turn_index, chosen, limit=limit, before=before, pins=pinned)
+        position = trim_in_blocks(
+            turn_index, chosen, limit=limit, last_start=last_start, pins=pinned
+        )
     else:
-        position = before
-    return build_plan(turn_index, position, pinned, before=before)
+        position = last_start
+    return build_plan(turn_index, position, pinned, last_start=last_start)

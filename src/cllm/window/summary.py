@@ -61,7 +61,7 @@ def plan_summary(
     if keep_turns is None:
         room = max(0, limit - summary_tokens)
         window_start = trim_in_blocks(
-            turn_index, strategy.tokens, limit=room, before=start, pins=pinned
+            turn_index, strategy.tokens, limit=room, last_start=start, pins=pinned
         )
         end = turn_index.turn_start(window_start)
     else:
@@ -94,8 +94,8 @@ def _plan_chunk(
     partial = find_partial_turn(turn_index, start)
     available = room - sum(turn_index.tokens(*span) for span in partial)
     turn_end = turn_index.turn_end(start)
-    for borders in (turn_index.turns, [*turn_index.units(turn_index.turn_start(start)), turn_end]):
-        ends = borders[bisect_right(borders, start) : bisect_right(borders, end)]
+    for starts in (turn_index.turns, [*turn_index.units(turn_index.turn_start(start)), turn_end]):
+        ends = starts[bisect_right(starts, start) : bisect_right(starts, end)]
         fitting = bisect_right(ends, available, key=lambda stop: turn_index.tokens(start, stop))
         if fitting:
             return _make_chunk(turn_index, start, ends[fitting - 1], (*pinned, *partial))

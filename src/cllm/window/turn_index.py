@@ -128,7 +128,7 @@ class TurnIndex:
         return self._sums[len(self) if stop is None else stop] - self._sums[start]
 
     def turn_start(self, position: int) -> int:
-        """Return the position where the turn of a message starts."""
+        """Return where the turn of a message starts."""
         return self._turns[bisect_right(self._turns, position) - 1]
 
     def turn_end(self, position: int) -> int:
@@ -136,7 +136,7 @@ class TurnIndex:
         return self._turns[following] if following < len(self._turns) else len(self)
 
     def units(self, turn: int) -> Sequence[int]:
-        """Return the positions where the units of a turn start."""
+        """Return where the units of a turn start."""
         stop = bisect_left(self._units, self.turn_end(turn))
         return self._units[bisect_left(self._units, turn) : stop]
 
@@ -149,9 +149,9 @@ class TurnIndex:
         return turn, end
 
     def user_text_unit_before(self, window_start: int) -> Span | None:
-        """Return the last unit before this position, in its turn, with user text besides results.
+        """Return the last unit in the turn before a position with user text besides results.
 
-        None if the unit at this position has such text.
+        None if the unit at the position has such text.
         """
         index = bisect_left(self._user_text_units, window_start)
         if self._user_text_units[index : index + 1] == [window_start] or not index:

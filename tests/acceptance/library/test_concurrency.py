@@ -8,7 +8,7 @@ import pytest
 UNIX_ONLY = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 
 
-def test_many_threads_ask_at_once(provider, program):
+def test_many_threads_can_ask_concurrently(provider, program):
     out = program(
         """
         import cllm
@@ -27,12 +27,12 @@ def test_threads_that_share_a_conversation_take_turns(provider, program):
         """
         import cllm
         from concurrent.futures import ThreadPoolExecutor
-        held = cllm.Conversation("demo")
+        chat = cllm.Conversation("demo")
         def talk(n):
-            return "".join(held.stream(f"{n}")) if n % 2 else held.ask(f"{n}").text
+            return "".join(chat.stream(f"{n}")) if n % 2 else chat.ask(f"{n}").text
         with ThreadPoolExecutor(4) as pool:
             answers = list(pool.map(talk, range(8)))
-        said = [message.text for message in held.messages()]
+        said = [message.text for message in chat.messages()]
         print(answers == [f"echo: {n}" for n in range(8)], len(said))
         print(all(answer == f"echo: {question}" for question, answer in zip(said[::2], said[1::2])))
         """
@@ -41,17 +41,17 @@ def test_threads_that_share_a_conversation_take_turns(provider, program):
     assert out.splitlines() == ["True 16", "True"]
 
 
-def test_a_stream_that_another_thread_reads_is_not_cut_off(provider, program):
-    provider.queue_reply("One", " two", " three")
+def test_a_stream_in_another_thread_is_not_interrupted(provider, program):
+    provider.say("One", " two", " three")
 
     out = program(
         """
         import cllm, threading
-        held = cllm.Conversation("demo")
-        stream = held.stream("Count.")
+        chat = cllm.Conversation("demo")
+        stream = chat.stream("Count.")
         first = next(stream)
         answers = []
-        other = threading.Thread(target=lambda: answers.append(held.ask("And?").text))
+        other = threading.Thread(target=lambda: answers.append(chat.ask("And?").text))
         other.start()
         other.join(0.5)
         waits = other.is_alive()
@@ -64,13 +64,13 @@ def test_a_stream_that_another_thread_reads_is_not_cut_off(provider, program):
     assert out == "True One two three ['echo: And?']\n"
 
 
-def test_several_event_loops_one_after_another_and_side_by_side(provider, program):
+def test_several_event_loops_in_sequence_and_in_parallel(provider, program):
     out = program(
         """
         import asyncio, cllm, threading
-        held = cllm.Conversation("demo")
+        chat = cllm.Conversation("demo")
         async def main(n):
-            return (await held.aask(f"{n}")).text
+            return (await chat.aask(f"{n}")).text
         print(asyncio.run(main(0)), asyncio.run(main(1)))
         answers = []
         threads = [
@@ -79,7 +79,7 @@ def test_several_event_loops_one_after_another_and_side_by_side(provider, progra
         ]
         for thread in threads: thread.start()
         for thread in threads: thread.join()
-        print(sorted(answers), held.ask("5"), len(held.turns()))
+        print(sorted(answers), chat.ask("5"), len(chat.turns()))
         """
     )
 
@@ -89,7 +89,7 @@ def test_several_event_loops_one_after_another_and_side_by_side(provider, progra
     ]
 
 
-def test_tasks_of_one_loop_ask_at_once(provider, program):
+def test_tasks_of_one_loop_can_ask_concurrently(provider, program):
     out = program(
         """
         import asyncio, cllm
@@ -103,16 +103,16 @@ def test_tasks_of_one_loop_ask_at_once(provider, program):
     assert out == "True\n"
 
 
-def test_a_cancelled_task_has_kept_what_was_said_when_it_ends(provider, program, cllm):
-    gate = provider.queue_held_reply("Once", " upon a time", at=1)
+def test_a_cancelled_task_saves_the_partial_text_before_it_ends(provider, program, cllm):
+    gate = provider.say_held("Once", " upon a time", at=1)
 
     out = program(
         """
         import asyncio, cllm
-        held = cllm.Conversation("demo")
+        chat = cllm.Conversation("demo")
         heard = []
         async def listen():
-            async for piece in held.astream("Tell."):
+            async for piece in chat.astream("Tell."):
                 heard.append(piece)
         async def main():
             task = asyncio.create_task(listen())
@@ -122,8 +122,8 @@ def test_a_cancelled_task_has_kept_what_was_said_when_it_ends(provider, program,
             try:
                 await task
             except asyncio.CancelledError:
-                print([(turn.state, turn.messages[-1].text) for turn in await held.aturns()])
-            print(await held.aask("Go on."))
+                print([(turn.state, turn.messages[-1].text) for turn in await chat.aturns()])
+            print(await chat.aask("Go on."))
         asyncio.run(main())
         """
     )
@@ -133,8 +133,8 @@ def test_a_cancelled_task_has_kept_what_was_said_when_it_ends(provider, program,
 
 
 @pytest.mark.parametrize("leave", ["break", "raise ValueError('enough')"])
-def test_a_stream_that_is_held_on_to_and_never_finished_stops_nobody(provider, program, leave):
-    provider.queue_reply("One", " two", " three")
+def test_an_unfinished_stream_does_not_block_the_next_turn(provider, program, leave):
+    provider.say("One", " two", " three")
 
     out = program(
         f"""
@@ -155,8 +155,8 @@ def test_a_stream_that_is_held_on_to_and_never_finished_stops_nobody(provider, p
 
 @pytest.mark.parametrize("manager", ["store='memory:'", ""])
 @pytest.mark.parametrize("after", ["ask('And?')", "add_user_message('And?')"])
-def test_a_manager_goes_on_after_a_stream_that_was_left(provider, program, manager, after):
-    provider.queue_reply("One", " two", " three")
+def test_a_manager_continues_after_an_unfinished_stream(provider, program, manager, after):
+    provider.say("One", " two", " three")
 
     out = program(
         f"""
@@ -173,8 +173,8 @@ def test_a_manager_goes_on_after_a_stream_that_was_left(provider, program, manag
     assert out.splitlines() == ["['Count.', 'One', 'And?']", "[] And?"]
 
 
-def test_a_with_block_ends_a_stream(provider, program, cllm):
-    gate = provider.queue_held_reply("One", " two", at=1)
+def test_a_with_block_closes_a_stream(provider, program, cllm):
+    gate = provider.say_held("One", " two", at=1)
 
     program(
         """
@@ -189,10 +189,8 @@ def test_a_with_block_ends_a_stream(provider, program, cllm):
 
 
 @pytest.mark.parametrize("store", ["json:kept", "sqlite:kept.db"])
-def test_a_program_that_ends_in_the_middle_of_a_stream_keeps_what_was_said(
-    provider, program, store
-):
-    gate = provider.queue_held_reply("One", " two", at=1)
+def test_a_program_that_exits_during_a_stream_saves_the_partial_text(provider, program, store):
+    gate = provider.say_held("One", " two", at=1)
     program(
         f"""
         import cllm
@@ -238,8 +236,8 @@ def test_ctrl_c_leaves_a_manager_usable(provider, start_program, manager):
     assert out.splitlines() == ["{'role': 'assistant', 'content': 'Once'}", "echo: Go on."]
 
 
-def test_ctrl_c_while_an_answer_is_waited_for_ends_the_request(provider, start_program):
-    provider.queue_held_reply("Once", at=0)
+def test_ctrl_c_during_ask_cancels_the_request(provider, start_program):
+    provider.say_held("Once", at=0)
 
     process = start_program(
         """
@@ -260,19 +258,19 @@ def test_ctrl_c_while_an_answer_is_waited_for_ends_the_request(provider, start_p
 
 @UNIX_ONLY
 @pytest.mark.parametrize("store", ["json:kept", "sqlite:kept.db"])
-def test_a_forked_process_has_a_loop_and_stores_of_its_own(provider, program, store):
+def test_a_forked_process_has_its_own_loop_and_stores(provider, program, store):
     out = program(
         f"""
         import cllm, os, sys
         store = cllm.open_store("{store}")
-        held = cllm.Conversation("parent", store=store)
-        print(held.ask("Before."), flush=True)
+        chat = cllm.Conversation("parent", store=store)
+        print(chat.ask("Before."), flush=True)
         child = os.fork()
         if child == 0:
             print(cllm.Conversation("child", store=store).ask("In the child."), flush=True)
             sys.exit(0)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        print(held.ask("After."), store.blocking.count_conversations())
+        print(chat.ask("After."), store.blocking.count_conversations())
         """
     )
 
@@ -298,8 +296,8 @@ def test_a_pool_of_processes_can_ask(provider, program, home, method):
 
 
 @pytest.mark.parametrize("manager", ["", "store='sqlite:kept.db', conversation='demo'"])
-def test_what_is_left_of_a_stream_does_not_come_back_after_clear(provider, program, manager):
-    provider.queue_reply("One", " two", " three")
+def test_the_rest_of_a_stream_is_not_added_after_clear(provider, program, manager):
+    provider.say("One", " two", " three")
 
     out = program(
         f"""
@@ -332,7 +330,7 @@ def test_no_thread_is_left_at_the_end(provider, program):
     assert out == "['MainThread']\n"
 
 
-def test_a_call_from_cllms_own_loop_is_refused_and_not_waited_for(provider, program):
+def test_a_blocking_call_on_cllms_own_loop_is_refused(provider, program):
     out = program(
         """
         import cllm

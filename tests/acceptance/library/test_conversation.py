@@ -16,14 +16,14 @@ def store(request, home):
     return f"{request.param}:{path}"
 
 
-def test_it_is_begun_and_gone_on_with(provider, program, store):
+def test_a_conversation_is_started_and_continued(provider, program, store):
     program(f'import cllm; cllm.Conversation("demo", store="{store}").ask("I am Alice.")')
     out = program(
         f"""
         import cllm
-        held = cllm.Conversation("demo", store="{store}", temperature=0)
-        print(held.exists(), held.ask("Who am I?", max_tokens=5), held.id)
-        print([message.text for message in held.messages()])
+        chat = cllm.Conversation("demo", store="{store}", temperature=0)
+        print(chat.exists(), chat.ask("Who am I?", max_tokens=5), chat.id)
+        print([message.text for message in chat.messages()])
         """
     )
 
@@ -36,12 +36,12 @@ def test_it_is_begun_and_gone_on_with(provider, program, store):
     assert len(provider.requests[1].message_pairs) == 3
 
 
-def test_one_without_an_id_gets_one_and_nothing_is_stored_before_something_is_said(program, home):
+def test_a_conversation_without_an_id_gets_one_and_is_stored_with_the_first_message(program, home):
     out = program(
         """
         import cllm
-        held = cllm.Conversation()
-        print(held.exists(), held.id.startswith("c-"))
+        chat = cllm.Conversation()
+        print(chat.exists(), chat.id.startswith("c-"))
         """
     )
 
@@ -53,11 +53,11 @@ def test_it_can_be_created_empty_once(provider, program, store):
     out = program(
         f"""
         import cllm
-        held = cllm.Conversation("demo", store="{store}", system="Be kind.")
-        held.create()
-        print(held.exists(), held.messages())
+        chat = cllm.Conversation("demo", store="{store}", system="Be kind.")
+        chat.create()
+        print(chat.exists(), chat.messages())
         try:
-            held.create()
+            chat.create()
         except cllm.CllmError as error:
             print(type(error).__name__)
         cllm.Conversation("demo", store="{store}").ask("One?")
@@ -68,7 +68,7 @@ def test_it_can_be_created_empty_once(provider, program, store):
     assert provider.requests[0].message_pairs[0] == ("system", "Be kind.")
 
 
-def test_the_same_prompt_again_is_no_other_prompt(provider, program, store):
+def test_the_same_system_prompt_is_accepted_again(provider, program, store):
     source = f"""
         import cllm
         cllm.Conversation("demo", store="{store}", system="Be kind.").ask("One?")
@@ -85,12 +85,12 @@ def test_turns_usage_and_cost_add_up(provider, program, store, settings):
     out = program(
         f"""
         import cllm
-        held = cllm.Conversation("demo", store="{store}")
-        held.ask("One?")
-        held.ask("Two?")
-        held.regenerate()
-        used = held.usage()
-        print(len(held.turns()), used.calls, used.usage.input, used.usage.output, used.unpriced)
+        chat = cllm.Conversation("demo", store="{store}")
+        chat.ask("One?")
+        chat.ask("Two?")
+        chat.regenerate()
+        used = chat.usage()
+        print(len(chat.turns()), used.calls, used.usage.input, used.usage.output, used.unpriced)
         print(round(used.cost * 1_000_000))
         """
     )
@@ -98,16 +98,16 @@ def test_turns_usage_and_cost_add_up(provider, program, store, settings):
     assert out.splitlines() == ["2 3 33 21 0", "75"]
 
 
-def test_regenerating_asks_again_in_the_same_place(provider, program, store):
-    provider.queue_reply("First.")
-    provider.queue_reply("Second.")
+def test_regenerate_adds_a_variant_of_the_last_turn(provider, program, store):
+    provider.say("First.")
+    provider.say("Second.")
     out = program(
         f"""
         import cllm
-        held = cllm.Conversation("demo", store="{store}")
-        held.ask("Say something.")
-        print(held.regenerate(temperature=1), len(held.turns()), len(held.load().variants))
-        print([message.text for message in held.messages()])
+        chat = cllm.Conversation("demo", store="{store}")
+        chat.ask("Say something.")
+        print(chat.regenerate(temperature=1), len(chat.turns()), len(chat.load().variants))
+        print([message.text for message in chat.messages()])
         """
     )
 
@@ -115,23 +115,23 @@ def test_regenerating_asks_again_in_the_same_place(provider, program, store):
     assert provider.requests[1].message_pairs == [("user", "Say something.")]
 
 
-def test_the_last_turn_can_be_undone_and_any_end_deleted(provider, program, store):
+def test_the_last_turn_can_be_undone_and_messages_deleted(provider, program, store):
     out = program(
         f"""
         import cllm
-        held = cllm.Conversation("demo", store="{store}")
+        chat = cllm.Conversation("demo", store="{store}")
         for number in range(3):
-            held.ask(f"{{number}}?")
-        print([message.text for message in held.undo()])
-        held.add("user", "by hand")
-        held.add("assistant", "answered by hand")
-        print([message.text for message in held.undo()])
-        held.delete_from(3)
-        print([message.text for message in held.messages()])
-        held.delete()
-        print(held.exists())
+            chat.ask(f"{{number}}?")
+        print([message.text for message in chat.undo()])
+        chat.add("user", "by hand")
+        chat.add("assistant", "answered by hand")
+        print([message.text for message in chat.undo()])
+        chat.delete_from(3)
+        print([message.text for message in chat.messages()])
+        chat.delete()
+        print(chat.exists())
         try:
-            held.undo()
+            chat.undo()
         except cllm.CllmError as error:
             print(type(error).__name__)
         """
@@ -146,16 +146,16 @@ def test_the_last_turn_can_be_undone_and_any_end_deleted(provider, program, stor
     ]
 
 
-def test_a_branch_goes_its_own_way(provider, program, store):
+def test_a_branch_is_independent(provider, program, store):
     out = program(
         f"""
         import cllm
-        held = cllm.Conversation("demo", store="{store}", system="Be kind.")
-        held.ask("0?")
-        held.ask("1?")
-        branch = held.branch("other", at=2, system="Be loud.")
+        chat = cllm.Conversation("demo", store="{store}", system="Be kind.")
+        chat.ask("0?")
+        chat.ask("1?")
+        branch = chat.branch("other", at=2, system="Be loud.")
         branch.ask("2?")
-        print(branch.id, len(held.messages()), len(branch.messages()))
+        print(branch.id, len(chat.messages()), len(branch.messages()))
         """
     )
 
@@ -172,13 +172,13 @@ def test_a_pinned_message_stays_in_the_window_until_it_is_unpinned(provider, pro
     program(
         f"""
         import cllm
-        held = cllm.Conversation("demo", store="{store}", window=cllm.ByTurns(max_turns=1))
-        held.ask("My name is Alice.")
-        assert held.pin(1) == (1,)
+        chat = cllm.Conversation("demo", store="{store}", window=cllm.ByTurns(max_turns=1))
+        chat.ask("My name is Alice.")
+        assert chat.pin(1) == (1,)
         for number in range(3):
-            held.ask(f"{{number}}?")
-        assert held.unpin(1) == ()
-        held.ask("Last?")
+            chat.ask(f"{{number}}?")
+        assert chat.unpin(1) == ()
+        chat.ask("Last?")
         """
     )
 
@@ -187,20 +187,20 @@ def test_a_pinned_message_stays_in_the_window_until_it_is_unpinned(provider, pro
     assert ("user", "My name is Alice.") not in provider.requests[4].message_pairs
 
 
-def test_old_turns_are_summarised_and_the_summary_taken_back(provider, program, store):
+def test_old_turns_are_summarised_and_the_summary_is_undone(provider, program, store):
     for text in ("One.", "Two.", "They counted.", "Three.", "Four."):
         provider.queue_reply(text)
 
     out = program(
         f"""
         import cllm
-        held = cllm.Conversation("demo", store="{store}", window=cllm.Summarise())
-        held.ask("1?")
-        held.ask("2?")
-        print(held.compact().text, len(held.messages()), held.usage().calls)
-        held.ask("3?")
-        print(held.undo_compact().text, held.load().summary)
-        held.ask("4?")
+        chat = cllm.Conversation("demo", store="{store}", window=cllm.Summarise())
+        chat.ask("1?")
+        chat.ask("2?")
+        print(chat.compact().text, len(chat.messages()), chat.usage().calls)
+        chat.ask("3?")
+        print(chat.undo_compact().text, chat.load().summary)
+        chat.ask("4?")
         """
     )
 
@@ -211,14 +211,14 @@ def test_old_turns_are_summarised_and_the_summary_taken_back(provider, program, 
     assert "1?" in [text for _, text in provider.requests[4].message_pairs]
 
 
-def test_words_are_found_in_it(provider, program, store):
+def test_search_finds_words(provider, program, store):
     out = program(
         f"""
         import cllm
-        held = cllm.Conversation("demo", store="{store}")
-        held.ask("Where is the lighthouse?")
-        held.ask("And the harbour?")
-        found = held.search("LIGHTHOUSE")
+        chat = cllm.Conversation("demo", store="{store}")
+        chat.ask("Where is the lighthouse?")
+        chat.ask("And the harbour?")
+        found = chat.search("LIGHTHOUSE")
         print(found.total, [(hit.sequence, hit.role) for hit in found.items])
         print(cllm.open_store("{store}").blocking.search("harbour").total)
         """
@@ -227,30 +227,30 @@ def test_words_are_found_in_it(provider, program, store):
     assert out.splitlines() == ["2 [(2, 'assistant'), (1, 'user')]", "2"]
 
 
-def test_an_export_is_imported_whole(provider, program, store):
+def test_an_export_is_imported_completely(provider, program, store):
     out = program(
         f"""
         import cllm, json
-        held = cllm.Conversation("demo", store="{store}", system="Be kind.")
-        held.ask("0?")
-        held.regenerate()
-        held.ask("1?")
-        held.pin(1)
-        held.retitle("Numbers")
+        chat = cllm.Conversation("demo", store="{store}", system="Be kind.")
+        chat.ask("0?")
+        chat.regenerate()
+        chat.ask("1?")
+        chat.pin(1)
+        chat.retitle("Numbers")
         copy = cllm.Conversation("copy", store="{store}")
-        copy.import_json(held.export())
-        a, b = held.load(), copy.load()
+        copy.import_json(chat.export())
+        a, b = chat.load(), copy.load()
         for name in ("turns", "variants", "pins", "title", "system", "system_record", "model"):
             assert getattr(a, name) == getattr(b, name), name
         try:
-            copy.import_json(held.export())
+            copy.import_json(chat.export())
         except cllm.CllmError as error:
             print(type(error).__name__)
         try:
             cllm.Conversation("bad", store="{store}").import_json("[]")
         except cllm.CllmError as error:
             print(type(error).__name__, cllm.Conversation("bad", store="{store}").exists())
-        print(json.dumps(held.export("markdown")))
+        print(json.dumps(chat.export("markdown")))
         """
     )
 
@@ -268,17 +268,17 @@ def test_every_operation_has_an_asynchronous_form(provider, program, store):
         f"""
         import asyncio, cllm
         async def main():
-            held = cllm.Conversation("demo", store="{store}")
-            print(await held.aexists(), await held.aask("1?"))
-            stream = held.astream("2?")
+            chat = cllm.Conversation("demo", store="{store}")
+            print(await chat.aexists(), await chat.aask("1?"))
+            stream = chat.astream("2?")
             print([piece async for piece in stream], stream.answer.text)
-            await held.apin(1)
-            print(len(await held.amessages()), len(await held.aturns()))
-            print((await held.ausage()).calls)
-            branch = await held.abranch("other", at=2)
+            await chat.apin(1)
+            print(len(await chat.amessages()), len(await chat.aturns()))
+            print((await chat.ausage()).calls)
+            branch = await chat.abranch("other", at=2)
             await branch.aundo()
-            print(await branch.amessages(), (await held.asearch("two")).total)
-            print((await held.aload()).pins, (await held.aexport("markdown"))[:1])
+            print(await branch.amessages(), (await chat.asearch("two")).total)
+            print((await chat.aload()).pins, (await chat.aexport("markdown"))[:1])
             async with cllm.open_store("{store}") as store:
                 print(await store.count_conversations())
         asyncio.run(main())
@@ -296,7 +296,7 @@ def test_every_operation_has_an_asynchronous_form(provider, program, store):
     ]
 
 
-def test_each_waiting_method_has_a_twin_with_the_same_parameters():
+def test_each_blocking_method_has_an_asynchronous_twin():
     import inspect  # noqa: PLC0415
 
     from cllm import Conversation  # noqa: PLC0415

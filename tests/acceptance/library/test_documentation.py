@@ -58,6 +58,6 @@ def test_the_operation_of_a_store_has_its_line(name):
 
 
 @pytest.mark.parametrize("kind", [cllm.Conversation, cllm.ConversationManager])
-def test_the_parameters_are_those_that_are_said(kind):
+def test_the_documented_parameters_match_the_code(kind):
     for name in inspect.signature(kind).parameters:
         assert re.search(rf"\b{name}\b", PAGE)

@@ -15,7 +15,9 @@ def nothing_configured(home, settings, local_model):
 
 
 @pytest.mark.usefixtures("nothing_configured")
-def test_the_real_model_remembers_and_its_process_ends_with_the_program(program, home, until):
+def test_the_real_model_uses_the_history_and_its_process_ends_with_the_program(
+    program, home, until
+):
     out = program(
         """
         import pathlib, cllm

@@ -43,9 +43,9 @@ def test_a_manager_sends_its_prompt_and_its_window(provider, program):
     ]
 
 
-def test_a_failed_question_leaves_a_manager_as_it_was(provider, program):
-    provider.queue_error(500)
-    provider.queue_reply("Fine.")
+def test_a_failed_call_does_not_change_a_manager(provider, program):
+    provider.fail(500)
+    provider.say("Fine.")
 
     out = program(
         """
@@ -63,7 +63,7 @@ def test_a_failed_question_leaves_a_manager_as_it_was(provider, program):
 
 
 class TestInAStore:
-    def test_the_messages_are_the_window_and_the_store_keeps_everything(
+    def test_the_messages_are_the_window_and_the_store_has_everything(
         self, provider, program, store
     ):
         out = program(
@@ -97,7 +97,7 @@ class TestInAStore:
             *("Be brief.", "question 1", "question 2", "question 3"),
         ]
 
-    def test_what_is_added_by_hand_is_kept_at_once(self, provider, program, store):
+    def test_manually_added_messages_are_saved_immediately(self, provider, program, store):
         opened = f"""
             import cllm
             manager = cllm.ConversationManager(store="{store}", conversation="demo")
@@ -115,7 +115,7 @@ class TestInAStore:
             ("user", "Who am I?"),
         ]
 
-    def test_trimming_by_hand_is_that_of_memory(self, program, store):
+    def test_manually_added_messages_are_trimmed_as_in_memory(self, program, store):
         out = program(
             f"""
             import cllm
@@ -140,7 +140,7 @@ class TestInAStore:
 
         assert out.splitlines() == ["True True", "12"]
 
-    def test_it_is_gone_on_with_under_the_prompt_that_was_pinned(self, provider, program, store):
+    def test_a_conversation_continues_with_its_pinned_prompt(self, provider, program, store):
         program(
             f"""
             import cllm
@@ -166,7 +166,7 @@ class TestInAStore:
             ("user", "Two?"),
         ]
 
-    def test_another_prompt_for_a_conversation_that_has_one_is_refused(
+    def test_a_different_prompt_for_a_pinned_conversation_is_refused(
         self, provider, program, store
     ):
         out = program(
@@ -195,7 +195,7 @@ class TestInAStore:
         assert "create a branch" in first
         assert len(provider.requests) == 1
 
-    def test_clear_begins_a_new_conversation_and_the_old_one_stays(self, provider, program, store):
+    def test_clear_starts_a_new_conversation_and_the_old_one_stays(self, provider, program, store):
         out = program(
             f"""
             import cllm
@@ -217,7 +217,7 @@ class TestInAStore:
             ("user", "What is my name?"),
         ]
 
-    def test_a_strategy_takes_the_place_of_the_number_of_turns(self, provider, program, store):
+    def test_a_window_strategy_replaces_max_turns(self, provider, program, store):
         for _ in range(12):
             provider.queue_reply("word " * 20, usage=None)
         out = program(
@@ -241,7 +241,7 @@ class TestInAStore:
 
         assert out == "24 True True False\n"
 
-    def test_a_strategy_without_a_store_keeps_everything_in_memory(self, program):
+    def test_a_strategy_without_a_store_uses_a_store_in_memory(self, program):
         out = program(
             """
             import cllm
@@ -254,7 +254,7 @@ class TestInAStore:
 
         assert out == "question 2 True\n"
 
-    def test_leaving_a_stream_early_keeps_what_was_said_and_the_next_turn_goes_on(
+    def test_closing_a_stream_early_saves_its_text_and_the_next_turn_works(
         self, provider, program, store
     ):
         provider.queue_reply("Once", " upon", " a time")
@@ -283,13 +283,13 @@ class TestInAStore:
             import cllm, msgspec
             tools = [{{"type": "function", "function": {{"name": "clock", "parameters": {{
                 "type": "object", "properties": {{}}}}}}}}]
-            held = cllm.Conversation(
+            chat = cllm.Conversation(
                 "demo", store="{store}", policy="pinned", system="Be kind.", tools=tools
             )
-            asked = held.ask("What time is it?")
+            asked = chat.ask("What time is it?")
             result = {{"role": "tool", "tool_call_id": "c1", "content": "12:00"}}
             print(asked.stop_reason)
-            print(held.ask(cllm.Message(role="tool", raw=msgspec.json.encode(result))))
+            print(chat.ask(cllm.Message(role="tool", raw=msgspec.json.encode(result))))
             manager = cllm.ConversationManager(store="{store}", conversation="demo", max_turns=1)
             print([message["role"] for message in manager.get_messages()], manager.get_turn_count())
             manager.ask("Thanks.")
@@ -306,7 +306,7 @@ class TestInAStore:
 
 
 class TestPinnedPrompt:
-    def test_it_is_beside_the_messages_of_the_file_with_where_it_came_from(self, program, home):
+    def test_the_pinned_prompt_and_its_source_are_in_the_metadata_of_the_file(self, program, home):
         program(
             """
             import cllm
@@ -323,7 +323,7 @@ class TestPinnedPrompt:
             "prompt": "Be kind.",
         }
 
-    def test_the_command_line_sends_it_and_says_where_it_came_from(
+    def test_the_command_line_sends_the_pinned_prompt_and_shows_its_source(
         self, provider, program, settings, cllm
     ):
         settings(default_system_message="Be configured.")
@@ -344,7 +344,7 @@ class TestPinnedPrompt:
         assert "System prompt: pinned, from ConversationManager" in shown
         assert "Be kind." in shown
 
-    def test_another_prompt_on_the_command_line_is_refused(self, provider, program, cllm):
+    def test_a_different_prompt_on_the_command_line_is_refused(self, provider, program, cllm):
         program(
             """
             import cllm
@@ -357,15 +357,15 @@ class TestPinnedPrompt:
         refused.failed_with_one_sentence("cllm conversations branch demo --system")
         assert len(provider.requests) == 1
 
-    def test_exports_have_it(self, program):
+    def test_exports_contain_the_pinned_prompt(self, program):
         out = program(
             """
             import cllm, json
             manager = cllm.ConversationManager(system_prompt="Be kind.", conversation="demo")
             manager.ask("One?")
-            held = cllm.Conversation("demo")
-            print(json.dumps([json.loads(held.export())["metadata"]["system"],
-                              held.export("markdown")]))
+            chat = cllm.Conversation("demo")
+            print(json.dumps([json.loads(chat.export())["metadata"]["system"],
+                              chat.export("markdown")]))
             """
         )
 
@@ -400,8 +400,8 @@ class TestWhatIsGiven:
         assert len(out.splitlines()) == 4
         assert provider.requests == []
 
-    def test_text_that_is_no_unicode_is_refused_and_the_manager_goes_on(self, provider, program):
-        provider.queue_reply("Fine.")
+    def test_a_lone_surrogate_is_refused_and_the_manager_stays_usable(self, provider, program):
+        provider.say("Fine.")
 
         out = program(
             """
@@ -417,8 +417,8 @@ class TestWhatIsGiven:
 
         assert out.splitlines() == ["True", "Fine."]
 
-    def test_what_a_program_puts_into_the_list_is_sent(self, provider, program):
-        provider.queue_reply("Luna.")
+    def test_messages_that_a_program_adds_to_the_list_are_sent(self, provider, program):
+        provider.say("Luna.")
 
         out = program(
             """

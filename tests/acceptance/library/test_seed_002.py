@@ -21,9 +21,9 @@ def contents(manager: ConversationManager) -> list[str]:
 
 
 class TestAcceptanceCriteria:
-    def test_1_a_follow_up_question_goes_out_with_what_it_refers_to(self, provider, program):
-        provider.queue_reply("Paris.")
-        provider.queue_reply("About two million people.")
+    def test_1_a_follow_up_question_is_sent_with_its_history(self, provider, program):
+        provider.say("Paris.")
+        provider.say("About two million people.")
 
         out = program(
             """
@@ -42,9 +42,9 @@ class TestAcceptanceCriteria:
             ("user", "How many people live there?"),
         ]
 
-    def test_2_a_name_that_was_given_is_there_when_it_is_asked_for(self, provider, program):
-        provider.queue_reply("Nice to meet you.")
-        provider.queue_reply("Alice")
+    def test_2_an_earlier_name_is_in_the_history(self, provider, program):
+        provider.say("Nice to meet you.")
+        provider.say("Alice")
 
         out = program(
             """
@@ -71,7 +71,7 @@ class TestAcceptanceCriteria:
         said = [text for role, text in provider.requests[11].message_pairs if role == "user"]
         assert said == [f"question {number}" for number in range(1, 12)]
 
-    def test_4_a_person_who_chats_is_warned_when_it_happens(self, settings, cllm):
+    def test_4_trimming_is_reported_in_the_chat(self, settings, cllm):
         settings()
         lines = "".join(f"question {number}\n" for number in range(12))
 
@@ -79,7 +79,7 @@ class TestAcceptanceCriteria:
 
         assert result.err.count(WARNING) + result.out.count(WARNING) == 1
 
-    def test_4_a_program_is_told_when_it_happens(self):
+    def test_4_trimming_is_reported_to_a_program(self):
         manager = told(ConversationManager(), 10)
         assert not manager.was_trimmed()
 
@@ -87,7 +87,7 @@ class TestAcceptanceCriteria:
 
         assert manager.was_trimmed()
 
-    def test_5_clear_removes_all_history_and_begins_anew(self, provider, settings, cllm):
+    def test_5_clear_removes_all_history(self, provider, settings, cllm):
         settings()
 
         result = cllm("chat", stdin=b"My name is Alice\nclear\nWhat's my name?\n").succeeded()
@@ -234,7 +234,7 @@ class TestEdgeCases:
         told(manager, 1)
         assert (manager.get_turn_count(), manager.was_trimmed()) == (10, True)
 
-    def test_5_several_assistant_messages_in_a_row_are_all_kept(self):
+    def test_5_consecutive_assistant_messages_all_stay(self):
         manager = told(ConversationManager(max_turns=1), 1)
         manager.add_assistant_message("and another")
 
@@ -242,7 +242,7 @@ class TestEdgeCases:
 
 
 class TestPerformance:
-    def test_memory_is_that_of_the_window(self):
+    def test_memory_use_is_limited_to_the_window(self):
         manager = ConversationManager(max_turns=10)
         most = 0
         for _ in range(2_000):
@@ -260,7 +260,7 @@ class TestPerformance:
         assert manager.get_turn_count() == 10
         assert late < early * 3
 
-    def test_what_leaves_is_the_oldest_turn_whole_whatever_its_size(self):
+    def test_the_oldest_turn_is_dropped_completely(self):
         manager = ConversationManager(max_turns=2)
         for size in (1, 5, 2, 3):
             for number in range(size):

@@ -21,19 +21,19 @@ def pieces() -> Iterator[str]:
 
 
 async def main() -> float | None:
-    held = cllm.Conversation("cats", window=cllm.ByTurns(max_turns=3), temperature=0.5)
-    async for piece in held.astream("Hello."):
+    chat = cllm.Conversation("cats", window=cllm.ByTurns(max_turns=3), temperature=0.5)
+    async for piece in chat.astream("Hello."):
         piece.upper()
-    branch: cllm.Conversation = await held.abranch("other", at=2)
+    branch: cllm.Conversation = await chat.abranch("other", at=2)
     text: str = await branch.aexport("markdown")
-    pinned: tuple[int, ...] = held.pin(1, 2)
-    stored: cllm.StoredConversation = await held.aload()
+    pinned: tuple[int, ...] = chat.pin(1, 2)
+    stored: cllm.StoredConversation = await chat.aload()
     async with cllm.open_store("json:kept") as store:
         loaded: cllm.StoredConversation = await store.load("cats", tail=2)
         count: int = store.blocking.count_conversations(archive_filter="all")
         cllm.Conversation("cats", store=store)
     print(text, pinned, stored, loaded, count)
-    return (await held.aask("And?", parameters={"logprobs": True})).cost
+    return (await chat.aask("And?", parameters={"logprobs": True})).cost
 
 
 manager = cllm.ConversationManager(20, "Be brief.", store="json:kept", seed=1)
@@ -75,11 +75,11 @@ def check(tmp_path):
     return check
 
 
-def test_the_package_says_that_it_is_typed():
+def test_the_package_has_a_py_typed_file():
     assert importlib.resources.files("cllm").joinpath("py.typed").is_file()
 
 
-def test_a_good_program_passes_and_each_mistake_is_found(check):
+def test_mypy_accepts_a_correct_program_and_finds_each_mistake(check):
     assert check(GOOD) == []
 
     found = [int(line.split(":")[1]) for line in check(BAD)]

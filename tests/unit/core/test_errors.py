@@ -1,4 +1,4 @@
-"""What errors say and carry."""
+"""Texts and fields of errors."""
 
 from typing import Any
 

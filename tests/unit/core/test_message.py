@@ -1,4 +1,4 @@
-"""Messages: kept as they arrived, with a view of their text."""
+"""Messages: their JSON and their text."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Notices of one request: each once, the first ones, and a count of the rest."""
+"""The notices of a request: without duplicates, up to a limit, with a count of the rest."""
 
 import msgspec
 import pytest

@@ -1,16 +1,19 @@
-"""What is sent."""
+"""The messages of a prompt."""
 
 from cllm.core.message import plain_message
 from cllm.core.prompt import Prompt
 
 
 def test_the_system_prompt_is_sent_first():
-    system, said = plain_message("system", "Be brief."), plain_message("user", "Hello")
+    system, user_message = plain_message("system", "Be brief."), plain_message("user", "Hello")
 
-    assert Prompt(model="m", system=system, messages=(said,)).all_messages == (system, said)
+    assert Prompt(model="m", system=system, messages=(user_message,)).all_messages == (
+        system,
+        user_message,
+    )
 
 
 def test_without_a_system_prompt_none_is_sent():
-    said = plain_message("user", "Hello")
+    user_message = plain_message("user", "Hello")
 
-    assert Prompt(model="m", messages=(said,)).all_messages == (said,)
+    assert Prompt(model="m", messages=(user_message,)).all_messages == (user_message,)

@@ -1,4 +1,4 @@
-"""A secret is not seen by accident."""
+"""A secret is never printed or saved by accident."""
 
 import copy
 import json

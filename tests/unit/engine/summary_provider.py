@@ -1,4 +1,4 @@
-"""A model that is talked with until there have to be summaries, and how it is talked with."""
+"""A provider that also answers requests for summaries, and helpers to call it."""
 
 from typing import Any
 
@@ -28,8 +28,8 @@ def texts(prompt: Prompt) -> list[str]:
     return [message.text for message in prompt.messages]
 
 
-class Talker(ScriptedProvider):
-    """Answers questions in a few words, and requests for a summary with a summary."""
+class SummaryProvider(ScriptedProvider):
+    """Answers messages with a short text and summary requests with a summary."""
 
     def __init__(self, *, summary: Any = None, usage: Usage | None = None) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Talker(ScriptedProvider):
         return text_reply_events(f"Summary {self.summaries}.", usage=self._usage)
 
     @property
-    def asked_for_summaries(self) -> list[Prompt]:
+    def summary_requests(self) -> list[Prompt]:
         return [prompt for prompt in self.prompts if is_summary_request(prompt)]
 
 

@@ -19,7 +19,7 @@ START = TurnStart(id="t", messages=())
 
 
 class Recording(MemoryStore):
-    """Says when a lease was renewed, or could not be."""
+    """Records each renewal, successful or not."""
 
     def __init__(self, **options) -> None:
         super().__init__(**options)
@@ -45,13 +45,13 @@ async def renewed(store: Store, lease: Lease, clock: Clock) -> AsyncIterator[Non
         await renewal.stop()
 
 
-async def begun(store: MemoryStore) -> Lease:
+async def started_turn(store: MemoryStore) -> Lease:
     return await store.begin_turn("demo", START, create=NewConversation(id="demo"))
 
 
 async def test_each_renewal_uses_the_newest_lease(clock):
     store = Recording(clock=clock, lease_seconds=0.1)
-    lease = await begun(store)
+    lease = await started_turn(store)
 
     async with renewed(store, lease, clock):
         clock.advance(0.05)
@@ -68,7 +68,7 @@ async def test_each_renewal_uses_the_newest_lease(clock):
 
 async def test_a_lost_lease_only_stops_the_renewal(clock):
     store = Recording(clock=clock, lease_seconds=0.1)
-    lease = await begun(store)
+    lease = await started_turn(store)
 
     async with renewed(store, lease, clock):
         clock.advance(1)
@@ -79,7 +79,7 @@ async def test_a_lost_lease_only_stops_the_renewal(clock):
 
 async def test_renewal_stops_with_the_turn_also_after_an_error(loop_clock):
     store = Recording(clock=loop_clock, lease_seconds=0.1)
-    lease = await begun(store)
+    lease = await started_turn(store)
 
     with pytest.raises(ZeroDivisionError):
         async with renewed(store, lease, loop_clock):

@@ -1,4 +1,4 @@
-"""History, system prompt and what is said now become one prompt."""
+"""Prompts from history, system prompt and new messages."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -24,8 +24,8 @@ NO_SYSTEM = SystemChoice(message=None)
 
 
 def turn(name: str, state: TurnState = "complete", place: str | None = None) -> Turn:
-    said = (plain_message("user", f"{name}?"), plain_message("assistant", f"{name}!"))
-    return Turn(id=name, place=place or name, state=state, messages=said, started_at=NOW)
+    exchange = (plain_message("user", f"{name}?"), plain_message("assistant", f"{name}!"))
+    return Turn(id=name, place=place or name, state=state, messages=exchange, started_at=NOW)
 
 
 def conversation(*turns: Turn, **fields: Any) -> StoredConversation:
@@ -46,7 +46,7 @@ def attempt(
     )
 
 
-def assembled(
+def build(
     value: StoredConversation | None,
     *,
     system: Any = NO_SYSTEM,
@@ -59,7 +59,7 @@ def assembled(
 
 
 def test_without_a_conversation_only_new_messages_are_sent():
-    prompt = assembled(None, cache_key="k", parameters={"seed": 1}, stream=False)
+    prompt = build(None, cache_key="k", parameters={"seed": 1}, stream=False)
 
     assert prompt.all_messages == SAID
     assert prompt.window == WindowRecord(first_sequence=1, sent_messages=1)
@@ -71,7 +71,7 @@ def test_the_order_is_system_prompt_history_and_new_messages():
     system = plain_message("system", "Be brief.")
     choice = SystemChoice(message=system)
 
-    prompt = assembled(conversation(turn("a"), turn("b"), system=system), system=choice)
+    prompt = build(conversation(turn("a"), turn("b"), system=system), system=choice)
 
     assert [message.text for message in prompt.all_messages] == [
         "Be brief.",
@@ -88,7 +88,7 @@ def test_the_order_is_system_prompt_history_and_new_messages():
     [("complete", True), ("incomplete", True), ("failed", False), ("running", False)],
 )
 def test_only_turns_that_are_history_are_sent(state, sent):
-    prompt = assembled(conversation(turn("a"), turn("b", state)))
+    prompt = build(conversation(turn("a"), turn("b", state)))
 
     assert ("b?" in [message.text for message in prompt.messages]) is sent
     assert prompt.window == WindowRecord(
@@ -97,19 +97,19 @@ def test_only_turns_that_are_history_are_sent(state, sent):
 
 
 def test_the_turn_that_is_regenerated_is_left_out():
-    prompt = assembled(conversation(turn("a"), turn("b2", place="b")), place="b")
+    prompt = build(conversation(turn("a"), turn("b2", place="b")), place="b")
 
     assert [message.text for message in prompt.messages] == ["a?", "a!", "now"]
 
 
 def test_the_window_of_a_loaded_tail_counts_what_was_not_loaded():
-    prompt = assembled(conversation(turn("c"), first_sequence=5))
+    prompt = build(conversation(turn("c"), first_sequence=5))
 
     assert prompt.window == WindowRecord(first_sequence=5, sent_messages=3, left_out_messages=4)
 
 
 def test_variants_are_not_sent():
-    prompt = assembled(conversation(turn("a"), variants=(turn("other", place="a"),)))
+    prompt = build(conversation(turn("a"), variants=(turn("other", place="a"),)))
 
     assert [message.text for message in prompt.messages] == ["a?", "a!", "now"]
 
@@ -119,37 +119,37 @@ def test_all_notices_are_passed_on():
     choice = SystemChoice(message=None, notices=(first,))
     context = Context(notices=(second,))
 
-    assert assembled(None, system=choice, context=context).notices == (first, second)
+    assert build(None, system=choice, context=context).notices == (first, second)
 
 
 def test_the_messages_of_the_history_are_the_stored_ones():
     value = conversation(turn("a"))
 
-    assert assembled(value).messages[:2] == value.turns[0].messages
+    assert build(value).messages[:2] == value.turns[0].messages
 
 
 def test_messages_of_another_model_are_listed_by_position():
     by_another = msgspec.structs.replace(turn("b"), model="anthropic/claude-a")
     by_this = msgspec.structs.replace(turn("c"), model="anthropic/claude-b")
     by_nobody_known = turn("a")
-    told = conversation(by_nobody_known, by_another, by_this)
+    prompt_with_context = conversation(by_nobody_known, by_another, by_this)
 
-    prompt = assembled(told, model="anthropic/claude-b")
+    prompt = build(prompt_with_context, model="anthropic/claude-b")
 
     assert prompt.foreign == {2, 3}
 
 
 def test_a_model_is_the_same_with_and_without_its_providers_name():
-    told = conversation(msgspec.structs.replace(turn("a"), model="claude-b"))
+    prompt_with_context = conversation(msgspec.structs.replace(turn("a"), model="claude-b"))
 
-    assert assembled(told, model="anthropic/claude-b").foreign == frozenset()
+    assert build(prompt_with_context, model="anthropic/claude-b").foreign == frozenset()
 
 
 def test_positions_are_relative_to_the_sent_messages():
     left_out = msgspec.structs.replace(turn("a", "failed"), model="x")
-    told = conversation(left_out, msgspec.structs.replace(turn("b"), model="x"))
+    prompt_with_context = conversation(left_out, msgspec.structs.replace(turn("b"), model="x"))
 
-    assert assembled(told).foreign == {0, 1}
+    assert build(prompt_with_context).foreign == {0, 1}
 
 
 def test_the_prompt_has_the_original_request_and_strict_mode():
@@ -163,51 +163,51 @@ def test_the_prompt_has_the_original_request_and_strict_mode():
         stream=True,
     )
 
-    prompt = assembled(None, dialect="anthropic", strict=True, original=original)
+    prompt = build(None, dialect="anthropic", strict=True, original=original)
 
     assert (prompt.dialect, prompt.strict) == ("anthropic", True)
     assert prompt.original is original
     assert original.says(prompt)
-    assert not original.says(assembled(conversation(turn("a")), dialect="anthropic"))
-    assert not original.says(assembled(None))
+    assert not original.says(build(conversation(turn("a")), dialect="anthropic"))
+    assert not original.says(build(None))
 
 
 def test_a_prompt_without_a_conversation_has_no_continuity():
-    assert assembled(None).continuity is None
+    assert build(None).continuity is None
 
 
 def test_all_messages_of_the_first_prompt_are_fresh():
-    assert assembled(conversation()).continuity == Continuity(fresh=1)
+    assert build(conversation()).continuity == Continuity(fresh=1)
 
 
 def test_the_last_reply_and_the_new_messages_are_fresh():
-    assert assembled(conversation(turn("a"), turn("b"))).continuity == Continuity(fresh=2)
+    assert build(conversation(turn("a"), turn("b"))).continuity == Continuity(fresh=2)
 
 
 def test_context_of_one_turn_and_all_after_it_is_passing():
     context = Context(for_turn="It is noon.")
 
-    told = assembled(conversation(turn("a")), context=context).continuity
+    prompt_with_context = build(conversation(turn("a")), context=context).continuity
 
-    assert told == Continuity(fresh=2, passing=1)
+    assert prompt_with_context == Continuity(fresh=2, passing=1)
 
 
 def test_all_messages_of_a_turn_with_context_are_fresh():
     window = WindowRecord(first_sequence=1, sent_messages=1, context=5)
     last = msgspec.structs.replace(turn("a"), window=window)
 
-    assert assembled(conversation(last)).continuity == Continuity(fresh=3)
+    assert build(conversation(last)).continuity == Continuity(fresh=3)
 
 
 def test_messages_that_are_not_saved_are_passing():
-    asked = assembled(conversation(turn("a")), read_only=True).continuity
+    question = build(conversation(turn("a")), read_only=True).continuity
 
-    assert asked == Continuity(fresh=2, passing=1)
+    assert question == Continuity(fresh=2, passing=1)
 
 
 def test_only_the_messages_of_the_next_round_are_fresh():
-    asked = assembled(conversation(turn("a")))
-    told = assembled(conversation(turn("a")), context=Context(for_turn="It is noon."))
+    question = build(conversation(turn("a")))
+    prompt_with_context = build(conversation(turn("a")), context=Context(for_turn="It is noon."))
 
-    assert asked.going_on(SAID * 3).continuity == Continuity(fresh=3)
-    assert told.going_on(SAID * 3).continuity == Continuity(fresh=5, passing=4)
+    assert question.going_on(SAID * 3).continuity == Continuity(fresh=3)
+    assert prompt_with_context.going_on(SAID * 3).continuity == Continuity(fresh=5, passing=4)

@@ -1,4 +1,4 @@
-"""What was counted and what is estimated of a log, and the numbers that a plan has for it."""
+"""Token counts and message numbers of a prompt's history."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,7 +26,7 @@ def model_context(model: str = "m", window: int | None = 8000) -> ModelContext:
     )
 
 
-def called(name: str) -> Message:
+def tool_call(name: str) -> Message:
     call = {"id": name, "type": "function", "function": {"name": "look", "arguments": "{}"}}
     fields = {"role": "assistant", "content": None, "tool_calls": [call]}
     return Message(role="assistant", raw=msgspec.json.encode(fields))
@@ -55,22 +55,26 @@ def turn(
     )
 
 
-def spoken_turn(number: int, **more: Any) -> Turn:
-    asked = plain_message("user", f"question {number} " + "word " * 30)
-    return turn(f"t{number}", asked, plain_message("assistant", f"answer {number}"), **more)
+def answered_turn(number: int, **more: Any) -> Turn:
+    question = plain_message("user", f"question {number} " + "word " * 30)
+    return turn(f"t{number}", question, plain_message("assistant", f"answer {number}"), **more)
 
 
 def conversation(*turns: Turn, **more: Any) -> StoredConversation:
     return StoredConversation(id="demo", created_at=THEN, updated_at=THEN, turns=turns, **more)
 
 
-def log_of(
-    talked: StoredConversation, *, place: str | None = None, model: str = "m", **more: Any
+def history_of(
+    stored: StoredConversation,
+    *,
+    place: str | None = None,
+    model: str = "m",
+    **more: Any,
 ) -> PromptHistory:
-    told = [one for one in talked.turns if one.is_history and one.place != place]
-    messages = (*(message for one in told for message in one.messages), SAID)
+    sent_turns = [one for one in stored.turns if one.is_history and one.place != place]
+    messages = (*(message for one in sent_turns for message in one.messages), SAID)
     prompt = Prompt(model="served", messages=messages, **more)
-    return PromptHistory(prompt, talked, model_context=model_context(model), place=place)
+    return PromptHistory(prompt, stored, model_context=model_context(model), place=place)
 
 
 class TestTokenCounts:
@@ -78,145 +82,147 @@ class TestTokenCounts:
         looked = turn(
             "t",
             plain_message("user", "Look."),
-            called("a"),
+            tool_call("a"),
             found("a", "word " * 50),
-            called("b"),
+            tool_call("b"),
             found("b", "word " * 50),
             plain_message("assistant", "Nothing."),
             usage=Usage(input=9000, output=90),
             counted=5000,
         )
 
-        log = log_of(conversation(looked))
+        history = history_of(conversation(looked))
 
-        assert log.turn_index.tokens(0, 5) == 5000
-        assert log.turn_index.tokens(6) > 2 * estimate_tokens(SAID)
+        assert history.turn_index.tokens(0, 5) == 5000
+        assert history.turn_index.tokens(6) > 2 * estimate_tokens(SAID)
 
     def test_an_estimated_usage_is_not_a_count(self):
         usage = Usage(input=5000, output=5)
         estimate = msgspec.structs.replace(usage, estimated=True)
 
-        counted = log_of(conversation(spoken_turn(1, usage=usage)))
-        guessed = spoken_turn(1, usage=estimate)
-        estimated = log_of(conversation(guessed))
+        counted = history_of(conversation(answered_turn(1, usage=usage)))
+        guessed = answered_turn(1, usage=estimate)
+        estimated = history_of(conversation(guessed))
 
         assert counted.turn_index.tokens(0, 1) == 5000
         assert estimated.turn_index.tokens(0, 1) == estimate_tokens(guessed.messages[0])
 
     def test_the_count_is_divided_between_system_prompt_and_messages(self):
         system = plain_message("system", "word " * 30)
-        first = spoken_turn(1, counted=2000, usage=Usage(input=2000, output=5))
+        first = answered_turn(1, counted=2000, usage=Usage(input=2000, output=5))
 
-        log = log_of(conversation(first), system=system)
+        history = history_of(conversation(first), system=system)
 
-        assert 500 < log.turn_index.tokens(0, 1) < 1500
-        assert log.budget == 8000 - 2000 - (2000 - log.turn_index.tokens(0, 1))
+        assert 500 < history.turn_index.tokens(0, 1) < 1500
+        assert history.budget == 8000 - 2000 - (2000 - history.turn_index.tokens(0, 1))
 
     def test_the_count_covers_pins_and_no_dropped_messages(self):
         window = {"first_sequence": 5, "sent_messages": 5}
-        turns = [spoken_turn(n) for n in range(3)]
-        last = spoken_turn(3, counted=4000, window=window)
+        turns = [answered_turn(n) for n in range(3)]
+        last = answered_turn(3, counted=4000, window=window)
 
-        log = log_of(conversation(*turns, last, pins=(2,)))
-        unpinned = log_of(conversation(*turns, last))
+        history = history_of(conversation(*turns, last, pins=(2,)))
+        unpinned = history_of(conversation(*turns, last))
 
-        assert log.pins == (2,)
-        assert log.turn_index.tokens(0, 2) + log.turn_index.tokens(4, 7) == 4000
-        assert log.turn_index.tokens(2, 4) > 2 * unpinned.turn_index.tokens(2, 4)
+        assert history.pins == (2,)
+        assert history.turn_index.tokens(0, 2) + history.turn_index.tokens(4, 7) == 4000
+        assert history.turn_index.tokens(2, 4) > 2 * unpinned.turn_index.tokens(2, 4)
         assert unpinned.turn_index.tokens(0, 7) < 1000
 
     def test_the_tokens_of_a_summary_are_subtracted(self):
         window = {"first_sequence": 3, "sent_messages": 1, "summary_through": 2}
         old = StandingSummary(text="S", through=2, tokens=3000)
         newer = StandingSummary(text="T", through=4, tokens=50, before=old)
-        talked = (spoken_turn(1), spoken_turn(2, counted=4000, window=window))
+        stored = (answered_turn(1), answered_turn(2, counted=4000, window=window))
 
-        log = log_of(conversation(*talked, summary=old))
-        later = log_of(conversation(*talked, summary=newer))
-        undone = log_of(conversation(*talked))
+        history = history_of(conversation(*stored, summary=old))
+        later = history_of(conversation(*stored, summary=newer))
+        undone = history_of(conversation(*stored))
 
-        assert log.turn_index.tokens(2, 3) == later.turn_index.tokens(2, 3) == 1000
+        assert history.turn_index.tokens(2, 3) == later.turn_index.tokens(2, 3) == 1000
         assert undone.turn_index.tokens(2, 3) < 100
 
     def test_the_tokens_of_the_context_are_not_part_of_the_history(self):
-        """A small question under a very long context says little about how long questions are."""
+        """A short question with a very long context must not distort the estimate of questions."""
         window = {"context": 5000}
-        asked = spoken_turn(1, counted=5000, window=window)
+        question = answered_turn(1, counted=5000, window=window)
 
-        log = log_of(conversation(asked))
+        history = history_of(conversation(question))
 
-        assert log.turn_index.tokens(2) < 2 * estimate_tokens(SAID)
-        assert log.turn_index.tokens(0, 1) < 100
+        assert history.turn_index.tokens(2) < 2 * estimate_tokens(SAID)
+        assert history.turn_index.tokens(0, 1) < 100
 
     @pytest.mark.parametrize(
         "last",
         [
-            spoken_turn(1, counted=5000, model="n"),
-            spoken_turn(1, counted=5000, window={"sent_messages": 7}),
-            spoken_turn(1),
+            answered_turn(1, counted=5000, model="n"),
+            answered_turn(1, counted=5000, window={"sent_messages": 7}),
+            answered_turn(1),
             turn("t1", plain_message("user", "Hello?"), state="incomplete", counted=5000),
         ],
         ids=["another model's", "of another prompt", "uncounted", "unanswered"],
     )
     def test_a_count_of_unknown_messages_is_not_used(self, last):
-        log = log_of(conversation(last))
+        history = history_of(conversation(last))
 
-        assert log.turn_index.tokens() < 300
+        assert history.turn_index.tokens() < 300
 
 
 class TestNumbers:
     def test_the_plan_numbers_only_messages_that_can_be_sent(self):
         failed = turn("f", plain_message("user", "Lost."), state="failed")
-        talked = conversation(
-            spoken_turn(1), failed, spoken_turn(2), pins=(3, 5), first_sequence=11
+        stored = conversation(
+            answered_turn(1), failed, answered_turn(2), pins=(3, 5), first_sequence=11
         )
 
-        log = log_of(talked)
+        history = history_of(stored)
 
-        assert log.sequences == (11, 12, 14, 15, 16)
-        assert [log.to_number(n) for n in (11, 13, 14, 16)] == [1, 3, 3, 5]
-        assert [log.to_sequence(n) for n in (1, 3, 5)] == [11, 14, 16]
-        assert log.unloaded_messages == 10
-        assert log_of(msgspec.structs.replace(talked, pins=(12, 13, 15))).pins == (2, 4)
+        assert history.sequences == (11, 12, 14, 15, 16)
+        assert [history.to_number(n) for n in (11, 13, 14, 16)] == [1, 3, 3, 5]
+        assert [history.to_sequence(n) for n in (1, 3, 5)] == [11, 14, 16]
+        assert history.unloaded_messages == 10
+        assert history_of(msgspec.structs.replace(stored, pins=(12, 13, 15))).pins == (2, 4)
 
     def test_a_regenerated_turn_has_the_numbers_of_the_original(self):
-        log = log_of(conversation(spoken_turn(1), spoken_turn(2)), place="t2")
+        history = history_of(conversation(answered_turn(1), answered_turn(2)), place="t2")
 
-        assert log.sequences == (1, 2, 3)
-        assert len(log.turns) == 1
+        assert history.sequences == (1, 2, 3)
+        assert len(history.turns) == 1
 
     def test_a_summary_ends_at_the_last_loaded_message_that_it_covers(self):
         summary = StandingSummary(text="S", through=12, tokens=5)
-        talked = conversation(spoken_turn(1), spoken_turn(2), summary=summary, first_sequence=11)
+        stored = conversation(
+            answered_turn(1), answered_turn(2), summary=summary, first_sequence=11
+        )
 
-        later = msgspec.structs.replace(talked, first_sequence=21)
-        assert log_of(talked).numbered_summary == msgspec.structs.replace(summary, through=2)
-        assert log_of(later).numbered_summary == msgspec.structs.replace(summary, through=0)
+        later = msgspec.structs.replace(stored, first_sequence=21)
+        assert history_of(stored).numbered_summary == msgspec.structs.replace(summary, through=2)
+        assert history_of(later).numbered_summary == msgspec.structs.replace(summary, through=0)
 
     def test_the_last_start_is_from_the_same_model(self):
         turns = (
-            spoken_turn(1, window={"first_sequence": 1}),
-            spoken_turn(2, window={"first_sequence": 3}),
-            spoken_turn(3, window={"first_sequence": 5}, model="n"),
+            answered_turn(1, window={"first_sequence": 1}),
+            answered_turn(2, window={"first_sequence": 3}),
+            answered_turn(3, window={"first_sequence": 5}, model="n"),
         )
 
-        assert log_of(conversation(*turns)).last_start == 3
-        assert log_of(conversation(*turns), model="n").last_start == 5
-        assert log_of(conversation(*turns), model="other").last_start is None
+        assert history_of(conversation(*turns)).last_start == 3
+        assert history_of(conversation(*turns), model="n").last_start == 5
+        assert history_of(conversation(*turns), model="other").last_start is None
 
     def test_the_start_after_an_undone_summary_is_forgotten(self):
         window = {"first_sequence": 3, "summary_through": 2}
-        turns = (spoken_turn(1), spoken_turn(2, window=window))
+        turns = (answered_turn(1), answered_turn(2, window=window))
         summary = StandingSummary(text="S", through=2, tokens=5)
 
-        assert log_of(conversation(*turns, summary=summary)).last_start == 3
-        assert log_of(conversation(*turns)).last_start is None
+        assert history_of(conversation(*turns, summary=summary)).last_start == 3
+        assert history_of(conversation(*turns)).last_start is None
 
 
 class TestFirstSequence:
     def test_the_first_sequence_is_the_first_loaded_one_for_the_same_model_and_summary(self):
         window = {"first_sequence": 11, "summary_through": 10}
-        last = spoken_turn(6, window=window)
+        last = answered_turn(6, window=window)
         summary = StandingSummary(text="S", through=10, tokens=5)
         before = StandingSummary(text="S", through=4, tokens=5)
 

@@ -1,4 +1,4 @@
-"""A prompt of at most half the budget is not planned; a plan sends all of it too."""
+"""A history of at most half the budget needs no plan, which would send all of it."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -49,8 +49,8 @@ def conversations(draw) -> StoredConversation:
     seconds=st.sampled_from([0, 100_000]),
 )
 def test_the_plan_of_a_history_that_fits_sends_everything(conversation, window, seconds):
-    said = plain_message("user", "And now?")
-    prompt = Prompt(model="m", messages=(*conversation.messages, said))
+    new_message = plain_message("user", "And now?")
+    prompt = Prompt(model="m", messages=(*conversation.messages, new_message))
     model_context = ModelContext(
         model="m",
         provider="openai",
@@ -84,7 +84,7 @@ def test_a_file_counts_as_more_than_its_address():
 
 
 def answered(number: int, *, usage: Usage, first: int = 1) -> Turn:
-    """Turn `number` from 0 on, whose prompt began with message `first`."""
+    """Return turn `number`, from 0, whose prompt started with message `first`."""
     return Turn(
         id=f"t{number}",
         place=f"t{number}",

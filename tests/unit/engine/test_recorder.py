@@ -1,4 +1,4 @@
-"""A turn is settled as it ends, whatever comes between, and nothing of it goes on afterwards."""
+"""A turn is saved exactly once at its end, also when it is cancelled."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -43,7 +43,7 @@ BROKEN = BrokenStreamError("The stream broke.", provider="scripted")
 
 
 class HalfWay(JsonFileStore):
-    """Stops in the middle of ending a turn until the gate is opened; says nothing of itself."""
+    """Pauses while it ends a turn until the gate is opened."""
 
     def __init__(self, folder: str, *, clock: Clock) -> None:
         super().__init__(folder, clock=clock)
@@ -64,7 +64,7 @@ class HalfWay(JsonFileStore):
 
 
 class Renewing(MemoryStore):
-    """Says how often a lease was to be renewed, and fails in a way that nobody thought of."""
+    """Counts the renewals of a lease, and fails with an unexpected error."""
 
     def __init__(self, *, clock: Clock, error: Exception | None = None) -> None:
         super().__init__(clock=clock, lease_seconds=0.1)
@@ -80,7 +80,7 @@ class Renewing(MemoryStore):
         return await super().renew_lease(lease)
 
 
-async def kept_by(store: Store, clock: Clock, *, visible: bool = True) -> TurnRecorder:
+async def recorder_for(store: Store, clock: Clock, *, visible: bool = True) -> TurnRecorder:
     start = TurnStart(id="t", messages=(HELLO,), visible=visible)
     lease = await store.begin_turn("demo", start, create=NewConversation(id="demo"))
     keeper = TurnRecorder(store, lease, clock=clock)
@@ -92,7 +92,7 @@ async def kept_by(store: Store, clock: Clock, *, visible: bool = True) -> TurnRe
 async def end(
     keeper: TurnRecorder, error: BaseException | None = None, *, after: asyncio.Event | None = None
 ) -> None:
-    """Let the turn end with its reply, or by the error."""
+    """End the turn with its reply or with the error."""
     async with keeper:
         if after is not None:
             await after.wait()
@@ -102,23 +102,23 @@ async def end(
 
 
 async def states(store: Store) -> list[tuple[str, list[str]]]:
-    """The states of the turns, with what was said in them."""
+    """Return the states and texts of the turns."""
     conversation = await store.load("demo")
     return [(turn.state, [m.text for m in turn.messages]) for turn in conversation.turns]
 
 
 @pytest.mark.parametrize(
-    ("error", "kept"),
+    ("error", "saved"),
     [
         (None, [("complete", ["Hello", "Hi there"])]),
         (BROKEN, [("failed", ["Hello"])]),
     ],
 )
 async def test_a_turn_cancelled_while_it_is_saved_is_saved(
-    clock, tmp_path, error: Exception | None, kept
+    clock, tmp_path, error: Exception | None, saved
 ):
     store = HalfWay(str(tmp_path), clock=clock)
-    keeping = asyncio.create_task(end(await kept_by(store, clock), error))
+    keeping = asyncio.create_task(end(await recorder_for(store, clock), error))
     await store.reached.wait()
 
     keeping.cancel()
@@ -127,12 +127,12 @@ async def test_a_turn_cancelled_while_it_is_saved_is_saved(
     with pytest.raises(asyncio.CancelledError):
         await keeping
 
-    assert await states(store) == kept
+    assert await states(store) == saved
 
 
 async def test_a_turn_cancelled_while_it_is_dropped_is_dropped(clock, tmp_path):
     store = HalfWay(str(tmp_path), clock=clock)
-    dropping = asyncio.create_task(end(await kept_by(store, clock, visible=False), BROKEN))
+    dropping = asyncio.create_task(end(await recorder_for(store, clock, visible=False), BROKEN))
     await store.reached.wait()
 
     dropping.cancel()
@@ -149,7 +149,7 @@ async def test_a_turn_cancelled_while_it_is_dropped_is_dropped(clock, tmp_path):
 @pytest.mark.parametrize("renewed", [False, True])
 async def test_the_lease_of_an_ended_turn_is_not_renewed(loop_clock, renewed: bool):
     store = Renewing(clock=loop_clock)
-    await end(await kept_by(store, loop_clock), after=store.tried if renewed else None)
+    await end(await recorder_for(store, loop_clock), after=store.tried if renewed else None)
 
     before = store.tries
     assert len(asyncio.all_tasks()) == 1
@@ -159,19 +159,19 @@ async def test_the_lease_of_an_ended_turn_is_not_renewed(loop_clock, renewed: bo
 
 
 @pytest.mark.parametrize(
-    ("error", "kept"),
+    ("error", "saved"),
     [
         (None, [("complete", ["Hello", "Hi there"])]),
         (BROKEN, [("failed", ["Hello"])]),
         (asyncio.CancelledError(), [("incomplete", ["Hello", "Hi"])]),
     ],
 )
-async def test_a_turn_is_saved_after_a_failed_renewal(clock, error: BaseException | None, kept):
+async def test_a_turn_is_saved_after_a_failed_renewal(clock, error: BaseException | None, saved):
     store = Renewing(clock=clock, error=OSError("nobody thought of this"))
-    keeper = await kept_by(store, clock)
+    keeper = await recorder_for(store, clock)
 
     [raised] = await asyncio.gather(end(keeper, error, after=store.tried), return_exceptions=True)
 
     assert isinstance(raised, OSError)
     assert raised.__context__ is error
-    assert await states(store) == kept
+    assert await states(store) == saved

@@ -1,4 +1,4 @@
-"""Summaries in the engine: asked for with the prompt's own beginning, kept whole or not at all."""
+"""Summaries in the engine: requested with a prefix of the prompt, saved whole or not at all."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from tests.unit.engine.conftest import PausingProvider
 from tests.unit.engine.summary_provider import (
     LONG,
     SMALL,
-    Talker,
+    SummaryProvider,
     is_summary_request,
     make,
     say,
@@ -39,7 +39,7 @@ class TestBeforeATurn:
     async def test_dropped_turns_are_summarised_and_the_prompt_starts_with_the_summary(
         self, talk, store
     ):
-        provider = Talker()
+        provider = SummaryProvider()
 
         await talk(provider, 8)
 
@@ -53,24 +53,24 @@ class TestBeforeATurn:
         assert conversation.message_count == 16
 
     async def test_every_dropped_message_was_in_a_summary_request(self, talk, store):
-        provider = Talker()
+        provider = SummaryProvider()
 
         await talk(provider, 12)
 
         conversation = await store.load("demo")
         covered = [m for n, _, m in conversation.numbered_messages() if n <= 12]
-        asked = {m.raw for prompt in provider.asked_for_summaries for m in prompt.messages}
+        requested = {m.raw for prompt in provider.summary_requests for m in prompt.messages}
         assert conversation.summary.through >= 12
-        assert all(message.raw in asked for message in covered)
+        assert all(message.raw in requested for message in covered)
 
     async def test_the_summary_request_starts_like_the_last_prompt(self, talk):
-        provider = Talker()
+        provider = SummaryProvider()
 
         await talk(
             provider, 12, system=GivenPrompt(text="Be brief."), parameters={"temperature": 0.5}
         )
 
-        assert provider.asked_for_summaries
+        assert provider.summary_requests
         for number, prompt in enumerate(provider.prompts):
             if is_summary_request(prompt):
                 before = provider.prompts[number - 1]
@@ -83,23 +83,23 @@ class TestBeforeATurn:
                 assert prompt.model == before.model
 
     async def test_a_summary_is_reported_and_saved_as_a_notice(self, talk, store):
-        provider = Talker()
+        provider = SummaryProvider()
 
-        told = await talk(provider, 6)
+        results = await talk(provider, 6)
 
-        said = [e.notice for events in told for e in events if isinstance(e, Noticed)]
-        assert [notice.code for notice in said] == ["summarised"] * provider.summaries
-        kept = [n.code for turn in (await store.load("demo")).turns for n in turn.notices]
-        assert kept == ["summarised"] * provider.summaries
+        reported = [e.notice for events in results for e in events if isinstance(e, Noticed)]
+        assert [notice.code for notice in reported] == ["summarised"] * provider.summaries
+        saved = [n.code for turn in (await store.load("demo")).turns for n in turn.notices]
+        assert saved == ["summarised"] * provider.summaries
 
     async def test_a_failed_summary_is_reported_and_the_turn_continues(self, talk, store):
         failing = RateLimitedError("Slow down.", provider="scripted")
 
-        told = await talk(Talker(summary=[failing]), 8)
+        results = await talk(SummaryProvider(summary=[failing]), 8)
 
-        said = [e.notice for events in told for e in events if isinstance(e, Noticed)]
-        assert "summary_failed" in {notice.code for notice in said}
-        assert all("Slow down." in n.message for n in said if n.code == "summary_failed")
+        reported = [e.notice for events in results for e in events if isinstance(e, Noticed)]
+        assert "summary_failed" in {notice.code for notice in reported}
+        assert all("Slow down." in n.message for n in reported if n.code == "summary_failed")
         conversation = await store.load("demo")
         assert conversation.summary is None
         assert [turn.state for turn in conversation.turns] == ["complete"] * 8
@@ -108,19 +108,19 @@ class TestBeforeATurn:
     async def test_a_message_above_the_limit_is_refused_before_any_call(
         self, talk, engine, ask, store
     ):
-        provider = Talker()
+        provider = SummaryProvider()
         await talk(provider, 3)
         before = await store.load("demo")
-        asked = len(provider.prompts)
+        requested = len(provider.prompts)
 
         with pytest.raises(WindowTooSmallError):
             await say(engine(store, provider), ask(LONG * 10, window=summarise, visible=True))
 
-        assert len(provider.prompts) == asked
+        assert len(provider.prompts) == requested
         assert await store.load("demo") == before
 
     async def test_a_summary_that_leaves_no_room_is_not_requested(self, talk, engine, ask, store):
-        provider = Talker()
+        provider = SummaryProvider()
         await talk(provider, 3)
         wide = msgspec.structs.replace(SMALL, summary_tokens=900)
 
@@ -130,7 +130,7 @@ class TestBeforeATurn:
         assert (await store.load("demo")).summary is None
 
     async def test_a_read_only_turn_makes_no_summary(self, talk, engine, ask, store):
-        provider = Talker()
+        provider = SummaryProvider()
         await talk(provider, 3)
 
         await say(
@@ -142,14 +142,14 @@ class TestBeforeATurn:
 
 class TestOnRequest:
     async def test_all_turns_but_the_newest_are_summarised_with_usage_and_cost(
-        self, talk, engine, nothing_said, store, clock
+        self, talk, engine, empty_request, store, clock
     ):
         usage = Usage(input=300, output=9)
-        provider = Talker(usage=usage)
+        provider = SummaryProvider(usage=usage)
         await talk(provider, 3)
         running = engine(store, provider, price=lambda _route: lambda used: used.output / 100)
 
-        events = await make(running, nothing_said(window=summarise))
+        events = await make(running, empty_request(window=summarise))
 
         assert isinstance(events[0], SummaryStarted)
         assert (events[0].piece, events[0].pieces, events[0].messages) == (1, 1, 4)
@@ -159,15 +159,17 @@ class TestOnRequest:
         assert (summary.usage, summary.cost, summary.made_at) == (usage, 0.09, clock())
         assert 9 < summary.tokens < 50
 
-    async def test_undoing_a_summary_sends_its_turns_again(self, talk, engine, nothing_said, store):
-        provider = Talker()
+    async def test_undoing_a_summary_sends_its_turns_again(
+        self, talk, engine, empty_request, store
+    ):
+        provider = SummaryProvider()
         window = {"window": lambda _: ByTurns(max_turns=5)}
         await talk(provider, 2, **window)
         running = engine(store, provider)
-        await make(running, nothing_said(**window))
+        await make(running, empty_request(**window))
         await talk(provider, 1, first=2, **window)
         assert texts(provider.prompts[-1])[2].startswith("q1")
-        await make(running, nothing_said(**window))
+        await make(running, empty_request(**window))
         first = (await store.load("demo")).summary.before
 
         undone = await running.undo_summary("demo")
@@ -182,12 +184,12 @@ class TestOnRequest:
         with pytest.raises(UsageError):
             await running.undo_summary("demo")
 
-    async def test_nothing_to_summarise_is_an_error(self, talk, engine, nothing_said, store):
-        provider = Talker()
+    async def test_nothing_to_summarise_is_an_error(self, talk, engine, empty_request, store):
+        provider = SummaryProvider()
         await talk(provider, 1)
 
         with pytest.raises(UsageError, match="nothing to summarise"):
-            await make(engine(store, provider), nothing_said(window=summarise))
+            await make(engine(store, provider), empty_request(window=summarise))
 
         assert provider.summaries == 0
 
@@ -202,36 +204,38 @@ class TestOnRequest:
         ids=["blank", "endless", "cut", "silent"],
     )
     async def test_a_reply_that_is_no_complete_summary_changes_nothing(
-        self, answer, talk, engine, nothing_said, store
+        self, answer, talk, engine, empty_request, store
     ):
-        provider = Talker(summary=answer)
+        provider = SummaryProvider(summary=answer)
         await talk(provider, 3)
         before = await store.load("demo")
 
         with pytest.raises(BadReplyError):
-            await make(engine(store, provider), nothing_said(window=summarise))
+            await make(engine(store, provider), empty_request(window=summarise))
 
         assert await store.load("demo") == before
 
-    async def test_nothing_is_saved_if_a_later_chunk_fails(self, engine, nothing_said, store, talk):
-        await talk(Talker(), 6, window=None)
+    async def test_nothing_is_saved_if_a_later_chunk_fails(
+        self, engine, empty_request, store, talk
+    ):
+        await talk(SummaryProvider(), 6, window=None)
         before = await store.load("demo")
         down = RateLimitedError("Slow down.", provider="scripted")
         provider = ScriptedProvider(["First piece.", down])
         running = engine(store, provider, retry=RetryRules(retries=0))
 
         with pytest.raises(RateLimitedError):
-            await make(running, nothing_said(window=summarise))
+            await make(running, empty_request(window=summarise))
 
         assert len(provider.prompts) == 2
         assert "First piece." in texts(provider.prompts[1])[0]
         assert await store.load("demo") == before
 
-    async def test_an_interrupted_summary_changes_nothing(self, engine, nothing_said, store, talk):
-        await talk(Talker(), 3)
+    async def test_an_interrupted_summary_changes_nothing(self, engine, empty_request, store, talk):
+        await talk(SummaryProvider(), 3)
         before = await store.load("demo")
-        provider = PausingProvider(text_reply_events("So far")[:-1])
-        work = asyncio.ensure_future(make(engine(store, provider), nothing_said(window=summarise)))
+        provider = PausingProvider(spoken("So far")[:-1])
+        work = asyncio.ensure_future(make(engine(store, provider), empty_request(window=summarise)))
         await provider.reached.wait()
 
         work.cancel()
@@ -242,13 +246,13 @@ class TestOnRequest:
         assert await store.load("demo") == before
 
     async def test_a_summary_is_discarded_if_another_one_was_saved(
-        self, engine, nothing_said, store, talk
+        self, engine, empty_request, store, talk
     ):
-        await talk(Talker(), 3)
-        provider = PausingProvider([], text_reply_events("Too late."))
-        late = asyncio.ensure_future(make(engine(store, provider), nothing_said(window=summarise)))
+        await talk(SummaryProvider(), 3)
+        provider = PausingProvider([], spoken("Too late."))
+        late = asyncio.ensure_future(make(engine(store, provider), empty_request(window=summarise)))
         await provider.reached.wait()
-        await make(engine(store, Talker()), nothing_said(window=summarise))
+        await make(engine(store, SummaryProvider()), empty_request(window=summarise))
         provider.gate.set()
 
         with pytest.raises(UsageError, match="Another summary"):
@@ -257,27 +261,27 @@ class TestOnRequest:
         assert (await store.load("demo")).summary.text == "Summary 1."
 
     async def test_a_store_that_cannot_save_the_summary_is_an_error(
-        self, engine, nothing_said, store, talk, monkeypatch
+        self, engine, empty_request, store, talk, monkeypatch
     ):
-        await talk(Talker(), 3)
+        await talk(SummaryProvider(), 3)
 
         async def full(*_: Any, **__: Any) -> None:
             raise StoreUnavailableError("The disk is full.")
 
         monkeypatch.setattr(store, "update", full)
         with pytest.raises(StoreUnavailableError):
-            await make(engine(store, Talker()), nothing_said(window=summarise))
+            await make(engine(store, SummaryProvider()), empty_request(window=summarise))
 
     async def test_a_dynamic_conversation_is_summarised_without_its_clients_prompt(
-        self, engine, nothing_said, store, talk
+        self, engine, empty_request, store, talk
     ):
         secret = GivenPrompt(text="The client's own prompt.", explicit=True)
-        provider = Talker()
+        provider = SummaryProvider()
         await talk(provider, 3, system_policy="dynamic", system=secret)
 
         await make(
             engine(store, provider),
-            nothing_said(
+            empty_request(
                 window=summarise, system_policy="dynamic", system=secret, prefix="Be kind."
             ),
         )
@@ -288,9 +292,9 @@ class TestOnRequest:
         assert "client" not in msgspec.json.encode(summary).decode()
 
     async def test_parameters_that_would_change_a_summary_are_left_out(
-        self, engine, nothing_said, store, talk
+        self, engine, empty_request, store, talk
     ):
-        provider = Talker()
+        provider = SummaryProvider()
         await talk(provider, 3)
         parameters = {
             "max_tokens": 10,
@@ -300,6 +304,6 @@ class TestOnRequest:
             "tool_choice": "required",
         }
 
-        await make(engine(store, provider), nothing_said(window=summarise, parameters=parameters))
+        await make(engine(store, provider), empty_request(window=summarise, parameters=parameters))
 
         assert provider.prompts[-1].parameters == {"max_tokens": 1224, "temperature": 0.5}

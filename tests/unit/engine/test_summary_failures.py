@@ -1,4 +1,4 @@
-"""Summaries that go wrong, come too late, or stand for what is no longer there."""
+"""Summaries that fail, come too late, or cover deleted messages."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from tests.unit.engine.conftest import PausingProvider
 from tests.unit.engine.summary_provider import (
     LONG,
     SMALL,
-    Talker,
+    SummaryProvider,
     is_summary_request,
     make,
     say,
@@ -57,8 +57,8 @@ def thinking() -> Message:
     return Message(role="assistant", raw=raw, dialect="anthropic")
 
 
-def codes(told: list[list[Any]]) -> list[str]:
-    return [one.notice.code for events in told for one in events if isinstance(one, Noticed)]
+def codes(results: list[list[Any]]) -> list[str]:
+    return [one.notice.code for events in results for one in events if isinstance(one, Noticed)]
 
 
 class TestInvalidSummaries:
@@ -74,26 +74,26 @@ class TestInvalidSummaries:
         ids=["refused", "filtered", "paused", "calls", "calls and ends"],
     )
     async def test_other_replies_are_not_saved_as_a_summary(
-        self, answer, talk, engine, nothing_said, store
+        self, answer, talk, engine, empty_request, store
     ):
-        provider = Talker(summary=answer)
+        provider = SummaryProvider(summary=answer)
         await talk(provider, 3)
         before = await store.load("demo")
 
         with pytest.raises(BadReplyError):
-            await make(engine(store, provider), nothing_said(window=summarise))
+            await make(engine(store, provider), empty_request(window=summarise))
 
         assert await store.load("demo") == before
 
     async def test_thinking_tokens_are_not_counted_as_summary(
-        self, talk, engine, nothing_said, store
+        self, talk, engine, empty_request, store
     ):
-        """Where a provider counts thinking as output, a short summary is not taken for a long."""
+        """If a provider counts thinking as output, a short summary does not count as a long one."""
         answer = finished("end", thinking(), usage=Usage(input=300, output=900))
-        provider = Talker(summary=answer)
+        provider = SummaryProvider(summary=answer)
         await talk(provider, 3)
 
-        await make(engine(store, provider), nothing_said(window=summarise))
+        await make(engine(store, provider), empty_request(window=summarise))
 
         summary = (await store.load("demo")).summary
         assert summary.text == "We counted."
@@ -101,13 +101,13 @@ class TestInvalidSummaries:
         assert summary.usage.output == 900
 
     async def test_an_estimated_usage_is_no_count_of_the_summary(
-        self, talk, engine, nothing_said, store
+        self, talk, engine, empty_request, store
     ):
         usage = Usage(input=300, output=190, estimated=True)
-        provider = Talker(summary=text_reply_events("We counted.", usage=usage))
+        provider = SummaryProvider(summary=spoken("We counted.", usage=usage))
         await talk(provider, 3)
 
-        await make(engine(store, provider), nothing_said(window=summarise))
+        await make(engine(store, provider), empty_request(window=summarise))
 
         summary = (await store.load("demo")).summary
         assert summary.tokens < 60
@@ -116,9 +116,9 @@ class TestInvalidSummaries:
     async def test_a_summary_that_leaves_no_room_for_the_new_message_is_discarded(
         self, talk, engine, ask, store
     ):
-        """It may be twice as long as it should; then the turn goes on as if there were none."""
+        """It may be twice as long as requested; a longer one is discarded."""
         wide = msgspec.structs.replace(SMALL, summary_tokens=250)
-        provider = Talker(summary=text_reply_events("said " * 400))
+        provider = SummaryProvider(summary=spoken("said " * 400))
         await talk(provider, 3, window=lambda _: wide)
 
         events = await say(engine(store, provider), ask("word " * 530, window=lambda _: wide))
@@ -130,30 +130,30 @@ class TestInvalidSummaries:
 
 class TestRepeatedSummaries:
     async def test_a_failed_summary_is_repeated_only_when_more_turns_are_dropped(self, talk, store):
-        provider = Talker(summary=[DOWN])
+        provider = SummaryProvider(summary=[DOWN])
 
-        told = await talk(provider, 20)
+        results = await talk(provider, 20)
 
         turns = (await store.load("demo")).turns
         moved = {turn.window.first_sequence for turn in turns} - {1}
         assert provider.summaries == len(moved) < 10
-        assert codes(told).count("summary_failed") == provider.summaries
+        assert codes(results).count("summary_failed") == provider.summaries
 
     async def test_with_a_block_a_failed_summary_is_repeated_when_there_is_no_room(self, talk):
         early = Summarise(tokens=ByTokens(max_tokens=1500, floor=300, block=200))
-        provider = Talker(summary=[DOWN])
+        provider = SummaryProvider(summary=[DOWN])
 
         await talk(provider, 6, window=lambda _: early)
 
         assert provider.summaries == 1
 
     async def test_a_later_summary_covers_all_dropped_turns(self, talk, store):
-        await talk(Talker(summary=[DOWN]), 10)
-        provider = Talker()
+        await talk(SummaryProvider(summary=[DOWN]), 10)
+        provider = SummaryProvider()
 
         await talk(provider, 6, first=10)
 
-        asked = {m.raw for prompt in provider.asked_for_summaries for m in prompt.messages}
+        requested = {m.raw for prompt in provider.summary_requests for m in prompt.messages}
         conversation = await store.load("demo")
         covered = [
             message
@@ -161,54 +161,56 @@ class TestRepeatedSummaries:
             if number <= conversation.summary.through
         ]
         assert len(covered) > 10
-        assert all(message.raw in asked for message in covered)
+        assert all(message.raw in requested for message in covered)
 
-    async def test_a_requested_summary_is_made_immediately(self, talk, engine, nothing_said, store):
-        await talk(Talker(summary=[DOWN]), 8)
+    async def test_a_requested_summary_is_made_immediately(
+        self, talk, engine, empty_request, store
+    ):
+        await talk(SummaryProvider(summary=[DOWN]), 8)
 
-        await make(engine(store, Talker()), nothing_said(window=summarise))
+        await make(engine(store, SummaryProvider()), empty_request(window=summarise))
 
         assert (await store.load("demo")).summary.through == 14
 
     async def test_a_summary_after_a_successful_one_is_not_delayed(
-        self, talk, engine, nothing_said, store
+        self, talk, engine, empty_request, store
     ):
-        await talk(Talker(summary=[DOWN]), 8)
-        await make(engine(store, Talker()), nothing_said(window=summarise))
+        await talk(SummaryProvider(summary=[DOWN]), 8)
+        await make(engine(store, SummaryProvider()), empty_request(window=summarise))
         first = (await store.load("demo")).summary
 
-        await talk(Talker(), 6, first=8)
+        await talk(SummaryProvider(), 6, first=8)
 
         assert (await store.load("demo")).summary.before == first
 
     async def test_an_expired_cache_is_no_reason_for_a_summary(self, talk, clock):
-        """It would be one request more with each turn of somebody who writes now and then."""
-        provider = Talker()
+        """It would cost one more request in each turn of an occasional user."""
+        provider = SummaryProvider()
         half_full: dict[str, Any] = {
             "window": lambda _: Summarise(tokens=ByTokens(max_tokens=2500))
         }
         await talk(provider, 9, **half_full)
 
         clock.advance(100_000)
-        told = await talk(provider, 1, first=9, **half_full)
+        results = await talk(provider, 1, first=9, **half_full)
 
         assert provider.summaries == 0
-        assert codes(told) == []
+        assert codes(results) == []
 
     async def test_a_long_earlier_message_does_not_prevent_a_summary_of_others(
         self, talk, engine, ask, store
     ):
-        provider = Talker()
+        provider = SummaryProvider()
         await say(engine(store, provider), ask("word " * 850, window=summarise))
 
-        told = await talk(provider, 8)
+        results = await talk(provider, 8)
 
-        assert "summary_failed" not in codes(told)
+        assert "summary_failed" not in codes(results)
         assert (await store.load("demo")).summary.through > 2
 
 
 class Late:
-    """A summary that is not answered before its gate is opened."""
+    """A summary whose reply waits until the gate is opened."""
 
     def __init__(self, provider: PausingProvider, work: "asyncio.Future[list[Any]]") -> None:
         self.gate = provider.gate
@@ -217,18 +219,18 @@ class Late:
 
 class TestConcurrentChanges:
     @pytest.fixture
-    async def late(self, talk, engine, nothing_said, store):
-        """A summary of the first two turns that has been asked for and is not answered yet."""
-        await talk(Talker(), 3)
-        provider = PausingProvider([], text_reply_events("Too late."))
+    async def late(self, talk, engine, empty_request, store):
+        """A requested summary of the first two turns, without a reply yet."""
+        await talk(SummaryProvider(), 3)
+        provider = PausingProvider([], spoken("Too late."))
         running = engine(store, provider)
-        work = asyncio.ensure_future(make(running, nothing_said(window=summarise)))
+        work = asyncio.ensure_future(make(running, empty_request(window=summarise)))
         await provider.reached.wait()
         return Late(provider, work)
 
     async def test_a_summary_of_deleted_messages_is_discarded(self, late, talk, store):
         await store.delete_from("demo", 3)
-        await talk(Talker(), 2, first=7)
+        await talk(SummaryProvider(), 2, first=7)
         late.gate.set()
 
         with pytest.raises(UsageError, match="changed in the meantime"):
@@ -237,7 +239,7 @@ class TestConcurrentChanges:
         assert (await store.load("demo")).summary is None
 
     async def test_a_summary_is_saved_if_messages_were_only_added(self, late, talk, store):
-        await talk(Talker(), 1, first=3, window=None)
+        await talk(SummaryProvider(), 1, first=3, window=None)
         late.gate.set()
 
         await late.work
@@ -245,7 +247,7 @@ class TestConcurrentChanges:
         assert (await store.load("demo")).summary.text == "Too late."
 
     async def test_one_of_two_concurrent_summaries_is_saved(self, talk, store):
-        await talk(Talker(), 3)
+        await talk(SummaryProvider(), 3)
         first = StandingSummary(text="First.", through=4, tokens=9)
         second = StandingSummary(text="Second.", through=2, tokens=9)
         await store.update("demo", Changes(summary=first))
@@ -291,13 +293,13 @@ class TestConcurrentChanges:
 
 class TestCoveredMessages:
     @pytest.fixture
-    async def summarised(self, talk, engine, nothing_said, store):
-        """Five turns; the first summary stands for one of them, the second for four."""
-        provider = Talker()
+    async def summarised(self, talk, engine, empty_request, store):
+        """Five turns; the first summary covers one of them, the second four."""
+        provider = SummaryProvider()
         await talk(provider, 2, window=None)
-        await make(engine(store, provider), nothing_said(window=None))
+        await make(engine(store, provider), empty_request(window=None))
         await talk(provider, 3, first=2, window=None)
-        await make(engine(store, provider), nothing_said(window=None))
+        await make(engine(store, provider), empty_request(window=None))
         conversation = await store.load("demo")
         assert (conversation.summary.through, conversation.summary.before.through) == (8, 2)
         await store.update("demo", Changes(pins=(1, 6)))
@@ -339,7 +341,7 @@ class TestCoveredMessages:
 
 
 async def _add_variant(store: Any, place: str, conversation: Any) -> None:
-    """A variant of an early turn, with a message more: made while that turn was the last."""
+    """A variant of an early turn with one more message, made while that turn was the last."""
     start = TurnStart(id="other", messages=(plain_message("user", "Else?"),), visible=False)
     await store.delete_from("demo", 5)
     lease = await store.begin_turn("demo", msgspec.structs.replace(start, place=place))
@@ -353,16 +355,16 @@ async def _add_variant(store: Any, place: str, conversation: Any) -> None:
     await store.update("demo", Changes(summary=conversation.summary))
 
     async def test_the_number_of_undo_steps_is_limited_and_all_usage_is_known(
-        self, talk, engine, ask, nothing_said, store
+        self, talk, engine, ask, empty_request, store
     ):
-        """A chain without an end would make the conversation longer with every summary."""
+        """An unlimited chain would make the conversation longer with every summary."""
         usage = Usage(input=100, output=5)
-        provider = Talker(usage=usage)
+        provider = SummaryProvider(usage=usage)
         running = engine(store, provider, price=lambda _route: lambda _used: 0.01)
         for number in range(MAX_UNDO + 5):
             await say(running, ask(f"q{number}"))
             if number:
-                await make(running, nothing_said())
+                await make(running, empty_request())
 
         chain = [(await store.load("demo")).summary]
         while chain[-1].before is not None:
@@ -374,13 +376,13 @@ async def _add_variant(store: Any, place: str, conversation: Any) -> None:
 
 class TestUndoneSummary:
     async def test_all_messages_are_loaded_after_an_undone_summary(
-        self, talk, engine, ask, nothing_said, store
+        self, talk, engine, ask, empty_request, store
     ):
-        """The turn that runs is stored too, and must not count among what is loaded."""
-        provider = Talker()
+        """The running turn is stored too, and must not count as loaded."""
+        provider = SummaryProvider()
         window: dict[str, Any] = {"window": lambda _: ByTokens(max_tokens=5000)}
         await talk(provider, 2, **window)
-        await make(engine(store, provider), nothing_said(**window))
+        await make(engine(store, provider), empty_request(**window))
         await talk(provider, 1, first=2, **window)
         await engine(store, provider).undo_summary("demo")
         said = tuple(plain_message("user", f"line {n}") for n in range(4))
@@ -394,7 +396,7 @@ class TestUndoneSummary:
 
 class TestSummaryRequests:
     @pytest.mark.parametrize(
-        ("choice", "kept"),
+        ("choice", "saved"),
         [
             ("none", True),
             ("auto", True),
@@ -406,21 +408,21 @@ class TestSummaryRequests:
         ],
     )
     async def test_tool_choice_stays_unless_it_forces_a_call(
-        self, choice, kept, talk, engine, nothing_said, store
+        self, choice, saved, talk, engine, empty_request, store
     ):
-        """What stays the same is read from the provider's cache."""
-        provider = Talker()
+        """An unchanged prefix is read from the provider's cache."""
+        provider = SummaryProvider()
         await talk(provider, 3)
 
         await make(
             engine(store, provider),
-            nothing_said(window=summarise, parameters={"tool_choice": choice}),
+            empty_request(window=summarise, parameters={"tool_choice": choice}),
         )
 
-        assert ("tool_choice" in provider.prompts[-1].parameters) is kept
+        assert ("tool_choice" in provider.prompts[-1].parameters) is saved
 
     async def test_a_dynamic_prompt_is_in_no_summary(self, talk, store):
-        """An old conversation has no record of a prompt, and each request may bring one."""
+        """An old conversation has no system record, and each request may contain a prompt."""
         await store.create(NewConversation(id="demo", model="m"))
         lease = await store.begin_turn("demo", TurnStart(id="old", messages=(_old(),)))
         answered = (*lease.turn.messages, plain_message("assistant", "Yes."))
@@ -428,18 +430,18 @@ class TestSummaryRequests:
             lease, msgspec.structs.replace(lease.turn, messages=answered, state="complete")
         )
         said = plain_message("system", "The client's own prompt.")
-        provider = Talker()
+        provider = SummaryProvider()
 
         await talk(
             provider, 8, system=GivenPrompt(said=said, text=said.text), system_policy="dynamic"
         )
 
-        assert provider.asked_for_summaries
-        assert all(_is_free_of(prompt, said.text) for prompt in provider.asked_for_summaries)
+        assert provider.summary_requests
+        assert all(_is_free_of(prompt, said.text) for prompt in provider.summary_requests)
 
     async def test_no_summary_is_requested_from_an_unprepared_model(self, engine, ask, store, talk):
-        await talk(Talker(), 7, window=None)
-        broken, other = Unprepared(), Talker()
+        await talk(SummaryProvider(), 7, window=None)
+        broken, other = Unprepared(), SummaryProvider()
         routes = {"m": broken, "n": other}
         running = engine(
             store,
@@ -462,6 +464,6 @@ def _is_free_of(prompt: Prompt, text: str) -> bool:
     return all(text not in message.text for message in prompt.all_messages)
 
 
-class Unprepared(Talker):
+class Unprepared(SummaryProvider):
     async def prepare(self) -> None:
         raise DOWN

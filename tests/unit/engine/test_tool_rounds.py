@@ -1,4 +1,4 @@
-"""A turn of several rounds: tools used for the model, and everything kept in one turn."""
+"""Tool rounds: tools run for the model, and all rounds are saved in one turn."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ DEFINITION = {"type": "function", "function": {"name": "look", "parameters": {}}
 
 
 class Box:
-    """A tool that says what it was asked."""
+    """A tool that returns its arguments."""
 
     definitions = (DEFINITION,)
 
@@ -32,7 +32,7 @@ class Box:
 
 
 def calling(*ids: str, text: str = "", usage: Usage | None = None) -> list[ReplyEvent]:
-    """The events of a reply that asks for tools."""
+    """Return the events of a reply with tool calls."""
     calls = [
         {"id": name, "type": "function", "function": {"name": "look", "arguments": f'"{name}"'}}
         for name in ids
@@ -43,9 +43,9 @@ def calling(*ids: str, text: str = "", usage: Usage | None = None) -> list[Reply
         ToolCallDelta(index=n, id=name, name="look", arguments=f'"{name}"')
         for n, name in enumerate(ids)
     ]
-    said = [TextDelta(text=text)] if text else []
+    text_events = [TextDelta(text=text)] if text else []
     finished = ReplyFinished(message=message, stop_reason="tool_calls", usage=usage)
-    return [*said, *deltas, finished]
+    return [*text_events, *deltas, finished]
 
 
 async def take(engine: Engine, request: TurnRequest) -> list[Any]:
@@ -199,7 +199,7 @@ async def test_a_turn_interrupted_in_a_later_round_saves_earlier_rounds(engine, 
             break
     await turn.aclose()
 
-    (kept,) = (await store.load("demo")).turns
-    assert kept.state == "incomplete"
-    assert [m.role for m in kept.messages] == ["user", "assistant", "tool", "assistant"]
-    assert kept.messages[-1].text == "So"
+    (saved,) = (await store.load("demo")).turns
+    assert saved.state == "incomplete"
+    assert [m.role for m in saved.messages] == ["user", "assistant", "tool", "assistant"]
+    assert saved.messages[-1].text == "So"

@@ -1,4 +1,4 @@
-"""A copy of a conversation, as it is added to a store."""
+"""Copies of conversations for another store."""
 
 from datetime import UTC, datetime
 

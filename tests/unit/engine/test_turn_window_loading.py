@@ -8,7 +8,7 @@ import pytest
 from tests.scripted_provider import ScriptedProvider
 from tests.unit.engine.summary_provider import (
     LONG,
-    Talker,
+    SummaryProvider,
     make,
     say,
     summarise,
@@ -30,7 +30,7 @@ from cllm.wire.convert import build_outgoing_message
 
 class TestPins:
     async def test_a_pinned_turn_stays_complete_in_every_prompt(self, talk, store):
-        provider = Talker()
+        provider = SummaryProvider()
         window = {"window": lambda _: ByTurns(max_turns=1)}
         await talk(provider, 2, **window)
         await store.update("demo", Changes(pins=(2,)))
@@ -44,12 +44,12 @@ class TestPins:
         assert conversation.turns[-1].window.left_out_messages == 4
 
     async def test_a_pinned_turn_comes_after_the_summary_that_covers_it(
-        self, talk, store, engine, nothing_said
+        self, talk, store, engine, empty_request
     ):
-        provider = Talker()
+        provider = SummaryProvider()
         await talk(provider, 3)
         await store.update("demo", Changes(pins=(1,)))
-        await make(engine(store, provider), nothing_said(window=summarise))
+        await make(engine(store, provider), empty_request(window=summarise))
 
         await talk(provider, 1, first=3)
 
@@ -64,7 +64,7 @@ class TestPins:
         ]
 
     async def test_numbers_match_the_store_after_a_failed_turn(self, engine, ask, store):
-        """A failed turn that is kept has sequence numbers, and is in no window."""
+        """A saved failed turn has sequence numbers and is in no window."""
         down = RateLimitedError("Slow down.", provider="scripted")
         provider = ScriptedProvider(["one!", down, "two!", "three!", "four!"])
         running = engine(store, provider, retry=RetryRules(retries=0))
@@ -85,27 +85,27 @@ class TestPins:
         assert conversation.turns[-1].window.first_sequence == 6
 
     async def test_a_summary_request_has_pins_at_the_same_position_as_the_prompt(self, talk, store):
-        provider = Talker()
+        provider = SummaryProvider()
         await talk(provider, 5)
         await store.update("demo", Changes(pins=(1,)))
 
         await talk(provider, 6, first=5)
 
-        *_, last = provider.asked_for_summaries
+        *_, last = provider.summary_requests
         before = provider.prompts[provider.prompts.index(last) - 1]
-        assert len(provider.asked_for_summaries) > 1
+        assert len(provider.summary_requests) > 1
         assert [text[:2] for text in texts(last)[:3]] == ["Su", "Un", "q0"]
         assert before.messages[: len(last.messages) - 1] == last.messages[:-1]
 
 
 class TestLoading:
     async def test_loading_again_excludes_the_running_turn(
-        self, talk, engine, ask, nothing_said, store
+        self, talk, engine, ask, empty_request, store
     ):
-        provider = Talker()
+        provider = SummaryProvider()
         window = {"window": lambda _: ByTokens(max_tokens=700)}
         await talk(provider, 2, **window)
-        await make(engine(store, provider), nothing_said(**window))
+        await make(engine(store, provider), empty_request(**window))
         await talk(provider, 1, first=2, **window)
         await engine(store, provider).undo_summary("demo")
 
@@ -117,7 +117,7 @@ class TestLoading:
     async def test_a_window_loads_from_its_start_and_another_model_loads_everything(
         self, talk, engine, ask, store, monkeypatch
     ):
-        provider = Talker()
+        provider = SummaryProvider()
         window = {"window": lambda _: ByTurns(max_turns=1)}
         await talk(provider, 4, **window)
         loaded: list[StoredConversation] = []
@@ -138,7 +138,7 @@ class TestLoading:
     async def test_messages_added_without_a_model_do_not_reset_the_window(
         self, talk, store, monkeypatch
     ):
-        provider = Talker()
+        provider = SummaryProvider()
         window = {"window": lambda _: ByTokens(max_tokens=700)}
         await talk(provider, 6, **window)
         record = (await store.load("demo")).turns[-1].window
@@ -170,17 +170,17 @@ class TestLoading:
         assert last.first_sequence >= record.first_sequence
 
     async def test_a_new_model_starts_without_a_window_start(self, talk, engine, ask, store):
-        await talk(Talker(), 4, window=lambda _: ByTurns(max_turns=1))
+        await talk(SummaryProvider(), 4, window=lambda _: ByTurns(max_turns=1))
         await store.branch("demo", NewConversation(id="other", model="n"))
-        provider = Talker()
+        provider = SummaryProvider()
 
         await say(engine(store, provider), ask("now", ref="other", window=lambda _: ByTokens()))
 
         assert len(provider.prompts[-1].messages) == 9
 
     async def test_a_model_has_its_own_window_start_after_a_fallback(self, engine, ask, store):
-        """Its cache still has what was sent from there on."""
-        provider = Talker()
+        """Its cache still has the prompt from that start."""
+        provider = SummaryProvider()
         running = engine(store, provider)
 
         def window(model: str):
@@ -212,11 +212,11 @@ async def _put(store: Any, turn: Any) -> None:
 
 
 class TestTurnsOfManyCalls:
-    """A client that uses tools itself asks once for each round: one turn, stored in pieces."""
+    """A client with its own tools sends one request per round: one turn, stored in several rows."""
 
     @pytest.fixture
     def rounds(self, engine, ask, store):
-        """A question, and so many rounds of calls and results, each asked for by itself."""
+        """A question and N rounds of calls and results, each with its own request."""
 
         async def rounds(count: int, **fields: Any) -> Prompt:
             provider = ScriptedProvider()
@@ -263,7 +263,7 @@ def _result(number: int) -> Message:
 
 
 async def _call(store: Any, number: int) -> None:
-    """The model's call, as the end of the turn before."""
+    """The model's call, as the end of the previous row."""
     call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     fields = {"role": "assistant", "content": None, "tool_calls": [call]}
     message = Message(role="assistant", raw=msgspec.json.encode(fields))

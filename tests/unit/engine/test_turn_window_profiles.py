@@ -1,4 +1,4 @@
-"""Random histories through the engine to every provider's own codec: what each prompt keeps."""
+"""Random histories through the engine and every provider's codec: invariants of each prompt."""
 
 import asyncio
 from collections import Counter
@@ -10,10 +10,8 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.scripted_provider import ScriptedProvider, text_reply_events
-from tests.torture import choose_size
-from tests.turn_requests import make_turn_request
-from tests.window_histories import WeightedHistory, histories, required_positions, split_turns
+from tests.scripted import ScriptedProvider
+from tests.window_histories import SampleHistory, histories, needed
 
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
@@ -52,7 +50,7 @@ NUMBERS = count(1)
 
 
 class Encoding(ScriptedProvider):
-    """Encodes each prompt as the provider of a profile does, and answers in a few words."""
+    """Encodes each prompt like the provider of a profile, and returns a short answer."""
 
     def __init__(self, profile: Profile) -> None:
         super().__init__()
@@ -88,7 +86,7 @@ def _is_summary(prompt: Prompt) -> bool:
 
 
 def _padded(part: AnyPart, tokens: int) -> AnyPart:
-    """The part, of its own words and about so long."""
+    """Return the part with unique text of about this length."""
     match part:
         case Text():
             return msgspec.structs.replace(part, text=f"{next(NUMBERS)} " + "word " * tokens)
@@ -107,10 +105,10 @@ def _message(spoken: OutgoingMessage, tokens: int, dialect: Dialect) -> Message:
 
 
 class Case:
-    """A stored history, what is said now, and how much of both may be sent."""
+    """A stored history, new messages and the budget for both."""
 
     def __init__(self, data: Any, profile: Profile) -> None:
-        drawn: WeightedHistory = data.draw(histories(profile))
+        drawn: SampleHistory = data.draw(histories(profile))
         self.provider = Encoding(profile)
         self.messages = [
             _message(one, tokens, self.provider.dialect)
@@ -138,9 +136,9 @@ class Case:
         )
         self.store = MemoryStore(clock=_now)
 
-    def said(self) -> WeightedHistory:
+    def sample(self) -> SampleHistory:
         parts = [OutgoingMessage(role=one.role, parts=parts_of(one)) for one in self.messages]
-        return WeightedHistory(messages=tuple(parts), tokens=tuple(self.tokens))
+        return SampleHistory(messages=tuple(parts), tokens=tuple(self.tokens))
 
     async def keep(self) -> None:
         await self.store.create(NewConversation(id="demo", model="m"))
@@ -176,9 +174,9 @@ class Case:
             pass
 
     def least(self) -> int:
-        """What cannot be left out, by going through all messages."""
-        kept = required_positions(self.said(), sorted(pin - 1 for pin in self.pins))
-        return sum(self.tokens[n] for n in kept)
+        """Return what must be sent, from a scan of all messages."""
+        required = needed(self.sample(), sorted(pin - 1 for pin in self.pins))
+        return sum(self.tokens[n] for n in required)
 
     @property
     def room(self) -> int:
@@ -196,8 +194,8 @@ class Case:
         sent = [message.raw for message in prompt.messages[len(ahead) :]]
         remaining = iter([message.raw for message in self.messages])
         assert all(raw in remaining for raw in sent)
-        kept = required_positions(self.said(), sorted(pin - 1 for pin in self.pins))
-        assert Counter(self.messages[n].raw for n in kept) <= Counter(sent)
+        required = needed(self.sample(), sorted(pin - 1 for pin in self.pins))
+        assert Counter(self.messages[n].raw for n in required) <= Counter(sent)
         window = conversation.turns[-1].window
         assert window is not None
         assert window.sent_messages == len(sent)
@@ -217,17 +215,17 @@ def _now() -> datetime:
 
 async def _run(case: Case, profile: Profile) -> None:
     await case.keep()
-    said = [case.messages[n] for n in case.newest]
+    new_messages = [case.messages[n] for n in case.newest]
     is_limited = not isinstance(case.strategy, ByTurns)
     if is_limited and case.least() > case.room:
         before = await case.store.load("demo")
         with pytest.raises(WindowTooSmallError):
-            await case.say(*said)
+            await case.say(*new_messages)
         assert case.provider.prompts == []
         assert await case.store.load("demo") == before
         event("refused")
         return
-    await case.say(*said)
+    await case.say(*new_messages)
     await case.check(profile)
     first = await case.store.load("demo")
     case.summary = first.summary

@@ -1,4 +1,4 @@
-"""Conversations that go on at random, with pins, summaries and failures: what all prompts keep."""
+"""Random conversations with pins, summaries and failures: invariants of all prompts."""
 
 import asyncio
 from contextlib import suppress
@@ -48,7 +48,7 @@ STEPS = st.one_of(
 
 
 class Model(ScriptedProvider):
-    """Answers in a few words; fails when it is told to, or when a summary is asked of it."""
+    """Returns a short answer; can fail on command or for summary requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Model(ScriptedProvider):
 
 
 class Walk:
-    """One conversation under one strategy."""
+    """One conversation with one strategy."""
 
     def __init__(self, strategy: Strategy) -> None:
         clock = lambda: datetime(2026, 11, 15, tzinfo=UTC)  # noqa: E731
@@ -123,12 +123,12 @@ class Walk:
         text = f"{next(self.said)} " + "word " * size
         self.model.fails = fails
         before = await self.store.load("demo")
-        asked = len(self.model.prompts)
+        question = len(self.model.prompts)
         try:
             async for _ in self.engine.run_turn(self.request(plain_message("user", text))):
                 pass
         except WindowTooSmallError:
-            assert len(self.model.prompts) == asked
+            assert len(self.model.prompts) == question
             assert (await self.store.load("demo")).turns == before.turns
             return
         except RateLimitedError:
@@ -161,7 +161,7 @@ class Walk:
     def check_numbers(
         self, sent: list[int], conversation: StoredConversation, window_start: int
     ) -> None:
-        """What is pinned is sent, and what a summary tells of is not, unless it is pinned."""
+        """Pinned messages are sent; other messages in a summary are not."""
         newest = conversation.turns[-1]
         through = 0 if conversation.summary is None else conversation.summary.through
         told = {
@@ -183,7 +183,7 @@ class Walk:
 
 
 def _start(conversation: StoredConversation, number: int) -> str:
-    """The turn that a message belongs to; those that failed have no part in it."""
+    """Return the turn of a message, without failed turns."""
     found = [turn.id for n, turn, _ in conversation.numbered_messages() if n == number]
     return found[0]
 

@@ -1,4 +1,4 @@
-"""Cache marks: where they go, and where they never do."""
+"""Positions of cache breakpoints."""
 
 import pytest
 from hypothesis import given
@@ -15,68 +15,70 @@ LARGE = CacheBlock(tokens=2000)
 THOUGHT = CacheBlock(tokens=2000, allows_breakpoint=False)
 
 
-def placed(blocks: list[CacheBlock], **given_: int | bool | None) -> CacheBreakpoints:
+def breakpoints_of(blocks: list[CacheBlock], **given_: int | bool | None) -> CacheBreakpoints:
     return place_breakpoints(blocks, **({"system_tokens": 2000, "minimum": 1024} | given_))  # type: ignore[arg-type]
 
 
 def test_the_system_prompt_and_the_last_block_get_breakpoints():
-    assert placed([LARGE] * 3) == CacheBreakpoints(system=True, blocks=(2,))
+    assert breakpoints_of([LARGE] * 3) == CacheBreakpoints(system=True, blocks=(2,))
 
 
 def test_blocks_for_this_turn_only_come_after_the_last_breakpoint():
-    assert placed([LARGE] * 3, stable_blocks=2) == CacheBreakpoints(system=True, blocks=(1,))
+    assert breakpoints_of([LARGE] * 3, stable_blocks=2) == CacheBreakpoints(
+        system=True, blocks=(1,)
+    )
 
 
 def test_a_client_with_its_own_breakpoints_gets_no_others():
-    assert placed([LARGE] * 30, has_client_breakpoints=True) == CacheBreakpoints()
+    assert breakpoints_of([LARGE] * 30, has_client_breakpoints=True) == CacheBreakpoints()
 
 
 def test_no_breakpoint_is_below_the_minimum():
     small = [CacheBlock(tokens=100)] * 3
 
-    assert placed(small, system_tokens=500) == CacheBreakpoints()
-    assert placed(small, system_tokens=800) == CacheBreakpoints(blocks=(2,))
-    assert placed(small, system_tokens=0, minimum=300) == CacheBreakpoints(blocks=(2,))
+    assert breakpoints_of(small, system_tokens=500) == CacheBreakpoints()
+    assert breakpoints_of(small, system_tokens=800) == CacheBreakpoints(blocks=(2,))
+    assert breakpoints_of(small, system_tokens=0, minimum=300) == CacheBreakpoints(blocks=(2,))
 
 
 def test_a_prompt_without_a_system_prompt_has_no_system_breakpoint():
-    assert placed([LARGE], system_tokens=0, minimum=0) == CacheBreakpoints(blocks=(0,))
+    assert breakpoints_of([LARGE], system_tokens=0, minimum=0) == CacheBreakpoints(blocks=(0,))
 
 
 def test_a_prompt_without_stable_blocks_has_only_the_system_breakpoint():
-    assert placed([LARGE], stable_blocks=0) == CacheBreakpoints(system=True)
-    assert placed([]) == CacheBreakpoints(system=True)
+    assert breakpoints_of([LARGE], stable_blocks=0) == CacheBreakpoints(system=True)
+    assert breakpoints_of([]) == CacheBreakpoints(system=True)
 
 
 def test_a_breakpoint_moves_from_thinking_to_the_block_before_it():
-    assert placed([LARGE, THOUGHT]) == CacheBreakpoints(system=True, blocks=(0,))
-    assert placed([THOUGHT]) == CacheBreakpoints(system=True)
+    assert breakpoints_of([LARGE, THOUGHT]) == CacheBreakpoints(system=True, blocks=(0,))
+    assert breakpoints_of([THOUGHT]) == CacheBreakpoints(system=True)
 
 
 def test_a_turn_of_nineteen_blocks_needs_no_extra_breakpoint():
-    assert placed([LARGE] * 29, cached_blocks=10).blocks == (28,)
+    assert breakpoints_of([LARGE] * 29, cached_blocks=10).blocks == (28,)
 
 
 def test_a_turn_of_twenty_blocks_gets_a_breakpoint_fifteen_blocks_earlier():
-    assert placed([LARGE] * 30, cached_blocks=10).blocks == (14, 29)
-    assert placed([LARGE] * 31, cached_blocks=10).blocks == (15, 30)
-    assert placed([LARGE] * 40, cached_blocks=0).blocks == (13, 26, 39)
+    assert breakpoints_of([LARGE] * 30, cached_blocks=10).blocks == (14, 29)
+    assert breakpoints_of([LARGE] * 31, cached_blocks=10).blocks == (15, 30)
+    assert breakpoints_of([LARGE] * 40, cached_blocks=0).blocks == (13, 26, 39)
 
 
 def test_a_prompt_without_a_cached_prefix_has_breakpoints_in_its_middle():
-    assert placed([LARGE] * 12, cached_blocks=0).blocks == (3, 7, 11)
-    assert placed([LARGE] * 12, cached_blocks=2).blocks == (11,)
-    assert placed([LARGE] * 5, cached_blocks=0).blocks == (4,)
-    assert placed([THOUGHT] * 11 + [LARGE], cached_blocks=0).blocks == (11,)
+    assert breakpoints_of([LARGE] * 12, cached_blocks=0).blocks == (3, 7, 11)
+    assert breakpoints_of([LARGE] * 12, cached_blocks=2).blocks == (11,)
+    assert breakpoints_of([LARGE] * 5, cached_blocks=0).blocks == (4,)
+    assert breakpoints_of([THOUGHT] * 11 + [LARGE], cached_blocks=0).blocks == (11,)
 
 
 def test_a_very_long_turn_has_a_breakpoint_within_reach_of_the_cached_prefix():
-    assert placed([LARGE] * 200, cached_blocks=10).blocks == (24, 184, 199)
+    assert breakpoints_of([LARGE] * 200, cached_blocks=10).blocks == (24, 184, 199)
 
 
 def test_the_breakpoints_of_the_next_turn_reach_the_last_breakpoint_of_this_one():
-    first = placed([LARGE] * 31, cached_blocks=10)
-    second = placed([LARGE] * 45, cached_blocks=first.blocks[-1] + 1)
+    first = breakpoints_of([LARGE] * 31, cached_blocks=10)
+    second = breakpoints_of([LARGE] * 45, cached_blocks=first.blocks[-1] + 1)
 
     assert second.blocks[0] - first.blocks[-1] < 20
 

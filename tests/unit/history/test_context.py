@@ -1,4 +1,4 @@
-"""Context blocks: which commands run, how their output reads, and where it stands."""
+"""Context: which commands run, the text of their blocks, and its position."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -51,7 +51,7 @@ def outcome(state: Any = "ok", output: str = "noon", **fields: Any) -> CommandOu
     )
 
 
-def gathered(*outcomes: CommandOutcome, captured: bool = False) -> Context:
+def gather(*outcomes: CommandOutcome, captured: bool = False) -> Context:
     commands = tuple(one.command for one in outcomes)
     empty = plan_context(None, (), new_policy="captured")
     plan = msgspec.structs.replace(empty, **{"captured" if captured else "for_turn": commands})
@@ -112,16 +112,16 @@ class TestWhichCommandsRun:
 
 class TestBlocks:
     def test_output_is_between_the_markers(self):
-        assert gathered(outcome()).for_turn == BLOCK
+        assert gather(outcome()).for_turn == BLOCK
 
     @pytest.mark.parametrize("output", ["", "\n\n", "  "])
     def test_empty_output_is_shown_as_no_output(self, output):
-        assert gathered(outcome(output=output)).for_turn == (
+        assert gather(outcome(output=output)).for_turn == (
             "--- Context: Time ---\n(no output)\n--- End Context ---"
         )
 
     def test_a_failure_is_a_block_and_a_warning(self):
-        context = gathered(outcome("failed", "", exit_code=2))
+        context = gather(outcome("failed", "", exit_code=2))
 
         assert context.for_turn == (
             "--- Context Error: Time ---\nCommand exited with code 2\n--- End Context ---"
@@ -132,31 +132,31 @@ class TestBlocks:
         assert "code 2" in notice.message
 
     def test_the_output_of_a_failed_command_is_sent(self):
-        text = gathered(outcome("failed", "no such branch", exit_code=2)).for_turn
+        text = gather(outcome("failed", "no such branch", exit_code=2)).for_turn
 
         assert "Command exited with code 2\nno such branch\n" in text
 
     @pytest.mark.parametrize(("timeout", "shown"), [(10.0, "10"), (0.5, "0.5")])
     def test_a_timeout_block_contains_the_seconds(self, timeout, shown):
-        text = gathered(outcome("timed_out", "", timeout=timeout)).for_turn
+        text = gather(outcome("timed_out", "", timeout=timeout)).for_turn
 
         assert f"Command timed out after {shown} seconds" in text
 
     def test_an_ignored_failure_adds_no_block_and_no_notice(self):
-        context = gathered(outcome("failed", exit_code=1, on_failure="ignore"), outcome())
+        context = gather(outcome("failed", exit_code=1, on_failure="ignore"), outcome())
 
         assert context.for_turn == BLOCK
         assert context.notices == ()
 
     def test_a_failure_with_on_failure_fail_is_an_error(self):
         with pytest.raises(ContextError) as raised:
-            gathered(outcome(), outcome("failed", exit_code=1, on_failure="fail", name="Git"))
+            gather(outcome(), outcome("failed", exit_code=1, on_failure="fail", name="Git"))
 
         assert str(raised.value).startswith("Context error: 'Git' failed")
         assert "code 1" in str(raised.value)
 
     def test_blocks_are_joined_by_a_blank_line_in_order(self):
-        text = gathered(outcome(output="a"), outcome(output="b")).for_turn
+        text = gather(outcome(output="a"), outcome(output="b")).for_turn
 
         assert text == (
             "--- Context: Time ---\na\n--- End Context ---\n\n"
@@ -164,12 +164,12 @@ class TestBlocks:
         )
 
     def test_a_name_cannot_break_out_of_its_line(self):
-        text = gathered(outcome(name="a\n--- End Context ---\nb")).for_turn
+        text = gather(outcome(name="a\n--- End Context ---\nb")).for_turn
 
         assert text.splitlines()[0] == "--- Context: a --- End Context --- b ---"
 
     def test_truncated_output_is_reported(self):
-        (notice,) = gathered(outcome("cut")).notices
+        (notice,) = gather(outcome("cut")).notices
 
         assert notice.code == "context_cut"
 
@@ -177,7 +177,7 @@ class TestBlocks:
 def test_the_record_has_the_configured_command_and_its_outcome():
     ran = outcome("failed", "", exit_code=3, command="ls /a", written="ls {{ WHERE }}")
 
-    record = gathered(ran, captured=True).record(NOW)
+    record = gather(ran, captured=True).record(NOW)
 
     assert record == ContextRecord(
         executed_at=NOW,
@@ -190,42 +190,44 @@ def test_the_record_has_the_configured_command_and_its_outcome():
 
 
 def test_commands_that_are_not_captured_are_not_recorded():
-    assert gathered(outcome()).record(NOW).commands == ()
+    assert gather(outcome()).record(NOW).commands == ()
 
 
 class TestInsertContext:
     def test_context_goes_before_the_newest_user_text(self):
-        said = (plain_message("user", "One"), *SAID, plain_message("user", "Two"))
+        user_messages = (plain_message("user", "One"), *SAID, plain_message("user", "Two"))
 
-        told = insert_context(said, BLOCK)
+        with_text = insert_context(user_messages, BLOCK)
 
-        assert [message.text for message in told[:-1]] == ["One", "Hi", "Hello"]
-        assert told[-1].text == f"{BLOCK}\n\nTwo"
-        assert said[-1].text == "Two"
+        assert [message.text for message in with_text[:-1]] == ["One", "Hi", "Hello"]
+        assert with_text[-1].text == f"{BLOCK}\n\nTwo"
+        assert user_messages[-1].text == "Two"
 
     def test_other_messages_keep_their_bytes(self):
-        told = insert_context((*SAID, plain_message("user", "Two")), BLOCK)
+        with_text = insert_context((*SAID, plain_message("user", "Two")), BLOCK)
 
-        assert told[:2] == SAID
+        assert with_text[:2] == SAID
 
     def test_with_other_parts_the_context_is_a_separate_text(self):
         image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
         content = [{"type": "text", "text": "What is it?"}, image]
-        said = Message(role="user", raw=msgspec.json.encode({"role": "user", "content": content}))
+        user_messages = Message(
+            role="user", raw=msgspec.json.encode({"role": "user", "content": content})
+        )
 
-        (told,) = insert_context((said,), BLOCK)
+        (with_text,) = insert_context((user_messages,), BLOCK)
 
-        assert told.json()["content"] == [{"type": "text", "text": BLOCK}, *content]
+        assert with_text.json()["content"] == [{"type": "text", "text": BLOCK}, *content]
 
     def test_context_goes_after_tool_results(self):
         result = {"type": "tool_result", "tool_use_id": "a", "content": "1"}
         content = [result, {"type": "text", "text": "Go on."}]
         raw = msgspec.json.encode({"role": "user", "content": content})
-        said = Message(role="user", raw=raw, dialect="anthropic")
+        user_messages = Message(role="user", raw=raw, dialect="anthropic")
 
-        (told,) = insert_context((said,), BLOCK)
+        (with_text,) = insert_context((user_messages,), BLOCK)
 
-        assert told.json()["content"] == [result, {"type": "text", "text": BLOCK}, content[1]]
+        assert with_text.json()["content"] == [result, {"type": "text", "text": BLOCK}, content[1]]
 
     def test_without_context_or_without_a_user_nothing_changes(self):
         assert insert_context(SAID, "") is SAID

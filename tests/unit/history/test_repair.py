@@ -228,10 +228,10 @@ class TestPairing:
     def test_a_result_without_a_call_is_sent_as_text(self, profile):
         messages = (user(), assistant(), tool(result("x")), user())
         repaired = repair_for(profile, *messages)
-        said = [part for message in repaired.messages[2:] for part in message.parts]
+        sent_parts = [part for message in repaired.messages[2:] for part in message.parts]
 
         assert ("orphan_result", 2, 0) in problems_for(profile, *messages)
-        assert said == [Text(text="ok"), HELLO]
+        assert sent_parts == [Text(text="ok"), HELLO]
         assert "result_as_text" in codes(repaired)
         assert repaired.problems == ()
 
@@ -597,7 +597,7 @@ def test_every_call_point_of_recorded_conversations_is_valid_for_openai():
 @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
 def test_recorded_conversations_can_be_sent_to_every_provider(profile):
     for conversation in recorded():
-        said = [message for message in conversation if message.role != "system"]
-        for end, message in enumerate(said):
+        sent_parts = [message for message in conversation if message.role != "system"]
+        for end, message in enumerate(sent_parts):
             if message.role == "assistant" and end:
-                assert repair_for(profile, *said[:end]).problems == ()
+                assert repair_for(profile, *sent_parts[:end]).problems == ()

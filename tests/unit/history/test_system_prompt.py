@@ -1,4 +1,4 @@
-"""Three policies, one rule: which system prompt goes out, what is kept, and what is said."""
+"""The system prompt by policy: what is sent, saved and reported."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -66,9 +66,9 @@ def captured(stored: str | None = "Be brief.", source: str = "Cllmfile.yml", **f
 
 
 def choose(
-    value: StoredConversation | None, given: GivenPrompt, policy: Policy = "captured"
+    value: StoredConversation | None, configured: GivenPrompt, policy: Policy = "captured"
 ) -> SystemChoice:
-    return choose_system(value, given, new_policy=policy, now=NOW)
+    return choose_system(value, configured, new_policy=policy, now=NOW)
 
 
 @pytest.mark.parametrize("text", [None, "", "  ", "\n\t"])
@@ -87,16 +87,16 @@ def pinned(text: str, *, state: TurnState | None = "complete") -> StoredConversa
 
 class TestWithoutAConversation:
     @pytest.mark.parametrize(
-        ("given", "expected"),
+        ("configured", "expected"),
         [(CONFIGURED, system("Be brief.")), (EXPLICIT, system("Be loud.")), (NOTHING, None)],
     )
-    def test_the_prompt_is_sent_and_nothing_is_saved(self, given, expected):
-        assert choose(None, given) == SystemChoice(message=expected)
+    def test_the_prompt_is_sent_and_nothing_is_saved(self, configured, expected):
+        assert choose(None, configured) == SystemChoice(message=expected)
 
 
 class TestNewConversation:
     @pytest.mark.parametrize(
-        ("given", "message", "source"),
+        ("configured", "message", "source"),
         [
             (CONFIGURED, system("Be brief."), CONFIGURED.source),
             (EXPLICIT, system("Be loud."), "--system"),
@@ -105,8 +105,10 @@ class TestNewConversation:
         ],
         ids=["configured", "explicit", "nothing", "blank"],
     )
-    def test_a_captured_conversation_saves_its_prompt_and_the_source(self, given, message, source):
-        choice = choose(conversation(state=None), given)
+    def test_a_captured_conversation_saves_its_prompt_and_the_source(
+        self, configured, message, source
+    ):
+        choice = choose(conversation(state=None), configured)
 
         assert choice == SystemChoice(
             message=message,
@@ -116,7 +118,7 @@ class TestNewConversation:
                 context_record=ContextRecord(executed_at=NOW),
             ),
         )
-        assert choice.opening == build_captured_opening(given, now=NOW)
+        assert choice.opening == build_captured_opening(configured, now=NOW)
 
     def test_a_dynamic_conversation_sends_its_prompt_and_saves_nothing(self):
         choice = choose(conversation(state=None), CONFIGURED, "dynamic")
@@ -128,17 +130,17 @@ class TestNewConversation:
         assert choice.opening.context_record == ContextRecord(executed_at=NOW)
 
     @pytest.mark.parametrize(
-        ("given", "record"),
+        ("configured", "record"),
         [
             (CONFIGURED, SystemRecord(policy="pinned", source=CONFIGURED.source, prompt=BRIEF)),
             (NOTHING, SystemRecord(policy="pinned", source="none")),
             (GivenPrompt(text=" ", source="x"), SystemRecord(policy="pinned", source="none")),
         ],
     )
-    def test_a_pinned_conversation_saves_its_prompt_in_the_record(self, given, record):
-        choice = choose(conversation(state=None), given, "pinned")
+    def test_a_pinned_conversation_saves_its_prompt_in_the_record(self, configured, record):
+        choice = choose(conversation(state=None), configured, "pinned")
 
-        assert choice.message == given.message
+        assert choice.message == configured.message
         assert choice.opening is not None
         assert choice.opening.system is None
         assert choice.opening.system_record == record
@@ -196,7 +198,7 @@ class TestCaptured:
         assert f"cllm conversations branch {name} --system" in str(caught.value)
 
     @pytest.mark.parametrize(
-        ("value", "given", "words"),
+        ("value", "configured", "words"),
         [
             (captured(), GivenPrompt(text="Other."), "uses its own system prompt"),
             (captured(), NOTHING, "uses its own system prompt"),
@@ -208,8 +210,8 @@ class TestCaptured:
         ],
         ids=["other", "none", "blank", "new one", "with context", "only context", "old file"],
     )
-    def test_a_different_configured_prompt_is_reported_and_not_sent(self, value, given, words):
-        choice = choose(value, given)
+    def test_a_different_configured_prompt_is_reported_and_not_sent(self, value, configured, words):
+        choice = choose(value, configured)
 
         assert choice.message == value.system
         assert choice.opening is None
@@ -219,7 +221,7 @@ class TestCaptured:
         assert "cllm conversations branch demo" in notice.message
 
     @pytest.mark.parametrize(
-        ("value", "given"),
+        ("value", "configured"),
         [
             (captured(), CONFIGURED),
             (captured(), GivenPrompt(text="\nBe brief. \n")),
@@ -249,8 +251,8 @@ class TestCaptured:
             "old file, same",
         ],
     )
-    def test_an_equal_prompt_is_not_reported(self, value, given):
-        assert choose(value, given).notices == ()
+    def test_an_equal_prompt_is_not_reported(self, value, configured):
+        assert choose(value, configured).notices == ()
 
     def test_a_context_error_block_is_no_difference(self):
         failed = "--- Context Error: date ---\nCommand exited with code 1\n--- End Context ---"
@@ -261,13 +263,13 @@ class TestCaptured:
 class TestDynamicAndPinned:
     @pytest.mark.parametrize("policy", ["dynamic", "pinned"])
     @pytest.mark.parametrize(
-        ("given", "expected"),
+        ("configured", "expected"),
         [(CONFIGURED, system("Be brief.")), (EXPLICIT, system("Be loud.")), (NOTHING, None)],
     )
-    def test_the_prompt_of_this_request_is_sent_and_never_saved(self, policy, given, expected):
+    def test_the_prompt_of_this_request_is_sent_and_never_saved(self, policy, configured, expected):
         value = conversation(record=SystemRecord(policy=policy))
 
-        assert choose(value, given) == SystemChoice(message=expected)
+        assert choose(value, configured) == SystemChoice(message=expected)
 
 
 class TestPinned:
@@ -312,13 +314,13 @@ class TestPinned:
 
 class TestOldFile:
     @pytest.mark.parametrize(
-        ("given", "expected"),
+        ("configured", "expected"),
         [(CONFIGURED, system("Be brief.")), (EXPLICIT, system("Be loud.")), (NOTHING, None)],
     )
     def test_an_old_file_without_a_prompt_gets_the_configured_one_and_is_not_changed(
-        self, given, expected
+        self, configured, expected
     ):
-        assert choose(conversation(), given) == SystemChoice(message=expected)
+        assert choose(conversation(), configured) == SystemChoice(message=expected)
 
     def test_an_old_file_with_a_prompt_is_captured(self):
         value = conversation(stored="Old words.")

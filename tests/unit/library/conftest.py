@@ -1,4 +1,4 @@
-"""The library in this process, in an empty place: no settings of whoever runs the tests."""
+"""The library in this process, without settings of the person who runs the tests."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from cllm.library.session import session
 
 
 @pytest.fixture(scope="session")
-def empty_place(tmp_path_factory):
-    """A home and a current directory with nothing in them, for the session of the library."""
+def empty_home(tmp_path_factory):
+    """An empty home and current directory for the session of the library."""
     place = tmp_path_factory.mktemp("place")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(place))

@@ -1,4 +1,4 @@
-"""What a program gives is looked at before anything is done with it."""
+"""Arguments are checked before anything else happens."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ ByTurns, Conversation, ConversationManager = (
     cllm.ConversationManager,
 )
 
-pytestmark = pytest.mark.usefixtures("empty_place")
+pytestmark = pytest.mark.usefixtures("empty_home")
 HALF = "a\ud800b"
 
 
@@ -66,13 +66,13 @@ class TestLoneSurrogates:
             call(HALF)
 
     def test_a_lone_surrogate_is_refused_everywhere(self):
-        held = Conversation("demo", store="memory:")
+        chat = Conversation("demo", store="memory:")
         acts: list[Any] = [
-            lambda: held.add("user", HALF),
-            lambda: held.retitle(HALF),
-            lambda: held.search(HALF),
-            lambda: held.import_json(HALF),
-            lambda: held.branch(system=HALF),
+            lambda: chat.add("user", HALF),
+            lambda: chat.retitle(HALF),
+            lambda: chat.search(HALF),
+            lambda: chat.import_json(HALF),
+            lambda: chat.branch(system=HALF),
             lambda: cllm.ask("hello", system=HALF),
             lambda: Conversation("demo", system=HALF),
             lambda: ConversationManager(system_prompt=HALF),
@@ -132,35 +132,35 @@ class TestTypes:
 
     @pytest.mark.parametrize("wrong", ["first", True, 1.0, None])
     def test_a_message_number_must_be_a_whole_number(self, wrong):
-        held = Conversation("numbered", store="memory:")
-        held.add("user", "hello")
-        for act in (held.pin, held.unpin, held.delete_from):
+        chat = Conversation("numbered", store="memory:")
+        chat.add("user", "hello")
+        for act in (chat.pin, chat.unpin, chat.delete_from):
             with pytest.raises(TypeError, match="message number"):
                 act(wrong)
 
-        assert (held.load().pins, len(held.messages())) == ((), 1)
+        assert (chat.load().pins, len(chat.messages())) == ((), 1)
 
     @pytest.mark.parametrize("wrong", ["first", True])
     def test_at_and_limit_must_be_whole_numbers(self, wrong):
-        held = Conversation("numbered", store="memory:")
-        held.add("user", "hello")
+        chat = Conversation("numbered", store="memory:")
+        chat.add("user", "hello")
         with pytest.raises(TypeError, match="at must be"):
-            held.branch(at=wrong)
+            chat.branch(at=wrong)
         with pytest.raises(TypeError, match="limit must be"):
-            held.search("hello", limit=wrong)
+            chat.search("hello", limit=wrong)
 
     @pytest.mark.parametrize("role", ["narrator", "system", "tool", None])
     def test_the_role_of_an_added_message_is_checked(self, role):
-        held = Conversation("sides", store="memory:")
+        chat = Conversation("sides", store="memory:")
         with pytest.raises(ValueError, match="role must be one of user, assistant"):
-            held.add(role, "hello")
-        assert not held.exists()
+            chat.add(role, "hello")
+        assert not chat.exists()
 
     def test_the_format_of_an_export_is_checked(self):
-        held = Conversation("forms", store="memory:")
-        held.add("user", "hello")
+        chat = Conversation("forms", store="memory:")
+        chat.add("user", "hello")
         with pytest.raises(ValueError, match="form must be one of json, markdown"):
-            held.export("pdf")
+            chat.export("pdf")
 
     def test_the_policy_is_checked(self):
         with pytest.raises(ValueError, match="captured"):

@@ -7,7 +7,7 @@ import pytest
 import cllm
 from cllm.core.errors import CllmError, InvalidIdError, ModelNotFoundError
 
-pytestmark = pytest.mark.usefixtures("empty_place")
+pytestmark = pytest.mark.usefixtures("empty_home")
 NOWHERE: Any = {"model": "nowhere/none"}
 
 

@@ -7,7 +7,7 @@ import pytest
 import cllm
 from cllm.core.errors import ConversationExistsError, ConversationNotFoundError, UsageError
 
-pytestmark = pytest.mark.usefixtures("empty_place")
+pytestmark = pytest.mark.usefixtures("empty_home")
 
 
 @pytest.fixture

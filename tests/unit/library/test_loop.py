@@ -1,4 +1,4 @@
-"""The loop that everything runs on: who waits for what, and what is left when it ends."""
+"""The background event loop: waiting, cancellation and shutdown."""
 
 import asyncio
 import threading

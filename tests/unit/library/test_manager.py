@@ -1,4 +1,4 @@
-"""Seed 002's ConversationManager: what it keeps, when it trims, what it refuses."""
+"""ConversationManager in memory: messages, trimming and errors."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cllm import DEFAULT_MAX_TURNS, DEFAULT_SYSTEM_PROMPT, ConversationManager
 
 
-def told(manager: ConversationManager, turns: int) -> ConversationManager:
+def manager_with(manager: ConversationManager, turns: int) -> ConversationManager:
     for number in range(turns):
         manager.add_user_message(f"question {number}")
         manager.add_assistant_message(f"answer {number}")
@@ -36,7 +36,7 @@ def test_the_default_prompt_is_one_line_with_single_spaces():
 
 
 def test_messages_have_role_and_content():
-    manager = told(ConversationManager(), 1)
+    manager = manager_with(ConversationManager(), 1)
 
     assert manager.get_messages() == [
         {"role": "user", "content": "question 0"},
@@ -69,21 +69,21 @@ def test_size_is_never_refused():
 
 
 def test_only_answered_turns_are_counted():
-    manager = told(ConversationManager(), 2)
+    manager = manager_with(ConversationManager(), 2)
     manager.add_user_message("and?")
 
     assert (manager.get_turn_count(), manager.get_message_count()) == (2, 5)
 
 
 def test_nothing_is_dropped_at_max_turns():
-    manager = told(ConversationManager(max_turns=3), 3)
+    manager = manager_with(ConversationManager(max_turns=3), 3)
 
     assert manager.get_turn_count() == 3
     assert not manager.was_trimmed()
 
 
 def test_the_oldest_turn_is_dropped_when_one_more_is_completed():
-    manager = told(ConversationManager(max_turns=3), 3)
+    manager = manager_with(ConversationManager(max_turns=3), 3)
 
     manager.add_user_message("question 3")
     assert manager.get_message_count() == 7
@@ -96,13 +96,13 @@ def test_the_oldest_turn_is_dropped_when_one_more_is_completed():
 
 
 def test_was_trimmed_is_about_the_last_completed_turn():
-    manager = told(ConversationManager(max_turns=1), 2)
+    manager = manager_with(ConversationManager(max_turns=1), 2)
     assert manager.was_trimmed()
 
     manager.add_user_message("and?")
     assert manager.was_trimmed()
     manager.clear()
-    told(manager, 1)
+    manager_with(manager, 1)
 
     assert not manager.was_trimmed()
 
@@ -114,13 +114,13 @@ def test_consecutive_user_messages_stay_and_are_dropped_together():
     manager.add_assistant_message("yes")
     assert contents(manager) == ["one", "two", "three", "yes"]
 
-    told(manager, 1)
+    manager_with(manager, 1)
 
     assert contents(manager) == ["question 0", "answer 0"]
 
 
 def test_consecutive_answers_are_one_turn():
-    manager = told(ConversationManager(max_turns=1), 1)
+    manager = manager_with(ConversationManager(max_turns=1), 1)
     manager.add_assistant_message("and another")
 
     assert contents(manager) == ["question 0", "answer 0", "and another"]
@@ -131,7 +131,7 @@ def test_consecutive_answers_are_one_turn():
 def test_clear_keeps_the_system_prompt_and_works_on_an_empty_manager():
     manager = ConversationManager(system_prompt="Custom")
     manager.clear()
-    told(manager, 12)
+    manager_with(manager, 12)
 
     manager.clear()
 
@@ -141,13 +141,13 @@ def test_clear_keeps_the_system_prompt_and_works_on_an_empty_manager():
 
 
 def test_the_prompt_is_never_among_the_messages():
-    manager = told(ConversationManager(system_prompt="Custom"), 2)
+    manager = manager_with(ConversationManager(system_prompt="Custom"), 2)
 
     assert "Custom" not in contents(manager)
 
 
 def test_get_messages_returns_a_copy():
-    manager = told(ConversationManager(), 1)
+    manager = manager_with(ConversationManager(), 1)
 
     manager.get_messages()[0]["content"] = "changed"
     manager.get_messages().clear()
@@ -166,8 +166,8 @@ def test_there_are_never_orphans_or_more_turns_than_max_turns(roles, limit):
     manager = ConversationManager(max_turns=limit)
     for role in roles:
         (manager.add_user_message if role == "u" else manager.add_assistant_message)("x")
-        kept = [message["role"] for message in manager.get_messages()]
-        if "u" in roles[:1] and kept:
-            assert kept[0] == "user"
+        remaining = [message["role"] for message in manager.get_messages()]
+        if "u" in roles[:1] and remaining:
+            assert remaining[0] == "user"
         assert manager.get_turn_count() <= limit
-        assert len(kept) == manager.get_message_count()
+        assert len(remaining) == manager.get_message_count()

@@ -1,4 +1,4 @@
-"""What is kept in a store is seen through the same window as what is kept in memory."""
+"""A manager with a store shows the same window as one in memory."""
 
 import pytest
 from hypothesis import given, settings
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import cllm
 from cllm import ConversationManager
 
-pytestmark = pytest.mark.usefixtures("empty_place")
+pytestmark = pytest.mark.usefixtures("empty_home")
 
 
 def facts(manager: ConversationManager) -> tuple[object, ...]:
@@ -24,12 +24,12 @@ def facts(manager: ConversationManager) -> tuple[object, ...]:
 def test_a_store_and_memory_show_the_same_messages(roles, limit):
     store = cllm.open_store("memory:")
     plain = ConversationManager(limit)
-    kept = ConversationManager(limit, store=store, conversation="demo")
+    stored = ConversationManager(limit, store=store, conversation="demo")
     for number, role in enumerate(roles):
-        for manager in (plain, kept):
+        for manager in (plain, stored):
             add = manager.add_user_message if role == "u" else manager.add_assistant_message
             add(f"{number}")
-        assert facts(kept) == facts(plain)
+        assert facts(stored) == facts(plain)
     again = ConversationManager(limit, store=store, conversation="demo")
 
     assert facts(again) == facts(plain)

@@ -1,4 +1,4 @@
-"""`messages` of a manager in memory is a plain list: what stands in it is what counts."""
+"""`messages` of a manager in memory is a plain list that can be changed."""
 
 import copy
 
@@ -95,7 +95,7 @@ def test_only_a_list_can_replace_the_messages(wrong):
         ConversationManager().messages = wrong
 
 
-@pytest.mark.usefixtures("empty_place")
+@pytest.mark.usefixtures("empty_home")
 def test_stored_messages_cannot_be_replaced():
     manager = ConversationManager(store="memory:")
 
@@ -113,10 +113,10 @@ def test_get_messages_returns_a_deep_copy():
 
 
 @given(st.text("uat", max_size=40), st.integers(1, 4))
-def test_counts_always_match_the_list(said, limit):
+def test_counts_always_match_the_list(role_list, limit):
     added, assigned = ConversationManager(limit), ConversationManager(limit)
     names = {"u": "user", "a": "assistant", "t": "tool"}
-    for role in said:
+    for role in role_list:
         if role == "t":
             added.messages.append({"role": "tool", "content": "x"})
         else:

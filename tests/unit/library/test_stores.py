@@ -1,4 +1,4 @@
-"""A store that was opened by its URL has the operations of the port."""
+"""An open store has the operations of the port."""
 
 import inspect
 

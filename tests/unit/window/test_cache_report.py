@@ -1,4 +1,4 @@
-"""What caches did for conversations: counted, judged and priced."""
+"""Cache reports: tokens read, missed and expired, and their prices."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +17,7 @@ HOUR_PRICE = 8.0
 
 
 def price(provider: str, model: str, usage: Usage, at: datetime) -> float | None:
-    """Dollars by the table above, for one model only."""
+    """Return dollars by the table above, for one model only."""
     assert at >= NOON
     if (provider, model) != ("anthropic", "claude-sonnet-4-5"):
         return None
@@ -27,12 +27,12 @@ def price(provider: str, model: str, usage: Usage, at: datetime) -> float | None
 
 
 def turn(number: int, usage: Usage | None, **fields: Any) -> Turn:
-    """A turn that begins a minute after the last one began, and takes ten seconds."""
+    """Return a turn that starts a minute after the last start and takes ten seconds."""
     started = fields.pop("started_at", NOON + timedelta(minutes=number))
     calls = fields.pop("calls", 1)
     first = fields.pop("first", 1)
-    said = [plain_message("user", f"{number}?")]
-    said += [plain_message("assistant", f"{number}!")] * calls
+    reply_text = [plain_message("user", f"{number}?")]
+    reply_text += [plain_message("assistant", f"{number}!")] * calls
     counted = fields.pop("counted", None)
     given: dict[str, Any] = {
         "place": str(number),
@@ -49,7 +49,7 @@ def turn(number: int, usage: Usage | None, **fields: Any) -> Turn:
     return Turn(
         id=str(number),
         state="complete",
-        messages=tuple(said),
+        messages=tuple(reply_text),
         started_at=started,
         ended_at=started + timedelta(seconds=10),
         usage=usage,
@@ -157,9 +157,9 @@ def test_a_turn_of_several_uncounted_calls_has_no_misses():
 
 
 def test_messages_after_the_context_of_one_turn_are_not_missed():
-    told = turn(1, WRITTEN, context=400)
+    report_with_context = turn(1, WRITTEN, context=400)
 
-    found = report(told, turn(2, Usage(cache_read=9_500, cache_write=1_000)))
+    found = report(report_with_context, turn(2, Usage(cache_read=9_500, cache_write=1_000)))
 
     assert found.missed == 0
 

@@ -34,7 +34,7 @@ def talk(turns: int, size: int = 20) -> TurnIndex:
     return TurnIndex(item for _ in range(turns) for item in (user(half), assistant(size - half)))
 
 
-def asked(turns: int, size: int = 20) -> TurnIndex:
+def with_question(turns: int, size: int = 20) -> TurnIndex:
     turn_index = talk(turns, size)
     turn_index.append(user(size // 2))
     return turn_index
@@ -58,10 +58,10 @@ class TestByTurns:
         assert (view.dropped_turns, view.window_start) == (1, 3)
 
     def test_an_unanswered_turn_does_not_count(self):
-        assert plan_window(asked(10), ByTurns()).dropped_turns == 0
+        assert plan_window(with_question(10), ByTurns()).dropped_turns == 0
 
     def test_an_open_tool_loop_does_not_count(self):
-        turn_index = asked(2)
+        turn_index = with_question(2)
         for item in (assistant(10, "a", "b"), result(10, "a"), result(10, "b")):
             turn_index.append(item)
             assert not turn_index.is_answered
@@ -83,7 +83,7 @@ class TestByTurns:
         assert (first.dropped_turns, second.dropped_turns, second.window_start) == (2, 1, 7)
 
     def test_the_budget_of_the_model_applies_too(self):
-        view = plan_window(asked(5), ByTurns(), budget=50)
+        view = plan_window(with_question(5), ByTurns(), budget=50)
 
         assert view.tokens == 50
         assert view.dropped_turns == 3
@@ -100,7 +100,7 @@ class TestByTurns:
 
 class TestByTokens:
     def test_without_a_limit_everything_is_sent(self):
-        assert plan_window(asked(50), ByTokens()).dropped_turns == 0
+        assert plan_window(with_question(50), ByTokens()).dropped_turns == 0
 
     def test_the_start_stays_until_the_high_mark_and_then_moves_to_the_low_mark(self):
         strategy = ByTokens(max_tokens=10_000, floor=100, block=100)
@@ -127,7 +127,7 @@ class TestByTokens:
 
     def test_an_expired_cache_trims_to_the_floor(self):
         strategy = ByTokens(max_tokens=10_000, floor=100, block=400)
-        turn_index = asked(20)
+        turn_index = with_question(20)
 
         assert plan_window(turn_index, strategy, idle=300.0).dropped_turns == 0
         cold = plan_window(turn_index, strategy, idle=300.1)
@@ -136,20 +136,20 @@ class TestByTokens:
     def test_an_expired_cache_changes_nothing_below_the_floor(self):
         strategy = ByTokens(max_tokens=10_000, floor=1000)
 
-        assert plan_window(asked(20), strategy, idle=1e9).dropped_turns == 0
+        assert plan_window(with_question(20), strategy, idle=1e9).dropped_turns == 0
 
     def test_at_least_the_floor_remains_if_it_fits(self):
         strategy = ByTokens(max_tokens=500, floor=300, block=10)
-        view = plan_window(asked(100, size=70), strategy)
+        view = plan_window(with_question(100, size=70), strategy)
 
         assert 300 <= view.tokens < 370
 
     def test_the_limit_is_the_smaller_of_max_tokens_and_budget(self):
-        assert plan_window(asked(100), ByTokens(max_tokens=200), budget=100).tokens <= 100
-        assert plan_window(asked(100), ByTokens(max_tokens=100), budget=200).tokens <= 100
+        assert plan_window(with_question(100), ByTokens(max_tokens=200), budget=100).tokens <= 100
+        assert plan_window(with_question(100), ByTokens(max_tokens=100), budget=200).tokens <= 100
 
     def test_only_a_newest_turn_above_the_limit_loses_units(self):
-        turn_index = asked(3)
+        turn_index = with_question(3)
         for name in "abcd":
             turn_index.append(assistant(20, name))
             turn_index.append(result(20, name))
@@ -173,7 +173,7 @@ class TestByTokens:
         assert sent(second) == [*sent(first), 17, 18]
 
     def test_a_window_that_is_too_small_is_an_error_with_both_numbers(self):
-        turn_index = asked(3)
+        turn_index = with_question(3)
         turn_index.append(assistant(100, "a"))
         turn_index.append(result(100, "a"))
 
@@ -188,12 +188,12 @@ class TestByTokens:
     def test_a_negative_budget_counts_as_zero(self):
         for strategy in (ByTokens(), ByTurns()):
             with pytest.raises(WindowTooSmallError) as raised:
-                plan_window(asked(1), strategy, budget=-5)
+                plan_window(with_question(1), strategy, budget=-5)
             assert raised.value.available == 0
 
     def test_the_error_contains_the_tokens_of_pins(self):
         with pytest.raises(WindowTooSmallError, match="unpin some of the 40") as raised:
-            plan_window(asked(3), ByTokens(), budget=45, pins=[1, 3])
+            plan_window(with_question(3), ByTokens(), budget=45, pins=[1, 3])
 
         assert raised.value.pinned == 40
 
@@ -225,14 +225,14 @@ class TestByTokens:
 
 class TestPins:
     def test_a_pinned_message_includes_its_whole_turn(self):
-        view = plan_window(asked(20), ByTokens(max_tokens=100), pins=[6, 100])
+        view = plan_window(with_question(20), ByTokens(max_tokens=100), pins=[6, 100])
 
         assert sent(view)[:2] == [4, 5]
         assert sent(view)[2] > 6
         assert view.tokens <= 100
 
     def test_adjacent_pins_are_one_span(self):
-        view = plan_window(asked(20), ByTokens(max_tokens=100), pins=[1, 3])
+        view = plan_window(with_question(20), ByTokens(max_tokens=100), pins=[1, 3])
 
         assert view.spans[0] == (0, 4)
 
@@ -248,7 +248,7 @@ class TestPins:
 
 def test_planning_takes_the_same_time_in_a_long_conversation():
     def took(turns: int) -> float:
-        turn_index = asked(turns)
+        turn_index = with_question(turns)
         best = inf
         for _ in range(200):
             start = time.perf_counter()

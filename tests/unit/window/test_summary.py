@@ -1,9 +1,9 @@
-"""Summaries: what is asked for, in which pieces, and what stands where afterwards."""
+"""Summaries: which chunks are requested, and the window after them."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.window_histories import histories, split_turns
+from tests.window_histories import histories
 
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
@@ -24,7 +24,7 @@ from cllm.wire.messages import OutgoingMessage
 STRATEGY = Summarise(tokens=ByTokens(max_tokens=1000, floor=300, block=300), summary_tokens=100)
 
 
-def asked(turns: int, size: int = 100) -> TurnIndex:
+def with_question(turns: int, size: int = 100) -> TurnIndex:
     turn_index = TurnIndex()
     for _ in range(turns):
         turn_index.append(IndexedMessage(role="user", tokens=size // 2))
@@ -38,13 +38,13 @@ def seen(chunks) -> list[int]:
 
 
 def test_no_summary_is_requested_while_the_history_fits():
-    assert plan_summary(asked(5), STRATEGY) == ()
-    assert plan_summary(asked(50), Summarise()) == ()
+    assert plan_summary(with_question(5), STRATEGY) == ()
+    assert plan_summary(with_question(50), Summarise()) == ()
     assert plan_summary(TurnIndex(), STRATEGY) == ()
 
 
 def test_dropped_turns_are_summarised_and_the_rest_stays():
-    turn_index = asked(7)
+    turn_index = with_question(7)
     (chunk,) = plan_summary(turn_index, STRATEGY)
     summary = StandingSummary(text="S", through=chunk.through, tokens=80)
     view = plan_window(turn_index, STRATEGY, summary=summary)
@@ -54,7 +54,7 @@ def test_dropped_turns_are_summarised_and_the_rest_stays():
 
 
 def test_the_request_starts_with_the_last_prompt_and_ends_with_the_instruction():
-    turn_index = asked(7)
+    turn_index = with_question(7)
     messages = [plain_message("user", f"message {n}") for n in range(15)]
     (chunk,) = plan_summary(turn_index, STRATEGY)
     *before, last = build_summary_request(chunk, messages, None, words=50)
@@ -65,7 +65,7 @@ def test_the_request_starts_with_the_last_prompt_and_ends_with_the_instruction()
 
 def test_a_later_request_starts_with_the_summary_so_far():
     first = StandingSummary(text="So far.", through=8, tokens=80)
-    turn_index = asked(12)
+    turn_index = with_question(12)
     messages = [plain_message("user", f"message {n}") for n in range(25)]
     (chunk,) = plan_summary(turn_index, STRATEGY, summary=first)
     request = build_summary_request(chunk, messages, first, words=50)
@@ -77,17 +77,17 @@ def test_a_later_request_starts_with_the_summary_so_far():
 def test_a_requested_summary_covers_all_turns_but_the_newest():
     first = StandingSummary(text="S", through=4, tokens=80)
 
-    (chunk,) = plan_summary(asked(5), Summarise(), keep_turns=2)
-    (later,) = plan_summary(asked(5), Summarise(), keep_turns=2, summary=first)
+    (chunk,) = plan_summary(with_question(5), Summarise(), keep_turns=2)
+    (later,) = plan_summary(with_question(5), Summarise(), keep_turns=2, summary=first)
 
     assert chunk.spans == ((0, 8),)
     assert later.spans == ((4, 8),)
-    assert plan_summary(asked(5), Summarise(), keep_turns=6) == ()
+    assert plan_summary(with_question(5), Summarise(), keep_turns=6) == ()
 
 
 @pytest.mark.parametrize("strategy", [ByTurns(max_turns=4), ByTokens(), Summarise()])
 def test_every_strategy_sends_the_stored_summary(strategy):
-    turn_index = asked(6)
+    turn_index = with_question(6)
     summary = StandingSummary(text="S", through=8, tokens=80)
 
     view = plan_window(turn_index, strategy, budget=400, summary=summary)
@@ -99,7 +99,7 @@ def test_every_strategy_sends_the_stored_summary(strategy):
 
 
 def test_undoing_a_summary_restores_the_previous_one():
-    turn_index = asked(12)
+    turn_index = with_question(12)
     first = StandingSummary(text="S", through=8, tokens=80)
     second = StandingSummary(text="T", through=18, tokens=80, before=first)
     larger = Summarise(tokens=ByTokens(max_tokens=10_000))
@@ -110,20 +110,20 @@ def test_undoing_a_summary_restores_the_previous_one():
 
 
 def test_the_window_fits_without_the_requested_summary():
-    view = plan_window(asked(20), STRATEGY)
+    view = plan_window(with_question(20), STRATEGY)
 
     assert view.tokens <= 1000
 
 
 def test_a_missing_summary_changes_nothing_while_the_history_fits():
-    turn_index = asked(9)
+    turn_index = with_question(9)
 
     assert plan_summary(turn_index, STRATEGY) != ()
     assert plan_window(turn_index, STRATEGY, idle=1e9).dropped_turns == 0
 
 
 def test_turns_dropped_without_a_summary_are_in_the_next_one():
-    turn_index = asked(20)
+    turn_index = with_question(20)
     plan_window(turn_index, STRATEGY)
 
     assert seen(plan_summary(turn_index, STRATEGY))[0] == 0
@@ -131,7 +131,7 @@ def test_turns_dropped_without_a_summary_are_in_the_next_one():
 
 def test_pinned_turns_are_in_the_request_as_in_the_prompt():
     first = StandingSummary(text="S", through=8, tokens=80)
-    chunks = plan_summary(asked(12), STRATEGY, summary=first, pins=[3])
+    chunks = plan_summary(with_question(12), STRATEGY, summary=first, pins=[3])
 
     assert chunks[0].spans[0] == (2, 4)
 
@@ -165,13 +165,13 @@ def test_a_unit_too_long_for_any_request_is_an_error_and_changes_nothing():
 
 @given(st.data())
 def test_every_dropped_turn_is_in_a_request_that_fits(data):
-    said = data.draw(histories(data.draw(st.sampled_from(list(PROFILES.values())))))
-    turn_index = said.turn_index()
+    sample = data.draw(histories(data.draw(st.sampled_from(list(PROFILES.values())))))
+    turn_index = sample.turn_index()
     limit = data.draw(st.integers(1000, 1500))
     tokens = ByTokens(max_tokens=limit, floor=data.draw(st.integers(1, 300)), block=1)
     strategy = Summarise(tokens=tokens, summary_tokens=100)
     chunks = plan_summary(turn_index, strategy)
-    left = split_turns(said.messages)
+    left = turns_of(sample.messages)
     window_start = chunks[-1].through if chunks else 0
 
     assert set(seen(chunks)) == set(range(window_start))
@@ -184,10 +184,10 @@ def test_every_dropped_turn_is_in_a_request_that_fits(data):
 @given(st.data())
 def test_a_window_after_a_summary_is_valid_for_the_provider(data):
     profile = data.draw(st.sampled_from(list(PROFILES.values())))
-    said = data.draw(histories(profile))
+    sample = data.draw(histories(profile))
     ahead = [
         OutgoingMessage(role=message.role, parts=(Text(text=message.text),))
         for message in build_summary_messages("All went well.")
     ]
 
-    assert find_problems([*ahead, *said.messages], profile) == ()
+    assert find_problems([*ahead, *sample.messages], profile) == ()

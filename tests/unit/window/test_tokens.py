@@ -1,4 +1,4 @@
-"""Estimates of tokens where nobody counted, and what reports teach."""
+"""Token estimates, and their correction by reported counts."""
 
 import random
 import string
@@ -52,7 +52,7 @@ def true_tokens(kind: str, length: int) -> int:
 
 
 def shortfalls(texts: list[str], count, weights: TokenWeights, ratios: TokenRatios) -> list[float]:
-    """What an estimate lacks of the true count, as a share of it."""
+    """Return how far estimates are below the true counts, as a share of them."""
     return [1 - ratios.correct(estimate_text(text, weights)) / count(text) for text in texts]
 
 
@@ -67,7 +67,7 @@ class TestAgainstTokenizers:
     @pytest.mark.parametrize("weights", [GENERAL, LARGE], ids=["general", "large"])
     @pytest.mark.parametrize("kind", sorted(KINDS))
     def test_after_one_report_it_is_never_a_tenth_too_low(self, kind, weights):
-        """Each text is estimated after a report of the one before it."""
+        """Each text is estimated after a report on the previous one."""
         count = o200k()
         for reported, text in pairwise(samples(kind, SAMPLES + 1)):
             ratios = TokenRatios().with_report(estimate_text(reported, weights), count(reported))
@@ -92,7 +92,7 @@ class TestAgainstTokenizers:
         assert min(self.ratios(kind, GENERAL)) >= 0.5
 
     def ratios(self, kind: str, weights: TokenWeights) -> list[float]:
-        """Estimated to true tokens, for each length."""
+        """Return the ratios of estimated to true tokens, for each length."""
         return [
             estimate_text(text_of(kind, length), weights).tokens / true_tokens(kind, length)
             for length in LENGTHS
@@ -112,7 +112,7 @@ def total(text: str, weights: TokenWeights) -> float:
 
 @pytest.mark.parametrize("weights", [GENERAL, LARGE], ids=["general", "large"])
 class TestAnyText:
-    """What holds of every text, however it is put together."""
+    """Properties of the estimate of any text."""
 
     @given(st.text(max_size=50), st.text(max_size=50))
     def test_a_longer_text_loses_no_more_than_one_short_run(self, weights, text, more):
@@ -206,12 +206,15 @@ class TestMessages:
         assert document(plain) < 20
 
     def test_an_estimated_usage_includes_the_system_prompt_and_is_flagged(self):
-        system, said = plain_message("system", "Be brief."), plain_message("user", "Hello there")
+        system, text_message = (
+            plain_message("system", "Be brief."),
+            plain_message("user", "Hello there"),
+        )
         reply = plain_message("assistant", "Hi")
 
-        usage = estimate_usage(Prompt(model="m", system=system, messages=(said,)), reply)
+        usage = estimate_usage(Prompt(model="m", system=system, messages=(text_message,)), reply)
 
-        assert usage.input == estimate_tokens(system) + estimate_tokens(said)
+        assert usage.input == estimate_tokens(system) + estimate_tokens(text_message)
         assert usage.output == estimate_tokens(reply)
         assert usage.estimated
 

@@ -57,7 +57,7 @@ def full(provider, cllm):
     return len(provider.requests)
 
 
-def test_of_two_summaries_at_once_one_is_kept_and_both_turns_are(full, provider, cllm, kept):
+def test_one_of_two_concurrent_summaries_is_saved_and_both_turns_are(full, provider, cllm, kept):
     gates = [
         provider.queue_held_reply(f"Half a summary {n}", " and the rest", at=1, usage=None)
         for n in range(2)
@@ -84,7 +84,7 @@ def test_of_two_summaries_at_once_one_is_kept_and_both_turns_are(full, provider,
     assert found.summary.text.startswith("Half a summary")
 
 
-def test_killed_while_it_is_summarised_nothing_has_changed(full, provider, cllm, kept):
+def test_a_kill_during_a_summary_changes_nothing(full, provider, cllm, kept):
     before = kept()
     provider.queue_held_reply("Half a summary", " and the rest", at=1, usage=None)
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 
-def test_ask_gives_the_answer_and_what_there_is_to_know(provider, program):
-    provider.queue_reply("Fine.")
+def test_ask_returns_the_answer_with_its_facts(provider, program):
+    provider.say("Fine.")
 
     out = program(
         """
@@ -21,8 +21,8 @@ def test_ask_gives_the_answer_and_what_there_is_to_know(provider, program):
     assert provider.requests[0].json["temperature"] == 0
 
 
-def test_stream_gives_the_pieces_and_then_the_answer(provider, program):
-    provider.queue_reply("One", " two", " three")
+def test_stream_yields_pieces_and_then_has_the_answer(provider, program):
+    provider.say("One", " two", " three")
 
     out = program(
         """
@@ -35,8 +35,8 @@ def test_stream_gives_the_pieces_and_then_the_answer(provider, program):
     assert out == "One| two| three One two three\n"
 
 
-def test_a_conversation_is_the_one_that_the_shell_sees(provider, program, cllm):
-    provider.queue_reply("Hello Alice.")
+def test_the_shell_shows_the_same_conversation(provider, program, cllm):
+    provider.say("Hello Alice.")
     program('import cllm; cllm.ask("I am Alice.", conversation="demo")')
 
     cllm("Who am I?", "--conversation", "demo").succeeded()
@@ -80,8 +80,8 @@ def test_the_synchronous_functions_work_inside_a_running_loop(provider, program)
     assert out == "Fine.\n"
 
 
-def test_leaving_a_stream_early_keeps_what_was_said(provider, program, cllm):
-    gate = provider.queue_held_reply("Once", " upon a time", at=1)
+def test_closing_a_stream_early_saves_the_partial_text(provider, program, cllm):
+    gate = provider.say_held("Once", " upon a time", at=1)
 
     program(
         """
@@ -97,7 +97,7 @@ def test_leaving_a_stream_early_keeps_what_was_said(provider, program, cllm):
     assert cllm.home.messages("demo")[-1] == ("assistant", "Once")
 
 
-def test_a_blank_question_is_refused_and_nothing_is_asked(provider, program):
+def test_a_blank_message_is_refused_and_nothing_is_sent(provider, program):
     out = program(
         """
         import cllm
@@ -129,7 +129,7 @@ def test_a_store_is_opened_by_its_url(program, provider, cllm):
 
 
 @pytest.mark.parametrize("url", ["json:kept", "sqlite:kept.db", "memory:"])
-def test_a_store_can_be_used_by_code_that_waits_and_is_closed_once(program, url):
+def test_a_store_can_be_used_by_blocking_code_and_is_closed_once(program, url):
     out = program(
         f"""
         import cllm
@@ -145,13 +145,13 @@ def test_a_store_can_be_used_by_code_that_waits_and_is_closed_once(program, url)
     assert out.splitlines() == ["['Mine'] demo", "0"]
 
 
-def test_a_store_that_cannot_be_opened_says_what_to_write(program):
+def test_an_invalid_store_url_error_shows_a_valid_one(program):
     err = program('import cllm; cllm.open_store("kept")', code=1)
 
     assert "json:PATH" in err
 
 
-def test_what_is_public_is_what_all_says(program):
+def test_the_public_names_are_those_in_all(program):
     out = program(
         """
         import json, cllm
