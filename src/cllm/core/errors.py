@@ -212,13 +212,13 @@ class SchemaError(CllmError):
     """`source` is the origin of the schema, `place` a JSON path inside it."""
 
     http_status, http_code, param = 422, "validation_error", "response_format"
-    http_message = "The JSON schema is invalid{error._location}; correct it and try again."
+    http_message = "The JSON schema cannot be used{error._location}; correct it and try again."
 
     def __init__(self, problem: str, *, source: str, place: str | None = None) -> None:
         self.problem = problem
         self.source = source
         self.place = place
-        super().__init__(f"The JSON schema from {source} is invalid{self._location}: {problem}")
+        super().__init__(f"The JSON schema from {source} cannot be used{self._location}: {problem}")
 
     @property
     def _location(self) -> str:
@@ -503,10 +503,7 @@ class RequestInFlightError(StoreError):
 
 class RequestConflictError(StoreError):
     http_status, http_code, param = 409, "idempotency_conflict", "Idempotency-Key"
-    http_message = (
-        "This idempotency key was used for another request; use a new key for a new request."
-    )
-    can_retry = False
+    http_message, can_retry = None, False
 
     def __init__(self) -> None:
         super().__init__(

@@ -262,6 +262,6 @@ def _failure(error: Exception) -> TurnFailure:
     text = (
         str(error)
         if isinstance(error, CllmError)
-        else "cllm failed because of a bug in cllm; please report it."
+        else "cllm failed because of an internal error; please report it."
     )
     return TurnFailure(code=type(error).__name__, message=text)
