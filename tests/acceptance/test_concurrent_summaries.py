@@ -22,19 +22,19 @@ def is_summary(request: Request) -> bool:
 @pytest.fixture(params=["json", "sqlite"], autouse=True)
 def stored(request, settings, home):
     """Conversations in a folder of files, or in a database."""
-    store = {} if request.param == "json" else {"store": f"sqlite:{home.path / 'kept.db'}"}
+    store = {} if request.param == "json" else {"store": f"sqlite:{home.path / 'saved.db'}"}
     settings(window=WINDOW, default_system_message="Be brief.", **store)
     return request.param
 
 
 @pytest.fixture
-def kept(stored, home):
+def load_conversation(stored, home):
     """The conversation as it is stored."""
 
     async def load() -> StoredConversation:
         store: Store = JsonFileStore(home.file("demo").parent, clock=_now)
         if stored == "sqlite":
-            store = SqliteStore(home.path / "kept.db", clock=_now)
+            store = SqliteStore(home.path / "saved.db", clock=_now)
         try:
             return await store.load("demo")
         finally:
@@ -49,7 +49,7 @@ def _now() -> datetime:
 
 @pytest.fixture
 def full(provider, cllm):
-    """A conversation that has to be summarised with its next turn; how often it was asked."""
+    """A conversation whose next turn needs a summary; returns the number of requests so far."""
     for number in range(5):
         provider.queue_reply(f"Fine, {number}.", usage=None)
         cllm(f"Question {number}. {LONG}", "--conversation", "demo").succeeded()
@@ -57,7 +57,9 @@ def full(provider, cllm):
     return len(provider.requests)
 
 
-def test_one_of_two_concurrent_summaries_is_saved_and_both_turns_are(full, provider, cllm, kept):
+def test_one_of_two_concurrent_summaries_is_saved_and_both_turns_are(
+    full, provider, cllm, load_conversation
+):
     gates = [
         provider.queue_held_reply(f"Half a summary {n}", " and the rest", at=1, usage=None)
         for n in range(2)
@@ -78,15 +80,15 @@ def test_one_of_two_concurrent_summaries_is_saved_and_both_turns_are(full, provi
     errors = "".join(one.err for one in done)
     assert errors.count("summarised to fit the context window") == 1
     assert errors.count("The summary failed and the conversation is unchanged.") == 1
-    found = kept()
+    found = load_conversation()
     assert len(found.messages) == 15
     assert found.summary.before is None
     assert found.summary.text.startswith("Half a summary")
 
 
-def test_a_kill_during_a_summary_changes_nothing(full, provider, cllm, kept):
-    before = kept()
-    provider.queue_held_reply("Half a summary", " and the rest", at=1, usage=None)
+def test_a_kill_during_a_summary_changes_nothing(full, provider, cllm, load_conversation):
+    before = load_conversation()
+    provider.say_held("Half a summary", " and the rest", at=1, usage=None)
 
     running = cllm.start(f"Question 5. {LONG * 2}", "--conversation", "demo")
     provider.wait_for(full + 1)
@@ -94,10 +96,10 @@ def test_a_kill_during_a_summary_changes_nothing(full, provider, cllm, kept):
     running.process.kill()
     running.finish()
 
-    assert kept() == before
-    provider.queue_reply("A summary.", usage=None)
-    provider.queue_reply("Fine.", usage=None)
+    assert load_conversation() == before
+    provider.say("A summary.", usage=None)
+    provider.say("Fine.", usage=None)
     cllm(f"Question 5. {LONG * 2}", "--conversation", "demo").succeeded()
-    found = kept()
+    found = load_conversation()
     assert found.summary.text == "A summary."
     assert len(found.messages) == 13

@@ -13,7 +13,6 @@ from tests.fake_cache import PromptCache, PromptTokens
 from tests.fake_provider import WAIT, FakeProvider, Reply, Request
 from tests.fake_provider import ToolCall as Call
 from tests.request_validation import validate_anthropic_request, validate_bedrock_request
-from tests.turn_requests import make_turn_request
 
 from cllm.core.conversation import StoredConversation
 from cllm.core.message import ToolCall, plain_message
@@ -60,24 +59,27 @@ class Talk:
     async def say(self, text: str, *, rounds: tuple[int, ...] = (), **fields: Any) -> None:
         """One turn; the model asks for so many tools in each round before it answers."""
         for calls in rounds:
-            asked = [
+            requested = [
                 Call(id=f"call_{next(self._ids)}", name="look", arguments=json.dumps({"n": n}))
                 for n in range(calls)
             ]
-            self.server.queue_reply(tool_calls=tuple(asked), finish="tool_calls")
-        self.server.queue_reply(f"This is what I think of {text!r}. " * 5)
-        given: dict[str, Any] = {"ref": "demo", "create": NewConversation(id="demo")} | fields
-        request = make_turn_request(
+            self.server.say(tool_calls=tuple(requested), finish="tool_calls")
+        self.server.say(f"This is what I think of {text!r}. " * 5)
+        prompt_given: dict[str, Any] = {
+            "ref": "demo",
+            "create": NewConversation(id="demo"),
+        } | fields
+        request = turn_request(
             messages=(plain_message("user", f"{text} " * 10),),
             model="m",
             tools=Box(),
-            **{"system": SYSTEM} | given,
+            **{"system": SYSTEM} | prompt_given,
         )
         async with aclosing(self._engine().run_turn(request)) as events:
             async for _ in events:
                 pass
 
-    async def kept(self) -> StoredConversation:
+    async def load_stored(self) -> StoredConversation:
         return await self.store.load("demo")
 
     @property
@@ -159,7 +161,7 @@ async def test_sixty_turns_with_tools_read_every_earlier_prompt_from_the_cache(t
     assert all(one.marks == 2 for one in talk.counted)
     assert paid(talk) < (0.27 if "nova" in talk.model else 0.13)
     judge(talk.server)
-    report = build_cache_report([await talk.kept()], lambda *_: None)
+    report = build_cache_report([await talk.load_stored()], lambda *_: None)
     assert report.usage.cache_read == sum(one.read for one in talk.counted)
     assert report.missed == report.expired == 0
 
@@ -167,12 +169,12 @@ async def test_sixty_turns_with_tools_read_every_earlier_prompt_from_the_cache(t
 @pytest.mark.parametrize("talk", ["anthropic"], indirect=True)
 async def test_the_report_has_the_misses_between_turns(talk):
     await talk.say("Begin", rounds=(2, 2))
-    kept, talk.server.cache = talk.counted, PromptCache(minimum=1024)
+    load_stored, talk.server.cache = talk.counted, PromptCache(minimum=1024)
     await talk.say("Go on", rounds=(2, 2))
 
-    report = build_cache_report([await talk.kept()], lambda *_: None)
+    report = build_cache_report([await talk.load_stored()], lambda *_: None)
 
-    assert report.missed == kept[-1].total
+    assert report.missed == load_stored[-1].total
 
 
 async def test_the_next_turn_reads_a_turn_of_many_blocks_from_the_cache(talk):
@@ -202,9 +204,9 @@ async def test_after_a_turn_with_context_the_next_reads_everything_before_it(tal
     await talk.say("Look everywhere", rounds=(15,), context=(command,))
     await talk.say("And now?")
 
-    _, told, again, after = talk.counted
-    assert told.read + told.written == again.read == after.read
-    assert after.written > told.total
+    _, with_context, again, after = talk.counted
+    assert with_context.read + with_context.written == again.read == after.read
+    assert after.written > with_context.total
 
 
 async def test_after_trimming_the_system_prompt_is_still_read_from_the_cache(talk):
@@ -237,13 +239,13 @@ async def test_breakpoints_are_not_stored(talk):
     await talk.say("Hello", rounds=(2,))
     await talk.say("Again")
 
-    for message in (await talk.kept()).messages:
+    for message in (await talk.load_stored()).messages:
         assert b"cache" not in message.raw
 
 
 async def test_the_same_conversation_is_sent_as_the_same_bytes(talk):
     await talk.say("Hello", rounds=(2,))
-    place = (await talk.kept()).turns[-1].place
+    place = (await talk.load_stored()).turns[-1].place
     for _ in range(2):
         await talk.say("Hello", place=place)
 
@@ -287,9 +289,9 @@ async def test_a_summary_request_reads_the_last_prompt_from_the_cache(talk):
     found = [n for n, request in enumerate(requests) if is_summary(request)]
     assert len(found) >= 2
     for n in found:
-        asked, before = requests[n].json, requests[n - 1].json
-        for beside in ("system", "tools", "toolConfig"):
-            assert asked.get(beside) == before.get(beside)
+        requested, before = requests[n].json, requests[n - 1].json
+        for field in ("system", "tools", "toolConfig"):
+            assert requested.get(field) == before.get(field)
         shared = said_in(requests[n])[:-1]
         assert said_in(requests[n - 1])[: len(shared)] == shared
         counted = talk.counted[n]
@@ -316,15 +318,17 @@ async def test_a_dynamic_prompt_is_in_no_summary_request_and_never_stored(talk, 
     secret = "the-client-s-secret-words"
     folder = tmp_path / "conversations"
     talk.store = JsonFileStore(folder, clock=lambda: datetime.now(UTC))
-    given = GivenPrompt(said=plain_message("system", f"{secret}. " * 100), text=secret)
+    prompt_given = GivenPrompt(said=plain_message("system", f"{secret}. " * 100), text=secret)
     for n in range(20):
-        await talk.say(f"Question {n}", window=summarise, system_policy="dynamic", system=given)
+        await talk.say(
+            f"Question {n}", window=summarise, system_policy="dynamic", system=prompt_given
+        )
 
     requests = talk.server.requests
-    asked = [request for request in requests if is_summary(request)]
-    assert asked
-    assert all(secret.encode() in one.body for one in requests if one not in asked)
-    assert all(secret.encode() not in one.body for one in asked)
+    requested = [request for request in requests if is_summary(request)]
+    assert requested
+    assert all(secret.encode() in one.body for one in requests if one not in requested)
+    assert all(secret.encode() not in one.body for one in requested)
     written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert any(b'"summary"' in text for text in written)
     assert all(secret.encode() not in text for text in written)

@@ -157,12 +157,12 @@ def test_windows_of_recorded_conversations_are_valid_for_every_provider(name: st
                 continue
             window_start = view.window_start
             sent = view.select(sample.messages[:end])
-            mended = repair(
+            repaired = repair(
                 sent,
                 PROFILES[name],
                 make=lambda role, parts: OutgoingMessage(role=role, parts=parts),
             )
-            assert mended.problems == ()
+            assert repaired.problems == ()
 
 
 class Recording(ScriptedProvider):

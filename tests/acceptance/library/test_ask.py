@@ -128,7 +128,7 @@ def test_a_store_is_opened_by_its_url(program, provider, cllm):
     assert out == "True 2\n"
 
 
-@pytest.mark.parametrize("url", ["json:kept", "sqlite:kept.db", "memory:"])
+@pytest.mark.parametrize("url", ["json:saved", "sqlite:saved.db", "memory:"])
 def test_a_store_can_be_used_by_blocking_code_and_is_closed_once(program, url):
     out = program(
         f"""
@@ -146,7 +146,7 @@ def test_a_store_can_be_used_by_blocking_code_and_is_closed_once(program, url):
 
 
 def test_an_invalid_store_url_error_shows_a_valid_one(program):
-    err = program('import cllm; cllm.open_store("kept")', code=1)
+    err = program('import cllm; cllm.open_store("saved")', code=1)
 
     assert "json:PATH" in err
 

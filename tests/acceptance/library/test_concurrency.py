@@ -32,9 +32,9 @@ def test_threads_that_share_a_conversation_take_turns(provider, program):
             return "".join(chat.stream(f"{n}")) if n % 2 else chat.ask(f"{n}").text
         with ThreadPoolExecutor(4) as pool:
             answers = list(pool.map(talk, range(8)))
-        said = [message.text for message in chat.messages()]
-        print(answers == [f"echo: {n}" for n in range(8)], len(said))
-        print(all(answer == f"echo: {question}" for question, answer in zip(said[::2], said[1::2])))
+        text = [message.text for message in chat.messages()]
+        print(answers == [f"echo: {n}" for n in range(8)], len(text))
+        print(all(answer == f"echo: {question}" for question, answer in zip(text[::2], text[1::2])))
         """
     )
 
@@ -188,7 +188,7 @@ def test_a_with_block_closes_a_stream(provider, program, cllm):
     assert cllm.home.turn_states("demo") == ["incomplete"]
 
 
-@pytest.mark.parametrize("store", ["json:kept", "sqlite:kept.db"])
+@pytest.mark.parametrize("store", ["json:saved", "sqlite:saved.db"])
 def test_a_program_that_exits_during_a_stream_saves_the_partial_text(provider, program, store):
     gate = provider.say_held("One", " two", at=1)
     program(
@@ -257,7 +257,7 @@ def test_ctrl_c_during_ask_cancels_the_request(provider, start_program):
 
 
 @UNIX_ONLY
-@pytest.mark.parametrize("store", ["json:kept", "sqlite:kept.db"])
+@pytest.mark.parametrize("store", ["json:saved", "sqlite:saved.db"])
 def test_a_forked_process_has_its_own_loop_and_stores(provider, program, store):
     out = program(
         f"""
@@ -295,7 +295,7 @@ def test_a_pool_of_processes_can_ask(provider, program, home, method):
     assert out == "['echo: 0', 'echo: 1', 'echo: 2', 'echo: 3']\n"
 
 
-@pytest.mark.parametrize("manager", ["", "store='sqlite:kept.db', conversation='demo'"])
+@pytest.mark.parametrize("manager", ["", "store='sqlite:saved.db', conversation='demo'"])
 def test_the_rest_of_a_stream_is_not_added_after_clear(provider, program, manager):
     provider.say("One", " two", " three")
 

@@ -12,7 +12,7 @@ STORES = [name for name in ("json", "sqlite") if name in SCHEMES]
 @pytest.fixture(params=STORES)
 def store(request, home):
     """The URL of a store on disk."""
-    path = home.work / ("kept" if request.param == "json" else "kept.db")
+    path = home.work / ("saved" if request.param == "json" else "saved.db")
     return f"{request.param}:{path}"
 
 

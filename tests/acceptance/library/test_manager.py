@@ -13,7 +13,7 @@ STORES = [name for name in ("json", "sqlite") if name in SCHEMES]
 @pytest.fixture(params=STORES)
 def store(request, home):
     """The URL of a store on disk."""
-    path = home.work / ("kept" if request.param == "json" else "kept.db")
+    path = home.work / ("saved" if request.param == "json" else "saved.db")
     return f"{request.param}:{path}"
 
 
@@ -78,8 +78,8 @@ class TestInAStore:
                 again = cllm.ConversationManager(max_turns=2, store="{store}", conversation="demo")
                 assert again.was_trimmed() == manager.was_trimmed(), number
             print([message["content"] for message in manager.get_messages()][::2])
-            kept = cllm.open_store("{store}").blocking.load("demo")
-            print(kept.message_count, len(kept.turns), manager.conversation)
+            saved = cllm.open_store("{store}").blocking.load("demo")
+            print(saved.message_count, len(saved.turns), manager.conversation)
             """
         )
 
@@ -120,18 +120,18 @@ class TestInAStore:
             f"""
             import cllm
             plain = cllm.ConversationManager(max_turns=2)
-            kept = cllm.ConversationManager(max_turns=2, store="{store}", conversation="demo")
+            saved = cllm.ConversationManager(max_turns=2, store="{store}", conversation="demo")
             script = "uauuauaauaua"
             for number, role in enumerate(script):
-                for manager in (plain, kept):
+                for manager in (plain, saved):
                     add = manager.add_user_message if role == "u" else manager.add_assistant_message
                     add(f"{{number}}")
                 same = (
-                    plain.get_messages() == kept.get_messages(),
-                    plain.get_turn_count() == kept.get_turn_count(),
-                    plain.was_trimmed() == kept.was_trimmed(),
+                    plain.get_messages() == saved.get_messages(),
+                    plain.get_turn_count() == saved.get_turn_count(),
+                    plain.was_trimmed() == saved.was_trimmed(),
                 )
-                assert all(same), (number, same, plain.messages, kept.messages)
+                assert all(same), (number, same, plain.messages, saved.messages)
             again = cllm.ConversationManager(max_turns=2, store="{store}", conversation="demo")
             print(again.get_messages() == plain.get_messages(), again.was_trimmed())
             print(cllm.open_store("{store}").blocking.load("demo").message_count)
@@ -234,8 +234,8 @@ class TestInAStore:
                 )
                 assert again.was_trimmed() == manager.was_trimmed(), number
                 assert again.get_messages() == manager.get_messages(), number
-            kept = cllm.open_store("{store}").blocking.load(manager.conversation)
-            print(kept.message_count, manager.get_message_count() < 12, any(trimmed), all(trimmed))
+            saved = cllm.open_store("{store}").blocking.load(manager.conversation)
+            print(saved.message_count, manager.get_message_count() < 12, any(trimmed), all(trimmed))
             """
         )
 
@@ -286,9 +286,9 @@ class TestInAStore:
             chat = cllm.Conversation(
                 "demo", store="{store}", policy="pinned", system="Be kind.", tools=tools
             )
-            asked = chat.ask("What time is it?")
+            answer = chat.ask("What time is it?")
             result = {{"role": "tool", "tool_call_id": "c1", "content": "12:00"}}
-            print(asked.stop_reason)
+            print(answer.stop_reason)
             print(chat.ask(cllm.Message(role="tool", raw=msgspec.json.encode(result))))
             manager = cllm.ConversationManager(store="{store}", conversation="demo", max_turns=1)
             print([message["role"] for message in manager.get_messages()], manager.get_turn_count())

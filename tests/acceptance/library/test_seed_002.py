@@ -9,7 +9,7 @@ from cllm import DEFAULT_MAX_TURNS, DEFAULT_SYSTEM_PROMPT, ConversationManager
 WARNING = "Trimmed old messages to fit context window"
 
 
-def told(manager: ConversationManager, turns: int) -> ConversationManager:
+def add_turns(manager: ConversationManager, turns: int) -> ConversationManager:
     for number in range(turns):
         manager.add_user_message(f"question {number}")
         manager.add_assistant_message(f"answer {number}")
@@ -68,8 +68,8 @@ class TestAcceptanceCriteria:
             """
         )
 
-        said = [text for role, text in provider.requests[11].message_pairs if role == "user"]
-        assert said == [f"question {number}" for number in range(1, 12)]
+        texts = [text for role, text in provider.requests[11].said if role == "user"]
+        assert texts == [f"question {number}" for number in range(1, 12)]
 
     def test_4_trimming_is_reported_in_the_chat(self, settings, cllm):
         settings()
@@ -80,10 +80,10 @@ class TestAcceptanceCriteria:
         assert result.err.count(WARNING) + result.out.count(WARNING) == 1
 
     def test_4_trimming_is_reported_to_a_program(self):
-        manager = told(ConversationManager(), 10)
+        manager = add_turns(ConversationManager(), 10)
         assert not manager.was_trimmed()
 
-        told(manager, 1)
+        add_turns(manager, 1)
 
         assert manager.was_trimmed()
 
@@ -153,13 +153,13 @@ class TestAutomatedTests:
         assert manager.messages == []
 
     def test_message_counting(self):
-        manager = told(ConversationManager(), 2)
+        manager = add_turns(ConversationManager(), 2)
         manager.add_user_message("and?")
 
         assert manager.get_message_count() == 5
 
     def test_turn_counting_where_a_turn_is_a_question_and_its_answer(self):
-        manager = told(ConversationManager(), 2)
+        manager = add_turns(ConversationManager(), 2)
         manager.add_user_message("and?")
         assert manager.get_turn_count() == 2
 
@@ -167,7 +167,7 @@ class TestAutomatedTests:
         assert manager.get_turn_count() == 3
 
     def test_automatic_trimming_at_max_turns(self):
-        manager = told(ConversationManager(max_turns=3), 5)
+        manager = add_turns(ConversationManager(max_turns=3), 5)
 
         assert contents(manager) == [
             *("question 2", "answer 2"),
@@ -176,14 +176,14 @@ class TestAutomatedTests:
         ]
 
     def test_system_prompt_handling(self):
-        manager = told(ConversationManager(system_prompt="Custom system prompt"), 12)
+        manager = add_turns(ConversationManager(system_prompt="Custom system prompt"), 12)
 
         assert manager.system_prompt == "Custom system prompt"
         assert {message["role"] for message in manager.messages} == {"user", "assistant"}
         assert ConversationManager().system_prompt == DEFAULT_SYSTEM_PROMPT
 
     def test_clear_functionality(self):
-        manager = told(ConversationManager(system_prompt="Custom", max_turns=1), 3)
+        manager = add_turns(ConversationManager(system_prompt="Custom", max_turns=1), 3)
 
         manager.clear()
 
@@ -192,20 +192,20 @@ class TestAutomatedTests:
         assert manager._last_trimmed is False
 
     def test_trimming_flag_tracking(self):
-        manager = told(ConversationManager(max_turns=2), 2)
+        manager = add_turns(ConversationManager(max_turns=2), 2)
         assert manager._last_trimmed is False
 
-        told(manager, 1)
+        add_turns(manager, 1)
         assert manager._last_trimmed is True
 
         manager.max_turns = 5
-        told(manager, 1)
+        add_turns(manager, 1)
         assert manager._last_trimmed is False
 
 
 class TestEdgeCases:
     def test_1_all_messages_of_a_long_monologue_stay_until_the_response(self):
-        manager = told(ConversationManager(max_turns=1), 1)
+        manager = add_turns(ConversationManager(max_turns=1), 1)
         for number in range(50):
             manager.add_user_message(f"word {number}")
         assert manager.get_message_count() == 52
@@ -228,14 +228,14 @@ class TestEdgeCases:
         assert manager.messages == []
 
     def test_4_nothing_is_trimmed_at_exactly_max_turns(self):
-        manager = told(ConversationManager(), DEFAULT_MAX_TURNS)
+        manager = add_turns(ConversationManager(), DEFAULT_MAX_TURNS)
         assert (manager.get_turn_count(), manager.was_trimmed()) == (10, False)
 
-        told(manager, 1)
+        add_turns(manager, 1)
         assert (manager.get_turn_count(), manager.was_trimmed()) == (10, True)
 
     def test_5_consecutive_assistant_messages_all_stay(self):
-        manager = told(ConversationManager(max_turns=1), 1)
+        manager = add_turns(ConversationManager(max_turns=1), 1)
         manager.add_assistant_message("and another")
 
         assert contents(manager) == ["question 0", "answer 0", "and another"]
@@ -246,15 +246,15 @@ class TestPerformance:
         manager = ConversationManager(max_turns=10)
         most = 0
         for _ in range(2_000):
-            told(manager, 1)
+            add_turns(manager, 1)
             most = max(most, manager.get_message_count())
 
         assert most == 20
 
     def test_trimming_costs_the_same_after_ten_turns_and_after_a_hundred_thousand(self):
-        manager = told(ConversationManager(max_turns=10), 11)
+        manager = add_turns(ConversationManager(max_turns=10), 11)
         early = min(_seconds(manager) for _ in range(5))
-        told(manager, 100_000)
+        add_turns(manager, 100_000)
         late = min(_seconds(manager) for _ in range(5))
 
         assert manager.get_turn_count() == 10
@@ -279,6 +279,6 @@ class TestPerformance:
 
 
 def _seconds(manager: ConversationManager) -> float:
-    began = time.process_time()
-    told(manager, 2_000)
-    return time.process_time() - began
+    start = time.process_time()
+    add_turns(manager, 2_000)
+    return time.process_time() - start

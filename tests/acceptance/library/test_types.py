@@ -28,7 +28,7 @@ async def main() -> float | None:
     text: str = await branch.aexport("markdown")
     pinned: tuple[int, ...] = chat.pin(1, 2)
     stored: cllm.StoredConversation = await chat.aload()
-    async with cllm.open_store("json:kept") as store:
+    async with cllm.open_store("json:saved") as store:
         loaded: cllm.StoredConversation = await store.load("cats", tail=2)
         count: int = store.blocking.count_conversations(archive_filter="all")
         cllm.Conversation("cats", store=store)
@@ -36,7 +36,7 @@ async def main() -> float | None:
     return (await chat.aask("And?", parameters={"logprobs": True})).cost
 
 
-manager = cllm.ConversationManager(20, "Be brief.", store="json:kept", seed=1)
+manager = cllm.ConversationManager(20, "Be brief.", store="json:saved", seed=1)
 messages: list[dict[str, object]] = [dict(message) for message in manager.get_messages()]
 asyncio.run(main())
 """
@@ -48,7 +48,7 @@ cllm.ask("Hello.", temperature="hot")
 cllm.Conversation("cats").pin("first")
 cllm.Conversation("cats").export("pdf")
 number: int = cllm.Conversation("cats").messages()
-cllm.open_store("json:kept").blocking.load(7)
+cllm.open_store("json:saved").blocking.load(7)
 cllm.ConversationManager(window="ten turns")
 """
 
