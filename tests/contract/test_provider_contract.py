@@ -1,4 +1,4 @@
-"""The contract suite for providers sees what is wrong with one."""
+"""The contract suite detects faulty providers."""
 
 from collections.abc import AsyncGenerator, Callable
 from functools import partial

@@ -39,7 +39,7 @@ def transport(request: pytest.FixtureRequest) -> Transport:
 
 
 class HttpHarness:
-    """The fake service; what a provider is to be made of is its subclasses' knowledge."""
+    """The fake service; subclasses open the provider."""
 
     model = "gpt-test"
 
@@ -109,7 +109,7 @@ class ScriptHarness:
         self._lines.append([*(TextDelta(text=piece) for piece in pieces), error])
 
     async def left(self) -> None:
-        """A script knows nothing of its listeners."""
+        """A script does not detect a disconnect."""
 
 
 class LocalHarness:

@@ -1,4 +1,4 @@
-"""Long conversations over a provider with a cache: what is read from it, and what that saves."""
+"""Long conversations with a provider that has a prompt cache: hits, breakpoints and savings."""
 
 import asyncio
 import json
@@ -33,10 +33,10 @@ CLAUDE = "claude-sonnet-4-5"
 SYSTEM = GivenPrompt(text="You are thorough. " * 300, source="Cllmfile")
 TURNS = 60
 CLAUDE_PRICES, NOVA_PRICES = (1.25, 0.1), (1.0, 0.25)
-"""Of writing to the cache and of reading from it, in multiples of the price of input."""
+"""The prices of cache writes and reads, as multiples of the input price."""
 
 
-class Box:
+class LookTool:
     """A tool whose results are long."""
 
     definitions: Any = ({"type": "function", "function": {"name": "look", "parameters": {}}},)
@@ -47,7 +47,7 @@ class Box:
 
 
 class Talk:
-    """A conversation with one provider, which uses tools when it is told to."""
+    """A conversation with one provider."""
 
     def __init__(self, server: FakeProvider, provider: Provider, model: str) -> None:
         self.server = server
@@ -57,29 +57,26 @@ class Talk:
         self._ids = count(1)
 
     async def say(self, text: str, *, rounds: tuple[int, ...] = (), **fields: Any) -> None:
-        """One turn; the model asks for so many tools in each round before it answers."""
+        """Run one turn; `rounds`: the number of tool calls in each round."""
         for calls in rounds:
-            requested = [
+            tool_calls = [
                 Call(id=f"call_{next(self._ids)}", name="look", arguments=json.dumps({"n": n}))
                 for n in range(calls)
             ]
-            self.server.say(tool_calls=tuple(requested), finish="tool_calls")
+            self.server.say(tool_calls=tuple(tool_calls), finish="tool_calls")
         self.server.say(f"This is what I think of {text!r}. " * 5)
-        prompt_given: dict[str, Any] = {
-            "ref": "demo",
-            "create": NewConversation(id="demo"),
-        } | fields
-        request = turn_request(
+        options: dict[str, Any] = {"ref": "demo", "create": NewConversation(id="demo")} | fields
+        request = make_turn_request(
             messages=(plain_message("user", f"{text} " * 10),),
             model="m",
-            tools=Box(),
-            **{"system": SYSTEM} | prompt_given,
+            tools=LookTool(),
+            **{"system": SYSTEM} | options,
         )
         async with aclosing(self._engine().run_turn(request)) as events:
             async for _ in events:
                 pass
 
-    async def load_stored(self) -> StoredConversation:
+    async def load(self) -> StoredConversation:
         return await self.store.load("demo")
 
     @property
@@ -135,8 +132,8 @@ async def talk(server: FakeProvider, request: pytest.FixtureRequest) -> AsyncIte
     await provider.close()
 
 
-def judge(server: FakeProvider) -> None:
-    """The SDK's types and botocore's model find nothing wrong with what was sent."""
+def validate(server: FakeProvider) -> None:
+    """Validate every request by the SDK's types or botocore's model."""
     for request in server.requests:
         if request.path.endswith("/messages"):
             validate_anthropic_request(request.body, sampling=False)
@@ -144,14 +141,14 @@ def judge(server: FakeProvider) -> None:
             validate_bedrock_request(request.body, model="m")
 
 
-def paid(talk: Talk) -> float:
-    """What the prompts cost, of what they would have cost without marks."""
+def relative_cost(talk: Talk) -> float:
+    """The cost of the prompts, as a fraction of the cost without a cache."""
     write, read = NOVA_PRICES if "nova" in talk.model else CLAUDE_PRICES
     paid = sum(one.sent + write * one.written + read * one.read for one in talk.counted)
     return paid / sum(one.total for one in talk.counted)
 
 
-async def test_sixty_turns_with_tools_read_every_earlier_prompt_from_the_cache(talk):
+async def test_sixty_turns_with_tools_read_every_earlier_prompt(talk):
     for n in range(TURNS):
         await talk.say(f"Question {n}", rounds=(1, 2) if n % 3 == 0 else ())
 
@@ -159,25 +156,25 @@ async def test_sixty_turns_with_tools_read_every_earlier_prompt_from_the_cache(t
         assert now.read == before.read + before.written
         assert now.sent == 0
     assert all(one.marks == 2 for one in talk.counted)
-    assert paid(talk) < (0.27 if "nova" in talk.model else 0.13)
-    judge(talk.server)
-    report = build_cache_report([await talk.load_stored()], lambda *_: None)
+    assert relative_cost(talk) < (0.27 if "nova" in talk.model else 0.13)
+    validate(talk.server)
+    report = build_cache_report([await talk.load()], lambda *_: None)
     assert report.usage.cache_read == sum(one.read for one in talk.counted)
     assert report.missed == report.expired == 0
 
 
 @pytest.mark.parametrize("talk", ["anthropic"], indirect=True)
-async def test_the_report_has_the_misses_between_turns(talk):
+async def test_the_report_counts_cache_misses_between_turns(talk):
     await talk.say("Begin", rounds=(2, 2))
-    load_stored, talk.server.cache = talk.counted, PromptCache(minimum=1024)
+    counted, talk.server.cache = talk.counted, PromptCache(minimum=1024)
     await talk.say("Go on", rounds=(2, 2))
 
-    report = build_cache_report([await talk.load_stored()], lambda *_: None)
+    report = build_cache_report([await talk.load()], lambda *_: None)
 
-    assert report.missed == load_stored[-1].total
+    assert report.missed == counted[-1].total
 
 
-async def test_the_next_turn_reads_a_turn_of_many_blocks_from_the_cache(talk):
+async def test_the_next_turn_reads_a_turn_of_many_blocks(talk):
     await talk.say("Begin")
     await talk.say("Look everywhere", rounds=(12, 1, 40))
     await talk.say("And now?")
@@ -185,10 +182,10 @@ async def test_the_next_turn_reads_a_turn_of_many_blocks_from_the_cache(talk):
     for before, now in pairwise(talk.counted):
         assert now.read == before.read + before.written > 0
     assert max(one.marks for one in talk.counted) > 2
-    judge(talk.server)
+    validate(talk.server)
 
 
-async def test_the_context_of_one_turn_comes_after_the_last_breakpoint(talk):
+async def test_the_context_of_one_turn_is_after_the_last_breakpoint(talk):
     command = ContextCommand(name="Time", command="date", written="date", kind="dynamic")
     for n in range(6):
         await talk.say(f"What time is it, for the {n}th time?", context=(command,))
@@ -198,18 +195,18 @@ async def test_the_context_of_one_turn_comes_after_the_last_breakpoint(talk):
         assert now.sent > 0
 
 
-async def test_after_a_turn_with_context_the_next_reads_everything_before_it(talk):
+async def test_after_a_turn_with_its_own_context_the_next_reads_the_earlier_prompt(talk):
     command = ContextCommand(name="Time", command="date", written="date", kind="dynamic")
     await talk.say("Begin")
     await talk.say("Look everywhere", rounds=(15,), context=(command,))
     await talk.say("And now?")
 
-    _, with_context, again, after = talk.counted
-    assert with_context.read + with_context.written == again.read == after.read
-    assert after.written > with_context.total
+    _, turn, again, after = talk.counted
+    assert turn.read + turn.written == again.read == after.read
+    assert after.written > turn.total
 
 
-async def test_after_trimming_the_system_prompt_is_still_read_from_the_cache(talk):
+async def test_after_a_trim_the_system_prompt_is_still_read(talk):
     for n in range(TURNS):
         await talk.say(f"Question {n}", window=lambda _: ByTokens(max_tokens=4000))
 
@@ -217,16 +214,16 @@ async def test_after_trimming_the_system_prompt_is_still_read_from_the_cache(tal
     cuts = [n for n, (before, now) in enumerate(pairwise(reads)) if now < before]
     assert 0 < len(cuts) < TURNS / 4
     assert min(reads) > len(SYSTEM.text or "") / 4
-    assert paid(talk) < 0.4
+    assert relative_cost(talk) < 0.4
 
 
-async def test_a_stateless_prompt_has_no_breakpoints(talk):
+async def test_a_single_question_has_no_breakpoints(talk):
     await talk.say("Hello", ref=None, create=None)
 
     assert [one.marks for one in talk.counted] == [0]
 
 
-async def test_a_read_only_turn_reads_the_cache_and_adds_only_the_last_answer(talk):
+async def test_an_unsaved_turn_reads_the_cache_and_adds_only_the_last_answer(talk):
     await talk.say("Hello")
     await talk.say("Just asking", read_only=True, create=None)
 
@@ -239,13 +236,13 @@ async def test_breakpoints_are_not_stored(talk):
     await talk.say("Hello", rounds=(2,))
     await talk.say("Again")
 
-    for message in (await talk.load_stored()).messages:
+    for message in (await talk.load()).messages:
         assert b"cache" not in message.raw
 
 
-async def test_the_same_conversation_is_sent_as_the_same_bytes(talk):
+async def test_equal_conversations_are_sent_as_equal_bytes(talk):
     await talk.say("Hello", rounds=(2,))
-    place = (await talk.load_stored()).turns[-1].place
+    place = (await talk.load()).turns[-1].place
     for _ in range(2):
         await talk.say("Hello", place=place)
 
@@ -257,8 +254,8 @@ def summarise(_model: str) -> Summarise:
     return Summarise(tokens=ByTokens(max_tokens=2000), summary_tokens=400)
 
 
-def said_in(request: Request) -> list[str]:
-    """The messages of a request, one by one and without marks."""
+def list_messages(request: Request) -> list[str]:
+    """The messages of a request, without breakpoints."""
     found = []
     for message in request.json["messages"]:
         content = message["content"]
@@ -273,15 +270,15 @@ def said_in(request: Request) -> list[str]:
 
 
 def is_summary(request: Request) -> bool:
-    return "Summarise our conversation up to here" in said_in(request)[-1]
+    return "Summarise our conversation up to here" in list_messages(request)[-1]
 
 
-def give_summary(request: Request) -> Reply | None:
+def reply_with_summary(request: Request) -> Reply | None:
     return Reply(pieces=("They asked and answered. " * 10,)) if is_summary(request) else None
 
 
-async def test_a_summary_request_reads_the_last_prompt_from_the_cache(talk):
-    talk.server.choose = give_summary
+async def test_a_summary_request_reads_the_earlier_prompt(talk):
+    talk.server.choose = reply_with_summary
     for n in range(30):
         await talk.say(f"Question {n}", rounds=(2,) if n % 4 == 0 else (), window=summarise)
 
@@ -289,18 +286,18 @@ async def test_a_summary_request_reads_the_last_prompt_from_the_cache(talk):
     found = [n for n, request in enumerate(requests) if is_summary(request)]
     assert len(found) >= 2
     for n in found:
-        requested, before = requests[n].json, requests[n - 1].json
-        for field in ("system", "tools", "toolConfig"):
-            assert requested.get(field) == before.get(field)
-        shared = said_in(requests[n])[:-1]
-        assert said_in(requests[n - 1])[: len(shared)] == shared
+        request, before = requests[n].json, requests[n - 1].json
+        for name in ("system", "tools", "toolConfig"):
+            assert request.get(name) == before.get(name)
+        shared = list_messages(requests[n])[:-1]
+        assert list_messages(requests[n - 1])[: len(shared)] == shared
         counted = talk.counted[n]
         assert counted.read > 0.8 * counted.total
         assert counted.written < 0.15 * counted.total
-    judge(talk.server)
+    validate(talk.server)
 
 
-async def test_later_chunks_of_a_summary_read_only_the_system_prompt(talk):
+async def test_parts_of_a_summary_read_only_the_system_prompt(talk):
     for n in range(40):
         await talk.say(f"Question {n}")
 
@@ -314,21 +311,19 @@ async def test_later_chunks_of_a_summary_read_only_the_system_prompt(talk):
         assert talk.counted[n].read > len(SYSTEM.text or "") / 4
 
 
-async def test_a_dynamic_prompt_is_in_no_summary_request_and_never_stored(talk, tmp_path):
+async def test_a_clients_system_prompt_is_not_summarised_and_not_stored(talk, tmp_path):
     secret = "the-client-s-secret-words"
     folder = tmp_path / "conversations"
     talk.store = JsonFileStore(folder, clock=lambda: datetime.now(UTC))
-    prompt_given = GivenPrompt(said=plain_message("system", f"{secret}. " * 100), text=secret)
+    prompt = GivenPrompt(said=plain_message("system", f"{secret}. " * 100), text=secret)
     for n in range(20):
-        await talk.say(
-            f"Question {n}", window=summarise, system_policy="dynamic", system=prompt_given
-        )
+        await talk.say(f"Question {n}", window=summarise, system_policy="dynamic", system=prompt)
 
     requests = talk.server.requests
-    requested = [request for request in requests if is_summary(request)]
-    assert requested
-    assert all(secret.encode() in one.body for one in requests if one not in requested)
-    assert all(secret.encode() not in one.body for one in requested)
+    summaries = [request for request in requests if is_summary(request)]
+    assert summaries
+    assert all(secret.encode() in one.body for one in requests if one not in summaries)
+    assert all(secret.encode() not in one.body for one in summaries)
     written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert any(b'"summary"' in text for text in written)
     assert all(secret.encode() not in text for text in written)

@@ -1,4 +1,4 @@
-"""Anthropic's own SDK as the judge: it reads what we stream and checks what we send."""
+"""Anthropic's SDK decodes our streams and validates our requests."""
 
 import functools
 import itertools
@@ -63,8 +63,8 @@ def client(data: bytes, content_type: str) -> Any:
     )
 
 
-def streamed(data: bytes) -> Any:
-    """The message that the SDK's streaming helper makes of our bytes."""
+def decode_stream(data: bytes) -> Any:
+    """The message that the SDK's streaming helper builds from our bytes."""
     with (
         client(data, "text/event-stream") as sdk,
         sdk.messages.stream(**QUESTION) as stream,
@@ -90,8 +90,8 @@ def blocks(message: Any) -> list[dict[str, Any]]:
     return [block.model_dump(exclude_none=True) for block in message.content]
 
 
-def test_thinking_text_and_calls_arrive_whole():
-    message = streamed(
+def test_thinking_text_and_calls_are_complete():
+    message = decode_stream(
         encode(
             ThinkingDelta(text="h"),
             ThinkingDelta(text="m", signature="sig"),
@@ -120,7 +120,7 @@ def test_thinking_text_and_calls_arrive_whole():
     assert usage.output_tokens_details.thinking_tokens == 7
 
 
-def test_whole_blocks_citations_and_the_stop_sequence_arrive():
+def test_blocks_citations_and_the_stop_sequence_are_decoded():
     citation = {
         "type": "char_location",
         "cited_text": "x",
@@ -135,7 +135,7 @@ def test_whole_blocks_citations_and_the_stop_sequence_arrive():
         "name": "web_search",
         "input": {"query": "q"},
     }
-    message = streamed(
+    message = decode_stream(
         encode(
             PartAdded(part=RedactedThinking(data="d"), index=0),
             PartAdded(part=Unknown(dialect="anthropic", raw=msgspec.json.encode(search)), index=1),
@@ -153,14 +153,14 @@ def test_whole_blocks_citations_and_the_stop_sequence_arrive():
 
 
 def test_an_empty_reply_is_one_empty_text():
-    assert blocks(streamed(encode(done()))) == [{"type": "text", "text": ""}]
+    assert blocks(decode_stream(encode(done()))) == [{"type": "text", "text": ""}]
 
 
 def test_an_error_in_the_stream_is_raised_by_the_sdk():
     encoder = AnthropicStreamEncoder(message_id="m", model="x")
     data = encoder.encode(TextDelta(text="a")) + encoder.error("overloaded_error", "Overloaded")
     with pytest.raises(anthropic.APIStatusError, match="Overloaded"):
-        streamed(data)
+        decode_stream(data)
 
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=6)
@@ -169,7 +169,7 @@ OBJECTS = st.dictionaries(WORDS, WORDS | st.integers(-9, 9), max_size=2).map(jso
 
 @st.composite
 def replies(draw: Any) -> list[ReplyEvent]:
-    """Events of a reply in any order of parts, in pieces of any size."""
+    """Events of a reply with parts in any order and deltas of any size."""
     events: list[ReplyEvent] = []
     for index in range(draw(st.integers(0, 4))):
         kind = draw(st.sampled_from(["text", "thinking", "call", "redacted"]))
@@ -193,17 +193,17 @@ def replies(draw: Any) -> list[ReplyEvent]:
 
 @settings(max_examples=60, deadline=None)
 @given(replies())
-def test_the_sdk_and_our_decoder_make_the_same_message_of_a_stream(events):
+def test_the_sdk_and_our_decoder_build_the_same_message_from_a_stream(events):
     data = encode(*events, done())
     decoder = AnthropicStreamDecoder()
     for event in SseDecoder().feed(data):
         decoder.decode(event.name, event.data)
     finished = decoder.finish()
     assert finished is not None
-    assert blocks(streamed(data)) == finished.message.json()["content"]
+    assert blocks(decode_stream(data)) == finished.message.json()["content"]
 
 
-def test_a_whole_answer_is_read_by_the_sdk():
+def test_a_response_is_decoded_by_the_sdk():
     parts: list[AnyPart] = [
         Thinking(text="hm"),
         Text(text="a"),
@@ -228,29 +228,29 @@ def test_a_whole_answer_is_read_by_the_sdk():
 
 @functools.cache
 def adapter(*, streaming: bool) -> Any:
-    """Kept for as long as what it read is read: iterables are checked one by one, later."""
+    """Cached, because its iterables are validated lazily, while they are read."""
     kinds = anthropic.types.message_create_params
     chosen = kinds.MessageCreateParamsStreaming
     return pydantic.TypeAdapter(chosen if streaming else kinds.MessageCreateParamsNonStreaming)
 
 
-def judge(sent: dict[str, Any]) -> dict[str, Any]:
-    """The request as the SDK's types have it: a field that they do not have is not in it."""
+def validate(sent: dict[str, Any]) -> dict[str, Any]:
+    """The request as the SDK's types decode it, without fields that they lack."""
     read = adapter(streaming=bool(sent.get("stream"))).validate_python(sent)
-    judged: dict[str, Any] = exhausted(read)
+    judged: dict[str, Any] = read_iterables(read)
     return judged
 
 
-def exhausted(value: Any) -> Any:
-    """Iterables are checked only while they are read: read them all."""
+def read_iterables(value: Any) -> Any:
+    """Read all iterables: they are validated only while they are read."""
     if isinstance(value, dict):
-        return {name: exhausted(inner) for name, inner in value.items()}
+        return {name: read_iterables(inner) for name, inner in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        return [exhausted(inner) for inner in value]
+        return [read_iterables(inner) for inner in value]
     return value
 
 
-def accepted(
+def encode_valid(
     messages: list[OutgoingMessage], options: RequestOptions, system: list[AnyPart] | None = None
 ) -> dict[str, Any]:
     model = "claude-opus-4-8"
@@ -264,20 +264,20 @@ def accepted(
         repair=repair_for("anthropic", model, provider="anthropic"),
     )
     sent: dict[str, Any] = json.loads(encoded.body)
-    assert judge(sent) == sent
+    assert validate(sent) == sent
     return sent
 
 
-def test_the_judge_refuses_a_field_that_the_api_does_not_have():
+def test_the_validation_refuses_an_unknown_field():
     block = {"type": "text", "text": "a", "image_url": 1}
     sent = {**QUESTION, "messages": [{"role": "user", "content": [block]}]}
-    assert judge(QUESTION) == QUESTION
-    assert judge(sent) != sent
+    assert validate(QUESTION) == QUESTION
+    assert validate(sent) != sent
     with pytest.raises(pydantic.ValidationError):
-        judge({**QUESTION, "messages": [{"role": "user", "content": [{"type": "text"}]}]})
+        validate({**QUESTION, "messages": [{"role": "user", "content": [{"type": "text"}]}]})
 
 
-def test_a_request_with_every_option_is_one_of_the_sdks():
+def test_a_request_with_every_option_is_valid():
     options = RequestOptions(
         max_tokens=2000,
         stop=("X",),
@@ -294,7 +294,7 @@ def test_a_request_with_every_option_is_one_of_the_sdks():
         extra={"service_tier": "flex", "logprobs": True},
     )
     system: list[AnyPart] = [Text(text="S", cache=CacheMark()), Text(text="T")]
-    accepted([OutgoingMessage(role="user", parts=(Text(text="hi"),))], options, system)
+    encode_valid([OutgoingMessage(role="user", parts=(Text(text="hi"),))], options, system)
 
 
 IDS = st.sampled_from(["a", "b", "functions.f:0", "", "é" * 99])
@@ -322,7 +322,7 @@ DOCUMENTS = st.sampled_from(
 )
 FOREIGN = st.just(Unknown(dialect="openai", raw=b'{"type":"input_audio"}'))
 ARGUMENTS = OBJECTS | st.sampled_from(["", "{", "[]"])
-SAID = st.one_of(
+MESSAGES = st.one_of(
     st.builds(
         OutgoingMessage,
         role=st.just("user"),
@@ -356,16 +356,16 @@ SAID = st.one_of(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(SAID, max_size=8))
-def test_any_history_from_another_protocol_is_a_request_of_the_sdks(messages):
+@given(st.lists(MESSAGES, max_size=8))
+def test_any_history_of_another_protocol_becomes_a_valid_request(messages):
     messages = [*messages, OutgoingMessage(role="user", parts=(Text(text="end"),))]
-    sent = accepted(messages, RequestOptions(max_tokens=9))
+    sent = encode_valid(messages, RequestOptions(max_tokens=9))
     check_history(sent["messages"])
     assert json.dumps(sent).count('"cache_control"') <= 4
 
 
 def check_history(messages: list[dict[str, Any]]) -> None:
-    """The rules of a history that no type says."""
+    """The rules of a history that no type expresses."""
     roles = [message["role"] for message in messages]
     assert all(first != second for first, second in itertools.pairwise(roles))
     for index, message in enumerate(messages):
@@ -387,7 +387,7 @@ def blocks_of(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def test_a_reply_read_from_the_sdks_stream_can_be_sent_again():
+def test_a_reply_decoded_from_a_stream_can_be_sent_again():
     data = encode(
         ThinkingDelta(text="hm", signature="sig"),
         TextDelta(text="a"),
@@ -399,7 +399,7 @@ def test_a_reply_read_from_the_sdks_stream_can_be_sent_again():
         decoder.decode(event.name, event.data)
     reply = decoder.message()
     answer = ToolResult(call_id="c1", content=(Text(text="ok"),))
-    sent = accepted(
+    sent = encode_valid(
         [
             OutgoingMessage(role="user", parts=(Text(text="hi"),)),
             OutgoingMessage(role="assistant", parts=decode_parts(reply), raw=reply.raw),

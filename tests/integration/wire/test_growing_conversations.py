@@ -45,14 +45,14 @@ def provider(target: Dialect) -> HttpProvider:
             name="bedrock", account=AwsAccount(bearer="k"), http=StdlibTransport()
         )
     kind: Any = {"anthropic": AnthropicProvider, "openai": OpenAIProvider}[target]
-    made: HttpProvider = kind(
+    provider: HttpProvider = kind(
         name=target, base_url="https://x/v1", api_key="k", http=StdlibTransport()
     )
-    return made
+    return provider
 
 
-def sent(body: bytes, client: str, target: Dialect) -> ProviderRequest | str:
-    """The request with its notices, or the error instead of one."""
+def encode(body: bytes, client: str, target: Dialect) -> ProviderRequest | str:
+    """The request with its notices, or the text of the error."""
     try:
         prompt: Prompt = CODECS[client].decode_request(body)
         return provider(target)._encoded(prompt)
@@ -83,10 +83,10 @@ def anthropic_exchange(number: int, texts: list[str]) -> list[Json]:
 
 @st.composite
 def ordinary_requests(draw: st.DrawFn, client: str) -> Json:
-    """Requests as most are: questions, tool calls with their results, answers."""
+    """Usual requests: questions, tool calls with their results, answers."""
     exchange = openai_exchange if client == "openai" else anthropic_exchange
     texts = draw(st.lists(st.lists(NONBLANK_TEXT, min_size=4, max_size=4), min_size=1, max_size=4))
-    messages = [one for number, text in enumerate(texts) for one in exchange(number, text)]
+    messages = [one for number, group in enumerate(texts) for one in exchange(number, group)]
     tool: Json = {"name": "f", "input_schema": {"type": "object"}}
     if client == "openai":
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -104,15 +104,15 @@ def bodies_of(request: Json, model: str) -> Iterator[bytes]:
 @EVERY_CLIENT
 @OFTEN
 @given(data=st.data())
-def test_a_body_does_not_depend_on_earlier_requests(client, target, data):
+def test_equal_bodies_are_sent_as_equal_requests(client, target, data):
     odd = openai_requests() if client == "openai" else anthropic_requests()
     requests = data.draw(st.lists(ordinary_requests(client) | odd, min_size=1, max_size=3))
     bodies = [body for request in requests for body in bodies_of(request, MODELS[target])]
 
-    growing = [sent(body, client, target) for body in bodies]
+    growing = [encode(body, client, target) for body in bodies]
     shuffled = data.draw(st.permutations(range(len(bodies))))
 
-    assert {place: sent(bodies[place], client, target) for place in shuffled} == dict(
+    assert {place: encode(bodies[place], client, target) for place in shuffled} == dict(
         enumerate(growing)
     )
 
@@ -121,7 +121,7 @@ def test_a_body_does_not_depend_on_earlier_requests(client, target, data):
 @EVERY_CLIENT
 @OFTEN
 @given(data=st.data())
-def test_the_messages_of_a_request_are_a_prefix_of_the_next(client, target, data):
+def test_the_next_request_starts_with_the_messages_of_the_last(client, target, data):
     request = data.draw(ordinary_requests(client))
     before: list[Json] = []
 
@@ -129,7 +129,7 @@ def test_the_messages_of_a_request_are_a_prefix_of_the_next(client, target, data
         last = json.loads(body)["messages"][-1]
         if last["role"] == "assistant":
             continue
-        answer = sent(body, client, target)
+        answer = encode(body, client, target)
         assert isinstance(answer, ProviderRequest), answer
         assert answer.notices == ()
         messages = json.loads(answer.body)["messages"]

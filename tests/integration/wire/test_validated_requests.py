@@ -62,24 +62,24 @@ EVERY_TARGET = pytest.mark.parametrize("target", list(MODELS))
 REGION = "us-east-1"
 
 
-class Left(Exception):  # noqa: N818 - it is how a body gets here, no error
+class BodySent(Exception):  # noqa: N818 - carries the body to the test, no error
     def __init__(self, body: bytes) -> None:
         super().__init__()
         self.body = body
 
 
-class NoWire:
-    """Takes what a provider would send, and sends nothing."""
+class RecordingTransport:
+    """Records the body instead of sending it."""
 
     async def post(self, _url: str, *, body: bytes, **_: Any) -> NoReturn:
-        raise Left(body)
+        raise BodySent(body)
 
     async def close(self) -> None:
         pass
 
 
 def provider(target: Dialect) -> HttpProvider:
-    wire: Any = NoWire()
+    wire: Any = RecordingTransport()
     if target == "bedrock":
         return BedrockProvider(name="bedrock", account=AwsAccount(bearer="k"), http=wire)
     how: Any = {"name": target, "base_url": "https://x/v1", "api_key": "k", "http": wire}
@@ -88,18 +88,18 @@ def provider(target: Dialect) -> HttpProvider:
     return OpenAIProvider(**how, reasoning=BUILTIN_PROVIDERS["openai"].reasoning)
 
 
-def sent(prompt: Prompt, target: Dialect) -> bytes:
+def send(prompt: Prompt, target: Dialect) -> bytes:
     async def ask() -> None:
         async for _ in provider(target).ask(prompt):
             pass
 
-    with pytest.raises(Left) as left:
+    with pytest.raises(BodySent) as left:
         asyncio.run(ask())
     return left.value.body
 
 
-def prompt_of(request: Json, dialect: Dialect, model: str, *, apart: bool) -> Prompt:
-    """The request as a prompt for another model; its first system message perhaps `apart`."""
+def make_prompt(request: Json, dialect: Dialect, model: str, *, apart: bool) -> Prompt:
+    """The request as a prompt for another model. `apart`: the first system message is separate."""
     body = json.dumps(request).encode()
     codec = anthropic_request if dialect == "anthropic" else openai_request
     prompt: Prompt = msgspec.structs.replace(codec.decode_request(body), model=model)
@@ -110,12 +110,12 @@ def prompt_of(request: Json, dialect: Dialect, model: str, *, apart: bool) -> Pr
 
 
 def is_prefill(prompt: Prompt, profile: Profile) -> bool:
-    """Whether a model that begins its own answers is given the beginning of one."""
+    """Whether the answer is prefilled for a model that does not continue one."""
     return profile.ending == "not_assistant" and prompt.messages[-1].role == "assistant"
 
 
-def numbered(request: Json) -> tuple[Json, set[str]]:
-    """The request with a number behind each text in it that has to arrive, and these numbers."""
+def number_texts(request: Json) -> tuple[Json, set[str]]:
+    """The request with a number after each text that must be sent, and these numbers."""
     numbers: set[str] = set()
 
     def number(text: str) -> str:
@@ -124,32 +124,32 @@ def numbered(request: Json) -> tuple[Json, set[str]]:
         numbers.add(f"<{len(numbers)}>")
         return f"{text}<{len(numbers) - 1}>"
 
-    def walked(value: Any) -> Any:
+    def walk(value: Any) -> Any:
         if isinstance(value, list):
-            return [walked(item) for item in value]
+            return [walk(item) for item in value]
         if not isinstance(value, dict):
             return value
         data = ("data",) if value.get("type") == "text" else ()
-        said = ("content", "text", "refusal", *data)
+        text_fields = ("content", "text", "refusal", *data)
         return {
-            name: number(inner) if name in said and isinstance(inner, str) else walked(inner)
+            name: number(inner) if name in text_fields and isinstance(inner, str) else walk(inner)
             for name, inner in value.items()
         }
 
     system = request.get("system")
-    changed = {**request, "messages": walked(request["messages"])}
+    changed = {**request, "messages": walk(request["messages"])}
     if system is not None:
-        changed["system"] = number(system) if isinstance(system, str) else walked(system)
+        changed["system"] = number(system) if isinstance(system, str) else walk(system)
     return changed, numbers
 
 
-def arrived(body: bytes, numbers: set[str]) -> None:
-    """Every text is there, and once."""
+def check_texts(body: bytes, numbers: set[str]) -> None:
+    """Check that every text is sent once."""
     found = sorted(re.findall(r"<\d+>", body.decode()))
     assert found == sorted(numbers)
 
 
-def judge(body: bytes, target: Dialect, model: str) -> None:
+def validate(body: bytes, target: Dialect, model: str) -> None:
     match target:
         case "openai":
             validate_openai_request(body)
@@ -163,7 +163,7 @@ ROLES: dict[str, Role] = {"developer": "system", "function": "tool"}
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as our rules look at it."""
+    """A message as our rules see it."""
 
     role: Role
     parts: Any
@@ -186,22 +186,22 @@ WORDS: dict[Dialect, tuple[str, str]] = {
 }
 
 
-def every(value: Any) -> list[Json]:
+def list_objects(value: Any) -> list[Json]:
     """All objects in a JSON value, in order."""
     if isinstance(value, list):
-        return [found for item in value for found in every(item)]
+        return [found for item in value for found in list_objects(item)]
     if not isinstance(value, dict):
         return []
-    return [value, *(found for inner in value.values() for found in every(inner))]
+    return [value, *(found for inner in value.values() for found in list_objects(inner))]
 
 
-def spelled(body: bytes, target: Dialect) -> None:
-    """Names of tools and ids of calls are ones that the target takes, in the tools and in calls."""
+def check_names(body: bytes, target: Dialect) -> None:
+    """Check the tool names and call ids."""
     name, call_id = WORDS[target]
     request = json.loads(body)
     kinds = {"anthropic": ("tool_use", "id"), "openai": ("function", "id")}
     names, ids = set(), set()
-    for each in every(request["messages"]):
+    for each in list_objects(request["messages"]):
         if target == "bedrock":
             used = each.get("toolUse", {})
             key = "toolUseId"
@@ -224,14 +224,14 @@ def offered_tools(request: Json) -> list[str]:
     return [spec["name"] for spec in specs if "name" in spec]
 
 
-def agreed(body: bytes, target: Dialect) -> None:
-    """The parameters do not contradict one another."""
+def check_parameters(body: bytes, target: Dialect) -> None:
+    """Check that parameters do not contradict one another."""
     request = json.loads(body)
     offered = offered_tools(request)
     assert len(set(offered)) == len(offered)
     chosen = request.get("tool_choice") or request.get("toolConfig", {}).get("toolChoice")
     assert chosen is None or offered
-    forced = [each["name"] for each in every(chosen) if "name" in each]
+    forced = [each["name"] for each in list_objects(chosen) if "name" in each]
     assert set(forced) <= set(offered)
     if target == "openai":
         assert offered or "parallel_tool_calls" not in request
@@ -251,11 +251,11 @@ def agreed(body: bytes, target: Dialect) -> None:
     assert kind != "any", "a tool is forced while the model thinks"
 
 
-def marked(body: bytes, target: Dialect) -> None:
-    """At most four marks; those that last long stand before the others."""
+def check_breakpoints(body: bytes, target: Dialect) -> None:
+    """Check for at most four cache breakpoints, one-hour ones before the others."""
     request = json.loads(body)
     order = ("tools", "toolConfig", "system", "messages")
-    places = every([request[key] for key in order if key in request])
+    places = list_objects([request[key] for key in order if key in request])
     key = "cachePoint" if target == "bedrock" else "cache_control"
     ttls = [each[key].get("ttl", "5m") for each in places if key in each]
     assert target != "openai" or not ttls
@@ -269,88 +269,88 @@ def marked(body: bytes, target: Dialect) -> None:
             assert all(b != key or a not in (key, "document") for a, b in beside)
 
 
-def taken(prompt: Prompt, target: Dialect) -> bytes | None:
-    """The request that is sent: the target takes it, and gets the same one again. None for none."""
+def encode_valid(prompt: Prompt, target: Dialect) -> bytes | None:
+    """The request that is sent, which is valid and stable; None if it cannot be sent."""
     named = resolve_model_id(prompt.model, region=REGION) if target == "bedrock" else prompt.model
     profile = profile_for(target, named)
     if is_prefill(prompt, profile):
         with pytest.raises(UnsendableError):
-            sent(prompt, target)
+            send(prompt, target)
         return None
-    body = sent(prompt, target)
-    assert sent(prompt, target) == body
-    judge(body, target, named)
+    body = send(prompt, target)
+    assert send(prompt, target) == body
+    validate(body, target, named)
     assert find_problems(history(body, target), profile) == ()
-    marked(body, target)
-    agreed(body, target)
+    check_breakpoints(body, target)
+    check_parameters(body, target)
     return body
 
 
 def requests_for(target: Dialect, dialect: Dialect) -> st.SearchStrategy[Json]:
-    """Requests that can be made for the target; Converse takes no URL, and nothing is fetched."""
-    made = openai_requests() if dialect == "openai" else anthropic_requests()
-    return made.map(inline_media) if target == "bedrock" else made
+    """Requests for the target; Converse accepts no URLs, and none are fetched."""
+    requests = openai_requests() if dialect == "openai" else anthropic_requests()
+    return requests.map(inline_media) if target == "bedrock" else requests
 
 
 @EVERY_TARGET
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @OFTEN
 @given(data=st.data(), apart=st.booleans())
-def test_every_provider_accepts_the_requests_of_a_client(dialect, target, data, apart):
-    request, numbers = numbered(data.draw(requests_for(target, dialect)))
+def test_every_provider_gets_a_valid_request_from_any_client(dialect, target, data, apart):
+    request, numbers = number_texts(data.draw(requests_for(target, dialect)))
     model = data.draw(st.sampled_from(MODELS[target]))
-    prompt = prompt_of(request, dialect, model, apart=apart)
-    body = taken(prompt, target)
+    prompt = make_prompt(request, dialect, model, apart=apart)
+    body = encode_valid(prompt, target)
     if body is None:
         return
-    arrived(body, numbers)
-    assert sent(prompt_of(request, dialect, model, apart=apart), target) == body
+    check_texts(body, numbers)
+    assert send(make_prompt(request, dialect, model, apart=apart), target) == body
     if dialect != target:
-        spelled(body, target)
+        check_names(body, target)
 
 
 @EVERY_TARGET
 @SELDOM
 @given(data=st.data(), order=st.permutations(["openai", "anthropic"]))
-def test_every_provider_accepts_a_history_of_several_protocols(target, data, order):
+def test_a_history_of_several_protocols_becomes_a_valid_request(target, data, order):
     model = data.draw(st.sampled_from(MODELS[target]))
     first, last = (
-        prompt_of(data.draw(requests_for(target, dialect)), dialect, model, apart=True)
+        make_prompt(data.draw(requests_for(target, dialect)), dialect, model, apart=True)
         for dialect in order
     )
     messages = first.messages + last.messages
-    taken(msgspec.structs.replace(last, messages=messages), target)
+    encode_valid(msgspec.structs.replace(last, messages=messages), target)
 
 
 @EVERY_TARGET
 @pytest.mark.parametrize("through", list(MODELS))
 @SELDOM
 @given(data=st.data())
-def test_a_request_to_one_provider_can_be_sent_to_another(through, target, data):
+def test_messages_sent_to_one_provider_can_be_sent_to_another(through, target, data):
     dialect: Dialect = data.draw(st.sampled_from(["openai", "anthropic"]))
     request = data.draw(requests_for("bedrock", dialect))
     model = data.draw(st.sampled_from(MODELS[through]))
-    body = taken(prompt_of(request, dialect, model, apart=True), through)
+    body = encode_valid(make_prompt(request, dialect, model, apart=True), through)
     if body is None:
         return
-    kept = tuple(messages_of(body, through))
+    stored = tuple(messages_of(body, through))
     again = data.draw(st.sampled_from(MODELS[target]))
-    taken(Prompt(model=again, messages=kept, parameters={}), target)
+    encode_valid(Prompt(model=again, messages=stored, parameters={}), target)
 
 
 @EVERY_TARGET
-def test_a_moved_system_message_keeps_the_order_of_cache_breakpoints(target):
+def test_a_moved_system_message_leaves_the_breakpoints_in_order(target):
     def text(ttl: str) -> list[Json]:
         return [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral", "ttl": ttl}}]
 
-    said = [{"role": "user", "content": text("1h")}, {"role": "system", "content": text("5m")}]
-    request = {"model": "m", "max_tokens": 9, "messages": said}
+    messages = [{"role": "user", "content": text("1h")}, {"role": "system", "content": text("5m")}]
+    request = {"model": "m", "max_tokens": 9, "messages": messages}
     for model in MODELS[target]:
-        taken(prompt_of(request, "anthropic", model, apart=False), target)
+        encode_valid(make_prompt(request, "anthropic", model, apart=False), target)
 
 
 @pytest.mark.parametrize("kind", ["image", "document"])
-def test_media_by_url_are_refused_for_bedrock(kind):
+def test_media_by_url_cannot_be_sent_to_converse(kind):
     source = {"type": "url", "url": "https://example.com/a"}
     content = [{"type": "text", "text": "See."}, {"type": kind, "source": source}]
     request = {
@@ -359,7 +359,7 @@ def test_media_by_url_are_refused_for_bedrock(kind):
         "messages": [{"role": "user", "content": content}],
     }
     with pytest.raises(InvalidRequestError):
-        sent(prompt_of(request, "anthropic", MODELS["bedrock"][0], apart=False), "bedrock")
+        send(make_prompt(request, "anthropic", MODELS["bedrock"][0], apart=False), "bedrock")
 
 
 @pytest.mark.parametrize(
@@ -373,9 +373,9 @@ def test_media_by_url_are_refused_for_bedrock(kind):
         ("bedrock", {"messages": [], "inferenceConfig": {"maxTokens": 0}}),
     ],
 )
-def test_the_judges_refuse_invalid_requests(target, body):
+def test_the_validation_refuses_invalid_requests(target, body):
     with pytest.raises((AssertionError, pydantic.ValidationError)):
-        judge(json.dumps(body).encode(), target, "m")
+        validate(json.dumps(body).encode(), target, "m")
 
 
 @pytest.mark.parametrize(
@@ -388,6 +388,6 @@ def test_the_judges_refuse_invalid_requests(target, body):
         },
     ],
 )
-def test_the_judge_refuses_too_many_or_unordered_cache_breakpoints(request_):
+def test_the_check_of_breakpoints_refuses_too_many_and_a_wrong_order(request_):
     with pytest.raises(AssertionError):
-        marked(json.dumps(request_).encode(), "anthropic")
+        check_breakpoints(json.dumps(request_).encode(), "anthropic")

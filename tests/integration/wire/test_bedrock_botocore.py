@@ -1,4 +1,4 @@
-"""botocore judges: our requests by its service model, our streams by its frame decoder."""
+"""botocore validates our requests by its service model and decodes our frames."""
 
 import base64
 import binascii
@@ -60,7 +60,7 @@ def operation(name: str) -> Any:
 
 
 def as_parameters(value: Any, shape: Any) -> Any:
-    """What a program would give botocore for this JSON: blobs are bytes there."""
+    """The parameters of botocore for this JSON, in which blobs are bytes."""
     if shape.type_name == "blob":
         return base64.b64decode(value, validate=True)
     if shape.type_name == "list":
@@ -72,8 +72,8 @@ def as_parameters(value: Any, shape: Any) -> Any:
     return value
 
 
-def judged(body: bytes, model: str, *, name: str = "Converse") -> None:
-    """botocore finds nothing to refuse, and writes the same body from the same parameters."""
+def validate(body: bytes, model: str, *, name: str = "Converse") -> None:
+    """Check that botocore accepts the request and encodes the same body from its parameters."""
     shape = operation(name).input_shape
     parameters = {"modelId": model, **as_parameters(json.loads(body), shape)}
     report = botocore.validate.ParamValidator().validate(parameters, shape)
@@ -82,15 +82,15 @@ def judged(body: bytes, model: str, *, name: str = "Converse") -> None:
     written = serializer.serialize_to_request(parameters, operation(name))
     assert json.loads(written["body"]) == json.loads(body)
     assert written["url_path"].startswith("/model/")
-    followed(json.loads(body))
+    check_rules(json.loads(body))
 
 
-def followed(body: dict[str, Any]) -> None:
-    """The rules that the service model does not know."""
+def check_rules(body: dict[str, Any]) -> None:
+    """Check the rules that the service model does not contain."""
     messages = body["messages"]
     roles = [message["role"] for message in messages]
     assert roles == [("user", "assistant")[place % 2] for place in range(len(roles))]
-    asked: list[str] = []
+    call_ids: list[str] = []
     for message in messages:
         blocks = message["content"]
         assert blocks
@@ -102,12 +102,12 @@ def followed(body: dict[str, Any]) -> None:
         assert "document" not in kinds or "text" in kinds
         results = [block["toolResult"]["toolUseId"] for block in blocks if "toolResult" in block]
         if message["role"] == "user":
-            assert results == asked
-        asked = [block["toolUse"]["toolUseId"] for block in blocks if "toolUse" in block]
-        assert not asked or "toolConfig" in body
-        assert all(re.fullmatch(r"[a-zA-Z0-9_.:-]{1,64}", call_id) for call_id in asked)
-        assert len(set(asked)) == len(asked)
-    assert not asked
+            assert results == call_ids
+        call_ids = [block["toolUse"]["toolUseId"] for block in blocks if "toolUse" in block]
+        assert not call_ids or "toolConfig" in body
+        assert all(re.fullmatch(r"[a-zA-Z0-9_.:-]{1,64}", call_id) for call_id in call_ids)
+        assert len(set(call_ids)) == len(call_ids)
+    assert not call_ids
     assert json.dumps(body).count('"cachePoint"') <= 4
     names = [
         block["document"]["name"] for m in messages for block in m["content"] if "document" in block
@@ -125,11 +125,11 @@ def followed(body: dict[str, Any]) -> None:
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in (*tools, *called))
 
 
-def as_own(message: dict[str, Any]) -> OutgoingMessage:
-    """A message that was sent once, as it is kept and sent again."""
+def store_message(message: dict[str, Any]) -> OutgoingMessage:
+    """A message that was sent, as it is stored and sent again."""
     raw = msgspec.json.encode(message)
-    kept = Message(role=message["role"], dialect="bedrock", raw=raw)
-    return OutgoingMessage(role=kept.role, parts=decode_parts(kept), raw=raw)
+    stored = Message(role=message["role"], dialect="bedrock", raw=raw)
+    return OutgoingMessage(role=stored.role, parts=decode_parts(stored), raw=raw)
 
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), max_size=12)
@@ -171,7 +171,7 @@ PARTS: dict[Role, Any] = {
     "tool": ANY | RESULTS,
     "system": ANY | RESULTS | CALLS | THOUGHTS,
 }
-SPOKEN = st.one_of(
+MESSAGES = st.one_of(
     *(
         st.builds(OutgoingMessage, role=st.just(role), parts=st.lists(parts, max_size=4).map(tuple))
         for role, parts in PARTS.items()
@@ -206,24 +206,26 @@ OPTIONS = st.builds(
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(SPOKEN, max_size=7), st.lists(TEXTS, max_size=2), OPTIONS, st.sampled_from(MODELS))
-def test_any_conversation_is_a_request_that_botocore_accepts(messages, system, options, model):
+@given(
+    st.lists(MESSAGES, max_size=7), st.lists(TEXTS, max_size=2), OPTIONS, st.sampled_from(MODELS)
+)
+def test_botocore_accepts_the_request_of_any_conversation(messages, system, options, model):
     messages = [*messages, OutgoingMessage(role="user", parts=(Text(text="end"),))]
     parameters, _ = encode_options(options, model=model)
-    given: Any = {
+    arguments: Any = {
         "model": model,
         "parameters": parameters,
         "repair": repair_for("bedrock", model, provider="bedrock"),
     }
-    encoded = encode_request(system=system, messages=messages, **given)
-    judged(encoded.body, model)
-    judged(encoded.body, model, name="ConverseStream")
-    again = encode_request(system=system, messages=messages, **given)
+    encoded = encode_request(system=system, messages=messages, **arguments)
+    validate(encoded.body, model)
+    validate(encoded.body, model, name="ConverseStream")
+    again = encode_request(system=system, messages=messages, **arguments)
     assert again == encoded
     body = json.loads(encoded.body)
-    prompt = as_own({"role": "user", "content": body.get("system", [])}).parts
-    sent = [as_own(message) for message in body["messages"]]
-    repeated = encode_request(system=prompt, messages=sent, **given)
+    prompt = store_message({"role": "user", "content": body.get("system", [])}).parts
+    sent = [store_message(message) for message in body["messages"]]
+    repeated = encode_request(system=prompt, messages=sent, **arguments)
     assert json.loads(repeated.body) == body
 
 
@@ -236,12 +238,12 @@ def test_any_conversation_is_a_request_that_botocore_accepts(messages, system, o
         {"messages": [{"role": "assistant", "content": [{"text": "a"}]}]},
     ],
 )
-def test_the_judge_refuses_what_bedrock_refuses(body):
+def test_the_validation_refuses_invalid_requests(body):
     with pytest.raises(AssertionError):
-        judged(json.dumps(body).encode(), MODELS[0])
+        validate(json.dumps(body).encode(), MODELS[0])
 
 
-def test_a_request_can_be_counted():
+def test_botocore_accepts_a_token_count_request():
     encoded = encode_request(
         model=MODELS[0],
         system=[Text(text="s", cache=CacheMark())],
@@ -269,7 +271,7 @@ def frame(kind: str, name: str, payload: bytes) -> bytes:
     return checked + struct.pack("!I", binascii.crc32(checked))
 
 
-def decoded(frames: bytes, size: int) -> tuple[list[Any], BedrockStreamDecoder]:
+def decode_frames(frames: bytes, size: int) -> tuple[list[Any], BedrockStreamDecoder]:
     buffer = EventStreamBuffer()
     decoder = BedrockStreamDecoder()
     events: list[Any] = []
@@ -302,9 +304,9 @@ EVENTS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 100_000])
-def test_frames_that_botocore_reads_are_the_reply(size):
+def test_frames_that_botocore_decodes_are_the_reply(size):
     frames = b"".join(frame("event", name, json.dumps(fields).encode()) for name, fields in EVENTS)
-    events, decoder = decoded(frames, size)
+    events, decoder = decode_frames(frames, size)
     last = decoder.finish()
     assert last is not None
     assert len(events) == 4
@@ -320,5 +322,5 @@ def test_an_exception_frame_is_an_error_with_its_type():
     frames = frame("event", name, json.dumps(fields).encode())
     frames += frame("exception", "throttlingException", b'{"message":"slow down"}')
     with pytest.raises(ReportedError, match="slow down") as caught:
-        decoded(frames, 10)
+        decode_frames(frames, 10)
     assert caught.value.details.status == 429
