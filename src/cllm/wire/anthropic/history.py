@@ -179,7 +179,7 @@ def _convert_foreign(part: AnyPart, path: str, notes: NoticeMerger) -> AnyPart |
 
 def _convert_image(part: Image, path: str, notes: NoticeMerger) -> AnyPart | None:
     if part.data is None and part.url is None:
-        notes.add("part_left_out", path, "An image without data and URL is not sent.")
+        notes.add("part_left_out", path, "An image without data or a URL is not sent.")
         return None
     if part.data is None:
         return part
@@ -228,7 +228,7 @@ def _convert_document_data(part: Document) -> AnyPart:
 def _convert_call(part: ToolCall, path: str, notes: NoticeMerger) -> AnyPart | None:
     if not part.arguments or is_json_object(part.arguments):
         return part
-    message = f"Arguments that are not a JSON object are sent as a field {INVALID_JSON}."
+    message = f"Arguments that are not a JSON object are sent in a field {INVALID_JSON}."
     notes.add("arguments_changed", path, message)
     return msgspec.structs.replace(part, arguments=wrap_arguments(part.arguments))
 

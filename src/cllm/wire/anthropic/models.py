@@ -105,7 +105,7 @@ def filter_betas(
         Notice(
             code="beta_left_out",
             path="betas",
-            message=f"Anthropic does not accept the beta flag {flag!r}; it is not sent.",
+            message=f"Anthropic has no known beta flag {flag!r}; it is not sent.",
         )
         for flag in unknown
         if flag
@@ -384,7 +384,7 @@ def _fit_temperature(fields: Fields, notices: NoticeSink) -> Fields:
     notices.add(
         "parameter_changed",
         "temperature",
-        f"The highest temperature is {MAX_TEMPERATURE}; it is sent.",
+        f"The highest temperature is {MAX_TEMPERATURE}, which is sent.",
     )
     return {**fields, "temperature": MAX_TEMPERATURE}
 

@@ -135,7 +135,7 @@ def _encode_inference(options: RequestOptions, notes: NoticeMerger) -> Iterator[
             notes.add(
                 "parameter_changed",
                 "temperature",
-                "The highest temperature on Bedrock is 1; it is sent.",
+                "The highest temperature on Bedrock is 1, which is sent.",
             )
         yield "temperature", min(options.temperature, 1)
     if options.top_p is not None:

@@ -86,9 +86,8 @@ class PartConverter:
         if not own:
             part = self._drop_foreign_fields(part, path)
             if role == "assistant" and isinstance(part, FILE_PARTS):
-                self._notes.add(
-                    "part_left_out", path, "Bedrock accepts files in user messages only; not sent."
-                )
+                message = "Bedrock accepts files in user messages only; the file is not sent."
+                self._notes.add("part_left_out", path, message)
                 return None
         return CLEANERS[type(part)](self, part, path)
 
@@ -149,7 +148,7 @@ class PartConverter:
     def clean_call(self, part: ToolCall, path: str) -> ToolCall:
         if not part.arguments or is_json_object(part.arguments):
             return part
-        message = f"Arguments that are not a JSON object are sent as a field {INVALID_JSON}."
+        message = f"Arguments that are not a JSON object are sent in a field {INVALID_JSON}."
         self._notes.add("arguments_changed", path, message)
         return msgspec.structs.replace(part, arguments=wrap_arguments(part.arguments))
 
