@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from cllm.app import run_without_loop
 from cllm.core.message import plain_message
 from cllm.core.ports import Lease, NewConversation, Opening, TurnStart
-from cllm.engine import run_without_loop
 from cllm.history.system_prompt import GivenPrompt, build_captured_opening
 from cllm.stores.json.store import JsonFileStore
 from measurement import Cost, Limits, interleave, measure_call, print_table

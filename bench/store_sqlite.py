@@ -75,7 +75,7 @@ class Bench:
         async def run() -> None:
             for _ in range(times):
                 if not cached:
-                    self.store._recent.forget()  # noqa: SLF001
+                    self.store._cache.clear()  # noqa: SLF001
                 await self.turn(ref)
 
         self.loop.run(run())
@@ -111,7 +111,7 @@ class Bench:
         db, key = self.plain, (OWNER, ref)
         question, reply = self.next_messages()
         terms = TERMS[self.count % len(TEXTS)]
-        time = SQLITE_CODEC.write_time(now())
+        time = SQLITE_CODEC.encode_time(now())
         db.execute("BEGIN IMMEDIATE")
         row = db.execute(sql.FIND, key).fetchone()
         number = db.execute(sql.NEWEST_TURN, key).fetchone()[0] + 1

@@ -66,7 +66,7 @@ class CllmWindow:
     def __init__(self, turns: int) -> None:
         self.messages: list[Message] = []
         self.ledger = TurnIndex()
-        self.cut: int | None = None
+        self.window_start: int | None = None
         for _ in range(turns):
             self.add("user")
             self.add("assistant")
@@ -81,9 +81,9 @@ class CllmWindow:
     def call(self) -> object:
         """Do the work of one turn: count the new messages and select the messages to send."""
         self.add("user")
-        view = plan_window(self.ledger, self.strategy, cut=self.cut)
-        self.cut = view.cut
-        selected = view.of(self.messages)
+        view = plan_window(self.ledger, self.strategy, window_start=self.window_start)
+        self.window_start = view.window_start
+        selected = view.select(self.messages)
         self.add("assistant")
         return selected
 

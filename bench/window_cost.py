@@ -123,7 +123,7 @@ def cut_in_blocks(workload: Workload, strategy: ByTokens | None = None) -> Cuts:
     for new, is_cold in zip(workload.turns, workload.cold, strict=True):
         ledger.append(IndexedMessage(role="user", tokens=new))
         idle = workload.prices.lifetime + 1 if is_cold else 0.0
-        cut = plan_window(ledger, by_tokens, cut=cut, idle=idle).cut
+        cut = plan_window(ledger, by_tokens, window_start=cut, idle=idle).window_start
         cuts.append((cut - 1) // 2)
         ledger.append(IndexedMessage(role="assistant", tokens=0))
     return cuts

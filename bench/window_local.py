@@ -41,25 +41,25 @@ class Conversation:
         self.messages: list[Message] = []
         self.replies: dict[int, int] = {}
         self.last: ReportedCount | None = None
-        self.cut: int | None = None
+        self.window_start: int | None = None
         self.evaluated = 0
 
     def build_prompt(self, text: str) -> tuple[WindowPlan, Prompt]:
         self.messages.append(plain_message("user", text))
         weighed = [estimate_message(message) for message in self.messages]
         counts = count_messages(
-            weighed, replies=self.replies, last=self.last, beside=estimate_message(SYSTEM)
+            weighed, replies=self.replies, last=self.last, overhead=estimate_message(SYSTEM)
         )
         ledger = TurnIndex(
             make_indexed_message(message.role, parts_of(message), tokens)
             for message, tokens in zip(self.messages, counts.messages, strict=True)
         )
-        view = plan_window(ledger, self.strategy, budget=BUDGET, cut=self.cut)
-        self.cut = view.cut
+        view = plan_window(ledger, self.strategy, budget=BUDGET, window_start=self.window_start)
+        self.window_start = view.window_start
         return view, Prompt(
             model=DEFAULT_MODEL,
             system=SYSTEM,
-            messages=view.of(self.messages),
+            messages=view.select(self.messages),
             parameters={"temperature": 0, "max_tokens": 12},
         )
 
@@ -67,7 +67,7 @@ class Conversation:
         usage = reply.usage or Usage()
         sent = usage.input + usage.cache_read + usage.cache_write
         self.evaluated += sent - usage.cache_read
-        self.last = ReportedCount(spans=view.spans, tokens=sent, beside=estimate_message(SYSTEM))
+        self.last = ReportedCount(spans=view.spans, tokens=sent, overhead=estimate_message(SYSTEM))
         self.replies[len(self.messages)] = usage.output
         self.messages.append(reply.message)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 from tests.fake_provider import PROTOCOLS, Head, Reply, Request, Send
-from tests.served import Served, served
+from tests.server_app import ServerApp, open_server_app
 
 from cllm.providers.http.provider import HttpProvider
 from cllm.providers.http.transport import HttpResponse, Timeouts
@@ -84,7 +84,7 @@ class CannedResponse(HttpResponse):
         self._body = body
         self._offset = 0
 
-    async def _next(self, limit: float) -> bytes:  # noqa: ARG002 - the body is in memory
+    async def _read_chunk(self, limit: float) -> bytes:  # noqa: ARG002 - the body is in memory
         # As on a network, the client runs between two chunks.
         await asyncio.sleep(0)
         chunk = self._body[self._offset : self._offset + CHUNK_BYTES]
@@ -151,7 +151,7 @@ _RESPONSES: dict[tuple[str, bool], tuple[bytes, str]] = {
 class MeasuredServer:
     """A server in this process with a canned transport."""
 
-    def __init__(self, server: Served, http: CannedTransport) -> None:
+    def __init__(self, server: ServerApp, http: CannedTransport) -> None:
         self.server = server
         self.http = http
 
@@ -197,10 +197,10 @@ class MeasuredServer:
 @asynccontextmanager
 async def start_measured_server(folder: Path) -> AsyncIterator[MeasuredServer]:
     """Start a server in this process whose providers use one canned transport."""
-    async with served(folder, SETTINGS, timeout=None) as server:
+    async with open_server_app(folder, SETTINGS, timeout=None) as server:
         http = CannedTransport()
         for model in MODELS.values():
-            provider = server.serving.app.find_route(model).provider
+            provider = server.state.app.find_route(model).provider
             assert isinstance(provider, HttpProvider)
             provider._http = http
         measured = MeasuredServer(server, http)

@@ -12,7 +12,7 @@ from tests.request_validation import (
     validate_bedrock_request,
     validate_compatible_request,
 )
-from tests.serving import Answer, Client, Server
+from tests.server_process import Client, Response, Server
 
 from cllm.core.message import Dialect, Message
 from cllm.history.rules import find_problems, profile_for
@@ -71,25 +71,25 @@ def post_message(
     headers: Mapping[str, str] | None = None,
     path: str = MESSAGES,
     **fields: Any,
-) -> Answer:
+) -> Response:
     """Send a request to the Messages API, by default for Anthropic's model."""
     encoded = [{"role": role, "content": content} for role, content in messages]
     body = {"model": SONNET, "max_tokens": 100, "messages": encoded, **fields}
     return server("POST", path, {k: v for k, v in body.items() if v is not None}, headers)
 
 
-def read_text(answer: Answer) -> str:
+def read_text(answer: Response) -> str:
     """Return the text of a complete message."""
     return "".join(block.get("text", "") for block in answer.json["content"])
 
 
-def event_names(answer: Answer) -> list[str]:
+def event_names(answer: Response) -> list[str]:
     """Return the names of a stream's events."""
     lines = answer.body.decode().splitlines()
     return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
 
 
-def list_notice_codes(answer: Answer) -> list[str]:
+def list_notice_codes(answer: Response) -> list[str]:
     return [notice["code"] for notice in answer.notices]
 
 
@@ -112,6 +112,7 @@ def validate_provider_request(request: Request) -> None:
         if message["role"] != "system"
     ]
     spoken = [
-        build_outgoing_message(message, dialect, place=n) for n, message in enumerate(messages)
+        build_outgoing_message(message, dialect, prompt_index=n)
+        for n, message in enumerate(messages)
     ]
     assert find_problems(spoken, profile_for(dialect, model)) == ()

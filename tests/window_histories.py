@@ -1,7 +1,7 @@
-"""Hypothesis strategies for valid histories, and an independent rule for what a window contains.
+"""Random histories that a provider takes, and a second opinion on what a window must keep.
 
-The rule (`required_positions`) goes through the messages one by one and shares no code with the
-implementation.
+The second opinion goes through the messages one by one and shares nothing with the code that it
+judges.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from cllm.wire.messages import OutgoingMessage
 IDS = ("call_1", "call_2", "call_3")
 
 
-class WeightedHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a history and the tokens of each."""
+class SampleHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """A history, message by message, and how many tokens each has."""
 
     messages: tuple[OutgoingMessage, ...]
     tokens: tuple[int, ...]
@@ -30,17 +30,17 @@ class WeightedHistory(msgspec.Struct, frozen=True, kw_only=True):
             make_indexed_message(message.role, message.parts, tokens) for message, tokens in pairs
         ]
 
-    def ledger(self, count: int | None = None) -> TurnIndex:
+    def turn_index(self, count: int | None = None) -> TurnIndex:
         return TurnIndex(self.items(count))
 
-    def chosen(self, positions: Sequence[int]) -> "WeightedHistory":
-        return WeightedHistory(
+    def chosen(self, positions: Sequence[int]) -> "SampleHistory":
+        return SampleHistory(
             messages=tuple(self.messages[n] for n in positions),
             tokens=tuple(self.tokens[n] for n in positions),
         )
 
 
-def _make_message(role: Role, *parts: AnyPart) -> OutgoingMessage:
+def _spoken(role: Role, *parts: AnyPart) -> OutgoingMessage:
     return OutgoingMessage(role=role, parts=parts)
 
 
@@ -51,26 +51,26 @@ def _text(draw: Any, word: str) -> Text:
 def _system(draw: Any, profile: Profile) -> list[OutgoingMessage]:
     allowed = profile.system in ("anywhere", "after_user")
     if allowed and draw(st.integers(0, 5)) == 0:
-        return [_make_message("system", _text(draw, "Note"))]
+        return [_spoken("system", _text(draw, "Note"))]
     return []
 
 
 def _results(draw: Any, profile: Profile, ids: Sequence[str]) -> list[OutgoingMessage]:
-    """Draw the results of an assistant message: tool messages, or one user message."""
+    """All results of an assistant's message: as messages of tools, or in one of the user's."""
     results = [
         ToolResult(call_id=i, content=(_text(draw, "found"),) if draw(st.booleans()) else ())
         for i in ids
     ]
     if profile.has_tool_role:
-        return [_make_message("tool", result) for result in results]
-    extra: tuple[AnyPart, ...] = ()
-    if profile.beside_results != "nothing" and draw(st.integers(0, 4)) == 0:
-        extra = (_text(draw, "and"),)
-    return [_make_message("user", *results, *extra)]
+        return [_spoken("tool", result) for result in results]
+    beside: tuple[AnyPart, ...] = ()
+    if profile.content_with_results != "nothing" and draw(st.integers(0, 4)) == 0:
+        beside = (_text(draw, "and"),)
+    return [_spoken("user", *results, *beside)]
 
 
-def _draw_calls(draw: Any) -> tuple[OutgoingMessage, tuple[str, ...]]:
-    """Draw an assistant message with calls. IDs repeat across messages, not within one."""
+def _calling(draw: Any) -> tuple[OutgoingMessage, tuple[str, ...]]:
+    """The same ids come again and again; they differ within one message."""
     ids = IDS[: draw(st.integers(1, 3))]
     parts: list[AnyPart] = []
     if draw(st.booleans()):
@@ -78,45 +78,45 @@ def _draw_calls(draw: Any) -> tuple[OutgoingMessage, tuple[str, ...]]:
     if draw(st.booleans()):
         parts.append(_text(draw, "Looking"))
     parts += [ToolCall(id=i, name="look", arguments="{}") for i in ids]
-    return _make_message("assistant", *parts), ids
+    return _spoken("assistant", *parts), ids
 
 
 def _units(draw: Any, profile: Profile) -> list[OutgoingMessage]:
-    messages: list[OutgoingMessage] = []
+    found: list[OutgoingMessage] = []
     for _ in range(draw(st.integers(0, 4))):
-        messages += _system(draw, profile)
-        calls, ids = _draw_calls(draw)
-        messages += [calls, *_results(draw, profile, ids)]
-    return messages
+        found += _system(draw, profile)
+        calling, ids = _calling(draw)
+        found += [calling, *_results(draw, profile, ids)]
+    return found
 
 
 def _run(draw: Any, profile: Profile) -> list[OutgoingMessage]:
-    count = 1 if profile.repeats == "refused" else draw(st.integers(1, 2))
-    return [_make_message("user", _text(draw, "Please")) for _ in range(count)]
+    count = 1 if profile.repeated_roles == "refused" else draw(st.integers(1, 2))
+    return [_spoken("user", _text(draw, "Please")) for _ in range(count)]
 
 
 @st.composite
-def histories(draw: Any, profile: Profile) -> WeightedHistory:
-    """A history before a model call: its last turn ends with user text or tool results."""
+def histories(draw: Any, profile: Profile) -> SampleHistory:
+    """A history at a call: its last turn waits for the user's words or for results."""
     messages: list[OutgoingMessage] = []
     for _ in range(draw(st.integers(0, 6))):
         messages += [*_run(draw, profile), *_units(draw, profile), *_system(draw, profile)]
-        messages.append(_make_message("assistant", _text(draw, "Done")))
+        messages.append(_spoken("assistant", _text(draw, "Done")))
     messages += [*_run(draw, profile), *_units(draw, profile), *_system(draw, profile)]
     tokens = draw(st.lists(st.integers(0, 60), min_size=len(messages), max_size=len(messages)))
-    return WeightedHistory(messages=tuple(messages), tokens=tuple(tokens))
+    return SampleHistory(messages=tuple(messages), tokens=tuple(tokens))
 
 
-def _has_result(message: OutgoingMessage) -> bool:
+def _answers(message: OutgoingMessage) -> bool:
     return message.role == "tool" or any(isinstance(part, ToolResult) for part in message.parts)
 
 
 def split_turns(messages: Sequence[OutgoingMessage]) -> list[list[int]]:
-    """Return the positions of each turn."""
+    """The positions of each turn, found by going through all messages."""
     turns: list[list[int]] = []
     speaker = ""
     for position, message in enumerate(messages):
-        plain = message.role == "user" and not _has_result(message)
+        plain = message.role == "user" and not _answers(message)
         if not turns or (plain and speaker not in ("", "user")):
             turns.append([])
         turns[-1].append(position)
@@ -126,7 +126,7 @@ def split_turns(messages: Sequence[OutgoingMessage]) -> list[list[int]]:
 
 
 def split_units(messages: Sequence[OutgoingMessage], turn: Sequence[int]) -> list[list[int]]:
-    """Split a turn into the user messages and each unit."""
+    """A turn in pieces: the user's messages, then each unit."""
     pieces: list[list[int]] = [[]]
     system: list[int] = []
     speaker = ""
@@ -146,20 +146,18 @@ def split_units(messages: Sequence[OutgoingMessage], turn: Sequence[int]) -> lis
     return pieces
 
 
-def required_positions(history: WeightedHistory, pins: Sequence[int] = ()) -> list[int]:
-    """Return the positions that every window contains. Pins are positions here."""
-    turns = split_turns(history.messages)
-    required = {position for turn in turns if set(turn) & set(pins) for position in turn}
-    pieces = split_units(history.messages, turns[-1])
-    with_text = [
-        piece for piece in pieces if any(_has_text_and_results(history.messages[n]) for n in piece)
-    ]
-    for piece in (pieces[0], *with_text[-1:], pieces[-1]):
-        required.update(piece)
-    return sorted(required)
+def required_positions(sample: SampleHistory, pins: Sequence[int] = ()) -> list[int]:
+    """The positions that no window may leave out. Pins are positions here."""
+    turns = split_turns(sample.messages)
+    kept = {position for turn in turns if set(turn) & set(pins) for position in turn}
+    pieces = split_units(sample.messages, turns[-1])
+    spoken = [piece for piece in pieces if any(_says_more(sample.messages[n]) for n in piece)]
+    for piece in (pieces[0], *spoken[-1:], pieces[-1]):
+        kept.update(piece)
+    return sorted(kept)
 
 
-def _has_text_and_results(message: OutgoingMessage) -> bool:
-    """Whether a user message contains tool results and other parts."""
+def _says_more(message: OutgoingMessage) -> bool:
+    """Whether the user says something beside results."""
     results = [isinstance(part, ToolResult) for part in message.parts]
     return message.role == "user" and any(results) and not all(results)

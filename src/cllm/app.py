@@ -282,9 +282,9 @@ class App:
 
     def _check_model_file(self, model: str) -> None:
         """Refuse a model file that a conversation in the project's folder names."""
-        place = self.settings.place
-        project = (place.directory / ".cllm").resolve()
-        is_project_store = self.settings.store.startswith(f"json:{place.directory / '.cllm'}")
+        env = self.settings.env
+        project = (env.directory / ".cllm").resolve()
+        is_project_store = self.settings.store.startswith(f"json:{env.directory / '.cllm'}")
         if model == self.settings.model or not is_model_file(model) or not is_project_store:
             return
         if project != user_folder(env).resolve():

@@ -88,7 +88,7 @@ def test_one_of_two_concurrent_summaries_is_saved_and_both_turns_are(
 
 def test_a_kill_during_a_summary_changes_nothing(full, provider, cllm, load_conversation):
     before = load_conversation()
-    provider.say_held("Half a summary", " and the rest", at=1, usage=None)
+    provider.queue_held_reply("Half a summary", " and the rest", at=1, usage=None)
 
     running = cllm.start(f"Question 5. {LONG * 2}", "--conversation", "demo")
     provider.wait_for(full + 1)
@@ -97,8 +97,8 @@ def test_a_kill_during_a_summary_changes_nothing(full, provider, cllm, load_conv
     running.finish()
 
     assert load_conversation() == before
-    provider.say("A summary.", usage=None)
-    provider.say("Fine.", usage=None)
+    provider.queue_reply("A summary.", usage=None)
+    provider.queue_reply("Fine.", usage=None)
     cllm(f"Question 5. {LONG * 2}", "--conversation", "demo").succeeded()
     found = load_conversation()
     assert found.summary.text == "A summary."

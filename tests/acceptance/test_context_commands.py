@@ -32,7 +32,7 @@ def runs(home):
 
 
 def system_texts(request) -> list[str]:
-    return [content for role, content in request.said if role == "system"]
+    return [content for role, content in request.message_pairs if role == "system"]
 
 
 def stored_user_texts(cllm, conversation: str) -> list[str]:
@@ -177,9 +177,9 @@ class TestAContinuation:
 
         assert (runs(), runs("Static")) == (2, 1)
         first, second = provider.requests
-        assert first.said[-1] == ("user", f"{block('Count', '1')}\n\nOne")
-        assert second.said[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
-        assert second.said[1] == ("user", "One")
+        assert first.message_pairs[-1] == ("user", f"{block('Count', '1')}\n\nOne")
+        assert second.message_pairs[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
+        assert second.message_pairs[1] == ("user", "One")
         assert stored_user_texts(cllm, "demo") == ["One", "Two"]
 
     def test_the_part_before_the_newest_message_stays_the_same(self, provider, settings, cllm):
@@ -197,9 +197,12 @@ class TestAContinuation:
         cllm("Two", "--conversation", "demo", "--exec", "echo now").succeeded()
         cllm("Three", "--conversation", "demo").succeeded()
 
-        assert provider.requests[1].said[-1] == ("user", f"{block('echo now', 'now')}\n\nTwo")
+        assert provider.requests[1].message_pairs[-1] == (
+            "user",
+            f"{block('echo now', 'now')}\n\nTwo",
+        )
         assert stored_user_texts(cllm, "demo") == ["One", "Two", "Three"]
-        assert provider.requests[2].said[2] == ("user", "Two")
+        assert provider.requests[2].message_pairs[2] == ("user", "Two")
 
     def test_a_branch_under_another_prompt_keeps_the_context(self, provider, settings, cllm):
         settings(
@@ -224,8 +227,8 @@ class TestAnOldFile:
         cllm("Two", "--conversation", "old").succeeded()
 
         assert runs() == 2
-        assert provider.requests[0].said[-1] == ("user", f"{block('Count', '1')}\n\nOne")
-        assert provider.requests[1].said[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
+        assert provider.requests[0].message_pairs[-1] == ("user", f"{block('Count', '1')}\n\nOne")
+        assert provider.requests[1].message_pairs[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
         assert stored_user_texts(cllm, "old") == ["Hi", "One", "Two"]
         assert "context" not in cllm.home.load("old")["metadata"]
 
@@ -342,7 +345,7 @@ class TestFailures:
         cllm("Two", "--conversation", "demo").succeeded()
 
         assert runs() == 2
-        assert provider.requests[1].said[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
+        assert provider.requests[1].message_pairs[-1] == ("user", f"{block('Count', '2')}\n\nTwo")
         assert stored_user_texts(cllm, "demo") == ["One", "Two"]
 
 

@@ -22,8 +22,8 @@ def two_models(provider, settings, secret):
 
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
 def test_the_next_model_answers_and_the_fallback_is_reported(way, provider, two_models, cllm):
-    provider.fail(503)
-    provider.say("From the other.")
+    provider.queue_error(503)
+    provider.queue_reply("From the other.")
 
     result = cllm("Hello", "--conversation", "demo", way).succeeded()
 
@@ -64,8 +64,8 @@ def test_another_invalid_request_is_not_sent_to_the_next_model(provider, two_mod
 
 
 def test_the_conversation_has_its_model_and_the_turn_the_fallback_model(provider, two_models, cllm):
-    provider.fail(503)
-    provider.say("From the other.")
+    provider.queue_error(503)
+    provider.queue_reply("From the other.")
     cllm("Hello", "--conversation", "demo").succeeded()
     provider.queue_reply("From the first.")
 
@@ -83,7 +83,7 @@ def test_the_conversation_has_its_model_and_the_turn_the_fallback_model(provider
 
 
 def test_there_is_no_fallback_after_a_partial_answer(provider, two_models, cllm):
-    provider.say("Once", " upon", " a time", stop_after=2)
+    provider.queue_reply("Once", " upon", " a time", stop_after=2)
 
     result = cllm("Hello", "--conversation", "demo")
 
@@ -144,7 +144,7 @@ def test_strict_mode_sends_a_prompt_that_needs_no_change(provider, two_models, c
 
 
 def test_a_connection_lost_before_the_first_text_falls_back(provider, two_models, cllm):
-    provider.answer(Cut())
-    provider.say("From the other.")
+    provider.queue_steps(Cut())
+    provider.queue_reply("From the other.")
 
     assert cllm("Hello").succeeded().out == "From the other.\n"

@@ -134,10 +134,10 @@ def test_a_message_above_the_limit_is_refused_before_a_summary_is_requested(
 
 class TestInAChat:
     def test_compact_reports_usage_and_undo_restores(self, home, provider, cllm):
-        provider.say("One.")
-        provider.say("Two.")
-        provider.say("Three.")
-        provider.say("We counted.", usage=(120, 5))
+        provider.queue_reply("One.")
+        provider.queue_reply("Two.")
+        provider.queue_reply("Three.")
+        provider.queue_reply("We counted.", usage=(120, 5))
         before = b"1\n2\n3\n"
 
         done = cllm("chat", "demo", stdin=before + b"/compact\n").succeeded()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from tests.fake_provider import FakeProvider, Request
 from tests.fidelity.answers import openai_call, openai_stream, openai_whole
-from tests.served import Served, served
+from tests.server_app import ServerApp, open_server_app
 
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
@@ -82,14 +82,14 @@ async def gateway(server: FakeProvider, tmp_path: Path) -> AsyncIterator[Open]:
     """A server of ours before the fake provider, which stands for all of them."""
     running: list[Any] = []
 
-    async def open_gateway(store: str = "memory:") -> Served:
+    async def open_gateway(store: str = "memory:") -> ServerApp:
         here = {"api_base": server.url, "api_key": "key-of-tests"}
         providers = dict.fromkeys((*NAMES, *CUSTOM), here)
         providers["anthropic"] = here | {"api_base": server.root}
         values = {"model": "mine/m", "num_retries": 0, "providers": providers}
-        context = served(tmp_path, yaml.safe_dump(values), store=store.format(tmp_path))
+        context = open_server_app(tmp_path, yaml.safe_dump(values), store=store.format(tmp_path))
         running.append(context)
-        made: Served = await context.__aenter__()
+        made: ServerApp = await context.__aenter__()
         return made
 
     yield open_gateway
@@ -110,7 +110,7 @@ def notices(answer: httpx.Response) -> list[tuple[str, str]]:
     return [(notice["code"], notice["path"]) for notice in notices_found]
 
 
-async def post(made: Served, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
+async def post(made: ServerApp, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     answer = await made("POST", path, content=json.dumps(body), headers=named)
     assert answer.status_code == 200, answer.text
@@ -118,7 +118,7 @@ async def post(made: Served, path: str, body: dict[str, Any], **headers: str) ->
 
 
 async def chat(
-    made: Served, name: str, *messages: Any, stream: bool = False, **options: Any
+    made: ServerApp, name: str, *messages: Any, stream: bool = False, **options: Any
 ) -> httpx.Response:
     headers = {key: options.pop(key) for key in list(options) if key.startswith("X_")}
     model = name if "/" in name else f"{name}/m"
@@ -127,7 +127,7 @@ async def chat(
 
 
 async def messages(
-    made: Served, name: str, *message: Any, stream: bool = False, **options: Any
+    made: ServerApp, name: str, *message: Any, stream: bool = False, **options: Any
 ) -> httpx.Response:
     headers = {key: options.pop(key) for key in list(options) if key.startswith("X_")}
     body = {"model": f"{name}/m", "max_tokens": 9, "messages": message, "stream": stream, **options}

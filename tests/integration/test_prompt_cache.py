@@ -1,4 +1,4 @@
-"""Long conversations with a provider that has a prompt cache: hits, breakpoints and savings."""
+"""Long conversations over a provider with a cache: what is read from it, and what that saves."""
 
 import asyncio
 import json
@@ -13,6 +13,7 @@ from tests.fake_cache import PromptCache, PromptTokens
 from tests.fake_provider import WAIT, FakeProvider, Reply, Request
 from tests.fake_provider import ToolCall as Call
 from tests.request_validation import validate_anthropic_request, validate_bedrock_request
+from tests.turn_requests import make_turn_request
 
 from cllm.core.conversation import StoredConversation
 from cllm.core.message import ToolCall, plain_message
@@ -33,10 +34,10 @@ CLAUDE = "claude-sonnet-4-5"
 SYSTEM = GivenPrompt(text="You are thorough. " * 300, source="Cllmfile")
 TURNS = 60
 CLAUDE_PRICES, NOVA_PRICES = (1.25, 0.1), (1.0, 0.25)
-"""The prices of cache writes and reads, as multiples of the input price."""
+"""Of writing to the cache and of reading from it, in multiples of the price of input."""
 
 
-class LookTool:
+class Box:
     """A tool whose results are long."""
 
     definitions: Any = ({"type": "function", "function": {"name": "look", "parameters": {}}},)
@@ -47,7 +48,7 @@ class LookTool:
 
 
 class Talk:
-    """A conversation with one provider."""
+    """A conversation with one provider, which uses tools when it is told to."""
 
     def __init__(self, server: FakeProvider, provider: Provider, model: str) -> None:
         self.server = server
@@ -57,26 +58,29 @@ class Talk:
         self._ids = count(1)
 
     async def say(self, text: str, *, rounds: tuple[int, ...] = (), **fields: Any) -> None:
-        """Run one turn; `rounds`: the number of tool calls in each round."""
+        """One turn; the model asks for so many tools in each round before it answers."""
         for calls in rounds:
-            tool_calls = [
+            requested = [
                 Call(id=f"call_{next(self._ids)}", name="look", arguments=json.dumps({"n": n}))
                 for n in range(calls)
             ]
-            self.server.say(tool_calls=tuple(tool_calls), finish="tool_calls")
-        self.server.say(f"This is what I think of {text!r}. " * 5)
-        options: dict[str, Any] = {"ref": "demo", "create": NewConversation(id="demo")} | fields
+            self.server.queue_reply(tool_calls=tuple(requested), finish="tool_calls")
+        self.server.queue_reply(f"This is what I think of {text!r}. " * 5)
+        prompt_given: dict[str, Any] = {
+            "ref": "demo",
+            "create": NewConversation(id="demo"),
+        } | fields
         request = make_turn_request(
             messages=(plain_message("user", f"{text} " * 10),),
             model="m",
-            tools=LookTool(),
-            **{"system": SYSTEM} | options,
+            tools=Box(),
+            **{"system": SYSTEM} | prompt_given,
         )
         async with aclosing(self._engine().run_turn(request)) as events:
             async for _ in events:
                 pass
 
-    async def load(self) -> StoredConversation:
+    async def load_stored(self) -> StoredConversation:
         return await self.store.load("demo")
 
     @property
@@ -132,8 +136,8 @@ async def talk(server: FakeProvider, request: pytest.FixtureRequest) -> AsyncIte
     await provider.close()
 
 
-def validate(server: FakeProvider) -> None:
-    """Validate every request by the SDK's types or botocore's model."""
+def judge(server: FakeProvider) -> None:
+    """The SDK's types and botocore's model find nothing wrong with what was sent."""
     for request in server.requests:
         if request.path.endswith("/messages"):
             validate_anthropic_request(request.body, sampling=False)
@@ -141,14 +145,14 @@ def validate(server: FakeProvider) -> None:
             validate_bedrock_request(request.body, model="m")
 
 
-def relative_cost(talk: Talk) -> float:
-    """The cost of the prompts, as a fraction of the cost without a cache."""
+def paid(talk: Talk) -> float:
+    """What the prompts cost, of what they would have cost without marks."""
     write, read = NOVA_PRICES if "nova" in talk.model else CLAUDE_PRICES
     paid = sum(one.sent + write * one.written + read * one.read for one in talk.counted)
     return paid / sum(one.total for one in talk.counted)
 
 
-async def test_sixty_turns_with_tools_read_every_earlier_prompt(talk):
+async def test_sixty_turns_with_tools_read_every_earlier_prompt_from_the_cache(talk):
     for n in range(TURNS):
         await talk.say(f"Question {n}", rounds=(1, 2) if n % 3 == 0 else ())
 
@@ -156,25 +160,25 @@ async def test_sixty_turns_with_tools_read_every_earlier_prompt(talk):
         assert now.read == before.read + before.written
         assert now.sent == 0
     assert all(one.marks == 2 for one in talk.counted)
-    assert relative_cost(talk) < (0.27 if "nova" in talk.model else 0.13)
-    validate(talk.server)
-    report = build_cache_report([await talk.load()], lambda *_: None)
+    assert paid(talk) < (0.27 if "nova" in talk.model else 0.13)
+    judge(talk.server)
+    report = build_cache_report([await talk.load_stored()], lambda *_: None)
     assert report.usage.cache_read == sum(one.read for one in talk.counted)
     assert report.missed == report.expired == 0
 
 
 @pytest.mark.parametrize("talk", ["anthropic"], indirect=True)
-async def test_the_report_counts_cache_misses_between_turns(talk):
+async def test_the_report_has_the_misses_between_turns(talk):
     await talk.say("Begin", rounds=(2, 2))
-    counted, talk.server.cache = talk.counted, PromptCache(minimum=1024)
+    load_stored, talk.server.cache = talk.counted, PromptCache(minimum=1024)
     await talk.say("Go on", rounds=(2, 2))
 
-    report = build_cache_report([await talk.load()], lambda *_: None)
+    report = build_cache_report([await talk.load_stored()], lambda *_: None)
 
-    assert report.missed == counted[-1].total
+    assert report.missed == load_stored[-1].total
 
 
-async def test_the_next_turn_reads_a_turn_of_many_blocks(talk):
+async def test_the_next_turn_reads_a_turn_of_many_blocks_from_the_cache(talk):
     await talk.say("Begin")
     await talk.say("Look everywhere", rounds=(12, 1, 40))
     await talk.say("And now?")
@@ -182,10 +186,10 @@ async def test_the_next_turn_reads_a_turn_of_many_blocks(talk):
     for before, now in pairwise(talk.counted):
         assert now.read == before.read + before.written > 0
     assert max(one.marks for one in talk.counted) > 2
-    validate(talk.server)
+    judge(talk.server)
 
 
-async def test_the_context_of_one_turn_is_after_the_last_breakpoint(talk):
+async def test_the_context_of_one_turn_comes_after_the_last_breakpoint(talk):
     command = ContextCommand(name="Time", command="date", written="date", kind="dynamic")
     for n in range(6):
         await talk.say(f"What time is it, for the {n}th time?", context=(command,))
@@ -195,18 +199,18 @@ async def test_the_context_of_one_turn_is_after_the_last_breakpoint(talk):
         assert now.sent > 0
 
 
-async def test_after_a_turn_with_its_own_context_the_next_reads_the_earlier_prompt(talk):
+async def test_after_a_turn_with_context_the_next_reads_everything_before_it(talk):
     command = ContextCommand(name="Time", command="date", written="date", kind="dynamic")
     await talk.say("Begin")
     await talk.say("Look everywhere", rounds=(15,), context=(command,))
     await talk.say("And now?")
 
-    _, turn, again, after = talk.counted
-    assert turn.read + turn.written == again.read == after.read
-    assert after.written > turn.total
+    _, with_context, again, after = talk.counted
+    assert with_context.read + with_context.written == again.read == after.read
+    assert after.written > with_context.total
 
 
-async def test_after_a_trim_the_system_prompt_is_still_read(talk):
+async def test_after_trimming_the_system_prompt_is_still_read_from_the_cache(talk):
     for n in range(TURNS):
         await talk.say(f"Question {n}", window=lambda _: ByTokens(max_tokens=4000))
 
@@ -214,16 +218,16 @@ async def test_after_a_trim_the_system_prompt_is_still_read(talk):
     cuts = [n for n, (before, now) in enumerate(pairwise(reads)) if now < before]
     assert 0 < len(cuts) < TURNS / 4
     assert min(reads) > len(SYSTEM.text or "") / 4
-    assert relative_cost(talk) < 0.4
+    assert paid(talk) < 0.4
 
 
-async def test_a_single_question_has_no_breakpoints(talk):
+async def test_a_stateless_prompt_has_no_breakpoints(talk):
     await talk.say("Hello", ref=None, create=None)
 
     assert [one.marks for one in talk.counted] == [0]
 
 
-async def test_an_unsaved_turn_reads_the_cache_and_adds_only_the_last_answer(talk):
+async def test_a_read_only_turn_reads_the_cache_and_adds_only_the_last_answer(talk):
     await talk.say("Hello")
     await talk.say("Just asking", read_only=True, create=None)
 
@@ -236,13 +240,13 @@ async def test_breakpoints_are_not_stored(talk):
     await talk.say("Hello", rounds=(2,))
     await talk.say("Again")
 
-    for message in (await talk.load()).messages:
+    for message in (await talk.load_stored()).messages:
         assert b"cache" not in message.raw
 
 
-async def test_equal_conversations_are_sent_as_equal_bytes(talk):
+async def test_the_same_conversation_is_sent_as_the_same_bytes(talk):
     await talk.say("Hello", rounds=(2,))
-    place = (await talk.load()).turns[-1].place
+    place = (await talk.load_stored()).turns[-1].place
     for _ in range(2):
         await talk.say("Hello", place=place)
 
@@ -254,8 +258,8 @@ def summarise(_model: str) -> Summarise:
     return Summarise(tokens=ByTokens(max_tokens=2000), summary_tokens=400)
 
 
-def list_messages(request: Request) -> list[str]:
-    """The messages of a request, without breakpoints."""
+def said_in(request: Request) -> list[str]:
+    """The messages of a request, one by one and without marks."""
     found = []
     for message in request.json["messages"]:
         content = message["content"]
@@ -270,15 +274,15 @@ def list_messages(request: Request) -> list[str]:
 
 
 def is_summary(request: Request) -> bool:
-    return "Summarise our conversation up to here" in list_messages(request)[-1]
+    return "Summarise our conversation up to here" in said_in(request)[-1]
 
 
-def reply_with_summary(request: Request) -> Reply | None:
+def give_summary(request: Request) -> Reply | None:
     return Reply(pieces=("They asked and answered. " * 10,)) if is_summary(request) else None
 
 
-async def test_a_summary_request_reads_the_earlier_prompt(talk):
-    talk.server.choose = reply_with_summary
+async def test_a_summary_request_reads_the_last_prompt_from_the_cache(talk):
+    talk.server.choose = give_summary
     for n in range(30):
         await talk.say(f"Question {n}", rounds=(2,) if n % 4 == 0 else (), window=summarise)
 
@@ -286,18 +290,18 @@ async def test_a_summary_request_reads_the_earlier_prompt(talk):
     found = [n for n, request in enumerate(requests) if is_summary(request)]
     assert len(found) >= 2
     for n in found:
-        request, before = requests[n].json, requests[n - 1].json
-        for name in ("system", "tools", "toolConfig"):
-            assert request.get(name) == before.get(name)
-        shared = list_messages(requests[n])[:-1]
-        assert list_messages(requests[n - 1])[: len(shared)] == shared
+        requested, before = requests[n].json, requests[n - 1].json
+        for field in ("system", "tools", "toolConfig"):
+            assert requested.get(field) == before.get(field)
+        shared = said_in(requests[n])[:-1]
+        assert said_in(requests[n - 1])[: len(shared)] == shared
         counted = talk.counted[n]
         assert counted.read > 0.8 * counted.total
         assert counted.written < 0.15 * counted.total
-    validate(talk.server)
+    judge(talk.server)
 
 
-async def test_parts_of_a_summary_read_only_the_system_prompt(talk):
+async def test_later_chunks_of_a_summary_read_only_the_system_prompt(talk):
     for n in range(40):
         await talk.say(f"Question {n}")
 
@@ -311,19 +315,21 @@ async def test_parts_of_a_summary_read_only_the_system_prompt(talk):
         assert talk.counted[n].read > len(SYSTEM.text or "") / 4
 
 
-async def test_a_clients_system_prompt_is_not_summarised_and_not_stored(talk, tmp_path):
+async def test_a_dynamic_prompt_is_in_no_summary_request_and_never_stored(talk, tmp_path):
     secret = "the-client-s-secret-words"
     folder = tmp_path / "conversations"
     talk.store = JsonFileStore(folder, clock=lambda: datetime.now(UTC))
-    prompt = GivenPrompt(said=plain_message("system", f"{secret}. " * 100), text=secret)
+    prompt_given = GivenPrompt(said=plain_message("system", f"{secret}. " * 100), text=secret)
     for n in range(20):
-        await talk.say(f"Question {n}", window=summarise, system_policy="dynamic", system=prompt)
+        await talk.say(
+            f"Question {n}", window=summarise, system_policy="dynamic", system=prompt_given
+        )
 
     requests = talk.server.requests
-    summaries = [request for request in requests if is_summary(request)]
-    assert summaries
-    assert all(secret.encode() in one.body for one in requests if one not in summaries)
-    assert all(secret.encode() not in one.body for one in summaries)
+    requested = [request for request in requests if is_summary(request)]
+    assert requested
+    assert all(secret.encode() in one.body for one in requests if one not in requested)
+    assert all(secret.encode() not in one.body for one in requested)
     written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert any(b'"summary"' in text for text in written)
     assert all(secret.encode() not in text for text in written)

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from tests.scripted_provider import ScriptedProvider, text_reply_events
 from tests.tokenizers import o200k
-from tests.turns import turn_request
-from tests.window_histories import SampleHistory, needed
+from tests.turn_requests import make_turn_request
+from tests.window_histories import SampleHistory, required_positions
 
 from cllm.core.conversation import StoredConversation
 from cllm.core.errors import WindowTooSmallError
@@ -96,7 +96,7 @@ def test_every_window_is_valid_complete_and_within_its_budget(budget: int, strat
             for item in items[len(turn_index) : end]:
                 turn_index.append(item)
             points += 1
-            included = needed(sample.chosen(range(end)))
+            included = required_positions(sample.chosen(range(end)))
             least = sum(sample.tokens[n] for n in included)
             if least > budget:
                 refused += 1
@@ -217,7 +217,7 @@ class Replay:
         self.provider.reply = self.messages[end]
         stored = await self.store.load("demo", tail=0)
         taken = 0 if stored.summary is None else stored.summary.tokens
-        included = needed(self.sample.chosen(range(end)))
+        included = required_positions(self.sample.chosen(range(end)))
         if sum(self.tokens[n] for n in included) > self.limit - taken:
             with pytest.raises(WindowTooSmallError):
                 await self.say(with_question)
@@ -228,7 +228,7 @@ class Replay:
         self.judge(await self.store.load("demo"), end, included)
 
     async def say(self, with_question: tuple[Message, ...]) -> None:
-        request = turn_request(
+        request = make_turn_request(
             messages=with_question,
             model="m",
             ref="demo",

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tests.fake_provider import Request
-from tests.serving import Answer
+from tests.server_process import Response
 from tests.surface_generator import routes, source
 from tests.surface_generator.http_scenarios import Exchange, Observed
 from tests.surface_generator.shapes import Shape
@@ -84,7 +84,7 @@ def _request(exchange: Exchange, route_table: Routes, normalise: Normaliser) -> 
         yield f"  notice: {notice['code']} at {notice['path']!r}: {normalise(notice['message'])}"
 
 
-def _stream(answer: Answer) -> Iterator[str]:
+def _stream(answer: Response) -> Iterator[str]:
     """Yield the kinds of lines and events in a stream."""
     if _media(answer) == STREAM:
         lines = {line.partition(":")[0] or "comment" for line in answer.body.decode().split("\n")}
@@ -92,11 +92,11 @@ def _stream(answer: Answer) -> Iterator[str]:
         yield f"  events: {', '.join(dict.fromkeys(name for name, _ in _events(answer.body)))}"
 
 
-def _media(answer: Answer) -> str:
+def _media(answer: Response) -> str:
     return answer.headers.get("content-type", "").partition(";")[0]
 
 
-def _errors(answer: Answer, normalise: Normaliser) -> Iterator[str]:
+def _errors(answer: Response, normalise: Normaliser) -> Iterator[str]:
     """Yield the errors in a response or a stream."""
     bodies: Iterable[Any] = ()
     if answer.status >= 400 and answer.body:
@@ -131,7 +131,7 @@ def _responses(exchanges: list[Exchange], route_table: Routes) -> str:
     )
 
 
-def _shapes(answer: Answer) -> Iterator[tuple[str, Shape]]:
+def _shapes(answer: Response) -> Iterator[tuple[str, Shape]]:
     """Yield the fields of a response; for a stream, by event name."""
     if answer.status >= 400 or not answer.body:
         return

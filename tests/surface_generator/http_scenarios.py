@@ -27,7 +27,7 @@ from tests.fake_provider import (
     response_steps,
 )
 from tests.home import Home
-from tests.serving import COMPLETIONS, Answer, Server
+from tests.server_process import COMPLETIONS, Response, Server
 from tests.surface_generator import third_party
 from tests.surface_generator.shell import OFFLINE
 
@@ -71,7 +71,7 @@ class Exchange:
     method: str
     path: str
     sent_headers: Mapping[str, str]
-    answer: Answer
+    answer: Response
 
 
 class Embeddings(OpenAIChat):
@@ -112,7 +112,7 @@ def observe(folder: Path) -> Observed:
         cllm = Cllm(home)
         cllm("Hello", "--conversation", "notes").succeeded()
         cllm("Hello", "--conversation", "named", "--store", store).succeeded()
-        home.keep("broken", b"{")
+        home.write_conversation("broken", b"{")
         upstream.requests.clear()
         servers = {
             "without keys": Scenarios.run_all,
@@ -188,7 +188,7 @@ class Scenarios:
         path: str,
         body: Any = None,
         **headers: str,
-    ) -> Answer:
+    ) -> Response:
         """Send a request. Underscores in header names become hyphens, except in TOKEN_HEADER."""
         encoded = {
             key if key == TOKEN_HEADER else key.replace("_", "-"): value
@@ -198,12 +198,12 @@ class Scenarios:
         self.exchanges.append(Exchange(name, method, path, encoded, answer))
         return answer
 
-    def complete(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Answer:
+    def complete(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Response:
         """Send a chat completion, by default with one greeting."""
         body = {"model": MODEL, "messages": list(messages) or [HELLO], **fields}
         return self.send(name, "POST", COMPLETIONS, body, **(headers or {}))
 
-    def message(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Answer:
+    def message(self, name: str, *messages: Any, headers: Any = None, **fields: Any) -> Response:
         """Send a request to the Messages API. Fields that are None are omitted."""
         body = {"model": SONNET, "max_tokens": 100, "messages": list(messages) or [HELLO], **fields}
         sent = {key: value for key, value in body.items() if value is not None}
@@ -636,11 +636,11 @@ class Scenarios:
         gate.open()
 
 
-def _conversation(answer: Answer) -> str:
+def _conversation(answer: Response) -> str:
     return answer.headers.get("x-conversation-id", UNKNOWN)
 
 
-def _turn(answer: Answer) -> str:
+def _turn(answer: Response) -> str:
     return answer.headers.get("x-turn-id", UNKNOWN)
 
 

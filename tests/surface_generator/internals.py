@@ -61,7 +61,7 @@ def settings_defaults(home: Path) -> Mapping[str, Any]:
     return {
         "context_commands[].on_failure": fields["on_failure"],
         "context_commands[].timeout": fields["timeout"],
-        "dynamic_commands.max_commands": settings.commands.most,
+        "dynamic_commands.max_commands": settings.commands.max_commands,
         "dynamic_commands.require_confirmation": settings.commands.confirm,
         "dynamic_commands.timeout": settings.commands.timeout,
         "num_retries": settings.retries,

@@ -70,7 +70,7 @@ def _check_local_model(settings: Settings, resolved: ResolvedModel) -> Finding:
         )
     except CllmError as error:
         return problem(REACH, str(error))
-    if file.is_whole:
+    if file.is_complete:
         return ok(REACH, f"the model file {file.path} exists.")
     if file.known is None:
         return problem(REACH, f"the model file {file.path} does not exist; check the path.")

@@ -110,9 +110,9 @@ def cache_control_for(
     if continuity is None:
         return no_cache_control
     if dialect == "bedrock":
-        known = find_features(model)
+        features = find_features(model)
         # An ARN can hide the model, and so what it accepts.
-        if not known.cache or known.thinking == "as_sent":
+        if not features.cache or features.thinking == "as_sent":
             return no_cache_control
     return partial(
         _add_cache_control,

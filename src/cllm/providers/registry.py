@@ -93,8 +93,8 @@ def find_reasoning_rule(provider: str, base_url: str) -> ReasoningRule:
     for row in BUILTIN_PROVIDERS.values():
         if row.kind == OPENAI and row.key is not None and _host(row.base_url) == host:
             return row.reasoning
-    known = BUILTIN_PROVIDERS.get(provider)
-    return AS_SENT if known is None or provider == OPENAI else known.reasoning
+    builtin = BUILTIN_PROVIDERS.get(provider)
+    return AS_SENT if builtin is None or provider == OPENAI else builtin.reasoning
 
 
 def _host(base_url: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 
 def test_ask_returns_the_answer_with_its_facts(provider, program):
-    provider.say("Fine.")
+    provider.queue_reply("Fine.")
 
     out = program(
         """
@@ -22,7 +22,7 @@ def test_ask_returns_the_answer_with_its_facts(provider, program):
 
 
 def test_stream_yields_pieces_and_then_has_the_answer(provider, program):
-    provider.say("One", " two", " three")
+    provider.queue_reply("One", " two", " three")
 
     out = program(
         """
@@ -36,7 +36,7 @@ def test_stream_yields_pieces_and_then_has_the_answer(provider, program):
 
 
 def test_the_shell_shows_the_same_conversation(provider, program, cllm):
-    provider.say("Hello Alice.")
+    provider.queue_reply("Hello Alice.")
     program('import cllm; cllm.ask("I am Alice.", conversation="demo")')
 
     cllm("Who am I?", "--conversation", "demo").succeeded()
@@ -81,7 +81,7 @@ def test_the_synchronous_functions_work_inside_a_running_loop(provider, program)
 
 
 def test_closing_a_stream_early_saves_the_partial_text(provider, program, cllm):
-    gate = provider.say_held("Once", " upon a time", at=1)
+    gate = provider.queue_held_reply("Once", " upon a time", at=1)
 
     program(
         """

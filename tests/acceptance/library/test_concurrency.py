@@ -42,7 +42,7 @@ def test_threads_that_share_a_conversation_take_turns(provider, program):
 
 
 def test_a_stream_in_another_thread_is_not_interrupted(provider, program):
-    provider.say("One", " two", " three")
+    provider.queue_reply("One", " two", " three")
 
     out = program(
         """
@@ -104,7 +104,7 @@ def test_tasks_of_one_loop_can_ask_concurrently(provider, program):
 
 
 def test_a_cancelled_task_saves_the_partial_text_before_it_ends(provider, program, cllm):
-    gate = provider.say_held("Once", " upon a time", at=1)
+    gate = provider.queue_held_reply("Once", " upon a time", at=1)
 
     out = program(
         """
@@ -134,7 +134,7 @@ def test_a_cancelled_task_saves_the_partial_text_before_it_ends(provider, progra
 
 @pytest.mark.parametrize("leave", ["break", "raise ValueError('enough')"])
 def test_an_unfinished_stream_does_not_block_the_next_turn(provider, program, leave):
-    provider.say("One", " two", " three")
+    provider.queue_reply("One", " two", " three")
 
     out = program(
         f"""
@@ -156,7 +156,7 @@ def test_an_unfinished_stream_does_not_block_the_next_turn(provider, program, le
 @pytest.mark.parametrize("manager", ["store='memory:'", ""])
 @pytest.mark.parametrize("after", ["ask('And?')", "add_user_message('And?')"])
 def test_a_manager_continues_after_an_unfinished_stream(provider, program, manager, after):
-    provider.say("One", " two", " three")
+    provider.queue_reply("One", " two", " three")
 
     out = program(
         f"""
@@ -174,7 +174,7 @@ def test_a_manager_continues_after_an_unfinished_stream(provider, program, manag
 
 
 def test_a_with_block_closes_a_stream(provider, program, cllm):
-    gate = provider.say_held("One", " two", at=1)
+    gate = provider.queue_held_reply("One", " two", at=1)
 
     program(
         """
@@ -190,7 +190,7 @@ def test_a_with_block_closes_a_stream(provider, program, cllm):
 
 @pytest.mark.parametrize("store", ["json:saved", "sqlite:saved.db"])
 def test_a_program_that_exits_during_a_stream_saves_the_partial_text(provider, program, store):
-    gate = provider.say_held("One", " two", at=1)
+    gate = provider.queue_held_reply("One", " two", at=1)
     program(
         f"""
         import cllm
@@ -237,7 +237,7 @@ def test_ctrl_c_leaves_a_manager_usable(provider, start_program, manager):
 
 
 def test_ctrl_c_during_ask_cancels_the_request(provider, start_program):
-    provider.say_held("Once", at=0)
+    provider.queue_held_reply("Once", at=0)
 
     process = start_program(
         """
@@ -297,7 +297,7 @@ def test_a_pool_of_processes_can_ask(provider, program, home, method):
 
 @pytest.mark.parametrize("manager", ["", "store='sqlite:saved.db', conversation='demo'"])
 def test_the_rest_of_a_stream_is_not_added_after_clear(provider, program, manager):
-    provider.say("One", " two", " three")
+    provider.queue_reply("One", " two", " three")
 
     out = program(
         f"""

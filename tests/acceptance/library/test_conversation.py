@@ -99,8 +99,8 @@ def test_turns_usage_and_cost_add_up(provider, program, store, settings):
 
 
 def test_regenerate_adds_a_variant_of_the_last_turn(provider, program, store):
-    provider.say("First.")
-    provider.say("Second.")
+    provider.queue_reply("First.")
+    provider.queue_reply("Second.")
     out = program(
         f"""
         import cllm

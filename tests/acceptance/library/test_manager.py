@@ -44,8 +44,8 @@ def test_a_manager_sends_its_prompt_and_its_window(provider, program):
 
 
 def test_a_failed_call_does_not_change_a_manager(provider, program):
-    provider.fail(500)
-    provider.say("Fine.")
+    provider.queue_error(500)
+    provider.queue_reply("Fine.")
 
     out = program(
         """
@@ -401,7 +401,7 @@ class TestWhatIsGiven:
         assert provider.requests == []
 
     def test_a_lone_surrogate_is_refused_and_the_manager_stays_usable(self, provider, program):
-        provider.say("Fine.")
+        provider.queue_reply("Fine.")
 
         out = program(
             """
@@ -418,7 +418,7 @@ class TestWhatIsGiven:
         assert out.splitlines() == ["True", "Fine."]
 
     def test_messages_that_a_program_adds_to_the_list_are_sent(self, provider, program):
-        provider.say("Luna.")
+        provider.queue_reply("Luna.")
 
         out = program(
             """

@@ -22,8 +22,8 @@ def contents(manager: ConversationManager) -> list[str]:
 
 class TestAcceptanceCriteria:
     def test_1_a_follow_up_question_is_sent_with_its_history(self, provider, program):
-        provider.say("Paris.")
-        provider.say("About two million people.")
+        provider.queue_reply("Paris.")
+        provider.queue_reply("About two million people.")
 
         out = program(
             """
@@ -43,8 +43,8 @@ class TestAcceptanceCriteria:
         ]
 
     def test_2_an_earlier_name_is_in_the_history(self, provider, program):
-        provider.say("Nice to meet you.")
-        provider.say("Alice")
+        provider.queue_reply("Nice to meet you.")
+        provider.queue_reply("Alice")
 
         out = program(
             """
@@ -68,7 +68,7 @@ class TestAcceptanceCriteria:
             """
         )
 
-        texts = [text for role, text in provider.requests[11].said if role == "user"]
+        texts = [text for role, text in provider.requests[11].message_pairs if role == "user"]
         assert texts == [f"question {number}" for number in range(1, 12)]
 
     def test_4_trimming_is_reported_in_the_chat(self, settings, cllm):

@@ -73,9 +73,9 @@ async def gathered(read: PagedConversation) -> StoredConversation:
     async def whole(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
         messages: dict[str, list[Message]] = {turn.id: [] for turn in turns}
         ended = []
-        async for part in read.said_in(turns):
+        async for part in read.iter_messages(turns):
             messages[part.turn.id] += part.messages
-            ended += [part.turn.id] if part.ends else []
+            ended += [part.turn.id] if part.is_complete else []
         assert ended == list(messages)
         return tuple(replace(turn, messages=tuple(messages[turn.id])) for turn in turns)
 

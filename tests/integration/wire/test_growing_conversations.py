@@ -55,7 +55,7 @@ def encode(body: bytes, client: str, target: Dialect) -> ProviderRequest | str:
     """The request with its notices, or the text of the error."""
     try:
         prompt: Prompt = CODECS[client].decode_request(body)
-        return provider(target)._encoded(prompt)
+        return provider(target)._build_request(prompt)
     except (CllmError, FieldError) as error:
         return f"{type(error).__name__}: {error}"
 

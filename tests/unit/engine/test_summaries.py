@@ -234,7 +234,7 @@ class TestOnRequest:
     async def test_an_interrupted_summary_changes_nothing(self, engine, empty_request, store, talk):
         await talk(SummaryProvider(), 3)
         before = await store.load("demo")
-        provider = PausingProvider(spoken("So far")[:-1])
+        provider = PausingProvider(text_reply_events("So far")[:-1])
         work = asyncio.ensure_future(make(engine(store, provider), empty_request(window=summarise)))
         await provider.reached.wait()
 
@@ -249,7 +249,7 @@ class TestOnRequest:
         self, engine, empty_request, store, talk
     ):
         await talk(SummaryProvider(), 3)
-        provider = PausingProvider([], spoken("Too late."))
+        provider = PausingProvider([], text_reply_events("Too late."))
         late = asyncio.ensure_future(make(engine(store, provider), empty_request(window=summarise)))
         await provider.reached.wait()
         await make(engine(store, SummaryProvider()), empty_request(window=summarise))

@@ -104,7 +104,7 @@ class TestInvalidSummaries:
         self, talk, engine, empty_request, store
     ):
         usage = Usage(input=300, output=190, estimated=True)
-        provider = SummaryProvider(summary=spoken("We counted.", usage=usage))
+        provider = SummaryProvider(summary=text_reply_events("We counted.", usage=usage))
         await talk(provider, 3)
 
         await make(engine(store, provider), empty_request(window=summarise))
@@ -118,7 +118,7 @@ class TestInvalidSummaries:
     ):
         """It may be twice as long as requested; a longer one is discarded."""
         wide = msgspec.structs.replace(SMALL, summary_tokens=250)
-        provider = SummaryProvider(summary=spoken("said " * 400))
+        provider = SummaryProvider(summary=text_reply_events("said " * 400))
         await talk(provider, 3, window=lambda _: wide)
 
         events = await say(engine(store, provider), ask("word " * 530, window=lambda _: wide))
@@ -222,7 +222,7 @@ class TestConcurrentChanges:
     async def late(self, talk, engine, empty_request, store):
         """A requested summary of the first two turns, without a reply yet."""
         await talk(SummaryProvider(), 3)
-        provider = PausingProvider([], spoken("Too late."))
+        provider = PausingProvider([], text_reply_events("Too late."))
         running = engine(store, provider)
         work = asyncio.ensure_future(make(running, empty_request(window=summarise)))
         await provider.reached.wait()

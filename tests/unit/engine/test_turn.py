@@ -189,7 +189,7 @@ class TestCompleteTurn:
         assert events[1:-1] == [*deltas, end]
 
     async def test_an_event_after_the_end_is_ignored(self, engine, ask, store):
-        reply_events = [*spoken("Hi"), TextDelta(text="more")]
+        reply_events = [*text_reply_events("Hi"), TextDelta(text="more")]
 
         events = await take(engine(store, ScriptedProvider([reply_events])), ask())
 

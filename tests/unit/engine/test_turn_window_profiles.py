@@ -10,8 +10,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from tests.scripted import ScriptedProvider
-from tests.window_histories import SampleHistory, histories, needed
+from tests.scripted_provider import ScriptedProvider, text_reply_events
+from tests.torture import choose_size
+from tests.turn_requests import make_turn_request
+from tests.window_histories import SampleHistory, histories, required_positions, split_turns
 
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
@@ -56,18 +58,18 @@ class Encoding(ScriptedProvider):
         super().__init__()
         self._profile = profile
         self.dialect, self.model = MODELS[profile.name]
-        self.mended: list[tuple[OutgoingMessage, ...]] = []
+        self.repaired: list[tuple[OutgoingMessage, ...]] = []
 
     def _next_events(self, prompt: Prompt) -> Any:
         if self.dialect == "openai":
             sent = encode_openai(prompt, repair=self.repair)
         else:
-            mark = cache_control_for(self.dialect, self.model, prompt.continuity)
+            cache_control = cache_control_for(self.dialect, self.model, prompt.continuity)
             if self.dialect == "bedrock":
-                sent = encode_bedrock(prompt, repair=self.repair, cache_control=mark)
+                sent = encode_bedrock(prompt, repair=self.repair, cache_control=cache_control)
             else:
                 sent = encode_anthropic(
-                    prompt, default_max_tokens=99, repair=self.repair, cache_control=mark
+                    prompt, default_max_tokens=99, repair=self.repair, cache_control=cache_control
                 )
         assert sent.body.count(b'"cache_control"') + sent.body.count(b'"cachePoint"') <= 4
         if _is_summary(prompt):
@@ -76,9 +78,9 @@ class Encoding(ScriptedProvider):
         return text_reply_events(f"Done, {next(NUMBERS)}.")
 
     def repair(self, messages: Any) -> RepairedHistory:
-        mended = HistoryRepair(self._profile, provider="scripted")(messages)
-        self.mended.append(tuple(mended.messages))
-        return mended
+        repaired = HistoryRepair(self._profile, provider="scripted")(messages)
+        self.repaired.append(tuple(repaired.messages))
+        return repaired
 
 
 def _is_summary(prompt: Prompt) -> bool:
@@ -175,7 +177,7 @@ class Case:
 
     def least(self) -> int:
         """Return what must be sent, from a scan of all messages."""
-        required = needed(self.sample(), sorted(pin - 1 for pin in self.pins))
+        required = required_positions(self.sample(), sorted(pin - 1 for pin in self.pins))
         return sum(self.tokens[n] for n in required)
 
     @property
@@ -194,14 +196,14 @@ class Case:
         sent = [message.raw for message in prompt.messages[len(ahead) :]]
         remaining = iter([message.raw for message in self.messages])
         assert all(raw in remaining for raw in sent)
-        required = needed(self.sample(), sorted(pin - 1 for pin in self.pins))
+        required = required_positions(self.sample(), sorted(pin - 1 for pin in self.pins))
         assert Counter(self.messages[n].raw for n in required) <= Counter(sent)
         window = conversation.turns[-1].window
         assert window is not None
         assert window.sent_messages == len(sent)
         assert window.sent_messages + window.left_out_messages == len(self.messages)
-        for mended in self.provider.mended:
-            assert find_problems(mended, profile) == ()
+        for repaired in self.provider.repaired:
+            assert find_problems(repaired, profile) == ()
         if not isinstance(self.strategy, ByTurns):
             taken = 0 if standing is None else standing.tokens
             own = sum(estimate_tokens(one, WEIGHTS) for one in prompt.messages[len(ahead) :])

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.window_histories import SampleHistory, histories, needed, turns_of, units_of
+from tests.torture import choose_size
+from tests.window_histories import (
+    SampleHistory,
+    histories,
+    required_positions,
+    split_turns,
+    split_units,
+)
 
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
@@ -62,7 +69,9 @@ class Case:
 
     def view(self) -> WindowPlan | None:
         """Return the plan, or None if the required messages exceed the limit."""
-        least = sum(self.sample.tokens[n] for n in needed(self.sample, sorted(self.pins)))
+        least = sum(
+            self.sample.tokens[n] for n in required_positions(self.sample, sorted(self.pins))
+        )
         if least > self.limit:
             with pytest.raises(WindowTooSmallError) as raised:
                 self.plan(self.sample, self.pins)
@@ -102,7 +111,7 @@ def test_every_window_fits_the_budget_or_the_error_has_both_numbers(data, profil
         return
     included = positions(view)
 
-    assert set(needed(case.sample, sorted(case.pins))) <= set(included)
+    assert set(required_positions(case.sample, sorted(case.pins))) <= set(included)
     assert view.tokens == sum(case.sample.tokens[n] for n in included) <= case.limit
     assert view.sent_messages == len(included)
     assert view.left_out_messages == len(case.sample.messages) - len(included)
@@ -118,11 +127,11 @@ def test_older_turns_are_complete_or_absent_and_units_are_never_divided(data, pr
     if view is None:
         return
     included = set(positions(view))
-    *older, newest = turns_of(case.sample.messages)
+    *older, newest = split_turns(case.sample.messages)
 
     for turn in older:
         assert included >= set(turn) or not included & set(turn)
-    for unit in units_of(case.sample.messages, newest):
+    for unit in split_units(case.sample.messages, newest):
         assert included >= set(unit) or not included & set(unit)
     absent = sum(not included & set(turn) for turn in older)
     assert view.dropped_turns == absent
@@ -165,14 +174,14 @@ def test_a_continued_conversation_has_a_stable_start_and_prefix(data, profile):
         if not at_call or item.role == "assistant":
             continue
         known = {pin - 1 for pin in pins if pin <= end}
-        least = sum(sample.tokens[n] for n in needed(sample, sorted(known)))
+        least = sum(sample.tokens[n] for n in required_positions(sample, sorted(known)))
         if least > case.limit:
             return
         view = plan_window(
             turn_index, case.strategy, budget=case.budget, window_start=window_start, pins=pins
         )
         assert view.tokens <= case.limit
-        assert set(needed(sample, sorted(known))) <= set(positions(view))
+        assert set(required_positions(sample, sorted(known))) <= set(positions(view))
         assert find_problems(view.select(sample.messages), profile) == ()
         assert window_start is None or view.window_start >= window_start
         if view.window_start == window_start:
@@ -185,10 +194,10 @@ def test_a_continued_conversation_has_a_stable_start_and_prefix(data, profile):
 @given(data=st.data())
 def test_only_pins_are_sent_of_the_turns_that_a_summary_covers(data, profile):
     case = Case(data, profile)
-    *older, newest = turns_of(case.sample.messages)
+    *older, newest = split_turns(case.sample.messages)
     covered = data.draw(st.sampled_from([turn[-1] for turn in older] or [-1]))
     summary = StandingSummary(text="All went well.", through=covered + 1, tokens=50)
-    least = sum(case.sample.tokens[n] for n in needed(case.sample, sorted(case.pins)))
+    least = sum(case.sample.tokens[n] for n in required_positions(case.sample, sorted(case.pins)))
     left = max(0, case.limit - 50)
     if least > left:
         with pytest.raises(WindowTooSmallError):
@@ -216,11 +225,11 @@ def test_only_pins_are_sent_of_the_turns_that_a_summary_covers(data, profile):
 def test_the_index_finds_the_same_turns_and_units_as_a_scan(data):
     sample = data.draw(histories(data.draw(st.sampled_from(ALL))))
     turn_index = sample.turn_index()
-    turns = turns_of(sample.messages)
+    turns = split_turns(sample.messages)
 
     assert list(turn_index.turns) == [turn[0] for turn in turns]
     for turn in turns:
-        head, *units = units_of(sample.messages, turn)
+        head, *units = split_units(sample.messages, turn)
         assert list(turn_index.units(turn[0])) == [unit[0] for unit in units]
         assert turn_index.user_run(turn[0]) == (turn[0], turn[0] + len(head))
         for before, after in pairwise([*turn, turn[-1] + 1]):

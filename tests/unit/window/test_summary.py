@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.window_histories import histories
+from tests.window_histories import histories, split_turns
 
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
@@ -171,7 +171,7 @@ def test_every_dropped_turn_is_in_a_request_that_fits(data):
     tokens = ByTokens(max_tokens=limit, floor=data.draw(st.integers(1, 300)), block=1)
     strategy = Summarise(tokens=tokens, summary_tokens=100)
     chunks = plan_summary(turn_index, strategy)
-    left = turns_of(sample.messages)
+    left = split_turns(sample.messages)
     window_start = chunks[-1].through if chunks else 0
 
     assert set(seen(chunks)) == set(range(window_start))

@@ -1,6 +1,6 @@
 """The interface of HTTP transports.
 
-No transport follows redirects: a request carries a key. No time-out covers a whole response.
+No transport follows redirects: a request carries a key. No timeout covers a whole response.
 """
 
 import ipaddress

@@ -11,31 +11,37 @@ from cllm.wire.errors import UNREADABLE, ErrorDetails, is_context_overflow
 Fields = dict[str, Any]
 
 
-class Piece(msgspec.Struct, tag_field="type"):
+class AnthropicDelta(msgspec.Struct, tag_field="type"):
     pass
 
 
-class TextPiece(Piece, tag="text_delta"):
+class AnthropicTextDelta(AnthropicDelta, tag="text_delta"):
     text: str
 
 
-class JsonPiece(Piece, tag="input_json_delta"):
+class AnthropicJsonDelta(AnthropicDelta, tag="input_json_delta"):
     partial_json: str
 
 
-class ThinkingPiece(Piece, tag="thinking_delta"):
+class AnthropicThinkingDelta(AnthropicDelta, tag="thinking_delta"):
     thinking: str
 
 
-class SignaturePiece(Piece, tag="signature_delta"):
+class AnthropicSignatureDelta(AnthropicDelta, tag="signature_delta"):
     signature: str
 
 
-class CitationPiece(Piece, tag="citations_delta"):
+class AnthropicCitationDelta(AnthropicDelta, tag="citations_delta"):
     citation: Any
 
 
-AnyPiece = TextPiece | JsonPiece | ThinkingPiece | SignaturePiece | CitationPiece
+AnyAnthropicDelta = (
+    AnthropicTextDelta
+    | AnthropicJsonDelta
+    | AnthropicThinkingDelta
+    | AnthropicSignatureDelta
+    | AnthropicCitationDelta
+)
 
 
 class Event(msgspec.Struct, tag_field="type"):
@@ -53,7 +59,7 @@ class BlockStart(Event, tag="content_block_start"):
 
 class BlockDelta(Event, tag="content_block_delta"):
     index: int
-    delta: AnyPiece
+    delta: AnyAnthropicDelta
 
 
 class BlockStop(Event, tag="content_block_stop"):
@@ -99,7 +105,7 @@ AnyEvent = (
 event_decoder = msgspec.json.Decoder(AnyEvent)
 unknown_event_decoder = msgspec.json.Decoder(UnknownEvent)
 
-KNOWN_PIECES = frozenset(piece.__struct_config__.tag for piece in get_args(AnyPiece))
+KNOWN_DELTAS = frozenset(delta.__struct_config__.tag for delta in get_args(AnyAnthropicDelta))
 KNOWN_EVENTS = frozenset(event.__struct_config__.tag for event in get_args(AnyEvent))
 
 INVALID_REQUEST = "invalid_request_error"
@@ -200,8 +206,8 @@ def get_citations(part: Text) -> list[Any]:
     """From any protocol, in Anthropic's format."""
     cited = part.extra.get(CITATIONS_CONTENT)
     if not isinstance(cited, Mapping):
-        own = part.extra.get("citations")
-        return own if isinstance(own, list) else []
+        citations = part.extra.get("citations")
+        return citations if isinstance(citations, list) else []
     citations = cited.get("citations")
     if not isinstance(citations, list):
         return []

@@ -20,21 +20,21 @@ from cllm.core.reply import (
     Usage,
 )
 from cllm.wire.anthropic.events import (
+    KNOWN_DELTAS,
     KNOWN_EVENTS,
-    KNOWN_PIECES,
-    AnyPiece,
+    AnthropicCitationDelta,
+    AnthropicJsonDelta,
+    AnthropicSignatureDelta,
+    AnthropicTextDelta,
+    AnthropicThinkingDelta,
+    AnyAnthropicDelta,
     BlockDelta,
     BlockStart,
     BlockStop,
-    CitationPiece,
     ErrorEvent,
-    JsonPiece,
     MessageDelta,
     MessageStart,
     MessageStop,
-    SignaturePiece,
-    TextPiece,
-    ThinkingPiece,
     decode_error,
     error_details,
     event_decoder,
@@ -194,17 +194,17 @@ _block_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class _Block(msgspec.Struct):
     fields: dict[str, Any]
     kind: str
-    pieces: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    texts: dict[str, list[str]] = msgspec.field(default_factory=dict)
     citations: list[Any] = msgspec.field(default_factory=list)
     is_complete: bool = False
 
-    def add(self, field: str, piece: str) -> None:
-        self.pieces.setdefault(field, []).append(piece)
+    def add(self, field: str, text: str) -> None:
+        self.texts.setdefault(field, []).append(text)
 
     def encode(self) -> bytes:
         fields = dict(self.fields)
-        for name, pieces in self.pieces.items():
-            text = "".join(pieces)
+        for name, texts in self.texts.items():
+            text = "".join(texts)
             if name == "input":
                 fields[name] = (
                     msgspec.Raw(to_json_object(text).encode()) if text else fields.get(name, {})
@@ -281,7 +281,7 @@ class AnthropicStreamDecoder:
         if event.type not in KNOWN_EVENTS:
             return []
         kind = None if event.delta is None else event.delta.pop("type", None)
-        unknown_delta = isinstance(kind, str) and kind not in KNOWN_PIECES
+        unknown_delta = isinstance(kind, str) and kind not in KNOWN_DELTAS
         if event.type != "content_block_delta" or not unknown_delta or event.index is None:
             raise MalformedError(f"not an event of a message: {problem}") from problem
         self._merge(self._get_block(event.index), event.delta or {})
@@ -332,28 +332,28 @@ class AnthropicStreamDecoder:
         first = BLOCK_STARTERS[kind](fields, event.index) if kind in BLOCK_STARTERS else None
         return [] if first is None else [first]
 
-    def _decode_delta(self, index: int, piece: AnyPiece) -> list[ReplyEvent]:
+    def _decode_delta(self, index: int, delta: AnyAnthropicDelta) -> list[ReplyEvent]:
         block = self._get_block(index)
-        match piece:
-            case TextPiece():
-                block.add("text", piece.text)
-                return [TextDelta(text=piece.text, index=index)]
-            case JsonPiece():
-                block.add("input", piece.partial_json)
-                if block.kind != "tool_use" or not piece.partial_json:
+        match delta:
+            case AnthropicTextDelta():
+                block.add("text", delta.text)
+                return [TextDelta(text=delta.text, index=index)]
+            case AnthropicJsonDelta():
+                block.add("input", delta.partial_json)
+                if block.kind != "tool_use" or not delta.partial_json:
                     return []
-                return [ToolCallDelta(index=index, arguments=piece.partial_json)]
-            case ThinkingPiece():
-                block.add("thinking", piece.thinking)
-                return [ThinkingDelta(text=piece.thinking, index=index)]
-            case SignaturePiece():
-                block.add("signature", piece.signature)
-                return [ThinkingDelta(signature=piece.signature, index=index)]
-            case CitationPiece():
-                block.citations.append(piece.citation)
-                return [_citation_event(piece.citation, index)]
+                return [ToolCallDelta(index=index, arguments=delta.partial_json)]
+            case AnthropicThinkingDelta():
+                block.add("thinking", delta.thinking)
+                return [ThinkingDelta(text=delta.thinking, index=index)]
+            case AnthropicSignatureDelta():
+                block.add("signature", delta.signature)
+                return [ThinkingDelta(signature=delta.signature, index=index)]
+            case AnthropicCitationDelta():
+                block.citations.append(delta.citation)
+                return [_citation_event(delta.citation, index)]
             case _:
-                assert_never(piece)
+                assert_never(delta)
 
     def _stop_block(self, index: int) -> list[ReplyEvent]:
         block = self._get_block(index)

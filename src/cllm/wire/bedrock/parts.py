@@ -165,7 +165,7 @@ def _decode_block(raw: msgspec.Raw, fields: Fields) -> AnyPart:
 
 
 def _decode_cited(raw: msgspec.Raw) -> Text:
-    texts = [piece.text for piece in _cited_decoder.decode(raw).content]
+    texts = [block.text for block in _cited_decoder.decode(raw).content]
     return Text(text="".join(texts), extra={"citationsContent": msgspec.json.decode(raw)})
 
 
@@ -193,7 +193,7 @@ def _decode_document(raw: msgspec.Raw) -> Document | None:
     text = source.text
     if source.content is not None:
         extra["source"] = {"content": msgspec.to_builtins(source.content)}
-        text = "\n".join(piece.text for piece in source.content)
+        text = "\n".join(block.text for block in source.content)
     return Document(
         media_type=DOCUMENT_TYPES[file.format] if file.format else None,
         data=source.bytes,
