@@ -13,7 +13,7 @@ import pytest
 from tests.fake_provider import FakeProvider, Request, Step
 from tests.integration.wire.test_anthropic_sdk import check_history
 from tests.integration.wire.test_anthropic_sdk import validate as validate_by_sdk
-from tests.integration.wire.test_bedrock_botocore import judged
+from tests.integration.wire.test_bedrock_botocore import validate as validate_by_botocore
 from tests.integration.wire.test_openai_sdk import accepted, assert_paired
 
 from cllm.core.errors import ProviderError
@@ -188,7 +188,7 @@ def break_off(make: Make) -> BreakOff:
 def _judge(kind: Kind, request: Request, model: str | None) -> None:
     """The types of the provider's own SDK find nothing to refuse in what it was sent."""
     if kind == "bedrock":
-        judged(request.body, model or BEDROCK_ID)
+        validate_by_botocore(request.body, model or BEDROCK_ID)
     elif kind == "anthropic":
         typed = {name: request.json[name] for name in request.json if name not in SAMPLING}
         assert validate_by_sdk(typed) == typed

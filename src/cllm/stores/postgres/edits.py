@@ -108,13 +108,13 @@ async def save_changes(
         return
     rows = await connection.fetch(sql.ALL_NUMBERS, *key)
     diff = diff_conversations(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
-    await connection.execute(sql.DELETE_TURNS, *key, list(diff.deleted))
-    for number, first in diff.cut:
+    await connection.execute(sql.DELETE_TURNS, *key, list(diff.deleted_turns))
+    for number, first in diff.truncated_turns:
         await connection.execute(sql.DELETE_MESSAGES, *key, number, first)
-    for number, turn in diff.changed:
+    for number, turn in diff.changed_turns:
         await connection.execute(sql.UPDATE_TURN, *key, number, *POSTGRES_CODEC.encode_turn(turn))
-    if diff.moved:
-        numbers, positions, befores = map(list, zip(*diff.moved, strict=True))
+    if diff.moved_turns:
+        numbers, positions, befores = map(list, zip(*diff.moved_turns, strict=True))
         # Clear all positions first: the index on positions is unique after every statement.
         await connection.execute(sql.CLEAR_POSITIONS, *key, numbers)
         await connection.execute(sql.UPDATE_POSITIONS, *key, numbers, positions)

@@ -112,12 +112,12 @@ class TurnMove(NamedTuple):
 
 
 class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows to write, by turn numbers. `cut`: how many messages of a turn remain."""
+    """The rows to write, by turn numbers. `truncated_turns`: how many messages of a turn remain."""
 
-    deleted: tuple[int, ...]
-    changed: tuple[tuple[int, Turn], ...]
-    cut: tuple[tuple[int, int], ...]
-    moved: tuple[TurnMove, ...]
+    deleted_turns: tuple[int, ...]
+    changed_turns: tuple[tuple[int, Turn], ...]
+    truncated_turns: tuple[tuple[int, int], ...]
+    moved_turns: tuple[TurnMove, ...]
 
 
 def with_placeholders(turn: Turn, count: int) -> Turn:
@@ -138,18 +138,18 @@ def diff_conversations(
     new_moves = dict(_list_moves(new, positions, stored))
     pairs = [(stored[key].number, old_turns[key], turn) for key, turn in new_turns.items()]
     return ConversationDiff(
-        deleted=tuple(stored[key].number for key in old_turns if key not in new_turns),
-        changed=tuple(
+        deleted_turns=tuple(stored[key].number for key in old_turns if key not in new_turns),
+        changed_turns=tuple(
             (number, after)
             for number, before, after in pairs
             if with_placeholders(before, 0) != with_placeholders(after, 0)
         ),
-        cut=tuple(
+        truncated_turns=tuple(
             (number, len(after.messages))
             for number, before, after in pairs
             if len(after.messages) < len(before.messages)
         ),
-        moved=tuple(new_moves[key] for key in new_turns if old_moves[key] != new_moves[key]),
+        moved_turns=tuple(new_moves[key] for key in new_turns if old_moves[key] != new_moves[key]),
     )
 
 

@@ -209,16 +209,16 @@ def save_changes(db: sqlite3.Connection, old: StoredConversation, new: StoredCon
     rows = db.execute(sql.ALL_NUMBERS, key).fetchall()
     states = {number: state for _, number, _, state in rows}
     diff = diff_conversations(old, new, {row[0]: StoredTurn(row[1], row[2]) for row in rows})
-    for number in diff.deleted:
+    for number in diff.deleted_turns:
         delete_turn(db, key, number, states[number])
-    for number, first in diff.cut:
+    for number, first in diff.truncated_turns:
         delete_messages(db, key, number, states[number], first=first)
-    for number, turn in diff.changed:
+    for number, turn in diff.changed_turns:
         db.execute(sql.UPDATE_TURN, (*SQLITE_CODEC.encode_turn(turn)[1:], *key, number))
     # Clear all positions first: the index on positions is unique after every statement.
-    for move in diff.moved:
+    for move in diff.moved_turns:
         db.execute(sql.UPDATE_POSITION, (None, *key, move.number))
-    for move in diff.moved:
+    for move in diff.moved_turns:
         first_sequence = None if move.before is None else move.before + 1
         db.execute(sql.UPDATE_POSITION, (move.position, *key, move.number))
         db.execute(sql.NUMBER_MESSAGES, (first_sequence, *key, move.number))

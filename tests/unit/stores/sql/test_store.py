@@ -16,7 +16,7 @@ from cllm.stores.sql.store import (
 )
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
-NOTHING = ConversationDiff(deleted=(), changed=(), cut=(), moved=())
+NOTHING = ConversationDiff(deleted_turns=(), changed_turns=(), truncated_turns=(), moved_turns=())
 STORED = {
     "t1": StoredTurn(1, 1),
     "t2": StoredTurn(2, None),
@@ -56,25 +56,27 @@ def test_equal_conversations_have_no_difference():
 def test_deleting_the_last_turn_deletes_one_row():
     old = conversation()
     new = edits.truncate_from(old, 5, now=NOW)
-    assert diff_conversations(old, new, STORED) == msgspec.structs.replace(NOTHING, deleted=(4,))
+    assert diff_conversations(old, new, STORED) == msgspec.structs.replace(
+        NOTHING, deleted_turns=(4,)
+    )
 
 
 def test_a_truncated_turn_is_changed_and_its_variants_are_deleted():
     old = conversation()
     new = edits.truncate_from(old, 4, now=NOW)
     found = diff_conversations(old, new, STORED)
-    assert sorted(found.deleted) == [2, 4]
-    assert [(number, each.state) for number, each in found.changed] == [(3, "incomplete")]
-    assert found.cut == ((3, 1),)
-    assert found.moved == ()
+    assert sorted(found.deleted_turns) == [2, 4]
+    assert [(number, each.state) for number, each in found.changed_turns] == [(3, "incomplete")]
+    assert found.truncated_turns == ((3, 1),)
+    assert found.moved_turns == ()
 
 
 def test_a_chosen_variant_takes_the_position_and_later_messages_are_numbered_again():
     old = conversation()
     new = edits.with_chosen_variant(old, "t2", now=NOW)
     found = diff_conversations(old, new, STORED)
-    assert set(found.moved) == {TurnMove(2, 2, 2), TurnMove(3, None, None), TurnMove(4, 4, 5)}
-    assert (found.deleted, found.changed, found.cut) == ((), (), ())
+    assert set(found.moved_turns) == {TurnMove(2, 2, 2), TurnMove(3, None, None), TurnMove(4, 4, 5)}
+    assert (found.deleted_turns, found.changed_turns, found.truncated_turns) == ((), (), ())
 
 
 def test_an_outline_of_the_path_gives_the_same_difference():
@@ -84,10 +86,10 @@ def test_an_outline_of_the_path_gives_the_same_difference():
     for sequence in (4, 5, 6):
         expected = diff_conversations(whole, edits.truncate_from(whole, sequence, now=NOW), STORED)
         found = diff_conversations(end, edits.truncate_from(end, sequence, now=NOW), STORED)
-        assert (found.deleted, found.cut, found.moved) == (
-            expected.deleted,
-            expected.cut,
-            expected.moved,
+        assert (found.deleted_turns, found.truncated_turns, found.moved_turns) == (
+            expected.deleted_turns,
+            expected.truncated_turns,
+            expected.moved_turns,
         )
 
 
@@ -98,4 +100,4 @@ def test_a_turn_with_a_changed_field_is_changed():
 
     found = diff_conversations(old, new, STORED)
 
-    assert found == msgspec.structs.replace(NOTHING, changed=((1, changed),))
+    assert found == msgspec.structs.replace(NOTHING, changed_turns=((1, changed),))
