@@ -53,7 +53,7 @@ async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
 
 
 async def _show_all(chat: Chat, request: TurnRequest, answer: "Answer") -> None:
-    view = TurnView(chat, answer)
+    view = TurnPrinter(chat, answer)
     log = None if chat.new_log is None else chat.new_log()
     async with aclosing(chat.app.engine().run_turn(request)) as events:
         async for event in events:
@@ -68,7 +68,7 @@ async def _redraw(answer: "Answer") -> None:
         await asyncio.sleep(REDRAW_SECONDS)
 
 
-class TurnView:
+class TurnPrinter:
     def __init__(self, chat: Chat, answer: "Answer") -> None:
         self._chat = chat
         self._screen = chat.screen

@@ -45,16 +45,16 @@ def run_counter(monkeypatch):
     return run
 
 
-def test_progress_is_shown_and_cleared_on_a_terminal(shown):
-    text = shown(terminal=True, step=1.0)
+def test_progress_is_shown_and_cleared_on_a_terminal(run_counter):
+    text = run_counter(terminal=True, step=1.0)
 
     assert "Reading: 2 of 3" in text
     assert text.endswith("\r\x1b[K")
 
 
-def test_quick_work_shows_no_progress(shown):
-    assert shown(terminal=True, step=0.001) == ""
+def test_quick_work_shows_no_progress(run_counter):
+    assert run_counter(terminal=True, step=0.001) == ""
 
 
-def test_without_a_terminal_there_is_no_progress(shown):
-    assert shown(terminal=False, step=1.0) == ""
+def test_without_a_terminal_there_is_no_progress(run_counter):
+    assert run_counter(terminal=False, step=1.0) == ""

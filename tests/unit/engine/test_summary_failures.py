@@ -252,7 +252,7 @@ class TestConcurrentChanges:
         second = StandingSummary(text="Second.", through=2, tokens=9)
         await store.update("demo", Changes(summary=first))
 
-        with pytest.raises(UsageError, match="Another summary"):
+        with pytest.raises(UsageError, match="another one was saved"):
             await store.update("demo", Changes(summary=second))
 
         assert (await store.load("demo")).summary == first

@@ -18,7 +18,7 @@ from cllm.engine.request import TurnEnded, TurnStarted
 from cllm.repl.chat import Chat, ChatOptions
 from cllm.repl.format import format_markdown, tail_lines
 from cllm.repl.screen import Screen
-from cllm.repl.turn import TurnView
+from cllm.repl.turn import TurnPrinter
 
 
 def window_from(sequence: int) -> WindowRecord:
@@ -50,7 +50,7 @@ class Seen:
         app: Any = SimpleNamespace(model="m", settings=SimpleNamespace(system=None))
         screen = Screen(self.out, self.err, environment={})
         self.chat = Chat(app, screen, ChatOptions(**options), attach=lambda _: ())
-        self.turn = TurnView(self.chat, screen.start_answer())
+        self.turn = TurnPrinter(self.chat, screen.start_answer())
 
 
 @pytest.fixture

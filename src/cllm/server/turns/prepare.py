@@ -197,7 +197,7 @@ async def _prepare_continued(
     request = base.with_policy(
         ref=ref,
         preloaded=msgspec.UNSET if preloaded is None else preloaded,
-        at_once=skip_preload,
+        skip_preload=skip_preload,
         cache_key=state.app.cache_key(ref),
         window=state.app.window_for,
         visible=True,
