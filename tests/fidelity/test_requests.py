@@ -50,7 +50,7 @@ async def test_a_prefill_disables_thinking(ask, kind):
     exchange = await ask(kind, body, client="anthropic")
     fields = exchange.sent if kind == "anthropic" else exchange.sent["additionalModelRequestFields"]
     assert fields.get("thinking", {"type": "disabled"}) == {"type": "disabled"}
-    assert exchange.has_notice("thinking_disabled", "beginning")
+    assert exchange.has_notice("thinking_disabled", "prefilled")
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock", "openai"])
