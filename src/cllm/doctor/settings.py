@@ -9,9 +9,9 @@ from cllm.core.errors import CllmError, SettingsError
 from cllm.doctor import Finding, fixed, ok, os_error_reason, problem, warning
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, find_variables, read_cllmfile
 from cllm.settings.layers import CommandLine, Environment, merge_layers, settings_folders
-from cllm.settings.load import Settings, build_settings, check_trust
+from cllm.settings.load import Settings, build_settings
 from cllm.settings.sections import KNOWN_KEYS
-from cllm.settings.trust import settings_to_trust
+from cllm.settings.trust import check_trust, settings_to_trust
 
 CHECK = "settings"
 FOR_OTHERS = 0o077

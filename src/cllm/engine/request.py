@@ -1,7 +1,7 @@
 """The request for a turn and the events of a turn, as values."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 from msgspec.structs import replace
@@ -110,15 +110,43 @@ class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.window is None else "window"
 
 
+class PolicyChanges(TypedDict, total=False):
+    """Lets a type checker check the keywords of `with_policy`."""
+
+    ref: str | None
+    create: NewConversation | None
+    preloaded: StoredConversation | msgspec.UnsetType | None
+    skip_preload: bool
+    owner: str
+    cache_key: str | None
+    read_only: bool
+    place: str | None
+    system: Policy
+    window: Callable[[str], Strategy] | None
+    visible: bool
+    wait: float | None
+    on_interrupt: OnInterrupt
+    accept: Callable[[ReplyFinished], None] | None
+
+
+class InputChanges(TypedDict, total=False):
+    messages: tuple[Message, ...]
+    prompt_messages: tuple[Message, ...] | None
+    system: GivenPrompt
+    prefix: str | None
+    context: tuple[ContextCommand, ...]
+    original: Original | None
+
+
 class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     input: TurnInput
     target: TurnTarget
     policy: TurnPolicy = TurnPolicy()
 
-    def with_policy(self, **changes: Any) -> "TurnRequest":
+    def with_policy(self, **changes: Unpack[PolicyChanges]) -> "TurnRequest":
         return replace(self, policy=replace(self.policy, **changes))
 
-    def with_input(self, **changes: Any) -> "TurnRequest":
+    def with_input(self, **changes: Unpack[InputChanges]) -> "TurnRequest":
         return replace(self, input=replace(self.input, **changes))
 
 

@@ -1,4 +1,6 @@
-"""The positions of cache breakpoints (`cache_control`) in a prompt for Anthropic or Bedrock.
+"""`cache_control`: the positions of cache breakpoints in a prompt for Anthropic or Bedrock.
+
+`providers/history.py` applies the breakpoints, `wire/anthropic/history.py` limits their number.
 
 One breakpoint ends the system prompt, one the last block that the next prompt also has. A provider
 compares at most 20 blocks before a breakpoint with its cache, so longer turns get more. A prompt

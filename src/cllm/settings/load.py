@@ -14,7 +14,7 @@ from cllm.history.context import ContextCommand
 from cllm.history.system_prompt import GivenPrompt
 from cllm.schemas.source import SchemaSource
 from cllm.settings import sections
-from cllm.settings.cllmfile import Cllmfile, find_line
+from cllm.settings.cllmfile import find_line
 from cllm.settings.layers import (
     CommandLine,
     Environment,
@@ -28,7 +28,7 @@ from cllm.settings.layers import (
     user_folder,
 )
 from cllm.settings.sections import ProviderSettings, ServerSettings, TopProvider, WindowSettings
-from cllm.settings.trust import TrustLedger, is_secret_name
+from cllm.settings.trust import check_trust, is_secret_name
 from cllm.settings.variables import Variables, read_variables
 
 __all__ = [
@@ -115,11 +115,6 @@ def load_layers(env: Environment, line: CommandLine) -> LayeredSettings:
     for file in files:
         check_trust(file, env, line)
     return merge_layers(files, env, line)
-
-
-def check_trust(file: Cllmfile, env: Environment, line: CommandLine) -> None:
-    if not line.trust and env.environment.get("CLLM_TRUST") != "always":
-        TrustLedger(user_folder(env)).check(file)
 
 
 def _read_top_providers(layered: LayeredSettings) -> tuple[TopProvider, ...]:

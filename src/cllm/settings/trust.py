@@ -1,4 +1,4 @@
-"""Which Cllmfiles the user trusts.
+"""The trust check: which Cllmfiles the user trusts.
 
 A Cllmfile in the current directory may be somebody else's. Keys that can run, redirect, read or
 write something need trust. The ledger stores trust as a hash of exactly these keys.
@@ -16,6 +16,7 @@ from cllm.core.errors import CllmError, SettingsError, UntrustedFileError
 from cllm.providers.registry import is_model_file
 from cllm.schemas.source import is_url
 from cllm.settings.cllmfile import VARIABLE, Cllmfile, find_variables
+from cllm.settings.layers import CommandLine, Environment, user_folder
 
 DANGEROUS_KEYS = (
     "allow_dynamic_commands",
@@ -112,6 +113,11 @@ def fingerprint(parts: dict[str, Any], folder: Path) -> str:
     content = {"folder": str(folder.resolve()), "parts": parts}
     text = msgspec.json.encode(content, order="deterministic", enc_hook=str)
     return hashlib.sha256(text).hexdigest()
+
+
+def check_trust(file: Cllmfile, env: Environment, line: CommandLine) -> None:
+    if not line.trust and env.environment.get("CLLM_TRUST") != "always":
+        TrustLedger(user_folder(env)).check(file)
 
 
 class TrustLedger:

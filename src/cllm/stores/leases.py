@@ -1,4 +1,4 @@
-"""Lease expiry, fencing numbers, and waiting for a lease.
+"""Leases: lease expiry, fencing numbers, and waiting for a lease.
 
 A lease lets one process change a conversation until it expires. A higher fencing number stops a
 process whose lease expired. In PostgreSQL the database's clock decides (`postgres/statements.py`).

@@ -1,4 +1,4 @@
-"""Token estimates, for text that no provider has counted.
+"""The token estimate of a text: used for text that no provider has counted.
 
 An estimate is a weighted sum over the runs of characters in a text. The ratio of a provider's
 reported count to the estimate, within bounds, corrects the estimates of later text.

@@ -1,4 +1,4 @@
-"""What the codecs share: outgoing messages, encoded requests, notices and tool-name aliases.
+"""Shared by the codecs: tool-name aliases, outgoing messages, encoded requests and notices.
 
 A tool name or call id that the target refuses gets an alias, computed from it alone, so that equal
 requests are equal bytes. Invalid JSON arguments, as in a truncated answer, are wrapped under the

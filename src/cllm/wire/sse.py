@@ -1,4 +1,7 @@
-"""Server-sent events (SSE): decodes bytes in pieces of any size to events."""
+"""SSE framing (server-sent events): decodes bytes in pieces of any size to events.
+
+Each `response_encoder.py` encodes events; `server/turns/event_log.py` adds their ids.
+"""
 
 import re
 from collections.abc import Iterator

@@ -1,10 +1,12 @@
 """The parts of a turn request."""
 
+from typing import get_type_hints
+
 import pytest
 from tests.turn_requests import make_turn_request
 
 from cllm.core.message import plain_message
-from cllm.engine.request import TurnPolicy
+from cllm.engine.request import InputChanges, PolicyChanges, TurnInput, TurnPolicy
 from cllm.window.strategies import ByTurns
 
 HELLO = plain_message("user", "Hello")
@@ -27,3 +29,10 @@ def test_changes_of_one_part_leave_the_others():
     assert (changed.input.messages, changed.input.prefix) == ((HELLO,), "Be brief.")
     assert changed.target is request.target
     assert request.input.prefix is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"), [(PolicyChanges, TurnPolicy), (InputChanges, TurnInput)]
+)
+def test_the_keywords_of_changes_are_the_fields_of_their_part(changes, part):
+    assert get_type_hints(changes) == get_type_hints(part)

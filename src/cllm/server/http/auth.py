@@ -1,4 +1,4 @@
-"""Authentication: an API key identifies the owner of conversations; other keys get a 401.
+"""Authentication of requests: a missing or wrong key is 401, a valid one identifies the owner.
 
 Only hashes are stored and compared, all in constant time. A server without keys has one owner and
 listens on loopback only (`state.check_public_access`).

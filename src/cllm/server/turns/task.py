@@ -38,7 +38,7 @@ MAX_UNREAD_STATELESS = 64 * 1024
 
 
 class ResponseEncoder(Protocol):
-    """Encodes the response to one request; events have their SSE framing.
+    """Encodes the response to one request; events are whole server-sent events.
 
     `keep_alive` is sent while a stream is silent.
     """

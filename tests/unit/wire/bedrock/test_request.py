@@ -341,7 +341,9 @@ def test_a_result_without_a_call_is_sent_as_text():
     ],
 )
 def test_a_part_in_a_message_of_the_wrong_role_is_an_error(message):
-    with pytest.raises(UnsendableError, match=r"messages\[1\].*a part is not allowed in a message of this role"):
+    with pytest.raises(
+        UnsendableError, match=r"messages\[1\].*a part is not allowed in a message of this role"
+    ):
         request(make_message("user", "a"), message, make_message("user", "b"))
 
 
