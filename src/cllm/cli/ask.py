@@ -36,7 +36,7 @@ SETTINGS = (
     *("json_schema", "json_schema_file"),
 )
 
-HELP = """Send PROMPT and standard input to a language model and print the answer."""
+HELP = """Send PROMPT and standard input to a language model and print the reply."""
 EXAMPLES = (
     'git diff | cllm -m openai/gpt-4o "Write a commit message."',
     'cllm "My cat is called Luna." --conversation cats',
@@ -68,13 +68,13 @@ class AskCommand(HelpCommand):
 @completion.model_option
 @click.option("-t", "--temperature", type=float, metavar="NUMBER", help="Sampling temperature.")
 @click.option(
-    "--max-tokens", type=click.IntRange(min=1), help="Maximum number of tokens in the answer."
+    "--max-tokens", type=click.IntRange(min=1), help="Maximum number of tokens in the reply."
 )
 @click.option(
     "-s/",
     "--stream/--no-stream",
     default=None,
-    help="Print the answer as it arrives, or at the end.",
+    help="Print the reply as it arrives, or at the end.",
 )
 @click.option("--raw", is_flag=True, help="Print the provider's JSON response; save nothing.")
 @click.option("--system", metavar="TEXT", help="System prompt.")
@@ -83,7 +83,8 @@ class AskCommand(HelpCommand):
     "--system-policy",
     type=click.Choice(["captured", "dynamic"]),
     default="captured",
-    help="captured: store the system prompt; dynamic: not.",
+    help="captured (default): store the system prompt with the conversation; "
+    "dynamic: do not store it.",
 )
 @click.option(
     "--conversation",
@@ -92,7 +93,7 @@ class AskCommand(HelpCommand):
     default=None,
     metavar="[ID]",
     shell_complete=completion.complete_conversations,
-    help="Continue or start a conversation (default: new).",
+    help="Continue conversation ID, or start it; without ID, start one with an automatic ID.",
 )
 @click.option(
     "-a",
@@ -120,13 +121,13 @@ class AskCommand(HelpCommand):
     "--command-allow",
     multiple=True,
     metavar="PATTERN",
-    help="Allow commands that match, such as 'git log*,make' (repeatable).",
+    help="Allow commands such as 'git log*' (repeatable).",
 )
 @click.option(
     "--command-deny",
     multiple=True,
     metavar="PATTERN",
-    help="Deny commands that match, even if a rule allows them (repeatable).",
+    help="Deny commands, even allowed ones (repeatable).",
 )
 @click.option(
     "--confirm-commands", is_flag=True, help="Confirm each command of the model before it runs."
@@ -149,11 +150,9 @@ class AskCommand(HelpCommand):
     shell_complete=completion.complete_configs,
     help="Apply NAME.Cllmfile.yml over Cllmfile.yml.",
 )
+@click.option("--show-config", is_flag=True, help="Print the effective settings and their sources.")
 @click.option(
-    "--show-config", is_flag=True, help="Print the effective settings and the source of each."
-)
-@click.option(
-    "--json-schema", metavar="JSON", help="Require an answer in JSON that matches this schema."
+    "--json-schema", metavar="JSON", help="Require a JSON reply that matches this schema."
 )
 @click.option(
     "--json-schema-file",
@@ -169,9 +168,7 @@ class AskCommand(HelpCommand):
 @store_option
 @conversations_path_option
 @cllm_path_option
-@click.option(
-    "-v", "verbosity", count=True, help="Log what cllm does; -vv logs more, -vvv everything."
-)
+@click.option("-v", "verbosity", count=True, help="Log activity; -vv logs more, -vvv everything.")
 @click.option("--debug", is_flag=True, help="Log everything, as -vvv does.")
 @click.option("--json-logs", is_flag=True, help="Log as JSON, one record per line.")
 @click.option("--log-file", metavar="PATH", help="Log to a file as well.")

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 HELP = """Chat with a language model in the terminal.
 
-Every conversation is stored under an automatic ID. Pass ID to continue a conversation or to start
-one with that ID. In the chat, /help lists the commands. Without a terminal, each line of standard
-input is a message."""
+Without ID, a new conversation gets an automatic ID. With ID, that conversation is continued or
+created. In the chat, /help lists the commands. Without a terminal, each line of standard input is a
+message."""
 EXAMPLES = (
     "cllm chat",
     "cllm chat cats",
@@ -67,9 +67,9 @@ MEMORY_STORE = "memory:"
 @click.option(
     "--max-turns",
     type=click.IntRange(1, MAX_WINDOW),
-    help="Maximum number of earlier turns to send (default 10).",
+    help="Maximum number of earlier turns to send (default: the configured window, else 10).",
 )
-@click.option("--no-stats", is_flag=True, help="Do not print usage and cost after each answer.")
+@click.option("--no-stats", is_flag=True, help="Do not print usage and cost after each reply.")
 @click.option("--no-save", is_flag=True, help="Do not store the conversation.")
 @click.option("--debug", is_flag=True, help="Log everything that cllm does.")
 @store_option

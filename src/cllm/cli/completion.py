@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 HELP = """Print the completion script of a shell.
 
-The script completes commands, options, conversations, models and settings files."""
+SHELL is bash, zsh or fish. The script completes commands, options, conversations, models and
+settings files."""
 EXAMPLES = (
     "cllm completion bash >> ~/.bashrc",
     "cllm completion zsh >> ~/.zshrc",
@@ -29,7 +30,7 @@ MAX_CONVERSATIONS = 500
 
 
 @click.command(cls=HelpCommand, name="completion", help=HELP, examples=EXAMPLES)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 def command(shell: str) -> None:
     from cllm.cli.main import root
 
@@ -76,7 +77,7 @@ model_option = click.option(
     "--model",
     metavar="MODEL",
     shell_complete=complete_models,
-    help="Model, as provider/name.",
+    help="Model: provider/name (default local/smollm2-135m).",
 )
 
 

@@ -18,6 +18,7 @@ from cllm.cli import completion, output
 from cllm.cli.inputs import (
     PATH,
     HelpGroup,
+    cllm_path_option,
     command_line,
     conversations_path_option,
     read_system_option,
@@ -35,7 +36,9 @@ from cllm.stores.edits import is_old
 from cllm.terminal import local_time, one_line
 from cllm.wire.errors import MalformedError
 
-HELP = """List, show, branch and delete conversations."""
+HELP = """List, show, branch, delete and analyse conversations.
+
+Options such as --store go before the command name."""
 EXAMPLES = (
     "cllm conversations list",
     "cllm conversations show cats",
@@ -67,7 +70,7 @@ _ref = click.argument("ref", metavar="ID", shell_complete=completion.complete_co
 @click.group(cls=HelpGroup, name="conversations", help=HELP, examples=EXAMPLES)
 @store_option
 @conversations_path_option
-@click.option("--cllm-path", type=PATH, help="Folder to use instead of .cllm.")
+@cllm_path_option
 @trust_option
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:

@@ -26,8 +26,8 @@ these commands. Make a backup before an upgrade or a downgrade."""
 UPGRADE_HELP = """Upgrade the database to the newest revision.
 
 Databases of older deployments may contain a system prompt for every conversation. The upgrade
-deletes these prompts and overwrites them in an SQLite file. --save-system-prompts writes them to a
-file first."""
+deletes these prompts and erases their bytes from an SQLite file. --save-system-prompts writes them
+to a file first."""
 DOWNGRADE_HELP = """Downgrade the database to an older revision.
 
 Conversations and messages remain. Data that the older revision cannot store is deleted: variants,
@@ -36,15 +36,16 @@ CURRENT_HELP = "Print the revision of the database and the newest revision."
 CHECK_HELP = """Compare the tables with the newest revision.
 
 The exit code is 1 if they differ."""
-ADOPT_HELP = """Record the revision of the database of an older deployment.
+ADOPT_HELP = """\
+Mark a database of an older deployment with its revision, so that it can be upgraded.
 
-After this, `cllm db upgrade` can upgrade it. The command does not change the tables. Conversations
-without a user will belong to the owner `local`."""
+The command does not change the tables. Conversations without a user will belong to the owner
+`local`."""
 
 _store = click.option(
     "--store",
     metavar="URL",
-    help="Database: sqlite:PATH or postgresql://… (default: the database of the server).",
+    help="Database: sqlite:PATH or postgresql://… (default: the database of `cllm serve`).",
 )
 
 
@@ -110,8 +111,9 @@ def downgrade(revision: str, store: str | None) -> None:
 def current(store: str | None) -> None:
     from cllm.stores.sql import HEAD, migrate
 
-    at = _database(store).run(migrate.current_revision)
-    output.print_line(f"The database is at revision {at or 'none'}; the newest is {HEAD}.")
+    revision = _database(store).run(migrate.current_revision)
+    state = "has no revision" if revision is None else f"is at revision {revision}"
+    output.print_line(f"The database {state}; the newest is {HEAD}.")
 
 
 @command.command(

@@ -35,7 +35,9 @@ EXIT_PROBLEM = 1
     help=HELP,
     examples=("cllm doctor", "cllm doctor --fix", "cllm doctor --json"),
 )
-@click.option("--fix", is_flag=True, help="Repair file permissions and leftover files.")
+@click.option(
+    "--fix", is_flag=True, help="Correct file permissions and delete leftover temporary files."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(*, fix: bool, as_json: bool) -> int:
     findings: list[Finding] = []

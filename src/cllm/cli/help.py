@@ -1,5 +1,6 @@
 """The layout of every `--help`: purpose, options, commands, examples."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 import click
@@ -10,54 +11,35 @@ INDENT = "  "
 METAVARS = {"choice": "CHOICE", "float range": "NUMBER", "integer range": "N"}
 EXIT_CODES = "Exit codes: 0 success, 1 error, 2 usage error, 130 interrupted with Ctrl-C."
 COLUMN = 26
-# The options of `cllm PROMPT` by subject. A text replaces the help of the option and names another
-# option that shares the row.
-SECTIONS: dict[str, dict[str, str]] = {
-    "Model and output": {
-        "--model": "",
-        "--temperature": "",
-        "--max-tokens": "",
-        "--stream": "",
-        "--raw": "",
-        "--json-schema": "Schema of the answer (--json-schema-file FILE).",
-        "--validate-schema": "",
-        "--clear-schema-cache": "",
-    },
-    "Conversation": {
-        "--conversation": "",
-        "--read-only": "",
-        "--list-conversations": "",
-        "--show-conversation": "Print one (--delete-conversation ID deletes one).",
-    },
-    "Input, system prompt and context": {
-        "--attach": "",
-        "--system": "System prompt (--system-file PATH reads it).",
-        "--system-policy": "",
-        "--exec": "",
-        "--no-context-exec": "",
-        "--var": "",
-    },
-    "Commands that the model runs": {
-        "--allow-commands": "Let the model run commands (--confirm-commands).",
-        "--command-allow": "Allow a command (--command-deny PATTERN: deny).",
-    },
-    "Settings, storage and logs": {
-        "--config": "",
-        "--show-config": "Print the settings (--list-models: the models).",
-        "--store": "Store URL (--conversations-path PATH: JSON files).",
-        "--cllm-path": "",
-        "--trust": "",
-        "-v": "Log more (-vv: details; -vvv or --debug: all).",
-        "--json-logs": "Log as JSON (--log-file PATH: to a file as well).",
-        "--version": "Print the version (-h, --help: this help).",
-    },
+# The options of `cllm PROMPT` by subject.
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Model and output": (
+        *("--model", "--temperature", "--max-tokens", "--stream", "--raw"),
+        *("--json-schema", "--json-schema-file", "--validate-schema", "--clear-schema-cache"),
+    ),
+    "Conversation": (
+        *("--conversation", "--read-only"),
+        *("--list-conversations", "--show-conversation", "--delete-conversation"),
+    ),
+    "Input, system prompt and context": (
+        *("--attach", "--system", "--system-file", "--system-policy"),
+        *("--exec", "--no-context-exec", "--var"),
+    ),
+    "Commands that the model runs": (
+        *("--allow-commands", "--confirm-commands", "--command-allow", "--command-deny"),
+    ),
+    "Settings, storage and logs": (
+        *("--config", "--show-config", "--list-models"),
+        *("--store", "--conversations-path", "--cllm-path", "--trust"),
+        *("-v", "--debug", "--json-logs", "--log-file", "--version", "--help"),
+    ),
 }
 
 
 def write_help(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
     """Write the help of a command that has a name."""
     command.format_usage(ctx, formatter)
-    command.format_help_text(ctx, formatter)
+    _write_description(command, formatter)
     options = [(option_names(option, ctx), option.help or "") for option in _options(command, ctx)]
     with formatter.section("Options"):
         formatter.write_dl(options)
@@ -72,22 +54,22 @@ def write_help(command: click.Command, ctx: click.Context, formatter: click.Help
 def write_main_help(
     command: click.Command, ctx: click.Context, formatter: click.HelpFormatter
 ) -> None:
-    """Write the help of `cllm`: every command and every option, in at most 50 lines."""
+    """Write the help of `cllm`: every command and every option, in at most 72 lines."""
     command.format_usage(ctx, formatter)
-    command.format_help_text(ctx, formatter)
-    formatter.write("Commands (cllm COMMAND --help shows their options):\n")
+    _write_description(command, formatter)
+    formatter.write("\nCommands (cllm COMMAND --help shows their options):\n")
     width = max(map(len, COMMANDS))
     for name, description in command_rows():
         _write_row(formatter, name, description, width)
     options = {flag: option for option in _options(command, ctx) for flag in option.opts}
-    for title, rows in SECTIONS.items():
-        formatter.write(f"{title}:\n")
-        for flag, text in rows.items():
+    for title, flags in SECTIONS.items():
+        formatter.write(f"\n{title}:\n")
+        for flag in flags:
             option = options[flag]
-            _write_row(formatter, option_names(option, ctx), text or option.help or "", COLUMN)
-    formatter.write("Examples:\n")
+            _write_row(formatter, option_names(option, ctx), option.help or "", COLUMN)
+    formatter.write("\nExamples:\n")
     formatter.write("".join(f"{INDENT}{example}\n" for example in command_examples(command)))
-    formatter.write(f"{EXIT_CODES}\n")
+    formatter.write(f"\n{EXIT_CODES}\n")
 
 
 def command_examples(command: click.Command) -> Sequence[str]:
@@ -126,5 +108,28 @@ def _subcommands(group: click.Group, ctx: click.Context) -> Iterator[tuple[str, 
             yield name, (command.help or "").partition("\n")[0]
 
 
+def _write_description(command: click.Command, formatter: click.HelpFormatter) -> None:
+    for paragraph in (command.help or "").split("\n\n"):
+        formatter.write("\n")
+        _write_wrapped(formatter, paragraph, formatter.width, first=INDENT, other=INDENT)
+
+
 def _write_row(formatter: click.HelpFormatter, head: str, text: str, width: int) -> None:
-    formatter.write(f"{INDENT}{head:<{width}}  {text}\n")
+    first = f"{INDENT}{head:<{width}}  "
+    # A formatter is two columns narrower than the terminal.
+    _write_wrapped(formatter, text, formatter.width + 2, first=first, other=" " * len(first))
+
+
+def _write_wrapped(
+    formatter: click.HelpFormatter, text: str, width: int, *, first: str, other: str
+) -> None:
+    """Wrap at spaces only, so that the name of an option stays on one line."""
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=other,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    formatter.write("".join(f"{line}\n" for line in lines))

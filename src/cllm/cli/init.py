@@ -19,12 +19,12 @@ from cllm.stores.durable_files import make_folder, write_file
 
 HELP = """Create a Cllmfile.yml, optionally from a template.
 
-By default the file is ./.cllm/Cllmfile.yml and applies to this folder. With --global it is
-~/.cllm/Cllmfile.yml and applies everywhere. An existing file is replaced only with --force, which
+By default the file is ./.cllm/Cllmfile.yml and applies to the current directory. With --global it
+is ~/.cllm/Cllmfile.yml and applies everywhere. An existing file is replaced only with --force, which
 renames the old one to Cllmfile.yml.old.
 
-The settings do not move conversations. With --history, new conversations of this folder are stored
-in ./.cllm/conversations."""
+The settings do not move conversations. With --history, new conversations of the current directory
+are stored in ./.cllm/conversations."""
 EXAMPLES = (
     "cllm init",
     "cllm init --global --model openai/gpt-4o",
@@ -40,19 +40,24 @@ CONTENT = ("template", "model", "temperature", "max_tokens", "timeout", "system"
 
 
 @click.command(cls=HelpCommand, name="init", help=HELP, examples=EXAMPLES)
-@click.option("--global", "everywhere", is_flag=True, help="Create it in ~/.cllm, for all folders.")
 @click.option(
-    "--local", "locally", is_flag=True, help="Create it in ./.cllm, for this folder (default)."
+    "--global", "everywhere", is_flag=True, help="Create the file in ~/.cllm, for all folders."
+)
+@click.option(
+    "--local",
+    "locally",
+    is_flag=True,
+    help="Create the file in ./.cllm, for the current directory (default).",
 )
 @click.option("-t", "--template", metavar="NAME", help="Start from a template.")
 @click.option("--list-templates", is_flag=True, help="List the templates.")
 @click.option("-f", "--force", is_flag=True, help="Replace an existing file.")
-@click.option("--history", is_flag=True, help="Store new conversations of this folder in it.")
+@click.option("--history", is_flag=True, help="Store new conversations in ./.cllm/conversations.")
 @click.option("--cllm-path", type=PATH, help="Folder of the new file.")
-@click.option("--model", metavar="MODEL", help="Model, as provider/name.")
+@click.option("--model", metavar="MODEL", help="Model: provider/name.")
 @click.option("--temperature", type=click.FloatRange(min=0), help="Sampling temperature.")
 @click.option(
-    "--max-tokens", type=click.IntRange(min=1), help="Maximum number of tokens in the answer."
+    "--max-tokens", type=click.IntRange(min=1), help="Maximum number of tokens in the reply."
 )
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Timeout in seconds.")
 @click.option("--system", metavar="TEXT", help="System prompt.")
@@ -127,7 +132,7 @@ def _start_history(env: Environment) -> None:
     if links_outside(conversations, env):
         raise UsageError(f"{conversations} is a symbolic link out of this folder; remove it first.")
     make_folder(conversations)
-    output.print_line(f"New conversations of this folder are stored in {conversations}.")
+    output.print_line(f"New conversations of the current directory are stored in {conversations}.")
     before = user_folder(env) / CONVERSATIONS
     if before.is_dir() and before.resolve() != conversations.resolve():
         output.print_line(f"The conversations in {before} are not moved.")

@@ -23,16 +23,19 @@ system_file_option = click.option(
 store_option = click.option(
     "--store",
     metavar="URL",
-    help="Store of the conversations: json:PATH, sqlite:PATH or postgresql://…",
+    help="Store: json:PATH, sqlite:PATH or postgresql://…",
 )
 conversations_path_option = click.option(
     "--conversations-path", metavar="PATH", help="Folder of the conversation files."
 )
 cllm_path_option = click.option(
-    "--cllm-path", metavar="PATH", type=PATH, help="Folder to use instead of .cllm."
+    "--cllm-path",
+    metavar="PATH",
+    type=PATH,
+    help="Folder for settings and conversations (default: ./.cllm and ~/.cllm).",
 )
 trust_option = click.option(
-    "--trust", is_flag=True, help="Trust the Cllmfiles of this folder for this run."
+    "--trust", is_flag=True, help="Trust the current directory's Cllmfiles for this run."
 )
 
 

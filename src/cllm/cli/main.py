@@ -16,16 +16,19 @@ from cllm.terminal import TerminationSignal
 ASK = "ask"
 # Name: module and description. Both dispatch and help read this table.
 COMMANDS = {
-    ASK: ("cllm.cli.ask", "Send a prompt to a language model and print the answer."),
+    ASK: ("cllm.cli.ask", "Send a prompt to a language model and print the reply."),
     "chat": ("cllm.cli.chat", "Chat with a language model in the terminal."),
     "completion": ("cllm.cli.completion", "Print the completion script of a shell."),
-    "conversations": ("cllm.cli.conversations", "List, show, branch and delete conversations."),
+    "conversations": (
+        "cllm.cli.conversations",
+        "List, show, branch, delete and analyse conversations.",
+    ),
     "db": ("cllm.cli.db", "Inspect, upgrade and downgrade the database of a store."),
     "doctor": ("cllm.cli.doctor", "Check the settings, the provider and the conversations."),
     "init": ("cllm.cli.init", "Create a Cllmfile.yml, optionally from a template."),
     "models": ("cllm.cli.models", "Download, list and remove local models."),
     "serve": ("cllm.cli.serve", "Start the OpenAI- and Anthropic-compatible HTTP server."),
-    "trust": ("cllm.cli.trust", "Trust a Cllmfile.yml that can run or redirect something."),
+    "trust": ("cllm.cli.trust", "Allow a Cllmfile.yml to run commands or redirect requests."),
 }
 ALIASES = {"c": "conversations"}
 

@@ -21,7 +21,7 @@ from cllm.terminal import fits_on_screen, make_visible
 if TYPE_CHECKING:
     from cllm.app import App
 
-HELP = """Trust a Cllmfile.yml that can run or redirect something.
+HELP = """Allow a Cllmfile.yml to run commands or redirect requests.
 
 A Cllmfile.yml in the current directory may come from somebody else. Keys that run commands, choose
 where prompts and API keys are sent, or choose where files are written take effect only after you
@@ -38,7 +38,9 @@ def command(file: Path | None) -> None:
     cllmfiles = (read_cllmfile(path, in_user_folder=False) for path in paths)
     existing = [cllmfile for cllmfile in cllmfiles if cllmfile is not None]
     if not existing:
-        raise UsageError(f"There is no {file or FILE_NAME} in this folder; name the file to trust.")
+        raise UsageError(
+            f"There is no {file or FILE_NAME} in the current directory; name the file to trust."
+        )
     ledger = TrustLedger(user_folder(env))
     for cllmfile in existing:
         ledger.trust(cllmfile)
