@@ -95,7 +95,7 @@ def test_a_failed_summary_changes_nothing_on_disk_and_the_turn_continues(
     done = cllm(f"Question 5. {LONG * 2}", "--conversation", "demo").succeeded()
 
     assert [is_summary(request) for request in provider.requests[asked:]] == [True, False]
-    assert "No summary was made, and nothing was changed." in done.err
+    assert "The summary failed and the conversation is unchanged." in done.err
     assert stored_summary(home) is None
     assert len(home.messages("demo")) == 13
     assert len(provider.requests[-1].messages) < 12
@@ -236,6 +236,6 @@ class TestInAChat:
 
         done = cllm("chat", "demo", stdin=lines.encode()).succeeded()
 
-        assert "in a summary from now on" in done.err
+        assert "summarised, up to message" in done.err
         assert stored_summary(home) is not None
         assert len(home.messages("demo")) == 19
