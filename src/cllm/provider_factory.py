@@ -24,8 +24,8 @@ from cllm.providers.registry import (
 )
 from cllm.providers.third_party import (
     ProviderAccess,
-    is_third_party_provider,
-    open_third_party_provider,
+    is_offered,
+    open_offered,
 )
 from cllm.settings.cllmfile import VARIABLE
 from cllm.settings.load import Environment, ProviderSettings, Settings
@@ -201,7 +201,7 @@ class ProviderFactory:
             options=options,
             environment=environment,
         )
-        return open_third_party_provider(kind, name=name, access=access)
+        return open_offered(kind, name=name, access=access)
 
     def _open_protocol(
         self, kind: str, name: str, settings: ProviderSettings, *, api_key: str | None
@@ -314,9 +314,9 @@ def _find_kind(name: str, settings: ProviderSettings) -> str:
     if settings.kind is None:
         if name in BUILTIN_PROVIDERS:
             return BUILTIN_PROVIDERS[name].kind
-        return name if settings.api_base is None and is_third_party_provider(name) else "openai"
+        return name if settings.api_base is None and is_offered(name) else "openai"
     kind = str(settings.kind)
-    if kind in KINDS or (kind not in {LOCAL, *BUILTIN_PROVIDERS} and is_third_party_provider(kind)):
+    if kind in KINDS or (kind not in {LOCAL, *BUILTIN_PROVIDERS} and is_offered(kind)):
         return kind
     raise SettingsError(
         f"`type` of providers.{name} must be one of {', '.join(KINDS)}, or the name of a "

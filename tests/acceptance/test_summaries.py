@@ -236,6 +236,6 @@ class TestInAChat:
 
         done = cllm("chat", "demo", stdin=lines.encode()).succeeded()
 
-        assert "summarised, up to message" in done.err
+        assert "summarised to fit the context window" in done.err
         assert stored_summary(home) is not None
         assert len(home.messages("demo")) == 19

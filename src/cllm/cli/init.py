@@ -20,8 +20,8 @@ from cllm.stores.durable_files import make_folder, write_file
 HELP = """Create a Cllmfile.yml, optionally from a template.
 
 By default the file is ./.cllm/Cllmfile.yml and applies to the current directory. With --global it
-is ~/.cllm/Cllmfile.yml and applies everywhere. An existing file is replaced only with --force, which
-renames the old one to Cllmfile.yml.old.
+is ~/.cllm/Cllmfile.yml and applies everywhere. An existing file is replaced only with --force,
+which renames the old one to Cllmfile.yml.old.
 
 The settings do not move conversations. With --history, new conversations of the current directory
 are stored in ./.cllm/conversations."""

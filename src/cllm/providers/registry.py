@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.errors import ModelNotFoundError
-from cllm.providers.third_party import is_third_party_provider
+from cllm.providers.third_party import is_offered
 from cllm.wire.reasoning import (
     AS_SENT,
     NEEDS_REASONING_CONTENT,
@@ -110,7 +110,7 @@ def resolve_model(
     model: str,
     *,
     configured: Mapping[str, Sequence[str]],
-    is_third_party: Callable[[str], bool] = is_third_party_provider,
+    is_third_party: Callable[[str], bool] = is_offered,
 ) -> ResolvedModel:
     """Resolve by the prefix, else by a configured list of models, else by a known name.
 

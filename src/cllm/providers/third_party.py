@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GROUP = "cllm.providers"
 METHODS = ("prepare", "ask", "close")
 # Exceptions that a package can raise while it is imported and called.
-LOAD_ERRORS = (
+FAULTS = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -66,11 +66,11 @@ class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True):
         return f"ProviderAccess(api_base={self.api_base!r}, models={self.models!r})"
 
 
-def is_third_party_provider(name: str) -> bool:
+def is_offered(name: str) -> bool:
     return bool(_find_entry_points(name))
 
 
-def open_third_party_provider(kind: str, *, name: str, access: ProviderAccess) -> Provider:
+def open_offered(kind: str, *, name: str, access: ProviderAccess) -> Provider:
     """Open the provider of the entry point `kind`; SettingsError if its package cannot."""
     matches = _find_entry_points(kind)
     if len(matches) != 1:
@@ -82,7 +82,7 @@ def open_third_party_provider(kind: str, *, name: str, access: ProviderAccess) -
     try:
         open_provider: Callable[[str, ProviderAccess], Provider] = matches[0].load()
         provider = open_provider(name, access)
-    except LOAD_ERRORS as error:
+    except FAULTS as error:
         raise SettingsError(
             f"provider '{kind}' of the package {package} failed to open "
             f"({type(error).__name__}: {_redact_keys(str(error), access)}); "

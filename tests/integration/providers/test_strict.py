@@ -91,7 +91,9 @@ async def test_strict_mode_refuses_a_change_before_sending(server, make, kind):
 
     assert server.requests == []
     assert [notice.code for notice in caught.value.notices] == ["interrupted_call_answered"]
-    assert "messages[1]: An error result was added for a tool call without a result" in str(caught.value)
+    assert "messages[1]: An error result was added for a tool call without a result" in str(
+        caught.value
+    )
     assert caught.value.status is None
 
 

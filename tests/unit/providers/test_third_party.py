@@ -10,8 +10,8 @@ from cllm.core.secret import Secret
 from cllm.providers import third_party
 from cllm.providers.third_party import (
     ProviderAccess,
-    is_third_party_provider,
-    open_third_party_provider,
+    is_offered,
+    open_offered,
 )
 
 MODULE = """
@@ -59,23 +59,23 @@ ACCESS = ProviderAccess(api_key=Secret("sk-12345678"))
 def test_a_package_opens_its_provider(offer):
     offer("open_provider")
 
-    assert is_third_party_provider("acme")
-    assert not is_third_party_provider("other")
-    assert open_third_party_provider("acme", name="mine", access=ACCESS).name == "mine"
+    assert is_offered("acme")
+    assert not is_offered("other")
+    assert open_offered("acme", name="mine", access=ACCESS).name == "mine"
 
 
 def test_two_packages_with_the_same_entry_point_are_refused(offer):
     offer("open_provider", packages=2)
 
     with pytest.raises(SettingsError, match=r"offered by .*_0' and .*_1'; install exactly one"):
-        open_third_party_provider("acme", name="mine", access=ACCESS)
+        open_offered("acme", name="mine", access=ACCESS)
 
 
 def test_an_error_of_the_package_is_reported_on_one_line_without_the_key(offer):
     offer("fail")
 
     with pytest.raises(SettingsError, match=r"ValueError: bad key \*\*\* second line") as raised:
-        open_third_party_provider("acme", name="mine", access=ACCESS)
+        open_offered("acme", name="mine", access=ACCESS)
     assert "update or uninstall" in str(raised.value)
 
 
@@ -84,7 +84,7 @@ def test_anything_but_a_provider_is_refused(offer, function, text):
     offer(function)
 
     with pytest.raises(SettingsError, match=text):
-        open_third_party_provider("acme", name="mine", access=ACCESS)
+        open_offered("acme", name="mine", access=ACCESS)
 
 
 def test_an_entry_point_without_a_package_has_no_name():
