@@ -350,7 +350,7 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
             "folder": ("is a directory",),
             "empty": ("empty",),
             "loop": ("cannot be read",),
-            "large": ("larger than 20 MB",),
+            "large": ("larger than 20 MiB",),
             "binary": ("PNG, JPEG, GIF or WebP", "PDF", "UTF-8"),
             "latin1": ("UTF-8",),
             "utf16": ("UTF-8",),
@@ -411,7 +411,7 @@ def test_attachments_have_a_limit_together(provider, ask, home):
             file.write(png())
             file.truncate(17 * MEGABYTE)
 
-    ask(QUESTION, "-a", "a", "-a", "b").failed_with_one_sentence("32 MB in total")
+    ask(QUESTION, "-a", "a", "-a", "b").failed_with_one_sentence("32 MiB in total")
 
     assert provider.requests == []
 

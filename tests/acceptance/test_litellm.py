@@ -66,7 +66,7 @@ def test_a_stream_that_breaks_is_an_error_and_no_answer(provider, home, ask):
 
     assert result.code == 1
     assert "Traceback" not in result.err
-    assert "before the answer was complete" in result.err
+    assert "before the reply was complete" in result.err
     assert not home.file("demo").exists()
 
 

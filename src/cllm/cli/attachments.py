@@ -15,9 +15,9 @@ from cllm.core.errors import UsageError
 from cllm.core.message import AnyPart, Document, Image, Text
 from cllm.files import FileTooLargeError, NotRegularFileError, read_regular_file
 
-MEGABYTE = 1024 * 1024
-MAX_FILE = 20 * MEGABYTE
-MAX_TOTAL = 32 * MEGABYTE
+MEBIBYTE = 1024 * 1024
+MAX_FILE = 20 * MEBIBYTE
+MAX_TOTAL = 32 * MEBIBYTE
 MAX_FILES = 20
 MAX_NAME = 120
 WEBP = slice(8, 12)
@@ -47,7 +47,7 @@ def read_attachments(files: Iterable[str]) -> tuple[AnyPart, ...]:
         total += len(data)
         if total > MAX_TOTAL:
             raise UsageError(
-                f"The attachments are larger than {MAX_TOTAL // MEGABYTE} MB in total; "
+                f"The attachments are larger than {MAX_TOTAL // MEBIBYTE} MiB in total; "
                 "attach fewer or smaller files."
             )
         parts.append(_part(name, data))
@@ -89,7 +89,7 @@ def _read(name: str) -> bytes:
     except OSError as error:
         reasons = {
             NotRegularFileError: "it is not a regular file",
-            FileTooLargeError: f"it is larger than {MAX_FILE // MEGABYTE} MB",
+            FileTooLargeError: f"it is larger than {MAX_FILE // MEBIBYTE} MiB",
         }
         unread = f"it cannot be read ({os.strerror(error.errno or 0).lower()})"
         reason = reasons.get(type(error), unread)

@@ -27,7 +27,7 @@ A Cllmfile.yml in the current directory may come from somebody else. Keys that r
 where prompts and API keys are sent, or choose where files are written take effect only after you
 trust them. Without FILE, the command trusts ./.cllm/Cllmfile.yml and ./Cllmfile.yml."""
 
-NOTHING_TO_TRUST = "it needs no trust."
+NOTHING_TO_TRUST = "it has no settings that need trust."
 
 
 @click.command(cls=HelpCommand, name="trust", help=HELP, examples=("cllm trust ./Cllmfile.yml",))

@@ -56,7 +56,7 @@ MAX_PRESSES = 2
 FORCE_EXIT_SECONDS = 1.0
 
 HINT = (
-    "Using the small local model. For better answers, choose a larger one: -m openai/gpt-4o, "
+    "Using the small local model. For better replies, choose a larger one: -m openai/gpt-4o, "
     "the environment variable CLLM_MODEL, or `model:` in ~/.cllm/Cllmfile.yml. "
     "(This hint is shown once.)"
 )
@@ -137,8 +137,14 @@ def _build_request(app: App, options: AskOptions) -> TurnRequest:
 def _open_tools(app: App, options: AskOptions) -> ToolBox | None:
     settings = app.settings
     if not (options.allow_commands or settings.allow_commands):
-        if options.command_allow or options.command_deny or options.confirm_commands:
-            raise UsageError("The rules for commands have no effect; add --allow-commands.")
+        flags = {
+            "--command-allow": options.command_allow,
+            "--command-deny": options.command_deny,
+            "--confirm-commands": options.confirm_commands,
+        }
+        for flag, value in flags.items():
+            if value:
+                raise UsageError(f"{flag} has no effect without --allow-commands.")
         return None
     from cllm.cli.confirmation import terminal_confirm
     from cllm.settings.sections import apply_flags
@@ -185,7 +191,7 @@ async def _run_turn(
         finally:
             await app.close()
     if screen.reached_limit:
-        output.note("The answer reached the token limit; raise it with --max-tokens.")
+        output.note("The reply reached the token limit; raise it with --max-tokens.")
 
 
 class _Screen:
@@ -220,7 +226,7 @@ class _Screen:
     def _end(self, reply: ReplyFinished) -> None:
         self.reached_limit = reply.stop_reason == "length"
         if not reply.message.text.strip():
-            output.note("The answer of the model contains no text.")
+            output.note("The model's reply contains no text.")
         if self._app.settings.raw:
             self.answer.write((reply.raw or b"").decode("utf-8", "replace"))
         elif self._prints_at_end:

@@ -119,7 +119,7 @@ class InvalidIdError(UsageError):
 
 
 class InvalidTextError(UsageError, ValueError):
-    http_message = "A text is empty or contains an invalid character; correct it and try again."
+    http_message = "A string is empty or contains an invalid character; correct it and try again."
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -179,10 +179,10 @@ class UntrustedFileError(SettingsError):
         from shlex import quote  # noqa: PLC0415 - rarely needed
 
         super().__init__(
-            f"it sets {', '.join(keys)}, which can run commands or redirect requests, and is not "
-            f"trusted; read it, then run: cllm trust {quote(path)}",
-            path=path,
+            f"{path} is not trusted. It sets {', '.join(keys)}, which can run commands or redirect "
+            f"requests. Read it, then run: cllm trust {quote(path)}"
         )
+        self.path = path
         self.keys = keys
 
 

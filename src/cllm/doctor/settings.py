@@ -51,7 +51,7 @@ def _file_findings(file: Cllmfile, *, fix: bool) -> Iterator[Finding]:
     elif settings_to_trust(file):
         trust = "you trusted it"
     else:
-        trust = "it needs no trust"
+        trust = "it has no settings that need trust"
     yield ok(CHECK, f"{file.path} applies; {trust}.")
     for key in file.content:
         if key not in KNOWN_KEYS:

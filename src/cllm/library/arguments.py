@@ -100,7 +100,7 @@ def encode_argument(name: str, value: object) -> bytes:
 
 def _surrogate_error(name: str, error: UnicodeEncodeError) -> InvalidTextError:
     return InvalidTextError(
-        f"{name} has half a character (a lone surrogate) at position {error.start}, which cannot "
+        f"{name} has a lone surrogate at position {error.start}, which cannot "
         "be encoded; read the text with errors='replace', or remove it."
     )
 

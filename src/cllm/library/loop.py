@@ -97,8 +97,8 @@ class BackgroundLoop:
         if self._is_own_thread:
             work.close()
             raise UsageError(
-                "This call on cllm's own event loop would wait for itself; use the asynchronous "
-                "function instead, such as aask for ask."
+                "A synchronous cllm function on cllm's own event loop would deadlock; use the "
+                "asynchronous function instead, such as aask for ask."
             )
         job = Job(self._loop, work)
         try:

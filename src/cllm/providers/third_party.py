@@ -73,10 +73,12 @@ def is_offered(name: str) -> bool:
 def open_offered(kind: str, *, name: str, access: ProviderAccess) -> Provider:
     """Open the provider of the entry point `kind`; SettingsError if its package cannot."""
     matches = _find_entry_points(kind)
-    if len(matches) != 1:
-        packages = " and ".join(sorted(map(_format_package, matches))) or "no installed package"
+    if not matches:
+        raise SettingsError(f"no installed package provides '{kind}'; install one.")
+    if len(matches) > 1:
+        packages = ", ".join(sorted(map(_format_package, matches)))
         raise SettingsError(
-            f"provider '{kind}' is offered by {packages}; install exactly one such package."
+            f"several packages provide '{kind}' ({packages}); uninstall all but one."
         )
     package = _format_package(matches[0])
     try:

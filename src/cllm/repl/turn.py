@@ -108,7 +108,7 @@ class TurnPrinter:
         if self._chat.apply_schema is not None:
             self._answer.write(event.reply.message.text)
         if not event.reply.message.text.strip():
-            self._screen.note("The answer of the model contains no text.")
+            self._screen.note("The model's reply contains no text.")
         if event.reply.stop_reason == "length":
             self._screen.note("The answer reached the token limit (`max_tokens`).")
         if self._chat.options.show_stats:

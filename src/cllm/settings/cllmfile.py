@@ -76,7 +76,7 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
         )
     invalid_keys = [key for key in content if not isinstance(key, str)]
     if invalid_keys:
-        raise SettingsError(f"the key {invalid_keys[0]!r} must be a text.", path=str(path))
+        raise SettingsError(f"the key {invalid_keys[0]!r} must be a string.", path=str(path))
     plain: dict[str, Any] = _to_plain_json(content, path)
     return plain
 
@@ -154,14 +154,14 @@ def _to_plain_json(
     if isinstance(value, list):
         return [_to_plain_json(item, path, depth + 1, budget=budget) for item in value]
     if isinstance(value, str) and INVALID_CHARACTERS.search(value):
-        problem = "it contains a text with invalid characters."
+        problem = "it contains a string with invalid characters."
         raise SettingsError(problem, path=str(path))
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, date):
         return value.isoformat()
     raise SettingsError(
-        "it contains a value that is not a text, number, list or mapping.", path=str(path)
+        "it contains a value that is not a string, number, list or mapping.", path=str(path)
     )
 
 
@@ -170,7 +170,7 @@ def _to_plain_key(key: Any, path: Path) -> str:
         return str(_to_plain_json(key, path))
     if isinstance(key, int) and not isinstance(key, bool):
         return str(key)
-    raise SettingsError(f"the key {key!r} must be a text; put it in quotes.", path=str(path))
+    raise SettingsError(f"the key {key!r} must be a string; put it in quotes.", path=str(path))
 
 
 def find_line(path: Path, key: str) -> int | None:

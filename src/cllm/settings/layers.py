@@ -160,8 +160,11 @@ def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
     chosen = _read_cllmfiles(f"{config}.{FILE_NAME}", env, line) if is_name else []
     if not chosen:
         names = list_config_names(env, line)
-        advice = f"choose one of {', '.join(names)}." if names else "no named file exists."
-        raise UsageError(f"There is no {config}.{FILE_NAME} for -c {config}; {advice}")
+        advice = f"; choose one of {', '.join(names)}." if names else "."
+        folders = explicit_cllm_path(env, line) or "~/.cllm, ./.cllm"
+        raise UsageError(
+            f"{config}.{FILE_NAME} does not exist in {folders} or the current directory{advice}"
+        )
     return [*files, *chosen]
 
 

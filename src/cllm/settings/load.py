@@ -141,7 +141,7 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
     for file in layered.files:
         if not isinstance(file.content.get("model"), str | None):
             at = find_line(file.path, "model")
-            raise SettingsError("`model` must be a text.", path=str(file.path), line=at)
+            raise SettingsError("`model` must be a string.", path=str(file.path), line=at)
     retries = (provider.num_retries, provider.max_retries, DEFAULT_RETRIES)
     folder = history_folder(env, line)
     return Settings(

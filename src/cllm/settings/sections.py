@@ -29,7 +29,7 @@ MAX_RETRIES = 20
 MAX_VERBOSITY = 3
 MAX_WINDOW = 100_000_000
 
-Text = Annotated[str, Meta(description="a text")]
+Text = Annotated[str, Meta(description="a string")]
 Texts = Annotated[tuple[str, ...], Meta(description="a list of texts")]
 Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
 Port = Annotated[int, Meta(ge=0, description="a whole number of at least 0")]
@@ -144,8 +144,8 @@ class _ProviderRow(msgspec.Struct, kw_only=True):
     timeout: Annotated[
         _Timeout | dict[TimeoutPart, _Timeout] | None,
         Meta(
-            description="seconds (above 0, at most a million), or some of "
-            "{connect: …, first_byte: …, idle: …}"
+            description="a number of seconds, above 0 and up to 1,000,000, or a mapping with "
+            "connect, first_byte or idle"
         ),
     ] = None
     models: Annotated[list[str], Meta(description="a list of names")] = []
@@ -163,7 +163,7 @@ def read_provider(content: Any, *, where: str, layered: LayeredSettings) -> Prov
         raise layered.expectation_error(f"{prefix}extra_headers", "one line per header")
     base = row.api_base or row.base_url
     if base is not None and not isinstance(base, str):
-        raise layered.expectation_error(f"{prefix}api_base", "a text")
+        raise layered.expectation_error(f"{prefix}api_base", "a string")
     return ProviderSettings(
         kind=row.type,
         api_base=base,

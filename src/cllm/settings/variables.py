@@ -74,7 +74,7 @@ def read_variables(
         if not NAME.fullmatch(name):
             raise layered.expectation_error(key, "a name of letters, digits and _")
         if not isinstance(default, str | int | float | bool | None):
-            raise layered.expectation_error(key, "a text, a number, true, false or null")
+            raise layered.expectation_error(key, "a string, a number, true, false or null")
         source = layered.source_of(key) or "variables"
         variables[name] = Variable(value=default, source=source)
         if environment.get(name):
@@ -89,12 +89,10 @@ def read_variables(
 def parse_variable(text: str) -> tuple[str, Value]:
     name, equals, value = text.partition("=")
     if not equals or not NAME.fullmatch(name):
-        raise UsageError(
-            f"--var needs KEY=VALUE, with a KEY of letters, digits and _, not {text!r}."
-        )
+        raise UsageError(f"--var {text!r} is not KEY=VALUE; KEY may contain letters, digits and _.")
     if value.lower() in BOOLEAN_WORDS:
         return name, BOOLEAN_WORDS[value.lower()]
-    # A value that would change as a number, such as 007, is a text.
+    # A value that would change as a number, such as 007, is a string.
     if WHOLE_NUMBER.fullmatch(value) and str(int(value)) == value:
         return name, int(value)
     if NUMBER.fullmatch(value) and repr(float(value)) == value:

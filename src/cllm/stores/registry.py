@@ -54,7 +54,8 @@ def open_store(url: str, *, clock: Clock) -> Store:
     if not colon or opener is None:
         schemes = ", ".join(f"{name}:" for name in SCHEMES)
         raise SettingsError(
-            f"the store '{redact_password(url)}' must start with {schemes}; for example json:PATH."
+            f"the store '{redact_password(url)}' must start with {schemes}; "
+            "for example sqlite:cats.db."
         )
     return opener(location, clock)
 

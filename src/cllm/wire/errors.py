@@ -12,6 +12,19 @@ NO_NAMES: Mapping[str, str] = {}
 TOKENS = re.compile(r"\b(\d{1,12}) tokens > (\d{1,12})\b")
 TOKENS_AND_LIMIT = re.compile(r"\b(\d{1,12}) \+ (\d{1,12}) > (\d{1,12})\b")
 
+MISSING_FIELD = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+INVALID_CHOICE = re.compile(r"Invalid enum value (.*)", re.DOTALL)
+WRONG_TYPE = re.compile(r"Expected `([^`]+)`((?: of length)?(?: [<>]=? \S+)?)(?:, got `[^`]+`)?")
+TYPE_NAMES: Mapping[str, str] = {
+    "array": "an array",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "an integer",
+    "object": "an object",
+    "str": "a string",
+}
+
 
 class MalformedError(ValueError):
     """Bytes that do not follow their protocol."""
@@ -32,6 +45,20 @@ class FieldError(MalformedError):
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}" if path else problem)
         self.path = path
+
+
+def describe_problem(text: str) -> str:
+    """Return the text of a msgspec.ValidationError, without its path, as a user reads it."""
+    if match := MISSING_FIELD.fullmatch(text):
+        return f"'{match[1]}' is required"
+    if match := UNKNOWN_FIELD.fullmatch(text):
+        return f"unknown field '{match[1]}'"
+    if match := INVALID_CHOICE.fullmatch(text):
+        return f"{match[1]} is not one of the allowed values"
+    if match := WRONG_TYPE.fullmatch(text):
+        types = " or ".join(TYPE_NAMES.get(name, name) for name in match[1].split(" | "))
+        return f"must be {types}{match[2]}"
+    return text
 
 
 class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):

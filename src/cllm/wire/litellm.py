@@ -71,7 +71,7 @@ def _omitted_parameter(name: str) -> Notice:
     return Notice(
         code="parameter_left_out",
         path=name,
-        message=f"`{name}` is not sent: it is no field of a chat completion. "
+        message=f"`{name}` is not sent: it is not a field of the Chat Completions API. "
         "Set parameters of LiteLLM itself under providers.litellm.",
     )
 

@@ -35,7 +35,7 @@ from cllm.core.reply import (
     ThinkingDelta,
     ToolCallDelta,
 )
-from cllm.wire.errors import FieldError, NotExpressibleError
+from cllm.wire.errors import FieldError, NotExpressibleError, describe_problem
 from cllm.wire.reasoning import TEXT_FIELDS
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -131,7 +131,9 @@ def field_error(error: Exception, path: str = "") -> FieldError:
     """Return a FieldError with the path of msgspec's error: `messages[3].content`."""
     problem, _, location = str(error).partition(" - at `$")
     location = location.removesuffix("`")
-    return FieldError(f"{path}{location}" if path else location.removeprefix("."), problem)
+    return FieldError(
+        f"{path}{location}" if path else location.removeprefix("."), describe_problem(problem)
+    )
 
 
 class RepairedHistory(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,7 +83,7 @@ def parse(*arguments: str) -> dict[str, Any]:
         (["-t", "nan"], "-t needs a number"),
         (["-m", ""], "-m needs the name of a model"),
         (["--json-schema", "{}", "--json-schema-file", "a"], "not both"),
-        (["--var", "=1"], "--var needs KEY=VALUE"),
+        (["--var", "=1"], "is not KEY=VALUE"),
     ],
 )
 def test_an_invalid_option_is_an_error_with_advice(arguments, message):

@@ -91,5 +91,5 @@ def test_an_invalid_export_is_an_error(exported):
 
 
 def test_a_lone_surrogate_in_an_export_is_an_error():
-    with pytest.raises(InvalidTextError, match="The export has half a character"):
+    with pytest.raises(InvalidTextError, match="The export has a lone surrogate"):
         decode_export("\ud800")

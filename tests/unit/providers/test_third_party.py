@@ -67,7 +67,7 @@ def test_a_package_opens_its_provider(offer):
 def test_two_packages_with_the_same_entry_point_are_refused(offer):
     offer("open_provider", packages=2)
 
-    with pytest.raises(SettingsError, match=r"offered by .*_0' and .*_1'; install exactly one"):
+    with pytest.raises(SettingsError, match=r"\(.*_0', .*_1'\); uninstall all but one"):
         open_offered("acme", name="mine", access=ACCESS)
 
 

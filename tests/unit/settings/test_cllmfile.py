@@ -156,7 +156,7 @@ def bomb(item: str, width: int, height: int) -> str:
 )
 def test_a_small_file_that_expands_too_far_is_refused(path, content):
     with pytest.raises(
-        SettingsError, match=r"more than 100000 values|not a text, number|aliases"
+        SettingsError, match=r"more than 100000 values|not a string, number|aliases"
     ) as caught:
         read(path, content)
     assert caught.value.path == str(path)

@@ -134,7 +134,7 @@ def connection_closed_error(provider: str) -> BrokenStreamError:
 
 def stream_broken_error(provider: str) -> BrokenStreamError:
     return BrokenStreamError(
-        f"Provider '{provider}' closed the connection before the answer was complete; try again.",
+        f"Provider '{provider}' closed the connection before the reply was complete; try again.",
         provider=provider,
     )
 

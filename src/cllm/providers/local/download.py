@@ -75,7 +75,7 @@ def download(
                 return digest
             part.delete()
     raise DownloadError(
-        f"The SHA-256 of {source.name} is not the expected one, also after a second download; "
+        f"The SHA-256 of {source.name} is not the expected one, even after a second download; "
         "check the hash and the address."
     )
 

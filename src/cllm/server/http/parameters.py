@@ -15,7 +15,7 @@ from cllm.core.ports import ArchiveFilter, UsageBy
 from cllm.server.http.errors import ApiError
 from cllm.server.http.limits import read_body
 from cllm.server.state import ApiRequest
-from cllm.wire.errors import FieldError
+from cllm.wire.errors import FieldError, describe_problem
 
 MAX_INTEGER = 2**31 - 1
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -126,16 +126,16 @@ def decode(body: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise _field_error(error) from None
     except UnicodeDecodeError:
-        raise FieldError("", "the body is not UTF-8") from None
+        raise FieldError("", "The body is not UTF-8") from None
     except (msgspec.DecodeError, RecursionError):
-        raise FieldError("", "the body is not valid JSON") from None
+        raise FieldError("", "The body is not valid JSON") from None
 
 
 def _field_error(error: msgspec.ValidationError) -> FieldError:
     match = FIELD_ERROR.fullmatch(str(error))
     if match is None:
-        return FieldError("", str(error))
-    return FieldError(match[2], match[1].replace("`", "'"))
+        return FieldError("", describe_problem(str(error)))
+    return FieldError(match[2], describe_problem(match[1]))
 
 
 def read_sequence(text: str) -> int:

@@ -309,7 +309,7 @@ def _join_provider(provider: str, name: str, state: ServerState) -> str:
     if slash and prefix in names:
         raise ApiError(
             "invalid_header",
-            f"{PROVIDER} is {provider}, but the model names {prefix}; send only one of them.",
+            f"{PROVIDER} is '{provider}', but the model name starts with '{prefix}/'; remove one.",
             param=PROVIDER,
         )
     return f"{provider}/{name}"

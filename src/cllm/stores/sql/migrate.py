@@ -115,9 +115,8 @@ def downgrade(bind: sa.Connection, to: str) -> None:
     _check_revision(revision)
     older = () if revision is None else REVISIONS[: REVISIONS.index(revision)]
     if not older:
-        raise UsageError(
-            f"The database is at revision {revision or 'none'}; there is no earlier one."
-        )
+        state = "has no revision" if revision is None else f"is at revision {revision}"
+        raise UsageError(f"The database {state}; there is no earlier one.")
     if to not in older:
         raise UsageError(
             f"'{to}' is not an earlier revision than {revision}, which the database is at; "

@@ -1,4 +1,4 @@
-"""Checks values before they are stored: no database takes NUL or half a surrogate pair."""
+"""Checks values before they are stored: no database takes NUL or a lone surrogate."""
 
 import re
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def has_surrogates(text: str) -> bool:
 
 def invalid_text_error() -> UsageError:
     return UsageError(
-        "The text has a NUL character or half a surrogate pair, which no database stores; "
+        "The text has a NUL character or a lone surrogate, which no database stores; "
         "remove it and try again."
     )
 

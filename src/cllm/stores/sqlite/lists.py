@@ -168,8 +168,8 @@ def damaged_conversation_notice(ref: str) -> Notice:
     return Notice(
         code="conversation_damaged",
         path=ref,
-        message=f"Conversation {ref!r} is shown without the text that is not UTF-8 in the "
-        "database. Change its title, or delete it.",
+        message=f"Text of conversation {ref!r} that is not UTF-8 is not shown. "
+        "Change its title, or delete it.",
     )
 
 

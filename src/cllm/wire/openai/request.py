@@ -105,9 +105,9 @@ def decode_body(body: bytes) -> Fields:
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise FieldError("", f"body: not JSON: {error}") from error
+        raise FieldError("", f"The body is not valid JSON ({error})") from error
     if not isinstance(fields, dict):
-        raise FieldError("", "body: must be a JSON object")
+        raise FieldError("", "The body must be a JSON object")
     return fields
 
 

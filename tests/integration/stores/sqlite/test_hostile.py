@@ -74,7 +74,7 @@ async def test_an_unpaired_surrogate_is_refused_everywhere(database):
         store.choose_variant("demo", "\ud800"),
         store.events_after("demo", "\ud800", 0),
     ):
-        with pytest.raises(UsageError, match="half a surrogate pair"):
+        with pytest.raises(UsageError, match="a lone surrogate"):
             await call
     await store.close()
 

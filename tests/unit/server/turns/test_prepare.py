@@ -60,7 +60,7 @@ class TestSelectModel:
         ("name", "provider", "message"),
         [
             ("gpt-test", "nobody", "not configured; use one of"),
-            ("openai/gpt-test", "mine", "send only one of them"),
+            ("openai/gpt-test", "mine", "remove one"),
         ],
     )
     async def test_a_wrong_provider_header_is_rejected(self, server, name, provider, message):

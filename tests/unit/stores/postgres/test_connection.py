@@ -68,7 +68,7 @@ def test_invalid_values_are_usage_errors():
     nul = asyncpg.CharacterNotInRepertoireError()
     messages = [str(postgres_error(error)) for error in (too_large, unpaired, too_long, nul)]
     assert "too large" in messages[0]
-    assert "surrogate pair" in messages[1]
+    assert "a lone surrogate" in messages[1]
     assert "too long" in messages[2]
     assert "NUL" in messages[3]
     assert isinstance(postgres_error(nul), UsageError)

@@ -125,7 +125,7 @@ class TestDecodeRequest:
             decode_request(given)
 
         assert caught.value.path == path
-        assert str(caught.value).startswith(path or "body")
+        assert str(caught.value).startswith(path or "The body ")
 
     @given(
         st.binary(max_size=60)
