@@ -80,7 +80,7 @@ class TestLayers:
         write("home", "review.Cllmfile.yml", temperature=0.3)
 
         cllm("Hello", "-c", "revue").failed_with_one_sentence("revue", "review")
-        cllm("Hello", "-c", "../../etc/x").failed_with_one_sentence("-c")
+        cllm("Hello", "-c", "../../etc/x").failed_with_one_sentence("does not exist")
 
     def test_an_explicit_model_always_wins(self, provider, layers, write, cllm):
         layers()

@@ -40,7 +40,7 @@ def test_a_named_file_is_the_last_one(world):
 @pytest.mark.parametrize("name", ["missing", "../review", "", ".."])
 def test_a_missing_named_file_is_an_error(world, name):
     with pytest.raises(
-        UsageError, match="does not exist in ~/.cllm, ./.cllm or the current directory"
+        UsageError, match=r"does not exist in ~/\.cllm, \./\.cllm or the current directory"
     ):
         read_files(world.env, CommandLine(config=name))
 

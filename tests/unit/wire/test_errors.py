@@ -1,12 +1,14 @@
-"""Errors that report a prompt above the context window."""
+"""Errors that report a prompt above the context window, and the texts of msgspec."""
 
 import json
+from typing import Annotated, Literal
 
+import msgspec
 import pytest
 
 from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.bedrock import response_decoder as bedrock_decoder
-from cllm.wire.errors import is_context_overflow
+from cllm.wire.errors import describe_problem, is_context_overflow
 
 TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
 
@@ -61,4 +63,36 @@ def test_the_error_code_of_anthropic_is_preserved():
 
     assert anthropic_decoder.decode_error(json.dumps({"error": error}).encode()).code == (
         "storage_quota_exceeded"
+    )
+
+
+class Body(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    size: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    kind: Literal["a", "b"] = "a"
+    tags: Annotated[list[str], msgspec.Meta(max_length=1)] = []
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({}, "'name' is required"),
+        ({"name": "x", "other": 1}, "unknown field 'other'"),
+        ({"name": 3}, "must be a string"),
+        ({"name": "x", "size": "3"}, "must be an integer or null"),
+        ({"name": "x", "size": 0}, "must be an integer >= 1"),
+        ({"name": "x", "kind": "c"}, "'c' is not one of the allowed values"),
+        ({"name": "x", "tags": ["a", "b"]}, "must be an array of length <= 1"),
+    ],
+)
+def test_a_problem_of_msgspec_is_described_in_plain_words(fields, problem):
+    with pytest.raises(msgspec.ValidationError) as raised:
+        msgspec.convert(fields, Body)
+
+    assert describe_problem(str(raised.value).partition(" - at `$")[0]) == problem
+
+
+def test_another_problem_is_unchanged():
+    assert (
+        describe_problem("Invalid RFC3339 encoded datetime") == "Invalid RFC3339 encoded datetime"
     )
