@@ -98,7 +98,7 @@ class AskCommand(HelpCommand):
 @click.option(
     "-a",
     "--attach",
-    "attached",
+    "attachments",
     multiple=True,
     metavar="FILE",
     type=click.Path(),
@@ -106,7 +106,7 @@ class AskCommand(HelpCommand):
 )
 @click.option(
     "--exec",
-    "executed",
+    "exec_commands",
     multiple=True,
     metavar="COMMAND",
     help="Add the output of a command (repeatable).",
@@ -260,13 +260,13 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
     if options["read_only"] and ref in (None, AUTOMATIC):
         raise UsageError("--read-only needs --conversation with an existing ID.")
     attachments: tuple[AnyPart, ...] = ()
-    if options["attached"]:
+    if options["attachments"]:
         from cllm.cli.attachments import read_attachments
 
-        attachments = read_attachments(options["attached"])
-    if not all(command.strip() for command in options["executed"]):
+        attachments = read_attachments(options["attachments"])
+    if not all(command.strip() for command in options["exec_commands"]):
         raise UsageError("--exec needs a command, such as --exec 'git status'.")
-    text = _build_prompt_text(prompt, options["attached"])
+    text = _build_prompt_text(prompt, options["attachments"])
     from cllm.cli.turn import AskOptions, ask
 
     ask(
@@ -279,7 +279,7 @@ def _ask(options: dict[str, Any], line: CommandLine) -> None:
             read_only=options["read_only"],
             automatic=ref == AUTOMATIC,
             policy=options["system_policy"],
-            exec_commands=options["executed"],
+            exec_commands=options["exec_commands"],
             context_exec=not options["no_context_exec"],
             allow_commands=options["allow_commands"],
             command_allow=options["command_allow"],

@@ -36,11 +36,10 @@ CURRENT_HELP = "Print the revision of the database and the newest revision."
 CHECK_HELP = """Compare the tables with the newest revision.
 
 The exit code is 1 if they differ."""
-ADOPT_HELP = """\
-Mark a database of an older deployment with its revision, so that it can be upgraded.
+ADOPT_HELP = """Mark a database of an older deployment with its revision.
 
-The command does not change the tables. Conversations without a user will belong to the owner
-`local`."""
+After this, `cllm db upgrade` can upgrade it. The command does not change the tables. Conversations
+without a user will belong to the owner `local`."""
 
 _store = click.option(
     "--store",

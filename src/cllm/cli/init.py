@@ -41,11 +41,11 @@ CONTENT = ("template", "model", "temperature", "max_tokens", "timeout", "system"
 
 @click.command(cls=HelpCommand, name="init", help=HELP, examples=EXAMPLES)
 @click.option(
-    "--global", "everywhere", is_flag=True, help="Create the file in ~/.cllm, for all folders."
+    "--global", "is_global", is_flag=True, help="Create the file in ~/.cllm, for all folders."
 )
 @click.option(
     "--local",
-    "locally",
+    "is_local",
     is_flag=True,
     help="Create the file in ./.cllm, for the current directory (default).",
 )
@@ -103,13 +103,13 @@ def _build_text(options: dict[str, Any]) -> str:
 
 def _folders(options: dict[str, Any], env: Environment) -> list[Path]:
     if options["cllm_path"] is not None:
-        if options["everywhere"] or options["locally"]:
+        if options["is_global"] or options["is_local"]:
             raise UsageError("Use either --cllm-path, or --global and --local.")
         if options["history"]:
             raise UsageError("--history applies to this folder; omit --cllm-path.")
         return [options["cllm_path"]]
-    folders = [user_folder(env)] if options["everywhere"] else []
-    if options["locally"] or not folders:
+    folders = [user_folder(env)] if options["is_global"] else []
+    if options["is_local"] or not folders:
         folders.append(local_folder(env))
     elif options["history"]:
         raise UsageError("--history applies to this folder; use it with --local, or alone.")

@@ -69,7 +69,9 @@ def command(**options: Any) -> None:
     def announce(address: str) -> None:
         output.note(f"Serving at {address} (stop with Ctrl-C).")
 
-    listen(settings, prepare=partial(_configure_logging, settings), say=announce, worker=WORKER)
+    listen(
+        settings, prepare=partial(_configure_logging, settings), on_listen=announce, worker=WORKER
+    )
 
 
 def worker_app() -> "ASGIApp":

@@ -231,15 +231,15 @@ def _check_history(conversation: StoredConversation, rules: Rules) -> RepairResu
     # Where a history may not contain a system message, it is sent with the system prompt.
     dialect, profile = rules
     is_moved = profile.system in ("nowhere", "after_user")
-    spoken = [
+    chat_messages = [
         build_outgoing_message(message, dialect, prompt_index=index)
         for index, message in enumerate(messages)
         if not (is_moved and message.role == "system")
     ]
-    positions = [*(message.prompt_index for message in spoken), len(messages)]
+    positions = [*(message.prompt_index for message in chat_messages), len(messages)]
 
     return repair(
-        [*spoken, NEXT],
+        [*chat_messages, NEXT],
         profile,
         make=lambda role, parts: OutgoingMessage(role=role, parts=parts),
         positions=positions,

@@ -111,7 +111,7 @@ def repair(
         messages,
         merge_results=not profile.has_tool_role,
         make=make,
-        allow_prefill=profile.ending != "not_assistant",
+        allow_prefill=profile.last_message != "not_assistant",
     )
     if ordered is not None:
         return RepairResult(messages=ordered)

@@ -30,7 +30,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of one provider.
 
     `repeated_roles`: whether consecutive messages may have the same role. `system`: where system
-    messages are allowed. `ending`: whether the last message may be from the assistant.
+    messages are allowed. `last_message`: whether the last message may be from the assistant.
     `content_with_results`: the parts allowed in a message with tool results.
     """
 
@@ -38,7 +38,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     repeated_roles: Literal["allowed", "merged", "refused"] = "refused"
     starts_with_user: bool = True
     system: Literal["anywhere", "first", "after_user", "nowhere"] = "nowhere"
-    ending: Literal["anything", "prefill", "not_assistant"] = "not_assistant"
+    last_message: Literal["anything", "prefill", "not_assistant"] = "not_assistant"
     thinking: Literal["signed", "left_out"] = "signed"
     allows_blank_text: bool = False
     has_tool_role: bool = False
@@ -47,20 +47,22 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ANTHROPIC = Profile(name="anthropic", repeated_roles="merged")
-ANTHROPIC_PREFILL = msgspec.structs.replace(ANTHROPIC, name="anthropic-prefill", ending="prefill")
+ANTHROPIC_PREFILL = msgspec.structs.replace(
+    ANTHROPIC, name="anthropic-prefill", last_message="prefill"
+)
 ANTHROPIC_SYSTEM = msgspec.structs.replace(ANTHROPIC, name="anthropic-system", system="after_user")
 OPENAI = Profile(
     name="openai",
     repeated_roles="allowed",
     starts_with_user=False,
     system="anywhere",
-    ending="anything",
+    last_message="anything",
     thinking="left_out",
     allows_blank_text=True,
     has_tool_role=True,
 )
 BEDROCK = Profile(name="bedrock", document_needs_text=True, content_with_results="no_document")
-BEDROCK_PREFILL = msgspec.structs.replace(BEDROCK, name="bedrock-prefill", ending="prefill")
+BEDROCK_PREFILL = msgspec.structs.replace(BEDROCK, name="bedrock-prefill", last_message="prefill")
 # Llama and Mistral.
 BEDROCK_PLAIN = msgspec.structs.replace(
     BEDROCK, name="bedrock-plain", content_with_results="nothing"
@@ -241,10 +243,10 @@ def effective_role(message: HasParts) -> Role:
 def find_ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[Problem]:
     position = len(messages) - 1
     last = messages[position]
-    if last.role != "assistant" or profile.ending == "anything":
+    if last.role != "assistant" or profile.last_message == "anything":
         return
     end = last.parts[-1] if last.parts else None
-    if profile.ending == "not_assistant":
+    if profile.last_message == "not_assistant":
         # A turn that paused in one of Anthropic's server tools ends with such a block.
         if not (isinstance(end, Unknown) and end.dialect == "anthropic"):
             yield Problem(code="assistant_last", position=position)

@@ -70,8 +70,8 @@ def format_amount(amount: Amount) -> str:
     return f"{format_dollars(amount.dollars)} and {unknown} of unknown price"
 
 
-def pluralize(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def pluralize(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def format_usage(usage: Usage) -> str:

@@ -26,7 +26,7 @@ DRAWING_SHARE = 4
 MIN_WIDTH = 20
 TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
 # Synchronized output: the terminal shows everything between the two in one step.
-HOLD, SHOW = "\x1b[?2026h", "\x1b[?2026l"
+BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h", "\x1b[?2026l"
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 WAITING = f"{DIM}…{PLAIN}"
@@ -57,7 +57,7 @@ class ScreenRegion:
         up = count_rows(self._lines[same:], columns)
         moved = f"\x1b[{up}A\r" if up else "\r"
         new = "".join(f"{line}\x1b[K\n" for line in lines[same:])
-        self.put(f"{HOLD}{moved}{new}\x1b[J{SHOW}")
+        self.put(f"{BEGIN_UPDATE}{moved}{new}\x1b[J{END_UPDATE}")
         self._lines, self._columns = lines, columns
 
     def release(self) -> None:

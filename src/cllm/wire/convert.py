@@ -367,7 +367,7 @@ def encode_anthropic(
         repair=repair,
     )
     if "max_tokens" not in parameters or converted.cache_control_added:
-        encoded = msgspec.structs.replace(encoded, unconverted=False)
+        encoded = msgspec.structs.replace(encoded, is_unconverted=False)
     return _pass_through(with_notices(encoded, converted.notices), prompt, "anthropic")
 
 
@@ -398,7 +398,7 @@ def _pass_through(encoded: EncodedRequest, prompt: Prompt, target: Dialect) -> E
     if encoded.notices or encoded.names or encoded.ids:
         return encoded
     before, after = original.body, encoded.body
-    if not encoded.unconverted and _significant_fields(before) != _significant_fields(after):
+    if not encoded.is_unconverted and _significant_fields(before) != _significant_fields(after):
         return encoded
     return msgspec.structs.replace(encoded, body=original.body)
 

@@ -155,14 +155,14 @@ class EncodedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request body and its notices.
 
     `names` and `ids` map aliases in the body to the client's tool names and call ids.
-    `unconverted`: the body only contains input that was in the codec's own protocol.
+    `is_unconverted`: the body only contains input that was in the codec's own protocol.
     """
 
     body: bytes
     notices: tuple[Notice, ...] = ()
     names: Mapping[str, str] = msgspec.field(default_factory=dict)
     ids: Mapping[str, str] = msgspec.field(default_factory=dict)
-    unconverted: bool = False
+    is_unconverted: bool = False
 
 
 def list_called_tools(parts: Iterable[AnyPart]) -> tuple[str, ...]:
@@ -242,16 +242,16 @@ def count_suffix(count: int) -> str:
 
 
 class AliasRule:
-    """Accepts names of 1 to `longest` of the `allowed` characters, any if None."""
+    """Accepts names of 1 to `max_length` of the `allowed` characters, any if None."""
 
-    def __init__(self, *, allowed: str | None = "a-zA-Z0-9_-", longest: int = 64) -> None:
-        self._longest = longest
-        self._accepted = None if allowed is None else re.compile(rf"[{allowed}]{{1,{longest}}}")
+    def __init__(self, *, allowed: str | None = "a-zA-Z0-9_-", max_length: int = 64) -> None:
+        self._max_length = max_length
+        self._accepted = None if allowed is None else re.compile(rf"[{allowed}]{{1,{max_length}}}")
         self._refused = None if allowed is None else re.compile(rf"[^{allowed}]")
 
     def accepts(self, name: str) -> bool:
         if self._accepted is None:
-            return len(name) <= self._longest
+            return len(name) <= self._max_length
         return self._accepted.fullmatch(name) is not None
 
     def alias(self, name: str, *, again: int = 0) -> str:
@@ -259,7 +259,7 @@ class AliasRule:
         readable = name if self._refused is None else self._refused.sub("_", name)
         whole = f"{name}#{again}" if again else name
         digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
-        return f"{readable[: self._longest - DIGEST_LENGTH - 1]}_{digest}"
+        return f"{readable[: self._max_length - DIGEST_LENGTH - 1]}_{digest}"
 
 
 class Aliases:

@@ -111,7 +111,7 @@ def make_prompt(request: Json, dialect: Dialect, model: str, *, apart: bool) -> 
 
 def is_prefill(prompt: Prompt, profile: Profile) -> bool:
     """Whether the answer is prefilled for a model that does not continue one."""
-    return profile.ending == "not_assistant" and prompt.messages[-1].role == "assistant"
+    return profile.last_message == "not_assistant" and prompt.messages[-1].role == "assistant"
 
 
 def number_texts(request: Json) -> tuple[Json, set[str]]:

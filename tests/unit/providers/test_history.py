@@ -305,7 +305,7 @@ def accept(history: list[OutgoingMessage], profile: Profile) -> tuple[OutgoingMe
         history,
         merge_results=not profile.has_tool_role,
         make=lambda role, parts: OutgoingMessage(role=role, parts=parts),
-        allow_prefill=profile.ending != "not_assistant",
+        allow_prefill=profile.last_message != "not_assistant",
     )
 
 

@@ -215,7 +215,7 @@ def test_bedrock_answers_have_the_clients_tool_name():
 
 
 def test_different_names_have_different_aliases():
-    rule = AliasRule(longest=64)
+    rule = AliasRule(max_length=64)
     words = ["a b", "a.b", "a/b", LONG, LONG + "n"]
     aliases = {rule.alias(word) for word in words} | {rule.alias("a b", again=1)}
 

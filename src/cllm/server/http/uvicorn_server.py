@@ -38,7 +38,9 @@ MMAP_BYTES = 256 * 1024
 OnListen = Callable[[str], None]
 
 
-def listen(settings: Settings, *, prepare: Callable[[], None], say: OnListen, worker: str) -> None:
+def listen(
+    settings: Settings, *, prepare: Callable[[], None], on_listen: OnListen, worker: str
+) -> None:
     """Serve until a signal stops the process.
 
     `worker` is the `module:function` that builds the application in each worker process.
@@ -52,12 +54,12 @@ def listen(settings: Settings, *, prepare: Callable[[], None], say: OnListen, wo
         address = format_address(listener)
         prepare()
         if server.workers > 1:
-            say(address)
+            on_listen(address)
             Multiprocess(_build_config(worker, settings), [listener]).run()
             return
         state = open_server_state(settings)
         config = _build_config(build_app(state), settings)
-        _Server(config, state, on_start=lambda: say(address)).run(sockets=[listener])
+        _Server(config, state, on_start=lambda: on_listen(address)).run(sockets=[listener])
 
 
 def raise_open_file_limit() -> None:

@@ -60,7 +60,7 @@ class IdempotencyClaim(Claim):
         self._lifetime = lifetime
         self._claim: RequestClaim | None = claim
         self._writing = asyncio.Lock()
-        self._over = asyncio.Event()
+        self._finished = asyncio.Event()
         self._renewal = asyncio.create_task(self._renew())
         self.earlier = claim if claim.headers else None
 
@@ -85,13 +85,13 @@ class IdempotencyClaim(Claim):
                     await self._store.keep_response(
                         response, status=OK_STATUS, lifetime=self._lifetime
                     )
-        self._over.set()
+        self._finished.set()
         await self._renewal
 
     async def _renew(self) -> None:
         while self._claim is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), CLAIM_SECONDS / 3)
+                await asyncio.wait_for(self._finished.wait(), CLAIM_SECONDS / 3)
             await self._write()
 
     async def _write(

@@ -61,8 +61,8 @@ __all__ = [
 ]
 
 TOOL_LOOP = ("assistant", "user")
-NAMES = AliasRule(longest=128)
-IDS = AliasRule(longest=64)
+NAMES = AliasRule(max_length=128)
+IDS = AliasRule(max_length=64)
 
 
 class EncodedMessagesRequest(EncodedRequest, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ def encode_request(
         notices=(*fit_notices, *notes.notices(), *repaired.notices),
         names=aliases.names,
         ids=aliases.ids,
-        unconverted=sent == _without(parameters, ("betas",))
+        is_unconverted=sent == _without(parameters, ("betas",))
         and _is_unchanged(messages, turns)
         and head.raw is system_raw,
     )

@@ -65,8 +65,8 @@ ATTACHED_TEXT = "(document attached)"
 MAX_CACHE_POINTS = 4
 MODEL_FIELDS = "additionalModelRequestFields"
 EXCLUDED_PARAMETERS = ("messages", "modelId", "stream", "system", "toolConfig")
-NAMES = AliasRule(longest=64)
-IDS = AliasRule(allowed=r"a-zA-Z0-9_.:-", longest=64)
+NAMES = AliasRule(max_length=64)
+IDS = AliasRule(allowed=r"a-zA-Z0-9_.:-", max_length=64)
 COUNTED_FIELDS = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 
 

@@ -29,7 +29,7 @@ from cllm.wire.openai.options import MAX_CALL_ID
 from cllm.wire.openai.parts import message_fields
 from cllm.wire.reasoning import REASONING_FIELDS, TAKES_NONE, ReasoningRule, put_reasoning_text
 
-IDS = AliasRule(allowed=None, longest=MAX_CALL_ID)
+IDS = AliasRule(allowed=None, max_length=MAX_CALL_ID)
 MEDIA_PARTS = (Image, Document)
 TEXT_PARTS = (Text, Unknown)
 WITHOUT_OPENAI_FILES = ("anthropic", "bedrock")

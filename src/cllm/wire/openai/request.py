@@ -25,7 +25,7 @@ from cllm.wire.reasoning import TAKES_NONE, ReasoningRule
 
 __all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]
 
-NAMES = AliasRule(longest=64)
+NAMES = AliasRule(max_length=64)
 ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "developer": "system",

@@ -153,8 +153,8 @@ def _check_item(item: Any, path: str) -> Role:
     return "tool" if kind in TOOL_OUTPUTS else "assistant"
 
 
-NAMES = AliasRule(longest=64)
-IDS = AliasRule(allowed=None, longest=64)
+NAMES = AliasRule(max_length=64)
+IDS = AliasRule(allowed=None, max_length=64)
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 # Fields with the same name in all of OpenAI's blocks.
 SHARED_BLOCK_FIELDS = frozenset({"prompt_cache_breakpoint"})
