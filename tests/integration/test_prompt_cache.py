@@ -190,7 +190,7 @@ async def test_the_next_turn_reads_a_turn_of_many_blocks_from_the_cache(talk):
 
 
 async def test_the_context_of_one_turn_comes_after_the_last_breakpoint(talk):
-    command = ContextCommand(name="Time", command="date", written="date", kind="dynamic")
+    command = ContextCommand(name="Time", command="date", template="date", kind="dynamic")
     for n in range(6):
         await talk.say(f"What time is it, for the {n}th time?", context=(command,))
 
@@ -200,7 +200,7 @@ async def test_the_context_of_one_turn_comes_after_the_last_breakpoint(talk):
 
 
 async def test_after_a_turn_with_context_the_next_reads_everything_before_it(talk):
-    command = ContextCommand(name="Time", command="date", written="date", kind="dynamic")
+    command = ContextCommand(name="Time", command="date", template="date", kind="dynamic")
     await talk.say("Begin")
     await talk.say("Look everywhere", rounds=(15,), context=(command,))
     await talk.say("And now?")

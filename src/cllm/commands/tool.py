@@ -81,7 +81,7 @@ class CommandTool:
         command = ContextCommand(
             name=TOOL,
             command=arguments.command,
-            written=arguments.command,
+            template=arguments.command,
             kind="exec",
             timeout=self._settings.timeout,
         )

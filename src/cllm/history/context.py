@@ -30,14 +30,14 @@ NO_OUTPUT = "(no output)"
 
 
 class ContextCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """`written` is the command as configured, before variables are filled in.
+    """`template` is the command as configured, before variables are filled in.
 
     `static` runs with the first turn of a conversation, `dynamic` with every turn.
     """
 
     name: str
     command: str
-    written: str
+    template: str
     kind: ContextKind = "static"
     on_failure: OnFailure = "warn"
     timeout: float = DEFAULT_TIMEOUT
@@ -116,7 +116,7 @@ def gather_context(plan: ContextPlan, outcomes: Sequence[CommandOutcome]) -> Con
         commands=tuple(
             ContextCommandRecord(
                 name=outcome.command.name,
-                command=outcome.command.written,
+                command=outcome.command.template,
                 state=outcome.state,
                 exit_code=outcome.exit_code,
             )

@@ -229,7 +229,7 @@ def _context_lines(chat: Chat) -> Iterator[str]:
     for configured in chat.app.settings.context:
         if configured.kind == "dynamic" or chat.conversation is None:
             when = "with every message" if configured.kind == "dynamic" else "at the start"
-            yield f"runs {when}: {one_line(configured.written)}"
+            yield f"runs {when}: {one_line(configured.template)}"
     for line in chat.exec_commands:
         yield f"runs with the next message: {one_line(line)}"
     if not (chat.app.settings.context or chat.exec_commands or captured):

@@ -210,7 +210,7 @@ def read_context_commands(layered: LayeredSettings) -> tuple[ContextCommand, ...
             ContextCommand(
                 name=row.name or text,
                 command=row.command,
-                written=text,
+                template=text,
                 kind="dynamic" if row.dynamic else "static",
                 on_failure=row.on_failure,
                 timeout=row.timeout,
@@ -220,7 +220,7 @@ def read_context_commands(layered: LayeredSettings) -> tuple[ContextCommand, ...
 
 
 def exec_command(command: str) -> ContextCommand:
-    return ContextCommand(name=command, command=command, written=command, kind="exec")
+    return ContextCommand(name=command, command=command, template=command, kind="exec")
 
 
 Patterns = Annotated[list[str], Meta(description="a list of patterns such as [git log*]")]

@@ -20,7 +20,7 @@ def run(tmp_path):
 
     async def run(*lines: str, timeout: float = 20):
         commands = [
-            ContextCommand(name=f"c{n}", command=line, written=line, timeout=timeout)
+            ContextCommand(name=f"c{n}", command=line, template=line, timeout=timeout)
             for n, line in enumerate(lines)
         ]
         return await run_commands(commands, env)
@@ -127,7 +127,7 @@ async def test_an_invalid_command_is_not_started(run, line):
 
 async def test_a_missing_folder_starts_no_command(tmp_path):
     env = CommandEnvironment(directory=tmp_path / "gone", environment={})
-    command = ContextCommand(name="x", command="echo", written="echo")
+    command = ContextCommand(name="x", command="echo", template="echo")
 
     (outcome,) = await run_commands([command], env)
 
@@ -154,7 +154,7 @@ def run_parsed(tmp_path):
             )
             for pipeline in parse_line(line)
         )
-        command = ContextCommand(name="x", command=line, written=line, timeout=timeout)
+        command = ContextCommand(name="x", command=line, template=line, timeout=timeout)
         env = CommandEnvironment(directory=tmp_path, environment=os.environ)
         return await run_plan(command, plan, env)
 

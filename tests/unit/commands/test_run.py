@@ -15,7 +15,7 @@ def env(tmp_path):
 
 
 def command(line: str, timeout: float = 10) -> ContextCommand:
-    return ContextCommand(name="test", command=line, written=line, kind="exec", timeout=timeout)
+    return ContextCommand(name="test", command=line, template=line, kind="exec", timeout=timeout)
 
 
 async def test_output_and_errors_are_joined_and_the_code_is_returned(env):

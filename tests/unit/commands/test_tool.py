@@ -156,7 +156,7 @@ def test_the_definition_lists_the_allowed_patterns():
     ],
 )
 def test_the_result_of_an_outcome(state, code, expected):
-    command = ContextCommand(name="x", command="x", written="x", timeout=30)
+    command = ContextCommand(name="x", command="x", template="x", timeout=30)
 
     outcome = CommandOutcome(command=command, state=state, output="out", exit_code=code)
 
@@ -164,7 +164,7 @@ def test_the_result_of_an_outcome(state, code, expected):
 
 
 def test_empty_output_is_reported():
-    command = ContextCommand(name="x", command="x", written="x")
+    command = ContextCommand(name="x", command="x", template="x")
 
     assert result_text(CommandOutcome(command=command, state="ok", exit_code=0)) == "(no output)"
 

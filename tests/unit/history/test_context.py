@@ -28,7 +28,7 @@ NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
 
 def command(name: str = "Time", **fields: Any) -> ContextCommand:
-    return ContextCommand(**{"name": name, "command": "date", "written": "date"} | fields)
+    return ContextCommand(**{"name": name, "command": "date", "template": "date"} | fields)
 
 
 STATIC = command("static")
@@ -175,7 +175,7 @@ class TestBlocks:
 
 
 def test_the_record_has_the_configured_command_and_its_outcome():
-    ran = outcome("failed", "", exit_code=3, command="ls /a", written="ls {{ WHERE }}")
+    ran = outcome("failed", "", exit_code=3, command="ls /a", template="ls {{ WHERE }}")
 
     record = gather(ran, captured=True).record(NOW)
 

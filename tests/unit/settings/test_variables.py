@@ -53,9 +53,9 @@ def test_an_invalid_declaration_is_an_error(load, text):
 def test_an_exec_command_is_not_a_template(load):
     variables = load("variables: {A: x y}").variables
     template = ContextCommand(
-        name="a", command="ls {{ A | shellquote }}", written="", kind="static"
+        name="a", command="ls {{ A | shellquote }}", template="", kind="static"
     )
-    executed = ContextCommand(name="b", command="ls {{ A }}", written="", kind="exec")
+    executed = ContextCommand(name="b", command="ls {{ A }}", template="", kind="exec")
 
     filled = variables.fill_commands([template, executed])
 
