@@ -207,7 +207,7 @@ class RemoteProvider(ABC, Generic[R]):
         if is_web_page:
             return MalformedError("a web page")
         return BrokenStreamError(
-            f"Provider '{self.name}' ended its stream before the answer was complete; try again.",
+            f"Provider '{self.name}' ended its stream before the reply was complete; try again.",
             provider=self.name,
         )
 
