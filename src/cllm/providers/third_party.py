@@ -70,15 +70,15 @@ def is_offered(name: str) -> bool:
     return bool(_find_entry_points(name))
 
 
-def open_offered(kind: str, *, name: str, access: ProviderAccess) -> Provider:
-    """Open the provider of the entry point `kind`; SettingsError if its package cannot."""
-    matches = _find_entry_points(kind)
+def open_offered(offer: str, *, name: str, access: ProviderAccess) -> Provider:
+    """Open the provider of the entry point `offer`; SettingsError if its package cannot."""
+    matches = _find_entry_points(offer)
     if not matches:
-        raise SettingsError(f"no installed package provides '{kind}'; install one.")
+        raise SettingsError(f"no installed package provides '{offer}'; install one.")
     if len(matches) > 1:
         packages = ", ".join(sorted(map(_format_package, matches)))
         raise SettingsError(
-            f"several packages provide '{kind}' ({packages}); uninstall all but one."
+            f"several packages provide '{offer}' ({packages}); uninstall all but one."
         )
     package = _format_package(matches[0])
     try:
@@ -86,14 +86,14 @@ def open_offered(kind: str, *, name: str, access: ProviderAccess) -> Provider:
         provider = open_provider(name, access)
     except FAULTS as error:
         raise SettingsError(
-            f"provider '{kind}' of the package {package} failed to open "
+            f"provider '{offer}' of the package {package} failed to open "
             f"({type(error).__name__}: {_redact_keys(str(error), access)}); "
             f"update or uninstall {package}."
         ) from error
     has_methods = all(callable(getattr(provider, method, None)) for method in METHODS)
     if not has_methods or not isinstance(getattr(provider, "name", None), str):
         raise SettingsError(
-            f"the package {package} returned {type(provider).__name__} for provider '{kind}', not "
+            f"the package {package} returned {type(provider).__name__} for provider '{offer}', not "
             f"a Provider; update or uninstall {package}."
         )
     return provider
