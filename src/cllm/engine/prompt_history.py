@@ -181,7 +181,6 @@ class PromptHistory:
         return window - self._reply_tokens(window) - self._token_counts.overhead
 
     def _reply_tokens(self, window: int) -> int:
-        """Return the tokens reserved for the reply."""
         limits = (self._prompt.parameters.get(name) for name in LIMIT_PARAMETERS)
         tokens = next((limit for limit in limits if isinstance(limit, int)), DEFAULT_REPLY_TOKENS)
         return min(tokens, int(window * MAX_REPLY_SHARE))

@@ -82,9 +82,7 @@ class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
     - `preloaded`: the conversation if the caller loaded it, None if it does not exist.
     - `skip_preload`: take the lease without loading first. Raises ConversationNotFoundError for
       archived conversations.
-    - `read_only`: send the history and save nothing.
     - `place`: answer the turn with this `place` again; its reply stays as a variant.
-    - `window`: returns the strategy for a model.
     - `visible`: save the turn when it starts, and also if it fails.
     - `wait`: seconds to wait for another turn; None is without limit.
     - `accept`: raises an error for a reply that must not be saved.
@@ -111,7 +109,7 @@ class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyChanges(TypedDict, total=False):
-    """Lets a type checker check the keywords of `with_policy`."""
+    """The keywords of `with_policy`."""
 
     ref: str | None
     create: NewConversation | None
@@ -151,7 +149,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnQueued(msgspec.Struct, frozen=True, kw_only=True):
-    """Another turn is running in the conversation, and this one waits."""
+    """The turn waits for another turn of the conversation."""
 
     conversation: str
 

@@ -29,7 +29,6 @@ REDRAW_SECONDS = 0.08
 
 
 async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
-    """Run the turn and print it."""
     answer = chat.screen.start_answer()
     redraw = asyncio.create_task(_redraw(answer))
     has_failed = False

@@ -163,7 +163,8 @@ def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
         advice = f"; choose one of {', '.join(names)}." if names else "."
         folders = explicit_cllm_path(env, line) or "~/.cllm, ./.cllm"
         raise UsageError(
-            f"{config}.{FILE_NAME} does not exist in {folders} or the current directory{advice}"
+            f"-c {config}: {config}.{FILE_NAME} does not exist in {folders} or the current "
+            f"directory{advice}"
         )
     return [*files, *chosen]
 

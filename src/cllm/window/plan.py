@@ -68,7 +68,6 @@ def find_partial_turn(turn_index: TurnIndex, window_start: int) -> tuple[Span, .
 
 
 def count_window_tokens(turn_index: TurnIndex, window_start: int, pins: PinnedTurns) -> int:
-    """Return the tokens of the window with this start."""
     turn = turn_index.turn_start(window_start)
     if window_start != turn and turn in pins:
         window_start = turn

@@ -2,8 +2,7 @@
 
 A tool name or call id that the target refuses gets an alias, computed from it alone, so that equal
 requests are equal bytes. Invalid JSON arguments, as in a truncated answer, are wrapped under the
-key INVALID_JSON where a protocol requires an object, and unwrapped when decoded. A codec imports
-this module and core, and no other codec.
+key INVALID_JSON where a protocol requires an object, and unwrapped when decoded.
 """
 
 import hashlib

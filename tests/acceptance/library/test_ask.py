@@ -148,7 +148,7 @@ def test_a_store_can_be_used_by_blocking_code_and_is_closed_once(program, url):
 def test_an_invalid_store_url_error_shows_a_valid_one(program):
     err = program('import cllm; cllm.open_store("saved")', code=1)
 
-    assert "json:PATH" in err
+    assert "sqlite:cats.db" in err
 
 
 def test_the_public_names_are_those_in_all(program):

@@ -1,5 +1,6 @@
 """Findings about the folder of conversation files."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -65,6 +66,7 @@ def test_files_that_others_can_read_are_a_warning_and_can_be_repaired(folder):
 def test_old_temporary_files_are_deleted_with_fix(folder):
     leftover = folder / ".cats.json.tmp"
     leftover.touch(mode=0o600)
+    os.utime(leftover, (NOW.timestamp(), NOW.timestamp()))
     later = NOW + timedelta(seconds=LEFTOVER_SECONDS + 60)
 
     assert check(folder)["leftovers"].level == "ok"

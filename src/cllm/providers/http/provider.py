@@ -184,7 +184,6 @@ class RemoteProvider(ABC, Generic[R]):
         )
 
     def _stream_error(self, details: ErrorDetails) -> ProviderError:
-        """For an error event in a stream."""
         text = self._clean(details.message or details.type).rstrip(".")
         problem = f"reported an error in its stream: {text or 'no message'}."
         status = details.status or HTTPStatus.INTERNAL_SERVER_ERROR

@@ -153,7 +153,6 @@ def _replace_invalid_turn_ids(conversation: StoredConversation) -> StoredConvers
 async def _chunk_document(
     paged: PagedConversation, form: ExportFormat, *, public_id: str
 ) -> AsyncIterator[bytes]:
-    """Yield the document in chunks of at least CHUNK_BYTES."""
     if form == "json":
         pieces = _write_file(paged)
     else:

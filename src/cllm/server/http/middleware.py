@@ -235,7 +235,6 @@ class _Sender:
 
 
 def _encode_error(path: str, error: RequestError) -> EncodedResponse:
-    """Encode an error in the protocol of the path."""
     return (
         anthropic_error_response(error)
         if path.startswith(MESSAGES_PATH)

@@ -43,7 +43,6 @@ STREAM_HEADERS = {
 async def handle_turn(
     request: ApiRequest, prompt: Prompt, body: bytes, encoder: ResponseEncoder
 ) -> Response:
-    """Return the response of the turn, or the saved one."""
     state, record = request.server, request.record
     turn_headers = read_turn_headers(request.headers)
     claim = await _claim_request(request, turn_headers, body)

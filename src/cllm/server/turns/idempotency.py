@@ -114,7 +114,6 @@ class IdempotencyClaim(Claim):
 async def claim_idempotency_key(
     store: ServerStore, *, owner: str, key: str, request_parts: tuple[bytes, ...], lifetime: float
 ) -> IdempotencyClaim | KeptResponse:
-    """Return a claim or the saved response."""
     hashed_key = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
     request = RequestKey(owner=owner, key=hashed_key, body=hash_request(request_parts))
     result = await store.claim_request(request, seconds=CLAIM_SECONDS)
@@ -161,7 +160,6 @@ async def claim_retry(store: ServerStore, request: RequestKey, *, is_retry: bool
 async def _exchange(
     store: ServerStore, request: RequestKey, headers: dict[str, str]
 ) -> RequestClaim | None:
-    """Store the headers and return the previous claim."""
     with suppress(StoreError):
         result = await store.claim_request(request, seconds=CLAIM_SECONDS)
         if isinstance(result, RequestClaim):

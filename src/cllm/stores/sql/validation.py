@@ -74,7 +74,6 @@ def check_start(start: TurnStart, create: NewConversation | None) -> None:
 
 
 def check_conversation(conversation: StoredConversation) -> None:
-    """Check a conversation with its turns."""
     for ref in {conversation.id, conversation.name or conversation.id}:
         check_id(ref)
     system = conversation.system

@@ -286,7 +286,9 @@ def _decode_cllm(raw: RawObject, kind: type[C]) -> C:
     try:
         cllm = msgspec.json.decode(raw["cllm"], type=kind)
     except msgspec.ValidationError as error:
-        raise UnreadableError(f"metadata.cllm: {error}") from None
+        from cllm.wire.messages import field_error  # noqa: PLC0415 - only for an error
+
+        raise UnreadableError(str(field_error(error, "metadata.cllm"))) from None
     if cllm.version > VERSION:
         raise UnreadableError("it was written by a newer version of cllm")
     return cllm

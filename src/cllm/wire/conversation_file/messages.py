@@ -99,7 +99,9 @@ def _role_of(raw: bytes) -> Role:
     try:
         name = msgspec.json.decode(raw, type=MessageHead).role
     except msgspec.ValidationError as error:
-        raise UnreadableError(f"a message is invalid: {error}") from None
+        from cllm.wire.messages import field_error  # noqa: PLC0415 - only for an error
+
+        raise UnreadableError(f"a message is invalid: {field_error(error)}") from None
     role = ROLES.get(name)
     if role is None:
         raise UnreadableError(f"a message has the unknown role {name[:40]!r}")

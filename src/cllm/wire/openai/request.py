@@ -112,7 +112,6 @@ def decode_body(body: bytes) -> Fields:
 
 
 def decode_model_and_stream(fields: Fields) -> tuple[str, bool]:
-    """Return the model, and whether to stream."""
     model, stream = fields.get("model"), fields.get("stream")
     if not isinstance(model, str) or not model.strip():
         raise FieldError("model", "must be the name of a model")

@@ -251,7 +251,6 @@ class OpenAIStreamDecoder:
         self._has_several_choices = False
 
     def decode(self, data: bytes) -> list[ReplyEvent]:
-        """Decode the data of one event."""
         try:
             chunk = self._read(data)
         except UNREADABLE as error:

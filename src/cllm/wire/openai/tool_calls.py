@@ -108,7 +108,6 @@ class ToolCallBuilder:
         return bool(self._calls)
 
     def add(self, piece: CallPiece, events: list[ReplyEvent]) -> None:
-        """Add a piece and append its events."""
         function = piece.function or NO_FUNCTION
         name, call_id, value = function.name, piece.id, function.arguments
         index = self._last if piece.index is None else self._indexes.get(piece.index)
