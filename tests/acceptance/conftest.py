@@ -1,7 +1,8 @@
 """Fixtures of the acceptance tests: an empty home, the real command, a provider on loopback.
 
 The home is in `tests/home.py`, the command in `tests/command.py`, the server in
-`tests/server_process.py`, the chat in `tests/terminal_chat.py`. Tests check the sent requests and the files.
+`tests/server_process.py`, the chat in `tests/terminal_chat.py`. Tests check the sent requests and
+the files.
 """
 
 import signal

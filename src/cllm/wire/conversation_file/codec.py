@@ -160,7 +160,11 @@ def _reason(data: bytes, error: Exception) -> str:
             return "it is nested too deeply"
         case UnicodeDecodeError():
             return f"it is not UTF-8, {_line_and_column(data, error.start)}"
-        case msgspec.ValidationError() | UnreadableError():
+        case msgspec.ValidationError():
+            from cllm.wire.messages import field_error  # noqa: PLC0415 - only for an error
+
+            return str(field_error(error))
+        case UnreadableError():
             return str(error)
         case _:
             text = str(error)
