@@ -6,8 +6,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "cllm"
 CONSTRUCTORS = ("Notice",)
-COLLECTIONS = ("notes", "_notes", "notices", "under_way")
-ADD_METHODS = ("add", "changed")
+COLLECTIONS = ("notes", "_notes", "notices")
+ADD_METHODS = ("add",)
 
 
 def collect_notice_codes() -> set[str]:

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from tests.fake_provider.model import Cut, Head, Hold, Reply, Request, Send, Step, ToolCall
-from tests.fake_provider.steps import read_text, response_steps
+from tests.fake_provider.steps import json_reply_steps, read_text
 
 
 class OpenAIChat:
@@ -44,15 +44,7 @@ class OpenAIChat:
         }
         if reply.usage is not None:
             body["usage"] = _usage(reply.usage)
-        for _, gate in sorted(reply.hold.items()):
-            yield Hold(gate)
-        data = json.dumps(body, ensure_ascii=False).encode()
-        if reply.stop_after is None:
-            yield from response_steps(200, data)
-            return
-        yield Head(headers={"Content-Type": "application/json", "Content-Length": str(len(data))})
-        yield Send(data[: len(data) // 2])
-        yield Cut()
+        yield from json_reply_steps(reply, body)
 
     def _stream(self, reply: Reply, request: Request, number: int) -> Iterator[Step]:
         frame = self._frame(request, number, "chat.completion.chunk")

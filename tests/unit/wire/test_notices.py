@@ -27,7 +27,7 @@ NOTICES = {"b": "A sentence."}
 notices.add("c", "path", "message")
 notes.add("d", "path", "message")
 self._notes.add("e" if x else "f", "path", "message")
-under_way.changed("g", 3)
+notices.add("g", "path", "message")
 Notice(code="h", message="")
 CODE = "i"
 Notice(code=CODE, message="")
