@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
+from cllm.engine.request import TurnInput, TurnRequest, TurnStorage, TurnTarget
 
 
 def make_turn_request(*, system_policy: Any = "captured", **fields: Any) -> TurnRequest:
@@ -12,5 +12,5 @@ def make_turn_request(*, system_policy: Any = "captured", **fields: Any) -> Turn
     return TurnRequest(
         input=TurnInput(**turn_input),
         target=TurnTarget(**target),
-        policy=TurnPolicy(system=system_policy, **fields),
+        storage=TurnStorage(system=system_policy, **fields),
     )

@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from cllm.core.message import AnyPart, Role, Text, Thinking, ToolCall, ToolResult
-from cllm.history.rules import Profile
+from cllm.history.rules import HistoryProfile
 from cllm.window.turn_index import IndexedMessage, TurnIndex, make_indexed_message
 from cllm.wire.messages import OutgoingMessage
 
@@ -48,14 +48,14 @@ def _text(draw: Any, word: str) -> Text:
     return Text(text=f"{word} {draw(st.integers(0, 9))}")
 
 
-def _system(draw: Any, profile: Profile) -> list[OutgoingMessage]:
+def _system(draw: Any, profile: HistoryProfile) -> list[OutgoingMessage]:
     allowed = profile.system in ("anywhere", "after_user")
     if allowed and draw(st.integers(0, 5)) == 0:
         return [_spoken("system", _text(draw, "Note"))]
     return []
 
 
-def _results(draw: Any, profile: Profile, ids: Sequence[str]) -> list[OutgoingMessage]:
+def _results(draw: Any, profile: HistoryProfile, ids: Sequence[str]) -> list[OutgoingMessage]:
     """All results of an assistant's message: as messages of tools, or in one of the user's."""
     results = [
         ToolResult(call_id=i, content=(_text(draw, "found"),) if draw(st.booleans()) else ())
@@ -81,7 +81,7 @@ def _calling(draw: Any) -> tuple[OutgoingMessage, tuple[str, ...]]:
     return _spoken("assistant", *parts), ids
 
 
-def _units(draw: Any, profile: Profile) -> list[OutgoingMessage]:
+def _units(draw: Any, profile: HistoryProfile) -> list[OutgoingMessage]:
     found: list[OutgoingMessage] = []
     for _ in range(draw(st.integers(0, 4))):
         found += _system(draw, profile)
@@ -90,13 +90,13 @@ def _units(draw: Any, profile: Profile) -> list[OutgoingMessage]:
     return found
 
 
-def _run(draw: Any, profile: Profile) -> list[OutgoingMessage]:
+def _run(draw: Any, profile: HistoryProfile) -> list[OutgoingMessage]:
     count = 1 if profile.repeated_roles == "refused" else draw(st.integers(1, 2))
     return [_spoken("user", _text(draw, "Please")) for _ in range(count)]
 
 
 @st.composite
-def histories(draw: Any, profile: Profile) -> SampleHistory:
+def histories(draw: Any, profile: HistoryProfile) -> SampleHistory:
     """A history at a call: its last turn waits for the user's words or for results."""
     messages: list[OutgoingMessage] = []
     for _ in range(draw(st.integers(0, 6))):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cllm.commands.tool import CommandSettings, CommandTool, Confirm
     from cllm.commands.tool import Report as Tell
     from cllm.engine.prompt_history import ModelContext
-    from cllm.engine.request import Price, Route
+    from cllm.engine.request import ModelRoute, Price
     from cllm.engine.turn import Engine
     from cllm.history.context import CommandOutcome, ContextCommand
     from cllm.prices.book import PriceBook
@@ -145,7 +145,7 @@ class App:
             retry=RetryRules(retries=self.settings.retries),
         )
 
-    def _price(self, route: "Route") -> "Price":
+    def _price(self, route: "ModelRoute") -> "Price":
         book = self.prices
 
         def price(usage: Usage) -> float | None:
@@ -201,8 +201,12 @@ class App:
 
         rows = self.settings.providers.items()
         prices = {name: row.options["prices"] for name, row in rows if "prices" in row.options}
-        redirected = tuple(filter(self._factory.has_custom_address, BUILTIN_PROVIDERS))
-        return PriceBook(self.cache_paths.root / "prices", configured=prices, redirected=redirected)
+        redirected_providers = tuple(filter(self._factory.has_custom_address, BUILTIN_PROVIDERS))
+        return PriceBook(
+            self.cache_paths.root / "prices",
+            configured=prices,
+            redirected_providers=redirected_providers,
+        )
 
     async def run_commands(
         self, commands: "Sequence[ContextCommand]"
@@ -236,9 +240,9 @@ class App:
             secrets=self.settings.secrets(),
         )
 
-    def find_route_with_key(self, model: str, key: CallersKey) -> "Route":
+    def find_route_with_key(self, model: str, key: CallersKey) -> "ModelRoute":
         """Return the route with the caller's key, if it is for the model's provider."""
-        from cllm.engine.request import Route
+        from cllm.engine.request import ModelRoute
 
         resolved = self._factory.resolve(model)
         if resolved.provider != key.provider:
@@ -246,7 +250,7 @@ class App:
         if resolved.provider not in self._keyless:
             self._keyless[resolved.provider] = self._factory.open_without_key(resolved.provider)
         provider = self._keyless[resolved.provider].with_key(key)
-        return Route(provider=provider, model=resolved.name)
+        return ModelRoute(provider=provider, model=resolved.name)
 
     def accepts_caller_key(self, model: str) -> bool:
         return self._factory.accepts_caller_key(self._factory.resolve(model).provider)
@@ -267,8 +271,8 @@ class App:
         downloaded = (model.name for model in list_models(self.cache_paths))
         return replace(catalogue, models=(*catalogue.models, *downloaded))
 
-    def _find_route(self, model: str) -> "Route":
-        from cllm.engine.request import Route
+    def _find_route(self, model: str) -> "ModelRoute":
+        from cllm.engine.request import ModelRoute
 
         self._check_model_file(model)
         resolved = self._factory.resolve(model)
@@ -278,7 +282,7 @@ class App:
         )
         if key not in self._providers:
             self._providers[key] = self._factory.open(resolved)
-        return Route(provider=self._providers[key], model=resolved.name)
+        return ModelRoute(provider=self._providers[key], model=resolved.name)
 
     def _check_model_file(self, model: str) -> None:
         """Refuse a model file that a conversation in the project's folder names."""

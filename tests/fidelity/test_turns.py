@@ -21,7 +21,7 @@ from cllm.core import errors
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, Store
 from cllm.core.reply import Noticed, TextDelta
-from cllm.engine.request import Route, TurnEnded, TurnRequest
+from cllm.engine.request import ModelRoute, TurnEnded, TurnRequest
 from cllm.engine.turn import Engine
 from cllm.stores.memory import MemoryStore
 
@@ -44,9 +44,9 @@ def engine(make: Make, store: Store) -> Engine:
     """An engine for which a model's name is that of its protocol."""
     numbers = iter(range(1000))
 
-    def find_route(model: str) -> Route:
+    def find_route(model: str) -> ModelRoute:
         kind: Any = model
-        return Route(provider=make(kind), model=MODELS[kind])
+        return ModelRoute(provider=make(kind), model=MODELS[kind])
 
     return Engine(
         store=store,

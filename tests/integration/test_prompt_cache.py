@@ -18,7 +18,7 @@ from tests.turn_requests import make_turn_request
 from cllm.core.conversation import StoredConversation
 from cllm.core.message import ToolCall, plain_message
 from cllm.core.ports import NewConversation, Provider, Store
-from cllm.engine.request import Route
+from cllm.engine.request import ModelRoute
 from cllm.engine.turn import Engine
 from cllm.history.context import CommandOutcome, ContextCommand
 from cllm.history.system_prompt import GivenPrompt
@@ -91,7 +91,7 @@ class Talk:
     def _engine(self) -> Engine:
         return Engine(
             store=self.store,
-            find_route=lambda _: Route(provider=self.provider, model=self.model),
+            find_route=lambda _: ModelRoute(provider=self.provider, model=self.model),
             clock=lambda: datetime.now(UTC),
             new_id=lambda: f"turn-{next(self._ids)}",
             run_commands=_run,

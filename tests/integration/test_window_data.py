@@ -22,7 +22,7 @@ from cllm.core.message import Message, Text, ToolResult
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished
-from cllm.engine.request import Route
+from cllm.engine.request import ModelRoute
 from cllm.engine.turn import Engine
 from cllm.history.repair import repair
 from cllm.history.rules import OPENAI, PROFILES, find_problems
@@ -199,7 +199,7 @@ class Replay:
         self.store = MemoryStore(clock=_now)
         self.engine = Engine(
             store=self.store,
-            find_route=lambda model: Route(provider=self.provider, model=model),
+            find_route=lambda model: ModelRoute(provider=self.provider, model=model),
             clock=_now,
             new_id=lambda: f"turn-{next(self.numbers)}",
         )

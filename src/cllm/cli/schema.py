@@ -32,7 +32,7 @@ def require_schema(checker: SchemaChecker, request: TurnRequest) -> TurnRequest:
     parameters = {**request.target.parameters, "response_format": format_}
     target = msgspec.structs.replace(request.target, parameters=parameters)
     request = msgspec.structs.replace(request, target=target)
-    return request.with_policy(accept=checker.accept, on_interrupt="discard")
+    return request.with_storage(accept=checker.accept, on_interrupt="discard")
 
 
 def validate_schema(line: CommandLine) -> None:

@@ -1,4 +1,4 @@
-"""`cllm trust`, and the settings of a command.
+"""`cllm trust` and its prompt. `settings/trust.py` has the check.
 
 An untrusted Cllmfile is an error. On a terminal, cllm shows its settings and asks for trust.
 """

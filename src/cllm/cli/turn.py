@@ -41,10 +41,10 @@ from cllm.engine.request import (
     TurnEnded,
     TurnEvent,
     TurnInput,
-    TurnPolicy,
     TurnQueued,
     TurnRequest,
     TurnStarted,
+    TurnStorage,
     TurnTarget,
 )
 from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
@@ -122,7 +122,7 @@ def _build_request(app: App, options: AskOptions) -> TurnRequest:
             strict=settings.strict,
             tools=_open_tools(app, options),
         ),
-        policy=TurnPolicy(
+        storage=TurnStorage(
             ref=ref,
             cache_key=app.cache_key(ref) if ref and is_saved else None,
             create=build_new_conversation(ref, model=app.model) if ref and is_saved else None,
@@ -181,7 +181,7 @@ async def _run_turn(
                 screen.show(event)
                 if log is not None:
                     log(event)
-                if screen.answer.failure is not None and request.policy.create is None:
+                if screen.answer.failure is not None and request.storage.create is None:
                     break
     except asyncio.CancelledError:
         raise (KeyboardInterrupt if stop.number == signal.SIGINT else TerminationSignal) from None

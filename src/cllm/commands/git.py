@@ -45,14 +45,14 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
 
     options: str
     operands: Literal["revisions", "paths", "pattern", "names"] = "revisions"
-    added: tuple[str, ...] = ()
+    added_options: tuple[str, ...] = ()
     lists_files: bool = False
 
 
 COMMANDS = {
     "blame": _Command(
         options="-c -e -l -L= -s -w --date=! --line-porcelain --porcelain --show-email",
-        added=("--no-textconv",),
+        added_options=("--no-textconv",),
     ),
     "branch": _Command(
         options="""
@@ -62,7 +62,7 @@ COMMANDS = {
         operands="names",
     ),
     "describe": _Command(options="--abbrev=! --all --always --long --tags"),
-    "diff": _Command(options=_DIFF, added=_SAFE_DIFF, lists_files=True),
+    "diff": _Command(options=_DIFF, added_options=_SAFE_DIFF, lists_files=True),
     "grep": _Command(
         options="""
         -# -A= -B= -C= -c -e= -E -F -h -H -i -I -l -n -o -P -q -v -w --break --color=? --count
@@ -70,10 +70,10 @@ COMMANDS = {
         --line-number --name-only --no-color --only-matching --word-regexp
         """,
         operands="pattern",
-        added=("--no-textconv",),
+        added_options=("--no-textconv",),
         lists_files=True,
     ),
-    "log": _Command(options=f"{_DIFF} {_SHOW} {_LOG}", added=_SAFE_DIFF),
+    "log": _Command(options=f"{_DIFF} {_SHOW} {_LOG}", added_options=_SAFE_DIFF),
     "ls-files": _Command(
         options="-c -d -m -o --cached --deleted --exclude-standard --modified --others",
         operands="paths",
@@ -82,7 +82,7 @@ COMMANDS = {
     "rev-parse": _Command(
         options="--abbrev-ref --is-inside-work-tree --short=? --show-toplevel --verify"
     ),
-    "show": _Command(options=f"{_DIFF} {_SHOW}", added=_SAFE_DIFF, lists_files=True),
+    "show": _Command(options=f"{_DIFF} {_SHOW}", added_options=_SAFE_DIFF, lists_files=True),
     "status": _Command(
         options="-b -s -u=? --branch --long --porcelain=? --short --untracked-files=?",
         operands="paths",
@@ -105,7 +105,7 @@ _RANGE = re.compile(r"(\.{2,3})")
 
 
 def check_git(arguments: Arguments) -> tuple[str, ...]:
-    if arguments.restricted and (words := _show_git_file(arguments)):
+    if arguments.is_restricted and (words := _show_git_file(arguments)):
         return words
     name, *rest = arguments.words
     command = COMMANDS[name]
@@ -123,13 +123,13 @@ def check_git(arguments: Arguments) -> tuple[str, ...]:
     paths += [Argument(text=rest[index], index=index) for index in range(end + 1, len(rest))]
     for path in paths:
         _check_git_path(inner, path)
-    if not arguments.restricted or parsed.unlisted:
+    if not arguments.is_restricted or parsed.has_unlisted_option:
         return arguments.words
     listed = [path.text for path in paths]
     if command.lists_files or not parsed.names.isdisjoint(_FILE_OPTIONS):
         listed = [*(listed or ["."]), *_VISIBLE]
     separator = ("--", *listed) if listed else ()
-    options = (*parsed.options, *command.added)
+    options = (*parsed.options, *command.added_options)
     return (*_GLOBAL, name, *options, *texts, *revisions, *separator)
 
 
@@ -145,7 +145,7 @@ def _divide_git_operands(
             return [one.text for one in operands], [], []
         case "paths":
             return [], [], operands
-        case "pattern" if "-e" not in parsed.names and not parsed.unlisted:
+        case "pattern" if "-e" not in parsed.names and not parsed.has_unlisted_option:
             texts, operands = [one.text for one in operands[:1]], operands[1:]
         case _:
             texts = []
@@ -160,7 +160,7 @@ def _divide_git_operands(
 
 def _check_git_path(arguments: Arguments, path: Argument) -> None:
     """Refuse magic pathspecs, and `..`, which git resolves without following links."""
-    if arguments.restricted and path.index not in arguments.literal:
+    if arguments.is_restricted and path.index not in arguments.literal:
         if path.text.startswith(":") or ".." in PurePath(path.text).parts:
             raise CommandRefusedError(
                 f"`{path.text}` is not allowed; use a path without `:` and `..`."
@@ -170,7 +170,7 @@ def _check_git_path(arguments: Arguments, path: Argument) -> None:
 
 def _git_revision(arguments: Arguments, operand: Argument) -> str:
     """A revision or range of commits: a tree or a blob would show hidden files."""
-    if not arguments.restricted or operand.index in arguments.literal:
+    if not arguments.is_restricted or operand.index in arguments.literal:
         return operand.text
     if ":" in operand.text:
         raise CommandRefusedError(f"`{operand.text}` is not allowed; use a revision without `:`.")

@@ -22,17 +22,17 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of one command.
 
     `literal`: indexes of the words that the settings contain literally; these are trusted.
-    `restricted`: only visible files in the folder are allowed.
+    `is_restricted`: only visible files in the folder are allowed.
     """
 
     program: str
     words: tuple[str, ...]
     literal: frozenset[int]
     directory: Path
-    restricted: bool
+    is_restricted: bool
 
     def check_path(self, argument: Argument) -> None:
-        if self.restricted and argument.index not in self.literal:
+        if self.is_restricted and argument.index not in self.literal:
             require_visible(argument.text, self.directory)
 
     def refuse(self, operands: Sequence[Argument]) -> None:
@@ -63,7 +63,7 @@ def option_table(specification: str) -> dict[str, Value]:
 
 
 class ParsedOptions:
-    """Options and operands. `unlisted`: the settings contain an option that is not in the table."""
+    """Options and operands. `has_unlisted_option`: the settings contain an unknown option."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ParsedOptions:
         self.names: set[str] = set()
         self.paths: list[Argument] = []
         self.operands: list[Argument] = []
-        self.unlisted = False
+        self.has_unlisted_option = False
         self._words = words
         self._table = table
         self._literal = literal
@@ -151,4 +151,4 @@ class ParsedOptions:
                 "nothing, run nothing and show no hidden files are allowed."
             )
         self.options.append(word)
-        self.unlisted = True
+        self.has_unlisted_option = True

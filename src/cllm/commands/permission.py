@@ -82,13 +82,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class _Match(msgspec.Struct, frozen=True, kw_only=True):
     """`literal`: indexes of the words that the list contains literally.
 
-    `restricted`: only visible files are allowed.
+    `is_restricted`: only visible files are allowed.
     """
 
     literal: frozenset[int] = frozenset()
     takes_options: bool = False
     names_script: bool = False
-    restricted: bool = True
+    is_restricted: bool = True
 
 
 class DeniedError(CommandRefusedError):
@@ -193,7 +193,7 @@ def _program_name(written: str, env: CommandEnvironment) -> str:
 def _find_match(words: tuple[str, ...], rules: CommandRules) -> _Match | None:
     """The least restricted match of a command with the lists."""
     if ANY in rules.entries:
-        return _Match(takes_options=True, names_script=True, restricted=False)
+        return _Match(takes_options=True, names_script=True, is_restricted=False)
     matches = [match for entry in rules.entries if (match := _match_entry(entry, words))]
     if READ_SET in rules.entries and words[0] in READERS:
         matches.append(_Match())
@@ -248,13 +248,13 @@ def _check_command(
         words=words[1:],
         literal=frozenset(index - 1 for index in match.literal if index),
         directory=env.directory,
-        restricted=match.restricted,
+        is_restricted=match.is_restricted,
     )
-    if is_known(name, arguments.words) and not (match.takes_options and match.restricted):
+    if is_known(name, arguments.words) and not (match.takes_options and match.is_restricted):
         return (words[0], *check_arguments(arguments))
     if name == "git" and words[1:2] and words[1].startswith("-") and 1 not in match.literal:
         raise CommandRefusedError(f"`git {words[1]}` is not allowed; start with a git command.")
-    if match.restricted:
+    if match.is_restricted:
         if "/" in name and 0 not in match.literal:
             require_visible(name, env.directory)
         if name == "git" and 1 not in match.literal:
@@ -275,7 +275,7 @@ def _refuse_indirect(name: str, match: _Match, path: Path | None) -> None:
             f"`{name}` runs other commands; it is allowed only in a line that the settings "
             "contain word for word."
         )
-    if names & ARCHIVERS and match.restricted:
+    if names & ARCHIVERS and match.is_restricted:
         raise CommandRefusedError(
             f"`{name}` shows hidden files; it is allowed only in a line that the settings contain "
             "word for word."

@@ -25,7 +25,7 @@ Operands = Literal[
 class Program(msgspec.Struct, frozen=True, kw_only=True):
     """`hidden` options show hidden files. One of `needs` is required.
 
-    cllm puts `always` before the options and `added`, which excludes hidden files, after them.
+    `always` goes before the options; `added_options`, which exclude hidden files, after them.
     """
 
     options: str
@@ -33,7 +33,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     hidden: str = ""
     needs: tuple[str, ...] = ()
     always: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
+    added_options: tuple[str, ...] = ()
 
 
 # Names, operands, options: see `option_table`.
@@ -88,7 +88,7 @@ _GREP = Program(
     """,
     operands="pattern",
     # The last matching rule wins. Operands such as `./src` and `..` are not excluded.
-    added=(
+    added_options=(
         "--exclude=.[!./]*",
         "--exclude=..[!/]*",
         "--exclude-dir=.[!./]*",
@@ -117,14 +117,14 @@ _READ_PROGRAMS = {
         --recursive --report-identical-files --side-by-side --suppress-common-lines --text
         --unified=? --width=
         """,
-        added=("--exclude=.*", "--no-dereference"),
+        added_options=("--exclude=.*", "--no-dereference"),
     ),
     "du": Program(
         options="""
         -a -b -c -d= -h -k -m -s -S -x --all --apparent-size --bytes --human-readable --max-depth=
         --separate-dirs --si --summarize --total
         """,
-        added=("--exclude=.[!./]*", "--exclude=..[!/]*"),
+        added_options=("--exclude=.[!./]*", "--exclude=..[!/]*"),
     ),
     "egrep": _GREP,
     "fgrep": _GREP,
@@ -153,7 +153,7 @@ _READ_PROGRAMS = {
         operands="pattern",
         always=("--no-config",),
         # A glob of `-g` or of an ignore file would select hidden files; the last one wins.
-        added=("--glob=!.*",),
+        added_options=("--glob=!.*",),
     ),
     "sed": Program(
         options="""
@@ -184,7 +184,7 @@ PROGRAMS = {
         options="-a -f=path -j -J -t -v -z --bzip2 --file=path --gzip --list --verbose --xz --zstd",
         operands="text",
         needs=("-t", "--list"),
-        added=("--force-local", "--exclude=.[!./]*", "--exclude=..[!/]*"),
+        added_options=("--force-local", "--exclude=.[!./]*", "--exclude=..[!/]*"),
     ),
     "unzip": Program(options="-l", operands="archive", needs=("-l",)),
     "zipinfo": Program(options="-1 -l -m -s", operands="archive"),
@@ -203,7 +203,7 @@ def _check_program(arguments: Arguments) -> tuple[str, ...]:
     program = PROGRAMS[arguments.program]
     if program.operands == "any":
         return arguments.words
-    options = program.options if arguments.restricted else f"{program.options} {program.hidden}"
+    options = program.options if arguments.is_restricted else f"{program.options} {program.hidden}"
     parsed = ParsedOptions(
         arguments.words, option_table(options), arguments.literal, program=arguments.program
     )
@@ -216,15 +216,15 @@ def _check_program(arguments: Arguments) -> tuple[str, ...]:
     for path in (*parsed.paths, *_find_paths(program, arguments, parsed)):
         if not (reads_stdin and path.text == "-"):
             arguments.check_path(path)
-    if parsed.unlisted:
+    if parsed.has_unlisted_option:
         return arguments.words
     operands = [operand.text for operand in parsed.operands]
     if program.operands == "archive":
         archive = operands[0] if operands[0].startswith("/") else f"./{operands[0]}"
         return (*parsed.options, archive, *_ARCHIVE_VISIBLE)
-    added = program.added if arguments.restricted else ()
+    added_options = program.added_options if arguments.is_restricted else ()
     separator = ("--",) if operands else ()
-    return (*program.always, *parsed.options, *added, *separator, *operands)
+    return (*program.always, *parsed.options, *added_options, *separator, *operands)
 
 
 def _find_paths(program: Program, arguments: Arguments, parsed: ParsedOptions) -> list[Argument]:
@@ -236,7 +236,9 @@ def _find_paths(program: Program, arguments: Arguments, parsed: ParsedOptions) -
             return operands
         case "pattern":
             # An unlisted option may take the first operand; then any of them can be a path.
-            has_pattern = parsed.unlisted or not parsed.names.isdisjoint(_PATTERN_OPTIONS)
+            has_pattern = parsed.has_unlisted_option or not parsed.names.isdisjoint(
+                _PATTERN_OPTIONS
+            )
             return operands if has_pattern else operands[1:]
         case "none":
             arguments.refuse(operands)
@@ -313,7 +315,7 @@ def _check_find(arguments: Arguments) -> tuple[str, ...]:
         at += 1 + count
     if depth:
         raise CommandRefusedError("`find` has an unclosed parenthesis.")
-    if not arguments.restricted:
+    if not arguments.is_restricted:
         return words
     wrapped = ("(", *expression, ")") if expression else ()
     return (*(words[:start] or (".",)), *limits, *_FIND_VISIBLE, *wrapped)

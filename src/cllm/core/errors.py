@@ -1,46 +1,6 @@
 """Every error that cllm raises on purpose.
 
-    CllmError
-    ├── UsageError                    the request is invalid
-    │   ├── InvalidIdError
-    │   ├── InvalidTextError            also a ValueError
-    │   ├── MissingExtraError
-    │   └── WindowTooSmallError         the messages exceed the window
-    ├── SettingsError                 a Cllmfile or a setting is wrong
-    │   └── UntrustedFileError
-    ├── ContextError                  a context command with on_failure `fail` failed
-    ├── VariableError                 a variable of a template is missing or wrong
-    ├── SchemaError                   a JSON schema cannot be read or used
-    │   └── SchemaUnavailableError      cannot be fetched now
-    ├── ReplySchemaError              the reply does not match its JSON schema
-    ├── ModelNotFoundError            no provider serves the model
-    ├── MissingKeyError               the provider needs a key and none is configured
-    ├── ProviderError                 the provider was called and returned no reply
-    │   ├── UnreachableError            no connection
-    │   ├── ProviderTimeoutError        connected, but no data for too long
-    │   ├── AuthenticationError         401
-    │   ├── PermissionDeniedError       403
-    │   ├── InvalidRequestError         400, 404, 413, 422
-    │   │   ├── PromptTooLongError
-    │   │   ├── UnsendableError         the prompt cannot be converted for this provider
-    │   │   └── StrictError             it would have to be changed, which strict mode forbids
-    │   ├── RateLimitedError            429
-    │   ├── UpstreamError               500 and above
-    │   ├── BadReplyError               a reply that violates the protocol
-    │   └── BrokenStreamError           a stream that ended before the reply did
-    ├── LocalModelError               the local model cannot be downloaded or run
-    │   └── DownloadError
-    └── StoreError
-        ├── ConversationNotFoundError
-        ├── ConversationExistsError
-        ├── ConversationBusyError       another turn is running
-        ├── SequenceNotFoundError
-        ├── TurnNotFoundError
-        ├── StaleLeaseError             the lease was lost
-        ├── RequestInFlightError        the same request is running
-        ├── RequestConflictError        an idempotency key was used for another request
-        ├── BrokenConversationError     the stored data cannot be read
-        └── StoreUnavailableError       unwritable folder, full disk, no connection
+docs/reference/library.md shows the hierarchy.
 
 The text of an error is one sentence that tells a person what to do next. Programs use the type and
 the fields, never the text. Each class also declares how the server reports it to a client.

@@ -34,7 +34,7 @@ def problem(check: str, message: str) -> Finding:
     return Finding(check=check, level="problem", message=message)
 
 
-def fixed(check: str, message: str) -> Finding:
+def report_fix(check: str, message: str) -> Finding:
     return Finding(check=check, level="ok", message=message, fixed=True)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cllm.core.errors import CllmError, SettingsError
-from cllm.doctor import Finding, fixed, ok, os_error_reason, problem, warning
+from cllm.doctor import Finding, ok, os_error_reason, problem, report_fix, warning
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, find_variables, read_cllmfile
 from cllm.settings.layers import CommandLine, Environment, merge_layers, settings_folders
 from cllm.settings.load import Settings, build_settings
@@ -88,4 +88,4 @@ def _check_permissions(path: Path, *, fix: bool) -> Iterator[Finding]:
     except OSError as error:
         yield problem(CHECK, f"cannot change the permissions of {path} ({os_error_reason(error)}).")
     else:
-        yield fixed(CHECK, f"{path} contains a key; now only you can read the file.")
+        yield report_fix(CHECK, f"{path} contains a key; now only you can read the file.")

@@ -15,9 +15,9 @@ from cllm.core.conversation import StoredConversation, Summary
 from cllm.core.errors import CllmError, StoreError
 from cllm.core.message import Dialect, plain_message
 from cllm.core.ports import Page
-from cllm.doctor import Finding, fixed, join_names, ok, os_error_reason, problem, warning
+from cllm.doctor import Finding, join_names, ok, os_error_reason, problem, report_fix, warning
 from cllm.history.repair import RepairResult, repair
-from cllm.history.rules import Profile, profile_for
+from cllm.history.rules import HistoryProfile, profile_for
 from cllm.provider_factory import ProviderFactory
 from cllm.providers.history import find_profile
 from cllm.stores.json.folder import LOCK_FOLDER, SUFFIX
@@ -133,7 +133,9 @@ def _fix(
         else:
             repaired.append(name)
     if repaired:
-        yield fixed(check, f"{done} {join_names(repaired)}{' now' if done != 'removed' else ''}.")
+        yield report_fix(
+            check, f"{done} {join_names(repaired)}{' now' if done != 'removed' else ''}."
+        )
 
 
 def _files(folder: Path) -> list[os.DirEntry[str]]:
@@ -153,7 +155,7 @@ def _restrict(path: Path) -> None:
 
 
 Load = Callable[[str], StoredConversation]
-Rules = tuple[Dialect, Profile]
+Rules = tuple[Dialect, HistoryProfile]
 
 
 class HistoryCheck:

@@ -23,14 +23,14 @@ def build_window_prompt(
     conversation: StoredConversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
     prompt = build_full_prompt(conversation, request, attempt)
-    if request.policy.window is None:
+    if request.storage.window is None:
         return prompt
     return trim_to_window(
         prompt,
         conversation,
-        request.policy.window(attempt.model),
+        request.storage.window(attempt.model),
         model_context=attempt.model_context,
-        place=request.policy.place,
+        place=request.storage.place,
         tools=request.target.tools,
     )
 
@@ -38,8 +38,8 @@ def build_window_prompt(
 def build_full_prompt(
     conversation: StoredConversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
-    """Build the prompt with all messages, or with those before `request.policy.place`."""
-    turns = () if conversation is None else conversation.history(before=request.policy.place)
+    """Build the prompt with all messages, or with those before `request.storage.place`."""
+    turns = () if conversation is None else conversation.history(before=request.storage.place)
     history = tuple([message for turn in turns for message in turn.messages])
     new = (
         request.input.messages
@@ -55,7 +55,7 @@ def build_full_prompt(
     if conversation is not None:
         first = conversation.first_sequence
         left_out = conversation.message_count - len(history)
-        is_saved = not request.policy.read_only and request.input.prompt_messages is None
+        is_saved = not request.storage.read_only and request.input.prompt_messages is None
         passing = _count_changed(new, prompt_messages) if is_saved else len(new)
         continuity = Continuity(fresh=len(new) + _count_fresh(turns), passing=passing)
     return Prompt(
@@ -67,7 +67,7 @@ def build_full_prompt(
         strict=request.target.strict,
         original=request.input.original,
         stream=request.target.stream,
-        cache_key=request.policy.cache_key,
+        cache_key=request.storage.cache_key,
         foreign=_find_foreign(turns, len(new), resolve_model(conversation, request), attempt.model),
         window=WindowRecord(
             first_sequence=first,

@@ -21,12 +21,12 @@ OnInterrupt = Literal["keep", "discard"]
 Price = Callable[[Usage], float | None]
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRoute(msgspec.Struct, frozen=True, kw_only=True):
     provider: Provider
     model: str
 
 
-def unknown_window(_route: Route) -> int | None:
+def unknown_window(_route: ModelRoute) -> int | None:
     return None
 
 
@@ -37,7 +37,7 @@ def unknown_price(_route: object) -> Price:
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """A call of one model; turns are saved with `model`, not `route.model`."""
 
-    route: Route
+    route: ModelRoute
     model: str
     choice: SystemChoice
     context: Context
@@ -75,7 +75,7 @@ class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
     tools: ToolBox | None = None
 
 
-class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation of the turn, and how much of it is loaded and saved.
 
     - `ref`: its ID or name; without it, nothing is saved.
@@ -108,8 +108,8 @@ class TurnPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.window is None else "window"
 
 
-class PolicyChanges(TypedDict, total=False):
-    """The keywords of `with_policy`."""
+class StorageChanges(TypedDict, total=False):
+    """The keywords of `with_storage`."""
 
     ref: str | None
     create: NewConversation | None
@@ -139,10 +139,10 @@ class InputChanges(TypedDict, total=False):
 class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     input: TurnInput
     target: TurnTarget
-    policy: TurnPolicy = TurnPolicy()
+    storage: TurnStorage = TurnStorage()
 
-    def with_policy(self, **changes: Unpack[PolicyChanges]) -> "TurnRequest":
-        return replace(self, policy=replace(self.policy, **changes))
+    def with_storage(self, **changes: Unpack[StorageChanges]) -> "TurnRequest":
+        return replace(self, storage=replace(self.storage, **changes))
 
     def with_input(self, **changes: Unpack[InputChanges]) -> "TurnRequest":
         return replace(self, input=replace(self.input, **changes))

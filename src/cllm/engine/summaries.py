@@ -129,7 +129,7 @@ class Summariser:
         """Load the messages that are in no summary, and pinned messages."""
         through = 0 if conversation.summary is None else conversation.summary.through
         tail = conversation.message_count + 1 - min((through + 1, *conversation.pins))
-        return await self._store.load(conversation.id, owner=request.policy.owner, tail=tail)
+        return await self._store.load(conversation.id, owner=request.storage.owner, tail=tail)
 
     def _attempt_for(
         self, conversation: StoredConversation, request: TurnRequest, model: str
@@ -189,7 +189,7 @@ class Summariser:
             await self._check_unchanged(conversation, summary, request)
             try:
                 changes = Changes(summary=summary)
-                await self._store.update(conversation.id, changes, owner=request.policy.owner)
+                await self._store.update(conversation.id, changes, owner=request.storage.owner)
             except ConversationBusyError:
                 await self._wait_for_turn(conversation.id, request)
             else:
@@ -198,13 +198,13 @@ class Summariser:
     async def _check_unchanged(
         self, conversation: StoredConversation, summary: StandingSummary, request: TurnRequest
     ) -> None:
-        stored = await self._store.load(conversation.id, owner=request.policy.owner, tail=0)
+        stored = await self._store.load(conversation.id, owner=request.storage.owner, tail=0)
         if stored.summary != conversation.summary:
             raise UsageError(
                 "Another summary was saved in the meantime, so this one was discarded; try again."
             )
         tail = max(0, stored.message_count + 1 - conversation.first_sequence)
-        stored = await self._store.load(conversation.id, owner=request.policy.owner, tail=tail)
+        stored = await self._store.load(conversation.id, owner=request.storage.owner, tail=tail)
         if _new_messages(stored, summary) != _new_messages(conversation, summary):
             raise UsageError(
                 "The conversation changed in the meantime, so the summary was discarded; try again."
@@ -213,7 +213,7 @@ class Summariser:
     async def _wait_for_turn(self, conversation_id: str, request: TurnRequest) -> None:
         start = TurnStart(id=self._new_id(), messages=(), visible=False)
         lease = await self._store.begin_turn(
-            conversation_id, start, owner=request.policy.owner, wait=request.policy.wait, tail=0
+            conversation_id, start, owner=request.storage.owner, wait=request.storage.wait, tail=0
         )
         await self._store.drop_turn(lease)
 

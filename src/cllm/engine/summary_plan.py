@@ -110,9 +110,9 @@ def has_unsaved_prompt(conversation: StoredConversation, request: TurnRequest) -
 
 
 def has_summary_strategy(request: TurnRequest, model: str) -> bool:
-    if request.policy.window is None or request.policy.read_only:
+    if request.storage.window is None or request.storage.read_only:
         return False
-    return isinstance(request.policy.window(model), Summarise)
+    return isinstance(request.storage.window(model), Summarise)
 
 
 def build_summary_input(
@@ -121,10 +121,10 @@ def build_summary_input(
     prompt = build_full_prompt(conversation, request, attempt)
     if request.target.tools is not None:
         prompt = add_tools(prompt, request.target.tools)
-    window = request.policy.window
+    window = request.storage.window
     strategy = Summarise() if window is None else _as_summarise(window(attempt.model))
     history = PromptHistory(
-        prompt, conversation, model_context=attempt.model_context, place=request.policy.place
+        prompt, conversation, model_context=attempt.model_context, place=request.storage.place
     )
     limit = strategy.tokens.limit(history.budget)
     if limit is not None:

@@ -27,8 +27,8 @@ from cllm.engine.prompt_history import ModelContext, find_first_sequence
 from cllm.engine.recorder import NullRecorder, TurnRecorder, total_cost
 from cllm.engine.request import (
     Attempt,
+    ModelRoute,
     Price,
-    Route,
     TurnEnded,
     TurnEvent,
     TurnQueued,
@@ -61,11 +61,11 @@ class Engine:
         self,
         *,
         store: Store,
-        find_route: Callable[[str], Route],
+        find_route: Callable[[str], ModelRoute],
         clock: Clock,
         new_id: NewId,
-        price: Callable[[Route], Price] = unknown_price,
-        context_window: Callable[[Route], int | None] = unknown_window,
+        price: Callable[[ModelRoute], Price] = unknown_price,
+        context_window: Callable[[ModelRoute], int | None] = unknown_window,
         run_commands: RunCommands | None = None,
         retry: RetryRules | None = None,
         sleep: Sleep = asyncio.sleep,
@@ -88,10 +88,12 @@ class Engine:
         A turn without `ref` is stateless. Slow work, such as downloading a model, comes before the
         lease is taken. `ReplyFinished` comes before the turn is saved, `TurnEnded` after it.
         """
-        policy = request.policy
+        storage = request.storage
         conversation: StoredConversation | None = None
-        if not policy.skip_preload:
-            conversation = await self._preload(request, tail=policy.tail if policy.read_only else 0)
+        if not storage.skip_preload:
+            conversation = await self._preload(
+                request, tail=storage.tail if storage.read_only else 0
+            )
         model = resolve_model(conversation, request)
         prepared = await self._prepare((model, *request.target.fallbacks))
         summary_notice: Noticed | None = None
@@ -104,18 +106,18 @@ class Engine:
                 conversation, request, model
             )
         recorder: TurnRecorder | NullRecorder = NullRecorder()
-        if policy.ref is not None and not policy.read_only:
+        if storage.ref is not None and not storage.read_only:
             lease = await self._try_lease(request, model)
             if lease is None:
-                yield TurnQueued(conversation=policy.ref)
-                lease = await self._take_lease(request, model, wait=policy.wait)
+                yield TurnQueued(conversation=storage.ref)
+                lease = await self._take_lease(request, model, wait=storage.wait)
             conversation = lease.conversation
             if is_unavailable(conversation, request):
                 await self._store.drop_turn(lease)
                 raise ConversationNotFoundError(conversation.id)
             model = resolve_model(conversation, request)
             recorder = TurnRecorder(
-                self._store, lease, clock=self._clock, on_interrupt=policy.on_interrupt
+                self._store, lease, clock=self._clock, on_interrupt=storage.on_interrupt
             )
         async with recorder:
             if summary_notice is not None:
@@ -129,11 +131,11 @@ class Engine:
                 async for event in events:
                     yield event
 
-    async def preview_prompt(self, request: TurnRequest) -> tuple[Route, Prompt]:
+    async def preview_prompt(self, request: TurnRequest) -> tuple[ModelRoute, Prompt]:
         """Return the route and prompt of a turn without calling the model."""
-        if isinstance(request.policy.preloaded, StoredConversation):
-            request = request.with_policy(preloaded=msgspec.UNSET)
-        conversation = await self._preload(request, tail=request.policy.tail)
+        if isinstance(request.storage.preloaded, StoredConversation):
+            request = request.with_storage(preloaded=msgspec.UNSET)
+        conversation = await self._preload(request, tail=request.storage.tail)
         if conversation is not None and is_unavailable(conversation, request):
             raise ConversationNotFoundError(conversation.id)
         model = resolve_model(conversation, request)
@@ -146,7 +148,7 @@ class Engine:
 
         Raises UsageError if there is nothing to summarise.
         """
-        conversation = await self._preload(request.with_policy(create=None), tail=0)
+        conversation = await self._preload(request.with_storage(create=None), tail=0)
         if conversation is None:
             raise UsageError("Name the conversation to summarise.")
         model = resolve_model(conversation, request)
@@ -212,8 +214,8 @@ class Engine:
                 async with aclosing(self._call(prompt, attempt, request)) as events:
                     async for event in events:
                         if isinstance(event, ReplyFinished):
-                            if request.policy.accept is not None:
-                                request.policy.accept(event)
+                            if request.storage.accept is not None:
+                                request.storage.accept(event)
                             yield event
                             turn = await recorder.complete(event)
                             cost = total_cost([*costs, _cost(event, attempt.price)])
@@ -246,7 +248,7 @@ class Engine:
         choice = choose_system(
             conversation,
             request.input.system,
-            new_policy=request.policy.system,
+            new_policy=request.storage.system,
             now=self._clock(),
             context=context,
         )
@@ -273,7 +275,7 @@ class Engine:
     ) -> Context:
         if not request.input.context or self._run_commands is None:
             return NO_CONTEXT
-        plan = plan_context(conversation, request.input.context, new_policy=request.policy.system)
+        plan = plan_context(conversation, request.input.context, new_policy=request.storage.system)
         if not plan.commands:
             return NO_CONTEXT
         return gather_context(plan, await self._run_commands(plan.commands))
@@ -298,15 +300,15 @@ class Engine:
 
     async def _preload(self, request: TurnRequest, *, tail: Tail) -> StoredConversation | None:
         """Load the conversation without a lease; None if it does not exist yet."""
-        policy = request.policy
-        if policy.ref is None:
+        storage = request.storage
+        if storage.ref is None:
             return None
-        if not isinstance(policy.preloaded, msgspec.UnsetType):
-            return policy.preloaded
+        if not isinstance(storage.preloaded, msgspec.UnsetType):
+            return storage.preloaded
         try:
-            return await self._store.load(policy.ref, owner=policy.owner, tail=tail)
+            return await self._store.load(storage.ref, owner=storage.owner, tail=tail)
         except ConversationNotFoundError:
-            if policy.create is None or policy.read_only:
+            if storage.create is None or storage.read_only:
                 raise
             return None
 
@@ -318,14 +320,14 @@ class Engine:
         lease: Lease | None,
     ) -> StoredConversation | None:
         """Load older messages if the window of the conversation needs them."""
-        if conversation is None or request.policy.window is None:
+        if conversation is None or request.storage.window is None:
             return conversation
         # The messages of this turn can already be stored, after the loaded ones.
         new = 0 if lease is None else len(lease.turn.messages)
         while (first := find_first_sequence(conversation, model)) < conversation.first_sequence:
             tail = conversation.message_count + 1 - first + new
             conversation = await self._store.load(
-                conversation.id, owner=request.policy.owner, tail=tail
+                conversation.id, owner=request.storage.owner, tail=tail
             )
             if lease is not None:
                 turns = tuple(turn for turn in conversation.turns if turn.id != lease.turn.id)
@@ -337,31 +339,31 @@ class Engine:
         try:
             return await self._take_lease(request, model, wait=0)
         except ConversationBusyError:
-            if request.policy.wait == 0:
+            if request.storage.wait == 0:
                 raise
             return None
 
     async def _take_lease(self, request: TurnRequest, model: str, *, wait: float | None) -> Lease:
-        policy = request.policy
+        storage = request.storage
         start = TurnStart(
             id=self._new_id(),
             messages=request.input.messages,
             model=model,
-            place=policy.place,
-            visible=policy.visible,
+            place=storage.place,
+            visible=storage.visible,
         )
         return await self._store.begin_turn(
-            policy.ref or "",
+            storage.ref or "",
             start,
-            owner=policy.owner,
-            create=policy.create,
+            owner=storage.owner,
+            create=storage.create,
             wait=wait,
-            tail=policy.tail,
+            tail=storage.tail,
         )
 
 
 def is_unavailable(conversation: StoredConversation, request: TurnRequest) -> bool:
-    return request.policy.skip_preload and conversation.archived_at is not None
+    return request.storage.skip_preload and conversation.archived_at is not None
 
 
 async def _check_prepared(attempt: Attempt, prepared: PreparedModels) -> None:

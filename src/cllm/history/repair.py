@@ -28,10 +28,10 @@ from cllm.history.rules import (
     THINKING,
     Exchange,
     HasParts,
+    HistoryProfile,
     M,
     Problem,
     ProblemCode,
-    Profile,
     effective_role,
     find_ending_problems,
     find_exchange_problems,
@@ -77,7 +77,9 @@ class RepairResult(msgspec.Struct, Generic[M], frozen=True, kw_only=True):
 
 
 class _RepairContext(Generic[M]):
-    def __init__(self, profile: Profile, make: Callable[[Role, tuple[AnyPart, ...]], M]) -> None:
+    def __init__(
+        self, profile: HistoryProfile, make: Callable[[Role, tuple[AnyPart, ...]], M]
+    ) -> None:
         self.profile = profile
         self.make = make
         self._changes: dict[str, list[int]] = {}
@@ -98,7 +100,7 @@ class _RepairContext(Generic[M]):
 
 def repair(
     messages: Sequence[M],
-    profile: Profile,
+    profile: HistoryProfile,
     *,
     make: Callable[[Role, tuple[AnyPart, ...]], M],
     positions: Sequence[int] | None = None,

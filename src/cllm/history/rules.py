@@ -26,7 +26,7 @@ from cllm.core.message import (
 )
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryProfile(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of one provider.
 
     `repeated_roles`: whether consecutive messages may have the same role. `system`: where system
@@ -46,12 +46,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     content_with_results: Literal["anything", "no_document", "nothing"] = "anything"
 
 
-ANTHROPIC = Profile(name="anthropic", repeated_roles="merged")
+ANTHROPIC = HistoryProfile(name="anthropic", repeated_roles="merged")
 ANTHROPIC_PREFILL = msgspec.structs.replace(
     ANTHROPIC, name="anthropic-prefill", last_message="prefill"
 )
 ANTHROPIC_SYSTEM = msgspec.structs.replace(ANTHROPIC, name="anthropic-system", system="after_user")
-OPENAI = Profile(
+OPENAI = HistoryProfile(
     name="openai",
     repeated_roles="allowed",
     starts_with_user=False,
@@ -61,7 +61,9 @@ OPENAI = Profile(
     allows_blank_text=True,
     has_tool_role=True,
 )
-BEDROCK = Profile(name="bedrock", document_needs_text=True, content_with_results="no_document")
+BEDROCK = HistoryProfile(
+    name="bedrock", document_needs_text=True, content_with_results="no_document"
+)
 BEDROCK_PREFILL = msgspec.structs.replace(BEDROCK, name="bedrock-prefill", last_message="prefill")
 # Llama and Mistral.
 BEDROCK_PLAIN = msgspec.structs.replace(
@@ -70,7 +72,7 @@ BEDROCK_PLAIN = msgspec.structs.replace(
 BEDROCK_OTHER = msgspec.structs.replace(
     BEDROCK_PREFILL, name="bedrock-other", content_with_results="anything"
 )
-STRICT = Profile(name="strict", system="first", thinking="left_out", has_tool_role=True)
+STRICT = HistoryProfile(name="strict", system="first", thinking="left_out", has_tool_role=True)
 PROFILES = {
     profile.name: profile
     for profile in (
@@ -92,7 +94,7 @@ _VERSION = re.compile(r"\D*?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _RESULTS_ONLY = re.compile(r"(?:^|[./])(?:meta\.llama|mistral\.)")
 
 
-def profile_for(dialect: Dialect, model: str) -> Profile:
+def profile_for(dialect: Dialect, model: str) -> HistoryProfile:
     """Return the rules for a model; an unknown version gets the rules of most models."""
     if dialect in ("openai", "responses"):
         return OPENAI
@@ -186,7 +188,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return f"{PROBLEM_MESSAGES[self.code]}{detail}"
 
 
-def find_problems(messages: Sequence[HasParts], profile: Profile) -> tuple[Problem, ...]:
+def find_problems(messages: Sequence[HasParts], profile: HistoryProfile) -> tuple[Problem, ...]:
     """Return the problems that this provider would refuse, by position."""
     if not messages:
         return (Problem(code="no_messages", position=0),)
@@ -204,7 +206,7 @@ def find_problems(messages: Sequence[HasParts], profile: Profile) -> tuple[Probl
     return tuple(sorted(problems, key=lambda problem: problem.position))
 
 
-def _order_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[Problem]:
+def _order_problems(messages: Sequence[HasParts], profile: HistoryProfile) -> Iterator[Problem]:
     positions = [n for n, message in enumerate(messages) if message.role != "system"]
     if profile.starts_with_user:
         first = messages[positions[0]] if positions else None
@@ -221,7 +223,7 @@ def _order_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[
     yield from find_ending_problems(messages, profile)
 
 
-def _takes_system(messages: Sequence[HasParts], position: int, profile: Profile) -> bool:
+def _takes_system(messages: Sequence[HasParts], position: int, profile: HistoryProfile) -> bool:
     if profile.system == "after_user":
         before = messages[position - 1].role if position else "system"
         after = messages[position + 1].role if position + 1 < len(messages) else "assistant"
@@ -229,7 +231,7 @@ def _takes_system(messages: Sequence[HasParts], position: int, profile: Profile)
     return profile.system == "anywhere" or (profile.system == "first" and position == 0)
 
 
-def is_merged_pair(before: HasParts, after: HasParts, profile: Profile) -> bool:
+def is_merged_pair(before: HasParts, after: HasParts, profile: HistoryProfile) -> bool:
     """Whether the provider treats two consecutive messages as one."""
     if profile.has_tool_role and "tool" in (before.role, after.role):
         return False
@@ -240,7 +242,9 @@ def effective_role(message: HasParts) -> Role:
     return "user" if message.role == "tool" else message.role
 
 
-def find_ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iterator[Problem]:
+def find_ending_problems(
+    messages: Sequence[HasParts], profile: HistoryProfile
+) -> Iterator[Problem]:
     position = len(messages) - 1
     last = messages[position]
     if last.role != "assistant" or profile.last_message == "anything":
@@ -254,7 +258,9 @@ def find_ending_problems(messages: Sequence[HasParts], profile: Profile) -> Iter
         yield Problem(code="blank_prefill_end", position=position, part=len(last.parts) - 1)
 
 
-def _message_problems(position: int, message: HasParts, profile: Profile) -> Iterator[Problem]:
+def _message_problems(
+    position: int, message: HasParts, profile: HistoryProfile
+) -> Iterator[Problem]:
     for index, part in enumerate(message.parts):
         code = find_part_problem(part, message.role, profile)
         if code is not None:
@@ -276,7 +282,7 @@ ROLES: dict[type, tuple[Role, ...]] = {
 """The roles whose messages may contain a part; other parts are allowed in any message."""
 
 
-def find_part_problem(part: AnyPart, role: Role, profile: Profile) -> ProblemCode | None:
+def find_part_problem(part: AnyPart, role: Role, profile: HistoryProfile) -> ProblemCode | None:
     if isinstance(part, TEXTS):
         return None if profile.allows_blank_text or part.text.strip() else "blank_text"
     roles = ROLES.get(type(part))
@@ -303,7 +309,7 @@ def has_only_thinking(parts: tuple[AnyPart, ...]) -> bool:
     )
 
 
-def find_message_problem(parts: tuple[AnyPart, ...], profile: Profile) -> ProblemCode | None:
+def find_message_problem(parts: tuple[AnyPart, ...], profile: HistoryProfile) -> ProblemCode | None:
     if not profile.allows_blank_text and has_only_thinking(parts):
         return "only_thinking" if parts else "empty_message"
     kinds = {type(part) for part in parts}

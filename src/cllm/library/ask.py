@@ -2,7 +2,7 @@
 
 from typing import Unpack
 
-from cllm.engine.request import TurnPolicy
+from cllm.engine.request import TurnStorage
 from cllm.history.system_prompt import GivenPrompt
 from cllm.library.arguments import (
     MessageInput,
@@ -54,7 +54,7 @@ def _pieces(prompt: MessageInput, options: Options, *, stream: bool) -> Pieces:
                 context=settings.context,
                 parameters=parameters,
                 stream=stream,
-                policy=TurnPolicy(),
+                storage=TurnStorage(),
             )
             return current.pieces(request)
         case ref:

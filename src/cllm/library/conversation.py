@@ -9,7 +9,7 @@ from cllm.core.conversation import Policy, StandingSummary, StoredConversation, 
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, Hits, NewConversation, Store, Tail, UsageSum
-from cllm.engine.request import TurnPolicy, TurnRequest
+from cllm.engine.request import TurnRequest, TurnStorage
 from cllm.engine.summaries import SummarySaved
 from cllm.engine.transfer import copy_into
 from cllm.history.system_prompt import GivenPrompt, build_branch_opening, choose_system
@@ -116,7 +116,7 @@ class Conversation:
             context=() if self.policy == "pinned" else self._app.settings.context,
             parameters={**self.parameters, **parameters},
             stream=stream,
-            policy=TurnPolicy(
+            storage=TurnStorage(
                 ref=self.id,
                 cache_key=self._cache_key,
                 create=self._new,
@@ -242,7 +242,7 @@ class Conversation:
         if not turns:
             raise UsageError(f"Conversation '{self.id}' has no messages yet.")
         request = self._request(turns[-1].asked, checked)
-        again = request.with_policy(place=turns[-1].place)
+        again = request.with_storage(place=turns[-1].place)
         return await read_answer(session().pieces(again, store=self._store))
 
     async def _pin(self, *sequences: int) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ import copy
 from typing import Any, Unpack
 
 from cllm.core.ports import Store
-from cllm.engine.request import TurnPolicy
+from cllm.engine.request import TurnStorage
 from cllm.history.system_prompt import GivenPrompt
 from cllm.library import arguments
 from cllm.library.arguments import Parameters
@@ -157,6 +157,6 @@ class ConversationManager:
             system=GivenPrompt(text=self.system_prompt, source=SOURCE),
             parameters=self.parameters,
             stream=stream,
-            policy=TurnPolicy(system="pinned"),
+            storage=TurnStorage(system="pinned"),
         )
         return current.pieces(request)

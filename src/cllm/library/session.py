@@ -17,9 +17,9 @@ from cllm.core.reply import Noticed, StopReason, TextDelta, Usage
 from cllm.engine.request import (
     TurnEnded,
     TurnInput,
-    TurnPolicy,
     TurnRequest,
     TurnStarted,
+    TurnStorage,
     TurnTarget,
 )
 from cllm.history.context import ContextCommand
@@ -151,7 +151,7 @@ class Session:
         context: tuple[ContextCommand, ...] = (),
         parameters: dict[str, Any],
         stream: bool,
-        policy: TurnPolicy,
+        storage: TurnStorage,
     ) -> TurnRequest:
         settings = self.app.settings
         return TurnRequest(
@@ -164,13 +164,13 @@ class Session:
                 stream=stream,
                 strict=settings.strict,
             ),
-            policy=policy,
+            storage=storage,
         )
 
     def pieces(self, request: TurnRequest, *, store: Store | None = None) -> Pieces:
         store = self.app.store if store is None else store
         pieces = self._run_turn(request, store)
-        ref = request.policy.ref
+        ref = request.storage.ref
         return pieces if ref is None else self._track(pieces, store, ref)
 
     async def _track(self, pieces: Pieces, store: Store, ref: str) -> Pieces:

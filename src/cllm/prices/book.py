@@ -125,16 +125,16 @@ class DatedRates(msgspec.Struct, frozen=True, kw_only=True):
 class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Empty if the model is unknown. The last rates that apply are used, else the first."""
 
-    dated: tuple[DatedRates, ...] = ()
+    dated_rates: tuple[DatedRates, ...] = ()
     context_window: int | None = None
 
     def rates(self, at: datetime) -> Rates | None:
         """Return the rates at a time; without a time zone it is UTC."""
-        if len(self.dated) <= 1:
-            return self.dated[0].rates if self.dated else None
+        if len(self.dated_rates) <= 1:
+            return self.dated_rates[0].rates if self.dated_rates else None
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-        applicable = (dated for dated in reversed(self.dated) if dated.applies(at))
-        return next(applicable, self.dated[0]).rates
+        applicable = (rates for rates in reversed(self.dated_rates) if rates.applies(at))
+        return next(applicable, self.dated_rates[0]).rates
 
 
 class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +181,8 @@ def _bedrock_name(model: str) -> str | None:
 
 
 class PriceBook:
-    """`configured`: `prices` of providers' settings. `redirected`: providers with another base URL.
+    """`configured`: `prices` of providers' settings. `redirected_providers` have another
+    base URL.
 
     The first look-up of a model without a cache file blocks for 200 ms: a server calls
     `context_window` in a thread first.
@@ -192,11 +193,11 @@ class PriceBook:
         folder: Path,
         *,
         configured: Mapping[str, object] | None = None,
-        redirected: Collection[str] = (),
+        redirected_providers: Collection[str] = (),
     ) -> None:
         self._cache = CacheFolder(folder=folder, max_files=MAX_FILES, max_bytes=MAX_FILE_BYTES)
         self._configured = _read_configured(configured or {})
-        self._redirected = frozenset(redirected)
+        self._redirected = frozenset(redirected_providers)
         self._record = functools.lru_cache(MAX_RECORDS)(self._find_record)
 
     def price(self, provider: str, model: str, usage: Usage, at: datetime) -> Decimal | None:

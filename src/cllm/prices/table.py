@@ -42,21 +42,21 @@ def look_up(entry: TableEntry) -> ModelRecord:
         _, model = snapshot.find_provider_model(entry.model, None, entry.provider, None)
     except LookupError:
         return ModelRecord()
-    dated = tuple(_dated_rates(model.prices))
+    dated_rates = tuple(_dated_rates(model.prices))
     if any(
         entry.provider == provider and name in entry.model
         for provider, name in CACHE_WRITE_AT_INPUT_PRICE
     ):
-        dated = tuple(map(_with_cache_write_price, dated))
-    return ModelRecord(dated=dated, context_window=model.context_window or None)
+        dated_rates = tuple(map(_with_cache_write_price, dated_rates))
+    return ModelRecord(dated_rates=dated_rates, context_window=model.context_window or None)
 
 
-def _with_cache_write_price(dated: DatedRates) -> DatedRates:
-    rates = dated.rates
+def _with_cache_write_price(dated_rates: DatedRates) -> DatedRates:
+    rates = dated_rates.rates
     if rates is None or rates.cache_write is not None:
-        return dated
+        return dated_rates
     rates = msgspec.structs.replace(rates, cache_write=rates.input)
-    return msgspec.structs.replace(dated, rates=rates)
+    return msgspec.structs.replace(dated_rates, rates=rates)
 
 
 def _dated_rates(prices: ModelPrice | list[ConditionalPrice]) -> Iterator[DatedRates]:

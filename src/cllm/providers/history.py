@@ -23,7 +23,7 @@ from cllm.core.message import (
 from cllm.core.prompt import Continuity
 from cllm.history.cache_control import CacheBlock, min_cacheable_tokens, place_breakpoints
 from cllm.history.repair import repair
-from cllm.history.rules import OPENAI, PROFILES, ProblemCode, Profile, profile_for
+from cllm.history.rules import OPENAI, PROFILES, HistoryProfile, ProblemCode, profile_for
 from cllm.window.tokens import TOKENS_PER_IMAGE, estimate_text
 from cllm.wire.bedrock.models import find_features
 from cllm.wire.convert import AddCacheControl, ConvertedPrompt, no_cache_control
@@ -49,7 +49,7 @@ DEFAULT_ADVICE = "correct the messages and try again"
 class HistoryRepair:
     """Repairs histories for one provider by one profile."""
 
-    def __init__(self, profile: Profile, *, provider: str) -> None:
+    def __init__(self, profile: HistoryProfile, *, provider: str) -> None:
         self._profile = profile
         self._provider = provider
 
@@ -86,7 +86,7 @@ def repair_for(
     return HistoryRepair(rules, provider=provider)
 
 
-def find_profile(name: str) -> Profile:
+def find_profile(name: str) -> HistoryProfile:
     if name not in PROFILES:
         names = ", ".join(sorted(PROFILES))
         raise SettingsError(f"the profile {name!r} does not exist; use one of {names}")

@@ -11,7 +11,7 @@ from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Changes, NewConversation
 from cllm.engine.prompt_builder import TRIMMED_CODE
-from cllm.engine.request import TurnEvent, TurnInput, TurnPolicy, TurnRequest, TurnTarget
+from cllm.engine.request import TurnEvent, TurnInput, TurnRequest, TurnStorage, TurnTarget
 from cllm.engine.tool_rounds import ToolBox
 from cllm.engine.transfer import copy_into
 from cllm.history.system_prompt import GivenPrompt, build_branch_opening, choose_system
@@ -138,7 +138,7 @@ class Chat:
     async def build_regeneration(self) -> TurnRequest:
         """Build the request that repeats the last turn."""
         turn = await self._unchanged_last_turn()
-        return self.build_request(turn.asked).with_policy(place=turn.place)
+        return self.build_request(turn.asked).with_storage(place=turn.place)
 
     def build_request(
         self, messages: tuple[Message, ...], exec_commands: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ class Chat:
                 strict=settings.strict,
                 tools=self._tools,
             ),
-            policy=TurnPolicy(
+            storage=TurnStorage(
                 ref=self.ref,
                 cache_key=self.app.cache_key(self.ref) if self.options.is_saved else None,
                 create=NewConversation(id=self.ref, model=self.chosen_model, title=self.title),
@@ -177,7 +177,7 @@ class Chat:
         """Reload after a turn; clear the attachments and commands that it saved."""
         await self.reload_with_usage()
         turns = () if self.conversation is None else self.conversation.turns
-        if request.policy.place is None and turns and turns[-1].asked == request.input.messages:
+        if request.storage.place is None and turns and turns[-1].asked == request.input.messages:
             self.attachments, self.exec_commands = (), ()
 
     def last_turn(self) -> Turn:

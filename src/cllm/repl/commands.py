@@ -20,15 +20,15 @@ from cllm.repl.chat import Chat
 from cllm.repl.format import (
     MAX_TITLE,
     empty_list_lines,
+    format_list_line,
     format_markdown,
     format_price,
+    format_standing_summary,
     format_usage,
     last_turn_with_usage,
     pin_lines,
     pluralize,
     stats_lines,
-    summary_line,
-    summary_lines,
     tail_lines,
     window_lines,
 )
@@ -136,7 +136,7 @@ async def list_newest(chat: Chat, rest: str) -> None:
             chat.screen.note(line)
         if not chat.options.is_saved:
             chat.screen.note("This chat was started with --no-save; /save ID stores it.")
-    chat.screen.print_lines(summary_line(summary) for summary in page.items)
+    chat.screen.print_lines(format_list_line(summary) for summary in page.items)
 
 
 @command("open", "ID", "Open another conversation.", completes="conversations")
@@ -166,7 +166,7 @@ async def search(chat: Chat, rest: str) -> None:
     ]
     results = [(summary, match) for summary, match in matches if match is not None]
     for summary, match in results[:MAX_FOUND]:
-        chat.screen.print_lines([summary_line(summary), f"    {match}"])
+        chat.screen.print_lines([format_list_line(summary), f"    {match}"])
     if len(results) > MAX_FOUND:
         chat.screen.note(f"Only the newest {MAX_FOUND} are shown; there may be more.")
     if not results:
@@ -234,7 +234,7 @@ def _context_lines(chat: Chat) -> Iterator[str]:
         yield f"runs with the next message: {one_line(line)}"
     if not (chat.app.settings.context or chat.exec_commands or captured):
         yield "There are no context commands."
-    yield from summary_lines(chat.conversation)
+    yield from format_standing_summary(chat.conversation)
     yield from pin_lines(chat.conversation)
 
 

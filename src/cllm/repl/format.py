@@ -198,7 +198,7 @@ def format_markdown(conversation: StoredConversation) -> str:
     return "\n\n".join([*head, *messages]) + "\n"
 
 
-def summary_line(summary: Summary) -> str:
+def format_list_line(summary: Summary) -> str:
     count = pluralize(summary.message_count, "message")
     title = one_line(summary.title or "", max_length=MAX_TITLE)
     return f"{summary.ref}  {local_time(summary.updated_at)}  {count}  {title}".rstrip()
@@ -213,10 +213,10 @@ def window_lines(conversation: StoredConversation | None) -> list[str]:
             f"Window: {pluralize(record.sent_messages, 'message')} sent, from message "
             f"{record.first_sequence}; {record.left_out_messages:,} not sent."
         )
-    return [*lines, *summary_lines(conversation), *pin_lines(conversation)]
+    return [*lines, *format_standing_summary(conversation), *pin_lines(conversation)]
 
 
-def summary_lines(conversation: StoredConversation | None) -> list[str]:
+def format_standing_summary(conversation: StoredConversation | None) -> list[str]:
     summary = None if conversation is None else conversation.summary
     if summary is None:
         return []

@@ -39,7 +39,7 @@ async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
         chat.failures += 1
         chat.screen.error(error)
     except asyncio.CancelledError:
-        is_saved = request.policy.on_interrupt == "keep"
+        is_saved = request.storage.on_interrupt == "keep"
         state = "The partial answer is saved." if is_saved else "Nothing is saved."
         chat.screen.note(f"Interrupted. {state}")
         raise

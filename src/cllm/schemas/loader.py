@@ -287,7 +287,7 @@ class SchemaReader(msgspec.Struct, frozen=True, kw_only=True):
 def _read_file(path: Path, source: SchemaSource, limit: int) -> bytes:
     name = source.file or source.name
     try:
-        if source.confined and not path.resolve().is_relative_to(source.folder.resolve()):
+        if source.is_confined and not path.resolve().is_relative_to(source.folder.resolve()):
             raise SchemaError(
                 "it is a link to a file outside its Cllmfile's folder; name that file itself.",
                 source=name,

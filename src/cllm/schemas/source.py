@@ -17,13 +17,13 @@ URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class SchemaSource(msgspec.Struct, frozen=True, kw_only=True):
-    """`confined`: an untrusted Cllmfile names the file, so links must not leave the folder."""
+    """`is_confined`: an untrusted Cllmfile names the file, so links must not leave the folder."""
 
     name: str
     inline: Any = None
     file: str | None = None
     folder: Path = Path()
-    confined: bool = False
+    is_confined: bool = False
 
     @property
     def url(self) -> str | None:

@@ -53,12 +53,12 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """One source of settings; `own` if the user wrote it. `raw` has no variables substituted."""
+    """One source of settings; `is_own` if the user wrote it. `raw` has no variables substituted."""
 
     source: str
     content: dict[str, Any]
     raw: dict[str, Any] = msgspec.field(default_factory=dict)
-    own: bool = True
+    is_own: bool = True
 
 
 class LayeredSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +205,7 @@ def merge_layers(files: list[Cllmfile], env: Environment, line: CommandLine) -> 
             source=str(file.path),
             content=substitute_variables(file.content, env.environment),
             raw=file.content,
-            own=file.in_user_folder,
+            is_own=file.in_user_folder,
         )
         for file in files
     ]

@@ -130,7 +130,7 @@ def _read_top_providers(layered: LayeredSettings) -> tuple[TopProvider, ...]:
 def _model_for(layers: tuple[Layer, ...], index: int) -> str | None:
     """The model of a layer or the nearest below, else of the user's own layers above."""
     below = [layer.content.get("model") for layer in layers[: index + 1]]
-    above = [layer.content.get("model") for layer in layers[index + 1 :] if layer.own]
+    above = [layer.content.get("model") for layer in layers[index + 1 :] if layer.is_own]
     return next((model for model in [*reversed(below), *above] if model), None)
 
 

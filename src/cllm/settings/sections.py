@@ -369,7 +369,7 @@ def read_schema_source(layered: LayeredSettings, env: Environment) -> SchemaSour
         name=name,
         file=value if is_url(value) else str(expand_home(value)),
         folder=folder,
-        confined=not layer.own and not is_outside_folder(value),
+        is_confined=not layer.is_own and not is_outside_folder(value),
     )
 
 

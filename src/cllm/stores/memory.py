@@ -1,6 +1,6 @@
 """Conversations in memory, for tests and for conversations that must not be stored.
 
-Leases expire by the clock; a fencing number rejects late writers.
+A fencing number rejects late writers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

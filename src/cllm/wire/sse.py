@@ -1,6 +1,6 @@
 """SSE framing (server-sent events): decodes bytes in pieces of any size to events.
 
-Each `response_encoder.py` encodes events; `server/turns/event_log.py` adds their ids.
+Each `response_encoder.py` encodes SSE events; `server/turns/event_log.py` adds their ids.
 """
 
 import re

@@ -217,7 +217,7 @@ def test_prices_fetched_by_other_code_are_not_cached_under_the_installed_version
     entry = TableEntry(provider="openai", model="gpt-4o")
     set_custom_snapshot(DataSnapshot(providers=[], from_auto_update=True))
     try:
-        assert look_up(entry).dated
+        assert look_up(entry).dated_rates
     finally:
         set_custom_snapshot(None)
 

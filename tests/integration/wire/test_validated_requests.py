@@ -30,7 +30,7 @@ from tests.torture import choose_size
 from cllm.core.errors import InvalidRequestError, UnsendableError
 from cllm.core.message import Dialect, Message, Role
 from cllm.core.prompt import Prompt
-from cllm.history.rules import Profile, find_problems, profile_for
+from cllm.history.rules import HistoryProfile, find_problems, profile_for
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import AwsAccount, BedrockProvider
 from cllm.providers.http.provider import HttpProvider
@@ -109,7 +109,7 @@ def make_prompt(request: Json, dialect: Dialect, model: str, *, apart: bool) -> 
     return prompt
 
 
-def is_prefill(prompt: Prompt, profile: Profile) -> bool:
+def is_prefill(prompt: Prompt, profile: HistoryProfile) -> bool:
     """Whether the answer is prefilled for a model that does not continue one."""
     return profile.last_message == "not_assistant" and prompt.messages[-1].role == "assistant"
 

@@ -48,15 +48,15 @@ def test_raw_does_not_create_a_conversation(open_app):
 
 
 def test_a_turn_without_a_conversation_is_not_saved(open_app):
-    policy = _build_request(open_app(), options()).policy
+    storage = _build_request(open_app(), options()).storage
 
-    assert policy.read_only
-    assert policy.create is None
+    assert storage.read_only
+    assert storage.create is None
 
 
 def test_a_turn_in_a_conversation_is_saved_unless_read_only(open_app):
-    saved = _build_request(open_app(), options(ref="cats")).policy
-    read = _build_request(open_app(), options(ref="cats", read_only=True)).policy
+    saved = _build_request(open_app(), options(ref="cats")).storage
+    read = _build_request(open_app(), options(ref="cats", read_only=True)).storage
 
     assert saved.create is not None
     assert not saved.read_only

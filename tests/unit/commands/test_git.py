@@ -11,14 +11,14 @@ from cllm.commands.options import Arguments
 def check(tmp_path):
     (tmp_path / "a.py").touch()
 
-    def run(*words: str, restricted: bool = True) -> tuple[str, ...]:
+    def run(*words: str, is_restricted: bool = True) -> tuple[str, ...]:
         return check_git(
             Arguments(
                 program="git",
                 words=words,
                 literal=frozenset(),
                 directory=tmp_path,
-                restricted=restricted,
+                is_restricted=is_restricted,
             )
         )
 
@@ -59,4 +59,4 @@ def test_other_arguments_are_refused(check, words):
 
 
 def test_without_restrictions_the_words_are_unchanged(check):
-    assert check("diff", "HEAD", restricted=False) == ("diff", "HEAD")
+    assert check("diff", "HEAD", is_restricted=False) == ("diff", "HEAD")

@@ -49,7 +49,7 @@ def test_an_unlisted_option_is_refused(word):
 
 
 def test_an_unlisted_option_of_the_settings_is_allowed():
-    assert parse("-x", literal=frozenset({0})).unlisted
+    assert parse("-x", literal=frozenset({0})).has_unlisted_option
 
 
 def test_a_missing_value_is_refused():

@@ -12,14 +12,14 @@ def check(tmp_path):
     (tmp_path / "a.txt").touch()
     (tmp_path / "a.zip").touch()
 
-    def run(program: str, *words: str, restricted: bool = True) -> tuple[str, ...]:
+    def run(program: str, *words: str, is_restricted: bool = True) -> tuple[str, ...]:
         return check_arguments(
             Arguments(
                 program=program,
                 words=words,
                 literal=frozenset(),
                 directory=tmp_path,
-                restricted=restricted,
+                is_restricted=is_restricted,
             )
         )
 
@@ -43,8 +43,8 @@ def test_options_come_before_operands(check, words, expected):
 
 def test_hidden_files_are_excluded_only_with_restrictions(check):
     assert "--exclude-dir=.[!./]*" in check("grep", "-r", "x", ".")
-    assert "--exclude-dir=.[!./]*" not in check("grep", "-r", "x", ".", restricted=False)
-    assert check("ls", "-a", restricted=False) == ("-a",)
+    assert "--exclude-dir=.[!./]*" not in check("grep", "-r", "x", ".", is_restricted=False)
+    assert check("ls", "-a", is_restricted=False) == ("-a",)
 
 
 @pytest.mark.parametrize(

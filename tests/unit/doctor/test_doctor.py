@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from cllm.doctor import fixed, join_names, ok, os_error_reason, problem, warning
+from cllm.doctor import join_names, ok, os_error_reason, problem, report_fix, warning
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_a_long_list_of_names_is_shortened(names, text):
 
 
 def test_a_fixed_problem_is_ok():
-    levels = [(one("check", "text").level, one("check", "text").fixed) for one in (ok, fixed)]
+    levels = [(one("check", "text").level, one("check", "text").fixed) for one in (ok, report_fix)]
 
     assert levels == [("ok", False), ("ok", True)]
     assert [warning("c", "t").level, problem("c", "t").level] == ["warning", "problem"]

@@ -16,7 +16,7 @@ from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyEvent
-from cllm.engine.request import Route, TurnRequest
+from cllm.engine.request import ModelRoute, TurnRequest
 from cllm.engine.retry import RetryRules
 from cllm.engine.turn import Engine
 from cllm.stores.json.store import JsonFileStore
@@ -107,7 +107,7 @@ def engine(clock: Clock, sleeper: Sleeper) -> MakeEngine:
 
     def make(store: Store, provider: Provider, **options: Any) -> Engine:
         given: dict[str, Any] = {
-            "find_route": lambda model: Route(provider=provider, model=f"served-{model}"),
+            "find_route": lambda model: ModelRoute(provider=provider, model=f"served-{model}"),
             "clock": clock,
             "new_id": lambda: f"turn-{next(numbers)}",
             "sleep": sleeper,
@@ -148,4 +148,4 @@ def talk(engine, ask, store):
 @pytest.fixture
 def empty_request(ask):
     """A request without messages."""
-    return lambda **fields: ask(**fields).with_input(messages=()).with_policy(create=None)
+    return lambda **fields: ask(**fields).with_input(messages=()).with_storage(create=None)

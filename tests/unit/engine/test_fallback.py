@@ -25,7 +25,7 @@ from cllm.core.errors import (
 from cllm.core.message import plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, ReplyFinished, TextDelta, Usage
-from cllm.engine.request import Route, TurnEnded, TurnRequest, TurnStarted
+from cllm.engine.request import ModelRoute, TurnEnded, TurnRequest, TurnStarted
 from cllm.engine.retry import RetryRules, can_fall_back
 from cllm.engine.turn import Engine
 
@@ -38,8 +38,8 @@ def engine_with(store, clock, sleeper):
     """An engine with several models, each with its own provider."""
 
     def make(**providers: ScriptedProvider) -> Engine:
-        def find_route(model: str) -> Route:
-            return Route(provider=providers[model], model=model)
+        def find_route(model: str) -> ModelRoute:
+            return ModelRoute(provider=providers[model], model=model)
 
         return Engine(
             store=store,
@@ -155,7 +155,10 @@ async def test_each_model_is_retried_before_the_next_one_is_called(
     engine_with, ask, store, clock, sleeper
 ):
     first, second = ScriptedProvider([DOWN, DOWN, DOWN]), ScriptedProvider(["Fine"])
-    routes = {"m": Route(provider=first, model="m"), "n": Route(provider=second, model="n")}
+    routes = {
+        "m": ModelRoute(provider=first, model="m"),
+        "n": ModelRoute(provider=second, model="n"),
+    }
     engine = Engine(
         store=store,
         find_route=routes.__getitem__,
@@ -209,8 +212,10 @@ async def test_without_a_fallback_the_error_of_the_model_is_raised(engine_with, 
 async def test_the_cost_is_for_the_model_that_answered(engine_with, ask, store, clock):
     usage = Usage(input=10, output=2)
     routes = {
-        "m": Route(provider=ScriptedProvider([DOWN]), model="m"),
-        "n": Route(provider=ScriptedProvider([text_reply_events("Fine", usage=usage)]), model="n"),
+        "m": ModelRoute(provider=ScriptedProvider([DOWN]), model="m"),
+        "n": ModelRoute(
+            provider=ScriptedProvider([text_reply_events("Fine", usage=usage)]), model="n"
+        ),
     }
     prices = {"m": 1.0, "n": 0.25}
     engine = Engine(
@@ -298,7 +303,7 @@ async def test_a_notice_of_every_attempt_is_reported_once(engine_with, ask, stor
     )
     engine = Engine(
         store=store,
-        find_route=lambda model: Route(provider=provider, model=model),
+        find_route=lambda model: ModelRoute(provider=provider, model=model),
         clock=clock,
         new_id=lambda: "turn-1",
         retry=RetryRules(retries=2),

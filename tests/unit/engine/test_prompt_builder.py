@@ -14,7 +14,7 @@ from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Original
 from cllm.engine.prompt_builder import build_full_prompt
 from cllm.engine.prompt_history import ModelContext
-from cllm.engine.request import Attempt, Route, unknown_price
+from cllm.engine.request import Attempt, ModelRoute, unknown_price
 from cllm.history.context import NO_CONTEXT, Context
 from cllm.history.system_prompt import SystemChoice
 
@@ -37,7 +37,7 @@ def attempt(
 ) -> Attempt:
     model_context = ModelContext(model=model, provider="test", context_window=lambda: None, now=NOW)
     return Attempt(
-        route=Route(provider=ScriptedProvider(()), model=at_provider),
+        route=ModelRoute(provider=ScriptedProvider(()), model=at_provider),
         model=model,
         choice=system,
         context=context,

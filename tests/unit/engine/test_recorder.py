@@ -15,7 +15,7 @@ from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, TextDelta
 from cllm.engine.prompt_history import ModelContext
 from cllm.engine.recorder import MIN_PAUSE, TurnRecorder
-from cllm.engine.request import Attempt, Route, unknown_price
+from cllm.engine.request import Attempt, ModelRoute, unknown_price
 from cllm.history.context import NO_CONTEXT
 from cllm.history.system_prompt import SystemChoice
 from cllm.stores.json.store import JsonFileStore
@@ -26,7 +26,7 @@ __all__ = ["loop_clock"]
 HELLO = plain_message("user", "Hello")
 PROMPT = Prompt(model="m", messages=(HELLO,))
 ATTEMPT = Attempt(
-    route=Route(provider=ScriptedProvider(()), model="m"),
+    route=ModelRoute(provider=ScriptedProvider(()), model="m"),
     model="m",
     choice=SystemChoice(message=None),
     context=NO_CONTEXT,

@@ -28,7 +28,7 @@ from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyFinished, StopReason, Usage
-from cllm.engine.request import Route
+from cllm.engine.request import ModelRoute
 from cllm.engine.retry import RetryRules
 from cllm.engine.summaries import MAX_UNDO
 from cllm.history.system_prompt import GivenPrompt
@@ -447,7 +447,7 @@ class TestSummaryRequests:
             store,
             broken,
             retry=RetryRules(retries=0),
-            find_route=lambda model: Route(provider=routes[model], model=model),
+            find_route=lambda model: ModelRoute(provider=routes[model], model=model),
         )
 
         await say(running, ask(f"q4  {LONG}", window=summarise, fallbacks=("n",)))

@@ -11,7 +11,7 @@ from cllm.core.conversation import StoredConversation, SystemRecord, Turn
 from cllm.core.errors import UpstreamError, UsageError
 from cllm.core.message import plain_message
 from cllm.engine.prompt_history import ModelContext
-from cllm.engine.request import Attempt, Route
+from cllm.engine.request import Attempt, ModelRoute
 from cllm.engine.summary_plan import (
     SummaryInput,
     build_summary_input,
@@ -52,7 +52,7 @@ def conversation(turns: int, **fields: Any) -> StoredConversation:
 def summary_input(turns: int, strategy: Strategy = SMALL, **parameters: Any) -> SummaryInput:
     context = ModelContext(model="m", provider="scripted", context_window=lambda: None, now=NOW)
     attempt = Attempt(
-        route=Route(provider=ScriptedProvider(), model="m"),
+        route=ModelRoute(provider=ScriptedProvider(), model="m"),
         model="m",
         choice=SystemChoice(message=None),
         context=NO_CONTEXT,

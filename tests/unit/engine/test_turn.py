@@ -30,7 +30,14 @@ from cllm.core.reply import (
     ToolCallDelta,
     Usage,
 )
-from cllm.engine.request import Route, TurnEnded, TurnEvent, TurnQueued, TurnRequest, TurnStarted
+from cllm.engine.request import (
+    ModelRoute,
+    TurnEnded,
+    TurnEvent,
+    TurnQueued,
+    TurnRequest,
+    TurnStarted,
+)
 from cllm.engine.turn import Engine
 from cllm.history.system_prompt import GivenPrompt
 from cllm.stores.memory import MemoryStore
@@ -328,9 +335,9 @@ class TestModel:
 
         provider = Slow()
 
-        def find_route(model: str) -> Route:
+        def find_route(model: str) -> ModelRoute:
             question.append(model)
-            return Route(provider=provider, model=model)
+            return ModelRoute(provider=provider, model=model)
 
         *_, ended = await take(engine(store, provider, find_route=find_route), ask(model="ours"))
 
@@ -341,7 +348,7 @@ class TestModel:
         assert provider.prepared == 2
 
     async def test_an_unknown_model_is_an_error_before_the_lease_is_taken(self, engine, ask, store):
-        def find_route(model: str) -> Route:
+        def find_route(model: str) -> ModelRoute:
             raise ModelNotFoundError("Unknown.", model=model)
 
         running = engine(store, ScriptedProvider(), find_route=find_route)

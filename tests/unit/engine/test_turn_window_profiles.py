@@ -20,9 +20,9 @@ from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import AnyPart, Dialect, Message, Text, Thinking, ToolCall, plain_message
 from cllm.core.ports import Changes, NewConversation, TurnStart
 from cllm.core.prompt import Prompt
-from cllm.engine.request import Route, TurnRequest
+from cllm.engine.request import ModelRoute, TurnRequest
 from cllm.engine.turn import Engine
-from cllm.history.rules import PROFILES, Profile, find_problems
+from cllm.history.rules import PROFILES, HistoryProfile, find_problems
 from cllm.history.system_prompt import GivenPrompt
 from cllm.providers.history import HistoryRepair, cache_control_for
 from cllm.stores.memory import MemoryStore
@@ -54,7 +54,7 @@ NUMBERS = count(1)
 class Encoding(ScriptedProvider):
     """Encodes each prompt like the provider of a profile, and returns a short answer."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: HistoryProfile) -> None:
         super().__init__()
         self._profile = profile
         self.dialect, self.model = MODELS[profile.name]
@@ -109,7 +109,7 @@ def _message(spoken: OutgoingMessage, tokens: int, dialect: Dialect) -> Message:
 class Case:
     """A stored history, new messages and the budget for both."""
 
-    def __init__(self, data: Any, profile: Profile) -> None:
+    def __init__(self, data: Any, profile: HistoryProfile) -> None:
         drawn: SampleHistory = data.draw(histories(profile))
         self.provider = Encoding(profile)
         self.messages = [
@@ -168,7 +168,7 @@ class Case:
     async def say(self, *messages: Message) -> None:
         engine = Engine(
             store=self.store,
-            find_route=lambda _: Route(provider=self.provider, model=self.provider.model),
+            find_route=lambda _: ModelRoute(provider=self.provider, model=self.provider.model),
             clock=_now,
             new_id=lambda: f"turn-{next(NUMBERS)}",
         )
@@ -185,7 +185,7 @@ class Case:
         taken = 0 if self.summary is None else self.summary.tokens
         return self.limit - taken
 
-    async def check(self, profile: Profile) -> None:
+    async def check(self, profile: HistoryProfile) -> None:
         prompt = self.provider.prompts[-1]
         conversation = await self.store.load("demo")
         standing = conversation.summary
@@ -215,7 +215,7 @@ def _now() -> datetime:
     return datetime(2026, 11, 15, tzinfo=UTC)
 
 
-async def _run(case: Case, profile: Profile) -> None:
+async def _run(case: Case, profile: HistoryProfile) -> None:
     await case.keep()
     new_messages = [case.messages[n] for n in case.newest]
     is_limited = not isinstance(case.strategy, ByTurns)

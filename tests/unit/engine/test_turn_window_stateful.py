@@ -18,7 +18,7 @@ from cllm.core.errors import RateLimitedError, UsageError, WindowTooSmallError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, NewConversation
 from cllm.core.prompt import Prompt
-from cllm.engine.request import Route, TurnRequest
+from cllm.engine.request import ModelRoute, TurnRequest
 from cllm.engine.retry import RetryRules
 from cllm.engine.turn import Engine
 from cllm.history.rules import PROFILES, find_problems
@@ -78,7 +78,7 @@ class Walk:
         self.store = MemoryStore(clock=clock)
         self.engine = Engine(
             store=self.store,
-            find_route=lambda model: Route(provider=self.model, model=model),
+            find_route=lambda model: ModelRoute(provider=self.model, model=model),
             clock=clock,
             new_id=lambda: f"turn-{next(numbers)}",
             retry=RetryRules(retries=0),

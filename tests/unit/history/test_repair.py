@@ -33,8 +33,8 @@ from cllm.history.rules import (
     OPENAI,
     PROFILES,
     STRICT,
+    HistoryProfile,
     Problem,
-    Profile,
     find_problems,
 )
 from cllm.wire.messages import OutgoingMessage
@@ -74,11 +74,15 @@ def system() -> OutgoingMessage:
     return make("system", (Text(text="Be brief."),))
 
 
-def problems_for(profile: Profile, *messages: OutgoingMessage) -> list[tuple[str, int, int | None]]:
+def problems_for(
+    profile: HistoryProfile, *messages: OutgoingMessage
+) -> list[tuple[str, int, int | None]]:
     return [(p.code, p.position, p.part) for p in find_problems(messages, profile)]
 
 
-def repair_for(profile: Profile, *messages: OutgoingMessage) -> RepairResult[OutgoingMessage]:
+def repair_for(
+    profile: HistoryProfile, *messages: OutgoingMessage
+) -> RepairResult[OutgoingMessage]:
     return repair(messages, profile, make=make)
 
 

@@ -8,8 +8,8 @@ from cllm.history.rules import (
     ANTHROPIC_SYSTEM,
     OPENAI,
     PROBLEM_MESSAGES,
+    HistoryProfile,
     Problem,
-    Profile,
     find_problems,
     profile_for,
 )
@@ -38,7 +38,9 @@ def system() -> OutgoingMessage:
     return make("system", (Text(text="Be brief."),))
 
 
-def problems_for(profile: Profile, *messages: OutgoingMessage) -> list[tuple[str, int, int | None]]:
+def problems_for(
+    profile: HistoryProfile, *messages: OutgoingMessage
+) -> list[tuple[str, int, int | None]]:
     return [(p.code, p.position, p.part) for p in find_problems(messages, profile)]
 
 

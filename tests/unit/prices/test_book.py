@@ -185,12 +185,12 @@ class TestProperties:
 
     @given(rates=all_kinds(rising_rates), usage=usages)
     def test_a_record_survives_encoding_as_json(self, rates, usage):
-        record = ModelRecord(dated=(DatedRates(rates=rates),), context_window=1)
+        record = ModelRecord(dated_rates=(DatedRates(rates=rates),), context_window=1)
 
         again = msgspec.json.decode(msgspec.json.encode(record), type=ModelRecord)
 
         assert again == record
-        assert known(again.dated[0].rates, usage) == known(rates, usage)
+        assert known(again.dated_rates[0].rates, usage) == known(rates, usage)
 
 
 def costing(dollars: int) -> Rates:
@@ -199,7 +199,7 @@ def costing(dollars: int) -> Rates:
 
 class TestDatedRates:
     RECORD = ModelRecord(
-        dated=(
+        dated_rates=(
             DatedRates(rates=costing(1)),
             DatedRates(rates=costing(2), since=date(2026, 1, 1)),
             DatedRates(rates=costing(3), daily=(time(1), time(4))),
@@ -226,18 +226,18 @@ class TestDatedRates:
     def test_a_daily_range_can_span_midnight(self, hour, dollars):
         night = (time(23), time(1))
         record = ModelRecord(
-            dated=(DatedRates(rates=costing(1)), DatedRates(rates=costing(2), daily=night))
+            dated_rates=(DatedRates(rates=costing(1)), DatedRates(rates=costing(2), daily=night))
         )
 
         assert record.rates(NOW.replace(hour=hour)) == costing(dollars)
 
     def test_before_all_dates_the_first_rates_are_used(self):
         later = [date(2030, 1, 1), date(2031, 1, 1)]
-        dated = tuple(
+        dated_rates = tuple(
             DatedRates(rates=costing(number), since=since) for number, since in enumerate(later)
         )
 
-        assert ModelRecord(dated=dated).rates(NOW) == costing(0)
+        assert ModelRecord(dated_rates=dated_rates).rates(NOW) == costing(0)
 
     def test_an_empty_record_has_no_rates(self):
         assert ModelRecord().rates(NOW) is None
@@ -337,7 +337,7 @@ class TestConfiguredPrices:
 
     def test_they_apply_to_a_provider_with_another_base_url(self, tmp_path):
         prices = {"openai": {"gpt-4o": {"input": 1}}}
-        book = PriceBook(tmp_path, configured=prices, redirected={"openai"})
+        book = PriceBook(tmp_path, configured=prices, redirected_providers={"openai"})
 
         assert book.price("openai", "gpt-4o", Usage(input=1_000_000), NOW) == 1
 
@@ -384,7 +384,7 @@ def test_importing_the_book_does_not_import_the_table():
 
 
 def test_an_unknown_provider_needs_no_table_and_no_folder(tmp_path):
-    book = PriceBook(tmp_path / "folder", redirected={"openai"})
+    book = PriceBook(tmp_path / "folder", redirected_providers={"openai"})
 
     for provider in ("local", "ollama", "openai", "my-own"):
         assert book.price(provider, "gpt-4o", Usage(input=1), NOW) is None

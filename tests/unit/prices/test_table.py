@@ -27,14 +27,14 @@ def test_an_unknown_model_has_an_empty_record():
 def test_a_known_model_has_rates_and_a_context_window():
     record = look_up(TableEntry(provider="openai", model="gpt-4o"))
 
-    assert record.dated
+    assert record.dated_rates
     assert record.context_window == 128_000
 
 
 def test_a_cache_write_of_nova_costs_as_much_as_input():
     record = look_up(TableEntry(provider="aws", model="amazon.nova-pro-v1:0"))
 
-    rates = record.dated[0].rates
+    rates = record.dated_rates[0].rates
     assert rates is not None
     assert rates.cache_write == rates.input
 
@@ -91,7 +91,7 @@ def test_dates_and_hours_are_converted_to_utc():
     prices = ModelPrice(input_mtok=Decimal(3))
     hours = TimeOfDateConstraint(time(0, 30, tzinfo=east), time(16, 30))
 
-    always, dated, daily = _dated_rates(
+    always, dated_rates, daily = _dated_rates(
         [
             ConditionalPrice(prices=prices),
             ConditionalPrice(constraint=StartDateConstraint(since), prices=prices),
@@ -101,5 +101,5 @@ def test_dates_and_hours_are_converted_to_utc():
 
     rates = Rates(input=THREE, per_call=Decimal(0))
     assert always == DatedRates(rates=rates)
-    assert dated == DatedRates(rates=rates, since=since)
+    assert dated_rates == DatedRates(rates=rates, since=since)
     assert daily == DatedRates(rates=rates, daily=(time(16, 30), time(16, 30)))

@@ -29,7 +29,13 @@ from cllm.core.message import (
 )
 from cllm.core.prompt import Prompt
 from cllm.history.repair import accept_ordered_history
-from cllm.history.rules import PROBLEM_MESSAGES, PROFILES, Profile, find_problems, profile_for
+from cllm.history.rules import (
+    PROBLEM_MESSAGES,
+    PROFILES,
+    HistoryProfile,
+    find_problems,
+    profile_for,
+)
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.bedrock import AwsAccount, BedrockProvider
 from cllm.providers.history import ADVICE, HistoryRepair, repair_for
@@ -107,7 +113,7 @@ def decode(body: dict[str, Any], target: Any) -> list[OutgoingMessage]:
     return messages
 
 
-def rules(target: Any, model: str, profile: str | None) -> Profile:
+def rules(target: Any, model: str, profile: str | None) -> HistoryProfile:
     return profile_for(target, model) if profile is None else PROFILES[profile]
 
 
@@ -300,7 +306,9 @@ HISTORIES = st.lists(
 )
 
 
-def accept(history: list[OutgoingMessage], profile: Profile) -> tuple[OutgoingMessage, ...] | None:
+def accept(
+    history: list[OutgoingMessage], profile: HistoryProfile
+) -> tuple[OutgoingMessage, ...] | None:
     return accept_ordered_history(
         history,
         merge_results=not profile.has_tool_role,

@@ -67,7 +67,7 @@ def test_a_request_has_attachments_and_commands(chat):
     assert request.input.messages == (plain_message("user", "Hello"),)
     assert [command.command for command in request.input.context] == ["date"]
     assert request.input.system.text == "Be brief."
-    assert request.policy.create.id == chat.ref
+    assert request.storage.create.id == chat.ref
 
 
 def test_without_messages_there_is_no_last_turn(chat):

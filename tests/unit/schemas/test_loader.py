@@ -91,10 +91,10 @@ def test_a_link_out_of_the_folder_is_refused_if_the_source_is_confined(read, tmp
     (inside / "good").symlink_to("in.json")
     (inside / "bad").symlink_to("../out.json")
 
-    assert read(SchemaSource(name="x", file="good", folder=inside, confined=True)).content == {}
+    assert read(SchemaSource(name="x", file="good", folder=inside, is_confined=True)).content == {}
     assert read(SchemaSource(name="x", file="bad", folder=inside)).content == {}
     with pytest.raises(SchemaError, match="outside its Cllmfile"):
-        read(SchemaSource(name="x", file="bad", folder=inside, confined=True))
+        read(SchemaSource(name="x", file="bad", folder=inside, is_confined=True))
 
 
 def test_an_invalid_path_is_refused(read, tmp_path):

@@ -25,7 +25,7 @@ def test_a_schema_file_is_relative_to_the_folder_of_its_cllmfile(world, load):
 
     assert schema.file == "a.json"
     assert schema.folder == world.home / ".cllm"
-    assert not schema.confined
+    assert not schema.is_confined
 
 
 def test_a_schema_file_of_the_command_line_is_relative_to_the_current_directory(world, load):
@@ -41,7 +41,7 @@ def test_a_schema_file_of_a_project_is_confined_to_its_folder(world):
     schema = world.load().schema
 
     assert schema.folder == world.work
-    assert schema.confined
+    assert schema.is_confined
 
 
 @pytest.mark.parametrize("lower", ["json_schema: {a: 1, b: 2}", "json_schema_file: x.json"])

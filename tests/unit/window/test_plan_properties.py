@@ -17,7 +17,7 @@ from tests.window_histories import (
 
 from cllm.core.conversation import StandingSummary
 from cllm.core.errors import WindowTooSmallError
-from cllm.history.rules import PROFILES, Profile, find_problems
+from cllm.history.rules import PROFILES, HistoryProfile, find_problems
 from cllm.window.plan import WindowPlan, plan_window
 from cllm.window.strategies import ByTokens, ByTurns, CachePrices, Strategy, Summarise
 
@@ -49,7 +49,7 @@ BUDGETS = st.integers(0, 900)
 class Case:
     """One history, a budget, pins, and a strategy."""
 
-    def __init__(self, data: Any, profile: Profile) -> None:
+    def __init__(self, data: Any, profile: HistoryProfile) -> None:
         self.sample: SampleHistory = data.draw(histories(profile))
         self.budget: int = data.draw(BUDGETS)
         self.strategy: Strategy = data.draw(STRATEGIES)

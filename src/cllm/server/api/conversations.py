@@ -196,7 +196,7 @@ async def delete_messages(request: ApiRequest) -> Response:
 
 
 async def _forget_responses(ref: ConversationRef, request: ApiRequest) -> None:
-    """A replay must not return deleted messages."""
+    """Delete saved responses, so that none returns deleted messages."""
     store, owner = request.server.store, request.caller.owner
     await store.forget_responses(CONVERSATION, ref.public_id, owner=owner)
 

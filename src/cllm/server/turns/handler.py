@@ -143,11 +143,11 @@ async def _build_response(request: ApiRequest, task: TurnTask) -> Response:
 
 async def _error_headers(task: TurnTask) -> dict[str, str]:
     """Return the IDs of conversation and turn, if the conversation exists."""
-    store, policy = task.prepared.store, task.prepared.request.policy
-    if store is None or policy.ref is None or isinstance(task.failure, ConversationNotFoundError):
+    store, storage = task.prepared.store, task.prepared.request.storage
+    if store is None or storage.ref is None or isinstance(task.failure, ConversationNotFoundError):
         return {}
     try:
-        await store.load(policy.ref, owner=policy.owner, tail=0)
+        await store.load(storage.ref, owner=storage.owner, tail=0)
     except CllmError:
         return {}
     return task.headers()
@@ -158,20 +158,20 @@ async def _add_running_turn(
 ) -> ConversationBusyError:
     if busy.turn_id is not None or prepared.store is None:
         return busy
-    newest = await prepared.store.load(busy.ref, owner=prepared.request.policy.owner, tail=1)
+    newest = await prepared.store.load(busy.ref, owner=prepared.request.storage.owner, tail=1)
     turns = (*newest.turns, *newest.variants)
     running_ids = (turn.id for turn in turns if turn.state == "running")
     return ConversationBusyError(busy.ref, turn_id=next(running_ids, None))
 
 
 async def _branch(prepared: PreparedTurn, state: ServerState) -> PreparedTurn:
-    store, ref = prepared.store, prepared.request.policy.ref
+    store, ref = prepared.store, prepared.request.storage.ref
     assert store is not None  # noqa: S101 - a stateless turn is never busy
     assert ref is not None  # noqa: S101
     new = NewConversation(id=state.new_id())
-    branch = await store.branch(ref, new, owner=prepared.request.policy.owner)
+    branch = await store.branch(ref, new, owner=prepared.request.storage.owner)
     public_id = (prepared.public_id or "").replace(ref, branch.id)
-    request = prepared.request.with_policy(ref=branch.id, preloaded=branch)
+    request = prepared.request.with_storage(ref=branch.id, preloaded=branch)
     return replace(prepared, public_id=public_id, request=request)
 
 

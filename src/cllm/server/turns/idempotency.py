@@ -1,4 +1,4 @@
-"""Idempotency: a repeated request gets the saved response (replay) or replaces its turn.
+"""Idempotency replay: a request with a known idempotency key gets the saved response.
 
 The store has hashes of key and request, and the response. A claim is renewed while the turn runs.
 If the process dies it expires, and the next claim returns the started turn.
@@ -196,14 +196,14 @@ async def resume_earlier_turn(
 
 async def retry_failed_turn(prepared: PreparedTurn) -> PreparedTurn:
     """Return a turn that replaces the last one, if that failed with the same messages."""
-    store, policy = prepared.store, prepared.request.policy
-    if store is None or policy.ref is None or policy.create is not None or policy.place:
+    store, storage = prepared.store, prepared.request.storage
+    if store is None or storage.ref is None or storage.create is not None or storage.place:
         return prepared
-    newest = await store.load(policy.ref, owner=policy.owner, tail=1)
+    newest = await store.load(storage.ref, owner=storage.owner, tail=1)
     last = newest.turns[-1] if newest.turns else None
     if last is None or last.state != "failed" or last.asked != prepared.request.input.messages:
         return prepared
-    return replace(prepared, request=prepared.request.with_policy(place=last.place))
+    return replace(prepared, request=prepared.request.with_storage(place=last.place))
 
 
 async def _find_earlier_turn(prepared: PreparedTurn, earlier: RequestClaim) -> _EarlierTurn | None:
@@ -212,7 +212,7 @@ async def _find_earlier_turn(prepared: PreparedTurn, earlier: RequestClaim) -> _
         return None
     ref = public_id.removeprefix(FILES_PREFIX)
     try:
-        conversation = await prepared.store.load(ref, owner=prepared.request.policy.owner)
+        conversation = await prepared.store.load(ref, owner=prepared.request.storage.owner)
     except ConversationNotFoundError:
         return None
     if conversation.archived_at is not None:
@@ -232,11 +232,11 @@ def _failed_recently(turn: Turn, state: ServerState) -> bool:
 def _replace_turn(
     prepared: PreparedTurn, earlier: _EarlierTurn, state: ServerState
 ) -> PreparedTurn:
-    request = prepared.request.with_policy(place=earlier.turn.place)
-    if request.policy.create is None:
+    request = prepared.request.with_storage(place=earlier.turn.place)
+    if request.storage.create is None:
         return replace(prepared, request=request)
     conversation = earlier.conversation
-    request = request.with_policy(
+    request = request.with_storage(
         ref=conversation.id,
         create=None,
         preloaded=conversation,

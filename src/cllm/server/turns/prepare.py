@@ -13,7 +13,7 @@ from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import NewConversation, ServerStore, Store
 from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
-from cllm.engine.request import TurnInput, TurnPolicy, TurnRequest, TurnTarget
+from cllm.engine.request import TurnInput, TurnRequest, TurnStorage, TurnTarget
 from cllm.engine.turn import Engine
 from cllm.history.system_prompt import GivenPrompt, prefix_message
 from cllm.providers.registry import (
@@ -109,7 +109,7 @@ async def prepare_turn(
             stream=prompt.stream,
             strict=settings.strict if turn_headers.strict is None else turn_headers.strict,
         ),
-        policy=TurnPolicy(owner=caller.owner, system="dynamic"),
+        storage=TurnStorage(owner=caller.owner, system="dynamic"),
     )
     match turn_headers.mode:
         case Stateless():
@@ -150,7 +150,7 @@ def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> Prepa
         prompt_messages=None if prefixed.messages == split.saved_messages else prefixed.messages,
         original=_adjust_original(prompt, split),
     )
-    request = replace(base, input=turn_input).with_policy(
+    request = replace(base, input=turn_input).with_storage(
         ref=ref,
         create=NewConversation(id=ref),
         preloaded=None,
@@ -190,11 +190,11 @@ async def _prepare_continued(
     preloaded: StoredConversation | None = None
     skip_preload = bool(split.saved_messages) and not mode.in_files and state.app.can_skip_preload
     if not skip_preload:
-        preloaded = await store.load(mode.ref, owner=base.policy.owner, tail=0)
+        preloaded = await store.load(mode.ref, owner=base.storage.owner, tail=0)
         if preloaded.archived_at is not None:
             raise ConversationNotFoundError(mode.ref)
     ref = mode.ref if preloaded is None else preloaded.id
-    request = base.with_policy(
+    request = base.with_storage(
         ref=ref,
         preloaded=msgspec.UNSET if preloaded is None else preloaded,
         skip_preload=skip_preload,
@@ -204,8 +204,8 @@ async def _prepare_continued(
         wait=state.settings.limits.queue_seconds if on_conflict == "queue" else 0,
     ).with_input(messages=split.saved_messages, system=split.system_prompt, original=None)
     if preloaded is not None and not split.saved_messages:
-        last, messages = await _find_turn_to_regenerate(store, preloaded.id, base.policy.owner)
-        request = request.with_input(messages=messages).with_policy(place=last.place)
+        last, messages = await _find_turn_to_regenerate(store, preloaded.id, base.storage.owner)
+        request = request.with_input(messages=messages).with_storage(place=last.place)
     return PreparedTurn(
         request=request,
         store=store,

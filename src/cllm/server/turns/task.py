@@ -80,7 +80,7 @@ class TurnTask:
         self._turn: str | None = None
         self._started = asyncio.Event()
         self._is_done = asyncio.Event()
-        self._is_saved = prepared.request.policy.ref is not None
+        self._is_saved = prepared.request.storage.ref is not None
         self._is_stream = prepared.request.target.stream
         self.keep_alive = encoder.keep_alive
         self.queue = EventQueue(MAX_UNREAD_SAVED if self._is_saved else MAX_UNREAD_STATELESS)
@@ -264,7 +264,7 @@ class TurnTask:
             # The usage of a saved turn is stored with the turn.
             ended_at = self._state.clock()
             call = CallRecord(model=event.model, usage=usage, cost=event.cost, ended_at=ended_at)
-            self._state.usage_counter.add(call, owner=self.prepared.request.policy.owner)
+            self._state.usage_counter.add(call, owner=self.prepared.request.storage.owner)
         if self._claim.saves_response:
             await self._claim.save_response(*self._build_stored_response())
         elif not self._is_stream:

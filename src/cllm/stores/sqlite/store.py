@@ -1,6 +1,6 @@
 """Conversations, idempotent requests (as hashes), stream events and calls in one SQLite file.
 
-Each operation is one hop to a thread and one transaction. Leases expire by the clock; a fencing
+Each operation is one hop to a thread and one transaction. A fencing
 number rejects late writers. Nothing is locked while a provider is called.
 """
 

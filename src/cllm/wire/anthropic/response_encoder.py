@@ -1,4 +1,4 @@
-"""Encodes replies of any provider for Anthropic clients: messages, streams and errors."""
+"""Encodes replies of any provider for Anthropic clients: messages, SSE streams and errors."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence

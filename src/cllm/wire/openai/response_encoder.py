@@ -1,6 +1,6 @@
-"""Encodes answers of any provider as Chat Completions, whole or as a stream of chunks.
+"""Encodes replies of any provider as Chat Completions, whole or as SSE chunks.
 
-`pause` and `unknown` become `length`, never `stop`: the answer is not complete.
+`pause` and `unknown` become `length`, never `stop`: the reply is not complete.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Encodes replies of any provider as Responses API bodies and events.
+"""Encodes replies of any provider as Responses API bodies and SSE events.
 
 A stream repeats the whole text when an item is done, and again at the end.
 """

@@ -96,7 +96,7 @@ class TestModes:
         prepared = await prepare_turn(make_prompt(SYSTEM, USER), headers, Caller(), server.state)
 
         assert prepared.store is server.state.store
-        assert prepared.request.policy.ref == prepared.public_id
+        assert prepared.request.storage.ref == prepared.public_id
         assert prepared.request.input.messages == (USER,)
 
     @pytest.mark.parametrize("mode", [NO_HEADERS.mode, START_CONVERSATION])
@@ -114,7 +114,7 @@ class TestModes:
         prepared = await prepare_turn(make_prompt(), headers, Caller(), server.state)
 
         assert prepared.request.input.messages == turn.messages[:1]
-        assert prepared.request.policy.place == turn.place
+        assert prepared.request.storage.place == turn.place
 
     async def test_an_empty_conversation_has_no_reply_to_regenerate(self, server):
         headers = RequestHeaders(mode=ContinueConversation(await server.create_conversation()))
