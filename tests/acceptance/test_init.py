@@ -247,8 +247,8 @@ def test_a_new_file_is_trusted_and_a_changed_one_is_not(cllm):
         (["--template", "../../etc/passwd"], ["no template"]),
         (["--system", "a", "--system-file", "b"], ["--system"]),
         (["--cllm-path", "x", "--global"], ["--cllm-path"]),
-        (["--history", "--global"], ["--history", "this folder"]),
-        (["--history", "--cllm-path", "x"], ["--history", "this folder"]),
+        (["--history", "--global"], ["--history", "the current directory"]),
+        (["--history", "--cllm-path", "x"], ["--history", "the current directory"]),
     ],
 )
 def test_an_impossible_option_is_an_error_and_nothing_is_written(arguments, words, cllm):

@@ -117,7 +117,7 @@ class TestDatabase:
         saved = home.conversations.parent / "prompts.jsonl"
         saved.write_text("mine", encoding="utf-8")
         done = cllm("db", "upgrade", "--store", store, "--save-system-prompts", str(saved))
-        done.failed_with_one_sentence("exists already")
+        done.failed_with_one_sentence("already exists")
         assert saved.read_text(encoding="utf-8") == "mine"
         assert "0001" in cllm("db", "current", "--store", store).succeeded().out
 
@@ -147,7 +147,7 @@ class TestDatabase:
         cllm("db", "upgrade", "--store", store).succeeded()
         cllm("db", "downgrade", "0001", "--store", store).succeeded()
         current = cllm("db", "current", "--store", store).succeeded()
-        assert current.out == "The database is at revision 0001; the newest is 0005.\n"
+        assert current.out == "The database is at revision 0001; the newest revision is 0005.\n"
         cllm("db", "check", "--store", store)
         cllm("db", "upgrade", "--store", store).succeeded()
         assert "match the newest revision" in cllm("db", "check", "--store", store).succeeded().out

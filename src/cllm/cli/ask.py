@@ -109,7 +109,7 @@ class AskCommand(HelpCommand):
     "exec_commands",
     multiple=True,
     metavar="COMMAND",
-    help="Add the output of a command (repeatable).",
+    help="Add a command's output to the prompt (repeatable).",
 )
 @click.option(
     "--no-context-exec", is_flag=True, help="Do not run the `context_commands` of the Cllmfile."
@@ -129,9 +129,7 @@ class AskCommand(HelpCommand):
     metavar="PATTERN",
     help="Deny commands, even allowed ones (repeatable).",
 )
-@click.option(
-    "--confirm-commands", is_flag=True, help="Confirm each command of the model before it runs."
-)
+@click.option("--confirm-commands", is_flag=True, help="Ask you before the model runs a command.")
 @click.option(
     "--var",
     "variables",
@@ -148,7 +146,7 @@ class AskCommand(HelpCommand):
     "--config",
     metavar="NAME",
     shell_complete=completion.complete_configs,
-    help="Apply NAME.Cllmfile.yml over Cllmfile.yml.",
+    help="Apply NAME.Cllmfile.yml on top of Cllmfile.yml.",
 )
 @click.option("--show-config", is_flag=True, help="Print the effective settings and their sources.")
 @click.option(
@@ -169,7 +167,7 @@ class AskCommand(HelpCommand):
 @conversations_path_option
 @cllm_path_option
 @click.option("-v", "verbosity", count=True, help="Log activity; -vv logs more, -vvv everything.")
-@click.option("--debug", is_flag=True, help="Log everything, as -vvv does.")
+@click.option("--debug", is_flag=True, help="Log everything, same as -vvv.")
 @click.option("--json-logs", is_flag=True, help="Log as JSON, one record per line.")
 @click.option("--log-file", metavar="PATH", help="Log to a file as well.")
 @trust_option

@@ -91,7 +91,10 @@ def _read(name: str) -> bytes:
             NotRegularFileError: "it is not a regular file",
             FileTooLargeError: f"it is larger than {MAX_FILE // MEBIBYTE} MiB",
         }
-        unread = f"it cannot be read ({os.strerror(error.errno or 0).lower()})"
+        unread = (
+            f"it cannot be read ({os.strerror(error.errno or 0).lower()}); check the path and its "
+            "permissions"
+        )
         reason = reasons.get(type(error), unread)
         raise UsageError(f"Cannot attach {_display_name(name)}: {reason}.") from error
     if not data:

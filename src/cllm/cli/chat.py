@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 HELP = """Chat with a language model in the terminal.
 
-Without ID, a new conversation gets an automatic ID. With ID, that conversation is continued or
-created. In the chat, /help lists the commands. Without a terminal, each line of standard input is a
-message."""
+Without ID, a new conversation gets an automatic ID. With ID, the chat continues or creates
+that conversation. In the chat, /help lists the commands. If standard input is not a terminal, each
+line is a message."""
 EXAMPLES = (
     "cllm chat",
     "cllm chat cats",

@@ -17,7 +17,7 @@ from cllm.terminal import one_line
 if TYPE_CHECKING:
     from cllm.app import App
 
-HELP = """Print the completion script of a shell.
+HELP = """Print a shell completion script.
 
 SHELL is bash, zsh or fish. The script completes commands, options, conversations, models and
 settings files."""

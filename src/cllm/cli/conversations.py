@@ -50,15 +50,15 @@ With --at, the branch ends with that message. Without --system and --system-file
 prompt of the original conversation. The command prints the ID of the branch."""
 STATS_HELP = """Print the token usage and cost of one conversation, or of all.
 
-The report includes the tokens that were read from and written to the provider's cache, the tokens
-that missed the cache although they should still have been there, and the money that the cache saved
-and the misses cost. A cost is unknown if the price of the model is unknown."""
+The report includes the tokens read from and written to the provider's cache, the cache misses
+(tokens that should still have been in the cache but were not), the money that the cache saved and
+the cost of the misses. A cost is unknown if the price of the model is unknown."""
 MIGRATE_HELP = """Add data to conversations that an older version of cllm created.
 
 Conversations without a stored system prompt are sent with the configured system prompt in every
 turn. --add-system-prompt stores the currently configured prompt as their first message. It does not
-change conversations that have a prompt, conversations recorded as having none, or unreadable
-files."""
+change conversations that have a stored prompt, conversations whose record states that no
+prompt was configured, or unreadable files."""
 DELETE_HELP = "Delete a conversation permanently. Its branches are not deleted."
 
 LIST_COMMAND = "list them with: cllm --list-conversations --store"
@@ -222,13 +222,15 @@ def stats(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
 @click.option(
     "--add-system-prompt",
     is_flag=True,
-    help="Store the configured system prompt in them.",
+    help="Store the configured system prompt in these conversations.",
 )
 @click.option("--dry-run", is_flag=True, help="List the changes without making them.")
 @click.pass_obj
 def migrate(line: CommandLine, *, add_system_prompt: bool, dry_run: bool) -> int:
     if not add_system_prompt:
-        raise UsageError("Name the migration: cllm conversations migrate --add-system-prompt")
+        raise UsageError(
+            "No migration is selected; run: cllm conversations migrate --add-system-prompt"
+        )
     app = open_app(line)
     prompt = app.settings.system
     if prompt.message is None:
@@ -259,9 +261,9 @@ async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
     total = len(page.items)
     count = f"{changed} of {total} conversation{'' if total == 1 else 's'}"
     if dry_run:
-        result = f"{count} would get the prompt of {prompt.source}; nothing was changed."
+        result = f"{count} would get the system prompt from {prompt.source}; nothing was changed."
     else:
-        result = f"{count} got the prompt of {prompt.source}; the others were not changed."
+        result = f"{count} got the system prompt from {prompt.source}; the others were not changed."
     output.print_line(result)
     return EXIT_SOME_FAILED if failed else 0
 

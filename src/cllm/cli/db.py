@@ -21,8 +21,8 @@ EXIT_DIFFERENT = 1
 
 HELP = """Inspect, upgrade and downgrade the database of a store.
 
-A new database is created on first use. The database of an older version of cllm is changed only by
-these commands. Make a backup before an upgrade or a downgrade."""
+A new database is created on first use. Only these commands change a
+database that an older version of cllm created. Make a backup before an upgrade or a downgrade."""
 UPGRADE_HELP = """Upgrade the database to the newest revision.
 
 Databases of older deployments may contain a system prompt for every conversation. The upgrade
@@ -36,7 +36,7 @@ CURRENT_HELP = "Print the revision of the database and the newest revision."
 CHECK_HELP = """Compare the tables with the newest revision.
 
 The exit code is 1 if they differ."""
-ADOPT_HELP = """Mark a database of an older deployment with its revision.
+ADOPT_HELP = """Record the revision of an older deployment's database.
 
 After this, `cllm db upgrade` can upgrade it. The command does not change the tables. Conversations
 without a user will belong to the owner `local`."""
@@ -112,7 +112,7 @@ def current(store: str | None) -> None:
 
     revision = _database(store).run(migrate.current_revision)
     state = "has no revision" if revision is None else f"is at revision {revision}"
-    output.print_line(f"The database {state}; the newest is {HEAD}.")
+    output.print_line(f"The database {state}; the newest revision is {HEAD}.")
 
 
 @command.command(
@@ -163,7 +163,7 @@ def _announce_deletion(prompts: "list[StoredPrompt]", target: Path | None) -> No
         try:
             write_new_file(target, msgspec.json.Encoder().encode_lines(prompts))
         except FileExistsError as error:
-            raise UsageError(f"{target} exists already; choose a new file.") from error
+            raise UsageError(f"{target} already exists; choose a new file.") from error
         output.note(f"System prompts saved to {target} and deleted: {len(prompts)}.")
         return
     output.note(

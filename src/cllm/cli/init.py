@@ -23,8 +23,8 @@ By default the file is ./.cllm/Cllmfile.yml and applies to the current directory
 is ~/.cllm/Cllmfile.yml and applies everywhere. An existing file is replaced only with --force,
 which renames the old one to Cllmfile.yml.old.
 
-The settings do not move conversations. With --history, new conversations of the current directory
-are stored in ./.cllm/conversations."""
+Existing conversations are not moved. With --history, new conversations of the current directory are
+stored in ./.cllm/conversations."""
 EXAMPLES = (
     "cllm init",
     "cllm init --global --model openai/gpt-4o",
@@ -104,15 +104,17 @@ def _build_text(options: dict[str, Any]) -> str:
 def _folders(options: dict[str, Any], env: Environment) -> list[Path]:
     if options["cllm_path"] is not None:
         if options["is_global"] or options["is_local"]:
-            raise UsageError("Use either --cllm-path, or --global and --local.")
+            raise UsageError("Use --cllm-path without --global and --local.")
         if options["history"]:
-            raise UsageError("--history applies to this folder; omit --cllm-path.")
+            raise UsageError("--history applies to the current directory; omit --cllm-path.")
         return [options["cllm_path"]]
     folders = [user_folder(env)] if options["is_global"] else []
     if options["is_local"] or not folders:
         folders.append(local_folder(env))
     elif options["history"]:
-        raise UsageError("--history applies to this folder; use it with --local, or alone.")
+        raise UsageError(
+            "--history applies to the current directory; omit --global, or add --local."
+        )
     return folders
 
 
@@ -123,7 +125,7 @@ def _needs_file(folder: Path, options: dict[str, Any]) -> bool:
         return True
     if options["history"] and all(options[name] is None for name in CONTENT):
         return False
-    raise UsageError(f"{path} exists already; replace it with: cllm init --force")
+    raise UsageError(f"{path} already exists; replace it with: cllm init --force")
 
 
 def _start_history(env: Environment) -> None:

@@ -61,7 +61,7 @@ def current_environment() -> Environment:
         directory = Path.cwd()
     except OSError as error:
         raise UsageError(
-            "The current directory does not exist any more; change to another one."
+            "The current directory no longer exists; change to another one."
         ) from error
     home = os.environ.get("HOME")
     if not home:
@@ -116,5 +116,7 @@ def read_system_option(text: str | None, file: Path | None) -> GivenPrompt | Non
             UnicodeDecodeError: "not UTF-8 text",
         }
         reason = reasons.get(type(error)) or getattr(error, "strerror", None)
-        raise UsageError(f"Cannot read --system-file {file}: {reason}.") from error
+        raise UsageError(
+            f"Cannot read --system-file {file}: {reason}; choose another file."
+        ) from error
     return GivenPrompt(text=content.strip("\n"), source="--system-file", explicit=True)

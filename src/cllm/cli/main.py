@@ -18,7 +18,7 @@ ASK = "ask"
 COMMANDS = {
     ASK: ("cllm.cli.ask", "Send a prompt to a language model and print the reply."),
     "chat": ("cllm.cli.chat", "Chat with a language model in the terminal."),
-    "completion": ("cllm.cli.completion", "Print the completion script of a shell."),
+    "completion": ("cllm.cli.completion", "Print a shell completion script."),
     "conversations": (
         "cllm.cli.conversations",
         "List, show, branch, delete and analyse conversations.",

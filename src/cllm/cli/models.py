@@ -17,7 +17,7 @@ from cllm.providers.local.models import (
 MEGABYTE = 1_000_000
 
 HELP = """Download, list and remove local models."""
-PULL_HELP = f"""Download a model, so that it can be used offline.
+PULL_HELP = f"""Download a model for offline use.
 
 MODEL is the name of a known model (default {DEFAULT_MODEL}), a file on Hugging Face as
 hf:OWNER/REPO/FILE.gguf, or the https:// URL of a GGUF file. An interrupted download resumes. If

@@ -83,7 +83,10 @@ class AnswerPrinter(PlainPrinter):
         self.settle()
         if self.failure is not None and not isinstance(self.failure, BrokenPipeError):
             reason = os.strerror(self.failure.errno or 0).lower()
-            raise UsageError(f"Cannot write the answer to standard output ({reason}).")
+            raise UsageError(
+                f"Cannot write the reply to standard output ({reason}); "
+                "redirect it to another file."
+            )
 
     def _put(self, text: str) -> None:
         failed = self.failure is not None

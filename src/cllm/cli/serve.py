@@ -48,7 +48,9 @@ WEB_SERVER = "uvicorn"
 )
 @click.option("--host", metavar="ADDRESS", help="Address to listen on (default 127.0.0.1).")
 @click.option(
-    "--port", type=click.IntRange(0, MAX_PORT), help="Port to listen on (default 3000; 0 for any)."
+    "--port",
+    type=click.IntRange(0, MAX_PORT),
+    help="Port to listen on (default 3000; 0 for any free port).",
 )
 @click.option("--store", metavar="URL", help="Store: sqlite:PATH or postgresql://…")
 @click.option(

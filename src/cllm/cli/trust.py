@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 HELP = """Allow a Cllmfile.yml to run commands or redirect requests.
 
-A Cllmfile.yml in the current directory may come from somebody else. Keys that run commands, choose
-where prompts and API keys are sent, or choose where files are written take effect only after you
-trust them. Without FILE, the command trusts ./.cllm/Cllmfile.yml and ./Cllmfile.yml."""
+A Cllmfile.yml in the current directory may come from somebody else. Settings that run commands,
+choose where prompts and API keys are sent, or choose where files are written take effect only after
+you trust them. Without FILE, the command trusts ./.cllm/Cllmfile.yml and ./Cllmfile.yml."""
 
 NOTHING_TO_TRUST = "it has no settings that need trust."
 
@@ -38,9 +38,10 @@ def command(file: Path | None) -> None:
     cllmfiles = (read_cllmfile(path, in_user_folder=False) for path in paths)
     existing = [cllmfile for cllmfile in cllmfiles if cllmfile is not None]
     if not existing:
-        raise UsageError(
-            f"There is no {file or FILE_NAME} in the current directory; name the file to trust."
-        )
+        problem = f"There is no {FILE_NAME} in the current directory"
+        if file:
+            problem = f"{file} does not exist"
+        raise UsageError(f"{problem}; pass the path of the file to trust.")
     ledger = TrustLedger(user_folder(env))
     for cllmfile in existing:
         ledger.trust(cllmfile)

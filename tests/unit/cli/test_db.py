@@ -25,7 +25,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path):
     target = tmp_path / "prompts.jsonl"
     target.write_text("mine", encoding="utf-8")
 
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         _announce_deletion(PROMPTS, target)
 
     assert target.read_text(encoding="utf-8") == "mine"
