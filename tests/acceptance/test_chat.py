@@ -85,7 +85,7 @@ class TestInATerminal:
         chat.wait_for("Once upon a time")
 
         chat.type(CTRL_C)
-        chat.wait_for("Interrupted. The partial answer is saved.")
+        chat.wait_for("Interrupted. The partial reply is saved.")
         chat.wait_for_prompt_after("saved.")
         chat.say("Go on.", "echo: Go on.")
 

@@ -156,7 +156,7 @@ class TestCommands:
         given = b"Hello\n/export a.md\n/export a.json\n/export a.md\n"
         done = cllm("chat", "demo", stdin=given)
 
-        assert "exists already" in done.err
+        assert "already exists" in done.err
         text = (home.work / "a.md").read_text(encoding="utf-8")
         assert "## You\n\nHello\n\n## Model\n\necho: Hello\n" in text
         assert json.loads((home.work / "a.json").read_bytes())["messages"] == [

@@ -162,7 +162,7 @@ class TestInAChat:
         ]
         assert "summary of the messages up to 4 (29 tokens): We counted." in done.out
         assert "from message 5; 4 not sent." in done.out
-        assert "Undone: messages 1 to 4 are sent again" in done.err
+        assert "The summary was removed: messages 1 to 4 are sent again" in done.err
         assert stored_summary(home) is None
         assert len(provider.requests[5].messages) == 10
 
@@ -197,7 +197,7 @@ class TestInAChat:
         done = cllm("chat", "demo", "--max-turns", "1", stdin=lines).succeeded()
 
         assert "Message 2 is pinned: its turn is always sent." in done.err
-        assert "Message 3 is pinned already." in done.err
+        assert "Message 3 is already pinned." in done.err
         assert done.out.count("pinned: 2 assistant: echo: 1") == 2
         assert done.out.count("pinned: 3 user: 2") == 3
         assert [said for _, said in provider.requests[3].message_pairs[1:]] == [

@@ -233,7 +233,7 @@ class Chat:
     async def save_to_store(self, ref: str | None) -> None:
         """Copy an unsaved conversation into the store and continue there."""
         if self.options.is_saved or self._open_saved_app is None:
-            raise UsageError("The conversation is saved already; /save ID makes a copy.")
+            raise UsageError("The conversation is already saved; /save ID makes a copy.")
         conversation = self.require_conversation()
         saved_app = self._open_saved_app()
         await copy_into(saved_app.store, conversation, check_id(ref or self.ref))

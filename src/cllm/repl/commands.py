@@ -43,7 +43,7 @@ Action = Callable[[Chat, str], Awaitable[None]]
 ESCAPE = "//"
 HELP_FOOTER = (
     "Any other input is sent to the model. Alt-Enter, or a backslash at the end of a line, starts "
-    "a new line. Ctrl-C stops an answer."
+    "a new line. Ctrl-C stops a reply."
 )
 DEFAULT_LISTED = 20
 MAX_FOUND = 20
@@ -261,7 +261,7 @@ def _file_names(rest: str) -> list[str]:
     return [os.path.expanduser(word) for word in words]  # noqa: PTH111
 
 
-@command("regenerate", "", "Regenerate the last answer; the old one becomes a variant.", "retry")
+@command("regenerate", "", "Regenerate the last reply; the old one becomes a variant.", "retry")
 async def regenerate(chat: Chat, _rest: str) -> None:
     await run_chat_turn(chat, await chat.build_regeneration())
 
@@ -307,7 +307,7 @@ async def save(chat: Chat, rest: str) -> None:
 @command(
     "export",
     "FILE",
-    "Write the conversation to FILE, as JSON for .json, else Markdown.",
+    "Write the conversation to FILE: JSON if it ends in .json, else Markdown.",
     completes="files",
 )
 async def export(chat: Chat, rest: str) -> None:
@@ -325,7 +325,7 @@ async def export(chat: Chat, rest: str) -> None:
     try:
         write_new_file(path, data)
     except FileExistsError as error:
-        raise UsageError(f"'{path}' exists already; choose another file.") from error
+        raise UsageError(f"'{path}' already exists; choose another file.") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a file name"
         raise UsageError(f"Cannot write '{one_line(str(path))}' ({reason.lower()}).") from error
@@ -336,7 +336,7 @@ async def export(chat: Chat, rest: str) -> None:
 async def tokens(chat: Chat, _rest: str) -> None:
     turn = last_turn_with_usage(chat.conversation)
     if turn is None or turn.usage is None:
-        chat.screen.print_lines(["There is no answer in this conversation yet."])
+        chat.screen.print_lines(["This conversation has no reply yet."])
         return
     lines = window_lines(chat.conversation)
     chat.screen.print_lines([f"The last turn: {format_usage(turn.usage)}.", *lines])
@@ -354,7 +354,7 @@ async def pin(chat: Chat, rest: str) -> None:
     conversation = chat.require_conversation()
     number = _parse_number(rest) or conversation.message_count
     if number in conversation.pins:
-        chat.screen.note(f"Message {number} is pinned already.")
+        chat.screen.note(f"Message {number} is already pinned.")
         return
     await chat.pin((*conversation.pins, number))
     chat.screen.note(f"Message {number} is pinned: its turn is always sent.")
@@ -371,7 +371,7 @@ async def unpin(chat: Chat, rest: str) -> None:
     chat.screen.note(f"Message {number} is no longer pinned.")
 
 
-@command("compact", "[undo]", "Summarise all turns but the newest; or undo that.")
+@command("compact", "[undo]", "Summarise all turns except the newest, or undo the last summary.")
 async def compact(chat: Chat, rest: str) -> None:
     if rest == "undo":
         chat.require_conversation()
@@ -379,8 +379,8 @@ async def compact(chat: Chat, rest: str) -> None:
         await chat.reload()
         first = 1 if undone.before is None else undone.before.through + 1
         chat.screen.note(
-            f"Undone: messages {first} to {undone.through} are sent again, as far as the window "
-            "allows."
+            f"The summary was removed: messages {first} to {undone.through} are sent again if they "
+            "fit in the window."
         )
         return
     if rest:
@@ -438,12 +438,13 @@ def parse_command(line: str) -> tuple[Command, str] | None:
     command = COMMANDS_BY_NAME.get(word.lower())
     if command is not None:
         if rest and not command.argument:
-            raise UsageError(f"/{command.name} takes no argument; nothing was done.")
+            raise UsageError(f"/{command.name} takes no argument and was not run; enter it alone.")
         return command, rest
     if "/" in word or not word:
         return None
     raise UsageError(
-        f"There is no command /{word}; /help lists them. To send it to the model, start with //."
+        f"There is no command /{word}; /help lists the commands. "
+        "To send the line to the model, start it with //."
     )
 
 
@@ -458,6 +459,6 @@ def _parse_number(text: str) -> int | None:
     digits = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
     if not digits or int(text) == 0:
         raise UsageError(
-            f"Use a whole number from 1, not '{one_line(text, max_length=MAX_SHOWN)}'."
+            f"Use a whole number of at least 1, not '{one_line(text, max_length=MAX_SHOWN)}'."
         )
     return int(text)

@@ -66,12 +66,12 @@ def format_amount(amount: Amount) -> str:
         return format_dollars(amount.dollars)
     if amount.known == 0:
         return "unknown"
-    unknown = pluralize(amount.unknown, "answer")
+    unknown = pluralize(amount.unknown, "reply", "replies")
     return f"{format_dollars(amount.dollars)} and {unknown} of unknown price"
 
 
-def pluralize(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def pluralize(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def format_usage(usage: Usage) -> str:
@@ -109,8 +109,8 @@ def stats_lines(
     messages = 0 if conversation is None else conversation.message_count
     yield f"This conversation: {pluralize(turns, 'turn')}, {pluralize(messages, 'message')}"
     yield from report_lines(report)
-    answers = session_usage.cost.known + session_usage.cost.unknown
-    yield f"Since the chat started: {pluralize(answers, 'answer')}"
+    replies = session_usage.cost.known + session_usage.cost.unknown
+    yield f"Since the chat started: {pluralize(replies, 'reply', 'replies')}"
     yield from _token_lines(session_usage.usage)
     yield f"  cost             {format_amount(session_usage.cost)}"
 

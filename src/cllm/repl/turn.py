@@ -40,7 +40,7 @@ async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
         chat.screen.error(error)
     except asyncio.CancelledError:
         is_saved = request.storage.on_interrupt == "keep"
-        state = "The partial answer is saved." if is_saved else "Nothing is saved."
+        state = "The partial reply is saved." if is_saved else "Nothing is saved."
         chat.screen.note(f"Interrupted. {state}")
         raise
     finally:
@@ -109,7 +109,7 @@ class TurnPrinter:
         if not event.reply.message.text.strip():
             self._screen.note("The model's reply contains no text.")
         if event.reply.stop_reason == "length":
-            self._screen.note("The answer reached the token limit (`max_tokens`).")
+            self._screen.note("The reply reached the token limit; increase `max_tokens`.")
         if self._chat.options.show_stats:
             seconds = time.monotonic() - self._started_at
             self._screen.note(f"{format_price(usage, event.cost)} · {seconds:.1f} s")

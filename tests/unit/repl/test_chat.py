@@ -78,5 +78,5 @@ def test_without_messages_there_is_no_last_turn(chat):
 
 
 async def test_a_saved_conversation_is_not_saved_again(chat):
-    with pytest.raises(UsageError, match="saved already"):
+    with pytest.raises(UsageError, match="already saved"):
         await chat.save_to_store("copy")

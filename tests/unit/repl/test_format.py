@@ -26,7 +26,7 @@ from cllm.window.cache_report import Amount, CacheReport, build_cache_report
         (SessionUsage().plus(Usage(input=1), None), "unknown"),
         (
             SessionUsage().plus(Usage(), 0.5).plus(Usage(), None),
-            "$0.5000 and 1 answer of unknown price",
+            "$0.5000 and 1 reply of unknown price",
         ),
         (SessionUsage().plus(Usage(), 0.0), "$0"),
     ],
@@ -110,7 +110,7 @@ def test_stats_have_the_conversation_and_the_session():
     assert lines[5] == "  read from cache  0.0% of the tokens sent"
     assert lines[6].split() == ["cost", "unknown"]
     assert lines[7] == "  saved by cache   unknown"
-    assert lines[8] == "Since the chat started: 0 answers"
+    assert lines[8] == "Since the chat started: 0 replies"
     assert lines[-1].split() == ["cost", "$0"]
 
 
@@ -134,6 +134,6 @@ def test_a_report_has_cache_misses_and_their_cost():
         "  expired          1 token",
         "  summaries        1",
         "  cost             $0.5000",
-        "  saved by cache   -$0.001000 and 1 answer of unknown price",
+        "  saved by cache   -$0.001000 and 1 reply of unknown price",
         "  lost by misses   $0.0200",
     ]
