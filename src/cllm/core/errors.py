@@ -197,8 +197,8 @@ class ReplySchemaError(CllmError):
 
     def __init__(self, problem: str, *, place: str) -> None:
         super().__init__(
-            f"The reply does not match the JSON schema at {place}: {problem}; it was not saved. "
-            "Try again."
+            f"The reply does not match the JSON schema at {place}: {problem}; the reply was not "
+            "saved. Try again."
         )
         self.problem = problem
         self.place = place
@@ -363,7 +363,7 @@ class BadReplyError(ProviderError):
 
 class BrokenStreamError(ProviderError):
     http_code, can_retry = "upstream_broken_stream", True
-    http_message = "Provider '{error.provider}' ended its reply too early; try again."
+    http_message = "Provider '{error.provider}' ended its response too early; try again."
 
 
 class LocalModelError(CllmError):
@@ -477,8 +477,8 @@ class BrokenConversationError(StoreError):
 
     def __init__(self, path: str, *, reason: str) -> None:
         super().__init__(
-            f"{path} is not a valid conversation ({reason}); repair it or move it away (it was not "
-            "changed)."
+            f"{path} is not a valid conversation ({reason}); repair it, or move it to another "
+            "folder (it was not changed)."
         )
         self.path = path
         self.reason = reason

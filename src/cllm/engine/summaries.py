@@ -108,7 +108,10 @@ class Summariser:
                 async for event in events:
                     if isinstance(event, SummarySaved):
                         turns = "1 turn was" if event.turns == 1 else f"{event.turns} turns were"
-                        message = f"{turns} summarised to fit the context window, and stay stored."
+                        message = (
+                            f"{turns} summarised to fit the context window; all messages remain "
+                            "stored."
+                        )
                         notice = Notice(code=SUMMARISED_CODE, path="messages", message=message)
                         return Noticed(notice=notice)
         except CllmError as error:

@@ -150,7 +150,7 @@ class Engine:
         """
         conversation = await self._preload(request.with_storage(create=None), tail=0)
         if conversation is None:
-            raise UsageError("Name the conversation to summarise.")
+            raise UsageError("Pass the ID of the conversation to summarise.")
         model = resolve_model(conversation, request)
         await self._find_route(model).provider.prepare()
         async with aclosing(self._summariser().compact(conversation, request, model)) as events:

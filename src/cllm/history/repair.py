@@ -56,7 +56,7 @@ NOTICES = {
     "message_left_out": "A message without any content that can be sent was removed.",
     "message_split": "Parts in a message with tool results were moved to a separate message.",
     "messages_merged": "Consecutive messages of the same role were merged into one.",
-    "prefill_trimmed": "White space at the end of the answer's prefill was removed.",
+    "prefill_trimmed": "White space at the end of the prefilled reply was removed.",
     "result_as_text": "A tool result that matches no open tool call was sent as text.",
     "result_moved": "A tool result was moved directly after its tool call.",
     "thinking_left_out": "Thinking without a signature was removed; it cannot be sent back.",

@@ -150,7 +150,7 @@ ProblemCode = Literal[
 ]
 PROBLEM_MESSAGES: dict[ProblemCode, str] = {
     "assistant_last": "the last message is the assistant's",
-    "blank_prefill_end": "the prefill of the answer ends in white space",
+    "blank_prefill_end": "the prefilled reply ends in white space",
     "blank_text": "a text is empty or only white space",
     "document_beside_result": "a message contains both a document and a tool result",
     "document_without_text": "a message contains a document and no text",

@@ -35,10 +35,11 @@ from cllm.wire.messages import (
 )
 
 ADVICE: dict[ProblemCode, str] = {
-    "assistant_last": "end with a user message, or use a model that continues a prefilled answer",
+    "assistant_last": "end with a user message, or use a model that continues a prefilled reply",
     "duplicate_call_id": "give every tool call of a message a unique id",
     "empty_message": "add content to it or remove it",
-    "misplaced_part": "put thinking and tool calls into assistant messages, results into user ones",
+    "misplaced_part": "put thinking and tool calls into assistant messages, tool results into user "
+    "messages",
     "no_messages": "send at least one message",
     "starts_without_user": "start with a user message",
     "system_message": "put it into the system prompt",

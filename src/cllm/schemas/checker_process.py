@@ -207,14 +207,17 @@ def _pattern_finding(part: dict[str, Any]) -> SchemaViolation | None:
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError):
-            return SchemaViolation("pattern", f"{_quote(pattern)} is not a valid pattern")
+            return SchemaViolation(
+                "pattern", f"{_quote(pattern)} is not a valid regular expression"
+            )
     return None
 
 
 def _unresolved_reference(reference: str) -> SchemaViolation:
     return SchemaViolation(
         "$ref",
-        f"{_quote(reference)} is not in the schema, and references are never fetched",
+        f"{_quote(reference)} is not in the schema; define it there, because "
+        "references are never fetched",
         of_schema=True,
     )
 

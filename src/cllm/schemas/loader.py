@@ -300,7 +300,9 @@ def _read_file(path: Path, source: SchemaSource, limit: int) -> bytes:
     except (OSError, ValueError) as error:
         reason = os.strerror(getattr(error, "errno", None) or 0).lower()
         problem = "the path is invalid" if isinstance(error, ValueError) else reason
-        raise SchemaError(f"it cannot be read ({problem}).", source=name) from error
+        raise SchemaError(
+            f"it cannot be read ({problem}); check the path and its permissions.", source=name
+        ) from error
 
 
 def _parse_schema(data: bytes, source: str) -> Schema:

@@ -47,7 +47,9 @@ def read_cllmfile(path: Path, *, in_user_folder: bool) -> Cllmfile | None:
         raise SettingsError(f"it is larger than {MAX_BYTES} bytes.", path=str(path)) from error
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
-        raise SettingsError(f"it cannot be read ({reason}).", path=str(path)) from error
+        raise SettingsError(
+            f"it cannot be read ({reason}); check its permissions.", path=str(path)
+        ) from error
     content = _parse(data, path)
     return Cllmfile(
         path=path, content=content, in_user_folder=in_user_folder, link=_external_target(path)

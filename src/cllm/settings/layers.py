@@ -78,7 +78,9 @@ class LayeredSettings(msgspec.Struct, frozen=True, kw_only=True):
         if kind.__struct_config__.forbid_unknown_fields:
             for name in content:
                 if name not in fields:
-                    raise self.expectation_error(f"{prefix}{name}", f"one of {', '.join(fields)}")
+                    raise self.error_at(
+                        f"{prefix}{name}", f"is not a known key; use one of {', '.join(fields)}"
+                    )
         values = {}
         for name, field in fields.items():
             value, form = content.get(name), field.type
@@ -160,7 +162,7 @@ def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
     chosen = _read_cllmfiles(f"{config}.{FILE_NAME}", env, line) if is_name else []
     if not chosen:
         names = list_config_names(env, line)
-        advice = f"; choose one of {', '.join(names)}." if names else "."
+        advice = f"; choose one of {', '.join(names)}." if names else "; create it or omit -c."
         folders = explicit_cllm_path(env, line) or "~/.cllm, ./.cllm"
         raise UsageError(
             f"-c {config}: {config}.{FILE_NAME} does not exist in {folders} or the current "

@@ -292,8 +292,8 @@ def server_store(settings: Settings) -> str:
     url = database_store(settings.history_folder) if configured is None else configured
     if url.startswith(JSON):
         raise UsageError(
-            "`cllm serve` needs a database; use --store sqlite:PATH or postgresql://…. "
-            "It also serves the folder of conversation files."
+            "`cllm serve` needs a database and also serves the conversation files; use --store "
+            "sqlite:PATH or --store postgresql://…"
         )
     if url.startswith(MEMORY) and settings.server.workers > 1:
         raise UsageError(

@@ -30,7 +30,7 @@ MAX_VERBOSITY = 3
 MAX_WINDOW = 100_000_000
 
 Text = Annotated[str, Meta(description="a string")]
-Texts = Annotated[tuple[str, ...], Meta(description="a list of texts")]
+Texts = Annotated[tuple[str, ...], Meta(description="a list of strings")]
 Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
 Port = Annotated[int, Meta(ge=0, description="a whole number of at least 0")]
 Seconds = Annotated[float, Meta(gt=0, description="a number of seconds above 0")]
@@ -328,7 +328,7 @@ def read_window(layered: LayeredSettings) -> WindowSettings:
             continue
         others = [f"`strategy: {other}`" for other, keys in WINDOW_KEYS.items() if name in keys]
         known = " and ".join(f"`{key}`" for key in known_keys)
-        problem = f"is not a key of a window; `strategy: {strategy}` has {known}"
+        problem = f"is not a known key; `strategy: {strategy}` accepts {known}"
         if others:
             problem = f"needs {' or '.join(others)}"
         raise layered.error_at(f"window.{name}", problem)

@@ -163,4 +163,6 @@ class TrustLedger:
             scratch.replace(self._path)
         except OSError as error:
             reason = os.strerror(error.errno or 0).lower()
-            raise CllmError(f"Cannot write {self._path} ({reason}).") from error
+            raise CllmError(
+                f"Cannot write {self._path} ({reason}); check its permissions."
+            ) from error

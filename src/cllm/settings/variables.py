@@ -102,7 +102,7 @@ def parse_variable(text: str) -> tuple[str, Value]:
 
 def fill_template(template: str, values: Mapping[str, Value]) -> str:
     if len(template) > MAX_TEMPLATE:
-        raise VariableError(f"a command is longer than {MAX_TEMPLATE} characters.")
+        raise VariableError(f"a command is longer than {MAX_TEMPLATE} characters; shorten it.")
     if not any(start in template for start in ("{{", "{%", "{#")):
         return template
     from cllm.settings.templates import TemplateProblemError, render  # noqa: PLC0415 - imports Jinja2

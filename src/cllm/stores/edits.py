@@ -156,7 +156,7 @@ def duplicate_turn_error(conversation_id: str, turn_id: str) -> UsageError:
 def not_last_turn_error(conversation_id: str, turn_id: str) -> UsageError:
     return UsageError(
         f"Turn '{turn_id}' of conversation '{conversation_id}' is not the last one; "
-        "branch the conversation there to get another answer."
+        "branch the conversation there to get another reply."
     )
 
 
@@ -264,7 +264,7 @@ def with_chosen_variant(
         raise TurnNotFoundError(conversation.id, turn_id)
     if not chosen.is_history:
         raise UsageError(
-            f"Turn '{turn_id}' of conversation '{conversation.id}' has no answer; "
+            f"Turn '{turn_id}' of conversation '{conversation.id}' has no reply; "
             "choose another one."
         )
     changed = _put_in_slot(without_turn(conversation, turn_id), chosen)

@@ -14,7 +14,7 @@ def _open_json(folder: str, clock: Clock) -> Store:
     from cllm.stores.json.store import JsonFileStore  # noqa: PLC0415
 
     if not folder:
-        raise SettingsError("the store 'json:' needs the path of a folder, as json:PATH.")
+        raise SettingsError("the store 'json:' needs the path of a folder: json:PATH.")
     return JsonFileStore(folder, clock=clock)
 
 
@@ -52,10 +52,10 @@ def open_store(url: str, *, clock: Clock) -> Store:
     scheme, colon, location = url.partition(":")
     opener = SCHEMES.get(scheme)
     if not colon or opener is None:
-        schemes = ", ".join(f"{name}:" for name in SCHEMES)
+        *others, last = (f"{name}:" for name in SCHEMES)
         raise SettingsError(
-            f"the store '{redact_password(url)}' must start with {schemes}; "
-            "for example sqlite:cats.db."
+            f"the store URL '{redact_password(url)}' must start with {', '.join(others)} or "
+            f"{last}; for example sqlite:cats.db."
         )
     return opener(location, clock)
 

@@ -142,7 +142,7 @@ async def test_after_a_child_was_killed_during_a_reply_the_next_turn_works(
     answer = provider.ask(LONG)
     assert isinstance(await anext(answer), TextDelta)
     os.kill(provider.pid, signal.SIGKILL)
-    with pytest.raises(BrokenStreamError, match="process ended before its answer was complete"):
+    with pytest.raises(BrokenStreamError, match="process ended before its reply was complete"):
         _ = [event async for event in answer]
     events = [event async for event in provider.ask(SHORT)]
     assert isinstance(events[-1], ReplyFinished)

@@ -400,7 +400,7 @@ def test_an_error_names_the_problem_its_path_and_the_fix():
 
     assert str(error.value) == (
         "Cannot send this history to provider 'test': messages[1]: the last message is the "
-        "assistant's; end with a user message, or use a model that continues a prefilled answer."
+        "assistant's; end with a user message, or use a model that continues a prefilled reply."
     )
     assert error.value.path == "messages[1]"
 

@@ -202,8 +202,8 @@ def test_a_key_of_another_strategy_is_reported_with_that_strategy(world, window,
 def test_an_unknown_key_is_reported_with_the_known_ones(world):
     error = window_error(world, "{strategy: summarise, max_turn: 3}")
 
-    assert "`window.max_turn` is not a key of a window" in error
-    assert "`strategy: summarise` has `max_tokens` and `summary_tokens`" in error
+    assert "`window.max_turn` is not a known key" in error
+    assert "`strategy: summarise` accepts `max_tokens` and `summary_tokens`" in error
 
 
 def test_an_error_has_file_and_line(world):

@@ -103,7 +103,7 @@ class LlamaServerClient:
             if not await self.process.has_ended():
                 raise
             raise BrokenStreamError(
-                "The local model's process ended before its answer was complete, perhaps out of "
+                "The local model's process ended before its reply was complete, perhaps out of "
                 "memory; try again.",
                 provider=self._provider.name,
             ) from error

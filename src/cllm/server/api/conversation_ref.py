@@ -44,7 +44,7 @@ def find_store(name: str | None, request: ApiRequest) -> StoreRef:
         return StoreRef(store=state.store, owner=request.caller.owner)
     if state.files is None:
         raise ApiError(
-            "validation_error", "This server has no such store; leave `store` out.", param="store"
+            "validation_error", "This server has no such store; omit `store`.", param="store"
         )
     return StoreRef(store=state.files, owner=LOCAL_OWNER, prefix=FILES_PREFIX)
 

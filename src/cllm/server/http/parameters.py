@@ -105,7 +105,7 @@ def read_query(request: Request, kind: type[Q]) -> Q:
         if len(values) > 1:
             raise FieldError(field.encode_name, "set more than once; send it once")
         if field.default is None and values and values[0].lower() == "null":
-            raise FieldError(field.encode_name, "cannot be null; leave it out instead")
+            raise FieldError(field.encode_name, "cannot be null; omit it instead")
     try:
         return msgspec.convert(dict(parameters), kind, strict=False)
     except msgspec.ValidationError as error:
@@ -147,7 +147,8 @@ def check_sequence(number: int, param: str) -> int:
     if not 1 <= number <= MAX_INTEGER:
         raise ApiError(
             "invalid_sequence_number",
-            "A sequence number is an integer from 1; GET the conversation to see its numbers.",
+            "A sequence number is an integer of at least 1; GET the conversation to see its "
+            "numbers.",
             param=param,
         )
     return number

@@ -58,10 +58,10 @@ DRIVER_ERRORS = (
 """All errors of the driver; timeouts are OSErrors."""
 
 _UNREACHABLE = (
-    "PostgreSQL cannot be reached; check that it is running and that the store URL is right, "
+    "PostgreSQL cannot be reached; check that it is running and that the store URL is correct, "
     "then try again."
 )
-_TIMED_OUT = "PostgreSQL did not respond in time; try again, and check what keeps it busy."
+_TIMED_OUT = "PostgreSQL did not respond in time; try again, and check the load of the server."
 _MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
     (
         asyncpg.InvalidAuthorizationSpecificationError,
@@ -156,7 +156,9 @@ def split_url(url: str) -> tuple[str, PoolOptions]:
     try:
         options = msgspec.convert(pool, PoolOptions, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError("a 'pool_…' option of the store URL is not a number.") from error
+        raise SettingsError(
+            "a 'pool_…' option of the store URL is not a number; correct it."
+        ) from error
     unknown = set(pool) - set(PoolOptions.__struct_fields__)
     if unknown or options.size < 1:
         names = ", ".join(f"pool_{name}" for name in PoolOptions.__struct_fields__)

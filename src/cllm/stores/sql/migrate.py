@@ -116,10 +116,10 @@ def downgrade(bind: sa.Connection, to: str) -> None:
     older = () if revision is None else REVISIONS[: REVISIONS.index(revision)]
     if not older:
         state = "has no revision" if revision is None else f"is at revision {revision}"
-        raise UsageError(f"The database {state}; there is no earlier one.")
+        raise UsageError(f"The database {state}; it cannot be downgraded.")
     if to not in older:
         raise UsageError(
-            f"'{to}' is not an earlier revision than {revision}, which the database is at; "
+            f"The database is at revision {revision}, and '{to}' is not an earlier revision; "
             f"use one of {', '.join(older)}."
         )
     command.downgrade(_build_config(bind), to)

@@ -40,11 +40,14 @@ _Queue = SimpleQueue[_QueuedJob | None]
 MAX_BATCH = 64
 PRIMARY_CODE = 0xFF
 _MESSAGES = {
-    sqlite3.SQLITE_FULL: "{path} cannot grow, the disk is full; free some space and try again.",
+    sqlite3.SQLITE_FULL: "{path} cannot grow because the disk is full; free some space and "
+    "try again.",
     sqlite3.SQLITE_IOERR: "{path} cannot be read or written; check the disk and its free space.",
-    sqlite3.SQLITE_READONLY: "{path} cannot be written; check its permissions and its folder's.",
-    sqlite3.SQLITE_PERM: "{path} cannot be used; check its permissions and its folder's.",
-    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened; check that its folder exists and is yours.",
+    sqlite3.SQLITE_READONLY: "{path} cannot be written; check the permissions of the file and "
+    "its folder.",
+    sqlite3.SQLITE_PERM: "{path} cannot be used; check the permissions of the file and its folder.",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened; check that its folder exists and belongs "
+    "to you.",
     sqlite3.SQLITE_BUSY: "{path} is locked by another program; wait for it, then try again.",
     sqlite3.SQLITE_LOCKED: "{path} is locked by another program; wait for it, then try again.",
     sqlite3.SQLITE_NOTADB: "{path} is not an SQLite database; name another file in the store URL.",

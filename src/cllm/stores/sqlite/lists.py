@@ -168,8 +168,8 @@ def damaged_conversation_notice(ref: str) -> Notice:
     return Notice(
         code="conversation_damaged",
         path=ref,
-        message=f"Text of conversation {ref!r} that is not UTF-8 is not shown. "
-        "Change its title, or delete it.",
+        message=f"Conversation {ref!r} contains text that is not UTF-8, which is not shown. "
+        "Change its title, or delete the conversation.",
     )
 
 

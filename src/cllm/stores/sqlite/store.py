@@ -343,7 +343,7 @@ def parse_location(location: str) -> tuple[Path, Synchronous]:
     """The file and the mode of a store URL: `PATH` or `PATH?synchronous=normal`."""
     path, _, query = location.partition("?")
     if not path or path == ":memory:":
-        raise SettingsError("the store 'sqlite:' needs the path of a file, as sqlite:PATH.")
+        raise SettingsError("the store 'sqlite:' needs the path of a file: sqlite:PATH.")
     synchronous = _SYNCHRONOUS.get(query.lower())
     if synchronous is None:
         raise SettingsError(

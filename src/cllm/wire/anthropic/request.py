@@ -186,7 +186,7 @@ def _fit_thinking(fields: Fields, turns: Sequence[MessageDraft], notes: NoticeMe
     if not isinstance(thinking, dict) or thinking.get("type") not in ("enabled", "adaptive"):
         return fields
     if turns and _is_prefill(turns[-1]):
-        message = "Thinking is disabled: the answer is prefilled."
+        message = "Thinking is disabled: the reply is prefilled."
         notes.add("thinking_disabled", "thinking", message)
         return {**fields, "thinking": DISABLED}
     if thinking["type"] != "enabled" or len(turns) < len(TOOL_LOOP):

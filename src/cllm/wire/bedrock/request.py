@@ -342,7 +342,7 @@ def encode_request(
         message = "Thinking is disabled: the open tool call was made without thinking."
         _disable_thinking(body, message, notes)
     elif repaired.messages and repaired.messages[-1].role == "assistant":
-        _disable_thinking(body, "Thinking is disabled: the answer is prefilled.", notes)
+        _disable_thinking(body, "Thinking is disabled: the reply is prefilled.", notes)
     return EncodedRequest(
         body=msgspec.json.encode(body),
         notices=(*notes.notices(), *repaired.notices),

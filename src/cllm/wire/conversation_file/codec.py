@@ -167,7 +167,7 @@ def _reason(data: bytes, error: Exception) -> str:
         case UnreadableError():
             return str(error)
         case _:
-            text = str(error)
+            text = str(error).replace("Input data was truncated", "the JSON is incomplete")
             at = _BYTE.search(text)
             return (
                 text

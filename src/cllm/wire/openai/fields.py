@@ -35,7 +35,7 @@ def extra_choices_notice() -> Noticed:
         notice=Notice(
             code="choices_not_kept",
             path="choices[1]",
-            message="The answer has several choices; only the first is saved as the reply.",
+            message="The response has several choices; only the first is saved as the reply.",
         )
     )
 

@@ -353,7 +353,9 @@ def _encode_tool(tool: AnyTool, index: int, notes: NoticeMerger) -> Fields:
     path = f"tools[{index}]"
     if isinstance(tool, ForeignTool):
         if tool.dialect != "openai":
-            raise NotExpressibleError(f"{path}: OpenAI has no tool like '{tool.name}'")
+            raise NotExpressibleError(
+                f"{path}: only {tool.dialect} has the tool {tool.name}: remove it"
+            )
         return tool.raw
     if tool.cache is not None:
         notes.report("cache_control", path)

@@ -140,7 +140,7 @@ def _check_message(message: Any, path: str) -> Role:
     if message.get("tool_calls") is not None:
         _check_calls(message["tool_calls"], f"{path}.tool_calls")
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
-        raise FieldError(f"{path}.tool_call_id", "must be the id of the call it answers")
+        raise FieldError(f"{path}.tool_call_id", "must be the id of the tool call of this result")
     return ROLES[role]
 
 

@@ -37,7 +37,7 @@ def test_parameters_are_converted_to_their_types():
     ("query", "path", "message"),
     [
         ("limit=1&limit=2", "limit", "more than once"),
-        ("cursor=null", "cursor", "leave it out"),
+        ("cursor=null", "cursor", "omit it"),
         ("limit=0", "limit", "must be an integer >= 1"),
         ("limit=x", "limit", "must be an integer"),
     ],

@@ -516,7 +516,7 @@ def test_a_file_without_times_has_its_modification_time():
 
 
 BROKEN: list[tuple[bytes | str | dict[str, Any], str]] = [
-    ("", "truncated"),
+    ("", "incomplete"),
     ('{"id": "demo",\n  "messages": [},\n}', "line 2, column 16"),
     (b'{"id": "demo",\n"messages": ["\xff"]}', "not UTF-8, line 2, column 15"),
     ("[1]", "must be an object"),
