@@ -141,8 +141,13 @@ class PromptHistory:
 
     @cached_property
     def turn_index(self) -> TurnIndex:
-        pairs = zip(self._items, self._token_counts.messages, strict=True)
-        return TurnIndex(msgspec.structs.replace(item, tokens=tokens) for item, tokens in pairs)
+        counts = self._token_counts
+        return TurnIndex(
+            msgspec.structs.replace(item, tokens=tokens, margin=margin)
+            for item, tokens, margin in zip(
+                self._items, counts.messages, counts.margins, strict=True
+            )
+        )
 
     @property
     def fits_whole(self) -> bool:

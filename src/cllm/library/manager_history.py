@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
+from itertools import islice
 from typing import Any, Literal, Protocol, get_args
 
 import msgspec
@@ -36,17 +37,27 @@ def role_at(messages: MessageList, position: int) -> MessageRole:
     )
 
 
-def turn_starts(messages: MessageList) -> list[int]:
-    """Return the indexes where turns start: 0, and each user message after an answer."""
-    starts: list[int] = []
-    is_answered = False
+class TurnCounter:
+    """Counts turns: the first message, and each user message after an answer, starts one."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self._is_answered = False
+
+    def add(self, role: MessageRole) -> bool:
+        """Count a message. Returns whether it starts a turn."""
+        starts = not self.turns or (role == "user" and self._is_answered)
+        self.turns += starts
+        self._is_answered = role == "assistant" or (self._is_answered and not starts)
+        return starts
+
+
+def turn_starts(messages: MessageList) -> Iterator[int]:
+    """Yield the indexes where turns start."""
+    counter = TurnCounter()
     for position in range(len(messages)):
-        role = role_at(messages, position)
-        if not starts or (role == "user" and is_answered):
-            starts.append(position)
-            is_answered = False
-        is_answered = is_answered or role == "assistant"
-    return starts
+        if counter.add(role_at(messages, position)):
+            yield position
 
 
 def waits_for_answer(messages: MessageList) -> bool:
@@ -82,12 +93,14 @@ class MemoryHistory:
         self._ask = ask
         self._max_turns = 1
         self._active_stream: _ActiveStream | None = None
+        self._counter = TurnCounter()
+        self._counted: tuple[list[dict[str, Any]], int] | None = None
         self.messages: list[dict[str, Any]] = []
         self.trimmed = False
 
     @property
     def turn_count(self) -> int:
-        return len(turn_starts(self.messages)) - waits_for_answer(self.messages)
+        return sum(1 for _ in turn_starts(self.messages)) - waits_for_answer(self.messages)
 
     def limit(self, max_turns: int) -> None:
         self._max_turns = max_turns
@@ -99,13 +112,25 @@ class MemoryHistory:
     def _add(self, role: Speaker, text: str) -> None:
         is_first = not self.messages
         completes = role == "assistant" and (is_first or waits_for_answer(self.messages))
+        counter = self._current_counter()
         self.messages.append({"role": role, "content": text})
+        counter.add(role)
         if completes:
-            # Every turn but the first has at least two messages, so few messages need no count.
-            starts = turn_starts(self.messages) if len(self.messages) > 2 * self._max_turns else [0]
-            end = starts[max(0, len(starts) - self._max_turns)]
+            excess = max(0, counter.turns - self._max_turns)
+            end = next(islice(turn_starts(self.messages), excess, None))
             self.trimmed = end > 0
             del self.messages[:end]
+            counter.turns -= excess
+        self._counted = (self.messages, len(self.messages))
+
+    def _current_counter(self) -> TurnCounter:
+        """Return the counter; it counts anew if the caller replaced, extended or cut the list."""
+        messages, length = self._counted or (None, 0)
+        if messages is not self.messages or length != len(self.messages):
+            self._counter = TurnCounter()
+            for position in range(len(self.messages)):
+                self._counter.add(role_at(self.messages, position))
+        return self._counter
 
     def _add_turn(self, text: str, answer: str) -> None:
         self._add("user", text)
@@ -154,7 +179,8 @@ class MemoryHistory:
     def replace(self, messages: list[dict[str, Any]]) -> None:
         if not isinstance(messages, list):
             raise TypeError(f"messages must be a list of dictionaries, not {messages!r}.")
-        turn_starts(messages)
+        for position in range(len(messages)):
+            role_at(messages, position)
         self._close_left_stream()
         self.messages = messages
 

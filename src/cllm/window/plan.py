@@ -203,8 +203,14 @@ def _find_start_in_newest_turn(
     """Return a start in the newest turn, which alone exceeds the limit."""
     turn = turn_index.turns[-1]
     units = turn_index.units(turn)
-    needed = count_window_tokens(turn_index, units[-1] if units else turn, pins)
+    shortest = units[-1] if units else turn
+    needed = count_window_tokens(turn_index, shortest, pins)
     if needed > limit:
+        # Messages that probably fit are not refused, so the margin does not count.
+        spans = (*find_partial_turn(turn_index, shortest), (shortest, len(turn_index)))
+        needed -= sum(turn_index.margin(*span) for span in spans)
+        if needed <= limit:
+            return shortest
         raise WindowTooSmallError(needed=needed, available=limit, pinned=pins.tokens_before(turn))
     fitting = _find_first_fitting(turn_index, units, 0, limit, pins)
     with_floor = bisect_right(units, -floor, key=lambda unit: -turn_index.tokens(unit)) - 1

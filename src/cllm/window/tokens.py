@@ -300,6 +300,11 @@ def estimate_usage(prompt: Prompt, reply: Message, weights: TokenWeights = GENER
     return Usage(input=sent, output=estimate_tokens(reply, weights), estimated=True)
 
 
+def margin_of(tokens: int) -> int:
+    """Return the margin in a corrected estimate."""
+    return tokens - ceil(tokens / MARGIN)
+
+
 class TokenRatio(msgspec.Struct, frozen=True, kw_only=True):
     estimated: float = 0.0
     reported: float = 0.0

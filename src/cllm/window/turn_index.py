@@ -12,14 +12,24 @@ from typing import Literal
 import msgspec
 
 from cllm.core.message import AnyPart, Role, ToolCall, ToolResult
-from cllm.window.tokens import NO_TOKENS, TokenEstimate, TokenRatios, distribute_tokens
+from cllm.window.tokens import (
+    NO_TOKENS,
+    TokenEstimate,
+    TokenRatios,
+    distribute_tokens,
+    margin_of,
+)
 
 
 class IndexedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message; `has_content`: whether it has other parts than tool results."""
+    """One message; `has_content`: whether it has other parts than tool results.
+
+    `margin`: the part of `tokens` that makes an estimate almost never too low.
+    """
 
     role: Role
     tokens: int
+    margin: int = 0
     calls: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     has_content: bool = True
@@ -53,6 +63,7 @@ class TurnIndex:
     def __init__(self, items: Iterable[IndexedMessage] = (), *, first_sequence: int = 1) -> None:
         self.first_sequence = first_sequence
         self._sums = [0]
+        self._margins = [0]
         self._turns: list[int] = []
         self._units: list[int] = []
         self._user_text_units: list[int] = []
@@ -68,6 +79,7 @@ class TurnIndex:
     def append(self, item: IndexedMessage) -> None:
         position = len(self)
         self._sums.append(self._sums[-1] + item.tokens)
+        self._margins.append(self._margins[-1] + item.margin)
         if not self._turns:
             self._turns.append(position)
         if item.role == "system":
@@ -126,6 +138,9 @@ class TurnIndex:
 
     def tokens(self, start: int = 0, stop: int | None = None) -> int:
         return self._sums[len(self) if stop is None else stop] - self._sums[start]
+
+    def margin(self, start: int, stop: int) -> int:
+        return self._margins[stop] - self._margins[start]
 
     def turn_start(self, position: int) -> int:
         """Return where the turn of a message starts."""
@@ -190,7 +205,10 @@ class ReportedCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of the messages, and how much of each is a margin."""
+
     messages: tuple[int, ...]
+    margins: tuple[int, ...]
     overhead: int
     ratios: TokenRatios
 
@@ -205,15 +223,22 @@ def count_messages(
     """Return the tokens of the messages, from estimates and counts of the same model."""
     if last is None:
         tokens = tuple(replies.get(n, one.tokens) for n, one in enumerate(estimates))
-        return TokenCounts(messages=tokens, overhead=overhead.tokens, ratios=TokenRatios())
+        return TokenCounts(
+            messages=tokens,
+            margins=(0,) * len(tokens),
+            overhead=overhead.tokens,
+            ratios=TokenRatios(),
+        )
     ratios = TokenRatios().with_report(_estimate_prompt(estimates, last), last.tokens)
     counted, last_overhead = _divide_report(estimates, replies, last)
     messages = tuple(
         counted[n] if n in counted else replies.get(n, ratios.correct(one))
         for n, one in enumerate(estimates)
     )
+    reported = counted.keys() | replies.keys()
     return TokenCounts(
         messages=messages,
+        margins=tuple(0 if n in reported else margin_of(one) for n, one in enumerate(messages)),
         overhead=last_overhead if overhead == last.overhead else ratios.correct(overhead),
         ratios=ratios,
     )

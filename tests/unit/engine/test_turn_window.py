@@ -139,6 +139,19 @@ async def test_a_message_that_cannot_fit_is_an_error_with_both_numbers(talk, sto
     assert raised.value.needed > raised.value.available > 0
 
 
+async def test_a_new_message_that_fills_most_of_the_window_is_sent(engine, ask, store):
+    # 1,000 words are 1,000 tokens for this provider; the margin of 1.2 makes them 1,200.
+    provider = ScriptedProvider(
+        [text_reply_events("Hi.", usage=Usage(input=1004, output=5)), "Hi again."]
+    )
+    running = engine(store, provider, context_window=lambda _: 1500)
+    for text in ("word " * 1000, "next " * 1000):
+        async for _ in running.run_turn(ask(text, window=by_tokens)):
+            pass
+
+    assert [len(prompt.messages) for prompt in provider.prompts] == [1, 1]
+
+
 async def test_a_turn_that_does_not_fit_is_not_saved_even_if_visible(engine, ask, store):
     running = engine(store, ScriptedProvider(), context_window=lambda _: 2000)
     await store.create(NewConversation(id="demo", model="m"))

@@ -124,3 +124,41 @@ def test_counts_always_match_the_list(role_list, limit):
         assigned.messages = [{"role": names[one], "content": "x"} for one in roles(added)]
 
         assert added.get_turn_count() == assigned.get_turn_count() <= limit
+
+
+class CountedList(list):
+    """A list that counts how often an item is read."""
+
+    reads = 0
+
+    def __getitem__(self, index):
+        self.reads += 1
+        return super().__getitem__(index)
+
+
+def test_a_new_turn_in_a_long_history_reads_only_the_ends():
+    manager = ConversationManager(max_turns=1000)
+    messages = CountedList([USER, ASSISTANT] * 1000)
+    manager.messages = messages
+    manager.add_user_message("first")
+    messages.reads = 0
+
+    for _ in range(10):
+        manager.add_assistant_message("answer")
+        manager.add_user_message("next")
+
+    assert len(messages) == 2001
+    assert messages.reads < 10 * 20
+
+
+def test_a_list_that_the_caller_cut_is_counted_again():
+    manager = ConversationManager(max_turns=2)
+    for _ in range(2):
+        manager.add_user_message("q")
+        manager.add_assistant_message("a")
+    del manager.messages[:2]
+
+    manager.add_user_message("q")
+    manager.add_assistant_message("a")
+
+    assert (roles(manager), manager.was_trimmed()) == ("uaua", False)

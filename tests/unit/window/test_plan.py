@@ -185,6 +185,15 @@ class TestByTokens:
             assert word in str(raised.value)
         assert "pin" not in str(raised.value)
 
+    def test_the_margin_of_an_estimate_refuses_nothing(self):
+        turn_index = talk(3)
+        turn_index.append(IndexedMessage(role="user", tokens=120, margin=20))
+
+        assert sent(plan_window(turn_index, ByTokens(), budget=100)) == [6]
+        with pytest.raises(WindowTooSmallError) as raised:
+            plan_window(turn_index, ByTokens(), budget=99)
+        assert (raised.value.needed, raised.value.available) == (100, 99)
+
     def test_a_negative_budget_counts_as_zero(self):
         for strategy in (ByTokens(), ByTurns()):
             with pytest.raises(WindowTooSmallError) as raised:
