@@ -47,12 +47,13 @@ def test_a_file_is_for_its_owner_alone_and_is_added_to(provider, settings, cllm,
 
 
 def test_a_failure_is_in_the_file_too(provider, settings, cllm):
-    provider.queue_error(401)
+    provider.queue_error(401, x_request_id="req_42")
 
     cllm("Hello", "--log-file", "cllm.log").failed_with_one_sentence("401")
 
     text = (cllm.home.work / "cllm.log").read_text(encoding="utf-8")
     assert "AuthenticationError" in text
+    assert "provider_request=req_42" in text
 
 
 def test_settings_and_variables_do_the_same(provider, settings, cllm):

@@ -65,7 +65,7 @@ def test_no_error_logs_a_message_or_a_key(serve: Callable[..., Server], provider
     server = serve(server=KEYED)
     planted_messages = (("system", "planted-system"), ("user", "planted-user"))
     for status in (400, 401, 429, 500):
-        provider.queue_error(status, "planted-reply")
+        provider.queue_error(status, f"No capacity for {SECRET}.")
         server.complete(*planted_messages, conversation="", headers=AUTHORISED)
     provider.queue_reply("planted-", "reply", stop_after=1)
     server.complete(*planted_messages, conversation="", headers=AUTHORISED, stream=True)
@@ -78,6 +78,9 @@ def test_no_error_logs_a_message_or_a_key(serve: Callable[..., Server], provider
     server.wait()
 
     assert len(list(lines(server))) == 10
+    assert [line["provider_message"] for line in lines(server) if "provider_message" in line] == [
+        "No capacity for ***."
+    ] * 4
     for planted in (*PLANTED, KEY, SECRET):
         assert planted not in server.log
 

@@ -231,12 +231,17 @@ class MissingKeyError(CllmError):
 
 
 class ProviderError(CllmError):
-    """`code` and `details` are from the provider's response."""
+    """`code`, `param`, `details` and `provider_message` are from the provider's response.
+
+    `request_id` is the provider's ID of the call, for its support. With `shares_message` a client
+    of the server receives the provider's message too.
+    """
 
     http_status, http_code = 502, "upstream_error"
     http_message: str | None = (
         "Provider '{error.provider}' failed{error._status_text}; try again later."
     )
+    shares_message: bool = False
 
     def __init__(
         self,
@@ -246,14 +251,20 @@ class ProviderError(CllmError):
         status: int | None = None,
         retry_after: float | None = None,
         code: str | None = None,
+        param: str | None = None,
         details: Mapping[str, Any] | None = None,
+        provider_message: str | None = None,
+        request_id: str | None = None,
     ) -> None:
         super().__init__(message)
         self.provider = provider
         self.status = status
         self.retry_after = retry_after
         self.code = code
+        self.param = param or self.param
         self.details = details
+        self.provider_message = provider_message
+        self.request_id = request_id
 
     @property
     def _status_text(self) -> str:
@@ -262,9 +273,16 @@ class ProviderError(CllmError):
     def report(self) -> ErrorReport:
         """Return the report, with the provider's status unless a subclass has a better one."""
         report = super().report()
+        if self.shares_message and self.provider_message:
+            text = f"{report.message} The provider's message: {self.provider_message}"
+            report = msgspec.structs.replace(report, message=_redact_urls(text))
         if self.http_code != ProviderError.http_code or self.status not in SERVER_ERRORS:
             return report
         return msgspec.structs.replace(report, status=self.status)
+
+
+def _redact_urls(text: str) -> str:
+    return redact_secrets(text, [word for word in text.split(" ") if "://" in word])
 
 
 class UnreachableError(ProviderError):
@@ -288,6 +306,7 @@ class PermissionDeniedError(ProviderError):
         "Provider '{error.provider}' does not allow this request with this API key; use a key "
         "with more permissions."
     )
+    shares_message = True
 
 
 class InvalidRequestError(ProviderError):
@@ -296,11 +315,12 @@ class InvalidRequestError(ProviderError):
 
     def report(self) -> ErrorReport:
         """Return the provider's text, which is about the request, without URLs."""
-        status, text = self.status, str(self)
+        status = self.status
         return ErrorReport(
             status=status if status and status in CLIENT_ERRORS else self.http_status,
             code=self.code or self.http_code,
-            message=redact_secrets(text, [word for word in text.split(" ") if "://" in word]),
+            message=_redact_urls(str(self)),
+            param=self.param,
             details=self.details,
         )
 
@@ -350,10 +370,30 @@ class StrictError(InvalidRequestError):
 class RateLimitedError(ProviderError):
     http_status, http_code, can_retry = 429, "rate_limited", True
     http_message = "Provider '{error.provider}' limits the rate of requests; wait and try again."
+    shares_message = True
+
+
+class QuotaExceededError(RateLimitedError):
+    """The account has no quota or credit left: a retry does not help."""
+
+    http_code, can_retry = "insufficient_quota", False
+    http_message = (
+        "The account at provider '{error.provider}' has no quota or credit left; check its plan "
+        "and billing."
+    )
+
+    def report(self) -> ErrorReport:
+        """Return the report with the provider's status: 402, 429, or 400 for an empty balance."""
+        status = self.status
+        report = super().report()
+        if status is None or status not in CLIENT_ERRORS:
+            return report
+        return msgspec.structs.replace(report, status=status)
 
 
 class UpstreamError(ProviderError):
     can_retry = True
+    shares_message = True
 
 
 class BadReplyError(ProviderError):

@@ -11,6 +11,25 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 NO_NAMES: Mapping[str, str] = {}
 TOKENS = re.compile(r"\b(\d{1,12}) tokens > (\d{1,12})\b")
 TOKENS_AND_LIMIT = re.compile(r"\b(\d{1,12}) \+ (\d{1,12}) > (\d{1,12})\b")
+# Types and codes of errors about an account without quota, credit or a means of payment.
+QUOTA_NAMES = frozenset(
+    {
+        "billing_error",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "exceeded_current_quota_error",
+        "insufficient_balance",
+        "insufficient_credits",
+        "insufficient_quota",
+        "serviceQuotaExceededException",
+    }
+)
+# The same in messages of services without such a code: Anthropic, xAI, OpenRouter, Bedrock.
+QUOTA_TEXT = re.compile(
+    r"credit balance is too low|available credits|spending limit|key limit exceeded"
+    r"|too many tokens per day",
+    re.IGNORECASE,
+)
 
 MISSING_FIELD = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -65,14 +84,16 @@ class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of an error body or event; empty where it has none.
 
     `status` is the HTTP status of an error of this type. `data` is its machine-readable
-    details.
+    details. `out_of_quota`: the account has no quota or credit left.
     """
 
     message: str = ""
     type: str = ""
     code: str = ""
+    param: str = ""
     status: int | None = None
     too_long: bool = False
+    out_of_quota: bool = False
     data: dict[str, Any] | None = None
 
 
@@ -82,6 +103,11 @@ class ReportedError(MalformedError):
     def __init__(self, details: ErrorDetails) -> None:
         super().__init__(details.message or details.type or "an error without a message")
         self.details = details
+
+
+def is_out_of_quota(message: str, *names: str) -> bool:
+    """Whether an error with this message, type and code is about quota or billing."""
+    return not QUOTA_NAMES.isdisjoint(names) or QUOTA_TEXT.search(message) is not None
 
 
 def is_context_overflow(message: str) -> bool:

@@ -18,6 +18,7 @@ from cllm.core.errors import (
     PermissionDeniedError,
     PromptTooLongError,
     ProviderError,
+    QuotaExceededError,
     RateLimitedError,
     StrictError,
     UnsendableError,
@@ -36,20 +37,27 @@ TOO_LONG: ErrorAdvice = (
     PromptTooLongError,
     "Use a model with a larger context window, or start a new conversation.",
 )
+OUT_OF_QUOTA: ErrorAdvice = (
+    QuotaExceededError,
+    "Check the plan and billing of the API key's account.",
+)
 ERRORS_BY_STATUS: dict[int, ErrorAdvice] = {
     401: (AuthenticationError, "Check the API key."),
+    402: OUT_OF_QUOTA,
     403: (PermissionDeniedError, "Check the permissions of the API key."),
     408: (UpstreamError, "The request took too long; try again."),
     424: (UpstreamError, "The error is on the provider's side; try again later."),
     404: (InvalidRequestError, "Check the model's name and api_base."),
-    429: (RateLimitedError, "Wait and try again, or check your quota."),
+    429: (RateLimitedError, "Wait and try again."),
 }
 ERRORS_BY_STATUS_CLASS: dict[int, ErrorAdvice] = {
     4: (InvalidRequestError, "Check the model's name and the request's parameters."),
     5: (UpstreamError, "The error is on the provider's side; try again later."),
 }
 OTHER_STATUS: ErrorAdvice = (BadReplyError, "Check api_base.")
+REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid")
 MAX_MESSAGE_LENGTH = 300
+MAX_ID_LENGTH = 100
 
 
 def classify_status(status: int) -> ErrorAdvice:
@@ -85,6 +93,13 @@ def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | N
             return None
         seconds = ((date if date.tzinfo else date.replace(tzinfo=UTC)) - now).total_seconds()
     return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
+def find_request_id(headers: Mapping[str, str]) -> str | None:
+    """Return the provider's ID of a call from the headers of its response."""
+    values = {name.lower(): value for name, value in headers.items()}
+    ids = (values.get(name, "") for name in REQUEST_ID_HEADERS)
+    return next((clean_message(text)[:MAX_ID_LENGTH] for text in ids if text), None)
 
 
 class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,23 +198,32 @@ class RemoteProvider(ABC, Generic[R]):
             provider=self.name,
         )
 
-    def _stream_error(self, details: ErrorDetails) -> ProviderError:
+    def _stream_error(
+        self, details: ErrorDetails, headers: Mapping[str, str] | None = None
+    ) -> ProviderError:
         text = self._clean(details.message or details.type).rstrip(".")
         problem = f"reported an error in its stream: {text or 'no message'}."
         status = details.status or HTTPStatus.INTERNAL_SERVER_ERROR
-        return self._build_error(details, problem, status=status, headers={})
+        return self._build_error(details, problem, status=status, headers=headers or {})
 
     def _build_error(
         self, details: ErrorDetails, problem: str, *, status: int, headers: Mapping[str, str]
     ) -> ProviderError:
-        kind, advice = TOO_LONG if details.too_long else classify_status(status)
+        kind, advice = classify_status(status)
+        if details.too_long:
+            kind, advice = TOO_LONG
+        elif details.out_of_quota:
+            kind, advice = OUT_OF_QUOTA
         return kind(
             f"Provider '{self.name}' {problem} {advice}",
             provider=self.name,
             status=status,
             retry_after=parse_retry_after(headers, now=datetime.now(UTC)),
             code=details.code or details.type or None,
+            param=self._clean(details.param) or None,
             details=details.data,
+            provider_message=self._clean(details.message) or None,
+            request_id=find_request_id(headers),
         )
 
     def _early_end_error(self, *, is_web_page: bool) -> Exception:
@@ -262,7 +286,7 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
                 raise self._early_end_error(is_web_page=content_type.startswith("text/html"))
             yield finished
         except ReportedError as error:
-            raise self._stream_error(error.details) from error
+            raise self._stream_error(error.details, response.headers) from error
         except MalformedError as error:
             raise self._bad_reply_error(str(error)) from error
         finally:

@@ -46,6 +46,7 @@ class Endpoint:
             response: Response = await self._function(request)
         except (CllmError, MalformedError) as error:
             record.outcome = report_error(error).code
+            record.record_error(error)
             status, headers, body = ERROR_ENCODERS[row.protocol](error)
             response = Response(body, status, {**headers, **request.error_headers})
         await response(scope, receive, send)

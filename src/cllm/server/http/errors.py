@@ -23,6 +23,7 @@ PROMPT_TOO_LONG = "prompt is too long"
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 ANTHROPIC_TYPES = {
     **OPENAI_TYPES,
+    402: "billing_error",
     404: "not_found_error",
     413: "request_too_large",
     529: "overloaded_error",

@@ -1,6 +1,7 @@
 """The log line of a request, written by a thread.
 
-A record has only IDs, names and numbers, so that no message, system prompt or key is logged.
+A record has only IDs, names, numbers and the error message of a provider, so that no message of a
+conversation, system prompt or key is logged.
 """
 
 import logging
@@ -12,6 +13,7 @@ from threading import Event
 
 import msgspec
 
+from cllm.core.errors import ProviderError
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
 from cllm.logs import ROOT_LOGGER, log
@@ -27,6 +29,8 @@ OPTIONAL_FIELDS = (
     "messages",
     "system_prompt",
     "cost",
+    "provider_message",
+    "provider_request",
     "fault",
 )
 MAX_QUEUED = 10_000
@@ -40,7 +44,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     """The log fields of a request; each step adds some.
 
     Names come from a lookup, never from client text. `outcome` is `ok`, an error code or
-    `disconnected`.
+    `disconnected`. `provider_request` is the provider's ID of a failed call.
     """
 
     request: str
@@ -61,7 +65,15 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     cost: float | None = None
     first_byte: float | None = None
     seconds: float = 0.0
+    provider_message: str | None = None
+    provider_request: str | None = None
     fault: str | None = None
+
+    def record_error(self, error: Exception) -> None:
+        """Record the message and the request ID of a provider's error response."""
+        if isinstance(error, ProviderError):
+            self.provider_message = error.provider_message
+            self.provider_request = error.request_id
 
     def record_prompt(self, prompt: Prompt) -> None:
         roles = [message.role for message in prompt.messages]

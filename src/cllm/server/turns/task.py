@@ -178,6 +178,8 @@ class TurnTask:
         if self.result is None:
             report = UNEXPECTED if self.failure is None else report_error(self.failure)
             self._record.outcome = report.code
+            if self.failure is not None:
+                self._record.record_error(self.failure)
             self.queue.put(self._encoder.encode_error(report))
         self.queue.close()
         self._started.set()

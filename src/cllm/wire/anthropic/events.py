@@ -6,7 +6,7 @@ from typing import Any, get_args
 import msgspec
 
 from cllm.core.message import Text
-from cllm.wire.errors import UNREADABLE, ErrorDetails, is_context_overflow
+from cllm.wire.errors import UNREADABLE, ErrorDetails, is_context_overflow, is_out_of_quota
 
 Fields = dict[str, Any]
 
@@ -145,6 +145,7 @@ def error_details(error: Any) -> ErrorDetails:
         status=STATUSES.get(kind),
         data=details if isinstance(details, dict) else None,
         too_long=kind == INVALID_REQUEST and is_context_overflow(message),
+        out_of_quota=is_out_of_quota(message, kind),
     )
 
 

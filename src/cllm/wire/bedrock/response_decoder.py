@@ -31,6 +31,7 @@ from cllm.wire.errors import (
     ReportedError,
     check_utf8,
     is_context_overflow,
+    is_out_of_quota,
 )
 from cllm.wire.messages import to_delta
 
@@ -186,6 +187,7 @@ STATUSES = {
     "internalServerException": 500,
     "modelStreamErrorException": 424,
     "modelTimeoutException": 408,
+    "serviceQuotaExceededException": 400,
     "serviceUnavailableException": 503,
     "throttlingException": 429,
     INVALID_REQUEST: 400,
@@ -306,6 +308,7 @@ def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
         type=name,
         status=STATUSES.get(lowered),
         too_long=lowered == INVALID_REQUEST and is_context_overflow(message),
+        out_of_quota=is_out_of_quota(message, lowered),
     )
 
 

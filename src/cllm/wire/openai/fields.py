@@ -13,7 +13,7 @@ import msgspec
 from cllm.core.message import Unknown
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, PartAdded, ReplyFinished, Usage
-from cllm.wire.errors import Count, ErrorDetails
+from cllm.wire.errors import Count, ErrorDetails, is_out_of_quota
 from cllm.wire.reasoning import DETAILS, StreamedDetails
 
 LOGPROBS, CHOICES = "logprobs", "choices"
@@ -214,9 +214,17 @@ def error_details(error: Any) -> ErrorDetails:
         return ErrorDetails(message=error)
     if not isinstance(error, dict):
         return ErrorDetails()
-    message, kind, code = (
-        "" if error.get(name) is None else str(error[name]) for name in ("message", "type", "code")
+    message, kind, code, param = (
+        "" if error.get(name) is None else str(error[name])
+        for name in ("message", "type", "code", "param")
     )
     too_long = kind in TOO_LONG_CODES or code in TOO_LONG_CODES
-    status = int(code) if STATUS.fullmatch(code) else None
-    return ErrorDetails(message=message, type=kind, code=code, status=status, too_long=too_long)
+    return ErrorDetails(
+        message=message,
+        type=kind,
+        code=code,
+        param=param,
+        status=int(code) if STATUS.fullmatch(code) else None,
+        too_long=too_long,
+        out_of_quota=is_out_of_quota(message, kind, code),
+    )

@@ -81,7 +81,7 @@ BAD_REQUESTS = ("bio_policy", "data_residency", "empty_image", "image", "invalid
 def error_details(error: Any) -> ErrorDetails:
     """Return the details of an error, with the HTTP status of its code."""
     details = decode_error(msgspec.json.encode({"error": error}))
-    status = STATUSES.get(details.code)
+    status = STATUSES.get(details.code) or details.status
     if status is None and (details.too_long or details.code.startswith(BAD_REQUESTS)):
         status = BAD_REQUEST
     return msgspec.structs.replace(details, status=status)

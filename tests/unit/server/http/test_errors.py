@@ -38,6 +38,9 @@ def build_example(kind: type[core.CllmError]) -> core.CllmError:
         "line": 3,
         "pinned": 1,
         "code": None,
+        "param": None,
+        # The provider's own text is sent to the client.
+        "provider_message": None,
     }
     if kind.__init__ is Exception.__init__:
         return kind(PRIVATE)

@@ -17,7 +17,7 @@ KNOWN_FIELDS = {
     "time", "level", "logger", "message", "request", "method", "route", "status", "outcome", "ms",
     "first_byte_ms", "owner", "key", "conversation", "turn", "model", "stream",
     "messages", "system_prompt", "input_tokens", "output_tokens", "cache_read_tokens",
-    "cache_write_tokens", "cost", "fault",
+    "cache_write_tokens", "cost", "provider_message", "provider_request", "fault",
 }  # fmt: skip
 
 
