@@ -26,6 +26,7 @@ class ErrorReport(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     message: str
     param: str | None = None
+    can_retry: bool = False
     retry_after: float | None = None
     turn_id: str | None = None
     details: Mapping[str, Any] | None = None
@@ -55,6 +56,7 @@ class CllmError(Exception):
             code=self.http_code,
             message=str(self) if text is None else text.format(error=self),
             param=self.param,
+            can_retry=self.can_retry,
             retry_after=self.retry_after if self.can_retry else None,
         )
 

@@ -63,6 +63,7 @@ class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The model to call, and how; `parameters` are in the format of `dialect`.
 
     `fallbacks` are called in order if a model fails. `tools` are the tools that cllm runs.
+    `retries`: the retries of each call; None as configured.
     """
 
     model: str
@@ -73,6 +74,7 @@ class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = True
     strict: bool = False
     tools: ToolBox | None = None
+    retries: int | None = None
 
 
 class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):

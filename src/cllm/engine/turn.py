@@ -283,17 +283,19 @@ class Engine:
     def _call(
         self, prompt: Prompt, attempt: Attempt, request: TurnRequest
     ) -> AsyncGenerator[ReplyEvent | ToolRoundEnded, None]:
-        provider, tools = attempt.route.provider, request.target.tools
-        if tools is None:
-            return self._call_provider(provider, prompt)
-        return call_with_tools(partial(self._call_provider, provider), prompt, tools)
+        provider, target = attempt.route.provider, request.target
+        call = partial(self._call_provider, provider, retries=target.retries)
+        if target.tools is None:
+            return call(prompt)
+        return call_with_tools(call, prompt, target.tools)
 
     def _call_provider(
-        self, provider: Provider, prompt: Prompt
+        self, provider: Provider, prompt: Prompt, *, retries: int | None = None
     ) -> AsyncGenerator[ReplyEvent, None]:
+        rules = self._retry
         return call_with_retry(
             partial(provider.ask, prompt),
-            rules=self._retry,
+            rules=rules if retries is None else msgspec.structs.replace(rules, retries=retries),
             sleep=self._sleep,
             jitter=self._jitter,
         )

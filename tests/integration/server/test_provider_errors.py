@@ -195,3 +195,57 @@ async def test_the_log_has_the_providers_message_and_request_id(
     assert line["outcome"] == "provider_key_refused"
     assert line["provider_message"] == "The key was revoked."
     assert line["provider_request"] == "req_42"
+
+
+async def test_a_client_that_counts_its_retries_is_the_only_one_that_retries(
+    server: ServerApp, provider: FakeProvider
+):
+    for _ in range(3):
+        provider.queue_error(503, "Down.", retry_after="0")
+
+    failed = [await post(server, x_stainless_retry_count=str(count)) for count in range(3)]
+    answered = await post(server, x_stainless_retry_count="3")
+
+    assert [response.headers["x-should-retry"] for response in failed] == ["true"] * 3
+    assert answered.status_code == 200
+    assert "x-should-retry" not in answered.headers
+    assert len(provider.requests) == 4
+
+
+async def test_after_its_own_retries_the_server_asks_for_no_more(
+    server: ServerApp, provider: FakeProvider
+):
+    for _ in range(3):
+        provider.queue_error(503, "Down.", retry_after="0")
+
+    failed = await post(server)
+
+    assert (failed.status_code, failed.headers["x-should-retry"]) == (503, "false")
+    assert len(provider.requests) == 3
+
+
+async def test_with_fallbacks_the_server_retries_and_the_client_does_not(
+    tmp_path: Path, provider: FakeProvider
+):
+    values = make_settings(provider) | {"num_retries": 1, "fallbacks": [MODELS["anthropic"]]}
+    for _ in range(4):
+        provider.queue_error(503, "Down.", retry_after="0")
+    async with open_server_app(tmp_path, yaml.safe_dump(values)) as server:
+        failed = await post(server, x_stainless_retry_count="0")
+
+    assert failed.headers["x-should-retry"] == "false"
+    assert len(provider.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [(429, "insufficient_quota", "false"), (400, None, "false"), (401, None, "false")],
+)
+async def test_a_client_is_not_to_retry_what_cannot_succeed(
+    server: ServerApp, provider: FakeProvider, status: int, code: str | None, expected: str
+):
+    provider.queue_error(status, "No.", code=code)
+
+    response = await post(server, x_stainless_retry_count="0")
+
+    assert response.headers["x-should-retry"] == expected

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.errors import SERVER_ERRORS, CllmError, ErrorReport
+from cllm.core.errors import CLIENT_ERRORS, SERVER_ERRORS, CllmError, ErrorReport
 from cllm.wire.errors import FieldError, MalformedError
 
 EncodedResponse = tuple[int, dict[str, str], bytes]
@@ -18,6 +18,9 @@ RequestError = CllmError | MalformedError
 """Every other exception is a bug."""
 
 JSON = "application/json"
+SHOULD_RETRY = "x-should-retry"
+"""The libraries of OpenAI and Anthropic decide by this header before they look at the status."""
+NOT_IMPLEMENTED = 501
 # Anthropic's clients then shorten the prompt.
 PROMPT_TOO_LONG = "prompt is too long"
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -158,6 +161,10 @@ def _error_type(status: int, types: Mapping[int, str]) -> str:
 
 def _error_headers(report: ErrorReport) -> dict[str, str]:
     headers = {"Content-Type": JSON}
+    if report.can_retry:
+        headers[SHOULD_RETRY] = "true"
+    elif report.status in CLIENT_ERRORS or report.status == NOT_IMPLEMENTED:
+        headers[SHOULD_RETRY] = "false"
     if report.retry_after is not None:
         headers["Retry-After"] = str(max(math.ceil(report.retry_after), 1))
     if report.turn_id is not None:

@@ -41,7 +41,9 @@ WITHOUT_HOST = "1.0"
 """In this version of HTTP a request needs no Host header."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 ANY_NAME = "*"
-EXPOSED_HEADERS = b"X-Conversation-ID, X-Turn-ID, X-CLLM-Notice, X-Request-ID, Retry-After"
+EXPOSED_HEADERS = (
+    b"X-Conversation-ID, X-Turn-ID, X-CLLM-Notice, X-Request-ID, Retry-After, x-should-retry"
+)
 METHODS = b"GET, POST, PATCH, DELETE"
 PREFLIGHT_SECONDS = b"600"
 HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]*)?")

@@ -7,10 +7,15 @@ from msgspec.structs import replace
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cllm.core.errors import CllmError, ConversationBusyError, ConversationNotFoundError
+from cllm.core.errors import (
+    CllmError,
+    ConversationBusyError,
+    ConversationNotFoundError,
+    ProviderError,
+)
 from cllm.core.ports import KeptResponse, NewConversation, RequestKey
 from cllm.core.prompt import Prompt
-from cllm.server.http.errors import JSON
+from cllm.server.http.errors import JSON, SHOULD_RETRY
 from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.headers import (
     CONVERSATION,
@@ -137,8 +142,15 @@ async def _build_response(request: ApiRequest, task: TurnTask) -> Response:
             return SSEResponse(task, silence_seconds=silence)
     if task.failure is not None:
         request.error_headers = await _error_headers(task)
+        if isinstance(task.failure, ProviderError) and _has_retried(task.prepared, request.server):
+            request.error_headers[SHOULD_RETRY] = "false"
         raise task.failure
     return Response(task.body, headers=task.headers(), media_type=JSON)
+
+
+def _has_retried(prepared: PreparedTurn, state: ServerState) -> bool:
+    """Whether the server itself repeats failed calls of the turn's provider."""
+    return prepared.request.target.retries is None and state.app.settings.retries > 0
 
 
 async def _error_headers(task: TurnTask) -> dict[str, str]:

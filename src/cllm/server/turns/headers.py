@@ -65,7 +65,16 @@ class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_HEADERS = RequestHeaders()
-NAMES = (CONVERSATION, PROVIDER, CONFLICT, STRICT, IDEMPOTENCY, CALLERS_KEY, CALLERS_TOKEN)
+NAMES = (
+    CONVERSATION,
+    PROVIDER,
+    CONFLICT,
+    STRICT,
+    IDEMPOTENCY,
+    RETRIES,
+    CALLERS_KEY,
+    CALLERS_TOKEN,
+)
 HEADER_NAMES = {name.lower().encode(): name for name in NAMES}
 
 
@@ -78,7 +87,7 @@ def read_turn_headers(headers: Headers) -> RequestHeaders:
     }
     if not values:
         return NO_HEADERS
-    retries = headers.get(RETRIES, "").strip()
+    retries = values.get(RETRIES, "")
     return RequestHeaders(
         mode=_read_mode(values.get(CONVERSATION)),
         provider=_read_provider(values.get(PROVIDER)),
