@@ -10,8 +10,12 @@ from cllm.core.errors import (
     CllmError,
     InvalidRequestError,
     LocalModelError,
+    MissingExtraError,
+    MissingKeyError,
+    ModelNotFoundError,
     PromptTooLongError,
     ProviderError,
+    SettingsError,
     WindowTooSmallError,
 )
 from cllm.core.notice import Notice, NoticeCollector
@@ -93,6 +97,12 @@ def can_fall_back(error: CllmError) -> bool:
     if isinstance(error, InvalidRequestError):
         return isinstance(error, PromptTooLongError) or error.status == HTTPStatus.NOT_FOUND
     return isinstance(error, ProviderError | LocalModelError | WindowTooSmallError)
+
+
+def is_unfit(error: CllmError) -> bool:
+    """Whether a fallback cannot take the request, or is not configured for it: try the next."""
+    kinds = InvalidRequestError | MissingExtraError | MissingKeyError | ModelNotFoundError
+    return isinstance(error, kinds | SettingsError)
 
 
 def fallback_notice(model: str, next_model: str, error: CllmError) -> Noticed:

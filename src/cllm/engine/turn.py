@@ -37,7 +37,14 @@ from cllm.engine.request import (
     unknown_price,
     unknown_window,
 )
-from cllm.engine.retry import RetryRules, Sleep, call_with_retry, can_fall_back, fallback_notice
+from cllm.engine.retry import (
+    RetryRules,
+    Sleep,
+    call_with_retry,
+    can_fall_back,
+    fallback_notice,
+    is_unfit,
+)
 from cllm.engine.summaries import Summariser, SummaryEvent
 from cllm.engine.summary_plan import has_summary_strategy
 from cllm.engine.tool_rounds import ToolRoundEnded, call_with_tools
@@ -173,17 +180,17 @@ class Engine:
     async def _prepare(self, models: tuple[str, ...]) -> PreparedModels:
         """Prepare providers until one succeeds; raise if none does."""
         prepared: PreparedModels = {}
+        failures: list[CllmError] = []
         for model in models:
             try:
                 await self._find_route(model).provider.prepare()
             except CllmError as error:
-                if not can_fall_back(error) or model == models[-1]:
-                    raise
+                _add_failure(failures, error)
                 prepared[model] = error
             else:
                 prepared[model] = None
-                break
-        return prepared
+                return prepared
+        raise failures[-1]
 
     async def _call_models(
         self,
@@ -193,13 +200,18 @@ class Engine:
         recorder: TurnRecorder | NullRecorder,
         prepared: PreparedModels,
     ) -> AsyncGenerator[TurnEvent, None]:
-        """Call the models until one answers, and save the turn."""
-        attempt, is_started = first, False
+        """Call the models until one answers, and save the turn.
+
+        If none answers, raise the error of the last model that could take the request.
+        """
+        model, is_started = first.model, False
+        failures: list[CllmError] = []
         for next_model in (*request.target.fallbacks, None):
             is_answering = False
-            provider = attempt.route.provider
             costs: list[float | None] = []
             try:
+                attempt = self._attempt(model, first.choice, first.context) if failures else first
+                provider = attempt.route.provider
                 await _check_prepared(attempt, prepared)
                 prompt = build_window_prompt(conversation, request, attempt)
                 recorder.on_prompt(prompt, attempt)
@@ -231,12 +243,16 @@ class Engine:
                     provider=provider.name,
                 )
             except CllmError as error:
-                if is_answering or next_model is None or not can_fall_back(error):
+                if is_answering:
                     raise
-                notice = fallback_notice(attempt.model, next_model, error)
+                _add_failure(failures, error)
+                reason = error
+            if next_model is None:
+                raise failures[-1]
+            notice = fallback_notice(model, next_model, reason)
             recorder.on_event(notice)
             yield notice
-            attempt = self._attempt(next_model, first.choice, first.context)
+            model = next_model
 
     def _first_attempt(
         self,
@@ -366,6 +382,17 @@ class Engine:
 
 def is_unavailable(conversation: StoredConversation, request: TurnRequest) -> bool:
     return request.storage.skip_preload and conversation.archived_at is not None
+
+
+def _add_failure(failures: list[CllmError], error: CllmError) -> None:
+    """Add the error of a model unless it is a fallback that cannot take the request.
+
+    Raise an error that no other model can avoid.
+    """
+    if can_fall_back(error):
+        failures.append(error)
+    elif not failures or not is_unfit(error):
+        raise error
 
 
 async def _check_prepared(attempt: Attempt, prepared: PreparedModels) -> None:

@@ -14,6 +14,8 @@ from cllm.core.errors import (
     CllmError,
     DownloadError,
     InvalidRequestError,
+    MissingKeyError,
+    ModelNotFoundError,
     PromptTooLongError,
     ProviderTimeoutError,
     RateLimitedError,
@@ -184,6 +186,58 @@ async def test_an_invalid_request_is_not_sent_to_another_model(engine_with, ask)
         await take(engine_with(m=ScriptedProvider([refused]), n=second), ask(fallbacks=("n",)))
 
     assert second.prompts == []
+
+
+UNFIT = [
+    InvalidRequestError("No tools here.", provider="second", status=400),
+    UnsendableError("No audio here.", provider="second"),
+    StrictError(provider="second", notices=()),
+    ModelNotFoundError("Unknown.", model="n"),
+]
+
+
+@pytest.mark.parametrize("refusal", UNFIT, ids=lambda error: type(error).__name__)
+async def test_a_fallback_that_cannot_take_the_request_is_skipped(engine_with, ask, refusal):
+    third = ScriptedProvider(["From the third"])
+    engine = engine_with(m=ScriptedProvider([DOWN]), n=ScriptedProvider([refusal]), o=third)
+
+    events = await take(engine, ask(fallbacks=("n", "o")))
+
+    assert text_of(events) == "From the third"
+    notices = [event.notice.message for event in events if isinstance(event, Noticed)]
+    assert all(str(error) in text for error, text in zip([DOWN, refusal], notices, strict=True))
+
+
+@pytest.mark.parametrize("refusal", UNFIT, ids=lambda error: type(error).__name__)
+async def test_the_error_of_the_failed_model_is_raised_instead_of_a_fallbacks_refusal(
+    engine_with, ask, refusal
+):
+    engine = engine_with(m=ScriptedProvider([DOWN]), n=ScriptedProvider([refusal]))
+
+    with pytest.raises(UpstreamError) as raised:
+        await take(engine, ask(fallbacks=("n",)))
+
+    assert raised.value is DOWN
+
+
+@pytest.mark.parametrize("prepares", [True, False])
+async def test_a_fallback_without_a_key_is_skipped(store, clock, ask, prepares):
+    first = ScriptedProvider([DOWN]) if prepares else Unprepared()
+    providers = {"m": first, "o": ScriptedProvider(["From the third"])}
+
+    def find_route(model: str) -> ModelRoute:
+        if model not in providers:
+            raise MissingKeyError(provider=model, variable="KEY")
+        return ModelRoute(provider=providers[model], model=model)
+
+    engine = Engine(
+        store=store, find_route=find_route, clock=clock, new_id=lambda: "1", retry=NEVER_AGAIN
+    )
+
+    events = await take(engine, ask(fallbacks=("n", "o")))
+
+    assert text_of(events) == "From the third"
+    assert sum(isinstance(event, Noticed) for event in events) == 2
 
 
 class Unprepared(ScriptedProvider):
