@@ -356,10 +356,20 @@ async def test_a_prompt_that_is_too_long_is_recognised_by_its_code(break_off, se
     assert error.status == 400
 
 
-async def test_a_prompt_that_is_too_long_by_its_text_only_is_an_invalid_request(break_off, server):
-    server.queue_error(400, "Input is too long for requested model.", code="ValidationException")
-    _, error = await break_off("bedrock")
-    assert type(error) is errors.InvalidRequestError
+@pytest.mark.parametrize(
+    ("kind", "message", "code"),
+    [
+        ("bedrock", "Input is too long for requested model.", "ValidationException"),
+        ("openai", "This model's maximum context length is 8192 tokens.", None),
+        ("anthropic", "Prompt is too long", None),
+    ],
+)
+async def test_a_prompt_that_is_too_long_is_recognised_by_its_text(
+    break_off, server, kind, message, code
+):
+    server.queue_error(400, message, code=code)
+    _, error = await break_off(kind)
+    assert isinstance(error, errors.PromptTooLongError)
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])

@@ -11,6 +11,28 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 NO_NAMES: Mapping[str, str] = {}
 TOKENS = re.compile(r"\b(\d{1,12}) tokens > (\d{1,12})\b")
 TOKENS_AND_LIMIT = re.compile(r"\b(\d{1,12}) \+ (\d{1,12}) > (\d{1,12})\b")
+# Messages about a prompt above the context window, by service.
+OVERFLOW_PATTERNS = (
+    r"prompt (?:is )?too long",  # Anthropic, Vertex, Ollama
+    r"input is too long for requested model",  # Bedrock
+    r"too many (?:input tokens|tokens in the prompt)",  # Bedrock Titan, Cohere
+    r"number of input tokens exceeds",  # Bedrock Nova
+    r"maximum context length",  # OpenAI, vLLM, DeepSeek, Mistral, OpenRouter
+    r"context length is only",  # vLLM
+    r"longer than the (?:maximum model|model's context) length",  # vLLM, SGLang
+    r"exceeds? the (?:available |model's )?context (?:length|size|window)",  # llama.cpp, Ollama
+    r"greater than the context length",  # LM Studio
+    r"input token count .{0,40}exceeds the maximum",  # Gemini
+    r"maximum prompt length is \d",  # xAI
+    r"reduce the length of the (?:input|messages|prompt)",  # Groq, Cerebras
+    r"request too large for ",  # a rate limit in tokens: Groq, OpenAI
+    r"inputs` tokens \+ `max_new_tokens` must be",  # TGI
+)
+OVERFLOW_TEXT = re.compile("|".join(OVERFLOW_PATTERNS), re.IGNORECASE)
+CONTEXT_LIMIT = re.compile(r"context length is (?:only )?(\d{1,12})\b")
+REQUESTED_OUTPUT = re.compile(
+    r"\b(\d{1,12}) in the completion|requested (\d{1,12}) output|is too large: (\d{1,12})\b"
+)
 # Types and codes of errors about an account without quota, credit or a means of payment.
 QUOTA_NAMES = frozenset(
     {
@@ -116,7 +138,14 @@ def is_context_overflow(message: str) -> bool:
     A limit on the answer that is too high by itself does not count: a larger window does not
     help.
     """
-    return _has_more(TOKENS, message) or _has_more(TOKENS_AND_LIMIT, message)
+    if _has_more(TOKENS, message) or _has_more(TOKENS_AND_LIMIT, message):
+        return True
+    if OVERFLOW_TEXT.search(message) is None:
+        return False
+    limit, requested = CONTEXT_LIMIT.search(message), REQUESTED_OUTPUT.search(message)
+    if limit is None or requested is None:
+        return True
+    return int(requested[requested.lastindex or 1]) < int(limit[1])
 
 
 def _has_more(pattern: re.Pattern[str], message: str) -> bool:

@@ -249,3 +249,26 @@ async def test_a_client_is_not_to_retry_what_cannot_succeed(
     response = await post(server, x_stainless_retry_count="0")
 
     assert response.headers["x-should-retry"] == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "message", "code"),
+    [
+        ("openai", "This model's maximum context length is 8192 tokens.", None),
+        ("bedrock", "Input is too long for requested model.", "ValidationException"),
+        ("anthropic", "prompt is too long: 208310 tokens > 200000 maximum", None),
+    ],
+)
+async def test_a_prompt_above_the_context_window_has_the_form_that_makes_clients_compact(
+    server: ServerApp, provider: FakeProvider, model: str, message: str, code: str | None
+):
+    for _ in range(2):
+        provider.queue_error(400, message, code=code)
+
+    openai = await post(server, model=model)
+    anthropic = await post(server, model=model, to="anthropic")
+
+    assert (openai.status_code, anthropic.status_code) == (400, 400)
+    assert read_error(openai)["code"] == "context_length_exceeded"
+    assert "prompt is too long" in read_error(anthropic)["message"]
+    assert message in read_error(anthropic)["message"]

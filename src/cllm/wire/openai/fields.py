@@ -13,7 +13,7 @@ import msgspec
 from cllm.core.message import Unknown
 from cllm.core.notice import Notice
 from cllm.core.reply import Noticed, PartAdded, ReplyFinished, Usage
-from cllm.wire.errors import Count, ErrorDetails, is_out_of_quota
+from cllm.wire.errors import Count, ErrorDetails, is_context_overflow, is_out_of_quota
 from cllm.wire.reasoning import DETAILS, StreamedDetails
 
 LOGPROBS, CHOICES = "logprobs", "choices"
@@ -204,6 +204,9 @@ def decode_error(body: bytes) -> ErrorDetails:
         decoded = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ErrorDetails()
+    if isinstance(decoded, list) and decoded:
+        # Gemini's OpenAI-compatible endpoint sends a list with one error.
+        decoded = decoded[0]
     if not isinstance(decoded, dict):
         return ErrorDetails()
     return error_details(decoded.get("error", decoded))
@@ -211,20 +214,20 @@ def decode_error(body: bytes) -> ErrorDetails:
 
 def error_details(error: Any) -> ErrorDetails:
     if isinstance(error, str):
-        return ErrorDetails(message=error)
+        error = {"message": error}
     if not isinstance(error, dict):
         return ErrorDetails()
     message, kind, code, param = (
         "" if error.get(name) is None else str(error[name])
         for name in ("message", "type", "code", "param")
     )
-    too_long = kind in TOO_LONG_CODES or code in TOO_LONG_CODES
+    has_code = kind in TOO_LONG_CODES or code in TOO_LONG_CODES
     return ErrorDetails(
         message=message,
         type=kind,
         code=code,
         param=param,
         status=int(code) if STATUS.fullmatch(code) else None,
-        too_long=too_long,
+        too_long=has_code or is_context_overflow(message),
         out_of_quota=is_out_of_quota(message, kind, code),
     )
