@@ -56,7 +56,7 @@ REASONS = [
     (
         "anthropic",
         "model_context_window_exceeded",
-        "length",
+        "context_window",
         "model_context_window_exceeded",
         "length",
     ),
@@ -68,6 +68,15 @@ REASONS = [
     ("bedrock", "stop_sequence", "stop_sequence", "stop_sequence", "stop"),
     ("bedrock", "guardrail_intervened", "content_filter", "refusal", "content_filter"),
     ("bedrock", "content_filtered", "content_filter", "refusal", "content_filter"),
+    ("bedrock", "malformed_model_output", "unknown", "max_tokens", "length"),
+    ("bedrock", "malformed_tool_use", "unknown", "max_tokens", "length"),
+    (
+        "bedrock",
+        "model_context_window_exceeded",
+        "context_window",
+        "model_context_window_exceeded",
+        "length",
+    ),
 ]
 
 
@@ -93,8 +102,13 @@ async def test_a_paused_turn_is_not_a_finished_one(ask, stream):
 
 
 @both_ways
-@pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
-@pytest.mark.parametrize("reason", ["reason_of_tomorrow", ""])
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("openai", "reason_of_tomorrow"),
+        *((kind, reason) for kind in ("anthropic", "bedrock") for reason in ("tomorrow", "")),
+    ],
+)
 async def test_an_unknown_stop_reason_is_never_stop(ask, kind, reason, stream):
     answer = answered(kind, reason, stream=stream)
     exchange = await ask(kind, answer=answer, stream=stream)
@@ -104,11 +118,33 @@ async def test_an_unknown_stop_reason_is_never_stop(ask, kind, reason, stream):
     assert whole_for_anthropic(exchange.events).stop_reason != "end_turn"
 
 
-async def test_an_answer_without_a_stop_reason_is_never_stop(ask):
-    """A whole answer whose reason is null ended for a reason that nobody gave."""
-    for kind in ("openai", "anthropic"):
-        exchange = await ask(kind, answer=answered(kind, None, stream=False), stream=False)
-        assert last(exchange.events).stop_reason == "unknown"
+@both_ways
+@pytest.mark.parametrize("reason", [None, ""])
+async def test_a_complete_answer_without_a_finish_reason_is_not_cut_off(ask, reason, stream):
+    answer = answered("openai", reason, stream=stream)
+    exchange = await ask("openai", answer=answer, stream=stream)
+    assert last(exchange.events).stop_reason == "end"
+    assert to_openai_client(exchange.events).finish_reason == "stop"
+    assert to_anthropic_client(exchange.events).message.stop_reason == "end_turn"
+    assert whole_for_anthropic(exchange.events).stop_reason == "end_turn"
+
+
+async def test_an_anthropic_answer_without_a_stop_reason_is_never_stop(ask):
+    answer = answered("anthropic", None, stream=False)
+    exchange = await ask("anthropic", answer=answer, stream=False)
+    assert last(exchange.events).stop_reason == "unknown"
+
+
+@both_ways
+async def test_a_refusal_of_openai_is_a_refusal_to_both_clients(ask, stream):
+    message = {"content": None, "refusal": "I cannot help with that."}
+    answer = openai_stream(message) if stream else openai_whole(message)
+    exchange = await ask("openai", answer=answer, stream=stream)
+    assert last(exchange.events).stop_reason == "refusal"
+    assert to_anthropic_client(exchange.events).message.stop_reason == "refusal"
+    assert whole_for_anthropic(exchange.events).stop_reason == "refusal"
+    assert to_openai_client(exchange.events).finish_reason == "stop"
+    assert whole_for_openai(exchange.events).choices[0].finish_reason == "stop"
 
 
 async def test_an_anthropic_stream_without_a_stop_reason_is_never_stop(ask):

@@ -225,6 +225,8 @@ class _Screen:
 
     def _end(self, reply: ReplyFinished) -> None:
         self.reached_limit = reply.stop_reason == "length"
+        if reply.stop_reason == "context_window":
+            output.note("The reply filled the model's context window and is incomplete.")
         if not reply.message.text.strip():
             output.note("The model's reply contains no text.")
         if self._app.settings.raw:

@@ -8,8 +8,17 @@ from cllm.core.message import AnyPart, Dialect, Message
 from cllm.core.notice import Notice
 
 StopReason = Literal[
-    "end", "length", "tool_calls", "stop_sequence", "content_filter", "refusal", "pause", "unknown"
+    "end",
+    "length",
+    "context_window",
+    "tool_calls",
+    "stop_sequence",
+    "content_filter",
+    "refusal",
+    "pause",
+    "unknown",
 ]
+"""`length`: the reply reached its own limit. `context_window`: it filled the context window."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from cllm.core.reply import (
     RefusalDelta,
     ReplyDelta,
     ReplyFinished,
+    StopReason,
     TextDelta,
     Usage,
     Verbatim,
@@ -29,6 +30,7 @@ from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.window.tokens import estimate_usage, weights_for
 
 MIN_PAUSE = 0.05
+CUT_OFF_REASONS: tuple[StopReason, ...] = ("pause", "context_window")
 # A tuple: a union in isinstance() would be built for every event.
 TEXT_DELTAS = (TextDelta, RefusalDelta)
 
@@ -139,8 +141,8 @@ class TurnRecorder:
             self._notices.append(event.notice)
 
     async def complete(self, reply: ReplyFinished) -> Turn:
-        """Save the turn; a reply that the provider paused is incomplete."""
-        state: TurnState = "incomplete" if reply.stop_reason == "pause" else "complete"
+        """Save the turn; a reply that is paused or fills the context window is incomplete."""
+        state: TurnState = "incomplete" if reply.stop_reason in CUT_OFF_REASONS else "complete"
         return await self._finish(state, reply=reply.message, usage=reply.usage)
 
     async def __aenter__(self) -> Self:

@@ -110,6 +110,8 @@ class TurnPrinter:
             self._screen.note("The model's reply contains no text.")
         if event.reply.stop_reason == "length":
             self._screen.note("The reply reached the token limit; increase `max_tokens`.")
+        if event.reply.stop_reason == "context_window":
+            self._screen.note("The reply filled the model's context window and is incomplete.")
         if self._chat.options.show_stats:
             seconds = time.monotonic() - self._started_at
             self._screen.note(f"{format_price(usage, event.cost)} · {seconds:.1f} s")

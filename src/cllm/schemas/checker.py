@@ -87,6 +87,8 @@ class SchemaChecker:
         problem = answer.finding.problem
         if reply.stop_reason == "length":
             problem += " (the reply reached its token limit; increase --max-tokens)"
+        elif reply.stop_reason == "context_window":
+            problem += " (the reply filled the context window)"
         raise ReplySchemaError(problem, place=answer.finding.path)
 
     def close(self) -> None:

@@ -140,7 +140,7 @@ class TestReplies:
 
     @pytest.mark.parametrize(
         ("options", "reason"),
-        [({"done": False}, "end"), ({"finish": None}, "unknown"), ({"usage": None}, "end")],
+        [({"done": False}, "end"), ({"finish": None}, "end"), ({"usage": None}, "end")],
         ids=["no done", "no reason", "no usage"],
     )
     async def test_a_stream_with_an_unusual_end_is_complete(self, server, make, options, reason):

@@ -598,6 +598,26 @@ async def interrupt_by_closing(
     await events.aclose()
 
 
+@pytest.mark.parametrize(
+    ("stop_reason", "state"),
+    [
+        ("end", "complete"),
+        ("length", "complete"),
+        ("pause", "incomplete"),
+        ("context_window", "incomplete"),
+    ],
+)
+async def test_a_reply_that_the_provider_cuts_off_is_incomplete(
+    engine, ask, store, stop_reason, state
+):
+    reply = ReplyFinished(message=plain_message("assistant", "Hi"), stop_reason=stop_reason)
+    provider = ScriptedProvider([[TextDelta(text="Hi"), reply]])
+
+    await take(engine(store, provider), ask())
+
+    assert await state_of(store) == [(state, ["Hello", "Hi"])]
+
+
 @pytest.mark.parametrize("interrupt", [interrupt_by_cancelling, interrupt_by_closing])
 class TestInterruption:
     async def test_the_partial_reply_is_saved_as_incomplete(self, engine, ask, store, interrupt):

@@ -99,7 +99,7 @@ Fields = dict[str, Any]
 STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end",
     "max_tokens": "length",
-    "model_context_window_exceeded": "length",
+    "model_context_window_exceeded": "context_window",
     "pause_turn": "pause",
     "refusal": "refusal",
     "stop_sequence": "stop_sequence",

@@ -26,15 +26,17 @@ from cllm.wire.messages import ObjectScanner, to_delta, to_json_object
 
 Fields = dict[str, Any]
 
-STOP_REASON_NAMES: dict[StopReason, str | None] = {
+# An unknown reason is never `end_turn`: the reply may be incomplete.
+STOP_REASON_NAMES: dict[StopReason, str] = {
     "content_filter": "refusal",
+    "context_window": "model_context_window_exceeded",
     "end": "end_turn",
     "length": "max_tokens",
     "pause": "pause_turn",
     "refusal": "refusal",
     "stop_sequence": "stop_sequence",
     "tool_calls": "tool_use",
-    "unknown": None,
+    "unknown": "max_tokens",
 }
 FINAL_FIELDS = ("container", "stop_details")
 
@@ -94,7 +96,8 @@ def _encode_ending(finished: ReplyFinished) -> tuple[Fields, Fields]:
     if finished.raw is None or finished.message.dialect != DIALECT:
         return fields, usage
     original: Fields = msgspec.json.decode(finished.raw)
-    fields |= {name: original[name] for name in ("stop_reason", *FINAL_FIELDS) if name in original}
+    fields |= {name: original[name] for name in FINAL_FIELDS if name in original}
+    fields["stop_reason"] = original.get("stop_reason") or fields["stop_reason"]
     counts = original.get("usage")
     return fields, usage | counts if isinstance(counts, dict) else usage
 

@@ -175,7 +175,7 @@ STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end",
     "tool_use": "tool_calls",
     "max_tokens": "length",
-    "model_context_window_exceeded": "length",
+    "model_context_window_exceeded": "context_window",
     "stop_sequence": "stop_sequence",
     "guardrail_intervened": "content_filter",
     "content_filtered": "content_filter",

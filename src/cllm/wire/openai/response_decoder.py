@@ -176,7 +176,9 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
     finished = ReplyFinished(
         message=_reply_message(choice.message),
         stop_reason=_stop_reason(
-            choice.finish_reason, calls=bool(choice.message.get("tool_calls"))
+            choice.finish_reason,
+            has_calls=bool(choice.message.get(TOOL_CALLS)),
+            is_refused=bool(choice.message.get("refusal")),
         ),
         usage=decode_usage(answer.usage),
         model=answer.model,
@@ -221,10 +223,16 @@ def _reply_message(fields: dict[str, Any]) -> Message:
     return Message(role="assistant", raw=msgspec.json.encode(ordered))
 
 
-def _stop_reason(finish_reason: str | None, *, calls: bool) -> StopReason:
-    """Return the stop reason; OpenAI reports a forced call as `stop`."""
-    reason = STOP_REASONS.get(finish_reason or "", "unknown")
-    return "tool_calls" if calls and reason == "end" else reason
+def _stop_reason(finish_reason: str | None, *, has_calls: bool, is_refused: bool) -> StopReason:
+    """Return the stop reason.
+
+    OpenAI reports a forced call and a refusal as `stop`. Some servers send no reason with a
+    complete answer.
+    """
+    reason = STOP_REASONS.get(finish_reason, "unknown") if finish_reason else "end"
+    if reason != "end":
+        return reason
+    return "tool_calls" if has_calls else "refusal" if is_refused else "end"
 
 
 class OpenAIStreamDecoder:
@@ -346,6 +354,9 @@ class OpenAIStreamDecoder:
         if not self.done and self._finish_reason is None:
             return None
         message = self.message()
+        stop_reason = _stop_reason(
+            self._finish_reason, has_calls=bool(self._calls), is_refused=bool(self._refusal)
+        )
         # Free the pieces: the answer may be long.
         for pieces in (self._content, self._refusal, self._reasoning):
             pieces.clear()
@@ -353,7 +364,7 @@ class OpenAIStreamDecoder:
         self._extra.head = self._head()
         return ReplyFinished(
             message=message,
-            stop_reason=_stop_reason(self._finish_reason, calls=bool(self._calls)),
+            stop_reason=stop_reason,
             usage=decode_usage(self._usage),
             model=self._model,
             raw=self._extra.whole(

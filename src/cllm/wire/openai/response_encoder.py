@@ -43,6 +43,7 @@ FINISH_REASONS: dict[StopReason, str] = {
     "end": "stop",
     "stop_sequence": "stop",
     "length": "length",
+    "context_window": "length",
     "tool_calls": "tool_calls",
     "content_filter": "content_filter",
     "refusal": "content_filter",

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from cllm.core.message import AnyPart, Message, Text, Thinking, ToolCall
+from cllm.core.message import AnyPart, Message, Refusal, Text, Thinking, ToolCall
 from cllm.core.reply import (
     PartAdded,
     RefusalDelta,
@@ -97,6 +97,7 @@ CALL_ITEMS = frozenset(
         "local_shell_call",
     }
 )
+REFUSAL = b'"refusal"'
 INCOMPLETE_REASONS: dict[str, StopReason] = {
     "content_filter": "content_filter",
     "max_output_tokens": "length",
@@ -198,7 +199,15 @@ def _stop_reason(response: _Response, items: Sequence[msgspec.Raw]) -> StopReaso
         kinds = {msgspec.json.decode(item, type=_Kind).type for item in items}
     except UNREADABLE as error:
         raise MalformedError(f"not an item of a response: {error}") from error
-    return "end" if kinds.isdisjoint(CALL_ITEMS) else "tool_calls"
+    if not kinds.isdisjoint(CALL_ITEMS):
+        return "tool_calls"
+    return "refusal" if any(map(_is_refusal, items)) else "end"
+
+
+def _is_refusal(item: msgspec.Raw) -> bool:
+    if REFUSAL not in bytes(item):
+        return False
+    return any(isinstance(part, Refusal) for part in decode_item(_item_fields(item)))
 
 
 def _part_events(part: AnyPart, index: int) -> Iterator[ReplyEvent]:

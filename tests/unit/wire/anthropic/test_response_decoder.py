@@ -144,7 +144,7 @@ REASONS = [
     ("stop_sequence", "stop_sequence"),
     ("refusal", "refusal"),
     ("pause_turn", "pause"),
-    ("model_context_window_exceeded", "length"),
+    ("model_context_window_exceeded", "context_window"),
     ("brand_new", "unknown"),
     (None, "unknown"),
 ]

@@ -294,7 +294,7 @@ def test_pings_and_errors_are_separate_frames():
         ("pause", "pause_turn"),
         ("content_filter", "refusal"),
         ("refusal", "refusal"),
-        ("unknown", None),
+        ("unknown", "max_tokens"),
     ],
 )
 def test_a_stop_reason_is_encoded_with_anthropics_name(reason, name):

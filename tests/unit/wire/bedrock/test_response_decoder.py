@@ -36,7 +36,7 @@ STOPS = [
     ("stop_sequence", "stop_sequence"),
     ("guardrail_intervened", "content_filter"),
     ("content_filtered", "content_filter"),
-    ("model_context_window_exceeded", "length"),
+    ("model_context_window_exceeded", "context_window"),
     ("malformed_tool_use", "unknown"),
     ("something_new", "unknown"),
 ]

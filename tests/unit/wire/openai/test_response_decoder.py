@@ -121,8 +121,8 @@ class TestWholeAnswer:
             ("function_call", "tool_calls"),
             ("content_filter", "content_filter"),
             ("eos", "unknown"),
-            ("", "unknown"),
-            (None, "unknown"),
+            ("", "end"),
+            (None, "end"),
         ],
     )
     def test_finish_reasons_are_converted(self, reason, expected):
@@ -310,8 +310,8 @@ class TestStream:
         decoder.decode(DONE)
         assert decoder.done
 
-    def test_done_without_a_finish_reason_is_unknown(self):
-        assert whole(chunk({"content": "Hi"}), DONE).stop_reason == "unknown"
+    def test_done_without_a_finish_reason_is_a_complete_answer(self):
+        assert whole(chunk({"content": "Hi"}), DONE).stop_reason == "end"
 
     def test_the_partial_message_is_available(self):
         decoder = OpenAIStreamDecoder()

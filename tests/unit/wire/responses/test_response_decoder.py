@@ -211,6 +211,7 @@ class TestStopReason:
         assert "".join(pieces) == "I will not."
         assert text_of(decoded) == ""
         assert decode_parts(last(decoded).message) == (Refusal(text="I will not."),)
+        assert last(decoded).stop_reason == "refusal"
 
     @pytest.mark.parametrize(
         ("code", "status"),
