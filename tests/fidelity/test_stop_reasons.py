@@ -408,6 +408,31 @@ async def test_a_prompt_that_is_too_long_is_recognised_by_its_text(
     assert isinstance(error, errors.PromptTooLongError)
 
 
+STREAMED_ERRORS = [
+    ({"type": "invalid_request_error", "code": "tool_use_failed", "status_code": 400}, 400),
+    ({"type": "invalid_request_error", "code": "tool_use_failed"}, 400),
+    ({"code": 429, "metadata": {}}, 429),
+    ({"type": "rate_limit_error"}, 429),
+    ({"type": "insufficient_quota", "code": "insufficient_quota"}, 429),
+    ({"type": "server_error"}, 500),
+    ({}, 500),
+]
+
+
+@pytest.mark.parametrize(("fields", "status"), STREAMED_ERRORS)
+async def test_an_error_in_a_stream_has_the_status_that_it_states(
+    break_off, server, fields, status
+):
+    error = {"message": "No.", **fields}
+    server.queue_steps(
+        Head(headers={"Content-Type": "text/event-stream"}), *sse_data({"error": error})
+    )
+    _, raised = await break_off("openai")
+    assert raised.status == status
+    assert raised.report().status == status
+    assert raised.provider_message == "No."
+
+
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "bedrock"])
 @both_ways
 async def test_a_compressed_answer_is_decoded_without_its_headers(ask, server, kind, stream):

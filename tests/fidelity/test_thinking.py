@@ -17,7 +17,13 @@ from tests.fidelity.answers import (
     text_block,
     thinking_block,
 )
-from tests.fidelity.clients import last, to_openai_client, whole_for_openai
+from tests.fidelity.clients import (
+    last,
+    to_anthropic_client,
+    to_openai_client,
+    whole_for_anthropic,
+    whole_for_openai,
+)
 from tests.fidelity.conftest import MODELS, prompt_of
 
 from cllm.core.errors import StrictError
@@ -372,3 +378,20 @@ async def test_reasoning_details_are_saved_for_the_next_turn(ask, stream):
     answer = openai_stream(message) if stream else openai_whole(message)
     exchange = await ask("openai", answer=answer, stream=stream)
     assert last(exchange.events).message.json()["reasoning_details"] == DETAILS
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_the_reasoning_of_every_compatible_server_is_thinking_to_anthropics_clients(
+    ask, field, stream
+):
+    """Groq, Cerebras, OpenRouter and Ollama send `reasoning`, DeepSeek and vLLM the other."""
+    message = {"content": "B", field: "hm"}
+    answer = openai_stream(message) if stream else openai_whole(message)
+    exchange = await ask("openai", answer=answer, stream=stream)
+    for received in (
+        to_anthropic_client(exchange.events).message,
+        whole_for_anthropic(exchange.events),
+    ):
+        assert [block.type for block in received.content] == ["thinking", "text"]
+        assert received.content[0].thinking == "hm"

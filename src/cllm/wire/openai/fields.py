@@ -21,6 +21,17 @@ TOOL_CALLS, FUNCTION_CALL = "tool_calls", "function_call"
 UNMERGED_FIELDS = frozenset({"id", "type", "index", "role"})
 ANSWER_FIELDS = ("service_tier", "system_fingerprint")
 STATUS = re.compile(r"[45]\d\d")
+STATUS_FIELDS = ("code", "status_code", "status")
+STATUSES_BY_TYPE: Mapping[str, int] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 429,
+    "overloaded_error": 529,
+}
 TOO_LONG_CODES = ("context_length_exceeded", "exceed_context_size_error")
 
 
@@ -212,6 +223,13 @@ def decode_error(body: bytes) -> ErrorDetails:
     return error_details(decoded.get("error", decoded))
 
 
+def _find_status(error: Mapping[str, Any], kind: str, code: str) -> int | None:
+    """Return the status that an error states, or the one of its code or type."""
+    values = (str(error.get(name)) for name in STATUS_FIELDS)
+    stated = next((int(value) for value in values if STATUS.fullmatch(value)), None)
+    return stated or STATUSES_BY_TYPE.get(code) or STATUSES_BY_TYPE.get(kind)
+
+
 def error_details(error: Any) -> ErrorDetails:
     if isinstance(error, str):
         error = {"message": error}
@@ -227,7 +245,7 @@ def error_details(error: Any) -> ErrorDetails:
         type=kind,
         code=code,
         param=param,
-        status=int(code) if STATUS.fullmatch(code) else None,
+        status=_find_status(error, kind, code),
         too_long=has_code or is_context_overflow(message),
         out_of_quota=is_out_of_quota(message, kind, code),
     )
