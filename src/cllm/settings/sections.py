@@ -45,7 +45,7 @@ class CllmKeys(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of type Any are decoded elsewhere."""
 
     allow_dynamic_commands: Flag = False
-    budget: Any = None
+    budget: Annotated[None, Meta(description="removed: cllm has no budgets")] = None
     context_commands: Any = None
     conversations_path: Text | None = None
     debug: Flag = False

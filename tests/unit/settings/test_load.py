@@ -261,7 +261,13 @@ class TestWhereKeysGo:
             "something_new": [1],
         }
 
-    @pytest.mark.parametrize("key", sorted(sections.CLLM_KEYS | sections.PROVIDER_KEYS))
+    def test_a_budget_is_refused_instead_of_ignored(self, load):
+        with pytest.raises(SettingsError, match="`budget` must be removed"):
+            load("budget: 5")
+
+    @pytest.mark.parametrize(
+        "key", sorted((sections.CLLM_KEYS | sections.PROVIDER_KEYS) - {"budget"})
+    )
     def test_keys_of_cllm_and_of_the_provider_never_go_into_the_body(self, load, key):
         values = {
             "on_interrupt": "keep",

@@ -18,7 +18,6 @@ SEQUENCE_CODES = ("sequence_not_found", "invalid_sequence_number")
 COMPLETION_CODES = (
     "invalid_conversation_id",
     "invalid_header",
-    "model_not_allowed",
     "conversation_not_found",
     "model_not_found",
     "conversation_busy",
@@ -27,7 +26,7 @@ COMPLETION_CODES = (
     "empty_messages_array",
     "validation_error",
     "rate_limited",
-    "budget_exceeded",
+    "insufficient_quota",
     "upstream_unreachable",
     "upstream_timeout",
 )

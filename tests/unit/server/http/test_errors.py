@@ -131,7 +131,7 @@ def test_errors_have_the_documented_codes(error, status, code):
     ("error", "status", "kind"),
     [
         (ApiError("invalid_token", "x"), 401, "authentication_error"),
-        (ApiError("model_not_allowed", "x"), 403, "permission_error"),
+        (ApiError("origin_not_allowed", "x"), 403, "permission_error"),
         (FieldError("messages[0]", "odd"), 400, "invalid_request_error"),
         (core.ModelNotFoundError("x", model="m"), 404, "not_found_error"),
         (ApiError("request_too_large", "x"), 413, "request_too_large"),
