@@ -152,6 +152,12 @@ class TestCommands:
         assert "echo: I like herons." in lines[3]
         assert "No conversation contains 'nowhere to be found'." in done.err
 
+    def test_a_title_that_is_too_long_is_refused(self, home, cllm):
+        done = cllm("chat", "demo", stdin=b"Hello\n/title " + b"t" * 201 + b"\n")
+
+        assert "The title has 201 characters; use at most 200." in done.err
+        assert home.load("demo")["metadata"]["cllm"]["title"] == "Hello"
+
     def test_export_writes_markdown_or_json_and_nothing_twice(self, home, cllm, mode):
         given = b"Hello\n/export a.md\n/export a.json\n/export a.md\n"
         done = cllm("chat", "demo", stdin=given)

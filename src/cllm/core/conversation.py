@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cllm.core.errors import InvalidIdError
+from cllm.core.errors import InvalidIdError, InvalidTextError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
@@ -225,6 +225,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TITLE_LENGTH = 100
+MAX_TITLE_LENGTH = 200
 
 
 def choose_ref(name: str | None, conversation_id: str) -> str:
@@ -237,6 +238,16 @@ def make_title(text: str) -> str | None:
     if not line:
         return None
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 3] + "..."
+
+
+def check_title(title: str | None) -> str | None:
+    """Return the title without surrounding white space, or None if it is blank."""
+    trimmed = (title or "").strip()
+    if len(trimmed) > MAX_TITLE_LENGTH:
+        raise InvalidTextError(
+            f"The title has {len(trimmed)} characters; use at most {MAX_TITLE_LENGTH}."
+        )
+    return trimmed or None
 
 
 VALID_ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)

@@ -5,7 +5,14 @@ from contextlib import aclosing
 from typing import Any, Literal, Unpack, get_args
 
 from cllm.app import App, now
-from cllm.core.conversation import Policy, StandingSummary, StoredConversation, Turn, WindowRecord
+from cllm.core.conversation import (
+    Policy,
+    StandingSummary,
+    StoredConversation,
+    Turn,
+    WindowRecord,
+    check_title,
+)
 from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import Changes, Hits, NewConversation, Store, Tail, UsageSum
@@ -279,8 +286,8 @@ class Conversation:
         return await self._app.engine(self._store).undo_summary(self.id)
 
     async def _retitle(self, title: str | None) -> None:
-        """Set the title."""
-        changes = Changes(title=arguments.check_optional_text("title", title))
+        """Set the title; None or a blank one removes it."""
+        changes = Changes(title=check_title(arguments.check_optional_text("title", title)))
         await self._close_open_stream()
         await self._store.update(self.id, changes)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cllm.core.conversation import Summary, check_id
+from cllm.core.conversation import Summary, check_id, check_title
 from cllm.core.errors import UsageError
 from cllm.core.ports import Changes, Hit
 from cllm.engine.summaries import SummarySaved, SummaryStarted
@@ -282,7 +282,7 @@ async def branch(chat: Chat, rest: str) -> None:
 @command("title", "[TEXT]", "Show or set the title.")
 async def title(chat: Chat, rest: str) -> None:
     if rest:
-        chat.title = one_line(rest)
+        chat.title = check_title(one_line(rest))
         if chat.conversation is not None:
             await chat.app.store.update(chat.ref, Changes(title=chat.title))
             await chat.reload()

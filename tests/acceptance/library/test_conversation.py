@@ -310,3 +310,26 @@ def test_each_blocking_method_has_an_asynchronous_twin():
         assert parameters == inspect.signature(twin).parameters, name
         assert waiting.__doc__, name
         assert (waiting.__name__, twin.__name__) == (name, f"a{name}")
+
+
+def test_a_title_is_trimmed_and_has_a_limit(program, store):
+    out = program(
+        f"""
+        import cllm
+        chat = cllm.Conversation("demo", store="{store}")
+        chat.create()
+        for title in (" Cats ", " "):
+            chat.retitle(title)
+            print(chat.load().title)
+        try:
+            chat.retitle("t" * 201)
+        except ValueError as error:
+            print(error)
+        """
+    )
+
+    assert out.splitlines() == [
+        "Cats",
+        "None",
+        "The title has 201 characters; use at most 200.",
+    ]

@@ -19,11 +19,11 @@ async def test_a_title_is_stored_unchanged_or_rejected(server):
         metadata = {text: [text, 1.5e300]}
         response = await server("POST", LIST, json={"title": text, "metadata": metadata})
 
-        if "\0" in text and response.status_code == 422:
+        if ("\0" in text or len(text) > 200) and response.status_code == 422:
             continue
         assert response.status_code == 201, text
         detail = await server.get(f"{LIST}/{response.json()['id']}")
-        assert detail["title"] == text
+        assert detail["title"] == text.strip()
         assert detail["metadata"] == metadata
 
 

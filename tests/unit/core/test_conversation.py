@@ -13,10 +13,11 @@ from cllm.core.conversation import (
     Turn,
     TurnState,
     check_id,
+    check_title,
     is_valid_id,
     make_title,
 )
-from cllm.core.errors import InvalidIdError
+from cllm.core.errors import InvalidIdError, InvalidTextError
 from cllm.core.message import plain_message
 from cllm.core.reply import Usage
 
@@ -167,3 +168,16 @@ def test_other_characters_are_no_valid_id(ref):
     with pytest.raises(InvalidIdError) as caught:
         check_id(ref)
     assert caught.value.ref == ref
+
+
+@pytest.mark.parametrize(
+    ("title", "checked"),
+    [(" Cats\n", "Cats"), ("  ", None), ("", None), (None, None), ("t" * 200, "t" * 200)],
+)
+def test_a_checked_title_is_trimmed_or_none(title, checked):
+    assert check_title(title) == checked
+
+
+def test_a_title_of_more_than_200_characters_is_refused():
+    with pytest.raises(InvalidTextError, match="has 201 characters; use at most 200"):
+        check_title(" " + "t" * 201)

@@ -70,15 +70,18 @@ async def find_conversation(request: ApiRequest) -> ConversationRef:
     return ref
 
 
-def add_notices(response: Response, notices: Sequence[Notice], store_ref: StoreRef) -> Response:
+def add_notices(response: Response, notices: Sequence[Notice]) -> Response:
     if notices:
-        visible = [_hide_path(notice) for notice in notices] if store_ref.prefix else notices
-        response.headers[NOTICE] = encode_notices(visible)
+        response.headers[NOTICE] = encode_notices(notices)
     return response
 
 
+def hide_paths(notices: Sequence[Notice], store_ref: StoreRef) -> tuple[Notice, ...]:
+    """Replace the paths of conversation files by their IDs."""
+    return tuple(map(_hide_path, notices) if store_ref.prefix else notices)
+
+
 def _hide_path(notice: Notice) -> Notice:
-    """Replace the path of a conversation file by its ID."""
     public_id = f"{FILES_PREFIX}{PurePath(notice.path).stem}"
     return Notice(
         code=notice.code,

@@ -4,6 +4,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 
+import msgspec
 from starlette.responses import Response
 
 from cllm.core.conversation import StoredConversation, SystemRecord
@@ -15,6 +16,7 @@ from cllm.server.api.conversation_ref import (
     add_notices,
     find_conversation,
     find_store,
+    hide_paths,
 )
 from cllm.server.api.views import (
     DetailView,
@@ -26,6 +28,7 @@ from cllm.server.api.views import (
     run_in_thread_if_large,
     view_detail,
     view_hit,
+    view_list_items,
     view_messages,
     view_summary,
     view_variants,
@@ -39,10 +42,12 @@ from cllm.server.http.parameters import (
     ListQuery,
     NewBody,
     SearchQuery,
+    check_metadata,
     check_sequence,
     read_json,
     read_query,
     read_sequence,
+    read_title,
 )
 from cllm.server.state import ApiRequest
 from cllm.server.turns.headers import CONVERSATION
@@ -64,21 +69,27 @@ async def list_conversations(request: ApiRequest) -> Response:
     total = await store_ref.store.count_conversations(
         owner=store_ref.owner, archive_filter=query.archive_filter
     )
+    items, left_out = view_list_items(page.items, store_ref.prefix)
     view = ListView(
-        conversations=tuple(view_summary(item, store_ref.prefix) for item in page.items),
+        conversations=items,
         total=total,
         limit=query.limit,
         offset=query.offset,
         next_cursor=page.next_cursor,
     )
-    return add_notices(json_response(view), page.notices, store_ref)
+    response = json_response(view)
+    return add_notices(response, hide_paths(page.notices, store_ref) + left_out)
 
 
 async def create_conversation(request: ApiRequest) -> Response:
     """POST /v1/conversations."""
     state, owner = request.server, request.caller.owner
     body = await read_json(request, NewBody, empty=NewBody())
-    new = NewConversation(id=state.new_id(), title=body.title, metadata=body.metadata)
+    new = NewConversation(
+        id=state.new_id(),
+        title=read_title(body.title),
+        metadata=check_metadata(body.metadata),
+    )
     policy = body.system_policy or "dynamic"
     if policy == "captured":
         opening = build_captured_opening(state.app.settings.system, now=state.clock())
@@ -158,9 +169,17 @@ async def change_conversation(request: ApiRequest) -> Response:
     if body == UNCHANGED:
         summary = await ref.store.summary(ref.id, owner=ref.owner)
     else:
-        changes = Changes(title=body.title, metadata=body.metadata, archived=body.archived)
-        summary = await ref.store.update(ref.id, changes, owner=ref.owner)
+        summary = await ref.store.update(ref.id, _read_changes(body), owner=ref.owner)
     return json_response(view_summary(summary, ref.prefix))
+
+
+def _read_changes(body: ChangeBody) -> Changes:
+    title, metadata = body.title, body.metadata
+    return Changes(
+        title=title if title is msgspec.UNSET else read_title(title),
+        metadata=metadata if metadata is msgspec.UNSET else check_metadata(metadata),
+        archived=body.archived,
+    )
 
 
 async def delete_conversation(request: ApiRequest) -> Response:
@@ -242,4 +261,4 @@ async def search_conversations(request: ApiRequest) -> Response:
         limit=query.limit,
         offset=query.offset,
     )
-    return add_notices(json_response(view), page.notices, store_ref)
+    return add_notices(json_response(view), hide_paths(page.notices, store_ref))

@@ -21,8 +21,15 @@ from cllm.engine.transfer import PagedConversation, TurnMessages, copy_into, ope
 from cllm.server.api.conversation_ref import find_conversation
 from cllm.server.api.views import json_response, run_in_thread_if_large, view_detail, view_messages
 from cllm.server.http.limits import read_body
-from cllm.server.http.parameters import ExportQuery, decode, read_query
+from cllm.server.http.parameters import (
+    ExportQuery,
+    check_metadata,
+    decode,
+    read_query,
+    read_title,
+)
 from cllm.server.state import ApiRequest
+from cllm.server.turns.prepare import MAX_MODEL_LENGTH
 from cllm.wire.conversation_file import transcript as transcripts
 from cllm.wire.conversation_file.codec import decode_conversation
 from cllm.wire.conversation_file.transcript import (
@@ -118,9 +125,18 @@ def _decode_file(body: bytes, *, new_id: str, now: datetime) -> StoredConversati
         raise FieldError("", f"the body is not a conversation ({error.reason})") from None
     conversation = decoded.conversation
     _check_messages(conversation)
+    conversation = _check_head(conversation)
     if conversation.system_record is None:
         conversation = replace(conversation, system=None, system_record=DYNAMIC)
     return _replace_invalid_turn_ids(_remove_system_messages(conversation))
+
+
+def _check_head(conversation: StoredConversation) -> StoredConversation:
+    """Apply the limits of other requests to the title, metadata and model."""
+    if len(conversation.model or "") > MAX_MODEL_LENGTH:
+        raise FieldError("model", f"has more than {MAX_MODEL_LENGTH} characters")
+    check_metadata(conversation.metadata)
+    return replace(conversation, title=read_title(conversation.title))
 
 
 def _check_messages(conversation: StoredConversation) -> None:

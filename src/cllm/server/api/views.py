@@ -5,7 +5,7 @@ stores it, and never among the messages.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -13,11 +13,21 @@ import msgspec
 from msgspec.structs import asdict, replace
 from starlette.responses import Response
 
-from cllm.core.conversation import Policy, StoredConversation, Summary, Turn, TurnState
+from cllm.core.conversation import (
+    MAX_TITLE_LENGTH,
+    Policy,
+    StoredConversation,
+    Summary,
+    Turn,
+    TurnState,
+)
 from cllm.core.message import AnyPart, Message, Role, ToolCall, ToolResult, Unknown
+from cllm.core.notice import Notice
 from cllm.core.ports import Hit
 from cllm.core.reply import Usage
 from cllm.server.http.errors import JSON
+from cllm.server.http.parameters import MAX_METADATA_BYTES
+from cllm.server.turns.prepare import MAX_MODEL_LENGTH
 from cllm.wire.convert import parts_of
 from cllm.wire.errors import MalformedError
 
@@ -176,6 +186,41 @@ def view_summary(summary: Summary | StoredConversation, prefix: str = "") -> Sum
     return replace(view, id=f"{prefix}{view.id}")
 
 
+def view_list_items(
+    summaries: Iterable[Summary], prefix: str = ""
+) -> tuple[tuple[SummaryView, ...], tuple[Notice, ...]]:
+    """Return summaries of bounded size, and a notice for each that was shortened."""
+    items: list[SummaryView] = []
+    notices: list[Notice] = []
+    for summary in summaries:
+        view = view_summary(summary, prefix)
+        items.append(_shorten(view))
+        if items[-1] != view:
+            notices.append(
+                Notice(
+                    code="summary_shortened",
+                    path=view.id,
+                    message="The list shortens long titles and model names and leaves out metadata "
+                    "of more than 16 KB; GET the conversation to see them.",
+                )
+            )
+    return tuple(items), tuple(notices)
+
+
+def _shorten(view: SummaryView) -> SummaryView:
+    is_large = len(msgspec.json.encode(view.metadata)) > MAX_METADATA_BYTES
+    return replace(
+        view,
+        title=_cut(view.title, MAX_TITLE_LENGTH),
+        model=_cut(view.model, MAX_MODEL_LENGTH),
+        metadata={} if is_large else view.metadata,
+    )
+
+
+def _cut(text: str | None, length: int) -> str | None:
+    return text if text is None or len(text) <= length else f"{text[: length - 3]}..."
+
+
 def view_detail(
     conversation: StoredConversation,
     messages: Sequence[MessageView],
@@ -292,7 +337,7 @@ def _view_turn_messages(turn: Turn, *, first: int | None) -> Iterator[MessageVie
 def view_hit(hit: Hit, prefix: str = "") -> HitView:
     return HitView(
         conversation_id=f"{prefix}{hit.conversation}",
-        title=hit.title,
+        title=_cut(hit.title, MAX_TITLE_LENGTH),
         sequence_number=hit.sequence,
         role=hit.role,
         snippet=hit.snippet,

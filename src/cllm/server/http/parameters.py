@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from cllm.core.conversation import Policy
+from cllm.core.conversation import MAX_TITLE_LENGTH, Policy, check_title
+from cllm.core.errors import InvalidTextError
 from cllm.core.ports import ArchiveFilter, UsageBy
 from cllm.server.http.errors import ApiError
 from cllm.server.http.limits import read_body
@@ -18,6 +19,7 @@ from cllm.server.state import ApiRequest
 from cllm.wire.errors import FieldError, describe_problem
 
 MAX_INTEGER = 2**31 - 1
+MAX_METADATA_BYTES = 16 * 1024
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 FIELD_ERROR = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
 
@@ -33,6 +35,18 @@ SearchText = Annotated[
 ]
 Timestamp = Annotated[
     str, msgspec.Meta(extra_json_schema={"anyOf": [{"format": "date"}, {"format": "date-time"}]})
+]
+
+
+Title = Annotated[
+    str,
+    msgspec.Meta(
+        description="Surrounding white space is removed; a blank title is no title.",
+        extra_json_schema={"maxLength": MAX_TITLE_LENGTH},
+    ),
+]
+Metadata = Annotated[
+    dict[str, Any], msgspec.Meta(description=f"At most {MAX_METADATA_BYTES} bytes as JSON.")
 ]
 
 
@@ -81,16 +95,16 @@ class UsageQuery(
 
 
 class NewBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    title: str | None = None
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    title: Title | None = None
+    metadata: Metadata = msgspec.field(default_factory=dict)
     system_policy: Policy | None = None
 
 
 class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Omitted fields are unchanged; `metadata` replaces all metadata."""
 
-    title: str | msgspec.UnsetType | None = msgspec.UNSET
-    metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    title: Title | msgspec.UnsetType | None = msgspec.UNSET
+    metadata: Metadata | msgspec.UnsetType = msgspec.UNSET
     archived: bool | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -136,6 +150,20 @@ def _field_error(error: msgspec.ValidationError) -> FieldError:
     if match is None:
         return FieldError("", describe_problem(str(error)))
     return FieldError(match[2], describe_problem(match[1]))
+
+
+def read_title(title: str | None) -> str | None:
+    try:
+        return check_title(title)
+    except InvalidTextError as error:
+        raise FieldError("title", str(error)) from None
+
+
+def check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    size = len(msgspec.json.encode(metadata))
+    if size > MAX_METADATA_BYTES:
+        raise FieldError("metadata", f"has {size} bytes as JSON; use at most {MAX_METADATA_BYTES}")
+    return metadata
 
 
 def read_sequence(text: str) -> int:

@@ -1,7 +1,11 @@
 """The conversations endpoints: pages of messages, changes, deletion, branches and search."""
 
+import json
+
 import pytest
 from tests.server_app import open_server_app
+
+from cllm.core.ports import NewConversation
 
 LIST = "/v1/conversations"
 
@@ -100,3 +104,67 @@ async def test_a_new_conversation_has_the_requested_policy(server, policy):
     assert response.status_code == 201
     detail = await server.get(f"{LIST}/{response.json()['id']}")
     assert detail["system"]["policy"] == policy
+
+
+LONG_TITLE = "t" * 201
+LARGE_METADATA = {"text": "m" * 16_384}
+
+
+@pytest.mark.parametrize(("title", "shown"), [("  Cats ", "Cats"), (" \n", None), (None, None)])
+async def test_a_title_is_trimmed_and_a_blank_one_is_none(server, conversation, title, shown):
+    created = await server("POST", LIST, json={"title": title})
+    changed = await server("PATCH", f"{LIST}/{conversation}", json={"title": title})
+
+    assert (created.status_code, created.json()["title"]) == (201, shown)
+    assert (changed.status_code, changed.json()["title"]) == (200, shown)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"title": LONG_TITLE}, "title"), ({"metadata": LARGE_METADATA}, "metadata")],
+)
+async def test_titles_and_metadata_have_a_limit(server, conversation, fields, param):
+    imported = {"messages": [], "metadata": {"cllm": {"version": 1, **fields}}}
+    if param == "metadata":
+        imported = {"messages": [], "metadata": LARGE_METADATA}
+    responses = [
+        await server("POST", LIST, json=fields),
+        await server("PATCH", f"{LIST}/{conversation}", json=fields),
+        await server("POST", f"{LIST}/import", json=imported),
+    ]
+
+    assert [response.status_code for response in responses] == [422] * 3
+    assert {response.json()["error"]["code"] for response in responses} == {"validation_error"}
+    assert {response.json()["error"]["param"] for response in responses} == {param}
+    assert (await server.get(LIST))["total"] == 1
+
+
+async def test_an_imported_model_name_has_a_limit(server):
+    body = {"messages": [], "model": "m" * 2049}
+
+    response = await server("POST", f"{LIST}/import", json=body)
+
+    assert (response.status_code, response.json()["error"]["param"]) == (422, "model")
+
+
+async def test_a_list_of_conversations_has_a_bounded_size(server):
+    for number in range(20):
+        new = NewConversation(
+            id=f"c{number}",
+            title="t" * 1_000_000,
+            model="m" * 1_000_000,
+            metadata={"text": "m" * 1_000_000},
+        )
+        await server.state.store.create(new)
+
+    response = await server("GET", LIST)
+
+    assert len(response.content) < 20 * 20_000
+    shown = response.json()["conversations"]
+    assert [len(one["title"]) for one in shown] == [200] * 20
+    assert {len(one["model"]) for one in shown} == {2048}
+    assert [one["metadata"] for one in shown] == [{}] * 20
+    notices = json.loads(response.headers["X-CLLM-Notice"])
+    assert (notices[0]["code"], notices[0]["path"]) == ("summary_shortened", shown[0]["id"])
+    whole = await server.get(f"{LIST}/{shown[0]['id']}")
+    assert len(whole["title"]) == len(whole["metadata"]["text"]) == 1_000_000
