@@ -226,6 +226,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 TITLE_LENGTH = 100
 MAX_TITLE_LENGTH = 200
+BRANCH_PREFIX = "Branch of "
 
 
 def choose_ref(name: str | None, conversation_id: str) -> str:
@@ -237,7 +238,18 @@ def make_title(text: str) -> str | None:
     line = " ".join(text.split())
     if not line:
         return None
-    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 3] + "..."
+    return cut_text(line, TITLE_LENGTH)
+
+
+def make_branch_title(title: str | None) -> str | None:
+    """Return the title of a branch of a conversation with this title."""
+    if title is None or title.startswith(BRANCH_PREFIX):
+        return title
+    return cut_text(f"{BRANCH_PREFIX}{title}", MAX_TITLE_LENGTH)
+
+
+def cut_text(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def check_title(title: str | None) -> str | None:

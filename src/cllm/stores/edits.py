@@ -19,6 +19,7 @@ from cllm.core.conversation import (
     Summary,
     Turn,
     TurnFailure,
+    make_branch_title,
     make_title,
 )
 from cllm.core.errors import (
@@ -241,7 +242,7 @@ def build_branch(
     return replace(
         new,
         model=conversation.model if new.model is None else new.model,
-        title=conversation.title if new.title is None else new.title,
+        title=make_branch_title(conversation.title) if new.title is None else new.title,
         system=head.system,
         system_record=head.system_record,
         context_record=head.context_record,

@@ -120,6 +120,14 @@ class VariantContract(StoreSuite):
         assert branch.model == "m"
         assert await other.load("copy") == branch
 
+    async def test_the_title_of_a_branch_names_its_origin(self, store: Store) -> None:
+        await say(store, "demo", "t1", "Cats")
+        first = await store.branch("demo", NewConversation(id="first"))
+        second = await store.branch("first", NewConversation(id="second"))
+        named = await store.branch("demo", NewConversation(id="named", title="Dogs"))
+        titles = [(await store.load(branch.id)).title for branch in (first, second, named)]
+        assert titles == ["Branch of Cats", "Branch of Cats", "Dogs"]
+
     async def test_a_branch_within_a_turn_has_an_incomplete_turn(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")
         branch = await store.branch("demo", NewConversation(id="copy"), at=1)

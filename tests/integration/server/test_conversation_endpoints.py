@@ -103,12 +103,12 @@ class TestLists:
 
 class TestCreating:
     async def test_a_new_conversation_is_dynamic_and_can_be_read(self, server):
-        response = await server("POST", LIST, json={"title": " unchanged ", "metadata": {"a": [1]}})
+        response = await server("POST", LIST, json={"title": " Trimmed ", "metadata": {"a": [1]}})
 
         assert response.status_code == 201
         created = response.json()
         assert uuid.UUID(created["id"])
-        assert created["title"] == " unchanged "
+        assert created["title"] == "Trimmed"
         assert created["metadata"] == {"a": [1]}
         detail = await server.get(f"{LIST}/{created['id']}")
         assert detail["messages"] == []

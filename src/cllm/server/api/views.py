@@ -20,6 +20,7 @@ from cllm.core.conversation import (
     Summary,
     Turn,
     TurnState,
+    cut_text,
 )
 from cllm.core.message import AnyPart, Message, Role, ToolCall, ToolResult, Unknown
 from cllm.core.notice import Notice
@@ -218,7 +219,7 @@ def _shorten(view: SummaryView) -> SummaryView:
 
 
 def _cut(text: str | None, length: int) -> str | None:
-    return text if text is None or len(text) <= length else f"{text[: length - 3]}..."
+    return None if text is None else cut_text(text, length)
 
 
 def view_detail(

@@ -8,6 +8,7 @@ import msgspec
 from starlette.datastructures import Headers
 
 from cllm.core.conversation import is_valid_id
+from cllm.core.notice import Notice
 from cllm.core.secret import CallersKey, Secret
 from cllm.server.http.errors import ApiError
 
@@ -18,6 +19,7 @@ PROVIDER = "X-Provider"
 CONFLICT = "X-On-Conflict"
 STRICT = "X-CLLM-Strict"
 IDEMPOTENCY = "Idempotency-Key"
+ROUTING_MODE = "X-Routing-Mode"
 RETRIES = "x-stainless-retry-count"
 CALLERS_KEY = "x-anthropic-api-key"
 CALLERS_TOKEN = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105 - the name of a header
@@ -62,6 +64,7 @@ class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     retries: int | None = None
     callers_key: CallersKey | None = None
+    notices: tuple[Notice, ...] = ()
 
 
 NO_HEADERS = RequestHeaders()
@@ -74,6 +77,14 @@ NAMES = (
     RETRIES,
     CALLERS_KEY,
     CALLERS_TOKEN,
+    ROUTING_MODE,
+)
+PASSTHROUGH = "passthrough"
+"""The only routing mode of older deployments that this server has."""
+ROUTING_MODE_IGNORED = Notice(
+    code="header_ignored",
+    path=ROUTING_MODE,
+    message="This server has no routing modes; the request is sent directly to the model.",
 )
 HEADER_NAMES = {name.lower().encode(): name for name in NAMES}
 
@@ -97,6 +108,7 @@ def read_turn_headers(headers: Headers) -> RequestHeaders:
         # Sent by an SDK: an invalid value is not the caller's mistake.
         retries=int(retries) if RETRY_COUNT.fullmatch(retries) else None,
         callers_key=_read_callers_key(values),
+        notices=_check_routing_mode(values.get(ROUTING_MODE)),
     )
 
 
@@ -153,6 +165,11 @@ def _read_callers_key(values: Mapping[str, str]) -> CallersKey | None:
         token = name == CALLERS_TOKEN or value.startswith(OAUTH_PREFIX)
         return CallersKey(secret=Secret(value), token=token)
     return None
+
+
+def _check_routing_mode(value: str | None) -> tuple[Notice, ...]:
+    is_ignored = bool(value) and value != PASSTHROUGH
+    return (ROUTING_MODE_IGNORED,) if is_ignored else ()
 
 
 def _invalid_header(header: str, expected: str) -> ApiError:

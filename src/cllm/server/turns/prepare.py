@@ -122,9 +122,10 @@ async def prepare_turn(
             prepared = await _prepare_continued(
                 base, prompt, turn_headers.mode, turn_headers.on_conflict, state
             )
-    if turn_headers.callers_key is None and not prompt.notices:
+    added = (*turn_headers.notices, *prompt.notices)
+    if turn_headers.callers_key is None and not added:
         return prepared
-    notices, key = (*prompt.notices, *prepared.notices), None
+    notices, key = (*added, *prepared.notices), None
     if turn_headers.callers_key is not None:
         key = state.app.key_for(base.target.model, turn_headers.callers_key)
         if key is None:

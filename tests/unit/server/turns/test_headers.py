@@ -46,6 +46,13 @@ def test_an_invalid_conversation_id_is_rejected(value: str):
     assert raised.value.code == "invalid_conversation_id"
 
 
+@pytest.mark.parametrize(("value", "codes"), [("auto", ["header_ignored"]), ("passthrough", [])])
+def test_a_routing_mode_that_does_not_exist_is_named_in_a_notice(value: str, codes: list[str]):
+    notices = read_turn_headers(Headers({"X-Routing-Mode": value})).notices
+
+    assert [notice.code for notice in notices] == codes
+
+
 def test_all_headers_together():
     headers = {
         "X-Conversation-ID": "",
