@@ -52,3 +52,12 @@ def test_a_database_is_upgraded_and_checked_by_command(cllm, store):
     cllm("db", "upgrade", "--store", store).succeeded()
     assert "0005" in cllm("db", "current", "--store", store).succeeded().out
     cllm("db", "check", "--store", f"{store}&pool_size=2").succeeded()
+
+
+@pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize("scheme", ["postgresql+asyncpg", "postgres"])
+def test_urls_of_other_libraries_are_accepted(cllm, store, scheme):
+    url = store.replace("postgresql", scheme, 1)
+    cllm("db", "upgrade", "--store", url).succeeded()
+    cllm("My cat is Luna.", "--store", url, "--conversation", "demo").succeeded()
+    assert "demo" in cllm("--list-conversations", "--store", store).succeeded().out

@@ -34,7 +34,7 @@ def test_a_title_of_more_than_200_characters_is_refused(server: Server, conversa
 def test_the_title_of_a_branch_says_that_it_is_one(server: Server, conversation: str):
     branch = server("POST", f"{LIST}/{conversation}/branch", {"branch_at_sequence": 1})
 
-    assert (branch.status, branch.json["title"]) == (201, "Branch of Hello.")
+    assert (branch.status, branch.json["title"]) == (201, "Branch of 'Hello.'")
 
 
 @pytest.mark.parametrize(

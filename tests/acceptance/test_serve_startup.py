@@ -52,6 +52,18 @@ def test_several_workers_need_a_shared_store(cllm: Any, settings: Callable[..., 
     result.failed_with_one_sentence("--workers 1")
 
 
+@pytest.mark.parametrize("name", ["API_TOKENS", "REQUIRE_AUTH", "REASONING_DATABASE_URL"])
+def test_variables_of_older_deployments_are_reported(
+    serve: Callable[..., Server], cllm: Any, settings: Callable[..., Path], name: str
+):
+    port = serve().port
+
+    result = cllm("serve", "--port", str(port), "--store", "memory:", env={name: "secret-value"})
+
+    assert f"The environment variable {name} is ignored; " in result.err
+    assert "secret-value" not in result.err
+
+
 def test_a_port_in_use_is_an_error(
     serve: Callable[..., Server], cllm: Any, settings: Callable[..., Path]
 ):

@@ -95,11 +95,21 @@ class TestDatabase:
         fill_older(database, 3)
         refused = cllm("--list-conversations", "--store", store)
         refused.failed_with_one_sentence("revision 0001", "cllm db upgrade")
-        done = cllm("db", "upgrade", "--store", store).succeeded()
+        done = cllm("db", "upgrade", "--store", store, "--yes").succeeded()
         assert "The upgrade will delete 3 system prompts" in done.err
         assert "--save-system-prompts" in done.err
         assert "0005" in done.out
         assert len(cllm("--list-conversations", "--store", store).succeeded().out.split("\n")) == 4
+
+    def test_without_a_terminal_stored_prompts_are_deleted_only_on_request(
+        self, cllm, database, store
+    ):
+        fill_older(database, 3)
+        before = database.read_bytes()
+        refused = cllm("db", "upgrade", "--store", store)
+        refused.failed_with_one_sentence("3 system prompts", "--yes", "--save-system-prompts")
+        assert database.read_bytes() == before
+        cllm("db", "upgrade", "--store", store, "--yes").succeeded()
 
     def test_removed_system_prompts_are_not_in_the_file(self, cllm, database, store, home):
         fill_older(database, 50)
@@ -133,7 +143,10 @@ class TestDatabase:
         cllm("db", "upgrade", "--store", store).failed_with_one_sentence("cllm db adopt")
         adopted = cllm("db", "adopt", "--store", store).succeeded()
         assert "2 conversations, 2 of them without a user" in adopted.out
-        cllm("db", "upgrade", "--store", store).succeeded()
+        checked = cllm("db", "check", "--store", store).succeeded()
+        assert checked.out == "The tables match revision 0001; the newest is 0005.\n"
+        assert "cllm db upgrade" in checked.err
+        cllm("db", "upgrade", "--store", store, "--yes").succeeded()
         assert len(cllm("--list-conversations", "--store", store).succeeded().out.split("\n")) == 3
 
     def test_a_foreign_database_is_not_adopted(self, cllm, database, store):
@@ -141,7 +154,8 @@ class TestDatabase:
         own = sqlite3.connect(database)
         own.execute("CREATE TABLE conversations (id TEXT)")
         own.close()
-        cllm("db", "adopt", "--store", store).failed_with_one_sentence("not changed")
+        refused = cllm("db", "adopt", "--store", store)
+        refused.failed_with_one_sentence("does not have the tables", "not changed")
 
     def test_downgrade_and_upgrade_print_the_revision(self, cllm, store):
         cllm("db", "upgrade", "--store", store).succeeded()

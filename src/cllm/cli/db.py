@@ -27,19 +27,20 @@ UPGRADE_HELP = """Upgrade the database to the newest revision.
 
 Databases of older deployments may contain a system prompt for every conversation. The upgrade
 deletes these prompts and erases their bytes from an SQLite file. --save-system-prompts writes them
-to a file first."""
+to a file first. Without a terminal, the upgrade needs that option or --yes."""
 DOWNGRADE_HELP = """Downgrade the database to an older revision.
 
 Conversations and messages remain. Data that the older revision cannot store is deleted: variants,
 events, usage."""
 CURRENT_HELP = "Print the revision of the database and the newest revision."
-CHECK_HELP = """Compare the tables with the newest revision.
+CHECK_HELP = """Compare the tables with the revision of the database.
 
-The exit code is 1 if they differ."""
+The exit code is 1 if they differ, or if this version of cllm cannot upgrade the database."""
 ADOPT_HELP = """Record the revision of an older deployment's database.
 
-After this, `cllm db upgrade` can upgrade it. The command does not change the tables. Conversations
-without a user will belong to the owner `local`."""
+After this, `cllm db upgrade` can upgrade it. The command changes no data. It adds the column
+`total_cost` to the messages of the oldest databases. Conversations without a user will belong to
+the owner `local`."""
 
 _store = click.option(
     "--store",
@@ -73,13 +74,14 @@ def command() -> None:
     type=click.Path(path_type=Path),
     help="Save the system prompts to a new file before they are deleted.",
 )
-def upgrade(store: str | None, save_system_prompts: Path | None) -> None:
+@click.option("--yes", is_flag=True, help="Delete the system prompts without a question.")
+def upgrade(store: str | None, save_system_prompts: Path | None, *, yes: bool) -> None:
     from cllm.stores.sql import migrate
 
     database = _database(store)
     prompts = database.run(migrate.list_stored_prompts, create=True)
     if prompts:
-        _announce_deletion(prompts, save_system_prompts)
+        _confirm_deletion(prompts, save_system_prompts, yes=yes)
     database.run(migrate.upgrade)
     if prompts:
         database.erase_deleted_rows()
@@ -122,14 +124,20 @@ def current(store: str | None) -> None:
 )
 @_store
 def check(store: str | None) -> int:
-    from cllm.stores.sql import migrate
+    from cllm.stores.sql import HEAD, migrate
 
-    differences = _database(store).run(migrate.find_differences)
+    database = _database(store)
+    differences = database.run(migrate.find_differences)
     for difference in differences:
         output.print_line(difference)
     if differences:
         return EXIT_DIFFERENT
-    output.print_line("The tables match the newest revision.")
+    revision = database.run(migrate.current_revision)
+    if revision == HEAD:
+        output.print_line("The tables match the newest revision.")
+    else:
+        output.print_line(f"The tables match revision {revision}; the newest is {HEAD}.")
+        output.note("Make a backup of the database, then run: cllm db upgrade --store URL")
     return 0
 
 
@@ -158,7 +166,10 @@ def _database(store: str | None) -> "Database":
     return Database(store)
 
 
-def _announce_deletion(prompts: "list[StoredPrompt]", target: Path | None) -> None:
+def _confirm_deletion(
+    prompts: "list[StoredPrompt]", target: Path | None, *, yes: bool = False
+) -> None:
+    """Save the prompts to the target, or let the user confirm that they are deleted."""
     if target is not None:
         try:
             write_new_file(target, msgspec.json.Encoder().encode_lines(prompts))
@@ -166,9 +177,14 @@ def _announce_deletion(prompts: "list[StoredPrompt]", target: Path | None) -> No
             raise UsageError(f"{target} already exists; choose a new file.") from error
         output.note(f"System prompts saved to {target} and deleted: {len(prompts)}.")
         return
+    if not yes and not sys.stdin.isatty():
+        raise UsageError(
+            f"The upgrade would delete {len(prompts)} system prompts; save them first with "
+            "--save-system-prompts FILE, or delete them with --yes. Nothing was changed."
+        )
     output.note(
         f"The upgrade will delete {len(prompts)} system prompts; "
         "save them first with --save-system-prompts FILE."
     )
-    if sys.stdin.isatty():
+    if not yes:
         click.confirm("Delete them?", abort=True, err=True)

@@ -64,8 +64,12 @@ def command(**options: Any) -> None:
     if options["host"] == "":
         raise UsageError("--host needs an address, such as 127.0.0.1.")
     settings = _load_settings(options)
+    from cllm.settings.sections import describe_ignored_variables
+
     with require_extra("server", feature="`cllm serve`"):
         from cllm.server.http.uvicorn_server import listen
+    for text in describe_ignored_variables(os.environ):
+        output.note(f"{text[0].upper()}{text[1:]}")
     os.environ[OPTIONS_VARIABLE] = msgspec.json.encode(options, enc_hook=str).decode()
 
     def announce(address: str) -> None:

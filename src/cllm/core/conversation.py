@@ -241,11 +241,14 @@ def make_title(text: str) -> str | None:
     return cut_text(line, TITLE_LENGTH)
 
 
-def make_branch_title(title: str | None) -> str | None:
+def make_branch_title(title: str | None) -> str:
     """Return the title of a branch of a conversation with this title."""
-    if title is None or title.startswith(BRANCH_PREFIX):
+    if title is None:
+        return f"{BRANCH_PREFIX}Conversation"
+    if title.startswith(BRANCH_PREFIX):
         return title
-    return cut_text(f"{BRANCH_PREFIX}{title}", MAX_TITLE_LENGTH)
+    quoted = cut_text(title, MAX_TITLE_LENGTH - len(BRANCH_PREFIX) - len("''"))
+    return f"{BRANCH_PREFIX}'{quoted}'"
 
 
 def cut_text(text: str, length: int) -> str:

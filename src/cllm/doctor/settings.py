@@ -10,7 +10,7 @@ from cllm.doctor import Finding, ok, os_error_reason, problem, report_fix, warni
 from cllm.settings.cllmfile import FILE_NAME, Cllmfile, find_variables, read_cllmfile
 from cllm.settings.layers import CommandLine, Environment, merge_layers, settings_folders
 from cllm.settings.load import Settings, build_settings
-from cllm.settings.sections import KNOWN_KEYS
+from cllm.settings.sections import KNOWN_KEYS, describe_ignored_variables
 from cllm.settings.trust import check_trust, settings_to_trust
 
 CHECK = "settings"
@@ -40,6 +40,7 @@ def check_settings(
         settings = build_settings(merge_layers(usable, env, line), env, line)
     except CllmError as error:
         findings.append(problem(CHECK, str(error).removeprefix(PREFIX)))
+    findings += (warning(CHECK, text) for text in describe_ignored_variables(env.environment))
     if not findings:
         findings.append(ok(CHECK, "no Cllmfile.yml exists; the defaults apply."))
     return findings, settings

@@ -1,6 +1,6 @@
 """The sections of a Cllmfile as structs. Descriptions complete the error "`key` must be …"."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -436,3 +436,17 @@ def read_server(layered: LayeredSettings, environment: Mapping[str, str]) -> Ser
     server = layered.decode({} if content is None else content, ServerSettings, "server")
     provider = environment.get("DEFAULT_PROVIDER", "").strip()
     return msgspec.structs.replace(server, default_provider=provider) if provider else server
+
+
+OLDER_VARIABLES = {
+    "API_TOKENS": "list the keys under `server.keys` of a Cllmfile.",
+    "REQUIRE_AUTH": "the server requires a key if `server.keys` of a Cllmfile lists one.",
+    "REASONING_DATABASE_URL": "select the database with --store URL or `server.store`.",
+}
+"""Environment variables of older deployments, and what replaces them."""
+
+
+def describe_ignored_variables(environment: Mapping[str, str]) -> Iterator[str]:
+    for name, advice in OLDER_VARIABLES.items():
+        if environment.get(name, "").strip():
+            yield f"the environment variable {name} is ignored; {advice}"

@@ -38,6 +38,7 @@ def _open_sqlite(location: str, clock: Clock) -> Store:
     return SqliteStore(path, clock=clock, synchronous=synchronous)
 
 
+SCHEME_ALIASES = {"postgres": "postgresql", "postgresql+asyncpg": "postgresql"}
 SYNCHRONOUS_SCHEMES = ("json", "memory")
 SCHEMES: dict[str, Callable[[str, Clock], Store]] = {
     "json": _open_json,
@@ -50,7 +51,7 @@ SCHEMES: dict[str, Callable[[str, Clock], Store]] = {
 def open_store(url: str, *, clock: Clock) -> Store:
     """The store of the URL; its first use creates files or tables."""
     scheme, colon, location = url.partition(":")
-    opener = SCHEMES.get(scheme)
+    opener = SCHEMES.get(SCHEME_ALIASES.get(scheme, scheme))
     if not colon or opener is None:
         *others, last = (f"{name}:" for name in SCHEMES)
         raise SettingsError(

@@ -126,7 +126,7 @@ class VariantContract(StoreSuite):
         second = await store.branch("first", NewConversation(id="second"))
         named = await store.branch("demo", NewConversation(id="named", title="Dogs"))
         titles = [(await store.load(branch.id)).title for branch in (first, second, named)]
-        assert titles == ["Branch of Cats", "Branch of Cats", "Dogs"]
+        assert titles == ["Branch of 'Cats'", "Branch of 'Cats'", "Dogs"]
 
     async def test_a_branch_within_a_turn_has_an_incomplete_turn(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")

@@ -204,9 +204,44 @@ def test_a_database_with_half_of_the_legacy_tables_is_not_adopted(url):
         bind.execute(sa.text("DROP TABLE cllm_revision"))
 
     Database(url).run(half, create=True)
-    with pytest.raises(UsageError, match="was not changed"):
+    with pytest.raises(UsageError, match=r"lacks messages\.reasoning_events, .* was not changed"):
         Database(url).run(migrate.adopt)
     assert Database(url).run(migrate.current_revision) is None
+
+
+def test_the_oldest_databases_without_a_column_of_costs_are_adopted(url):
+    def shorten(bind: sa.Connection) -> None:
+        table = older.MESSAGES
+        costs = {"cost": {"total_cost": 0.00125, "total_tokens": 7}}
+        reply = (table.c.sequence_number == 2) & (table.c.conversation_id == uuid.UUID(FIRST_ID))
+        bind.execute(sa.update(table).where(reply).values(metadata=costs))
+        bind.execute(sa.text("ALTER TABLE messages DROP COLUMN total_cost"))
+        bind.execute(sa.text("ALTER TABLE messages ADD COLUMN tool_calls json"))
+        bind.execute(sa.text("ALTER TABLE conversations ADD COLUMN routing_mode varchar(50)"))
+        bind.execute(sa.text("DROP TABLE cllm_revision"))
+
+    fill(url)
+    Database(url).run(shorten)
+
+    adoption = Database(url).run(migrate.adopt)
+    assert (adoption.revision, adoption.conversations) == ("0001", 3)
+    assert Database(url).run(migrate.find_differences) == []
+    up(url)
+    conversation = with_store(url, lambda store: store.load(FIRST_ID))
+    assert [turn.cost for turn in conversation.turns] == [0.00125, None, None]
+
+
+@pytest.mark.parametrize("revision", REVISIONS[:2])
+def test_a_check_compares_the_tables_with_the_revision_of_the_database(url, revision):
+    Database(url).run(lambda bind: migrate.upgrade(bind, revision), create=True)
+    assert Database(url).run(migrate.find_differences) == []
+
+    def drop(bind: sa.Connection) -> None:
+        bind.execute(sa.text("ALTER TABLE messages DROP COLUMN reasoning_events"))
+
+    Database(url).run(drop)
+    differences = Database(url).run(migrate.find_differences)
+    assert differences == ["missing column: messages.reasoning_events"]
 
 
 def test_every_revision_is_listed():
@@ -235,7 +270,7 @@ def test_a_check_describes_the_differences(url):
 @pytest.mark.parametrize("revision", REVISIONS[:-1])
 def test_every_revision_can_be_upgraded_and_downgraded(url, revision):
     Database(url).run(lambda bind: migrate.upgrade(bind, revision), create=True)
-    assert "cllm db upgrade" in Database(url).run(migrate.find_differences)[0]
+    assert Database(url).run(migrate.find_differences) == []
     up(url)
     assert Database(url).run(migrate.find_differences) == []
     down(url, revision)

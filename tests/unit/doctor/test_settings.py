@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cllm.doctor import Finding
@@ -88,3 +89,13 @@ def test_fix_removes_the_access_of_other_users(env):
 
     assert finding.fixed
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_variables_of_older_deployments_are_reported(env):
+    variables = {"API_TOKENS": "a,b", "REQUIRE_AUTH": "true", "REASONING_DATABASE_URL": " "}
+    findings, settings = check(msgspec.structs.replace(env, environment=variables))
+
+    assert settings is not None
+    assert [one.level for one in findings] == ["warning", "warning"]
+    assert "API_TOKENS is ignored; list the keys under `server.keys`" in findings[0].message
+    assert "REQUIRE_AUTH is ignored" in findings[1].message

@@ -149,7 +149,7 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def split_url(url: str) -> tuple[str, PoolOptions]:
-    """The URL without the `pool_…` parameters, and these."""
+    """The URL as asyncpg accepts it, without the `pool_…` parameters, and these."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     pool = {name[5:]: value for name, value in query if name.startswith("pool_")}
@@ -164,7 +164,7 @@ def split_url(url: str) -> tuple[str, PoolOptions]:
         names = ", ".join(f"pool_{name}" for name in PoolOptions.__struct_fields__)
         raise SettingsError(f"the store URL can have {names}; pool_size must be at least 1.")
     others = urlencode([(name, value) for name, value in query if not name.startswith("pool_")])
-    return urlunsplit(parts._replace(query=others)), options
+    return urlunsplit(parts._replace(scheme="postgresql", query=others)), options
 
 
 class PostgresPool:

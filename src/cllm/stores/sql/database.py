@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from cllm.core.errors import StoreError, StoreUnavailableError, UsageError
 from cllm.core.extras import require_extra
+from cllm.stores.registry import SCHEME_ALIASES
 from cllm.stores.sql.rows import UnreadableRowError
 from cllm.stores.sqlite.connection import (
     check_regular_file,
@@ -25,7 +26,7 @@ from cllm.stores.sqlite.store import parse_location
 
 T = TypeVar("T")
 
-POSTGRES_SCHEMES = ("postgresql", "postgres")
+POSTGRES = "postgresql"
 
 
 class Database:
@@ -35,7 +36,7 @@ class Database:
         self._path: Path | None = None
         if scheme == "sqlite":
             self._path = parse_location(location)[0]
-        elif scheme not in POSTGRES_SCHEMES:
+        elif SCHEME_ALIASES.get(scheme, scheme) != POSTGRES:
             raise UsageError(
                 f"The store '{scheme}:' is not a database; use --store sqlite:PATH or "
                 "--store postgresql://…"

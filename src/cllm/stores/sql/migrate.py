@@ -22,6 +22,13 @@ LEGACY_MESSAGE_COLUMNS = {
     *("created_at", "sequence_number"),
 }
 SYSTEM_MESSAGE_COLUMN = "system_message"
+COST_COLUMN = "messages.total_cost"
+"""Missing in the oldest databases, which have the cost in the metadata of a message."""
+_ADD_COSTS = {
+    "sqlite": "UPDATE messages SET total_cost = json_extract(metadata, '$.cost.total_cost')",
+    "postgresql": "UPDATE messages SET total_cost = "
+    "CAST(metadata->'cost'->>'total_cost' AS numeric(10, 6))",
+}
 UNMANAGED_PREFIXES = ("message_search", "terms", "messages_by_terms", VERSION_TABLE)
 FIRST, SECOND, *_ = REVISIONS
 _STATES = {"add": "missing", "remove": "unknown", "modify": "different"}
@@ -128,6 +135,8 @@ def downgrade(bind: sa.Connection, to: str) -> None:
 def find_differences(bind: sa.Connection) -> list[str]:
     """Differences between the database's schema and the expected one, as texts."""
     revision = current_revision(bind)
+    if revision in (FIRST, SECOND):
+        return [f"missing column: {name}" for name in _list_missing_columns(bind, revision)]
     if revision != HEAD:
         return [describe_mismatch(revision)]
     name = bind.dialect.name
@@ -168,23 +177,44 @@ def list_stored_prompts(bind: sa.Connection) -> list[StoredPrompt]:
 
 
 def adopt(bind: sa.Connection) -> Adoption:
+    """Mark a database of an older deployment with its revision; add the column of costs."""
     if current_revision(bind) is not None:
         raise UsageError("cllm already manages this database; upgrade it with: cllm db upgrade")
-    columns = {name: _list_columns(bind, name) for name in ("conversations", "messages")}
-    if not (
-        columns["conversations"] >= LEGACY_CONVERSATION_COLUMNS
-        and columns["messages"] >= LEGACY_MESSAGE_COLUMNS
-    ):
+    columns = _list_columns(bind, "conversations")
+    if not columns or not _list_columns(bind, "messages"):
         raise UsageError(
             "The database does not have the tables `conversations` and `messages` of an older "
             "deployment; it was not changed."
         )
-    revision = FIRST if SYSTEM_MESSAGE_COLUMN in columns["conversations"] else SECOND
+    missing = _list_missing_columns(bind, SECOND)
+    if missing == [COST_COLUMN]:
+        bind.execute(sa.text("ALTER TABLE messages ADD COLUMN total_cost numeric(10, 6)"))
+        bind.execute(sa.text(_ADD_COSTS[bind.dialect.name]))
+    elif missing:
+        raise UsageError(
+            f"The database lacks {', '.join(missing)}, which every older deployment has; it was "
+            "not changed."
+        )
+    revision = FIRST if SYSTEM_MESSAGE_COLUMN in columns else SECOND
     table = sa.table("conversations", sa.column("user_id"))
     count = sa.select(sa.func.count(), sa.func.count(table.c.user_id)).select_from(table)
     total, owned = bind.execute(count).one()
     command.stamp(_build_config(bind), revision)
     return Adoption(revision=revision, conversations=total, without_user=total - owned)
+
+
+def _list_missing_columns(bind: sa.Connection, revision: str) -> list[str]:
+    """Columns that one of the first two revisions has and the database does not have."""
+    own = {SYSTEM_MESSAGE_COLUMN} if revision == FIRST else set()
+    expected = {
+        "conversations": LEGACY_CONVERSATION_COLUMNS | own,
+        "messages": LEGACY_MESSAGE_COLUMNS,
+    }
+    return [
+        f"{table}.{column}"
+        for table, columns in expected.items()
+        for column in sorted(columns - _list_columns(bind, table))
+    ]
 
 
 def _list_columns(bind: sa.Connection, table: str) -> set[str]:

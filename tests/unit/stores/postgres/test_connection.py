@@ -19,7 +19,8 @@ def test_pool_options_are_removed_from_the_url():
 
 
 def test_a_url_without_options_has_the_defaults():
-    assert split_url("postgresql://host/db") == ("postgresql://host/db", PoolOptions())
+    for scheme in ("postgresql", "postgres", "postgresql+asyncpg"):
+        assert split_url(f"{scheme}://host/db") == ("postgresql://host/db", PoolOptions())
 
 
 @pytest.mark.parametrize(
