@@ -18,32 +18,26 @@ def fetched(home, local_model):
     (models / "smollm2-135m.gguf").symlink_to(local_model)
 
 
-def printed_commands() -> list[str]:
-    lines = README.read_text(encoding="utf-8").replace("\\\n", "").splitlines()
-    return [line.strip() for line in lines if line.startswith("    curl ")]
-
-
-def run(command: str, server: Server, conversation: str = "") -> str:
-    at_port = command.replace("localhost:3000", server.address.removeprefix("http://"))
-    done = subprocess.run(
-        ["bash", "-c", at_port],
-        env={**os.environ, "ID": conversation},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return done.stdout
+def printed_commands() -> str:
+    """The indented block that calls the server."""
+    blocks = re.findall(r"(?m)^((?:    .*\n)+)", README.read_text(encoding="utf-8"))
+    (block,) = (block for block in blocks if "curl " in block)
+    return block
 
 
 @pytest.mark.usefixtures("fetched")
-def test_the_commands_of_the_readme_start_and_continue_a_conversation(home):
-    begin, go_on = printed_commands()
+def test_the_commands_of_the_readme_run_when_they_are_pasted(home):
     with Server(environment=home.environment, directory=home.work, store=None) as server:
-        first = run(begin, server)
-        named = re.search(r"(?im)^x-conversation-id: (\S+)", first)
-        assert named is not None, first
-        second = run(go_on, server, named[1])
+        address = server.address.removeprefix("http://")
+        done = subprocess.run(
+            ["bash", "-c", printed_commands().replace("localhost:3000", address)],
+            env={name: value for name, value in os.environ.items() if name != "ID"},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
 
-    assert "Luna" in second
+    assert '"content"' in done.stderr
+    assert "Luna" in done.stdout
     assert (home.path / ".cllm/cllm.db").exists()
