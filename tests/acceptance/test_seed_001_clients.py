@@ -48,3 +48,26 @@ def test_a_routing_mode_that_does_not_exist_is_named_in_a_notice(
     assert (response.status, response.text) == (200, "echo: Hello.")
     assert [notice["code"] for notice in response.notices] == codes
     assert {notice["path"] for notice in response.notices} <= {"X-Routing-Mode"}
+
+
+@pytest.mark.parametrize("path", ["/v1/messages/search", f"{LIST}/search"])
+def test_a_search_by_word_stem_returns_the_message(server: Server, path: str):
+    asked = ("user", "Are two zebras <running> to the Serengeti?")
+    conversation = server.complete(asked, conversation="").conversation
+    server.complete(("user", "More."), conversation=conversation)
+
+    found = server("GET", f"{path}?q=zebra+run+serengeti&limit=5").json
+
+    assert found["total"] == 2
+    (result,) = (one for one in found["results"] if one["role"] == "user")
+    messages = server("GET", f"{LIST}/{conversation}").json["messages"]
+    assert result["message_id"] == messages[0]["id"]
+    assert result["conversation_id"] == conversation
+    assert result["title"] == result["content"] == asked[1]
+    assert result["sequence_number"] == 1
+    assert "<b>zebras</b> &lt;<b>running</b>&gt; to the <b>Serengeti</b>" in result["highlight"]
+    assert result["snippet"] in result["content"]
+    assert 0 < result["relevance"] < 1
+    path = f"{LIST}/{conversation}/messages/{result['message_id']}"
+    assert server("GET", path).json["content"] == asked[1]
+    server("DELETE", f"{LIST}/{conversation}?permanent=true")

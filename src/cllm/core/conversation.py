@@ -265,6 +265,11 @@ def check_title(title: str | None) -> str | None:
     return trimmed or None
 
 
+def make_message_id(turn_id: str, ordinal: int) -> str:
+    """Return the ID of a message: its turn and its index in the turn."""
+    return f"{turn_id}-{ordinal}"
+
+
 VALID_ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
 
 

@@ -25,7 +25,13 @@ from cllm.library.arguments import MessageInput, Parameters
 from cllm.library.loop import asynchronous, synchronous
 from cllm.library.session import Answer, AsyncTextStream, Pieces, TextStream, read_answer, session
 from cllm.library.stores import IN_MEMORY, OpenStore, resolve_store
-from cllm.stores.search import build_hits, find_hits, parse_query
+from cllm.stores.search import (
+    build_hit,
+    find_matches,
+    parse_query,
+    rank_match,
+    sort_newest,
+)
 from cllm.window.strategies import Strategy
 from cllm.wire.conversation_file.codec import encode_conversation
 from cllm.wire.conversation_file.transcript import encode_markdown, transcript_of
@@ -295,8 +301,9 @@ class Conversation:
         """Return the messages that contain all words of the query, newest first."""
         terms = parse_query(arguments.check_text("query", query))
         checked = arguments.check_number("limit", limit, least=1)
-        hits = find_hits(await self._load(), terms)
-        return build_hits(hits, limit=checked, offset=0)
+        matches = sort_newest(find_matches(await self._load(), terms))
+        hits = (build_hit(one, terms, rank_match(one, terms)) for one in matches[:checked])
+        return Hits(items=tuple(hits), total=len(matches))
 
     async def _export(self, form: operations.ExportFormat = "json") -> str:
         """Return the conversation as a conversation file or as Markdown."""

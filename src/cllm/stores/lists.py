@@ -12,7 +12,13 @@ from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary
 from cllm.core.notice import Notice
 from cllm.core.ports import ArchiveFilter, CallRecord, Hits, Page, UsageBy, UsageSum
 from cllm.stores.pagination import build_page, matches_filter
-from cllm.stores.search import build_hits, find_hits, parse_query
+from cllm.stores.search import (
+    MAX_RANKED,
+    build_ranked_hits,
+    find_matches,
+    parse_query,
+    sort_newest,
+)
 from cllm.stores.usage import list_calls, sum_usage
 
 T = TypeVar("T")
@@ -73,8 +79,9 @@ class ScannedLists(ABC):
 
         def find(conversations: Iterable[StoredConversation]) -> Hits:
             matching = (each for each in conversations if matches_filter(each, archive_filter))
-            hits = (hit for conversation in matching for hit in find_hits(conversation, words))
-            return build_hits(hits, limit=limit, offset=offset)
+            matches = (match for each in matching for match in find_matches(each, words))
+            newest = sort_newest(matches)[: MAX_RANKED + 1]
+            return build_ranked_hits(newest, words, limit=limit, offset=offset)
 
         hits, notices = await self._scan(owner, find)
         return msgspec.structs.replace(hits, notices=notices)

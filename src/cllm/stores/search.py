@@ -1,22 +1,26 @@
 """Search terms, snippets and ranking, the same for every store.
 
-Terms are words, and pairs of characters in scripts without spaces. Stores without an index compare
-every message; a SQL index returns the newest matches, which are ranked.
+Terms are words, and pairs of characters in scripts without spaces. A query also matches the other
+forms of its English words; the index has the words as they are written. Stores without an index
+compare every message; a SQL index returns the newest matches. The newest matches are ranked.
 """
 
 import hashlib
+import html
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from os.path import commonprefix
 
 import msgspec
 
-from cllm.core.conversation import StoredConversation
+from cllm.core.conversation import StoredConversation, make_message_id
 from cllm.core.errors import UsageError
 from cllm.core.message import Message, Role
 from cllm.core.ports import Hit, Hits
 from cllm.stores.pagination import check_page_size
+from cllm.stores.stems import list_forms
 
 SNIPPET_RADIUS = 60
 MAX_TERM_LENGTH = 64
@@ -25,23 +29,36 @@ _JOINED = (
     "\U00020000-\U0003ffff"
 )
 _RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
+_IN_JOINED = re.compile(f"[{_JOINED}]")
 _PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128))
 _PLAIN_WORDS = _PLAIN + bytes(128)
 MAX_RANKED = 1000
 MAX_INDEXED_CHARACTERS = 100_000
+MAX_EXPANDED_WORDS = 8
+"""Later words of a query match only as they are written, to bound the work of a search."""
 _SMOOTHING = 200
+_PER_100_CHARACTERS = 100
 
 
 class SearchTerm(msgspec.Struct, frozen=True):
-    """A whole term to search for, or the start of one."""
+    """A term to search for, whole with its other forms, or the start of a term.
+
+    `root` has the letters that all forms start with.
+    """
 
     text: str
     prefix: bool = False
+    forms: tuple[str, ...] = ()
+    root: str = ""
 
-    def is_in(self, terms: Iterable[str]) -> bool:
+    @property
+    def alternatives(self) -> tuple[str, ...]:
+        return (self.text, *self.forms)
+
+    def is_in(self, terms: Collection[str]) -> bool:
         if self.prefix:
             return any(term.startswith(self.text) for term in terms)
-        return self.text in terms
+        return any(text in terms for text in self.alternatives)
 
 
 def extract_terms(text: str) -> tuple[str, ...]:
@@ -70,7 +87,14 @@ def parse_query(query: str) -> tuple[SearchTerm, ...]:
             terms.update(dict.fromkeys(map(SearchTerm, _split_pairs(run[0], with_last=False))))
     if not terms:
         raise UsageError("The search query has no words; enter at least one word.")
-    return tuple(terms)
+    words = tuple(terms)
+    return (*map(_expand, words[:MAX_EXPANDED_WORDS]), *words[MAX_EXPANDED_WORDS:])
+
+
+def _expand(word: SearchTerm) -> SearchTerm:
+    forms = list_forms(word.text)
+    root = commonprefix((word.text, *forms))  # noqa: RUF071 - of letters, not of paths
+    return SearchTerm(word.text, word.prefix, forms, root) if forms else word
 
 
 def _fold_case(text: str) -> str:
@@ -85,46 +109,75 @@ def _split_pairs(run: str, *, with_last: bool) -> Iterator[str]:
         yield run[-1]
 
 
-def find_hits(conversation: StoredConversation, words: Sequence[SearchTerm]) -> Iterator[Hit]:
-    for sequence, turn, message in conversation.numbered_messages():
-        if not turn.is_history:
-            continue
-        text = message.text
-        terms = frozenset(extract_terms(text))
-        if all(word.is_in(terms) for word in words):
-            yield Hit(
-                conversation=conversation.id,
-                title=conversation.title,
-                sequence=sequence,
-                role=message.role,
-                snippet=build_snippet(text, words),
-                created_at=turn.started_at,
-            )
-
-
-def build_snippet(text: str, words: Sequence[SearchTerm]) -> str:
-    """One line of the text around the first match of a word."""
-    line = " ".join(text.split())
-    folded = line.casefold()
-    first = min((at for word in words if (at := folded.find(word.text)) >= 0), default=0)
-    start, stop = max(first - SNIPPET_RADIUS, 0), first + SNIPPET_RADIUS
-    return f"{'…' if start else ''}{line[start:stop]}{'…' if stop < len(line) else ''}"
-
-
-def build_hits(hits: Iterable[Hit], *, limit: int, offset: int) -> Hits:
-    check_page_size(limit, "messages")
-    first = max(offset, 0)
-    newest = sorted(hits, key=lambda hit: (hit.created_at, hit.sequence), reverse=True)
-    return Hits(items=tuple(newest[first : first + limit]), total=len(newest))
-
-
 class SearchMatch(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str
     title: str | None
+    turn: str
+    ordinal: int
     sequence: int
     role: Role
     raw: str
     created_at: datetime
+
+
+def find_matches(
+    conversation: StoredConversation, words: Sequence[SearchTerm]
+) -> Iterator[SearchMatch]:
+    sequence = conversation.first_sequence
+    for turn in conversation.turns:
+        for ordinal, message in enumerate(turn.messages):
+            if turn.is_history and _is_match(message, words):
+                yield SearchMatch(
+                    conversation=conversation.id,
+                    title=conversation.title,
+                    turn=turn.id,
+                    ordinal=ordinal,
+                    sequence=sequence,
+                    role=message.role,
+                    raw=message.raw.decode(errors="replace"),
+                    created_at=turn.started_at,
+                )
+            sequence += 1
+
+
+def _is_match(message: Message, words: Sequence[SearchTerm]) -> bool:
+    terms = frozenset(extract_terms(message.text))
+    return all(word.is_in(terms) for word in words)
+
+
+def sort_newest(matches: Iterable[SearchMatch]) -> list[SearchMatch]:
+    return sorted(matches, key=lambda one: (one.created_at, one.sequence), reverse=True)
+
+
+def locate_words(text: str, words: Sequence[SearchTerm]) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each word in a text, in order."""
+    terms = frozenset(term for word in words for term in word.alternatives)
+    joined = "|".join(term for term in terms if _IN_JOINED.match(term))
+    for run in _RUN.finditer(text):
+        if run["joined"] is None:
+            if _fold_case(run[0])[:MAX_TERM_LENGTH] in terms:
+                yield run.span()
+        elif joined:
+            for match in re.finditer(joined, run[0]):
+                yield run.start() + match.start(), run.start() + match.end()
+
+
+def build_snippet(text: str, words: Sequence[SearchTerm]) -> str:
+    """One line of the text around the first of the words."""
+    line = " ".join(text[:MAX_INDEXED_CHARACTERS].split())
+    first, _ = next(locate_words(line, words), (0, 0))
+    start, stop = max(first - SNIPPET_RADIUS, 0), first + SNIPPET_RADIUS
+    return f"{'…' if start else ''}{line[start:stop]}{'…' if stop < len(line) else ''}"
+
+
+def highlight_words(snippet: str, words: Sequence[SearchTerm]) -> str:
+    """The snippet as HTML, with the words in `<b>`."""
+    parts: list[str] = []
+    last = 0
+    for start, end in locate_words(snippet, words):
+        parts += (html.escape(snippet[last:start]), "<b>", html.escape(snippet[start:end]), "</b>")
+        last = end
+    return "".join((*parts, html.escape(snippet[last:])))
 
 
 def owner_term(owner: str) -> str:
@@ -145,43 +198,57 @@ def build_index_terms(message: Message, owner: str) -> str:
     return f"{owner_term(owner)} {terms}" if terms else ""
 
 
-def rank_matches(matches: Sequence[SearchMatch], words: Sequence[SearchTerm]) -> list[SearchMatch]:
-    """Sort by the frequency of the words relative to the length, then newest first.
+def rank_match(match: SearchMatch, words: Sequence[SearchTerm]) -> float:
+    """The frequency of the words relative to the length, from 0 to 1.
 
-    `matches` is sorted newest first.
+    A word as it is in the query counts twice as much as another form of it.
     """
-    texts = [word.text for word in words]
+    text = match.raw.casefold()
+    count = sum(_count_word(text, word) for word in words)
+    frequency = _PER_100_CHARACTERS * count / (len(text) + _SMOOTHING)
+    return frequency / (frequency + 1)
 
-    def weight(match: SearchMatch) -> float:
-        text = match.raw.casefold()
-        return -sum(map(text.count, texts)) / (len(text) + _SMOOTHING)
 
-    return sorted(matches[:MAX_RANKED], key=weight)
+def _count_word(text: str, word: SearchTerm) -> int:
+    if not word.forms:
+        return 2 * text.count(word.text)
+    # A pattern that starts with letters is almost as fast as a search for the letters.
+    return text.count(word.root) + len(re.findall(rf"{word.text}(?![^\W_])", text))
 
 
 def build_ranked_hits(
     matches: Sequence[SearchMatch], words: Sequence[SearchTerm], *, limit: int, offset: int
 ) -> Hits:
-    """A page of the ranked matches; `matches` may have one more than MAX_RANKED."""
+    """A page of the ranked matches, which are sorted newest first.
+
+    `matches` has one more than MAX_RANKED if there are more.
+    """
     check_page_size(limit, "messages")
     first = max(offset, 0)
-    page = rank_matches(matches, words)[first : first + limit]
+    ranked = [(rank_match(match, words), match) for match in matches[:MAX_RANKED]]
+    ranked.sort(key=lambda one: -one[0])
+    page = ranked[first : first + limit]
     return Hits(
-        items=tuple(_build_hit(match, words) for match in page),
+        items=tuple(build_hit(match, words, relevance) for relevance, match in page),
         total=min(len(matches), MAX_RANKED),
         more=len(matches) > MAX_RANKED,
     )
 
 
-def _build_hit(match: SearchMatch, words: Sequence[SearchTerm]) -> Hit:
+def build_hit(match: SearchMatch, words: Sequence[SearchTerm], relevance: float) -> Hit:
     text = _text_or_empty(Message(role=match.role, raw=match.raw.encode()))
+    snippet = build_snippet(text, words)
     return Hit(
         conversation=match.conversation,
         title=match.title,
         sequence=match.sequence,
         role=match.role,
-        snippet=build_snippet(text, words),
+        snippet=snippet,
         created_at=match.created_at,
+        message_id=make_message_id(match.turn, match.ordinal),
+        content=text,
+        highlight=highlight_words(snippet, words),
+        relevance=round(relevance, 6),
     )
 
 

@@ -80,6 +80,28 @@ class SearchContract(StoreSuite):
         assert (await store.search("luna office")).items == ()
         assert (await store.search("lun")).items == ()
 
+    async def test_a_search_finds_other_forms_of_english_words(self, store: Store) -> None:
+        await say(store, "pets", "t1", "The cats were running to both cities.")
+        await say(store, "work", "t1", "Concatenate the lists.")
+        for query in ("cat", "cats runs", "CITY", "run"):
+            assert _hit_keys(await store.search(query)) == [("pets", 1), ("pets", 2)], query
+        assert (await store.search("universal")).total == 0
+
+    async def test_the_word_of_the_query_ranks_before_its_other_forms(self, store: Store) -> None:
+        await say(store, "one", "t1", "My list of cats")
+        await say(store, "two", "t1", "My list of a cat")
+        await say(store, "three", "t1", "cat and cat and cat")
+        hits = [hit for hit in (await store.search("cat")).items if hit.role == "user"]
+        assert [hit.conversation for hit in hits] == ["three", "two", "one"]
+        assert 1 > hits[0].relevance > hits[1].relevance > hits[2].relevance > 0
+
+    async def test_a_hit_has_the_message_and_a_highlight(self, store: Store) -> None:
+        await say(store, "pets", "t1", "Other")
+        await say(store, "pets", "t2", "My <i>Cats</i> sleep.")
+        (hit, _) = sorted((await store.search("cat")).items, key=lambda one: one.sequence)
+        assert (hit.message_id, hit.content) == ("t2-0", "My <i>Cats</i> sleep.")
+        assert hit.highlight == "My &lt;i&gt;<b>Cats</b>&lt;/i&gt; sleep."
+
     async def test_a_hit_has_its_conversation_and_a_snippet(self, store: Store) -> None:
         await store.create(NewConversation(id="pets", title="Animals"))
         await say(store, "pets", "t1", "word " * 100 + "the cat Luna sits here " + "word " * 100)

@@ -39,7 +39,7 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], Operation]] = {
         lambda store: store.update("demo", Changes(title="Cats")),
     ),
     "search": (
-        ("cllm.stores.search.rank_matches",),
+        ("cllm.stores.search.rank_match",),
         lambda store: store.search("Hello"),
     ),
     "write a turn": (

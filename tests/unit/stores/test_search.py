@@ -9,6 +9,7 @@ from cllm.stores.search import (
     build_index_terms,
     build_snippet,
     extract_terms,
+    highlight_words,
     owner_term,
     parse_query,
 )
@@ -34,7 +35,10 @@ def test_text_becomes_terms(text, terms):
 
 
 def test_a_query_becomes_terms():
-    assert parse_query("Cat cat") == (SearchTerm("cat"),)
+    assert parse_query("Luna42 luna42") == (SearchTerm("luna42"),)
+    (word,) = parse_query("Cats")
+    assert (word.text, word.prefix, word.root) == ("cats", False, "cat")
+    assert "cat" in word.forms
     assert parse_query("猫の名") == (SearchTerm("猫の"), SearchTerm("の名"))
     assert parse_query("猫") == (SearchTerm("猫", prefix=True),)
     with pytest.raises(UsageError):
@@ -83,3 +87,31 @@ def test_a_snippet_is_one_line_around_the_first_word():
     assert snippet.startswith("…")
     assert snippet.endswith("…")
     assert "\n" not in snippet
+
+
+def test_a_snippet_starts_at_a_whole_word_and_not_within_another():
+    text = "concatenate " * 20 + "my cats"
+    assert "my cats" in build_snippet(text, parse_query("cat"))
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "html"),
+    [
+        (
+            "My CATS & <b>dogs</b>",
+            "cat dogs",
+            "My <b>CATS</b> &amp; &lt;b&gt;<b>dogs</b>&lt;/b&gt;",
+        ),
+        ("concatenate", "cat", "concatenate"),
+        ("Straße", "STRASSE", "<b>Straße</b>"),
+        ("私の猫の名前", "猫の名", "私の<b>猫の</b>名前"),
+        ("我的猫", "猫", "我的<b>猫</b>"),
+    ],
+)
+def test_a_highlight_is_html_with_the_words_marked(text, query, html):
+    assert highlight_words(text, parse_query(query)) == html
+
+
+def test_only_the_first_words_of_a_query_are_expanded():
+    words = parse_query(" ".join(f"word{'s' * number}" for number in range(20)))
+    assert [bool(word.forms) for word in words] == [True] * 8 + [False] * 12

@@ -92,7 +92,11 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that matches a search, with the text around the match."""
+    """A message that matches a search.
+
+    `content` is its text, `snippet` a line of it around the match, `highlight` the snippet as HTML
+    with the words in `<b>`. `relevance` is from 0 to 1.
+    """
 
     conversation: str
     title: str | None
@@ -100,6 +104,10 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     snippet: str
     created_at: datetime
+    message_id: str = ""
+    content: str = ""
+    highlight: str = ""
+    relevance: float = 0.0
 
 
 class Hits(msgspec.Struct, frozen=True, kw_only=True):

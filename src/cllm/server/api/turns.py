@@ -6,11 +6,17 @@ from typing import Any, Literal
 import msgspec
 from starlette.responses import Response
 
-from cllm.core.conversation import StandingSummary, StoredConversation, Turn, WindowRecord
+from cllm.core.conversation import (
+    StandingSummary,
+    StoredConversation,
+    Turn,
+    WindowRecord,
+    make_message_id,
+)
 from cllm.core.errors import TurnNotFoundError
 from cllm.core.message import Message
 from cllm.server.api.conversation_ref import find_conversation
-from cllm.server.api.views import NOT_STORED, find_turn, json_response, make_message_id
+from cllm.server.api.views import NOT_STORED, find_turn, json_response
 from cllm.server.state import ApiRequest
 from cllm.window.summary import build_summary_messages
 from cllm.window.tokens import estimate_tokens, weights_for
@@ -149,14 +155,14 @@ def _view_sent(
             "history",
             one.message,
             one.message.json().get("content"),
-            message_id=make_message_id(one.turn, one.ordinal),
+            message_id=make_message_id(one.turn.id, one.ordinal),
             sequence_number=one.number,
         )
     if window.context:
         yield SentView(kind="context", role="user", content=NOT_STORED, tokens=window.context)
     for ordinal, message in enumerate(turn.asked):
         content = message.json().get("content")
-        yield view("request", message, content, message_id=make_message_id(turn, ordinal))
+        yield view("request", message, content, message_id=make_message_id(turn.id, ordinal))
 
 
 def _find_summary(conversation: StoredConversation, through: int) -> StandingSummary | None:

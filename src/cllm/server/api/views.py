@@ -21,6 +21,7 @@ from cllm.core.conversation import (
     Turn,
     TurnState,
     cut_text,
+    make_message_id,
 )
 from cllm.core.message import AnyPart, Message, Role, ToolCall, ToolResult, Unknown
 from cllm.core.notice import Notice
@@ -32,6 +33,8 @@ from cllm.server.turns.prepare import MAX_MODEL_LENGTH
 from cllm.wire.convert import parts_of
 from cllm.wire.errors import MalformedError
 
+MAX_FOUND_CHARACTERS = 10_000
+"""Of the text of a message in the results of a search."""
 NOT_STORED = "not kept"
 # Larger work is done in a thread.
 MANY_MESSAGES = 500
@@ -151,13 +154,21 @@ class DetailView(SummaryView, frozen=True, kw_only=True):
 
 
 class HitView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that matches a search."""
+    """A message that matches a search.
+
+    `content` is its text, up to 10,000 characters. `highlight` is `snippet` as HTML with the words
+    in `<b>`. `relevance` is from 0 to 1.
+    """
 
     conversation_id: str
     title: str | None
+    message_id: str
     sequence_number: int
     role: Role
+    content: str
     snippet: str
+    highlight: str
+    relevance: float
     created_at: datetime
 
 
@@ -310,10 +321,6 @@ def token_fields(usage: Usage) -> dict[str, Any]:
     }
 
 
-def make_message_id(turn: Turn, ordinal: int) -> str:
-    return f"{turn.id}-{ordinal}"
-
-
 def _view_turn_messages(turn: Turn, *, first: int | None) -> Iterator[MessageView]:
     replies = [index for index, one in enumerate(turn.messages) if one.role == "assistant"]
     for ordinal, message in enumerate(turn.messages):
@@ -322,7 +329,7 @@ def _view_turn_messages(turn: Turn, *, first: int | None) -> Iterator[MessageVie
         is_last = bool(replies) and ordinal == replies[-1]
         is_reply = message.role in ("assistant", "tool")
         yield MessageView(
-            id=make_message_id(turn, ordinal),
+            id=make_message_id(turn.id, ordinal),
             role=message.role,
             sequence_number=None if first is None else first + ordinal,
             model=turn.model if message.role == "assistant" else None,
@@ -339,9 +346,13 @@ def view_hit(hit: Hit, prefix: str = "") -> HitView:
     return HitView(
         conversation_id=f"{prefix}{hit.conversation}",
         title=_cut(hit.title, MAX_TITLE_LENGTH),
+        message_id=hit.message_id,
         sequence_number=hit.sequence,
         role=hit.role,
+        content=hit.content[:MAX_FOUND_CHARACTERS],
         snippet=hit.snippet,
+        highlight=hit.highlight,
+        relevance=hit.relevance,
         created_at=hit.created_at,
     )
 

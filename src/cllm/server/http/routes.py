@@ -37,6 +37,7 @@ ROUTES = (
     HttpRoute("GET", CONVERSATIONS, "api.conversations:list_conversations", "caller"),
     HttpRoute("POST", CONVERSATIONS, "api.conversations:create_conversation", "caller"),
     HttpRoute("GET", f"{CONVERSATIONS}/search", "api.conversations:search_conversations", "caller"),
+    HttpRoute("GET", "/v1/messages/search", "api.conversations:search_conversations", "caller"),
     HttpRoute("POST", f"{CONVERSATIONS}/import", "api.exports:import_conversation", "caller"),
     HttpRoute("GET", CONVERSATION, "api.conversations:get_conversation", "caller"),
     HttpRoute("PATCH", CONVERSATION, "api.conversations:change_conversation", "caller"),

@@ -144,6 +144,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         query=parameters.SearchQuery,
         response=views.SearchView,
     ),
+    ("GET", "/v1/messages/search"): Operation(
+        "searchMessages",
+        "conversations",
+        "The same as searchConversations.",
+        query=parameters.SearchQuery,
+        response=views.SearchView,
+    ),
     ("POST", f"{CONVERSATIONS}/import"): Operation(
         "importConversation",
         "conversations",

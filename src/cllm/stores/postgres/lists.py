@@ -82,6 +82,8 @@ class PostgresLists(PostgresBase):
                 role=row[3],
                 raw=row[4],
                 created_at=row[5],
+                turn=row[6],
+                ordinal=row[7],
             )
             for row in rows
         ]
@@ -106,5 +108,12 @@ def build_tsquery(words: Sequence[SearchTerm], owner: str) -> str:
     """A tsquery of the words and the owner's term."""
     owner_hash = hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()[:16]
     # Words have only letters and digits, so nothing needs escaping.
-    quoted = (f"'@{word.text}':*" if word.prefix else f"'@{word.text}'" for word in words)
+    quoted = map(_quote_term, words)
     return " & ".join((f"'@_{owner_hash}'", *quoted))
+
+
+def _quote_term(word: SearchTerm) -> str:
+    if word.prefix:
+        return f"'@{word.text}':*"
+    quoted = " | ".join(f"'@{text}'" for text in word.alternatives)
+    return f"({quoted})" if word.forms else quoted

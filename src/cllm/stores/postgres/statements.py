@@ -423,7 +423,7 @@ WITH newest AS MATERIALIZED (
     SELECT matches.*
     FROM generate_series($4::bigint >> {block_bits}, 0, -1) AS block
     CROSS JOIN LATERAL (
-        SELECT m.*, c.id, c.title, t.started_at
+        SELECT m.*, c.id, c.title, t.started_at, t.id AS turn_id
         FROM (
             SELECT number, conversation, turn, ordinal FROM messages
             WHERE owner = $1 AND sequence_number IS NOT NULL
@@ -434,12 +434,13 @@ WITH newest AS MATERIALIZED (
             SELECT c.id, c.title FROM conversations c
             WHERE c.owner = $1 AND c.number = m.conversation {archived} OFFSET 0) AS c
         CROSS JOIN LATERAL (
-            SELECT started_at FROM turns
+            SELECT id, started_at FROM turns
             WHERE owner = $1 AND conversation = m.conversation AND number = m.turn
                 AND state IN ('complete', 'incomplete') OFFSET 0) AS t
         ORDER BY m.number DESC LIMIT $3) AS matches
     LIMIT $3)
-SELECT newest.id, newest.title, m.sequence_number, m.role, m.raw, newest.started_at
+SELECT newest.id, newest.title, m.sequence_number, m.role, m.raw, newest.started_at,
+    newest.turn_id, newest.ordinal
 FROM newest CROSS JOIN LATERAL (
     SELECT sequence_number, role, raw FROM messages
     WHERE owner = $1 AND conversation = newest.conversation AND turn = newest.turn

@@ -224,11 +224,13 @@ def _decode_or_skip(row: Row, items: list[Summary], notices: list[Notice]) -> No
 
 
 def _decode_match(row: Row, matches: list[SearchMatch], notices: list[Notice]) -> None:
-    conversation, title, sequence, role, raw, started_at = row
+    conversation, title, sequence, role, raw, started_at, turn, ordinal = row
     try:
         match = SearchMatch(
             conversation=decode_lossy(conversation),
             title=None if title is None else decode_lossy(title),
+            turn=decode_lossy(turn),
+            ordinal=decode_number(ordinal),
             sequence=decode_number(sequence),
             role=decode_role(role),
             raw=decode_lossy(raw),
@@ -244,5 +246,12 @@ def _decode_match(row: Row, matches: list[SearchMatch], notices: list[Notice]) -
 
 def _build_match(words: Sequence[SearchTerm], owner: str) -> str:
     """The FTS5 query. Terms contain no quotation marks."""
-    terms = (f'"{word.text}"{"*" if word.prefix else ""}' for word in words)
+    terms = (_quote_term(word) for word in words)
     return " AND ".join((*terms, f'"{owner_term(owner)}"'))
+
+
+def _quote_term(word: SearchTerm) -> str:
+    if word.prefix:
+        return f'"{word.text}"*'
+    quoted = " OR ".join(f'"{text}"' for text in word.alternatives)
+    return f"({quoted})" if word.forms else quoted

@@ -152,7 +152,7 @@ COUNT = {
 }
 SEARCH = {
     archived: f"""SELECT m.conversation_id, c.title, m.sequence_number, m.role, CAST(m.raw AS BLOB),
-    t.started_at FROM message_search s CROSS JOIN messages m ON m.number = s.rowid
+    t.started_at, t.id, m.ordinal FROM message_search s CROSS JOIN messages m ON m.number = s.rowid
     CROSS JOIN conversations c ON c.owner = m.owner AND c.id = m.conversation_id
     CROSS JOIN turns t ON {_JOINED}
     WHERE message_search MATCH ? AND m.owner = ? AND m.sequence_number IS NOT NULL

@@ -7,6 +7,9 @@ def test_a_tsquery_has_the_owner_and_every_word():
     owner, word, prefix = query.split(" & ")
     assert owner.startswith("'@_")
     assert (word, prefix) == ("'@cat'", "'@猫':*")
+    assert build_tsquery([SearchTerm("cat", forms=("cats",))], "x").endswith(
+        " & ('@cat' | '@cats')"
+    )
 
 
 def test_owners_have_different_terms():

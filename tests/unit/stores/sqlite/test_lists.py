@@ -49,6 +49,9 @@ def test_a_match_has_every_word_and_the_owner():
     word, prefix, owner = _build_match(words, "local").split(" AND ")
     assert (word, prefix) == ('"cat"', '"猫"*')
     assert owner.startswith('"_')
+    assert _build_match([SearchTerm("cat", forms=("cats",))], "x").startswith(
+        '("cat" OR "cats") AND '
+    )
 
 
 async def test_a_damaged_row_is_a_notice_and_hides_no_other(tmp_path: Path):
