@@ -227,8 +227,7 @@ async def _dump_tables(url: str) -> bytes:
 def _start(
     arguments: list[str], environment: Mapping[str, str], directory: Path
 ) -> subprocess.Popen[bytes] | Forked:
-    # A process that starts its own workers imports the main module again in each of them.
-    if "--workers" not in arguments and is_forkable(arguments, environment):
+    if is_forkable(arguments, environment):
         server = fork_server(modules_for(arguments))
         return server.start(arguments, environment, directory, streams=open_joined_output)
     return subprocess.Popen(

@@ -2,11 +2,9 @@
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from cllm.cli import output
 from cllm.cli.inputs import (
@@ -21,8 +19,6 @@ from cllm.core.errors import UsageError
 from cllm.core.extras import require_extra
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
     from cllm.settings.load import Settings
 
 HELP = """Start the OpenAI- and Anthropic-compatible HTTP server.
@@ -38,8 +34,6 @@ EXAMPLES = (
 
 MAX_PORT = 65_535
 MAX_WORKERS = 64
-OPTIONS_VARIABLE = "CLLM_SERVE_OPTIONS"
-WORKER = "cllm.cli.serve:worker_app"
 WEB_SERVER = "uvicorn"
 
 
@@ -70,28 +64,11 @@ def command(**options: Any) -> None:
         from cllm.server.http.uvicorn_server import listen
     for text in describe_ignored_variables(os.environ):
         output.note(f"{text[0].upper()}{text[1:]}")
-    os.environ[OPTIONS_VARIABLE] = msgspec.json.encode(options, enc_hook=str).decode()
 
     def announce(address: str) -> None:
         output.note(f"Serving at {address} (stop with Ctrl-C).")
 
-    listen(
-        settings, prepare=partial(_configure_logging, settings), on_listen=announce, worker=WORKER
-    )
-
-
-def worker_app() -> "ASGIApp":
-    """The application of a worker process, with the options of the parent process."""
-    from cllm.server.http.app import build_app
-    from cllm.server.state import open_server_state
-
-    output.prepare_streams()
-    options = msgspec.json.decode(os.environ[OPTIONS_VARIABLE])
-    path = options["cllm_path"]
-    options["cllm_path"] = None if path is None else Path(path)
-    settings = _load_settings(options)
-    _configure_logging(settings)
-    return build_app(open_server_state(settings))
+    listen(settings, prepare=partial(_configure_logging, settings), on_listen=announce)
 
 
 def _load_settings(options: dict[str, Any]) -> "Settings":

@@ -85,6 +85,11 @@ def check_public_access(server: ServerSettings) -> None:
         )
 
 
+async def check_store(store: ServerStore) -> None:
+    """Raise StoreError if the store cannot be read. The first use creates its files or tables."""
+    await store.list_conversations(owner=LOCAL_OWNER, limit=1)
+
+
 def _check_default_provider(settings: Settings) -> None:
     name, names = settings.server.default_provider, {LOCAL, *BUILTIN_PROVIDERS, *settings.providers}
     if name is not None and name not in names:

@@ -397,7 +397,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     body_seconds: Seconds = 60
     queue_seconds: Seconds = 60
     turn_seconds: Seconds = 3600
-    stop_seconds: Seconds = 10
+    stop_seconds: Seconds = 7
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from cllm.core.errors import StoreUnavailableError
 from cllm.server.api.views import json_response
-from cllm.server.state import ApiRequest
+from cllm.server.state import ApiRequest, check_store
 
 STORE_SECONDS = 5
 """Timeout of GET /ready."""
@@ -30,10 +30,9 @@ async def get_health(_request: Request) -> Response:
 
 async def get_readiness(request: ApiRequest) -> Response:
     """GET /ready."""
-    store, owner = request.server.store, request.caller.owner
     try:
         async with asyncio.timeout(STORE_SECONDS):
-            await store.list_conversations(owner=owner, limit=1)
+            await check_store(request.server.store)
     except TimeoutError as error:
         raise StoreUnavailableError(
             f"The store did not respond within {STORE_SECONDS} s; check that the database runs."

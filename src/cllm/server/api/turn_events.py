@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from starlette.responses import Response, StreamingResponse
 
+from cllm.core.conversation import TurnState
 from cllm.core.errors import CllmError, ConversationBusyError
 from cllm.core.ports import TurnStart
 from cllm.server.api.conversation_ref import ConversationRef, find_conversation
@@ -19,6 +20,7 @@ MAX_POLL_SECONDS = 1.0
 POLL_FACTOR = 1.5
 MAX_SILENT_SECONDS = 600.0
 KEEP_ALIVE = b": still running\n\n"
+UNFINISHED = ("running", "incomplete", "failed")
 MAX_EVENT_ID = 2**31 - 1
 
 
@@ -32,7 +34,7 @@ async def get_events(request: ApiRequest) -> Response:
         # The folder of files stores no events.
         await ref.store.summary(ref.id, owner=ref.owner)
         raise _events_not_stored()
-    if not await _is_running(ref, turn_id):
+    if await _read_state(ref, turn_id) != "running":
         events = await state.store.events_after(ref.id, turn_id, 0, owner=ref.owner)
         if not events:
             raise _events_not_stored()
@@ -64,11 +66,11 @@ def _events_not_stored() -> ApiError:
     )
 
 
-async def _is_running(ref: ConversationRef, turn_id: str) -> bool:
-    """Load one message only: a running turn is the newest."""
+async def _read_state(ref: ConversationRef, turn_id: str) -> TurnState | None:
+    """Load one message only: a running turn is the newest. Return None for an older turn."""
     newest = await ref.store.load(ref.id, owner=ref.owner, tail=1)
     turns = (*newest.turns, *newest.variants)
-    return any(turn.id == turn_id and turn.state == "running" for turn in turns)
+    return next((turn.state for turn in turns if turn.id == turn_id), None)
 
 
 class _TurnFollower:
@@ -96,14 +98,16 @@ class _TurnFollower:
         while now() - last_event < MAX_SILENT_SECONDS:
             # Before the events are read, so that none is missed.
             change = self._turns.next_change((self._ref.owner, self._ref.id, self._turn_id))
-            is_running = change is not None or await _is_running(self._ref, self._turn_id)
+            state = await self._read_state() if change is None else "running"
             events = await self._store.events_after(
                 self._ref.id, self._turn_id, last_id, owner=self._ref.owner
             )
             for event in events:
                 last_id = event.number
                 yield event.data
-            if not is_running:
+            if self._turns.is_stopping and change is None and state in UNFINISHED:
+                raise ApiError("shutting_down", "The server shut down during the reply; resume.")
+            if state != "running":
                 return
             if events:
                 last_event = last_sent = now()
@@ -129,7 +133,10 @@ class _TurnFollower:
             await asyncio.shield(self._try_lease())
         except ConversationBusyError:
             return False
-        return await _is_running(self._ref, self._turn_id)
+        return await self._read_state() == "running"
+
+    async def _read_state(self) -> TurnState | None:
+        return await _read_state(self._ref, self._turn_id)
 
     async def _try_lease(self) -> None:
         start = TurnStart(id=self._new_id(), messages=(), visible=False)

@@ -1,12 +1,14 @@
 """The listening socket and uvicorn's server, with graceful shutdown.
 
-On a signal it rejects new requests, waits for running turns, and saves the rest as incomplete.
+On a signal it rejects new requests, waits for running turns, and saves the rest as incomplete. One
+process and each of several workers run the same code.
 """
 
 import asyncio
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import resource
 import signal
@@ -17,12 +19,12 @@ from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.supervisors import Multiprocess
 
-from cllm.core.errors import UsageError
+from cllm.core.errors import CllmError, UsageError
 from cllm.server.http.app import build_app
 from cllm.server.http.http_protocol import HttpProtocol
-from cllm.server.state import ServerState, check_public_access, open_server_state
+from cllm.server.http.supervisor import Supervisor
+from cllm.server.state import ServerState, check_public_access, check_store, open_server_state
 from cllm.settings.load import Settings, server_store
 
 BACKLOG = 2048
@@ -38,28 +40,35 @@ MMAP_BYTES = 256 * 1024
 OnListen = Callable[[str], None]
 
 
-def listen(
-    settings: Settings, *, prepare: Callable[[], None], on_listen: OnListen, worker: str
-) -> None:
-    """Serve until a signal stops the process.
-
-    `worker` is the `module:function` that builds the application in each worker process.
-    """
+def listen(settings: Settings, *, prepare: Callable[[], None], on_listen: OnListen) -> None:
+    """Serve until a signal stops the process."""
     server_store(settings)
     check_public_access(settings.server)
     raise_open_file_limit()
     server = settings.server
     listener = bind(server.host, server.port)
     with listener:
-        address = format_address(listener)
+        on_start = partial(on_listen, format_address(listener))
         prepare()
         if server.workers > 1:
-            on_listen(address)
-            Multiprocess(_build_config(worker, settings), [listener]).run()
-            return
-        state = open_server_state(settings)
-        config = _build_config(build_app(state), settings)
-        _Server(config, state, on_start=lambda: on_listen(address)).run(sockets=[listener])
+            serve = partial(_serve_as_worker, settings, listener)
+            Supervisor(serve, workers=server.workers, on_start=on_start).run()
+        else:
+            _build_server(settings, on_start).run(sockets=[listener])
+
+
+def _serve_as_worker(
+    settings: Settings, listener: socket.socket, on_start: Callable[[], None], lifeline: int
+) -> None:
+    _build_server(settings, on_start, lifeline=lifeline).run(sockets=[listener])
+
+
+def _build_server(
+    settings: Settings, on_start: Callable[[], None], *, lifeline: int | None = None
+) -> "_Server":
+    state = open_server_state(settings)
+    config = _build_config(build_app(state), settings)
+    return _Server(config, state, on_start=on_start, lifeline=lifeline)
 
 
 def raise_open_file_limit() -> None:
@@ -90,14 +99,12 @@ def format_address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _build_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
+def _build_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     limits = settings.server.limits
     # uvicorn calls it like a class.
     protocol = partial(HttpProtocol, head_bytes=limits.head_bytes, head_seconds=limits.head_seconds)
     return uvicorn.Config(
         app,
-        factory=isinstance(app, str),
-        workers=settings.server.workers,
         loop="uvloop",
         http=cast("type[asyncio.Protocol]", protocol),
         ws="none",
@@ -107,7 +114,7 @@ def _build_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_graceful_shutdown=int(limits.stop_seconds + 2 * GRACE_SECONDS),
+        timeout_graceful_shutdown=math.ceil(limits.stop_seconds + GRACE_SECONDS),
     )
 
 
@@ -118,21 +125,41 @@ def _lower_mmap_threshold() -> None:
 
 
 class _Server(uvicorn.Server):
+    """`lifeline`: a descriptor at whose end of file the server stops."""
+
     def __init__(
-        self, config: uvicorn.Config, state: ServerState, *, on_start: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        *,
+        on_start: Callable[[], None],
+        lifeline: int | None,
     ) -> None:
         super().__init__(config)
         self._state = state
         self._on_start = on_start
+        self._lifeline = lifeline
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await check_store(self._state.store)
+        except CllmError:
+            await self._state.app.close()
+            raise
         await super().startup(sockets)
+        if self._lifeline is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._lifeline, self._stop_without_parent, loop, self._lifeline)
         # The garbage collector can skip the objects loaded so far.
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
         _lower_mmap_threshold()
         self._on_start()
+
+    def _stop_without_parent(self, loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
+        loop.remove_reader(lifeline)
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         limit = self._state.settings.limits.stop_seconds

@@ -13,6 +13,8 @@ from cllm.server.turns.event_log import DelayedWriter
 
 MAX_CLEANUP_SECONDS = 60.0
 WRITE_SECONDS = 1.0
+SAVE_SECONDS = 1.5
+"""Time to save cancelled turns when the server stops."""
 
 TurnKey = tuple[str, str, str]
 """Owner, conversation and turn."""
@@ -24,13 +26,13 @@ class TurnRegistry:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changes: dict[TurnKey, asyncio.Event | None] = {}
-        self._stopping = False
+        self.is_stopping = False
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        if self._stopping:
+        if self.is_stopping:
             work.close()
             raise ApiError(
                 "shutting_down", "The server is shutting down; retry in a moment.", retry_after=1
@@ -61,15 +63,18 @@ class TurnRegistry:
             change.set()
 
     async def stop(self, *, within: float) -> None:
-        """Start no more turns; after `within` seconds cancel and save the rest as incomplete."""
-        self._stopping = True
+        """Start no more turns; after `within` seconds cancel and save the rest as incomplete.
+
+        A store that does not respond delays the end by at most SAVE_SECONDS.
+        """
+        self.is_stopping = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within)
         remaining = list(self._tasks)
         for task in remaining:
             task.cancel()
         if remaining:
-            await asyncio.wait(remaining)
+            await asyncio.wait(remaining, timeout=SAVE_SECONDS)
 
 
 def turn_key(lease: Lease) -> TurnKey:

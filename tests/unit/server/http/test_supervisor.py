@@ -1,0 +1,87 @@
+"""The parent of several worker processes."""
+
+import os
+import select
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.waits import wait_until
+
+from cllm.core.errors import CllmError, UsageError
+from cllm.server.http import supervisor
+from cllm.server.http.supervisor import Supervisor
+
+
+def stop_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def serve_until_a_signal(on_start: Callable[[], None], lifeline: int) -> None:
+    on_start()
+    select.select([lifeline], [], [])
+
+
+def test_the_start_is_reported_once_when_all_workers_have_started(tmp_path: Path):
+    def serve(on_start: Callable[[], None], lifeline: int) -> None:
+        (tmp_path / str(os.getpid())).touch()
+        serve_until_a_signal(on_start, lifeline)
+
+    numbers: list[int] = []
+
+    def on_start() -> None:
+        numbers.append(len(list(tmp_path.iterdir())))
+        stop_this_process()
+
+    Supervisor(serve, workers=3, on_start=on_start).run()
+
+    assert numbers == [3]
+
+
+def test_the_error_of_the_first_start_ends_the_parent(tmp_path: Path):
+    def serve(_on_start: Callable[[], None], _lifeline: int) -> None:
+        (tmp_path / str(os.getpid())).touch()
+        raise UsageError("The store is not a store.")
+
+    with pytest.raises(CllmError, match="The store is not a store"):
+        Supervisor(serve, workers=3, on_start=stop_this_process).run()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_worker_that_dies_while_it_starts_ends_the_parent():
+    with pytest.raises(CllmError, match="ended while it started"):
+        Supervisor(lambda *_: os._exit(9), workers=2, on_start=stop_this_process).run()
+
+
+def test_a_worker_that_cannot_start_again_is_started_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(supervisor, "RESTART_SECONDS", 0.01)
+    attempts, announced = tmp_path / "attempts", tmp_path / "announced"
+
+    def serve(on_start: Callable[[], None], lifeline: int) -> None:
+        with attempts.open("a", encoding="ascii") as file:
+            file.write("x")
+        count = attempts.stat().st_size
+        if count in (3, 4):
+            raise UsageError("The database is down.")
+        on_start()
+        if count == 2:
+            wait_until(announced.exists)
+            os._exit(1)
+        if count == 5:
+            os.kill(os.getppid(), signal.SIGTERM)
+        select.select([lifeline], [], [])
+
+    Supervisor(serve, workers=2, on_start=announced.touch).run()
+
+    assert attempts.stat().st_size == 5
+
+
+def test_the_handlers_of_signals_are_restored():
+    before = signal.getsignal(signal.SIGTERM)
+
+    Supervisor(serve_until_a_signal, workers=1, on_start=stop_this_process).run()
+
+    assert signal.getsignal(signal.SIGTERM) is before
