@@ -252,14 +252,17 @@ class App:
         provider = self._keyless[resolved.provider].with_key(key)
         return ModelRoute(provider=provider, model=resolved.name)
 
+    def provider_of(self, model: str) -> str:
+        return self._factory.resolve(model).provider
+
     def accepts_caller_key(self, model: str) -> bool:
-        return self._factory.accepts_caller_key(self._factory.resolve(model).provider)
+        return self._factory.accepts_caller_key(self.provider_of(model))
 
     def key_for(self, model: str, key: CallersKey) -> CallersKey | None:
         """Return the caller's key for the model's provider; None if that accepts no such key."""
         if not self.accepts_caller_key(model):
             return None
-        return replace(key, provider=self._factory.resolve(model).provider)
+        return replace(key, provider=self.provider_of(model))
 
     def catalogue(self, provider: str) -> "Catalogue":
         """For the local provider, includes the models on disk."""

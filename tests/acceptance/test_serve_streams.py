@@ -1,5 +1,6 @@
 """`cllm serve`: streams, and the saved turn when client, provider or server disconnects."""
 
+import http.client
 import json
 import signal
 import threading
@@ -184,6 +185,22 @@ def test_a_disconnect_ends_a_stateless_call_without_stream(server: Server, upstr
         server("POST", COMPLETIONS, completion_body(HELLO), timeout=0.5)
 
     upstream.wait_for(count + 1).wait_disconnected()
+
+
+@pytest.mark.parametrize("headers", [{}, NEW])
+def test_a_disconnect_before_the_first_event_of_a_stream_ends_the_call(
+    serve: Callable[..., Server], provider: FakeProvider, headers: dict[str, str]
+):
+    server = serve(server={"on_disconnect": "cancel", "silence_seconds": 3600})
+    provider.queue_held_reply("Late.", at=0)
+    body = json.dumps(completion_body(HELLO, stream=True))
+    connection = http.client.HTTPConnection(server.host, server.port)
+    connection.request("POST", COMPLETIONS, body, headers)
+    request = provider.wait_for(1)
+
+    connection.close()
+
+    request.wait_disconnected()
 
 
 def test_a_silent_stream_sends_comments(serve: Callable[..., Server], provider: FakeProvider):

@@ -1,10 +1,14 @@
 """The log and the database of `cllm serve` contain no secrets: both files are searched."""
 
+import http.client
 import json
+import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.fake_provider import FakeProvider
 from tests.home import SECRET, Home
 from tests.server_process import Server, read_stored_bytes
@@ -148,3 +152,82 @@ def test_the_metrics_count_turns(serve: Callable[..., Server]):
 
     assert 'route="/v1/chat/completions",method="POST",status="200"} 1' in text
     assert 'cllm_tokens_total{model="openai/gpt-test",kind="input"} 11' in text
+
+
+def test_a_line_has_path_client_user_agent_and_provider(serve: Callable[..., Server]):
+    server = serve()
+    server.complete(("user", "Hello"), headers={"User-Agent": "curl/8.0 " + "x" * 1000})
+    server("GET", "/nowhere/planted-path?q=planted-query", None, {"User-Agent": "planted-agent"})
+    server.terminate()
+    server.wait()
+
+    turn, unknown = lines(server)
+    assert (turn["route"], "path" in turn) == ("/v1/chat/completions", False)
+    assert turn["client"] == "127.0.0.1"
+    assert turn["user_agent"].startswith("curl/8.0 xxx")
+    assert len(turn["user_agent"]) == 200
+    assert (turn["provider"], turn["model"]) == ("openai", "openai/gpt-test")
+    assert (unknown["path"], unknown["status"]) == ("/nowhere/planted-path", 404)
+    assert (unknown["user_agent"], unknown["route"]) == ("planted-agent", None)
+    assert "planted-query" not in server.log
+
+
+def test_a_turn_in_a_branch_is_logged_as_ok(serve: Callable[..., Server], provider: FakeProvider):
+    server = serve()
+    gate = provider.queue_held_reply("First ", "second.", at=1)
+    body = {"model": "openai/gpt-test", "messages": [{"role": "user", "content": "Hello"}]}
+    stream = server.open(
+        "POST", "/v1/chat/completions", {**body, "stream": True}, {"X-Conversation-ID": ""}
+    )
+    stream.event()
+    conversation = stream.headers["x-conversation-id"]
+
+    branch = server.complete(
+        ("user", "More"), conversation=conversation, headers={"X-On-Conflict": "branch"}
+    )
+    gate.open()
+    stream.rest()
+    server.terminate()
+    server.wait()
+
+    assert branch.conversation != conversation
+    assert [line["outcome"] for line in lines(server)] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Conversation-ID": ""}])
+def test_a_client_that_gives_up_is_logged_as_disconnected(
+    serve: Callable[..., Server],
+    provider: FakeProvider,
+    headers: dict[str, str],
+    until: Callable[..., bool],
+):
+    server = serve()
+    gate = provider.queue_held_reply("Late.", at=0)
+    body = {"model": "openai/gpt-test", "messages": [{"role": "user", "content": "Hello"}]}
+
+    connection = http.client.HTTPConnection(server.host, server.port)
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+    provider.wait_for(1)
+    connection.close()
+    if headers:
+        # A saved turn continues, so its line is written at its end.
+        time.sleep(1)
+        gate.open()
+
+    assert until(lambda: list(lines(server)))
+    (line,) = lines(server)
+    assert (line["status"], line["outcome"]) == (499, "disconnected")
+
+
+def test_a_body_that_the_client_does_not_finish_is_logged_as_disconnected(
+    serve: Callable[..., Server], until: Callable[..., bool]
+):
+    server = serve()
+    with socket.create_connection((server.host, server.port)) as connection:
+        connection.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+        )
+
+    assert until(lambda: list(lines(server)))
+    (line,) = lines(server)
+    assert (line["status"], line["outcome"]) == (499, "disconnected")

@@ -89,7 +89,7 @@ async def test_a_retry_that_starts_no_turn_leaves_the_failed_turn_to_the_next_re
     provider.queue_error(500, "Broken.")
     failed = await complete(server, retry_count(0))
     with monkeypatch.context() as stopping:
-        stopping.setattr(server.state.turns, "_stopping", True)
+        stopping.setattr(server.state.turns, "is_stopping", True)
         rejected = await complete(server, retry_count(1))
 
     response = await complete(server, retry_count(2))

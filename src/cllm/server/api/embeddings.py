@@ -27,7 +27,7 @@ async def create_embedding(request: ApiRequest) -> Response:
     fields, name = _decode_embedding_request(body)
     model = select_model(name, read_turn_headers(request.headers).provider, state)
     route = state.app.find_route(model)
-    request.record.model = model
+    request.record.model, request.record.provider = model, route.provider.name
     if not isinstance(route.provider, Embedder):
         raise ApiError(
             "not_supported",

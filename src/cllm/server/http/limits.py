@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Self
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from cllm.server.http.errors import ApiError
 from cllm.settings.sections import Limits
@@ -109,7 +109,7 @@ async def _receive(request: Request, quota: BodyQuota) -> bytes:
             if not message.get("more_body"):
                 return bytes(body)
             message = await request.receive()
-    raise ApiError("request_timeout", "The client disconnected before it had sent the whole body.")
+    raise ClientDisconnect
 
 
 def _check_size(size: int, limits: Limits) -> None:

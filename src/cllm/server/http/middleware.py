@@ -29,13 +29,20 @@ from cllm.server.http.errors import (
     report_error,
 )
 from cllm.server.http.metrics import Metrics
-from cllm.server.http.request_log import SCOPE_KEY, RequestRecord, log_request
+from cllm.server.http.request_log import (
+    DISCONNECTED,
+    MAX_TEXT_LENGTH,
+    SCOPE_KEY,
+    RequestRecord,
+    log_request,
+)
 from cllm.server.http.tracing import StartSpan
 from cllm.settings.sections import ServerSettings
 
 MESSAGES_PATH = "/v1/messages"
 REQUEST_ID = b"x-request-id"
-DISCONNECTED = "disconnected"
+CLIENT_CLOSED_REQUEST = 499
+"""In the log and the metrics, as in those of nginx: the client disconnected before the response."""
 PREFLIGHT = "access-control-request-method"
 WITHOUT_HOST = "1.0"
 """In this version of HTTP a request needs no Host header."""
@@ -140,11 +147,9 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = RequestRecord(
-            request=self._new_id(), method=scope["method"], started=time.monotonic()
-        )
-        scope[SCOPE_KEY] = record
         headers = Headers(scope=scope)
+        record = self._start_record(scope, headers)
+        scope[SCOPE_KEY] = record
         end_span = None if self._start_span is None else self._start_span(headers)
         sender = _Sender(record, send)
         self._metrics.running += 1
@@ -155,10 +160,22 @@ class RequestMiddleware:
             record.seconds = time.monotonic() - record.started
             if not sender.is_complete and not sender.is_aborted and record.fault is None:
                 record.outcome = DISCONNECTED
+                record.status = record.status or CLIENT_CLOSED_REQUEST
             self._metrics.observe(record)
             log_request(record)
             if end_span is not None:
                 end_span(record)
+
+    def _start_record(self, scope: Scope, headers: Headers) -> RequestRecord:
+        client, user_agent = scope.get("client"), headers.get("user-agent")
+        return RequestRecord(
+            request=self._new_id(),
+            method=scope["method"],
+            started=time.monotonic(),
+            path=scope["path"][:MAX_TEXT_LENGTH],
+            client=None if client is None else client[0],
+            user_agent=None if user_agent is None else user_agent[:MAX_TEXT_LENGTH],
+        )
 
     async def _handle(
         self, scope: Scope, receive: Receive, sender: "_Sender", headers: Headers
@@ -179,7 +196,7 @@ class RequestMiddleware:
             else:
                 await self._app(scope, receive, sender.send)
         except ClientDisconnect:
-            record.outcome = DISCONNECTED
+            pass
         except HTTPException as error:
             await sender.send_response(_encode_routing_error(Request(scope), error.status_code))
         except Exception as error:  # noqa: BLE001 - bugs end here

