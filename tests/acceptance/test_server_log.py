@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -150,8 +152,63 @@ def test_the_metrics_count_turns(serve: Callable[..., Server]):
 
     text = server("GET", "/metrics").body.decode()
 
-    assert 'route="/v1/chat/completions",method="POST",status="200"} 1' in text
-    assert 'cllm_tokens_total{model="openai/gpt-test",kind="input"} 11' in text
+    labels = 'method="POST",outcome="ok",route="/v1/chat/completions",status="200"'
+    assert f"cllm_requests_total{{{labels}}} 1.0" in text
+    labels = 'model="openai/gpt-test",provider="openai"'
+    assert f'cllm_tokens_total{{kind="input",{labels}}} 11.0' in text
+
+
+def test_the_metrics_of_all_workers_are_added_up(
+    serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
+):
+    server = serve("--workers", "2")
+    for _ in range(8):
+        server.complete(("user", "Hello"))
+    provider.queue_reply("Broken ", "off.", stop_after=1)
+    server.complete(("user", "Hello"), stream=True)
+
+    def are_added_up() -> bool:
+        text = server("GET", "/metrics").body.decode()
+        labels = 'model="openai/gpt-test",outcome="ok",provider="openai"'
+        return f"cllm_turns_total{{{labels}}} 8.0" in text and "cllm_requests_running 1.0" in text
+
+    assert until(are_added_up)
+    for _ in range(8):
+        assert are_added_up()
+    text = server("GET", "/metrics").body.decode()
+    assert 'outcome="upstream_broken_stream",route="/v1/chat/completions",status="200"} 1.0' in text
+    labels = 'model="openai/gpt-test",provider="openai"'
+    assert f"cllm_first_byte_seconds_count{{{labels}}}" in text
+
+
+def test_the_gauge_of_a_killed_worker_is_removed(
+    serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
+):
+    server = serve("--workers", "2")
+    provider.queue_held_reply("First ", "second.", at=1)
+    stream = server.open(
+        "POST",
+        "/v1/chat/completions",
+        {
+            "model": "openai/gpt-test",
+            "stream": True,
+            "messages": [{"role": "user", "content": "x"}],
+        },
+    )
+    stream.event()
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+    for child in children.read_text(encoding="ascii").split():
+        os.kill(int(child), signal.SIGKILL)
+    stream.leave()
+
+    def is_removed() -> bool:
+        try:
+            text = server("GET", "/metrics", timeout=5).body.decode()
+        except (OSError, http.client.HTTPException):
+            return False
+        return "cllm_requests_running 1.0" in text
+
+    assert until(is_removed)
 
 
 def test_a_line_has_path_client_user_agent_and_provider(serve: Callable[..., Server]):

@@ -26,6 +26,7 @@ from cllm.stores.registry import open_store
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = LOCAL_OWNER
     key: str | None = None
+    is_admin: bool = False
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):

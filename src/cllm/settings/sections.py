@@ -374,12 +374,16 @@ def read_schema_source(layered: LayeredSettings, env: Environment) -> SchemaSour
 
 
 class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's key, or its SHA-256 in hexadecimal, and the owner of its conversations."""
+    """A client's key, or its SHA-256 in hexadecimal, and the owner of its conversations.
+
+    An `admin` key can read the metrics of all owners.
+    """
 
     name: str
     owner: str
     hash: str | None = None
     key: str | None = None
+    admin: bool = False
 
     def __repr__(self) -> str:
         """Omits the key."""

@@ -46,9 +46,9 @@ def test_every_log_field_is_documented():
 
 
 def test_every_metric_is_documented():
-    names = re.findall(r"# TYPE (\w+)", Metrics().render())
+    names = re.findall(r"# TYPE (\w+)", Metrics().render().decode())
 
-    assert len(names) == 5
+    assert len(names) == 7
     for name in names:
         assert f"`{name}`" in SERVER
 
@@ -57,4 +57,4 @@ def test_the_example_of_keys_is_valid_yaml():
     block = SERVER.split("    server:\n")[1].split("\n\n")[0]
     keys = yaml.safe_load("server:\n" + "\n".join(line[4:] for line in block.splitlines()))
 
-    assert [key["name"] for key in keys["server"]["keys"]] == ["ci", "ann"]
+    assert [key["name"] for key in keys["server"]["keys"]] == ["ci", "ann", "prometheus"]

@@ -11,7 +11,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cllm.core.errors import CllmError
 from cllm.server.http.auth import LOCAL_CALLER, ApiKeys, authenticate, load_api_keys
-from cllm.server.http.errors import anthropic_error_response, openai_error_response, report_error
+from cllm.server.http.errors import (
+    ApiError,
+    anthropic_error_response,
+    openai_error_response,
+    report_error,
+)
 from cllm.server.http.metrics import Metrics
 from cllm.server.http.middleware import RequestMiddleware, read_host_rules
 from cllm.server.http.request_log import log_in_thread
@@ -34,6 +39,7 @@ class Endpoint:
         self._state = state
         self._api_keys = api_keys
         self._needs_key = row.access != "anyone" and bool(api_keys.keys)
+        self._needs_admin = row.access == "admin" and api_keys.has_several_owners
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = ApiRequest(scope, receive, send, self._state)
@@ -43,6 +49,11 @@ class Endpoint:
             caller = authenticate(request, self._api_keys) if self._needs_key else LOCAL_CALLER
             request.caller = caller
             record.owner, record.key = caller.owner, caller.key
+            if self._needs_admin and not caller.is_admin:
+                raise ApiError(
+                    "admin_key_required",
+                    "This route shows the figures of all owners; use a key with `admin: true`.",
+                )
             response: Response = await self._function(request)
         except (CllmError, MalformedError) as error:
             record.outcome = report_error(error).code

@@ -30,6 +30,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     owner: str
     digest: bytes
+    is_admin: bool = False
 
 
 class ApiKeys(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,14 @@ class ApiKeys(msgspec.Struct, frozen=True, kw_only=True):
             return None
         digest = _digest(key)
         matches = [one for one in self.keys if hmac.compare_digest(one.digest, digest)]
-        return Caller(owner=matches[0].owner, key=matches[0].name) if matches else None
+        if not matches:
+            return None
+        first = matches[0]
+        return Caller(owner=first.owner, key=first.name, is_admin=first.is_admin)
+
+    @property
+    def has_several_owners(self) -> bool:
+        return len({key.owner for key in self.keys}) > 1
 
 
 def load_api_keys(keys: Iterable[KeySettings]) -> ApiKeys:
@@ -64,7 +72,7 @@ def _load_api_key(settings: KeySettings) -> ApiKey:
             f"{where} needs a hash, or a key of 16 to 512 printable characters; create one with: "
             "openssl rand -hex 32"
         )
-    return ApiKey(name=settings.name, owner=settings.owner, digest=digest)
+    return ApiKey(name=settings.name, owner=settings.owner, digest=digest, is_admin=settings.admin)
 
 
 def _digest(key: str) -> bytes:

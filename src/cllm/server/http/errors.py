@@ -39,6 +39,7 @@ STATUSES: Mapping[str, int] = MappingProxyType(
         "thread_unsupported_request": 400,
         "missing_token": 401,
         "invalid_token": 401,
+        "admin_key_required": 403,
         "host_not_allowed": 403,
         "origin_not_allowed": 403,
         "not_found": 404,

@@ -1,97 +1,163 @@
 """Metrics in the text format of Prometheus: GET /metrics.
 
-Labels are routes and models that replied, never client text: the number of series must stay small.
+Labels are routes, error codes, providers, and models that replied, never other client text: the
+number of series must stay small. With several workers each writes its values to files, and
+prometheus_client adds them up.
 """
 
-from bisect import bisect_left
-from collections import Counter, defaultdict
+import asyncio
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cllm.core.reply import Usage
 from cllm.server.http.request_log import RequestRecord
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NO_ROUTE = "none"
-OTHER_MODELS = "others"
+OTHERS = "others"
 MAX_MODELS = 200
+MAX_PROVIDERS = 50
 KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
+SUCCESS = 200
+
+
+@contextmanager
+def share_metrics() -> Iterator[None]:
+    """Let the processes that are forked inside the block share their metrics."""
+    with TemporaryDirectory(prefix="cllm-metrics-") as folder:
+        os.environ[FOLDER_VARIABLE] = folder
+        try:
+            yield
+        finally:
+            del os.environ[FOLDER_VARIABLE]
+
+
+def remove_process(pid: int) -> None:
+    """Remove the gauges of a process that has ended."""
+    from prometheus_client.multiprocess import mark_process_dead  # noqa: PLC0415 - as in Metrics
+
+    mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 
 class Metrics:
+    """The metrics of this process. Inside `share_metrics`, `render` has those of all processes."""
+
     def __init__(self) -> None:
-        self.running = 0
-        self._requests: Counter[tuple[str, str, int]] = Counter()
-        self._durations: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
-        self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._usage: defaultdict[str, Usage] = defaultdict(Usage)
-        self._cost: defaultdict[str, float] = defaultdict(float)
+        # Reads FOLDER_VARIABLE when it is imported.
+        import prometheus_client as client  # noqa: PLC0415
 
-    def observe(self, record: RequestRecord) -> None:
-        route = record.route or NO_ROUTE
-        self._requests[route, record.method, record.status] += 1
-        self._durations[route][bisect_left(BUCKETS, record.seconds)] += 1
-        self._seconds[route] += record.seconds
-        if record.model is not None and record.usage is not None:
-            # A provider may accept any model name.
-            is_known = record.model in self._usage or len(self._usage) < MAX_MODELS
-            model = record.model if is_known else OTHER_MODELS
-            self._usage[model] += record.usage
-            if record.cost is not None:
-                self._cost[model] += record.cost
-
-    def render(self) -> str:
-        return "".join(f"{line}\n" for line in self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        yield from _header("cllm_requests_running", "gauge", "Requests in progress.")
-        yield f"cllm_requests_running {self.running}"
-        yield from _header("cllm_requests_total", "counter", "Completed requests.")
-        for (route, method, status), count in self._requests.items():
-            labels = _encode_labels(route=route, method=method, status=str(status))
-            yield f"cllm_requests_total{labels} {count}"
-        yield from _header("cllm_request_seconds", "histogram", "Duration of requests in seconds.")
-        for route, buckets in self._durations.items():
-            yield from _histogram(route, buckets, self._seconds[route])
-        yield from _header("cllm_tokens_total", "counter", "Tokens by model and kind.")
-        for model, usage in self._usage.items():
-            for kind in KINDS:
-                labels = _encode_labels(model=model, kind=kind)
-                yield f"cllm_tokens_total{labels} {getattr(usage, kind)}"
-        yield from _header(
-            "cllm_cost_dollars_total", "counter", "Cost in US dollars of calls with a known price."
+        client.disable_created_metrics()
+        self._registry = registry = client.CollectorRegistry()
+        self._running = client.Gauge(
+            "cllm_requests_running",
+            "Requests in progress.",
+            multiprocess_mode="livesum",
+            registry=registry,
         )
-        for model, cost in self._cost.items():
-            yield f"cllm_cost_dollars_total{_encode_labels(model=model)} {cost}"
+        self._requests = client.Counter(
+            "cllm_requests",
+            "Completed requests.",
+            ("route", "method", "status", "outcome"),
+            registry=registry,
+        )
+        self._seconds = client.Histogram(
+            "cllm_request_seconds",
+            "Duration of requests in seconds.",
+            ("route",),
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._turns = client.Counter(
+            "cllm_turns",
+            "Requests to a model.",
+            ("provider", "model", "outcome"),
+            registry=registry,
+        )
+        self._first_byte = client.Histogram(
+            "cllm_first_byte_seconds",
+            "Seconds until the first byte of a reply.",
+            ("provider", "model"),
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._tokens = client.Counter(
+            "cllm_tokens",
+            "Tokens by model and kind.",
+            ("provider", "model", "kind"),
+            registry=registry,
+        )
+        self._cost = client.Counter(
+            "cllm_cost_dollars",
+            "Cost in US dollars of calls with a known price.",
+            ("provider", "model"),
+            registry=registry,
+        )
+        self._models: set[str] = set()
+        self._providers: set[str] = set()
 
+    def start_request(self) -> None:
+        self._running.inc()
 
-def _header(name: str, kind: str, help_text: str) -> Iterator[str]:
-    yield f"# HELP {name} {help_text}"
-    yield f"# TYPE {name} {kind}"
+    def end_request(self, record: RequestRecord) -> None:
+        self._running.dec()
+        route = record.route or NO_ROUTE
+        self._requests.labels(route, record.method, record.status, record.outcome).inc()
+        self._seconds.labels(route).observe(record.seconds)
+        if record.provider is not None and record.model is not None:
+            self._count_turn(record, self._provider_label(record.provider))
 
+    def _count_turn(self, record: RequestRecord, provider: str) -> None:
+        model = self._model_label(record)
+        self._turns.labels(provider, model, record.outcome).inc()
+        if record.first_byte is not None and record.status == SUCCESS:
+            self._first_byte.labels(provider, model).observe(record.first_byte)
+        if record.usage is not None:
+            for kind in KINDS:
+                # Counters refuse negative numbers, and providers send what they like.
+                count = max(getattr(record.usage, kind), 0)
+                self._tokens.labels(provider, model, kind).inc(count)
+        if record.cost is not None:
+            self._cost.labels(provider, model).inc(max(record.cost, 0))
 
-def _histogram(route: str, buckets: list[int], seconds: float) -> Iterator[str]:
-    total = 0
-    for limit, count in zip((*map(str, BUCKETS), "+Inf"), buckets, strict=True):
-        total += count
-        yield f"cllm_request_seconds_bucket{_encode_labels(route=route, le=limit)} {total}"
-    yield f"cllm_request_seconds_sum{_encode_labels(route=route)} {seconds}"
-    yield f"cllm_request_seconds_count{_encode_labels(route=route)} {total}"
+    def _provider_label(self, name: str) -> str:
+        if len(self._providers) < MAX_PROVIDERS:
+            self._providers.add(name)
+        return name if name in self._providers else OTHERS
 
+    def _model_label(self, record: RequestRecord) -> str:
+        """A client may send any model name: only one that has replied is a label."""
+        name = record.model or OTHERS
+        if record.usage is not None and len(self._models) < MAX_MODELS:
+            self._models.add(name)
+        return name if name in self._models else OTHERS
 
-def _encode_labels(**labels: str) -> str:
-    pairs = (f'{name}="{_escape(value)}"' for name, value in labels.items())
-    return "{" + ",".join(pairs) + "}"
+    def render(self) -> bytes:
+        from prometheus_client import generate_latest  # noqa: PLC0415 - as in __init__
 
+        return generate_latest(self._open_registry())
 
-def _escape(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    def _open_registry(self) -> "CollectorRegistry":
+        if FOLDER_VARIABLE not in os.environ:
+            return self._registry
+        from prometheus_client import CollectorRegistry  # noqa: PLC0415
+        from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
+
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return registry
 
 
 async def get_metrics(request: Request) -> Response:
     """GET /metrics."""
     metrics: Metrics = request.app.state.metrics
-    return Response(metrics.render(), media_type=CONTENT_TYPE)
+    return Response(await asyncio.to_thread(metrics.render), media_type=CONTENT_TYPE)

@@ -152,16 +152,15 @@ class RequestMiddleware:
         scope[SCOPE_KEY] = record
         end_span = None if self._start_span is None else self._start_span(headers)
         sender = _Sender(record, send)
-        self._metrics.running += 1
+        self._metrics.start_request()
         try:
             await self._handle(scope, receive, sender, headers)
         finally:
-            self._metrics.running -= 1
             record.seconds = time.monotonic() - record.started
             if not sender.is_complete and not sender.is_aborted and record.fault is None:
                 record.outcome = DISCONNECTED
                 record.status = record.status or CLIENT_CLOSED_REQUEST
-            self._metrics.observe(record)
+            self._metrics.end_request(record)
             log_request(record)
             if end_span is not None:
                 end_span(record)

@@ -5,8 +5,11 @@ from typing import Literal
 import msgspec
 
 Protocol = Literal["openai", "anthropic"]
-Access = Literal["anyone", "caller"]
-"""Who may call a route: everybody, or callers with an API key if keys are configured."""
+Access = Literal["anyone", "caller", "admin"]
+"""Who may call a route: everybody, or callers with an API key if keys are configured.
+
+`admin`: if the keys have several owners, callers with an admin key.
+"""
 
 
 class HttpRoute(msgspec.Struct, frozen=True):
@@ -51,7 +54,7 @@ ROUTES = (
     HttpRoute("GET", f"{TURN}/events", "api.turn_events:get_events", "caller"),
     HttpRoute("GET", "/health", "api.health:get_health", "anyone"),
     HttpRoute("GET", "/ready", "api.health:get_readiness", "anyone"),
-    HttpRoute("GET", "/metrics", "http.metrics:get_metrics", "caller"),
+    HttpRoute("GET", "/metrics", "http.metrics:get_metrics", "admin"),
     HttpRoute("GET", "/openapi.json", "openapi.description:get_description", "anyone"),
     HttpRoute("GET", "/docs", "openapi.page:get_docs", "anyone"),
 )

@@ -19,6 +19,7 @@ from types import FrameType
 
 from cllm.core.errors import CllmError
 from cllm.logs import log
+from cllm.server.http.metrics import remove_process, share_metrics
 
 RESTART_SECONDS = 1.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -38,6 +39,11 @@ class _Worker:
         self.report = report
         self.is_started = False
         self.error = ""
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None  # noqa: S101 - it has been started
+        return self.process.pid
 
     def read_report(self) -> None:
         try:
@@ -60,7 +66,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Return after a signal and the end of all workers; raise the error of the first start."""
-        with self._catch_signals() as signals:
+        with share_metrics(), self._catch_signals() as signals:
             try:
                 self._add_worker()
                 while not self._is_stopping and not self._workers[0].is_started:
@@ -107,11 +113,12 @@ class Supervisor:
             "server",
             logging.ERROR,
             "worker ended",
-            pid=worker.process.pid,
+            pid=worker.pid,
             code=worker.process.exitcode,
             reason=worker.error or None,
         )
         self._workers.remove(worker)
+        remove_process(worker.pid)
         if not worker.is_started:
             # For example, the database is down: do not start one worker after the other.
             wait([signals], RESTART_SECONDS)

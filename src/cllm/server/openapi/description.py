@@ -164,6 +164,7 @@ def _describe_responses(row: HttpRoute, operation: Operation) -> dict[str, Any]:
 
 def _codes_by_status(row: HttpRoute, operation: Operation) -> dict[int, list[str]]:
     codes = [] if row.access == "anyone" else ["missing_token", "invalid_token"]
+    codes += ["admin_key_required"] if row.access == "admin" else []
     if "{conversation_id}" in row.path:
         codes += ("invalid_conversation_id", "conversation_not_found")
     codes += operation.codes
