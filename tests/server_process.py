@@ -27,7 +27,7 @@ from tests.postgres import Server as PostgresServer
 from tests.sqlite_template import write_database
 from tests.torture import choose_size
 
-ADDRESS = re.compile(r"Serving at (http://\S+)")
+ADDRESS = re.compile(r"Serving at (https?://\S+)")
 DATABASE = "served.db"
 COMPLETIONS = "/v1/chat/completions"
 

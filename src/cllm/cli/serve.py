@@ -32,6 +32,10 @@ EXAMPLES = (
     "cllm serve --workers 2",
 )
 
+UNENCRYPTED = (
+    "Warning: API keys and messages travel unencrypted. Use --tls-cert and --tls-key, or listen on "
+    "127.0.0.1 behind a proxy with TLS."
+)
 MAX_PORT = 65_535
 MAX_WORKERS = 64
 WEB_SERVER = "uvicorn"
@@ -52,6 +56,10 @@ WEB_SERVER = "uvicorn"
     type=click.IntRange(1, MAX_WORKERS),
     help="Number of processes, 1 to 64 (default 1).",
 )
+@click.option("--tls-cert", metavar="FILE", help="Certificate chain in PEM format; serve HTTPS.")
+@click.option(
+    "--tls-key", metavar="FILE", help="Private key in PEM format, if not in the certificate's file."
+)
 @cllm_path_option
 @trust_option
 def command(**options: Any) -> None:
@@ -62,11 +70,17 @@ def command(**options: Any) -> None:
 
     with require_extra("server", feature="`cllm serve`"):
         from cllm.server.http.uvicorn_server import listen
+<<<<<<< HEAD
     for text in describe_ignored_variables(os.environ):
         output.note(f"{text[0].upper()}{text[1:]}")
+=======
+        from cllm.server.state import exposes_keys
+>>>>>>> a4726f1 (Server: TLS options, trusted proxies, and a warning if keys travel unencrypted; deployment files)
 
     def announce(address: str) -> None:
         output.note(f"Serving at {address} (stop with Ctrl-C).")
+        if exposes_keys(settings.server):
+            output.note(UNENCRYPTED)
 
     listen(settings, prepare=partial(_configure_logging, settings), on_listen=announce)
 
@@ -74,7 +88,7 @@ def command(**options: Any) -> None:
 def _load_settings(options: dict[str, Any]) -> "Settings":
     from cllm.cli.trust import load_trusted_settings
 
-    names = ("host", "port", "store", "workers")
+    names = ("host", "port", "store", "workers", "tls_cert", "tls_key")
     server = {name: options[name] for name in names if options[name] is not None}
     return load_trusted_settings(
         current_environment(), command_line(options, {"server": server or None})

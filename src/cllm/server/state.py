@@ -86,6 +86,12 @@ def check_public_access(server: ServerSettings) -> None:
         )
 
 
+def exposes_keys(server: ServerSettings) -> bool:
+    """Whether API keys reach the server unencrypted, from other machines and through no proxy."""
+    is_encrypted = server.tls_cert is not None or bool(server.trusted_proxies)
+    return bool(server.keys) and not _is_loopback(server.host) and not is_encrypted
+
+
 async def check_store(store: ServerStore) -> None:
     """Raise StoreError if the store cannot be read. The first use creates its files or tables."""
     await store.list_conversations(owner=LOCAL_OWNER, limit=1)

@@ -415,6 +415,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     port: Port = 3000
     workers: Count = 1
     store: Text | None = None
+    tls_cert: Text | None = None
+    tls_key: Text | None = None
+    trusted_proxies: Texts = ()
     default_provider: Text | None = None
     routes: Annotated[dict[str, str], Meta(description="a mapping of model names to models")] = (
         msgspec.field(default_factory=dict)

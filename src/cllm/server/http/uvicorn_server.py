@@ -13,8 +13,10 @@ import os
 import resource
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import uvicorn
@@ -26,6 +28,7 @@ from cllm.server.http.http_protocol import HttpProtocol
 from cllm.server.http.supervisor import Supervisor
 from cllm.server.state import ServerState, check_public_access, check_store, open_server_state
 from cllm.settings.load import Settings, server_store
+from cllm.settings.sections import ServerSettings
 
 BACKLOG = 2048
 SEND_BUFFER_BYTES = 128 * 1024
@@ -46,28 +49,37 @@ def listen(settings: Settings, *, prepare: Callable[[], None], on_listen: OnList
     check_public_access(settings.server)
     raise_open_file_limit()
     server = settings.server
+    tls = load_certificate(server)
     listener = bind(server.host, server.port)
     with listener:
-        on_start = partial(on_listen, format_address(listener))
+        on_start = partial(on_listen, format_address(listener, is_tls=tls is not None))
         prepare()
         if server.workers > 1:
-            serve = partial(_serve_as_worker, settings, listener)
+            serve = partial(_serve_as_worker, settings, tls, listener)
             Supervisor(serve, workers=server.workers, on_start=on_start).run()
         else:
-            _build_server(settings, on_start).run(sockets=[listener])
+            _build_server(settings, tls, on_start).run(sockets=[listener])
 
 
 def _serve_as_worker(
-    settings: Settings, listener: socket.socket, on_start: Callable[[], None], lifeline: int
+    settings: Settings,
+    tls: ssl.SSLContext | None,
+    listener: socket.socket,
+    on_start: Callable[[], None],
+    lifeline: int,
 ) -> None:
-    _build_server(settings, on_start, lifeline=lifeline).run(sockets=[listener])
+    _build_server(settings, tls, on_start, lifeline=lifeline).run(sockets=[listener])
 
 
 def _build_server(
-    settings: Settings, on_start: Callable[[], None], *, lifeline: int | None = None
+    settings: Settings,
+    tls: ssl.SSLContext | None,
+    on_start: Callable[[], None],
+    *,
+    lifeline: int | None = None,
 ) -> "_Server":
     state = open_server_state(settings)
-    config = _build_config(build_app(state), settings)
+    config = _build_config(build_app(state), settings, tls)
     return _Server(config, state, on_start=on_start, lifeline=lifeline)
 
 
@@ -94,13 +106,42 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def format_address(listener: socket.socket) -> str:
+def load_certificate(server: ServerSettings) -> ssl.SSLContext | None:
+    """Return the context of HTTPS, or None for HTTP."""
+    if server.tls_cert is None:
+        if server.tls_key is not None:
+            raise UsageError("--tls-key needs --tls-cert, the certificate of the key.")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    certificate = Path(server.tls_cert).expanduser()
+    key = None if server.tls_key is None else Path(server.tls_key).expanduser()
+    try:
+        # Without a password function OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(certificate, key, password=str)
+    except ssl.SSLError as error:
+        raise UsageError(
+            f"The certificate {certificate} and its key cannot be used ({error.reason}); use PEM "
+            "files that belong together, and a key without a password."
+        ) from error
+    except OSError as error:
+        names = f"{certificate}" if key is None else f"{certificate} or {key}"
+        raise UsageError(
+            f"Cannot read {names} ({os.strerror(error.errno or 0).lower()}); check the path and "
+            "its permissions."
+        ) from error
+    return context
+
+
+def format_address(listener: socket.socket, *, is_tls: bool = False) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    name = f"[{host}]" if ":" in host else host
+    return f"{'https' if is_tls else 'http'}://{name}:{port}"
 
 
-def _build_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    limits = settings.server.limits
+def _build_config(
+    app: ASGIApp, settings: Settings, tls: ssl.SSLContext | None = None
+) -> uvicorn.Config:
+    limits, proxies = settings.server.limits, settings.server.trusted_proxies
     # uvicorn calls it like a class.
     protocol = partial(HttpProtocol, head_bytes=limits.head_bytes, head_seconds=limits.head_seconds)
     return uvicorn.Config(
@@ -112,7 +153,9 @@ def _build_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         backlog=BACKLOG,
         timeout_graceful_shutdown=math.ceil(limits.stop_seconds + GRACE_SECONDS),
     )

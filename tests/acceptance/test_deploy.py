@@ -1,0 +1,131 @@
+"""The files in `deploy/`: checked by the programs that read them, where these are installed."""
+
+import contextlib
+import http.client
+import json
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.fake_provider import FakeProvider
+from tests.fake_provider.server import closed_port
+from tests.server_process import COMPLETIONS, Server, completion_body
+from tests.waits import wait_until
+
+from cllm.cli import serve
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def read(name: str) -> str:
+    return (DEPLOY / name).read_text(encoding="utf-8")
+
+
+def is_accepted(arguments: list[str]) -> bool:
+    """Whether `cllm` accepts these arguments; `--help` keeps it from listening."""
+    assert arguments[0] == "serve"
+    return CliRunner().invoke(serve.command, [*arguments[1:], "--help"]).exit_code == 0
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_accepts_the_unit(tmp_path: Path):
+    unit = tmp_path / "cllm.service"
+    # It checks that the program exists.
+    text = read("cllm.service").replace("/opt/cllm/bin/cllm", sys.executable)
+    unit.write_text(text, encoding="utf-8")
+
+    result = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False
+    )
+
+    warnings = [line for line in result.stderr.splitlines() if "cllm.service" in line]
+    assert warnings == []
+
+
+def test_the_commands_of_unit_and_image_are_valid():
+    (start,) = re.findall(r"^ExecStart=\S+ (.*)$", read("cllm.service"), re.MULTILINE)
+    (command,) = re.findall(r"^CMD (\[.*\])$", read("Containerfile"), re.MULTILINE)
+
+    assert is_accepted(start.split())
+    assert is_accepted(json.loads(command))
+
+
+def test_the_image_copies_files_that_exist():
+    for sources in re.findall(r"^COPY (?!--)(.*) \S+$", read("Containerfile"), re.MULTILINE):
+        for source in sources.split():
+            assert (DEPLOY.parent / source).exists(), source
+
+
+@pytest.fixture
+def nginx(tmp_path: Path) -> Iterator[Callable[[int], http.client.HTTPSConnection]]:
+    """Starts nginx with its configuration in front of a port on loopback."""
+    if shutil.which("nginx") is None:
+        pytest.skip("needs nginx")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost"
+    options = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", cert, "-keyout", key]
+    subprocess.run([*command.split(), *options], check=True, capture_output=True)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(port: int) -> http.client.HTTPSConnection:
+        own_port = closed_port()
+        text = re.sub(r"(ssl_certificate) .*;", rf"\1 {cert};", read("nginx.conf"))
+        text = re.sub(r"(ssl_certificate_key) .*;", rf"\1 {key};", text)
+        text = text.replace("listen 443 ssl;", f"listen 127.0.0.1:{own_port} ssl;")
+        text = text.replace("listen [::]:443 ssl;", "").replace(":3000", f":{port}")
+        folders = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        paths = "".join(f"{name}_temp_path {tmp_path}/{name}; " for name in folders)
+        main = tmp_path / "nginx.conf"
+        main.write_text(
+            f"daemon off; master_process off; pid {tmp_path}/pid; error_log stderr; events {{}} "
+            f"http {{ access_log off; {paths} {text} }}",
+            encoding="utf-8",
+        )
+        started.append(subprocess.Popen(["nginx", "-c", main, "-e", "stderr"]))
+        context = ssl.create_default_context(cafile=cert)
+        connection = http.client.HTTPSConnection("127.0.0.1", own_port, context=context, timeout=30)
+
+        def is_listening() -> bool:
+            with contextlib.suppress(OSError):
+                connection.connect()
+                return True
+            return False
+
+        assert wait_until(is_listening)
+        return connection
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait()
+
+
+def test_nginx_forwards_each_event_at_once(
+    serve: Callable[..., Server],
+    provider: FakeProvider,
+    nginx: Callable[[int], http.client.HTTPSConnection],
+):
+    server = serve(server={"trusted_proxies": ["127.0.0.1"], "allowed_hosts": ["127.0.0.1"]})
+    gate = provider.queue_held_reply("First ", "second.", at=1)
+    connection = nginx(server.port)
+    body = completion_body(("user", "Hello."), stream=True)
+
+    connection.request("POST", COMPLETIONS, json.dumps(body))
+    response = connection.getresponse()
+    first = response.readline()
+    gate.open()
+    rest = response.read()
+    connection.request("GET", "/metrics")
+    metrics = connection.getresponse()
+    metrics.read()
+    connection.close()
+
+    assert b"First " in first
+    assert rest.endswith(b"data: [DONE]\n\n")
+    assert metrics.status == 403
