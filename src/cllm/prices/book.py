@@ -17,7 +17,7 @@ import msgspec
 from cllm.core.errors import SettingsError
 from cllm.core.reply import Usage
 from cllm.files import CacheFolder
-from cllm.providers.registry import KNOWN_PREFIXES, LITELLM
+from cllm.providers.registry import KNOWN_PREFIXES, LITELLM, LOCAL
 
 PACKAGE = "genai_prices"
 FORMAT = 4
@@ -201,7 +201,11 @@ class PriceBook:
         self._record = functools.lru_cache(MAX_RECORDS)(self._find_record)
 
     def price(self, provider: str, model: str, usage: Usage, at: datetime) -> Decimal | None:
-        rates = self._configured.get((provider, model)) or self._record(provider, model).rates(at)
+        rates = self._configured.get((provider, model))
+        if rates is None and provider == LOCAL:
+            # A model in a child process of ours is never billed.
+            return Decimal(0)
+        rates = rates or self._record(provider, model).rates(at)
         return None if rates is None else rates.cost(usage)
 
     def price_turn(self, provider: str, model: str, usage: Usage, at: datetime) -> float | None:

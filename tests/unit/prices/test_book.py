@@ -383,10 +383,19 @@ def test_importing_the_book_does_not_import_the_table():
     assert done.stdout.strip() == "False"
 
 
+def test_the_local_model_costs_nothing_unless_a_price_is_configured(tmp_path):
+    prices = {"local": {"other": {"input": 2, "output": 2}}}
+    book = PriceBook(tmp_path / "folder", configured=prices)
+
+    assert book.price("local", "smollm2-135m", Usage(input=9, output=9), NOW) == 0
+    assert book.price("local", "other", Usage(input=1_000_000), NOW) == 2
+    assert not (tmp_path / "folder").exists()
+
+
 def test_an_unknown_provider_needs_no_table_and_no_folder(tmp_path):
     book = PriceBook(tmp_path / "folder", redirected_providers={"openai"})
 
-    for provider in ("local", "ollama", "openai", "my-own"):
+    for provider in ("ollama", "openai", "my-own"):
         assert book.price(provider, "gpt-4o", Usage(input=1), NOW) is None
         assert book.context_window(provider, "gpt-4o") is None
     assert not (tmp_path / "folder").exists()
