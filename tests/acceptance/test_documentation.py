@@ -107,7 +107,7 @@ def test_every_command_has_help_with_an_example(command):
 
 def readme_commands() -> list[str]:
     lines = (line.split("#")[0].strip() for line in README.splitlines() if line.startswith("    "))
-    return [line for line in lines if re.match(r"(\$ )?(git diff \| )?cllm ", line)]
+    return [line for line in lines if re.match(r"(\$ )?(git [^|]+ \| )?cllm ", line)]
 
 
 def test_the_commands_of_the_readme_run_as_printed(home, provider, settings, cllm):
@@ -117,7 +117,7 @@ def test_the_commands_of_the_readme_run_as_printed(home, provider, settings, cll
             continue
         *_, command = line.removeprefix("$ ").split("| ")
         words = shlex.split(command)[1:]
-        done = cllm(*words, stdin=b"diff --git a b\n" if "git diff" in line else b"")
+        done = cllm(*words, stdin=b"commit 1\n" if "git log" in line else b"")
         assert done.code == 0, f"{line}: {done.err}"
         ran += 1
     assert ran >= 10

@@ -45,6 +45,34 @@ def test_the_local_model_by_its_name_needs_no_hint(cllm):
     assert "CLLM_MODEL" not in result.err
 
 
+@pytest.mark.usefixtures("fetched")
+def test_on_a_terminal_the_answer_of_the_small_model_is_labelled(cllm):
+    arguments = ("Hello", "--max-tokens", "5", "-m", "local/smollm2-135m")
+    on_terminal = cllm.start(*arguments, terminal=True).finish()
+    in_pipes = cllm(*arguments).succeeded()
+
+    assert on_terminal.out.startswith("local/smollm2-135m, a very small model"), on_terminal
+    assert "very small" not in in_pipes.out + in_pipes.err
+
+
+def test_the_small_model_refuses_allow_commands_before_it_is_downloaded(home, cllm):
+    before = home.snapshot()
+
+    result = cllm("How many files are here?", "--allow-commands", "--conversation", "demo")
+
+    result.failed_with_one_sentence("local/smollm2-135m", "too small", "-m openai/gpt-4o")
+    assert home.snapshot() == before
+
+
+@pytest.mark.usefixtures("fetched")
+def test_a_turn_of_the_local_model_costs_nothing(home, cllm):
+    cllm("Hello", "--max-tokens", "5", "--conversation", "demo").succeeded()
+    stats = cllm("conversations", "stats", "demo").succeeded()
+
+    assert "cost             $0\n" in stats.out
+    assert home.load("demo")["metadata"]["cllm"]["turns"][0]["cost"] == 0
+
+
 def test_the_local_model_by_the_path_of_a_file(home, cllm, local_model):
     result = cllm("Hello", "--max-tokens", "5", "-m", f"local/{local_model}").succeeded()
 

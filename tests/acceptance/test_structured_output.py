@@ -305,6 +305,20 @@ def fetched_model(home, local_model):
 
 
 @pytest.mark.usefixtures("fetched_model")
+def test_a_schema_that_the_small_model_cannot_follow_names_a_larger_model(home, cllm):
+    text = {"type": "string"}
+    schema = {"type": "object", "properties": {"a": text, "b": {"type": "array", "items": text}}}
+    schema |= {"required": ["a", "b"], "additionalProperties": False}
+    arguments = ("Tell me a long story.", "-m", "local/smollm2-135m", "--max-tokens", "30")
+
+    result = cllm(*arguments, "--json-schema", json.dumps(schema), "--conversation", "demo")
+
+    line = result.failed_with_one_sentence("too small for this schema", "-m openai/gpt-4o")
+    assert "Try again" not in line
+    assert not home.snapshot(home.conversations)
+
+
+@pytest.mark.usefixtures("fetched_model")
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
 def test_the_local_model_follows_the_schema(home, cllm, way):
     schema = {

@@ -27,6 +27,11 @@ def prepare_streams() -> None:
         setattr(sys, name, escape_stream(stream))
 
 
+def is_on_terminal() -> bool:
+    """Whether a person reads both streams, and no pipe or file."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
 def error(text: str) -> None:
     _print_to_stderr(error_line(text))
 

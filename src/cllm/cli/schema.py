@@ -2,10 +2,12 @@
 
 import msgspec
 
+from cllm.app import DEFAULT_MODEL
 from cllm.cli import output
 from cllm.cli.inputs import current_environment
 from cllm.cli.trust import load_trusted_settings
-from cllm.core.errors import UsageError
+from cllm.core.errors import ReplySchemaError, UsageError
+from cllm.core.reply import ReplyFinished
 from cllm.engine.request import TurnRequest
 from cllm.provider_factory import find_model_cache
 from cllm.schemas.checker import SchemaChecker, SchemaOutline, response_format
@@ -15,6 +17,10 @@ from cllm.settings.load import CommandLine, Environment
 
 FOLDER = "schemas"
 MAX_NAMES = 10
+TOO_SMALL = (
+    f"{DEFAULT_MODEL} is too small for this schema; choose a larger model, for example: "
+    "-m openai/gpt-4o"
+)
 
 
 def open_checker(source: SchemaSource, env: Environment) -> SchemaChecker:
@@ -32,7 +38,17 @@ def require_schema(checker: SchemaChecker, request: TurnRequest) -> TurnRequest:
     parameters = {**request.target.parameters, "response_format": format_}
     target = msgspec.structs.replace(request.target, parameters=parameters)
     request = msgspec.structs.replace(request, target=target)
-    return request.with_storage(accept=checker.accept, on_interrupt="discard")
+
+    def accept(reply: ReplyFinished) -> None:
+        try:
+            checker.accept(reply)
+        except ReplySchemaError as error:
+            if reply.model != DEFAULT_MODEL.partition("/")[2]:
+                raise
+            # The same prompt gives the same reply again.
+            raise ReplySchemaError(error.problem, place=error.place, advice=TOO_SMALL) from error
+
+    return request.with_storage(accept=accept, on_interrupt="discard")
 
 
 def validate_schema(line: CommandLine) -> None:

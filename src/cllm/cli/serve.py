@@ -70,12 +70,9 @@ def command(**options: Any) -> None:
 
     with require_extra("server", feature="`cllm serve`"):
         from cllm.server.http.uvicorn_server import listen
-<<<<<<< HEAD
+        from cllm.server.state import exposes_keys
     for text in describe_ignored_variables(os.environ):
         output.note(f"{text[0].upper()}{text[1:]}")
-=======
-        from cllm.server.state import exposes_keys
->>>>>>> a4726f1 (Server: TLS options, trusted proxies, and a warning if keys travel unencrypted; deployment files)
 
     def announce(address: str) -> None:
         output.note(f"Serving at {address} (stop with Ctrl-C).")

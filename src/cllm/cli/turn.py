@@ -13,6 +13,7 @@ import msgspec
 
 from cllm.app import (
     DEFAULT_MODEL,
+    DEFAULT_MODEL_LABEL,
     IN_CONTEXT,
     App,
     build_new_conversation,
@@ -237,6 +238,8 @@ class _Screen:
     def _announce(self, event: TurnStarted) -> None:
         if self._app.settings.model is None and event.model == DEFAULT_MODEL:
             self._hint_once()
+        if event.model == DEFAULT_MODEL and output.is_on_terminal():
+            output.note(DEFAULT_MODEL_LABEL)
         for notice in event.prompt.notices:
             output.warn(notice)
         if self._options.automatic and event.conversation is not None:

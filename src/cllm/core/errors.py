@@ -197,10 +197,10 @@ class ReplySchemaError(CllmError):
     http_status, http_code = 502, "reply_schema_mismatch"
     http_message = "The reply does not match the JSON schema at {error.place}; try again."
 
-    def __init__(self, problem: str, *, place: str) -> None:
+    def __init__(self, problem: str, *, place: str, advice: str = "Try again.") -> None:
         super().__init__(
             f"The reply does not match the JSON schema at {place}: {problem}; the reply was not "
-            "saved. Try again."
+            f"saved. {advice}"
         )
         self.problem = problem
         self.place = place

@@ -102,6 +102,7 @@ class Engine:
                 request, tail=storage.tail if storage.read_only else 0
             )
         model = resolve_model(conversation, request)
+        self._check_can_use_tools(model, request)
         prepared = await self._prepare((model, *request.target.fallbacks))
         summary_notice: Noticed | None = None
         if (
@@ -167,6 +168,16 @@ class Engine:
     async def undo_summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> StandingSummary:
         """Restore the previous summary; return the removed one."""
         return await self._summariser().undo(ref, owner=owner)
+
+    def _check_can_use_tools(self, model: str, request: TurnRequest) -> None:
+        """Refuse tools that cllm runs, before a model that cannot call them is prepared."""
+        provider = self._find_route(model).provider if request.target.tools is not None else None
+        # Optional in the port: most models can.
+        if not getattr(provider, "can_use_tools", True):
+            raise UsageError(
+                f"{model} is too small to run commands; choose a larger model, "
+                "for example: -m openai/gpt-4o"
+            )
 
     def _summariser(self) -> Summariser:
         return Summariser(

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, BinaryIO, Protocol, TextIO
 
+from cllm.app import DEFAULT_MODEL, DEFAULT_MODEL_LABEL
 from cllm.core.errors import CllmError
 from cllm.repl.chat import Chat
 from cllm.repl.commands import ExitChat, parse_command, show_tail, unescape_message
@@ -147,6 +148,8 @@ async def start_chat(chat: Chat, ref: str | None) -> None:
     if chat.conversation is None:
         state = f"saved as {chat.ref}" if chat.options.is_saved else "not saved"
         chat.screen.note(f"New conversation with {chat.model}, {state}. /help lists the commands.")
+        if chat.model == DEFAULT_MODEL and chat.screen.is_terminal:
+            chat.screen.note(DEFAULT_MODEL_LABEL)
     elif chat.app.settings.model_is_explicit and chat.chosen_model != chat.model:
         chat.screen.note(
             f"The conversation uses its own model, {chat.model}; to switch: "

@@ -14,6 +14,7 @@ from cllm.providers.http.transport import Timeouts
 from cllm.providers.local.models import CachePaths
 from cllm.providers.local.slots import SlotFiles
 
+OWN_SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM<|im_end|>\n"
 HELLO = (plain_message("user", "Say hello to Luna, my cat, and to all of her many friends."),)
 
 
@@ -59,9 +60,24 @@ async def test_the_model_answers_from_the_history(stream: bool, make_provider: A
     assert "Luna" in second.message.text
 
 
-async def test_without_a_system_prompt_none_is_sent(make_provider: Any):
+async def test_without_a_system_prompt_the_model_gets_its_own(make_provider: Any):
     text = await render(make_provider(), {"role": "user", "content": "Hello"})
-    assert text == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    assert text == OWN_SYSTEM + "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+
+
+async def test_a_greeting_is_answered_with_a_greeting(make_provider: Any):
+    reply = await finish(make_provider(), prompt(plain_message("user", "hi"), parameters={}))
+    assert reply.message.text.startswith("Hello")
+
+
+async def test_the_two_questions_of_the_readme_are_answered(make_provider: Any):
+    provider = make_provider()
+    france = plain_message("user", "What is the capital of France?")
+    first = await finish(provider, prompt(france, parameters={}))
+    italy = plain_message("user", "And of Italy?")
+    second = await finish(provider, prompt(france, first.message, italy, parameters={}))
+    assert "Paris" in first.message.text
+    assert "Rome" in second.message.text
 
 
 async def test_a_system_prompt_is_sent_exactly_once(make_provider: Any):
@@ -83,7 +99,7 @@ async def test_content_in_parts_and_content_that_is_null_are_rendered(make_provi
         {"role": "assistant", "content": None},
         {"role": "user", "content": "c"},
     )
-    assert text == (
+    assert text == OWN_SYSTEM + (
         "<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
         "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
     )

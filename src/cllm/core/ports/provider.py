@@ -32,7 +32,10 @@ class TokenCounter(Protocol):
 
 
 class Provider(Protocol):
-    """Calls one service. Transports requests and replies; codecs translate them."""
+    """Calls one service. Transports requests and replies; codecs translate them.
+
+    An optional attribute `can_use_tools` is False if the model cannot call tools.
+    """
 
     name: str
 

@@ -13,8 +13,10 @@ MAGIC = b"GGUF"
 MAX_NAME_LENGTH = 4000
 TEMPERATURE = 0.1
 
-# SmolLM2's own template adds a system prompt when there is none; this one does not. It omits tools,
-# which so small a model cannot use, but shows the calls in the history.
+# SmolLM2's own template, with three differences. It shows tool calls in the history, but no tools,
+# which so small a model cannot use. It reads content in parts. Of the system prompt that the model
+# was trained with, it omits ", trained by Hugging Face": with these words the quantised model
+# answers simple questions in French or not at all; without any system prompt it cannot greet.
 CHATML_TEMPLATE = """\
 {%- macro text_of(content) -%}
 {%- if content is string -%}
@@ -28,6 +30,9 @@ CHATML_TEMPLATE = """\
 {%- macro to_text(arguments) -%}
 {{- arguments if arguments is string else arguments | tojson -}}
 {%- endmacro -%}
+{%- if not messages or messages[0]['role'] != 'system' -%}
+{{- '<|im_start|>system\\nYou are a helpful AI assistant named SmolLM<|im_end|>\\n' -}}
+{%- endif -%}
 {%- for message in messages -%}
 {{- '<|im_start|>' + message['role'] + '\\n' + text_of(message['content']) -}}
 {%- for call in message['tool_calls'] or [] -%}

@@ -65,6 +65,11 @@ class LocalProvider:
     def pid(self) -> int | None:
         return None if self._child is None else self._child.process.pid
 
+    @property
+    def can_use_tools(self) -> bool:
+        """Our own templates, which are for models that are too small, show no tools."""
+        return self._model.template is None
+
     async def prepare(self) -> None:
         await self._connect()
 
@@ -100,9 +105,7 @@ class LocalProvider:
     def _adapt(self, prompt: Prompt) -> tuple[Prompt, tuple[Notice, ...]]:
         from cllm.providers.local.client import adapt_prompt  # noqa: PLC0415 - see `_start`
 
-        # Our own templates show no tools.
-        sees_tools = self._model.template is None
-        return adapt_prompt(prompt, provider=self.name, sees_tools=sees_tools)
+        return adapt_prompt(prompt, provider=self.name, sees_tools=self.can_use_tools)
 
     async def _connect(self) -> "LlamaServerClient":
         async with self._start_lock:
