@@ -402,6 +402,25 @@ class TestVariables:
 
         cllm("Hi").failed_with_one_sentence("'B' is undefined", prefix="Variable error: ")
 
+    def test_an_exec_command_is_a_template(self, cllm):
+        line = "echo {{ X | shellquote }}"
+
+        cllm("Hi", "--exec", line, "--var", "X=a b", "--conversation", "demo").succeeded()
+
+        assert cllm.home.messages("demo")[0][1] == block("echo 'a b'", "a b")
+
+    @pytest.mark.parametrize("variables", [(), ("--var", "Y=1")])
+    def test_an_undefined_variable_of_exec_is_an_error_before_anything_runs(
+        self, provider, cllm, variables
+    ):
+        commands = ("--exec", "touch ran", "--exec", "echo {{ X | shellquote }}")
+
+        result = cllm("Hi", *commands, *variables)
+
+        result.failed_with_one_sentence("'X' is undefined", prefix="Variable error: ")
+        assert provider.requests == []
+        assert not (cllm.home.work / "ran").exists()
+
     def test_braces_mean_nothing_where_there_are_no_variables(self, settings, cllm):
         settings(context_commands=[{"name": "V", "command": "echo '{{.Names}}'"}])
 

@@ -50,7 +50,6 @@ from cllm.engine.request import (
 )
 from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
 from cllm.settings.load import CommandLine, Environment
-from cllm.settings.sections import exec_command
 from cllm.terminal import TerminationSignal
 
 MAX_PRESSES = 2
@@ -112,7 +111,7 @@ def _build_request(app: App, options: AskOptions) -> TurnRequest:
         input=TurnInput(
             messages=(message,),
             system=settings.system,
-            context=(*configured, *map(exec_command, options.exec_commands)),
+            context=(*configured, *map(settings.variables.exec_command, options.exec_commands)),
         ),
         target=TurnTarget(
             model=app.model,

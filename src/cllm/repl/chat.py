@@ -17,7 +17,6 @@ from cllm.engine.transfer import copy_into
 from cllm.history.system_prompt import GivenPrompt, build_branch_opening, choose_system
 from cllm.repl.format import SessionUsage
 from cllm.repl.screen import Screen
-from cllm.settings.sections import exec_command
 from cllm.window.strategies import ByTurns
 from cllm.wire.openai.parts import encode_parts
 
@@ -144,12 +143,12 @@ class Chat:
         self, messages: tuple[Message, ...], exec_commands: tuple[str, ...] = ()
     ) -> TurnRequest:
         settings = self.app.settings
-        configured = settings.variables.fill_commands(settings.context)
+        fill = settings.variables.exec_command
         request = TurnRequest(
             input=TurnInput(
                 messages=messages,
                 system=self.system if self.conversation is None else self._configured_prompt(),
-                context=(*configured, *map(exec_command, exec_commands)),
+                context=(*settings.context, *map(fill, exec_commands)),
             ),
             target=TurnTarget(
                 model=self.chosen_model,

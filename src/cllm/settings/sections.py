@@ -219,10 +219,6 @@ def read_context_commands(layered: LayeredSettings) -> tuple[ContextCommand, ...
     return tuple(commands)
 
 
-def exec_command(command: str) -> ContextCommand:
-    return ContextCommand(name=command, command=command, template=command, kind="exec")
-
-
 Patterns = Annotated[list[str], Meta(description="a list of patterns such as [git log*]")]
 
 

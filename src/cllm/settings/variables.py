@@ -13,6 +13,9 @@ from cllm.settings.layers import COMMAND_LINE, LayeredSettings
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
 NUMBER = re.compile(r"[-+]?[0-9]{1,18}\.[0-9]{1,18}")
+EXPRESSION = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+# A template of another program, such as `docker ps --format '{{.Names}}'`, is none of ours.
+NAMED_VALUE = re.compile(r"-?\s*[A-Za-z_][A-Za-z0-9_]*\s*(\|.*)?-?", re.DOTALL)
 BOOLEAN_WORDS = {"true": True, "false": False}
 MAX_TEMPLATE = 64 * 1024
 MAX_RESULT = 128 * 1024
@@ -44,8 +47,20 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
             values[name] = variable.value
         return values
 
+    def exec_command(self, template: str) -> ContextCommand:
+        """The command of `--exec`, filled in at once: an error comes before anything runs.
+
+        Without variables, only a command whose braces all contain names is a template.
+        """
+        expressions = EXPRESSION.findall(template)
+        if self.by_name or (expressions and all(map(NAMED_VALUE.fullmatch, expressions))):
+            command = fill_template(template, self.values())
+        else:
+            command = template
+        return ContextCommand(name=command, command=command, template=template, kind="exec")
+
     def fill_commands(self, commands: Sequence[ContextCommand]) -> tuple[ContextCommand, ...]:
-        """Substitute the variables; an `exec` command is not a template."""
+        """Substitute the variables; `exec` commands are filled in already."""
         if not self.by_name or all(command.kind == "exec" for command in commands):
             return tuple(commands)
         values = self.values()

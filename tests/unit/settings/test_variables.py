@@ -50,16 +50,29 @@ def test_an_invalid_declaration_is_an_error(load, text):
         load(text)
 
 
-def test_an_exec_command_is_not_a_template(load):
-    variables = load("variables: {A: x y}").variables
-    template = ContextCommand(
-        name="a", command="ls {{ A | shellquote }}", template="", kind="static"
-    )
-    executed = ContextCommand(name="b", command="ls {{ A }}", template="", kind="exec")
+def test_an_exec_command_is_filled_in_exactly_once(load):
+    variables = load("variables: {A: 'x {{ A }}'}").variables
+    line = "ls {{ A | shellquote }}"
+    template = ContextCommand(name="a", command=line, template="", kind="static")
+    executed = variables.exec_command(line)
 
     filled = variables.fill_commands([template, executed])
 
-    assert [command.command for command in filled] == ["ls 'x y'", "ls {{ A }}"]
+    assert [command.command for command in filled] == ["ls 'x {{ A }}'"] * 2
+    assert (executed.name, executed.template) == ("ls 'x {{ A }}'", line)
+
+
+@pytest.mark.parametrize("line", ["echo {{ A }}", "echo {{A|shellquote}} {{- B -}}"])
+def test_an_exec_command_with_an_undefined_variable_is_an_error(load, line):
+    with pytest.raises(VariableError, match="undefined"):
+        load("").variables.exec_command(line)
+
+
+@pytest.mark.parametrize(
+    "line", ["ps --format '{{.Names}}'", "get -o '{{range .items}}{{.a}}{{end}}'", "echo {{ }}"]
+)
+def test_braces_of_other_programs_are_sent_unchanged_without_variables(load, line):
+    assert load("").variables.exec_command(line).command == line
 
 
 def test_an_undefined_name_and_a_long_template_are_errors():
