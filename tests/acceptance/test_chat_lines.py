@@ -34,14 +34,16 @@ class TestCommands:
             ("user", "Three"),
         ]
 
-    def test_another_model_is_a_branch(self, home, provider, cllm):
-        cllm("chat", "demo", stdin=b"One\n/model openai/gpt-other\nTwo\n").succeeded()
+    def test_another_model_is_used_from_the_next_message_on(self, home, provider, cllm):
+        lines = b"One\n/model openai/gpt-b\n/model openai/gpt-c\nTwo\n"
+        cllm("chat", "demo", stdin=lines).succeeded()
+        cllm("Three", "--conversation", "demo").succeeded()
 
-        assert [request.json["model"] for request in provider.requests] == ["gpt-test", "gpt-other"]
-        assert len(home.messages("demo")) == 2
-        branch = next(path.stem for path in home.conversations.glob("c-*.json"))
-        assert home.load(branch)["model"] == "openai/gpt-other"
-        assert len(home.messages(branch)) == 4
+        models = [request.json["model"] for request in provider.requests]
+        assert models == ["gpt-test", "gpt-c", "gpt-c"]
+        assert home.load("demo")["model"] == "openai/gpt-c"
+        assert len(home.messages("demo")) == 6
+        assert len(list(home.conversations.glob("*.json"))) == 1
 
     def test_a_model_before_the_first_message_is_that_of_the_conversation(self, home, cllm):
         cllm("chat", "demo", stdin=b"/model openai/gpt-other\nOne\n").succeeded()
@@ -54,6 +56,13 @@ class TestCommands:
         assert done.code == 1
         assert "Error: " in done.err
         assert len(home.messages("demo")) == 4
+
+    def test_a_system_prompt_without_a_message_leaves_no_conversation(self, home, cllm):
+        lines = b"One\n/system Be kind.\n/system Be brief.\n/system\n"
+        done = cllm("chat", "demo", stdin=lines).succeeded()
+
+        assert done.out.endswith("Be brief.\n")
+        assert len(list(home.conversations.glob("*.json"))) == 1
 
     def test_another_system_prompt_is_a_branch(self, home, provider, cllm):
         done = cllm("chat", "demo", stdin=b"One\n/system Be brief.\nTwo\n").succeeded()
@@ -321,13 +330,13 @@ class TestSettings:
         done.failed_with_one_sentence("demo", "branch")
         assert len(home.messages("demo")) == 3
 
-    def test_the_model_flag_for_a_stored_conversation_names_the_command(self, provider, cllm):
+    def test_the_model_flag_switches_the_model_of_a_stored_conversation(self, provider, cllm):
         cllm("chat", "demo", stdin=b"One\n").succeeded()
 
         done = cllm("chat", "demo", "--model", "openai/other", stdin=b"Two\n").succeeded()
 
-        assert provider.requests[1].json["model"] == "gpt-test"
-        assert "/model openai/other" in done.err
+        assert provider.requests[1].json["model"] == "other"
+        assert "it was openai/gpt-test" in done.err
 
     def test_variables_of_other_programs_are_below_everything_else(self, provider, settings, cllm):
         env = {"MODEL_NAME": "openai/other", "MAX_TOKENS": "7", "TEMPERATURE": "0"}

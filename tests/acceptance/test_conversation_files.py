@@ -304,17 +304,45 @@ def test_an_id_with_a_prompt_from_standard_input(home, provider, settings, cllm)
     assert home.messages("demo")[0] == ("user", "Hello from a pipe")
 
 
-def test_the_model_is_fixed_at_creation(home, provider, settings, cllm):
+@pytest.mark.parametrize("store", ["json", "sqlite"])
+def test_the_model_flag_switches_the_model_from_that_turn_on(home, provider, settings, cllm, store):
+    demo = ("--conversation", "demo")
+    if store == "sqlite":
+        demo += ("--store", f"sqlite:{home.path / 'chats.db'}")
+
+    cllm("One", *demo).succeeded()
+    second = cllm("Two", *demo, "-m", "openai/gpt-other").succeeded()
+    cllm("Three", *demo).succeeded()
+
+    assert second.err == ""
+    models = [request.json["model"] for request in provider.requests]
+    assert models == ["gpt-test", "gpt-other", "gpt-other"]
+    if store == "json":
+        turns = home.load("demo")["metadata"]["cllm"]["turns"]
+        assert [turn["model"].rpartition("/")[2] for turn in turns] == models
+        assert home.load("demo")["model"] == "openai/gpt-other"
+
+
+@pytest.mark.parametrize("flag", ["--read-only", "--raw"])
+def test_a_turn_that_is_not_saved_does_not_switch_the_model(home, provider, settings, cllm, flag):
     home.write_old_conversation("demo", *HELLO)
 
-    result = cllm("Again", "--conversation", "demo", "-m", "openai/gpt-other").succeeded()
+    cllm("Again", "--conversation", "demo", "-m", "openai/gpt-other", flag).succeeded()
 
-    assert result.err == (
-        "Warning: Conversation uses model 'openai/gpt-test', but you specified "
-        "'openai/gpt-other'. Using 'openai/gpt-test'.\n"
-    )
-    assert provider.requests[0].json["model"] == "gpt-test"
+    assert provider.requests[0].json["model"] == "gpt-other"
     assert home.load("demo")["model"] == "openai/gpt-test"
+
+
+@pytest.mark.parametrize("model", ["gemini/gemini-pro", "nobody/gpt"])
+def test_a_conversation_of_an_unknown_provider_continues_with_another_model(
+    home, provider, settings, cllm, model
+):
+    home.write_old_conversation("demo", *HELLO, model=model)
+
+    cllm("Again", "--conversation", "demo", "-m", "openai/gpt-test").succeeded()
+    cllm("More", "--conversation", "demo").succeeded()
+
+    assert [request.json["model"] for request in provider.requests] == ["gpt-test"] * 2
 
 
 def test_the_fixed_model_is_not_mentioned_unless_the_user_named_another_one(

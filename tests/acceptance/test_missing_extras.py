@@ -145,7 +145,7 @@ def test_a_missing_extra_is_named(installed, run):
         code, error = run(*arguments)
         assert code == 1
         assert len(error.splitlines()) == 1, f"{arguments}: {error}"
-        advised = f"pip install 'cllm[{extra}]'" in error
+        advised = f"pip install '.[{extra}]'" in error
         assert advised is (extra not in installed[0]), f"{arguments}: {error}"
 
 

@@ -115,7 +115,7 @@ def _build_request(app: App, options: AskOptions) -> TurnRequest:
         ),
         target=TurnTarget(
             model=app.model,
-            model_is_explicit=settings.model_is_explicit,
+            switches_model=settings.model_is_explicit,
             fallbacks=settings.fallbacks,
             parameters=settings.parameters,
             stream=settings.stream and not settings.raw,

@@ -87,6 +87,15 @@ class InvalidTextError(UsageError, ValueError):
         super().__init__(message)
 
 
+def install_advice(extra: str) -> str:
+    """The command that adds an extra. cllm is installed from its source folder."""
+    return (
+        f"install cllm again, in its source folder, with the tool that installed it: "
+        f"pip install '.[{extra}]', pipx install --force '.[{extra}]' or "
+        f"uv tool install '.[{extra}]'"
+    )
+
+
 class MissingExtraError(UsageError):
     http_status, http_code = 501, "not_supported"
     http_message = (
@@ -94,9 +103,7 @@ class MissingExtraError(UsageError):
     )
 
     def __init__(self, *, feature: str, extra: str) -> None:
-        super().__init__(
-            f"{feature} needs additional packages; install them with: pip install 'cllm[{extra}]'"
-        )
+        super().__init__(f"{feature} needs the extra '{extra}'; {install_advice(extra)}")
         self.extra = extra
 
 

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
 from cllm import __version__
-from cllm.core.errors import CllmError, ProviderError
+from cllm.core.errors import CllmError, ProviderError, install_advice
 from cllm.doctor import Finding, ok, problem
 from cllm.provider_factory import ProviderFactory, find_model_cache
 from cllm.providers.http.transport import find_proxy, format_origin
@@ -61,8 +61,7 @@ def check_provider(settings: Settings, opener: ProviderFactory, model: str) -> I
 
 def _check_local_model(settings: Settings, resolved: ResolvedModel) -> Finding:
     if _version(EXTRAS["local"]) is None:
-        advice = "install it with: pip install 'cllm[local]'"
-        return problem(REACH, f"local models need an extra package; {advice}")
+        return problem(REACH, f"local models need the extra 'local'; {install_advice('local')}")
     env = settings.env
     try:
         file = resolve_model_file(

@@ -85,8 +85,10 @@ def build_full_prompt(
 
 
 def resolve_model(conversation: StoredConversation | None, request: TurnRequest) -> str:
-    stored = None if conversation is None else conversation.model
-    return stored or request.target.model
+    """Return the conversation's model, unless the request switches to another one."""
+    if conversation is None or request.target.switches_model:
+        return request.target.model
+    return conversation.model or request.target.model
 
 
 def _count_fresh(turns: tuple[Turn, ...]) -> int:

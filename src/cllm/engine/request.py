@@ -62,12 +62,15 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
 class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The model to call, and how; `parameters` are in the format of `dialect`.
 
+    `switches_model`: use `model` instead of the conversation's, from this turn on. Otherwise
+    `model_is_explicit` reports that the conversation's own model is used.
     `fallbacks` are called in order if a model fails. `tools` are the tools that cllm runs.
     `retries`: the retries of each call; None as configured.
     """
 
     model: str
     model_is_explicit: bool = False
+    switches_model: bool = False
     fallbacks: tuple[str, ...] = ()
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
     dialect: Dialect = "openai"

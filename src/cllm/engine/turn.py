@@ -19,7 +19,7 @@ from cllm.core.errors import (
     ConversationNotFoundError,
     UsageError,
 )
-from cllm.core.ports import Clock, Lease, NewId, Provider, Store, Tail, TurnStart
+from cllm.core.ports import Changes, Clock, Lease, NewId, Provider, Store, Tail, TurnStart
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.engine.prompt_builder import build_window_prompt, resolve_model
@@ -241,6 +241,7 @@ class Engine:
                                 request.storage.accept(event)
                             yield event
                             turn = await recorder.complete(event)
+                            await self._save_switched_model(conversation, request)
                             cost = total_cost([*costs, _cost(event, attempt.price)])
                             yield TurnEnded(reply=event, turn=turn, model=attempt.model, cost=cost)
                             return
@@ -264,6 +265,18 @@ class Engine:
             recorder.on_event(notice)
             yield notice
             model = next_model
+
+    async def _save_switched_model(
+        self, conversation: StoredConversation | None, request: TurnRequest
+    ) -> None:
+        """Make the model of a turn that switched it the model of the following turns."""
+        target, storage = request.target, request.storage
+        is_saved = conversation is not None and not storage.read_only
+        if not (is_saved and target.switches_model):
+            return
+        if conversation is not None and conversation.model not in (None, target.model):
+            changes = Changes(model=target.model)
+            await self._store.update(conversation.id, changes, owner=storage.owner)
 
     def _first_attempt(
         self,

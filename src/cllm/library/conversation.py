@@ -146,7 +146,7 @@ class Conversation:
         return await self._store.load(self.id, tail=tail)
 
     def look_at(self, stored: StoredConversation) -> operations.Seen:
-        model = stored.model or self.model or self._app.model
+        model = self.model or stored.model or self._app.model
         return operations.find_window(
             stored, self.window_for(model), self._app.model_context(model)
         )

@@ -158,7 +158,7 @@ class Session:
             input=TurnInput(messages=messages, system=system, context=context),
             target=TurnTarget(
                 model=model or self.app.model,
-                model_is_explicit=model is not None,
+                switches_model=model is not None,
                 fallbacks=settings.fallbacks,
                 parameters={**settings.parameters, **parameters},
                 stream=stream,

@@ -1,6 +1,7 @@
 """The table of built-in providers, and the resolution of a model to its provider."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -22,6 +23,14 @@ from cllm.wire.reasoning import (
 
 LOCAL = "local"
 LITELLM = "litellm"
+# Services that only LiteLLM calls; conversations of other programs name them without `litellm/`.
+LITELLM_PREFIXES = frozenset(
+    {
+        *("ai21", "azure", "azure_ai", "cohere", "cohere_chat", "databricks", "deepinfra"),
+        *("fireworks_ai", "gemini", "huggingface", "replicate", "sagemaker", "sambanova"),
+        *("together_ai", "vertex_ai", "watsonx"),
+    }
+)
 OPENAI = "openai"
 MIN_SIMILARITY = 0.8
 
@@ -101,6 +110,10 @@ def _host(base_url: str) -> str:
     return base_url.partition("://")[2].partition("/")[0].lower()
 
 
+def _has_litellm() -> bool:
+    return find_spec(LITELLM) is not None
+
+
 class ResolvedModel(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     name: str
@@ -111,6 +124,7 @@ def resolve_model(
     *,
     configured: Mapping[str, Sequence[str]],
     is_third_party: Callable[[str], bool] = is_offered,
+    has_litellm: Callable[[], bool] = _has_litellm,
 ) -> ResolvedModel:
     """Resolve by the prefix, else by a configured list of models, else by a known name.
 
@@ -129,6 +143,8 @@ def resolve_model(
             return ResolvedModel(provider=owner, name=model)
     elif prefix and is_third_party(prefix):
         return _resolve_prefixed(prefix, model)
+    elif prefix in LITELLM_PREFIXES and has_litellm():
+        return ResolvedModel(provider=LITELLM, name=model)
     raise _unknown_model_error(model, providers, configured)
 
 
@@ -158,8 +174,8 @@ def _unknown_model_error(
         advice = f"did you mean {' or '.join(matches)}?"
     elif slash and prefix:
         advice = (
-            f"'{prefix}' is not a provider of cllm; if LiteLLM supports it, run "
-            f"pip install 'cllm[litellm]' and use {LITELLM}/{model}."
+            f"'{prefix}' is not a provider of cllm; choose another model with -m, or, if LiteLLM "
+            f"supports it, use {LITELLM}/{model} with the extra '{LITELLM}'."
         )
     else:
         advice = "use provider/model, for example openai/gpt-4o or local/smollm2-135m."

@@ -63,22 +63,25 @@ class Chat:
         self._tools = tools
         self._open_saved_app = open_saved_app
         self._switch_to(_automatic_id(), None)
+        # `-m` applies to the conversation that the chat starts with.
+        self.named_model = app.model if app.settings.model_is_explicit else None
 
     def _switch_to(self, ref: str, conversation: StoredConversation | None) -> None:
         self.ref = ref
         self.conversation = conversation
         self.title: str | None = None
-        self.chosen_model = self.app.model
+        self.named_model: str | None = None
         self.system: GivenPrompt = self.app.settings.system
+        self.next_system: GivenPrompt | None = None
         self.attachments: tuple[AnyPart, ...] = ()
         self.exec_commands: tuple[str, ...] = ()
         self._seen_messages: set[str] = set()
 
     def new(self) -> None:
         """Start a conversation with the same model and system prompt."""
-        model, system = self.model, self.system
+        model, system = self.model, self.next_system or self.system
         self._switch_to(_automatic_id(), None)
-        self.chosen_model, self.system = model, system
+        self.named_model, self.system = model, system
 
     def new_notices(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
         """The notices that are new in this conversation, and all notices about the window."""
@@ -92,9 +95,9 @@ class Chat:
 
     @property
     def model(self) -> str:
-        """The model of the conversation, else the chosen one."""
+        """The model that the user named, else the conversation's, else the configured one."""
         stored = None if self.conversation is None else self.conversation.model
-        return stored or self.chosen_model
+        return self.named_model or stored or self.app.model
 
     async def open(self, ref: str, *, prompt: GivenPrompt | None = None) -> tuple[Notice, ...]:
         """Open a conversation; return notices. UsageError if `prompt` is another system prompt."""
@@ -105,11 +108,14 @@ class Chat:
         return self.new_notices(choice.notices)
 
     async def open_or_start(self, ref: str) -> tuple[Notice, ...]:
+        named = self.named_model
         try:
-            return await self.open(check_id(ref), prompt=self.app.settings.system)
+            notices = await self.open(check_id(ref), prompt=self.app.settings.system)
         except ConversationNotFoundError:
             self._switch_to(ref, None)
-            return ()
+            notices = ()
+        self.named_model = named
+        return notices
 
     async def reload(self) -> None:
         try:
@@ -151,7 +157,8 @@ class Chat:
                 context=(*settings.context, *map(fill, exec_commands)),
             ),
             target=TurnTarget(
-                model=self.chosen_model,
+                model=self.named_model or self.app.model,
+                switches_model=self.named_model is not None,
                 fallbacks=settings.fallbacks,
                 parameters=settings.parameters,
                 stream=settings.stream,
@@ -161,7 +168,7 @@ class Chat:
             storage=TurnStorage(
                 ref=self.ref,
                 cache_key=self.app.cache_key(self.ref) if self.options.is_saved else None,
-                create=NewConversation(id=self.ref, model=self.chosen_model, title=self.title),
+                create=NewConversation(id=self.ref, model=self.model, title=self.title),
                 window=lambda model: self.options.window or self.app.window_for(model),
                 on_interrupt="discard" if settings.on_interrupt == "discard" else "keep",
             ),
@@ -204,23 +211,30 @@ class Chat:
         await self.reload()
         return turn
 
+    async def start_next_branch(self) -> str | None:
+        """Switch to a branch with the next system prompt; return the ID of the original, or None.
+
+        It starts with a message, so that a prompt that is changed again leaves no conversation.
+        """
+        return None if self.next_system is None else await self.branch(system=self.next_system)
+
     async def branch(
         self,
         *,
         ref: str | None = None,
         at: int | None = None,
-        model: str | None = None,
         system: GivenPrompt | None = None,
     ) -> str:
         """Switch to a branch; return the ID of the original conversation."""
         parent, parent_ref = self.require_conversation(), self.ref
-        created = NewConversation(id=ref or _automatic_id(), model=model)
+        created = NewConversation(id=ref or _automatic_id())
         opening = None if system is None else build_branch_opening(parent, system, now=now())
         branch = await self.app.store.branch(self.ref, created, at=at, opening=opening)
         attachments, exec_commands = self.attachments, self.exec_commands
-        prompt = system or self.system
+        prompt, named = system or self.system, self.named_model
         self._switch_to(branch.id, branch)
-        self.attachments, self.exec_commands, self.system = attachments, exec_commands, prompt
+        self.attachments, self.exec_commands = attachments, exec_commands
+        self.system, self.named_model = prompt, named
         return parent_ref
 
     def require_conversation(self) -> StoredConversation:

@@ -185,19 +185,16 @@ async def model(chat: Chat, rest: str) -> None:
         chat.screen.print_lines([chat.model])
         return
     chat.app.find_route(rest)
-    if chat.conversation is None:
-        chat.chosen_model = rest
-        chat.screen.note(f"The model is {rest}.")
-    elif rest != chat.model:
-        before = await chat.branch(model=rest)
-        chat.screen.note(f"Continuing with {rest} in branch {chat.ref}; {before} is unchanged.")
+    chat.named_model = rest
+    chat.screen.note(f"The model is {rest}, from the next message on.")
 
 
 @command("system", "[TEXT]", "Show the system prompt, or continue with another one.")
 async def system(chat: Chat, rest: str) -> None:
     conversation = chat.conversation
     if not rest:
-        current = chat.system if conversation is None else conversation.system
+        stored = chat.system if conversation is None else conversation.system
+        current = chat.next_system or stored
         text = None if current is None else current.text
         chat.screen.print_lines([text or "There is no system prompt."])
         return
@@ -206,9 +203,9 @@ async def system(chat: Chat, rest: str) -> None:
         chat.system = prompt
         chat.screen.note("The conversation will use this system prompt.")
     else:
-        before = await chat.branch(system=prompt)
+        chat.next_system = prompt
         chat.screen.note(
-            f"Continuing with this prompt in branch {chat.ref}; {before} is unchanged."
+            f"The next message continues with this prompt in a branch; {chat.ref} is unchanged."
         )
 
 

@@ -150,10 +150,10 @@ async def start_chat(chat: Chat, ref: str | None) -> None:
         chat.screen.note(f"New conversation with {chat.model}, {state}. /help lists the commands.")
         if chat.model == DEFAULT_MODEL and chat.screen.is_terminal:
             chat.screen.note(DEFAULT_MODEL_LABEL)
-    elif chat.app.settings.model_is_explicit and chat.chosen_model != chat.model:
+    elif chat.conversation.model not in (None, chat.model):
         chat.screen.note(
-            f"The conversation uses its own model, {chat.model}; to switch: "
-            f"/model {chat.chosen_model}"
+            f"The model is {chat.model}, from the next message on; it was "
+            f"{chat.conversation.model}."
         )
 
 
@@ -164,6 +164,9 @@ async def _execute(chat: Chat, line: str) -> None:
             return
         parsed = parse_command(line)
         if parsed is None:
+            before = await chat.start_next_branch()
+            if before is not None:
+                chat.screen.note(f"Continuing in branch {chat.ref}; {before} is unchanged.")
             await run_chat_turn(chat, chat.request(unescape_message(line)))
         else:
             command, rest = parsed

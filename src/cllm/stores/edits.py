@@ -345,6 +345,7 @@ def with_changes(
     conversation: StoredConversation, changes: Changes, *, now: datetime
 ) -> StoredConversation:
     title = conversation.title if changes.title is msgspec.UNSET else changes.title
+    model = conversation.model if changes.model is msgspec.UNSET else changes.model
     metadata = conversation.metadata
     if not isinstance(changes.metadata, msgspec.UnsetType):
         metadata = dict(changes.metadata)
@@ -356,7 +357,14 @@ def with_changes(
     changed = _with_window_changes(conversation, changes)
     if _changes_window_only(changes):
         return changed
-    return replace(changed, title=title, metadata=metadata, archived_at=archived_at, updated_at=now)
+    return replace(
+        changed,
+        title=title,
+        model=model,
+        metadata=metadata,
+        archived_at=archived_at,
+        updated_at=now,
+    )
 
 
 def _with_window_changes(conversation: StoredConversation, changes: Changes) -> StoredConversation:
@@ -392,7 +400,7 @@ def _without_predecessors(summary: StandingSummary | None) -> StandingSummary | 
 def _changes_window_only(changes: Changes) -> bool:
     """Whether only pins and summary change, which keeps `updated_at`."""
     unset = msgspec.UNSET
-    others = (changes.title, changes.metadata, changes.archived)
+    others = (changes.title, changes.model, changes.metadata, changes.archived)
     changes_window = changes.pins is not unset or changes.summary is not unset
     return changes_window and all(value is unset for value in others)
 

@@ -216,8 +216,10 @@ class PersistenceContract(StoreSuite):
         assert (summary.title, summary.metadata, summary.message_count) == ("New", {"a": 1}, 2)
         summary = await store.update("demo", Changes(metadata={"b": 2}))
         assert (summary.title, summary.metadata) == ("New", {"b": 2})
+        summary = await store.update("demo", Changes(model="b"))
+        assert (summary.title, summary.model) == ("New", "b")
         loaded = await other.load("demo")
-        assert (loaded.title, loaded.metadata) == ("New", {"b": 2})
+        assert (loaded.title, loaded.metadata, loaded.model) == ("New", {"b": 2}, "b")
         assert texts(loaded) == ["Hello", "Hello?"]
 
     async def test_a_deleted_conversation_is_not_found(self, store: Store, other: Store) -> None:

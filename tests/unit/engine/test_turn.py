@@ -290,8 +290,9 @@ class TestModel:
             ("a", {"model": "b", "model_is_explicit": True}, "a", ["model_fixed"]),
             ("a", {"model": "b"}, "a", []),
             (None, {"model": "b", "model_is_explicit": True}, "b", []),
+            ("a", {"model": "b", "switches_model": True}, "b", []),
         ],
-        ids=["same", "another", "another, not explicit", "none stored"],
+        ids=["same", "another", "another, not explicit", "none stored", "switched"],
     )
     async def test_a_conversation_uses_the_model_that_it_was_created_with(
         self, engine, ask, clock, case
@@ -309,6 +310,30 @@ class TestModel:
         assert (turn_started.model, ended.turn.model) == (used, used)
         assert provider.prompts[0].model == f"served-{used}"
         assert [notice.code for notice in turn_started.prompt.notices] == codes
+
+    async def test_a_switched_model_is_used_from_that_turn_on(self, engine, ask, clock):
+        store = MemoryStore(clock=clock)
+        await store.create(NewConversation(id="demo", model="a"))
+
+        await take(engine(store, ScriptedProvider()), ask(model="b", switches_model=True))
+        await take(engine(store, ScriptedProvider()), ask(model="c"))
+
+        stored = await store.load("demo")
+        assert stored.model == "b"
+        assert [turn.model for turn in stored.turns] == ["b", "b"]
+
+    async def test_a_turn_that_fails_or_saves_nothing_does_not_switch(self, engine, ask, clock):
+        store = MemoryStore(clock=clock)
+        await store.create(NewConversation(id="demo", model="a"))
+        switch = ask(model="b", switches_model=True)
+
+        with pytest.raises(AuthenticationError):
+            await take(
+                engine(store, ScriptedProvider([AuthenticationError("x", provider="p")])), switch
+            )
+        await take(engine(store, ScriptedProvider()), switch.with_storage(read_only=True))
+
+        assert (await store.load("demo")).model == "a"
 
     async def test_the_notice_of_a_fixed_model_has_the_exact_text(self, engine, ask, clock):
         store = MemoryStore(clock=clock)

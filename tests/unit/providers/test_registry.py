@@ -71,10 +71,18 @@ def test_a_remote_provider_needs_a_key_and_https(row):
     assert not row.base_url.endswith("/")
 
 
+def test_a_service_that_only_litellm_calls_goes_to_it_if_it_is_installed():
+    resolved = resolve_model("gemini/pro", configured={}, has_litellm=lambda: True)
+
+    assert (resolved.provider, resolved.name) == ("litellm", "gemini/pro")
+    with pytest.raises(ModelNotFoundError, match="extra 'litellm'"):
+        resolve_model("gemini/pro", configured={}, has_litellm=lambda: False)
+
+
 @pytest.mark.parametrize(
     ("model", "texts"),
     [
-        ("gemini/pro", ["'gemini'", "pip install 'cllm[litellm]'", "litellm/gemini/pro"]),
+        ("nobody/pro", ["'nobody'", "-m", "extra 'litellm'", "litellm/nobody/pro"]),
         ("antropic/claude", ["did you mean anthropic/claude?"]),
         ("my-vlm/other", ["did you mean my-vllm/other?"]),
         ("/claude", ["provider/model"]),

@@ -26,7 +26,7 @@ def chat(tmp_path):
 
 def test_a_new_chat_has_an_automatic_id_and_the_configured_model(chat):
     before = chat.ref
-    chat.chosen_model = "openai/other"
+    chat.named_model = "openai/other"
     chat.new()
 
     assert chat.ref != before
@@ -50,10 +50,12 @@ async def test_an_unknown_id_starts_a_conversation_with_that_id(chat):
     assert (chat.ref, chat.conversation) == ("cats", None)
 
 
-async def test_a_stored_conversation_has_its_own_model(chat):
+async def test_a_stored_conversation_has_its_own_model_unless_the_user_names_one(chat):
     await chat.app.store.create(NewConversation(id="cats", model="openai/gpt-old"))
 
     await chat.open_or_start("cats")
+    assert chat.model == "openai/gpt-test"
+    await chat.open("cats")
 
     assert chat.model == "openai/gpt-old"
 

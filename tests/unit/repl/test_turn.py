@@ -47,7 +47,9 @@ class Seen:
 
     def __init__(self, **options: Any) -> None:
         self.out, self.err = io.StringIO(), io.StringIO()
-        app: Any = SimpleNamespace(model="m", settings=SimpleNamespace(system=None))
+        app: Any = SimpleNamespace(
+            model="m", settings=SimpleNamespace(system=None, model_is_explicit=False)
+        )
         screen = Screen(self.out, self.err, environment={})
         self.chat = Chat(app, screen, ChatOptions(**options), attach=lambda _: ())
         self.turn = TurnPrinter(self.chat, screen.start_answer())

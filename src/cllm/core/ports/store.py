@@ -85,6 +85,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """New values for fields of a conversation; unset fields do not change."""
 
     title: str | msgspec.UnsetType | None = msgspec.UNSET
+    model: str | msgspec.UnsetType = msgspec.UNSET
     metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     archived: bool | msgspec.UnsetType = msgspec.UNSET
     pins: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
