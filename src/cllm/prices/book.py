@@ -209,8 +209,13 @@ class PriceBook:
         return None if rates is None else rates.cost(usage)
 
     def price_turn(self, provider: str, model: str, usage: Usage, at: datetime) -> float | None:
-        """Price a stored turn, whose model may start with its provider's name."""
-        cost = self.price(provider, model.removeprefix(f"{provider}/"), usage, at)
+        """Price a stored turn, whose model may start with its provider's name.
+
+        A provider's own name for a model can start so too: Groq has `groq/compound`.
+        """
+        names = dict.fromkeys((model.removeprefix(f"{provider}/"), model))
+        costs = (self.price(provider, name, usage, at) for name in names)
+        cost = next((cost for cost in costs if cost is not None), None)
         return None if cost is None else float(cost)
 
     def context_window(self, provider: str, model: str) -> int | None:

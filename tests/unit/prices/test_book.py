@@ -335,6 +335,13 @@ class TestConfiguredPrices:
         assert book.price("ollama", "llama4", Usage(input=5, output=5), NOW) is None
         assert book.price("vllm", "llama3", Usage(input=5, output=5), NOW) is None
 
+    def test_a_name_that_starts_with_the_providers_name_has_its_price(self, tmp_path):
+        prices = {"groq": {"groq/compound": {"input": 1.0, "output": 2.0}}}
+        book = PriceBook(tmp_path, configured=prices)
+
+        for model in ("groq/compound", "groq/groq/compound"):
+            assert book.price_turn("groq", model, Usage(input=1_000_000), NOW) == 1.0
+
     def test_they_apply_to_a_provider_with_another_base_url(self, tmp_path):
         prices = {"openai": {"gpt-4o": {"input": 1}}}
         book = PriceBook(tmp_path, configured=prices, redirected_providers={"openai"})
