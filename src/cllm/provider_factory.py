@@ -138,7 +138,9 @@ class ProviderFactory:
 
     def has_key(self, name: str) -> bool:
         """Whether a key is configured; MissingKeyError if the provider needs one."""
-        return self._find_key(name, self._provider_settings(name), built_in=True) is not None
+        settings = self._provider_settings(name)
+        built_in = _find_kind(name, settings) in PROTOCOL_CLASSES
+        return self._find_key(name, settings, built_in=built_in) is not None
 
     def open_without_key(self, name: str) -> "AnthropicProvider":
         """Open a provider that sends the keys of its callers."""

@@ -87,6 +87,12 @@ def test_a_missing_key_is_a_problem_that_names_the_variable(settings, doctor):
     assert "OPENAI_API_KEY" in doctor().of("key", "problem")[0]
 
 
+def test_a_provider_of_type_litellm_needs_no_key_of_openai(settings, doctor):
+    settings(api_key=..., api_base=..., providers={"openai": {"type": "litellm"}})
+
+    assert doctor().of("key", "problem") == []
+
+
 def test_a_provider_that_does_not_answer_is_a_problem(settings, doctor):
     settings(api_base=f"http://127.0.0.1:{closed_port()}/v1")
 
