@@ -98,3 +98,22 @@ def test_without_litellm_the_extra_is_named(provider, ask, home):
 
     result.failed_with_one_sentence("LiteLLM", "pip install '.[litellm]'")
     assert provider.requests == []
+
+
+def test_a_stored_conversation_of_a_service_of_litellm_can_be_continued(
+    provider, settings, secret, home, cllm
+):
+    messages = [("user", "Hello"), ("assistant", "Hi.")]
+    home.write_old_conversation("demo", *messages, model="hosted_vllm/gpt-test")
+    settings(
+        model="openai/gpt-other",
+        api_base=...,
+        api_key=...,
+        providers={"litellm": {"api_base": provider.url, "api_key": secret}},
+    )
+    provider.queue_reply("Again?")
+
+    assert cllm("Again", "--conversation", "demo").succeeded().out == "Again?\n"
+
+    assert provider.requests[0].json["model"] == "gpt-test"
+    assert home.messages("demo")[-1] == ("assistant", "Again?")

@@ -25,11 +25,18 @@ LOCAL = "local"
 LITELLM = "litellm"
 # Services that only LiteLLM calls; conversations of other programs name them without `litellm/`.
 LITELLM_PREFIXES = frozenset(
-    {
-        *("ai21", "azure", "azure_ai", "cohere", "cohere_chat", "databricks", "deepinfra"),
-        *("fireworks_ai", "gemini", "huggingface", "replicate", "sagemaker", "sambanova"),
-        *("together_ai", "vertex_ai", "watsonx"),
-    }
+    (
+        *("ai21", "aiml", "amazon_nova", "azure", "azure_ai", "azure_text", "baseten", "clarifai"),
+        *("cloudflare", "codestral", "cohere", "cohere_chat", "dashscope", "databricks"),
+        *("deepinfra", "featherless_ai", "fireworks_ai", "friendliai", "galadriel", "gemini"),
+        *("gigachat", "github", "github_copilot", "gradient_ai", "heroku", "hosted_vllm"),
+        *("huggingface", "hyperbolic", "inception", "lambda_ai", "llamafile", "lm_studio"),
+        *("maritalk", "meta_llama", "minimax", "morph", "nebius", "nlp_cloud", "novita", "nscale"),
+        *("nvidia_nim", "oci", "ollama_chat", "ovhcloud", "predibase", "replicate", "sagemaker"),
+        *("sagemaker_chat", "sambanova", "scaleway", "snowflake", "text-completion-openai"),
+        *("together_ai", "v0", "vercel_ai_gateway", "vertex_ai", "vertex_ai_beta", "volcengine"),
+        *("wandb", "watsonx", "watsonx_text", "xinference", "zai"),
+    )
 )
 OPENAI = "openai"
 MIN_SIMILARITY = 0.8
