@@ -11,6 +11,8 @@ import msgspec
 from cllm.wire.errors import MalformedError
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
+MAX_IGNORED_LINES = 100_000
+"""Comments, unknown fields and blank lines of a whole stream: hours of keep-alives."""
 HIGH_SURROGATE = rb"\\u[dD][89aAbB][0-9a-fA-F]{2}"
 LOW_SURROGATE = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 REPLACEMENT_CHARACTER = rb"\ufffd"
@@ -27,7 +29,7 @@ class SseDecoder:
     """Decodes a stream: feed it bytes, it yields each event after its blank line.
 
     Lines end in LF, CRLF or CR, split anywhere. Comments and an unfinished last event are
-    ignored.
+    ignored, up to MAX_IGNORED_LINES.
     """
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -38,6 +40,7 @@ class SseDecoder:
         self._name = ""
         self._data: list[bytes] = []
         self._data_bytes = 0
+        self._ignored_lines = 0
 
     def feed(self, piece: bytes) -> Iterator[SseEvent]:
         for line in self._lines(piece):
@@ -46,6 +49,8 @@ class SseDecoder:
             else:
                 if self._data:
                     yield SseEvent(data=b"\n".join(self._data), name=self._name)
+                else:
+                    self._ignore_line()
                 self._name, self._data, self._data_bytes = "", [], 0
         self._check_size(self._pending_bytes)
 
@@ -75,7 +80,16 @@ class SseDecoder:
             self._data.append(value)
             self._data_bytes += len(value) + 1
         elif field == b"event":
+            if self._name:
+                self._ignore_line()
             self._name = value.decode("utf-8", "replace")
+        else:
+            self._ignore_line()
+
+    def _ignore_line(self) -> None:
+        self._ignored_lines += 1
+        if self._ignored_lines > MAX_IGNORED_LINES:
+            raise MalformedError(f"more than {MAX_IGNORED_LINES} lines without an event")
 
     def _check_size(self, more: int) -> None:
         if self._data_bytes + more > self._max:

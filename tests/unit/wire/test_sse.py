@@ -11,7 +11,7 @@ from cllm.wire.anthropic import response_decoder as anthropic_decoder
 from cllm.wire.errors import MalformedError
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.responses import response_decoder as responses_decoder
-from cllm.wire.sse import SseDecoder, SseEvent, SurrogateJoiner
+from cllm.wire.sse import MAX_IGNORED_LINES, SseDecoder, SseEvent, SurrogateJoiner
 
 LINE_ENDS = (b"\n", b"\r\n", b"\r")
 LINES = st.sampled_from(
@@ -259,3 +259,21 @@ class TestDecoders:
             openai_decoder.OpenAIStreamDecoder().decode(data)
         with pytest.raises(MalformedError):
             anthropic_decoder.AnthropicStreamDecoder().decode("", data)
+
+
+@pytest.mark.parametrize(
+    "line", [b": keep-alive\n\n", b"\n", b"nonsense\n", b"event: a\n", b"event: a\n\n"]
+)
+def test_a_stream_of_lines_without_an_event_ends_early(line):
+    """A provider could otherwise use a CPU for seconds before the response is too large."""
+    stream = (line for _ in range(2 * MAX_IGNORED_LINES))
+
+    with pytest.raises(MalformedError, match="lines without an event"):
+        decode(*stream)
+
+
+def test_comments_between_events_are_ignored():
+    decoder = SseDecoder()
+    piece = b": keep-alive\n\nevent: x\ndata: {}\n\n"
+
+    assert sum(len(list(decoder.feed(piece))) for _ in range(10_000)) == 10_000
