@@ -27,6 +27,7 @@ from cllm.core.errors import (
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
+from cllm.core.secret import redact_secrets
 from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.wire.errors import ErrorDetails, FieldError, MalformedError, ReportedError
 from cllm.wire.sse import SseDecoder, SseEvent
@@ -75,9 +76,7 @@ def check_key(key: str | None, *, provider: str) -> None:
 
 def clean_message(text: str, *, secrets: Iterable[str | None] = ()) -> str:
     """Shorten a server's text to one line for an error message, and hide secrets."""
-    line = " ".join(text.split())
-    for secret in secrets:
-        line = line.replace(secret, "***") if secret else line
+    line = redact_secrets(" ".join(text.split()), filter(None, secrets))
     return line if len(line) <= MAX_MESSAGE_LENGTH else line[: MAX_MESSAGE_LENGTH - 1] + "…"
 
 

@@ -51,7 +51,8 @@ def test_a_status_maps_to_one_error_with_advice(status, kind):
     [
         ("No.", None, "No."),
         ("  a\n\tb\r\n c ", None, "a b c"),
-        ("key sk-1 is bad: sk-1", "sk-1", "key *** is bad: ***"),
+        ("key sk-123 is bad: sk-123", "sk-123", "key *** is bad: ***"),
+        ("a short key masks nothing", "a", "a short key masks nothing"),
         ("nothing", "", "nothing"),
         ("x" * 300, None, "x" * 300),
         ("x" * 301, None, "x" * 299 + "…"),
