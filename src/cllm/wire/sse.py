@@ -13,6 +13,8 @@ from cllm.wire.errors import MalformedError
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 MAX_IGNORED_LINES = 100_000
 """Comments, unknown fields and blank lines of a whole stream: hours of keep-alives."""
+FREE_LINES = 10
+"""Ignored lines per event that do not count, such as `id`."""
 HIGH_SURROGATE = rb"\\u[dD][89aAbB][0-9a-fA-F]{2}"
 LOW_SURROGATE = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 REPLACEMENT_CHARACTER = rb"\ufffd"
@@ -49,6 +51,7 @@ class SseDecoder:
             else:
                 if self._data:
                     yield SseEvent(data=b"\n".join(self._data), name=self._name)
+                    self._ignored_lines = max(self._ignored_lines - FREE_LINES, 0)
                 else:
                     self._ignore_line()
                 self._name, self._data, self._data_bytes = "", [], 0
