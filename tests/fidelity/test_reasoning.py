@@ -205,7 +205,7 @@ class TestClientReasoning:
     async def test_reasoning_moves_to_the_field_that_the_provider_accepts(
         self, gateway, server, name, fields, sent, stream
     ):
-        """cllm itself streams every provider's reasoning as `reasoning_content`."""
+        """A client can send reasoning back in a field of another provider."""
         made = await gateway()
         answer = await chat(made, name, QUESTION, calling(**fields), RESULT, stream=stream)
         assert server.requests[-1].messages[1] == calling(**sent)

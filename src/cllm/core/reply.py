@@ -68,9 +68,12 @@ class RefusalDelta(msgspec.Struct, frozen=True, kw_only=True, tag="refusal"):
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True, kw_only=True, tag="thinking"):
+    """`field`: the provider's name for reasoning in OpenAI's protocol, if it is not the usual."""
+
     text: str = ""
     signature: str | None = None
     index: int = 0
+    field: str | None = None
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):

@@ -19,7 +19,11 @@ from cllm.wire.reasoning import DETAILS, StreamedDetails
 LOGPROBS, CHOICES = "logprobs", "choices"
 TOOL_CALLS, FUNCTION_CALL = "tool_calls", "function_call"
 UNMERGED_FIELDS = frozenset({"id", "type", "index", "role"})
-ANSWER_FIELDS = ("service_tier", "system_fingerprint")
+# The fields of a chunk that are encoded anew; `obfuscation` is padding of one chunk.
+CHUNK_FIELDS = frozenset(
+    {CHOICES, "created", "error", "id", "model", "object", "obfuscation", "usage"}
+)
+NULL = b"null"
 STATUS = re.compile(r"[45]\d\d")
 STATUS_FIELDS = ("code", "status_code", "status")
 STATUSES_BY_TYPE: Mapping[str, int] = {
@@ -119,19 +123,19 @@ class StreamedFields(msgspec.Struct):
         return b"".join((before, message, b",", rest, b"]", counts, b"}"))
 
 
-class _AnswerFields(msgspec.Struct):
-    service_tier: Any = None
-    system_fingerprint: Any = None
-    usage: Any = None
+def other_fields(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an answer or chunk such as `service_tier`, `x_groq` or `citations`."""
+    return {name: value for name, value in answer.items() if name not in CHUNK_FIELDS}
 
 
 def get_answer_fields(finished: ReplyFinished) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the answer's OpenAI fields, and its usage fields."""
+    """Return the answer's other fields of OpenAI's protocol, and its usage fields."""
     if finished.raw is None or finished.message.dialect != "openai":
         return {}, {}
-    answer = msgspec.json.decode(finished.raw, type=_AnswerFields)
-    fields = {name: value for name in ANSWER_FIELDS if (value := getattr(answer, name)) is not None}
-    return fields, answer.usage if isinstance(answer.usage, dict) else {}
+    answer = msgspec.json.decode(finished.raw, type=dict[str, msgspec.Raw])
+    fields = {name: value for name, value in other_fields(answer).items() if bytes(value) != NULL}
+    usage = msgspec.json.decode(answer.get("usage", NULL))
+    return fields, usage if isinstance(usage, dict) else {}
 
 
 def replace_message(body: bytes, message: Mapping[str, Any]) -> bytes:

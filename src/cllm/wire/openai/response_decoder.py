@@ -16,7 +16,6 @@ from cllm.core.reply import (
 )
 from cllm.wire.errors import NO_NAMES, UNREADABLE, MalformedError, ReportedError, check_utf8
 from cllm.wire.openai.fields import (
-    ANSWER_FIELDS,
     CHOICES,
     FUNCTION_CALL,
     LOGPROBS,
@@ -28,6 +27,7 @@ from cllm.wire.openai.fields import (
     extra_choices_notice,
     extra_field,
     join_pieces,
+    other_fields,
     replace_message,
 )
 from cllm.wire.openai.tool_calls import (
@@ -132,16 +132,8 @@ STOP_REASONS: dict[str, StopReason] = {
     "content_filter": "content_filter",
 }
 DONE = b"[DONE]"
+REASONING_FIELD = "reasoning"
 EMPTY_VALUES: tuple[Any, ...] = (None, [], {})
-
-
-class _Head(msgspec.Struct):
-    """Fields of the answer as a whole, read from the first and last chunk only."""
-
-    id: Any = None
-    created: Any = None
-    service_tier: Any = None
-    system_fingerprint: Any = None
 
 
 class _Choice(msgspec.Struct):
@@ -157,7 +149,7 @@ class _Answer(msgspec.Struct):
 
 
 _answer_decoder = msgspec.json.Decoder(_Answer)
-_head_decoder = msgspec.json.Decoder(_Head)
+_fields_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
@@ -189,9 +181,11 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
 
 
 def _whole_deltas(message: dict[str, Any]) -> Iterator[ReplyEvent]:
-    reasoning = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(reasoning, str) and reasoning:
-        yield ThinkingDelta(text=reasoning)
+    for name, field in (("reasoning_content", None), (REASONING_FIELD, REASONING_FIELD)):
+        reasoning = message.get(name)
+        if isinstance(reasoning, str) and reasoning:
+            yield ThinkingDelta(text=reasoning, field=field)
+            break
     content, refusal = message.get("content"), message.get("refusal")
     if isinstance(content, str) and content:
         yield TextDelta(text=content)
@@ -252,7 +246,7 @@ class OpenAIStreamDecoder:
         self.done = False
         self._usage: Any = None
         self._model: str | None = None
-        self._first = self._last = b"{}"
+        self._first = self._ending = self._last = b"{}"
         self._surrogates = SurrogateJoiner()
         self._extra = StreamedFields()
         self._started = False
@@ -280,16 +274,22 @@ class OpenAIStreamDecoder:
         others: list[Any] | None = None
         for number, choice in enumerate(chunk.choices or ()):
             if choice.index == 0:
-                self._finish_reason = choice.finish_reason or self._finish_reason
-                if choice.delta is not None:
-                    self._add_deltas(choice.delta, events)
-                if choice.logprobs is not None:
-                    self._extra.add_logprobs(choice.logprobs)
-                    events.append(extra_field(LOGPROBS, choice.logprobs))
+                self._add_choice(choice, data, events)
             else:
                 others = others or msgspec.json.decode(data)[CHOICES]
                 events.extend(self._other_choice(others[number]))
         return events
+
+    def _add_choice(
+        self, choice: ChunkChoice[ChunkDelta], data: bytes, events: list[ReplyEvent]
+    ) -> None:
+        if choice.finish_reason:
+            self._finish_reason, self._ending = choice.finish_reason, data
+        if choice.delta is not None:
+            self._add_deltas(choice.delta, events)
+        if choice.logprobs is not None:
+            self._extra.add_logprobs(choice.logprobs)
+            events.append(extra_field(LOGPROBS, choice.logprobs))
 
     def _other_choice(self, choice: Any) -> Iterator[ReplyEvent]:
         if not self._has_several_choices:
@@ -328,9 +328,10 @@ class OpenAIStreamDecoder:
             piece = getattr(delta, name)
             if isinstance(piece, str):
                 self._reasoning.setdefault(name, []).append(piece)
-        text = delta.reasoning_content or delta.reasoning
-        if text and isinstance(text, str):
-            events.append(ThinkingDelta(text=text))
+        if delta.reasoning_content:
+            events.append(ThinkingDelta(text=delta.reasoning_content))
+        elif delta.reasoning and isinstance(delta.reasoning, str):
+            events.append(ThinkingDelta(text=delta.reasoning, field=REASONING_FIELD))
 
     def _blocks(self, content: list[Any]) -> Iterator[ReplyEvent]:
         for block in content:
@@ -373,12 +374,18 @@ class OpenAIStreamDecoder:
         )
 
     def _head(self) -> dict[str, Any]:
+        """Return the fields of the answer as a whole, from the first chunk and the last ones."""
         try:
-            first, last = _head_decoder.decode(self._first), _head_decoder.decode(self._last)
+            chunks = [
+                _fields_decoder.decode(data) for data in (self._first, self._ending, self._last)
+            ]
         except UNREADABLE as error:
             raise MalformedError(f"not a chunk of a chat completion: {error}") from error
-        fields = {name: getattr(last, name) or getattr(first, name) for name in ANSWER_FIELDS}
-        return {"id": first.id, "created": first.created, "model": self._model, **fields}
+        first = chunks[0]
+        head = {"id": first.get("id"), "created": first.get("created"), "model": self._model}
+        for chunk in chunks:
+            head |= {name: value for name, value in other_fields(chunk).items() if value}
+        return head
 
     def message(self) -> Message:
         """Return the reply so far."""

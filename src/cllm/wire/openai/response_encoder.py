@@ -205,7 +205,8 @@ class OpenAIStreamEncoder:
         match event:
             case TextDelta() | ThinkingDelta() | RefusalDelta() if event.text:
                 self._refused = self._refused or isinstance(event, RefusalDelta)
-                return self._chunk(**{DELTA_FIELDS[type(event)]: event.text})
+                field = event.field if isinstance(event, ThinkingDelta) else None
+                return self._chunk(**{field or DELTA_FIELDS[type(event)]: event.text})
             case ToolCallDelta():
                 return self._call(event)
             case PartAdded():

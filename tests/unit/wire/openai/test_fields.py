@@ -181,3 +181,39 @@ def test_tool_calls_have_the_clients_names():
 def test_extra_fields_are_not_text():
     events = decode_stream(chunks())
     assert sum(isinstance(event, PartAdded) for event in events) == 5
+
+
+def test_a_stream_keeps_the_providers_name_for_reasoning():
+    for name in ("reasoning", "reasoning_content"):
+        sent = [
+            {"choices": [{"index": 0, "delta": {name: "hm"}}]},
+            {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]},
+        ]
+        deltas = [choice["delta"] for choice in choices_of(encode_stream(decode_stream(sent)), 0)]
+        assert deltas[0] == {"role": "assistant", name: "hm"}
+
+
+def test_a_stream_keeps_the_unknown_fields_of_its_chunks():
+    head = {"id": "c", "created": 7, "model": "m", "obfuscation": "abc"}
+    sent = [
+        {**head, "provider": "Groq", "x_groq": {"id": "req_1"}, "choices": []},
+        {**head, "choices": [{"index": 0, "delta": {"content": "Hi"}}]},
+        {
+            **head,
+            "citations": ["https://a.example"],
+            "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+        },
+        {**head, "x_groq": {"usage": {}}, "choices": [], "usage": OWN_USAGE},
+    ]
+    events = decode_stream(sent)
+    extra = {
+        "provider": "Groq",
+        "x_groq": {"usage": {}},
+        "citations": ["https://a.example"],
+    }
+    *_, ending, counts = encode_stream(events)
+    raw = json.loads(last_of(events).raw or b"")
+    for body in (ending, counts, raw):
+        assert extra.items() <= body.items()
+        assert "obfuscation" not in body
+    assert (raw["id"], raw["created"], raw["model"]) == ("c", 7, "m")

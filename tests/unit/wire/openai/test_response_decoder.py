@@ -93,7 +93,7 @@ class TestWholeAnswer:
         events = decode_answer(answer(fields))
 
         assert events[:-1] == [
-            ThinkingDelta(text="Hm."),
+            ThinkingDelta(text="Hm.", field="reasoning"),
             TextDelta(text="Hi"),
             RefusalDelta(text="No."),
             ToolCallDelta(index=0, id="c1", name="f", arguments='{"a":1}'),
@@ -329,7 +329,9 @@ class TestStream:
             chunk({field: "Hm"}), chunk({field: "m."}), chunk({"content": "4"}), STOP
         )
 
-        assert events == [ThinkingDelta(text="Hm"), ThinkingDelta(text="m."), TextDelta(text="4")]
+        name = field if field == "reasoning" else None
+        thinking = [ThinkingDelta(text=text, field=name) for text in ("Hm", "m.")]
+        assert events == [*thinking, TextDelta(text="4")]
         assert last is not None
         assert last.message.json() == {
             "role": "assistant",
