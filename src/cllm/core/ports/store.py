@@ -328,3 +328,23 @@ class OutlinedStore(Protocol):
         The last part can be incomplete. A turn that does not exist has no messages.
         """
         ...
+
+
+class ImportedFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a message of an older deployment that other messages do not have."""
+
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    reasoning_events: Any = None
+    total_cost: float | None = None
+    created_at: datetime | None = None
+
+
+@runtime_checkable
+class ImportingStore(Protocol):
+    """A store that can contain conversations of an older deployment."""
+
+    async def imported_fields(
+        self, ref: str, *, owner: str = LOCAL_OWNER, after: int = 0
+    ) -> dict[str, ImportedFields]:
+        """Return the fields by message ID, of messages after a sequence number or off the path."""
+        ...

@@ -3,7 +3,7 @@
 An ID is a UUID, `files:ID` for the folder of conversation files, or any ID that exists.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 import msgspec
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from cllm.core.conversation import LOCAL_OWNER, check_id
 from cllm.core.errors import ConversationNotFoundError, InvalidIdError
 from cllm.core.notice import Notice
-from cllm.core.ports import Store
+from cllm.core.ports import ImportedFields, ImportingStore, Store
 from cllm.server.http.errors import ApiError
 from cllm.server.state import ApiRequest
 from cllm.server.turns.headers import FILES_PREFIX, NOTICE, UUID
@@ -68,6 +68,13 @@ async def find_conversation(request: ApiRequest) -> ConversationRef:
             raise InvalidIdError(public_id) from None
     request.record.conversation = ref.public_id
     return ref
+
+
+async def load_imported(ref: ConversationRef, after: int = 0) -> Mapping[str, ImportedFields]:
+    """Return what an older deployment stored with the messages, by message ID."""
+    if not isinstance(ref.store, ImportingStore):
+        return {}
+    return await ref.store.imported_fields(ref.id, owner=ref.owner, after=after)
 
 
 def add_notices(response: Response, notices: Sequence[Notice]) -> Response:

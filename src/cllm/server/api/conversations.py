@@ -17,13 +17,16 @@ from cllm.server.api.conversation_ref import (
     find_conversation,
     find_store,
     hide_paths,
+    load_imported,
 )
 from cllm.server.api.views import (
     DetailView,
+    Imported,
     ListView,
     MessageView,
     ParentView,
     SearchView,
+    TurnView,
     json_response,
     run_in_thread_if_large,
     view_detail,
@@ -105,23 +108,25 @@ async def get_conversation(request: ApiRequest) -> Response:
     query = read_query(request, DetailQuery)
     ref = await find_conversation(request)
     conversation = await _load_after(ref, query.after)
+    imported = await load_imported(ref, query.after)
     count = conversation.message_count - query.after
     messages, next_after = await run_in_thread_if_large(
-        partial(_select_messages, conversation, query), messages=count
+        partial(_select_messages, conversation, query, imported), messages=count
     )
+    variants = list(view_variants(conversation, imported)) if query.variants else None
     detail = await _build_detail(
-        ref, conversation, messages, variants=query.variants, next_after=next_after
+        ref, conversation, messages, variants=variants, next_after=next_after
     )
     return await run_in_thread_if_large(partial(json_response, detail), messages=len(messages))
 
 
 def _select_messages(
-    conversation: StoredConversation, query: DetailQuery
+    conversation: StoredConversation, query: DetailQuery, imported: Imported
 ) -> tuple[list[MessageView], int | None]:
     """Return messages, and the last number if more follow."""
     views = (
         message
-        for message in view_messages(conversation)
+        for message in view_messages(conversation, imported)
         if message.sequence_number is not None and message.sequence_number > query.after
     )
     messages = list(islice(views, query.limit))
@@ -142,7 +147,7 @@ async def _build_detail(
     conversation: StoredConversation,
     messages: list[MessageView],
     *,
-    variants: bool = False,
+    variants: list[TurnView] | None = None,
     next_after: int | None = None,
 ) -> DetailView:
     """Add the parent of a branch, if it exists."""
@@ -225,14 +230,16 @@ async def get_message(request: ApiRequest) -> Response:
     ref = await find_conversation(request)
     message_id = request.path_params["message"]
     conversation = await ref.store.load(ref.id, owner=ref.owner)
-    messages = list(view_messages(conversation))
+    imported = await load_imported(ref)
+    messages = list(view_messages(conversation, imported))
     if message_id.isascii() and message_id.isdigit():
         number = read_sequence(message_id)
         for message in messages:
             if message.sequence_number == number:
                 return json_response(message)
         raise SequenceNotFoundError(ref.id, number)
-    off_path = (message for turn in view_variants(conversation) for message in turn.messages)
+    variants = view_variants(conversation, imported)
+    off_path = (message for turn in variants for message in turn.messages)
     for message in (*messages, *off_path):
         if message.id == message_id:
             return json_response(message)

@@ -15,7 +15,7 @@ from cllm.core.conversation import (
 )
 from cllm.core.errors import TurnNotFoundError
 from cllm.core.message import Message
-from cllm.server.api.conversation_ref import find_conversation
+from cllm.server.api.conversation_ref import find_conversation, load_imported
 from cllm.server.api.views import NOT_STORED, find_turn, json_response
 from cllm.server.state import ApiRequest
 from cllm.window.summary import build_summary_messages
@@ -28,7 +28,8 @@ async def get_turn(request: ApiRequest) -> Response:
     """GET /v1/conversations/{conversation_id}/turns/{turn_id}."""
     ref = await find_conversation(request)
     turn_id = request.path_params["turn_id"]
-    view = find_turn(await ref.store.load(ref.id, owner=ref.owner), turn_id)
+    conversation = await ref.store.load(ref.id, owner=ref.owner)
+    view = find_turn(conversation, turn_id, await load_imported(ref))
     if view is None:
         raise TurnNotFoundError(ref.id, turn_id)
     request.record.turn = turn_id

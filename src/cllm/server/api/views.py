@@ -5,7 +5,7 @@ stores it, and never among the messages.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from cllm.core.conversation import (
 )
 from cllm.core.message import AnyPart, Message, Role, ToolCall, ToolResult, Unknown
 from cllm.core.notice import Notice
-from cllm.core.ports import Hit
+from cllm.core.ports import Hit, ImportedFields
 from cllm.core.reply import Usage
 from cllm.server.http.errors import JSON
 from cllm.server.http.parameters import MAX_METADATA_BYTES
@@ -41,6 +41,8 @@ MANY_MESSAGES = 500
 MANY_BYTES = 500_000
 
 T = TypeVar("T")
+Imported = Mapping[str, ImportedFields]
+NOTHING_IMPORTED: Imported = {}
 
 
 class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +84,8 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     """One message: `content` in OpenAI's format if possible, all of it in `parts`.
 
-    `usage` and `cost` (in US dollars) are totals of the turn; only its last reply has them.
+    `usage` and `cost` (in US dollars) are totals of the turn; only its last reply has them. A
+    message of an older deployment has its own `cost`, `metadata` and `reasoning_events`.
     """
 
     id: str
@@ -96,8 +99,10 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     state: TurnState
     turn_id: str
     created_at: datetime
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     tool_calls: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
     tool_call_id: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning_events: Any = msgspec.UNSET
 
 
 class NoticeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,7 +244,7 @@ def view_detail(
     *,
     prefix: str = "",
     parent: ParentView | None = None,
-    variants: bool = False,
+    variants: Sequence[TurnView] | None = None,
     next_after: int | None = None,
 ) -> DetailView:
     return DetailView(
@@ -247,7 +252,7 @@ def view_detail(
         system=view_system(conversation),
         messages=tuple(messages),
         parent=parent,
-        variants=tuple(view_variants(conversation)) if variants else None,
+        variants=None if variants is None else tuple(variants),
         next_after=next_after,
     )
 
@@ -262,22 +267,29 @@ def view_system(conversation: StoredConversation) -> SystemView:
     return SystemView(policy=record.policy, source=record.source, prompt=prompt)
 
 
-def view_messages(conversation: StoredConversation) -> Iterator[MessageView]:
+def view_messages(
+    conversation: StoredConversation, imported: Imported = NOTHING_IMPORTED
+) -> Iterator[MessageView]:
     for turn, number in _number_turns(conversation):
-        yield from _view_turn_messages(turn, first=number)
+        yield from _view_turn_messages(turn, imported, first=number)
 
 
-def view_variants(conversation: StoredConversation) -> Iterator[TurnView]:
+def view_variants(
+    conversation: StoredConversation, imported: Imported = NOTHING_IMPORTED
+) -> Iterator[TurnView]:
     starts = {turn.place: number for turn, number in _number_turns(conversation)}
     for turn in conversation.variants:
-        yield _view_turn(turn, first=starts.get(turn.place), on_default_path=False)
+        yield _view_turn(turn, imported, first=starts.get(turn.place), on_default_path=False)
 
 
-def find_turn(conversation: StoredConversation, turn_id: str) -> TurnView | None:
+def find_turn(
+    conversation: StoredConversation, turn_id: str, imported: Imported = NOTHING_IMPORTED
+) -> TurnView | None:
     for turn, number in _number_turns(conversation):
         if turn.id == turn_id:
-            return _view_turn(turn, first=number, on_default_path=True)
-    return next((view for view in view_variants(conversation) if view.id == turn_id), None)
+            return _view_turn(turn, imported, first=number, on_default_path=True)
+    variants = view_variants(conversation, imported)
+    return next((view for view in variants if view.id == turn_id), None)
 
 
 def _number_turns(conversation: StoredConversation) -> Iterator[tuple[Turn, int]]:
@@ -288,7 +300,9 @@ def _number_turns(conversation: StoredConversation) -> Iterator[tuple[Turn, int]
         number += len(turn.messages)
 
 
-def _view_turn(turn: Turn, *, first: int | None, on_default_path: bool) -> TurnView:
+def _view_turn(
+    turn: Turn, imported: Imported, *, first: int | None, on_default_path: bool
+) -> TurnView:
     return TurnView(
         id=turn.id,
         state=turn.state,
@@ -301,7 +315,7 @@ def _view_turn(turn: Turn, *, first: int | None, on_default_path: bool) -> TurnV
         notices=msgspec.convert(turn.notices, tuple[NoticeView, ...], from_attributes=True),
         failure=msgspec.convert(turn.failure, FailureView | None, from_attributes=True),
         on_default_path=on_default_path,
-        messages=tuple(_view_turn_messages(turn, first=first)),
+        messages=tuple(_view_turn_messages(turn, imported, first=first)),
     )
 
 
@@ -321,14 +335,16 @@ def token_fields(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _view_turn_messages(turn: Turn, *, first: int | None) -> Iterator[MessageView]:
+def _view_turn_messages(
+    turn: Turn, imported: Imported, *, first: int | None
+) -> Iterator[MessageView]:
     replies = [index for index, one in enumerate(turn.messages) if one.role == "assistant"]
     for ordinal, message in enumerate(turn.messages):
         if message.role == "system":
             continue
         is_last = bool(replies) and ordinal == replies[-1]
         is_reply = message.role in ("assistant", "tool")
-        yield MessageView(
+        view = MessageView(
             id=make_message_id(turn.id, ordinal),
             role=message.role,
             sequence_number=None if first is None else first + ordinal,
@@ -340,6 +356,20 @@ def _view_turn_messages(turn: Turn, *, first: int | None) -> Iterator[MessageVie
             created_at=(turn.ended_at if is_reply else None) or turn.started_at,
             **_view_content(message),
         )
+        yield _with_imported(view, imported.get(view.id))
+
+
+def _with_imported(view: MessageView, fields: ImportedFields | None) -> MessageView:
+    if fields is None:
+        return view
+    events = fields.reasoning_events
+    return replace(
+        view,
+        metadata=fields.metadata,
+        reasoning_events=msgspec.UNSET if events is None else events,
+        cost=fields.total_cost,
+        created_at=fields.created_at or view.created_at,
+    )
 
 
 def view_hit(hit: Hit, prefix: str = "") -> HitView:

@@ -8,7 +8,7 @@ import asyncpg
 from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, check_id
 from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
 from cllm.core.message import Message
-from cllm.core.ports import Outline, Tail, TurnPart
+from cllm.core.ports import ImportedFields, Outline, Tail, TurnPart
 from cllm.core.reply import Usage
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import Connection, PostgresBase
@@ -19,6 +19,7 @@ from cllm.stores.sql.rows import (
     Row,
     RowCodec,
     RowValues,
+    decode_imported,
     decode_message,
     decode_unchecked_message,
     decode_usage,
@@ -137,6 +138,13 @@ class PostgresReader(PostgresBase):
         if not rows:
             raise ConversationNotFoundError(ref)
         return decode_summaries(rows)[0]
+
+    async def imported_fields(
+        self, ref: str, *, owner: str = LOCAL_OWNER, after: int = 0
+    ) -> dict[str, ImportedFields]:
+        values = (owner, check_id(ref), min(after, sql.MAX_BIGINT))
+        pool = await self._ready()
+        return decode_imported(await pool.fetch(sql.IMPORTED, values, idempotent=True))
 
     async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
         check_id(ref)

@@ -285,6 +285,13 @@ RELEASE_LEASE_OF_TURN = (
 )
 """Release the lease of a turn, if it has one."""
 
+IMPORTED = f"""
+SELECT t.id, m.ordinal, m.imported FROM messages m
+JOIN turns t ON t.owner = m.owner AND t.conversation = m.conversation AND t.number = m.turn
+WHERE m.owner = $1 AND m.conversation = (
+        SELECT number FROM conversations WHERE owner = $1 AND id = {RESOLVED})
+    AND m.imported IS NOT NULL AND (m.sequence_number IS NULL OR m.sequence_number > $3::bigint)
+"""
 TITLE_MESSAGE = f"""
 SELECT m.role, m.dialect, m.raw FROM messages m
 JOIN turns t ON t.owner = m.owner AND t.conversation = m.conversation AND t.number = m.turn

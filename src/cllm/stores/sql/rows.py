@@ -22,6 +22,7 @@ from cllm.core.conversation import (
     Turn,
     TurnFailure,
     WindowRecord,
+    make_message_id,
 )
 from cllm.core.errors import (
     RequestConflictError,
@@ -32,6 +33,7 @@ from cllm.core.message import Dialect, Message, Role
 from cllm.core.notice import Notice
 from cllm.core.ports import (
     CallRecord,
+    ImportedFields,
     KeptResponse,
     RequestKey,
     UsageSum,
@@ -436,3 +438,12 @@ def _optional(decoder: "msgspec.json.Decoder[Any]", stored: str | None) -> Any:
 
 def to_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
+
+
+_imported = msgspec.json.Decoder(ImportedFields, strict=False)
+
+
+@row_decoder
+def decode_imported(rows: Iterable[Sequence[Any]]) -> dict[str, ImportedFields]:
+    """The fields of imported messages by message ID, from rows of turn ID, ordinal and JSON."""
+    return {make_message_id(turn, ordinal): _imported.decode(text) for turn, ordinal, text in rows}

@@ -112,6 +112,9 @@ DELETE_MESSAGES = f"DELETE FROM messages {_OF_CONVERSATION} AND turn = ? AND ord
 NUMBER_MESSAGES = (
     f"UPDATE messages SET sequence_number = ? + ordinal {_OF_CONVERSATION} AND turn = ?"
 )
+IMPORTED = f"""SELECT t.id, m.ordinal, m.imported FROM messages m CROSS JOIN turns t ON {_JOINED}
+    WHERE m.owner = ?1 AND m.conversation_id = {_RESOLVED} AND m.imported IS NOT NULL
+    AND (m.sequence_number IS NULL OR m.sequence_number > ?3)"""
 TITLE_MESSAGE = f"""SELECT m.role, m.dialect, m.raw FROM turns t CROSS JOIN messages m ON {_JOINED}
     WHERE t.owner = ? AND t.conversation_id = ? AND t.position IS NOT NULL
     AND m.role = 'user' AND t.{_HISTORY} ORDER BY t.position, m.ordinal LIMIT 1"""

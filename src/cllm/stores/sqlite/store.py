@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn
+from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, check_id
 from cllm.core.errors import (
     ConversationBusyError,
     RequestInFlightError,
@@ -28,6 +28,7 @@ from cllm.core.ports import (
     UNANSWERED_KEPT,
     CallRecord,
     Clock,
+    ImportedFields,
     KeptResponse,
     Lease,
     NewConversation,
@@ -43,7 +44,7 @@ from cllm.core.ports import (
 from cllm.stores import edits
 from cllm.stores.edits import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS, lease_expiry, poll
-from cllm.stores.sql.rows import decode_headers, decode_response, encode_json
+from cllm.stores.sql.rows import decode_headers, decode_imported, decode_response, encode_json
 from cllm.stores.sql.store import SqlStore
 from cllm.stores.sql.validation import check_start, check_text
 from cllm.stores.sqlite import edits as sqlite_edits
@@ -280,6 +281,14 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
     ) -> tuple[tuple[Message, ...], ...]:
         return await self._reader.read(
             lambda db: reader.messages_from(db, ref, parts, most=most, owner=owner)
+        )
+
+    async def imported_fields(
+        self, ref: str, *, owner: str = LOCAL_OWNER, after: int = 0
+    ) -> dict[str, ImportedFields]:
+        values = (owner, check_id(ref), after)
+        return await self._reader.read(
+            lambda db: decode_imported(reader.fetch_rows(db, sql.IMPORTED, values))
         )
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
