@@ -58,6 +58,17 @@ def test_a_message(client: anthropic.Anthropic, model: str):
     assert (message.usage.input_tokens, message.usage.output_tokens) == (11, 7)
 
 
+def test_models(client: anthropic.Anthropic):
+    listed = list(client.models.list())
+
+    model = client.models.retrieve("claude-haiku-4-5")
+
+    assert listed[0].type == "model"
+    assert (model.id, model.display_name) == ("claude-haiku-4-5", "claude-haiku-4-5")
+    with pytest.raises(anthropic.NotFoundError):
+        client.models.retrieve("nobody")
+
+
 def test_the_streaming_helper(client: anthropic.Anthropic, model: str):
     with client.messages.stream(model=model, max_tokens=100, messages=[HELLO]) as stream:
         pieces = list(stream.text_stream)

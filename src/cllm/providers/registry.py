@@ -96,6 +96,7 @@ KNOWN_PREFIXES: dict[str, str] = {
     "o3": "openai",
     "o4-": "openai",
     "smollm2-": LOCAL,
+    "text-embedding-": "openai",
 }
 
 

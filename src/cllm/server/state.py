@@ -56,6 +56,11 @@ class ApiRequest(Request):
         self.record: RequestRecord = scope[SCOPE_KEY]
         self.error_headers = {}
 
+    @property
+    def has_anthropic_version(self) -> bool:
+        """Whether it is from a client of Anthropic's, on routes that both protocols have."""
+        return "anthropic-version" in self.headers
+
 
 def open_server_state(settings: Settings) -> ServerState:
     """Open the store and the engine; the caller closes `app`."""

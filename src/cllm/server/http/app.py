@@ -1,6 +1,6 @@
 """The ASGI application: the table of routes behind one middleware."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
 
@@ -13,6 +13,8 @@ from cllm.core.errors import CllmError
 from cllm.server.http.auth import LOCAL_CALLER, ApiKeys, authenticate, load_api_keys
 from cllm.server.http.errors import (
     ApiError,
+    EncodedResponse,
+    RequestError,
     anthropic_error_response,
     openai_error_response,
     report_error,
@@ -58,9 +60,15 @@ class Endpoint:
         except (CllmError, MalformedError) as error:
             record.outcome = report_error(error).code
             record.record_error(error)
-            status, headers, body = ERROR_ENCODERS[row.protocol](error)
+            status, headers, body = self._find_encoder(request)(error)
             response = Response(body, status, {**headers, **request.error_headers})
         await response(scope, receive, send)
+
+    def _find_encoder(self, request: ApiRequest) -> Callable[[RequestError], EncodedResponse]:
+        protocol = self._row.protocol
+        if protocol == "either":
+            protocol = "anthropic" if request.has_anthropic_version else "openai"
+        return ERROR_ENCODERS[protocol]
 
 
 def build_app(state: ServerState) -> Starlette:
@@ -80,7 +88,10 @@ def build_app(state: ServerState) -> Starlette:
 
     api_keys = load_api_keys(state.settings.keys)
     routes = [
-        Route(row.path, Endpoint(row, state, api_keys), methods=[row.method]) for row in ROUTES
+        Route(path, endpoint, methods=[row.method])
+        for row in ROUTES
+        for endpoint in [Endpoint(row, state, api_keys)]
+        for path in (row.path, *row.aliases)
     ]
     app = _App(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False

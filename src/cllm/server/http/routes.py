@@ -4,7 +4,8 @@ from typing import Literal
 
 import msgspec
 
-Protocol = Literal["openai", "anthropic"]
+Protocol = Literal["openai", "anthropic", "either"]
+"""`either`: Anthropic's if the request has the header `anthropic-version`."""
 Access = Literal["anyone", "caller", "admin"]
 """Who may call a route: everybody, or callers with an API key if keys are configured.
 
@@ -21,11 +22,23 @@ class HttpRoute(msgspec.Struct, frozen=True):
     access: Access
     protocol: Protocol = "openai"
 
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Paths for clients of OpenAI's whose base URL lacks `/v1`."""
+        return (self.path.removeprefix("/v1"),) if self.path in WITHOUT_VERSION else ()
+
 
 CONVERSATIONS = "/v1/conversations"
 CONVERSATION = f"{CONVERSATIONS}/{{conversation_id}}"
 MESSAGE = f"{CONVERSATION}/messages/{{message}}"
 TURN = f"{CONVERSATION}/turns/{{turn_id}}"
+
+WITHOUT_VERSION = (
+    "/v1/chat/completions",
+    "/v1/embeddings",
+    "/v1/models",
+    "/v1/models/{model:path}",
+)
 
 ROUTES = (
     HttpRoute("POST", "/v1/chat/completions", "api.completions:create_chat_completion", "caller"),
@@ -34,8 +47,8 @@ ROUTES = (
         "POST", "/v1/messages/count_tokens", "api.messages:count_tokens", "caller", "anthropic"
     ),
     HttpRoute("POST", "/v1/embeddings", "api.embeddings:create_embedding", "caller"),
-    HttpRoute("GET", "/v1/models", "api.models:get_models", "caller"),
-    HttpRoute("GET", "/v1/models/{model:path}", "api.models:get_model", "caller"),
+    HttpRoute("GET", "/v1/models", "api.models:get_models", "caller", "either"),
+    HttpRoute("GET", "/v1/models/{model:path}", "api.models:get_model", "caller", "either"),
     HttpRoute("GET", "/v1/usage", "api.usage:get_usage", "caller"),
     HttpRoute("GET", CONVERSATIONS, "api.conversations:list_conversations", "caller"),
     HttpRoute("POST", CONVERSATIONS, "api.conversations:create_conversation", "caller"),

@@ -103,13 +103,14 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/v1/models"): Operation(
         "listModels",
         "server",
-        "List the models in the settings and the local models.",
+        "List the models in the settings and the local models; in Anthropic's format if the "
+        "request has `anthropic-version`.",
         response=ModelListView,
     ),
     ("GET", "/v1/models/{model:path}"): Operation(
         "getModel",
         "server",
-        "Get one of the listed models.",
+        "Get a listed model, or another that the server can call.",
         response=ModelView,
         codes=("model_not_found",),
     ),

@@ -1,5 +1,6 @@
 """GET /v1/models and GET /v1/models/{model}."""
 
+import pytest
 from tests.server_app import open_server_app
 
 SETTINGS = (
@@ -33,3 +34,57 @@ async def test_the_error_for_an_unknown_model_lists_the_known_ones(tmp_path):
 async def test_the_path_of_a_model_file_is_private(tmp_path):
     async with open_server_app(tmp_path, "model: local//home/somebody/model.gguf") as server:
         assert "somebody" not in (await server("GET", "/v1/models")).text
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("gpt-4o-mini", "openai"),
+        ("openai/gpt-unlisted", "openai"),
+        ("claude-haiku-4-5", "anthropic"),
+        ("text-embedding-3-small", "openai"),
+        ("small", "mine"),
+        ("smollm2-135m", "local"),
+    ],
+)
+async def test_every_model_that_a_turn_accepts_can_be_retrieved(tmp_path, name, owner):
+    async with open_server_app(tmp_path, SETTINGS) as server:
+        model = await server.get(f"/v1/models/{name}")
+
+    assert model == {"id": name, "object": "model", "created": 0, "owned_by": owner}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nobody", "nobody/x", "local/nobody", "local//etc/passwd", "openai/", "%00", "x" * 3000],
+)
+async def test_a_model_that_no_turn_accepts_is_not_found(tmp_path, name):
+    async with open_server_app(tmp_path, SETTINGS) as server:
+        response = await server("GET", f"/v1/models/{name}")
+
+    assert response.status_code == 404
+
+
+async def test_a_client_of_anthropic_gets_its_format(tmp_path):
+    version = {"anthropic-version": "2023-06-01"}
+    async with open_server_app(tmp_path, SETTINGS, headers=version) as server:
+        models = await server.get("/v1/models")
+        model = await server.get("/v1/models/mine/small")
+        error = (await server("GET", "/v1/models/nobody/x")).json()
+
+    assert models["data"][0]["id"] == models["first_id"] == "openai/gpt-test"
+    assert (models["last_id"], models["has_more"]) == (models["data"][-1]["id"], False)
+    assert (model["type"], model["id"]) == ("model", "mine/small")
+    assert (error["type"], error["error"]["type"]) == ("error", "not_found_error")
+
+
+async def test_openai_routes_exist_without_v1(tmp_path):
+    async with open_server_app(tmp_path, SETTINGS) as server:
+        models = await server.get("/models")
+        model = await server.get("/models/mine/small")
+        empty = await server("POST", "/chat/completions", json={"model": "mine/small"})
+        embedding = await server("POST", "/embeddings", json={"model": "mine/small"})
+
+    assert models["object"] == "list"
+    assert model["id"] == "mine/small"
+    assert (empty.status_code, embedding.status_code) == (422, 422)
