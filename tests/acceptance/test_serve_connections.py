@@ -102,6 +102,46 @@ def test_headers_that_are_too_long_are_rejected(serve: Callable[..., Server]):
     assert read_error_code(response) == "request_too_large"
 
 
+@pytest.mark.parametrize("body", [b"", b"Content-Length: 2\r\n"])
+def test_headers_that_are_too_long_are_rejected_even_in_one_piece(server: Server, body: bytes):
+    head = POST if body else GET
+    with open_connection(server) as connection:
+        connection.sendall(head + body + b"X-More: %b\r\n" % (b"a" * 1000) * 160 + b"\r\n{}")
+        response = read_to_end(connection)
+
+    assert response.startswith(b"HTTP/1.1 413 ")
+    assert response.count(b"HTTP/1.1") == 1
+    assert read_error_code(response) == "request_too_large"
+
+
+def test_a_url_that_is_too_long_is_rejected(serve: Callable[..., Server]):
+    server = serve(server=SHORT)
+    with open_connection(server) as connection:
+        connection.sendall(b"GET /%b HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"a" * 60_000))
+        response = read_to_end(connection)
+
+    assert response.startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_http_1_0_client_gets_no_chunks(server: Server, stream: bool):
+    body = json.dumps(completion_body(("user", "Hello."), stream=stream)).encode()
+    with open_connection(server) as connection:
+        connection.sendall(
+            b"POST /v1/chat/completions HTTP/1.0\r\nHost: localhost\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        response = read_to_end(connection)
+
+    head, _, content = response.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    if stream:
+        assert content.startswith(b"data: {")
+        assert content.endswith(b"data: [DONE]\n\n")
+    else:
+        assert json.loads(content)["choices"]
+
+
 def test_slow_headers_time_out(serve: Callable[..., Server]):
     server = serve(server=SHORT)
     began = time.monotonic()

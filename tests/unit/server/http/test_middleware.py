@@ -25,7 +25,10 @@ class TestHosts:
                 assert response.status_code == 403
                 assert response.json()["error"]["code"] == "host_not_allowed"
 
-    @pytest.mark.parametrize("host", ["", "[", "a b", ":80", "localhost/", "localhost:x", "a,b"])
+    @pytest.mark.parametrize(
+        "host",
+        ["", "[", "a b", ":80", "localhost/", "localhost:x", "a,b", "evil.example\\@localhost"],
+    )
     async def test_a_malformed_host_is_a_bad_request(self, tmp_path, host):
         async with open_server_app(tmp_path) as server:
             for path in ("/health", "/v1/conversations", "/nowhere"):
