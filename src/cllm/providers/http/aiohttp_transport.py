@@ -42,7 +42,10 @@ class AiohttpResponse(HttpResponse):
             if protocol.closed is not None:
                 protocol.closed.add_done_callback(self._end_body)
 
-    def _end_body(self, _closed: asyncio.Future[None]) -> None:
+    def _end_body(self, closed: asyncio.Future[None]) -> None:
+        if not closed.cancelled():
+            # asyncio logs an exception that is never retrieved.
+            closed.exception()
         content = self._response.content
         if not content.is_eof() and content.exception() is None:
             content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
