@@ -18,7 +18,7 @@ from cllm.providers.registry import (
     OPENAI,
     Catalogue,
     ResolvedModel,
-    find_reasoning_rule,
+    find_server,
     map_model_name,
     resolve_model,
 )
@@ -30,6 +30,7 @@ from cllm.providers.third_party import (
 from cllm.settings.cllmfile import VARIABLE
 from cllm.settings.load import Environment, ProviderSettings, Settings
 from cllm.settings.trust import is_secret_name
+from cllm.wire.media import NAMED_RULES as MEDIA_RULES
 from cllm.wire.reasoning import NAMED_RULES
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ PROTOCOL_OPTIONS: dict[str, dict[str, tuple[Any, str]]] = {
     "anthropic": {"betas": (list[str], "a list of names")},
     "openai": {
         "api": (Literal["chat", "responses"], "`chat` or `responses`"),
+        "attachments": (
+            Literal["all", "images", "none", "openai"],
+            "`all`, `images`, `none` or `openai`",
+        ),
         "profile": (str, "the name of a profile"),
         "reasoning_field": (
             Literal["as_sent", "none", "reasoning", "reasoning_content"],
@@ -211,10 +216,10 @@ class ProviderFactory:
         base_url = _find_base_url(name, settings)
         options = _convert_options(kind, name, settings)
         if kind == OPENAI:
-            rule = options.pop("reasoning_field", None)
-            options["reasoning"] = (
-                find_reasoning_rule(name, base_url) if rule is None else NAMED_RULES[rule]
-            )
+            server = find_server(name, base_url)
+            rule, media = options.pop("reasoning_field", None), options.pop("attachments", None)
+            options["reasoning"] = server.reasoning if rule is None else NAMED_RULES[rule]
+            options["media"] = server.media if media is None else MEDIA_RULES[media]
         module, _, class_name = PROTOCOL_CLASSES[kind].partition(":")
         return getattr(import_module(module), class_name)(
             name=name,

@@ -436,7 +436,7 @@ async def test_an_image_of_an_anthropic_client_keeps_its_format_and_bytes(ask, m
     assert only_content(exchange.sent)[0] == {"image": {"format": form, "source": {"bytes": PNG}}}
     exchange = await ask("openai", user(image, text("?")), client="anthropic")
     sent = only_content(exchange.sent)[0]["image_url"]["url"]
-    assert sent.lower() == f"data:{media_type};base64,{PNG}".lower()
+    assert sent == f"data:image/{form};base64,{PNG}"
 
 
 @pytest.mark.parametrize("media_type", ["image/bmp", "image/tiff", "image/svg+xml", "text/plain"])
@@ -594,10 +594,38 @@ async def test_documents_with_the_same_name_get_unique_names_on_bedrock(ask):
     assert len(set(names)) == 2
 
 
-async def test_the_loss_of_audio_is_reported(ask):
-    audio = {"type": "input_audio", "input_audio": {"data": PNG, "format": "wav"}}
-    for kind in CLAUDES:
-        assert (await ask(kind, user(text("?"), audio))).notices
+AUDIO = {"type": "input_audio", "input_audio": {"data": PNG, "format": "wav"}}
+ATTACHMENTS = {
+    "bmp": data_url("image/bmp"),
+    "svg": data_url("image/svg+xml"),
+    "audio": AUDIO,
+    "video": {"type": "video_url", "video_url": {"url": "https://x.example/a.mp4"}},
+    "file ID": {"type": "file", "file": {"file_id": "file-1"}},
+}
+
+
+@pytest.mark.parametrize("attachment", ATTACHMENTS.values(), ids=ATTACHMENTS.keys())
+@on_claude
+async def test_an_attachment_that_cannot_be_sent_is_refused_in_the_newest_message(
+    break_off, server, kind, attachment
+):
+    _, error = await break_off(kind, user(text("?"), attachment))
+    assert isinstance(error, InvalidRequestError)
+    assert "messages[0].content[1]" in str(error)
+    assert not server.requests
+
+
+@pytest.mark.parametrize("attachment", ATTACHMENTS.values(), ids=ATTACHMENTS.keys())
+@on_claude
+async def test_an_attachment_that_cannot_be_sent_is_a_placeholder_in_the_history(
+    ask, kind, attachment
+):
+    past = {"role": "user", "content": [attachment]}
+    reply = {"role": "assistant", "content": "I see."}
+    newest = {"role": "user", "content": "And now?"}
+    exchange = await ask(kind, {"messages": [past, reply, newest]})
+    assert "which this model cannot see" in json.dumps(exchange.sent["messages"][0])
+    assert exchange.has_notice("part_left_out", "messages[0].content[0]")
 
 
 @on_claude

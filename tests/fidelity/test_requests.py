@@ -70,29 +70,33 @@ async def test_a_tool_choice_without_tools_in_the_own_protocol_is_dropped(ask):
     assert exchange.has_notice("tool_choice_left_out")
 
 
-async def test_a_document_by_url_is_sent_to_openai_as_text(ask):
+async def test_a_past_document_by_url_is_sent_to_openai_as_text(ask):
     url = "https://example.org/a.pdf"
     document = {"type": "document", "source": {"type": "url", "url": url}}
-    messages = [{"role": "user", "content": [document]}]
+    messages: list[Any] = [{"role": "user", "content": [document]}]
+    with pytest.raises(InvalidRequestError, match="by its URL"):
+        await ask("openai", {"messages": messages}, client="anthropic")
+    messages += [{"role": "assistant", "content": "I have it."}, HI]
     exchange = await ask("openai", {"messages": messages}, client="anthropic")
-    assert exchange.sent["messages"] == [{"role": "user", "content": url}]
+    assert url in exchange.sent["messages"][0]["content"]
     assert exchange.has_notice("part_changed", "url")
 
 
 async def test_a_newest_message_that_cannot_be_sent_is_an_error(ask):
     block = {"type": "container_upload", "file_id": "f"}
     messages = [{"role": "user", "content": [block]}]
-    with pytest.raises(InvalidRequestError, match=r"messages\[0\].*nothing"):
+    with pytest.raises(InvalidRequestError, match=r"messages\[0\].*no block for a file"):
         await ask("openai", {"messages": messages}, client="anthropic")
 
 
-async def test_an_earlier_message_that_cannot_be_sent_is_dropped(ask):
+async def test_an_earlier_message_that_cannot_be_sent_is_a_placeholder(ask):
     block = {"type": "container_upload", "file_id": "f"}
     answer = {"role": "assistant", "content": "I have it."}
     messages = [{"role": "user", "content": [block]}, answer, HI]
     exchange = await ask("openai", {"messages": messages}, client="anthropic")
-    assert exchange.sent["messages"] == [answer, HI]
-    assert exchange.has_notice("message_left_out", "messages[0]")
+    placeholder = {"role": "user", "content": "(a file, which this model cannot see)"}
+    assert exchange.sent["messages"] == [placeholder, answer, HI]
+    assert exchange.has_notice("part_left_out", "messages[0]")
 
 
 @pytest.mark.parametrize(

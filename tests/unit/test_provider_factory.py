@@ -12,6 +12,7 @@ from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.litellm import LitellmProvider
 from cllm.providers.openai import OpenAIProvider
 from cllm.settings.load import CommandLine, Environment, load_settings
+from cllm.wire.media import COMPATIBLE, IMAGES_ONLY, OPENAI_CHAT, TEXT_ONLY
 from cllm.wire.reasoning import AS_SENT, TAKES_NONE, TAKES_REASONING
 
 
@@ -107,6 +108,22 @@ class TestOptions:
         assert isinstance(provider, OpenAIProvider)
         assert provider._reasoning == rule
 
+    @pytest.mark.parametrize(
+        ("name", "text", "rule"),
+        [
+            ("openai", "providers: {openai: {api_key: k}}", OPENAI_CHAT),
+            ("openai", "providers: {openai: {api_base: 'http://h', api_key: k}}", COMPATIBLE),
+            ("ollama", "", IMAGES_ONLY),
+            ("mine", "providers: {mine: {api_base: 'http://h'}}", COMPATIBLE),
+            ("mine", "providers: {mine: {api_base: 'http://h', attachments: none}}", TEXT_ONLY),
+        ],
+    )
+    def test_the_server_and_the_settings_choose_the_attachments(self, open_model, name, text, rule):
+        provider = open_model(f"{name}/m", text)
+
+        assert isinstance(provider, OpenAIProvider)
+        assert provider._media == rule
+
     def test_beta_flags_are_passed_on(self, open_model):
         text = "providers: {anthropic: {api_key: sk-a, betas: [output-128k-2025-02-19]}}"
 
@@ -119,6 +136,7 @@ class TestOptions:
         ("option", "value"),
         [
             *(("api", "soap"), ("api", 3), ("profile", "[x]"), ("profile", 1)),
+            ("attachments", "pdf"),
             *(("reasoning_field", "thoughts"), ("reasoning_field", "[reasoning]")),
         ],
     )

@@ -137,7 +137,7 @@ def _system_text(conversation: StoredConversation) -> str:
 
 def _message_lines(message: Message) -> Iterator[str]:
     """The text of a message and one line per image or file in it."""
-    from cllm.wire.media import find_media
+    from cllm.wire.convert import find_media
 
     if message.text:
         yield message.text

@@ -19,8 +19,7 @@ from cllm.providers.http.provider import (
 from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.wire.convert import encode_openai, encode_responses, needs_responses_api
 from cllm.wire.errors import ErrorDetails
-from cllm.wire.media import find_first_media, replace_media_by_text
-from cllm.wire.messages import Repair
+from cllm.wire.media import COMPATIBLE, MediaRule
 from cllm.wire.openai import response_decoder as openai_decoder
 from cllm.wire.reasoning import AS_SENT, ReasoningRule
 
@@ -59,7 +58,7 @@ class OpenAIProvider(HttpProvider):
     """The provider for one OpenAI-compatible server.
 
     `api`: None chooses it by model and prompt. `profile`: the name of the history rules.
-    `defaults`: fields for requests that lack them. `reads_text_only`: replace media by a text.
+    `defaults`: fields for requests that lack them. `media`: the attachments that it accepts.
     """
 
     def __init__(
@@ -74,8 +73,8 @@ class OpenAIProvider(HttpProvider):
         api: Api | None = None,
         profile: str | None = None,
         defaults: Mapping[str, Any] | None = None,
-        reads_text_only: bool = False,
         reasoning: ReasoningRule = AS_SENT,
+        media: MediaRule = COMPATIBLE,
     ) -> None:
         super().__init__(name=name, secrets=(api_key,), headers=headers, timeouts=timeouts)
         self._http = http
@@ -85,8 +84,8 @@ class OpenAIProvider(HttpProvider):
         self._api = api
         self._profile = profile
         self._defaults = dict(defaults or {})
-        self._reads_text_only = reads_text_only
         self._reasoning = reasoning
+        self._media = media
 
     def encode_body(self, prompt: Prompt) -> bytes:
         return self._build_request(prompt).body
@@ -96,18 +95,16 @@ class OpenAIProvider(HttpProvider):
 
     def _encode(self, prompt: Prompt) -> ProviderRequest:
         api = self._api or choose_api(prompt, url=self._urls["responses"])
-        history_repair = repair_for(
-            "openai", prompt.model, provider=self.name, profile=self._profile
-        )
-        repair: Repair = history_repair
-        can_skip_repair = history_repair.can_skip_repair
-        if self._reads_text_only and find_first_media(prompt) is not None:
-            can_skip_repair, repair = False, replace_media_by_text(history_repair)
+        repair = repair_for("openai", prompt.model, provider=self.name, profile=self._profile)
         if api == "responses":
             encoded = encode_responses(prompt, repair=repair)
         else:
             encoded = encode_openai(
-                prompt, repair=repair, can_skip_repair=can_skip_repair, reasoning=self._reasoning
+                prompt,
+                repair=repair,
+                can_skip_repair=repair.can_skip_repair,
+                reasoning=self._reasoning,
+                media_rule=self._media,
             )
         body = encoded.body
         if self._defaults:

@@ -8,6 +8,7 @@ import msgspec
 
 from cllm.core.errors import ModelNotFoundError
 from cllm.providers.third_party import is_offered
+from cllm.wire.media import COMPATIBLE, IMAGES_ONLY, OPENAI_CHAT, MediaRule
 from cllm.wire.reasoning import (
     AS_SENT,
     NEEDS_REASONING_CONTENT,
@@ -43,12 +44,16 @@ MIN_SIMILARITY = 0.8
 
 
 class ProviderRow(msgspec.Struct, frozen=True, kw_only=True):
-    """`key`: the environment variable of a key that is needed. `reasoning`: docs/decisions/0016."""
+    """`key`: the environment variable of a key that is needed. `reasoning`: docs/decisions/0016.
+
+    `media`: the attachments that it accepts.
+    """
 
     base_url: str
     key: str | None = None
     kind: str = "openai"
     reasoning: ReasoningRule = AS_SENT
+    media: MediaRule = COMPATIBLE
 
 
 OPENAI_COMPATIBLE: dict[str, tuple[str, str | None, ReasoningRule]] = {
@@ -73,6 +78,8 @@ OPENAI_COMPATIBLE: dict[str, tuple[str, str | None, ReasoningRule]] = {
     "vllm": ("http://127.0.0.1:8000/v1", None, PREFERS_REASONING),
     "xai": ("https://api.x.ai/v1", "XAI_API_KEY", TAKES_NONE),
 }
+# Other servers get the attachments of every message unchanged.
+MEDIA_RULES = {"groq": IMAGES_ONLY, "ollama": IMAGES_ONLY, "openai": OPENAI_CHAT}
 _rows = {
     "anthropic": ProviderRow(
         base_url="https://api.anthropic.com", key="ANTHROPIC_API_KEY", kind="anthropic"
@@ -80,7 +87,12 @@ _rows = {
     "bedrock": ProviderRow(base_url="", kind="bedrock"),
     LITELLM: ProviderRow(base_url="", kind="litellm", reasoning=TAKES_REASONING_CONTENT),
     **{
-        name: ProviderRow(base_url=base_url, key=key, reasoning=reasoning)
+        name: ProviderRow(
+            base_url=base_url,
+            key=key,
+            reasoning=reasoning,
+            media=MEDIA_RULES.get(name, COMPATIBLE),
+        )
         for name, (base_url, key, reasoning) in OPENAI_COMPATIBLE.items()
     },
 }
@@ -100,8 +112,8 @@ KNOWN_PREFIXES: dict[str, str] = {
 }
 
 
-def find_reasoning_rule(provider: str, base_url: str) -> ReasoningRule:
-    """Find the rule by the host if it is known, else by the provider's name.
+def find_server(provider: str, base_url: str) -> ProviderRow:
+    """Find an OpenAI-compatible server by the host if it is known, else by the provider's name.
 
     `openai` at another address gets what the client sends.
     """
@@ -109,9 +121,11 @@ def find_reasoning_rule(provider: str, base_url: str) -> ReasoningRule:
     # Rows without a key are servers on loopback, and any of them can use any port.
     for row in BUILTIN_PROVIDERS.values():
         if row.kind == OPENAI and row.key is not None and _host(row.base_url) == host:
-            return row.reasoning
+            return row
     builtin = BUILTIN_PROVIDERS.get(provider)
-    return AS_SENT if builtin is None or provider == OPENAI else builtin.reasoning
+    if builtin is None or provider == OPENAI:
+        return ProviderRow(base_url=base_url)
+    return builtin
 
 
 def _host(base_url: str) -> str:

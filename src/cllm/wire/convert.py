@@ -3,7 +3,8 @@
 Content that the target cannot express is reported as notices.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from operator import is_
@@ -14,15 +15,20 @@ import msgspec
 from cllm.core.message import (
     AnyPart,
     Dialect,
+    Document,
+    Image,
     Message,
     RedactedThinking,
+    Text,
     Thinking,
     ToolCall,
     ToolResult,
+    Unknown,
 )
 from cllm.core.notice import Notice
 from cllm.core.options import RequestOptions
 from cllm.core.prompt import Prompt
+from cllm.wire import media
 from cllm.wire.errors import FieldError
 from cllm.wire.messages import (
     EMPTY,
@@ -42,15 +48,28 @@ from cllm.wire.openai.functions import (
     has_function_results,
     restrict_to_allowed_tools,
 )
-from cllm.wire.openai.models import needs_responses_api_for_tools, supports_developer_role
+from cllm.wire.openai.models import (
+    fit_media_rule,
+    needs_responses_api_for_tools,
+    supports_developer_role,
+)
 from cllm.wire.openai.options import SENTENCES, check_parameters, fit_parameters
 from cllm.wire.reasoning import AS_SENT, ReasoningRule, fit_reasoning
 
 OPENAI_DIALECTS = ("openai", "responses")
 TOOL_PARTS = (ToolCall, ToolResult)
+ATTACHMENTS = (Image, Document, Unknown)
+MEDIA_RULES: dict[Dialect, media.MediaRule] = {
+    "anthropic": media.ANTHROPIC,
+    "bedrock": media.BEDROCK,
+    "openai": media.COMPATIBLE,
+    "responses": media.RESPONSES,
+}
 CALLS = b'"tool_calls"'
 CONTENT = b'"content"'
 DEVELOPER = b'"developer"'
+# A content block other than text.
+BLOCKS = re.compile(rb'"type"\s*:\s*"(?!text"|function")')
 FUNCTION = b'"function"'
 NULL = b"null"
 
@@ -129,8 +148,13 @@ def no_cache_control(prompt: ConvertedPrompt) -> ConvertedPrompt:
     return prompt
 
 
-def convert_prompt(prompt: Prompt, target: Dialect) -> ConvertedPrompt:
-    """Convert the pieces of a prompt for a dialect; its codec encodes the body."""
+def convert_prompt(
+    prompt: Prompt, target: Dialect, *, media_rule: media.MediaRule | None = None
+) -> ConvertedPrompt:
+    """Convert the pieces of a prompt for a dialect; its codec encodes the body.
+
+    `media_rule`: the attachments that the provider accepts, by default those of the protocol.
+    """
     source: Sequence[Message] = prompt.messages
     if any(message.dialect == "openai" for message in source):
         source = add_call_ids(source, call_ids)
@@ -140,6 +164,9 @@ def convert_prompt(prompt: Prompt, target: Dialect) -> ConvertedPrompt:
         for prompt_index, message in enumerate(source)
     )
     messages, notices = _drop_foreign_fields(messages)
+    if has_media(messages):
+        messages, more = media.fit_media(messages, media_rule or MEDIA_RULES[target])
+        notices = (*notices, *more)
     foreign = prompt.foreign | _encrypted_by_openai(prompt, messages, target)
     if foreign and target != "openai":
         messages, dropped = _drop_foreign_thinking(messages, foreign)
@@ -162,6 +189,23 @@ def convert_prompt(prompt: Prompt, target: Dialect) -> ConvertedPrompt:
         parameters=parameters,
         notices=notices,
     )
+
+
+def has_media(messages: Iterable[OutgoingMessage]) -> bool:
+    return any(
+        type(part) in ATTACHMENTS
+        or (type(part) is ToolResult and any(type(inner) is not Text for inner in part.content))
+        for message in messages
+        for part in message.parts
+    )
+
+
+def find_media(message: Message) -> Iterator[Image | Document]:
+    """Yield the images and files of a message, including those in tool results."""
+    for part in parts_of(message):
+        for inner in part.content if isinstance(part, ToolResult) else (part,):
+            if isinstance(inner, Image) or (isinstance(inner, Document) and inner.text is None):
+                yield inner
 
 
 def call_ids(message: Message) -> list[str]:
@@ -245,11 +289,13 @@ def encode_openai(
     repair: Repair = no_repair,
     can_skip_repair: bool = True,
     reasoning: ReasoningRule = AS_SENT,
+    media_rule: media.MediaRule = media.COMPATIBLE,
 ) -> EncodedRequest:
     """Encode a chat completion, spliced from the messages' own bytes if all are OpenAI's.
 
     `can_skip_repair`: do not repair a history whose calls are answered in order, which all but
-    the strictest servers accept. `reasoning` defines which past reasoning the server accepts.
+    the strictest servers accept. `reasoning` defines which past reasoning the server accepts,
+    `media_rule` which attachments.
     """
     if prompt.strict:
         reasoning = msgspec.structs.replace(reasoning, blank=None)
@@ -259,14 +305,16 @@ def encode_openai(
     prompt = _fit_to_model(prompt)
     dialects = {m.dialect for m in prompt.all_messages}
     is_openai = prompt.dialect == "openai" and dialects <= {"openai"}
-    skip_repair = can_skip_repair and is_openai and has_ordered_tool_results(prompt.messages)
+    media_rule = fit_media_rule(media_rule, prompt.model)
+    is_spliced = is_openai and not _has_refused_media(prompt.messages, media_rule)
+    skip_repair = can_skip_repair and is_spliced and has_ordered_tool_results(prompt.messages)
     parameters, parameter_notices = _fit_parameters(prompt)
     prompt, reasoning_notices = _fit_reasoning(prompt, reasoning)
     notices = (*reasoning_notices, *parameter_notices)
-    if skip_repair or (is_openai and has_function_results(prompt.messages)):
+    if skip_repair or (is_spliced and has_function_results(prompt.messages)):
         body = _original_for_openai(prompt) or splice_request(prompt, parameters)
         return EncodedRequest(body=body, notices=notices)
-    converted = convert_prompt(prompt, "openai")
+    converted = convert_prompt(prompt, "openai", media_rule=media_rule)
     encoded = request_codec("openai").encode_request(
         model=prompt.model,
         system=converted.system,
@@ -279,6 +327,15 @@ def encode_openai(
         reasoning=reasoning,
     )
     return _pass_through(with_notices(encoded, (*converted.notices, *notices)), prompt, "openai")
+
+
+def _has_refused_media(messages: Sequence[Message], rule: media.MediaRule) -> bool:
+    """Whether the rule changes one of these OpenAI messages."""
+    if all(BLOCKS.search(message.raw) is None for message in messages):
+        return False
+    outgoing = [build_outgoing_message(message, "openai") for message in messages]
+    fitted, _ = media.fit_media(outgoing, rule)
+    return not all(map(is_, outgoing, fitted))
 
 
 def _fit_reasoning(prompt: Prompt, rule: ReasoningRule) -> tuple[Prompt, tuple[Notice, ...]]:
@@ -375,7 +432,8 @@ def encode_bedrock(
     prompt: Prompt, *, repair: Repair = no_repair, cache_control: AddCacheControl = no_cache_control
 ) -> EncodedRequest:
     """Encode a Converse body; the model is named in the URL."""
-    converted = cache_control(convert_prompt(prompt, "bedrock"))
+    rule = _module("bedrock", "models").find_media_rule(prompt.model)
+    converted = cache_control(convert_prompt(prompt, "bedrock", media_rule=rule))
     encoded = request_codec("bedrock").encode_request(
         model=prompt.model,
         system=converted.system,

@@ -13,7 +13,7 @@ from cllm.providers.registry import (
     LOCAL,
     Catalogue,
     ResolvedModel,
-    find_reasoning_rule,
+    find_server,
     has_model,
     is_model_file,
     map_model_name,
@@ -185,7 +185,7 @@ class TestThirdPartyPackages:
     ],
 )
 def test_the_reasoning_rule_is_found_by_host_then_by_name(provider, base_url, rule):
-    assert find_reasoning_rule(provider, base_url) == rule
+    assert find_server(provider, base_url).reasoning == rule
 
 
 def test_every_openai_compatible_row_has_a_reasoning_rule():

@@ -18,7 +18,7 @@ from cllm.wire.convert import (
     parts_of,
     splice_request,
 )
-from cllm.wire.errors import NotExpressibleError
+from cllm.wire.errors import FieldError
 from cllm.wire.messages import EncodedRequest
 
 CALL = {"path": "a.txt", "deep": {"n": 1.0}}
@@ -243,7 +243,7 @@ def test_a_newest_message_that_cannot_be_sent_is_an_error(target):
     encode, model = ENCODERS[target]
     prompt = Prompt(model=model, messages=(*OPENAI[:4], AUDIO))
 
-    with pytest.raises(NotExpressibleError, match=rf"(?i)messages\[4\]: nothing .* to {target}"):
+    with pytest.raises(FieldError, match=rf"(?i)messages\[4\].content\[0\]: {target} has no"):
         encode(prompt)
 
 

@@ -1,134 +1,263 @@
-"""Media in messages, media types, and base64 data."""
+"""Attachments by the rules of each provider: refused in the newest message, replaced elsewhere."""
 
+import base64
+import json
+
+import msgspec
 import pytest
 
-from cllm.core.message import Document, Image, Message, Text, ToolResult, plain_message
-from cllm.core.prompt import Prompt
-from cllm.wire.errors import NotExpressibleError
-from cllm.wire.media import (
-    find_first_media,
-    find_media,
-    find_unanswered_media,
-    normalize_base64,
-    normalize_media_type,
-    replace_media_by_text,
+from cllm.core.message import (
+    AnyPart,
+    Dialect,
+    Document,
+    Image,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Unknown,
 )
-from cllm.wire.messages import OutgoingMessage, no_repair
-from cllm.wire.openai.parts import encode_parts
+from cllm.wire.errors import FieldError
+from cllm.wire.media import (
+    ANTHROPIC,
+    BEDROCK,
+    COMPATIBLE,
+    IMAGES_ONLY,
+    OPENAI_CHAT,
+    RESPONSES,
+    TEXT_ONLY,
+    MediaRule,
+    find_newest,
+    fit_media,
+    normalize_media_type,
+)
+from cllm.wire.messages import OutgoingMessage
 
-IMAGE = Image(media_type="image/png", data="iVBORw==")
-PDF = Document(media_type="application/pdf", data="JVBERg==", name="a.pdf")
+DATA = base64.b64encode(b"data").decode()
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+PNG = Image(media_type="image/png", data=DATA)
+BMP = Image(media_type="image/bmp", data=DATA)
+SVG = Image(media_type="image/svg+xml", data=DATA)
+WEB_IMAGE = Image(url="https://x.example/a.png")
+PDF = Document(media_type="application/pdf", data=DATA, name="a.pdf")
+WORD = Document(media_type=DOCX, data=DATA, name="a.docx")
+WEB_PDF = Document(url="https://x.example/a.pdf")
+FILE = Document(file_id="file-1")
+CSV = Document(media_type="text/csv", data=base64.b64encode(b"a,b").decode(), name="a.csv")
+AUDIO = Unknown(
+    dialect="openai", raw=json.dumps({"type": "input_audio", "input_audio": {}}).encode()
+)
+VIDEO = Unknown(dialect="bedrock", raw=b'{"video":{}}')
+FILE_IMAGE = Unknown(
+    dialect="anthropic",
+    raw=json.dumps({"type": "image", "source": {"type": "file", "file_id": "f"}}).encode(),
+)
+RULES = (ANTHROPIC, BEDROCK, OPENAI_CHAT, RESPONSES)
+REFUSED: list[tuple[MediaRule, AnyPart, Dialect]] = [
+    *((rule, part, "openai") for rule in RULES for part in (BMP, SVG)),
+    (ANTHROPIC, WORD, "openai"),
+    (ANTHROPIC, FILE, "openai"),
+    (ANTHROPIC, AUDIO, "openai"),
+    (ANTHROPIC, VIDEO, "bedrock"),
+    (BEDROCK, WEB_IMAGE, "openai"),
+    (BEDROCK, WEB_PDF, "anthropic"),
+    (BEDROCK, FILE, "anthropic"),
+    (BEDROCK, AUDIO, "openai"),
+    (OPENAI_CHAT, WORD, "anthropic"),
+    (OPENAI_CHAT, WEB_PDF, "anthropic"),
+    (OPENAI_CHAT, FILE, "anthropic"),
+    (OPENAI_CHAT, FILE_IMAGE, "anthropic"),
+    (RESPONSES, FILE, "anthropic"),
+    (RESPONSES, AUDIO, "openai"),
+    (COMPATIBLE, WEB_PDF, "responses"),
+    (COMPATIBLE, Image(data=DATA), "anthropic"),
+    (COMPATIBLE, Image(extra={"file_id": "file-1"}), "responses"),
+    (IMAGES_ONLY, PDF, "anthropic"),
+    (TEXT_ONLY, PNG, "anthropic"),
+    *((rule, Image(media_type="image/png", data="%%"), "openai") for rule in (ANTHROPIC, BEDROCK)),
+]
+ACCEPTED: list[tuple[MediaRule, AnyPart, Dialect]] = [
+    *((rule, part, "openai") for rule in (*RULES, COMPATIBLE) for part in (PNG, PDF)),
+    *((rule, Document(text="plain"), "anthropic") for rule in (*RULES, TEXT_ONLY)),
+    (ANTHROPIC, WEB_IMAGE, "openai"),
+    (ANTHROPIC, WEB_PDF, "responses"),
+    (BEDROCK, WORD, "openai"),
+    (BEDROCK, CSV, "openai"),
+    (BEDROCK, Image(url="s3://bucket/a.png"), "openai"),
+    (OPENAI_CHAT, FILE, "responses"),
+    (RESPONSES, WORD, "openai"),
+    (RESPONSES, WEB_PDF, "anthropic"),
+    (RESPONSES, Image(extra={"file_id": "file-1"}), "responses"),
+    (COMPATIBLE, BMP, "openai"),
+    (IMAGES_ONLY, PNG, "anthropic"),
+]
 
 
-def prompt(*messages: Message) -> Prompt:
-    return Prompt(model="m", messages=messages)
-
-
-def test_a_prompt_of_text_has_no_media():
-    assert find_first_media(prompt(plain_message("user", "an image_url and a file"))) is None
-
-
-@pytest.mark.parametrize(("part", "word"), [(IMAGE, "an image"), (PDF, "a file")])
-def test_the_first_media_is_returned_with_its_path(part, word):
-    message = encode_parts("user", (Text(text="What is this?"), part, IMAGE))
-
-    found = find_first_media(prompt(plain_message("user", "Hello"), message))
-
-    assert found == ("messages[1]", word)
-
-
-def test_media_are_found_in_order():
-    message = encode_parts("user", (PDF, Text(text="and"), IMAGE))
-
-    assert list(find_media(message)) == [PDF, IMAGE]
-
-
-def test_media_are_found_in_tool_results_of_any_dialect():
-    raw = (
-        b'{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":['
-        b'{"type":"image","source":{"type":"url","url":"https://x.example/a.png"}}]}]}'
+def message(role: Role, *parts: AnyPart, index: int = 0, dialect: Dialect = "openai", own=False):
+    return OutgoingMessage(
+        role=role,
+        parts=parts,
+        prompt_index=index,
+        dialect=dialect,
+        raw=b"{}" if own else None,
     )
-    message = Message(role="user", raw=raw, dialect="anthropic")
-
-    assert list(find_media(message)) == [Image(url="https://x.example/a.png")]
 
 
-def test_a_text_document_is_not_media():
-    raw = (
-        b'{"role":"user","content":[{"type":"document","source":'
-        b'{"type":"text","media_type":"text/plain","data":"Luna"}}]}'
-    )
-    message = Message(role="user", raw=raw, dialect="anthropic")
-
-    assert list(find_media(message)) == []
+ANSWER = message("assistant", Text(text="I see."), index=1)
+MORE = message("user", Text(text="And now?"), index=2)
 
 
-def test_only_media_after_the_last_answer_are_unanswered():
-    shown = encode_parts("user", (Text(text="What is this?"), IMAGE))
-    answer = plain_message("assistant", "A cat.")
+@pytest.mark.parametrize(("rule", "part", "dialect"), REFUSED)
+def test_a_refused_attachment_is_an_error_in_the_newest_message(rule, part, dialect):
+    newest = message("user", Text(text="Look"), part, index=4, dialect=dialect)
 
-    assert find_unanswered_media(prompt(shown)) == ("messages[0]", "an image")
-    assert find_unanswered_media(prompt(shown, answer, plain_message("user", "Thanks."))) is None
+    with pytest.raises(FieldError) as caught:
+        fit_media((newest,), rule)
 
-
-def test_media_in_tool_results_are_not_unanswered():
-    raw = (
-        b'{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":['
-        b'{"type":"image","source":{"type":"url","url":"https://x.example/a.png"}}]}]}'
-    )
-
-    assert find_unanswered_media(prompt(Message(role="user", raw=raw, dialect="anthropic"))) is None
+    assert caught.value.path == "messages[4].content[1]"
 
 
-def test_media_are_replaced_by_text_with_a_notice():
-    user = OutgoingMessage(role="user", parts=(Text(text="Look."), IMAGE), prompt_index=0)
-    answer = OutgoingMessage(role="assistant", parts=(Text(text="I see."),), prompt_index=1)
-    result = OutgoingMessage(
-        role="tool", parts=(ToolResult(call_id="1", content=(PDF,)),), prompt_index=2
-    )
-    repaired = replace_media_by_text(no_repair)((user, answer, result))
+@pytest.mark.parametrize(("rule", "part", "dialect"), REFUSED)
+def test_a_refused_attachment_is_a_placeholder_in_the_history(rule, part, dialect):
+    past = message("user", Text(text="Look"), part, dialect=dialect)
 
-    assert repaired.messages[0].parts[1] == Text(text="(an image, which this model cannot see)")
-    assert repaired.messages[1] is answer
-    assert repaired.messages[2].parts == (
-        ToolResult(call_id="1", content=(Text(text="(a file, which this model cannot see)"),)),
-    )
-    assert [notice.code for notice in repaired.notices] == ["part_left_out"]
+    fitted, notices = fit_media((past, ANSWER, MORE), rule)
+
+    text = fitted[0].parts[1]
+    assert isinstance(text, Text)
+    assert text.text.endswith(", which this model cannot see)")
+    assert [notice.path for notice in notices] == ["messages[0].content[1]"]
+    assert fitted[1:] == (ANSWER, MORE)
 
 
-def test_a_history_without_media_is_unchanged():
-    words = OutgoingMessage(role="user", parts=(Text(text="Hello"),))
+@pytest.mark.parametrize(("rule", "part", "dialect"), ACCEPTED)
+@pytest.mark.parametrize("is_past", [False, True])
+def test_an_accepted_attachment_is_sent(rule, part, dialect, is_past):
+    messages = (message("user", part, dialect=dialect), *((ANSWER, MORE) if is_past else ()))
 
-    assert replace_media_by_text(no_repair)((words,)) == no_repair((words,))
+    assert fit_media(messages, rule) == (messages, ())
+
+
+@pytest.mark.parametrize("rule", [ANTHROPIC, OPENAI_CHAT, IMAGES_ONLY, TEXT_ONLY])
+def test_a_text_file_is_sent_as_text_where_its_type_is_not_accepted(rule):
+    ((fitted,), notices) = fit_media((message("user", CSV),), rule)
+
+    assert fitted.parts == (Document(media_type="text/plain", text="a,b", name="a.csv"),)
+    assert notices == ()
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        (BMP, "(an image, which this model cannot see)"),
+        (WEB_IMAGE, "(the image https://x.example/a.png, which this model cannot see)"),
+        (PDF, "(the file a.pdf, which this model cannot see)"),
+        (FILE, "(a file, which this model cannot see)"),
+        (AUDIO, "(audio, which this model cannot see)"),
+        (VIDEO, "(a video, which this model cannot see)"),
+        (FILE_IMAGE, "(an image, which this model cannot see)"),
+    ],
+)
+def test_a_placeholder_names_the_attachment(part, expected):
+    fitted, _ = fit_media((message("user", part), ANSWER, MORE), TEXT_ONLY)
+
+    assert fitted[0].parts == (Text(text=expected),)
+
+
+def test_a_replaced_web_address_is_reported_as_a_change():
+    _, notices = fit_media((message("user", WEB_IMAGE), ANSWER, MORE), BEDROCK)
+
+    assert [notice.code for notice in notices] == ["part_changed"]
+
+
+def test_one_notice_counts_equal_replacements():
+    past = message("user", BMP, BMP)
+
+    _, (notice,) = fit_media((past, ANSWER, MORE), ANTHROPIC)
+
+    assert notice.code == "part_left_out"
+    assert notice.message.endswith("(2 times)")
+
+
+def test_a_tool_result_is_never_an_error():
+    call = message("assistant", ToolCall(id="1", name="f", arguments="{}"))
+    result = message("user", ToolResult(call_id="1", content=(Text(text="Done"), BMP)))
+
+    fitted, notices = fit_media((MORE, call, result), ANTHROPIC)
+
+    (part,) = fitted[2].parts
+    assert isinstance(part, ToolResult)
+    assert part.content[1] == Text(text="(an image, which this model cannot see)")
+    assert [notice.code for notice in notices] == ["part_left_out"]
+
+
+def test_a_file_in_a_reply_is_replaced():
+    fitted, notices = fit_media((MORE, message("assistant", PNG), MORE), ANTHROPIC)
+
+    assert fitted[1].parts == (Text(text="(an image, which this model cannot see)"),)
+    assert [notice.code for notice in notices] == ["part_left_out"]
+
+
+def test_the_provider_itself_judges_the_newest_message_in_its_own_protocol():
+    newest = message("user", BMP, dialect="anthropic", own=True)
+
+    assert fit_media((newest,), ANTHROPIC) == ((newest,), ())
+
+
+def test_a_text_model_refuses_the_newest_message_in_its_own_protocol():
+    with pytest.raises(FieldError, match="reads text only"):
+        fit_media((message("user", PNG, own=True),), TEXT_ONLY)
+
+
+def test_a_past_message_in_the_own_protocol_is_judged_by_the_same_rule():
+    past = message("user", BMP, dialect="anthropic", own=True)
+
+    fitted, notices = fit_media((past, ANSWER, MORE), ANTHROPIC)
+
+    assert fitted[0].raw is None
+    assert [notice.code for notice in notices] == ["part_left_out"]
+
+
+def test_line_breaks_are_removed_from_data():
+    part = msgspec.structs.replace(PNG, data=f"{DATA[:4]}\n{DATA[4:]}\n")
+
+    ((fitted,), _) = fit_media((message("user", part),), ANTHROPIC)
+
+    assert fitted.parts == (PNG,)
+
+
+def test_a_data_url_is_split():
+    part = Image(url=f"data:image/jpg;base64,{DATA}")
+
+    ((fitted,), _) = fit_media((message("user", part, dialect="anthropic"),), BEDROCK)
+
+    assert fitted.parts == (Image(media_type="image/jpeg", data=DATA),)
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ((), None),
+        ((MORE,), 0),
+        ((MORE, MORE), 1),
+        ((MORE, ANSWER), 0),
+        ((MORE, ANSWER, MORE, message("system", Text(text="Be brief."))), 2),
+        ((MORE, ANSWER, message("tool", ToolResult(call_id="1"))), None),
+        ((MORE, ANSWER, message("user", ToolResult(call_id="1"), Text(text="Go"))), 2),
+    ],
+)
+def test_the_newest_message_is_the_last_user_message_without_an_answer(messages, expected):
+    assert find_newest(messages) == expected
 
 
 @pytest.mark.parametrize(
     ("media_type", "expected"),
     [
-        ("image/png", "image/png"),
-        ("IMAGE/Jpg", "image/jpeg"),
-        (" text/Plain ; charset=utf-8", "text/plain"),
-        ("text/x-markdown", "text/markdown"),
-        ("image/bmp", "image/bmp"),
-        ("", ""),
+        ("image/JPG", "image/jpeg"),
+        ("text/plain; charset=utf-8", "text/plain"),
+        ("application/csv", "text/csv"),
         (None, ""),
     ],
 )
-def test_media_types_are_normalized(media_type, expected):
+def test_media_types_have_one_name(media_type, expected):
     assert normalize_media_type(media_type) == expected
-
-
-def test_data_without_line_breaks_is_unchanged():
-    image = Image(media_type="image/png", data="aGk=")
-
-    assert normalize_base64(image, "aGk=") is image
-
-
-def test_line_breaks_in_data_are_removed():
-    assert normalize_base64(Document(data="aG\nk="), "aG\nk=").data == "aGk="
-
-
-@pytest.mark.parametrize("data", ["", " ", "?", "abc", "aGk=aGk=", "é"])
-def test_invalid_base64_is_an_error(data):
-    with pytest.raises(NotExpressibleError, match="data of the document"):
-        normalize_base64(Document(data=data), data)

@@ -22,7 +22,9 @@ from cllm.core.reply import ReplyEvent
 from cllm.providers.http.transport import HttpTransport, Timeouts
 from cllm.providers.local.process import ModelProcess
 from cllm.providers.openai import OpenAIProvider
-from cllm.wire.media import find_unanswered_media
+from cllm.wire.convert import build_outgoing_message
+from cllm.wire.errors import FieldError
+from cllm.wire.media import TEXT_ONLY, fit_media
 from cllm.wire.reasoning import TAKES_REASONING_CONTENT
 
 SLOT_SECONDS = 60
@@ -32,6 +34,7 @@ ONE_REQUEST = {"Connection": "close"}
 TOOL_FIELDS = frozenset(
     ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "toolConfig")
 )
+LOCAL_MEDIA = msgspec.structs.replace(TEXT_ONLY, provider="The local model")
 TOOLS_LEFT_OUT = Notice(
     code="tools_left_out",
     path="tools",
@@ -43,15 +46,14 @@ def adapt_prompt(
     prompt: Prompt, *, provider: str, sees_tools: bool
 ) -> tuple[Prompt, tuple[Notice, ...]]:
     """Remove tools that the template cannot show; UnsendableError for anything but text."""
-    media = find_unanswered_media(prompt)
-    if media is not None:
-        path, description = media
-        raise UnsendableError(
-            f"The local model reads text only and cannot read {description}; use another model, "
-            "for example: -m openai/gpt-4o",
-            provider=provider,
-            path=path,
-        )
+    messages = [
+        build_outgoing_message(message, "openai", prompt_index=index)
+        for index, message in enumerate(prompt.messages)
+    ]
+    try:
+        fit_media(messages, LOCAL_MEDIA)
+    except FieldError as error:
+        raise UnsendableError(str(error.__cause__), provider=provider, path=error.path) from error
     parameters = prompt.parameters
     if sees_tools or TOOL_FIELDS.isdisjoint(parameters):
         return prompt, ()
@@ -88,8 +90,8 @@ class LlamaServerClient:
             http=self._http,
             headers=ONE_REQUEST,
             defaults=defaults,
-            reads_text_only=True,
             reasoning=TAKES_REASONING_CONTENT,
+            media=LOCAL_MEDIA,
             timeouts=Timeouts(first_byte=PROMPT_SECONDS, idle=PROMPT_SECONDS),
         )
 

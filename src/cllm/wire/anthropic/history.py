@@ -3,7 +3,6 @@
 An unchanged message keeps its bytes. Does not check the order of messages.
 """
 
-import base64
 import itertools
 import operator
 import re
@@ -15,8 +14,6 @@ import msgspec
 from cllm.core.message import (
     AnyPart,
     CacheMark,
-    Document,
-    Image,
     RedactedThinking,
     Role,
     Text,
@@ -27,8 +24,6 @@ from cllm.core.message import (
 )
 from cllm.wire.anthropic.models import Fields, parse_claude_version
 from cllm.wire.anthropic.parts import DIALECT
-from cllm.wire.errors import NotExpressibleError
-from cllm.wire.media import IMAGE_FORMATS, normalize_base64, normalize_media_type
 from cllm.wire.messages import (
     EMPTY,
     INVALID_JSON,
@@ -45,7 +40,6 @@ MAX_CACHE_BREAKPOINTS = 4
 HOUR = "1h"
 EMPTY_CONTENT = re.compile(rb'"content"\s*:\s*(""|\[\s*\])')
 CACHE_CONTROL = re.compile(rb'"cache_control"\s*:\s*\{')
-PDF = "application/pdf"
 SYSTEM_MESSAGES_SINCE = (4, 8)
 
 
@@ -148,23 +142,14 @@ def _clean_unknown(part: Unknown, path: str, notes: NoticeMerger) -> AnyPart | N
     return None
 
 
-def _clean_result(part: ToolResult, path: str, notes: NoticeMerger) -> AnyPart | None:
-    if Unknown not in map(type, part.content):
-        return part
-    content: Any = tuple(_clean_parts(part.content, path, notes, foreign=False))
-    same = len(content) == len(part.content)
-    return part if same else msgspec.structs.replace(part, content=content)
-
-
 CLEANERS: dict[type, Callable[[Any, str, NoticeMerger], AnyPart | None]] = {
-    ToolResult: _clean_result,
     Unknown: _clean_unknown,
 }
 # Fields without a notice: a call has the tool's name, and its position is its index.
 REDUNDANT: dict[type, tuple[str, ...]] = {ToolCall: ("index",), ToolResult: ("name",)}
 
 
-def _convert_foreign(part: AnyPart, path: str, notes: NoticeMerger) -> AnyPart | None:
+def _convert_foreign(part: AnyPart, path: str, notes: NoticeMerger) -> AnyPart:
     if part.extra:
         names = ", ".join(sorted(lost_extra_fields(part) - set(REDUNDANT.get(type(part), ()))))
         if names:
@@ -177,55 +162,7 @@ def _convert_foreign(part: AnyPart, path: str, notes: NoticeMerger) -> AnyPart |
     return part if convert is None else convert(part, path, notes)
 
 
-def _convert_image(part: Image, path: str, notes: NoticeMerger) -> AnyPart | None:
-    if part.data is None and part.url is None:
-        notes.add("part_left_out", path, "An image without data or a URL is not sent.")
-        return None
-    if part.data is None:
-        return part
-    kind = normalize_media_type(part.media_type)
-    if kind not in IMAGE_FORMATS:
-        raise NotExpressibleError(
-            f"Anthropic does not accept images of type {part.media_type}: "
-            f"convert it to one of {', '.join(IMAGE_FORMATS.values())}."
-        )
-    part = normalize_base64(part, part.data)
-    same = kind == part.media_type
-    return part if same else msgspec.structs.replace(part, media_type=kind)
-
-
-def _convert_document(part: Document, path: str, notes: NoticeMerger) -> AnyPart | None:
-    if part.data is not None:
-        return _convert_document_data(normalize_base64(part, part.data))
-    if part.text is not None or part.url is not None:
-        return part
-    problem = (
-        "without content"
-        if part.file_id is None
-        else f"with the file ID {part.file_id} of another provider"
-    )
-    notes.add("part_left_out", path, f"A document {problem} is not sent.")
-    return None
-
-
-def _convert_document_data(part: Document) -> AnyPart:
-    kind = normalize_media_type(part.media_type)
-    if kind == PDF:
-        return msgspec.structs.replace(part, media_type=kind)
-    if not kind.startswith("text/"):
-        raise NotExpressibleError(
-            f"Anthropic does not accept documents of type {part.media_type}: send a PDF or text."
-        )
-    try:
-        text = base64.b64decode(part.data or "").decode()
-    except UnicodeDecodeError as error:
-        raise NotExpressibleError(
-            f"a document of type {kind} is not UTF-8 text: convert it."
-        ) from error
-    return msgspec.structs.replace(part, data=None, text=text, media_type="text/plain")
-
-
-def _convert_call(part: ToolCall, path: str, notes: NoticeMerger) -> AnyPart | None:
+def _convert_call(part: ToolCall, path: str, notes: NoticeMerger) -> AnyPart:
     if not part.arguments or is_json_object(part.arguments):
         return part
     message = f"Arguments that are not a JSON object are sent in a field {INVALID_JSON}."
@@ -233,17 +170,13 @@ def _convert_call(part: ToolCall, path: str, notes: NoticeMerger) -> AnyPart | N
     return msgspec.structs.replace(part, arguments=wrap_arguments(part.arguments))
 
 
-def _convert_result(part: ToolResult, path: str, notes: NoticeMerger) -> AnyPart | None:
-    content = [_convert_foreign(inner, path, notes) for inner in part.content]
-    if all(map(operator.is_, content, part.content)):
-        return part
-    remaining: Any = tuple(inner for inner in content if inner is not None)
-    return msgspec.structs.replace(part, content=remaining)
+def _convert_result(part: ToolResult, path: str, notes: NoticeMerger) -> AnyPart:
+    content: Any = tuple(_convert_foreign(inner, path, notes) for inner in part.content)
+    same = all(map(operator.is_, content, part.content))
+    return part if same else msgspec.structs.replace(part, content=content)
 
 
-CONVERTERS: dict[type, Callable[[Any, str, NoticeMerger], AnyPart | None]] = {
-    Image: _convert_image,
-    Document: _convert_document,
+CONVERTERS: dict[type, Callable[[Any, str, NoticeMerger], AnyPart]] = {
     ToolCall: _convert_call,
     ToolResult: _convert_result,
 }

@@ -8,6 +8,7 @@ import msgspec
 
 from cllm.wire.anthropic.models import find_claude_model
 from cllm.wire.errors import MalformedError
+from cllm.wire.media import BEDROCK, MediaRule
 
 ToolChoiceName = Literal["auto", "any", "tool"]
 
@@ -220,6 +221,20 @@ BEDROCK_BETAS = frozenset(
     }
 )
 """The Anthropic beta flags that Bedrock accepts; it refuses others. Collected 2026-11-15."""
+
+
+NO_IMAGES = re.compile(
+    r"amazon\.(nova-micro|titan)|claude-(v\d|instant)|cohere\.|ai21\.|deepseek\.|openai\.gpt-oss"
+    r"|meta\.llama(2|3-\d+b|3-1|3-2-[13]b|3-3)|mistral\.(mistral-(7b|large-24|small-24)|mixtral)"
+)
+"""Models without image input, from the feature table of Converse. Collected 2026-11-15."""
+
+
+def find_media_rule(model: str) -> MediaRule:
+    if NO_IMAGES.search(model) is None:
+        return BEDROCK
+    reads = BEDROCK.reads - {"image"}
+    return msgspec.structs.replace(BEDROCK, provider="This model", reads=reads)
 
 
 def find_features(model: str) -> BedrockFeatures:

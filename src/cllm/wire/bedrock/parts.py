@@ -21,26 +21,14 @@ from cllm.core.message import (
     Unknown,
 )
 from cllm.wire.errors import UNREADABLE, MalformedError, NotExpressibleError
-from cllm.wire.media import IMAGE_FORMATS, normalize_media_type
+from cllm.wire.media import DOCUMENT_FORMATS, IMAGE_FORMATS, S3, find_media_type
 from cllm.wire.messages import EMPTY, is_json_object
 
 Block = dict[str, Any]
 Fields = dict[str, msgspec.Raw]
 ResultPart = Text | Image | Document | Unknown
-DOCUMENT_FORMATS = {
-    "application/pdf": "pdf",
-    "text/csv": "csv",
-    "application/msword": "doc",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
-    "application/vnd.ms-excel": "xls",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
-    "text/html": "html",
-    "text/plain": "txt",
-    "text/markdown": "md",
-}
 IMAGE_TYPES = {name: media_type for media_type, name in IMAGE_FORMATS.items()}
 DOCUMENT_TYPES = {name: media_type for media_type, name in DOCUMENT_FORMATS.items()}
-S3 = "s3://"
 TTLS = ("5m", "1h")
 
 
@@ -300,35 +288,15 @@ def _encode_text(part: Text) -> Block:
 
 
 def _encode_image(part: Image) -> Block:
-    if part.data is None and not (part.url or "").startswith(S3):
-        raise NotExpressibleError(
-            "Bedrock does not accept an image by its URL: send its data in base64, "
-            "or upload it to S3 and send the s3:// URL."
-        )
-    name = IMAGE_FORMATS.get(normalize_media_type(part.media_type)) or _find_format(
-        part.url, IMAGE_TYPES
-    )
-    if name is None:
-        raise NotExpressibleError(
-            f"Bedrock does not accept images of type {part.media_type}: "
-            f"convert it to one of {', '.join(IMAGE_TYPES)}."
-        )
+    name = IMAGE_FORMATS.get(find_media_type(part))
+    if name is None or (part.data is None and not (part.url or "").startswith(S3)):
+        raise NotExpressibleError("Bedrock does not accept this image")
     source = {"bytes": part.data} if part.data is not None else _encode_location(part)
     return {"image": {"format": name, "source": source, **_extra_fields(part)}}
 
 
 def _encode_document(part: Document) -> Block:
-    name = DOCUMENT_FORMATS.get(normalize_media_type(part.media_type))
-    name = name or _find_format(part.url or part.name, DOCUMENT_TYPES)
-    if part.file_id is not None and part.data is None and part.text is None:
-        raise NotExpressibleError(
-            f"Bedrock does not accept a file ID ({part.file_id}): send the document in base64."
-        )
-    if name is None and part.text is None:
-        raise NotExpressibleError(
-            f"Bedrock does not accept documents of type {part.media_type}: "
-            f"convert it to one of {', '.join(DOCUMENT_TYPES)}."
-        )
+    name = DOCUMENT_FORMATS.get(find_media_type(part))
     kind = {} if name is None else {"format": name}
     title = part.name or "document"
     return {
@@ -345,21 +313,12 @@ def _encode_source(part: Document) -> Block:
         return {"text": part.text}
     if (part.url or "").startswith(S3):
         return _encode_location(part)
-    raise NotExpressibleError(
-        f"Bedrock does not accept a document by its URL ({part.url}): "
-        "send its data in base64, or upload it to S3 and send the s3:// URL."
-    )
+    raise NotExpressibleError("Bedrock does not accept this document")
 
 
 def _encode_location(part: Image | Document) -> Block:
     owner = part.extra.get("bucketOwner")
     return {"s3Location": {"uri": part.url, **({} if owner is None else {"bucketOwner": owner})}}
-
-
-def _find_format(name: str | None, types: dict[str, str]) -> str | None:
-    extension = (name or "").rpartition(".")[2].lower()
-    extension = {"jpg": "jpeg", "htm": "html"}.get(extension, extension)
-    return extension if extension in types else None
 
 
 def _encode_call(part: ToolCall) -> Block:

@@ -28,7 +28,7 @@ from cllm.core.message import (
 from cllm.wire.bedrock.models import BedrockFeatures, find_features
 from cllm.wire.bedrock.options import encode_options
 from cllm.wire.bedrock.parts import TTLS, Block, encode_blocks, encode_cache_point
-from cllm.wire.media import is_base64, normalize_base64
+from cllm.wire.media import is_base64
 from cllm.wire.messages import (
     INVALID_JSON,
     Aliases,
@@ -53,14 +53,12 @@ __all__ = ["encode_options", "encode_request"]
 
 EMPTY_RESULT_TEXT = "(empty)"
 CACHE_POINT = b'{"cachePoint"'
-FILE_PARTS = (Image, Document)
 SHARED_FIELDS: dict[type, frozenset[str]] = {Document: frozenset({"context", "citations"})}
 """Extra fields with the same name and meaning in another protocol."""
 
 _TITLE = re.compile(r"[a-zA-Z0-9()\[\]-]+(?:\s[a-zA-Z0-9()\[\]-]+)*", re.ASCII)
 _NOT_TITLE = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+", re.ASCII)
 _MAX_TITLE_LENGTH = 200
-_DATA_URL = re.compile(r"data:([^,]*);base64,")
 ATTACHED_TEXT = "(document attached)"
 MAX_CACHE_POINTS = 4
 MODEL_FIELDS = "additionalModelRequestFields"
@@ -80,15 +78,11 @@ class PartConverter:
         # Title prefix → the highest number that was appended to it.
         self._numbers: dict[str, int] = {}
 
-    def clean(self, part: AnyPart, *, role: Role, path: str, own: bool) -> AnyPart | None:
+    def clean(self, part: AnyPart, *, path: str, own: bool) -> AnyPart | None:
         """Return the part to send, or None. `own`: the part is in Converse's format."""
         part = self._clean_part_cache(part, path)
         if not own:
             part = self._drop_foreign_fields(part, path)
-            if role == "assistant" and isinstance(part, FILE_PARTS):
-                message = "Bedrock accepts files in user messages only; the file is not sent."
-                self._notes.add("part_left_out", path, message)
-                return None
         return CLEANERS[type(part)](self, part, path)
 
     def clean_refusal(self, part: Refusal, path: str) -> Text:
@@ -132,8 +126,6 @@ class PartConverter:
         return msgspec.structs.replace(part, extra=extra)
 
     def clean_document(self, part: Document, _path: str) -> Document:
-        if part.data is not None:
-            part = normalize_base64(part, part.data)
         unique = self._make_unique(_clean_title(part.name))
         return part if unique == part.name else msgspec.structs.replace(part, name=unique)
 
@@ -203,15 +195,6 @@ class PartConverter:
         return part
 
 
-def _clean_image(_converter: PartConverter, part: Image, _path: str) -> Image:
-    match = _DATA_URL.match(part.url or "") if part.data is None else None
-    if match is not None and part.url is not None:
-        part = msgspec.structs.replace(
-            part, url=None, media_type=match.group(1), data=part.url[match.end() :]
-        )
-    return part if part.data is None else normalize_base64(part, part.data)
-
-
 def _clean_title(name: str | None) -> str:
     if name and len(name) <= _MAX_TITLE_LENGTH and _TITLE.fullmatch(name):
         return name
@@ -221,7 +204,7 @@ def _clean_title(name: str | None) -> str:
 
 CLEANERS: dict[type, Callable[[PartConverter, Any, str], AnyPart | None]] = {
     Document: PartConverter.clean_document,
-    Image: _clean_image,
+    Image: lambda _converter, part, _path: part,
     RedactedThinking: PartConverter.clean_redacted,
     Refusal: PartConverter.clean_refusal,
     Text: lambda _converter, part, _path: part,
@@ -257,7 +240,7 @@ def clean_message(message: OutgoingMessage, path: str, converter: PartConverter)
     same = True
     own = message.is_own("bedrock")
     for part in message.parts:
-        cleaned = converter.clean(part, role=message.role, path=path, own=own)
+        cleaned = converter.clean(part, path=path, own=own)
         same = same and cleaned is part
         if cleaned is not None:
             parts.append(cleaned)
@@ -384,7 +367,7 @@ def _encode_system_parts(
             message = f"A system prompt cannot contain a {kind}; it is not sent."
             notes.add("part_left_out", path, message)
             continue
-        cleaned = converter.clean(part, role="system", path=path, own=own)
+        cleaned = converter.clean(part, path=path, own=own)
         is_blank = isinstance(cleaned, Text) and not cleaned.text.strip()
         if cleaned is not None and not is_blank:
             blocks += encode_blocks(cleaned)

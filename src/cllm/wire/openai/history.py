@@ -32,7 +32,6 @@ from cllm.wire.reasoning import REASONING_FIELDS, TAKES_NONE, ReasoningRule, put
 IDS = AliasRule(allowed=None, max_length=MAX_CALL_ID)
 MEDIA_PARTS = (Image, Document)
 TEXT_PARTS = (Text, Unknown)
-WITHOUT_OPENAI_FILES = ("anthropic", "bedrock")
 THINKING_PARTS = (Thinking, RedactedThinking)
 
 
@@ -42,14 +41,12 @@ Writable = msgspec.Raw | dict[str, Any]
 class PartLocation(NamedTuple):
     """The role and path of a part, with the notices about it.
 
-    `has_files`: a file id may be OpenAI's. `reasoning` defines which past reasoning the server
-    accepts.
+    `reasoning` defines which past reasoning the server accepts.
     """
 
     role: Role
     path: str
     notes: NoticeMerger
-    has_files: bool = True
     reasoning: ReasoningRule = TAKES_NONE
 
     def report(self, reason: str, index: int, *, subject: str = "") -> None:
@@ -102,12 +99,11 @@ def convert_message(
         return message
     path = f"messages[{message.prompt_index}].content"
     numbered = list(enumerate(message.parts))
-    has_files = message.dialect not in WITHOUT_OPENAI_FILES
     if message.role == "assistant" or not _has_result(message):
         role: Role = "user" if message.role == "tool" else message.role
-        parts = _convert_parts(numbered, PartLocation(role, path, notes, has_files, reasoning))
+        parts = _convert_parts(numbered, PartLocation(role, path, notes, reasoning))
         return OutgoingMessage(role=role, parts=tuple(parts), prompt_index=message.prompt_index)
-    location = PartLocation("user", path, notes, has_files)
+    location = PartLocation("user", path, notes)
     converted = [_convert_result(p, n, location) for n, p in numbered if isinstance(p, ToolResult)]
     media = [part for _, moved in converted for part in moved]
     others = [(number, part) for number, part in numbered if not isinstance(part, ToolResult)]
@@ -179,9 +175,7 @@ def _convert_result(
     if result.is_error:
         location.report("error_flag", index)
     sendable_fields(result, index, location)
-    inner = PartLocation(
-        "user", f"{location.path}[{index}].content", location.notes, location.has_files
-    )
+    inner = PartLocation("user", f"{location.path}[{index}].content", location.notes)
     content: list[Text | Image | Document | Unknown] = []
     media: list[AnyPart] = []
     for number, part in enumerate(result.content):
@@ -281,19 +275,12 @@ def _convert_text(part: Text | Refusal, index: int, location: PartLocation) -> T
     return type(part)(text=part.text)
 
 
-def _convert_image(part: Image, index: int, location: PartLocation) -> Image | None:
-    if part.url is None and (part.data is None or part.media_type is None):
-        return location.report("image", index)
+def _convert_image(part: Image, index: int, location: PartLocation) -> Image:
     extra = sendable_fields(part, index, location, allowed_fields=frozenset({"image_url"}))
     return sendable_image(part, extra)
 
 
-def _convert_document(part: Document, index: int, location: PartLocation) -> AnyPart | None:
-    if part.text is None and part.data is None and not (part.file_id and location.has_files):
-        if part.url is None:
-            return location.report("document", index)
-        location.report("url_document", index)
-        return Text(text=part.url)
+def _convert_document(part: Document, index: int, location: PartLocation) -> AnyPart:
     sendable_fields(part, index, location)
     if part.text is None and part.data is None:
         return Document(file_id=part.file_id, name=part.name)

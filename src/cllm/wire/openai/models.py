@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from cllm.wire.media import OPENAI_CHAT, MediaRule
 from cllm.wire.reasoning import EFFORT_ORDER, nearest_effort
 
 Fields = dict[str, Any]
@@ -78,6 +79,22 @@ DEVELOPER_ROLE_MODELS = re.compile(r"(ft:)?(gpt-|o\d|chatgpt-|codex|computer-use
 def supports_developer_role(model: str) -> bool:
     """Whether a model supports the developer role; other vendors' models support only system."""
     return DEVELOPER_ROLE_MODELS.match(model.rpartition("/")[2].lower()) is not None
+
+
+TEXT_MODELS = re.compile(r"(ft:)?(gpt-3\.5|gpt-4(-\d{4}|-32k)?($|-\d|:)|o1-(mini|preview)|o3-mini)")
+AUDIO_MODELS = re.compile(r"gpt-.*audio")
+
+
+def fit_media_rule(rule: MediaRule, model: str) -> MediaRule:
+    """Return OpenAI's rule for one of its models; the rule of another server is unchanged."""
+    if rule is not OPENAI_CHAT:
+        return rule
+    name = model.lower()
+    if AUDIO_MODELS.match(name):
+        return msgspec.structs.replace(rule, provider="This model", reads=frozenset({"other"}))
+    if TEXT_MODELS.match(name):
+        return msgspec.structs.replace(rule, provider="This model", reads=frozenset())
+    return msgspec.structs.replace(rule, reads=frozenset({"image", "file"}))
 
 
 def find_reasoning_model(model: str) -> ReasoningModel | None:

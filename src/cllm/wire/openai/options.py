@@ -34,7 +34,6 @@ SENTENCES = {
         "cache_mark_left_out",
         "OpenAI has no `cache_control`; it caches automatically.",
     ),
-    "document": ("part_left_out", "OpenAI accepts documents only as data or by an OpenAI file ID."),
     "document_name": (
         "document_name_left_out",
         "A plain-text document is sent as text, without its name.",
@@ -48,7 +47,6 @@ SENTENCES = {
         "OpenAI's tool messages have no error flag; only the text is sent.",
     ),
     "field": ("field_left_out", "OpenAI has no such field."),
-    "image": ("part_left_out", "An image needs a URL, or data and a media type."),
     "media_moved": (
         "media_moved",
         "OpenAI's tool messages contain text only; other parts are sent in a user message.",
@@ -98,10 +96,6 @@ SENTENCES = {
     "tool_choice_without_tools": (
         "tool_choice_left_out",
         "OpenAI accepts this parameter only with tools.",
-    ),
-    "url_document": (
-        "part_changed",
-        "OpenAI does not accept a document by URL; the URL is sent as text.",
     ),
 }
 

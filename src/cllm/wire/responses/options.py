@@ -20,9 +20,7 @@ MIN_OUTPUT_TOKENS = 16
 LOGPROBS = "message.output_text.logprobs"
 SENTENCES = {
     **openai_options.SENTENCES,
-    "document": ("part_left_out", "OpenAI accepts documents only as data, by URL or by file ID."),
     "field": ("field_left_out", "OpenAI's Responses API has no such field."),
-    "image": ("part_left_out", "An image needs a URL, a file ID, or data and a media type."),
     "limit": (
         "parameter_changed",
         f"The Responses API requires a limit of at least {MIN_OUTPUT_TOKENS} tokens.",

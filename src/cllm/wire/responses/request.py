@@ -35,7 +35,6 @@ from cllm.wire.messages import (
     replace_parts,
 )
 from cllm.wire.openai.history import (
-    WITHOUT_OPENAI_FILES,
     PartLocation,
     sendable_document,
     sendable_fields,
@@ -231,8 +230,7 @@ def _encode_message(message: OutgoingMessage) -> Iterator[Item]:
 
 def _convert_message(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
     role: Role = "user" if message.role == "tool" else message.role
-    has_files = message.dialect not in WITHOUT_OPENAI_FILES
-    location = PartLocation(role, f"messages[{message.prompt_index}].content", notes, has_files)
+    location = PartLocation(role, f"messages[{message.prompt_index}].content", notes)
     if message.raw is None:
         return replace_parts(message, _convert_parts(message.parts, location))
     items = msgspec.json.decode(message.raw).get("content")
@@ -310,19 +308,14 @@ def _convert_refusal(part: Refusal, index: int, location: PartLocation) -> Refus
     return Refusal(text=part.text)
 
 
-def _convert_image(part: Image, index: int, location: PartLocation) -> Image | None:
-    has_data = part.data is not None and part.media_type is not None
-    if part.url is None and not has_data and "file_id" not in part.extra:
-        return location.report("image", index)
+def _convert_image(part: Image, index: int, location: PartLocation) -> Image:
     extra = sendable_fields(
         part, index, location, allowed_fields=SHARED_BLOCK_FIELDS | {"file_id", "image_url"}
     )
     return sendable_image(part, extra)
 
 
-def _convert_document(part: Document, index: int, location: PartLocation) -> AnyPart | None:
-    if not any((part.text, part.data, part.file_id and location.has_files, part.url)):
-        return location.report("document", index)
+def _convert_document(part: Document, index: int, location: PartLocation) -> AnyPart:
     extra = sendable_fields(part, index, location, allowed_fields=SHARED_BLOCK_FIELDS | {"detail"})
     return sendable_document(part, index, location, extra)
 
@@ -336,9 +329,7 @@ def _convert_result(part: ToolResult, index: int, location: PartLocation) -> Too
     if part.is_error:
         location.report("error_flag", index)
     sendable_fields(part, index, location, allowed_fields=frozenset({"name"}))
-    inner = PartLocation(
-        "user", f"{location.path}[{index}].content", location.notes, location.has_files
-    )
+    inner = PartLocation("user", f"{location.path}[{index}].content", location.notes)
     content: Any = tuple(_convert_parts(part.content, inner))
     return ToolResult(call_id=part.call_id, content=content)
 

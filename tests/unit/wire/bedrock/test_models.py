@@ -7,6 +7,7 @@ from cllm.wire.bedrock.models import (
     SHORT_NAMES,
     UnknownModelError,
     find_features,
+    find_media_rule,
     resolve_model_id,
 )
 
@@ -111,3 +112,20 @@ def test_llama_and_mistral_need_tool_results_alone():
     assert find_features("us.meta.llama3-3-70b-instruct-v1:0").results_alone
     assert find_features("mistral.mistral-large-2402-v1:0").results_alone
     assert not find_features("amazon.nova-lite-v1:0").results_alone
+
+
+@pytest.mark.parametrize(
+    ("model", "has_images"),
+    [
+        ("us.anthropic.claude-sonnet-4-6", True),
+        ("amazon.nova-lite-v1:0", True),
+        ("amazon.nova-micro-v1:0", False),
+        ("us.meta.llama3-3-70b-instruct-v1:0", False),
+        ("us.meta.llama3-2-11b-instruct-v1:0", True),
+        ("us.meta.llama4-scout-17b-instruct-v1:0", True),
+        ("mistral.mistral-large-2402-v1:0", False),
+        ("us.mistral.pixtral-large-2502-v1:0", True),
+    ],
+)
+def test_some_models_have_no_image_input(model, has_images):
+    assert ("image" in find_media_rule(model).reads) is has_images

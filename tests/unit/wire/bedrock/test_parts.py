@@ -24,9 +24,9 @@ from cllm.core.message import (
     ToolResult,
     Unknown,
 )
-from cllm.wire.bedrock.parts import DOCUMENT_FORMATS, decode_parts, encode_blocks
+from cllm.wire.bedrock.parts import decode_parts, encode_blocks
 from cllm.wire.errors import MalformedError, NotExpressibleError
-from cllm.wire.media import IMAGE_FORMATS
+from cllm.wire.media import DOCUMENT_FORMATS, IMAGE_FORMATS
 
 WORDS = st.text(alphabet=st.characters(codec="utf-8"), max_size=20)
 BASE64 = st.binary(min_size=1, max_size=12).map(base64.b64encode)
@@ -285,16 +285,14 @@ def test_the_format_without_a_media_type_comes_from_the_name():
 
 
 @pytest.mark.parametrize(
-    ("part", "hint"),
+    "part",
     [
-        (Image(url="https://x/y.png"), "send its data in base64"),
-        (Image(media_type="image/tiff", data="AA=="), "convert it"),
-        (Document(media_type="application/zip", data="AA=="), "convert it to one of"),
-        (Document(media_type="application/pdf", url="https://x/y.pdf"), "base64"),
-        (Document(media_type="application/pdf", file_id="f"), "base64"),
-        (Unknown(dialect="openai", raw=b"{}"), "only openai"),
+        Image(url="https://x/y.png"),
+        Image(media_type="image/tiff", data="AA=="),
+        Document(media_type="application/pdf", url="https://x/y.pdf"),
+        Unknown(dialect="openai", raw=b"{}"),
     ],
 )
-def test_a_part_that_converse_cannot_express_is_an_error_with_advice(part, hint):
-    with pytest.raises(NotExpressibleError, match=hint):
+def test_a_part_that_converse_cannot_express_is_an_error(part):
+    with pytest.raises(NotExpressibleError):
         encode_blocks(part)

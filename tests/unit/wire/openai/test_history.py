@@ -262,9 +262,7 @@ class TestMessages:
     @pytest.mark.parametrize(
         ("part", "code"),
         [
-            (Document(url="https://x/y.pdf"), "part_changed"),
             (Document(text="a", name="b"), "document_name_left_out"),
-            (Image(data="QUJD"), "part_left_out"),
             (Unknown(dialect="anthropic", raw=b"{}"), "part_left_out"),
             (Text(text="a", cache=CacheMark()), "cache_mark_left_out"),
             (Text(text="a", extra={"citations": []}), "field_left_out"),

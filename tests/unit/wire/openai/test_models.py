@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from openai.types.shared.chat_model import ChatModel
 
 from cllm.core.options import Reasoning, RequestOptions
+from cllm.wire.media import COMPATIBLE, OPENAI_CHAT
 from cllm.wire.openai.models import (
     REASONING_MODELS,
     find_reasoning_model,
     fit_fields,
+    fit_media_rule,
     supports_developer_role,
 )
 from cllm.wire.openai.options import decode_options, encode_options, fit_parameters
@@ -199,3 +201,25 @@ def test_openai_models_support_the_developer_role(model):
 @pytest.mark.parametrize("model", ["qwen3-32b", "olmo-2", "meta/llama-3.3", "mistral-small", ""])
 def test_other_models_do_not_support_the_developer_role(model):
     assert not supports_developer_role(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "reads"),
+    [
+        ("gpt-4o", {"image", "file"}),
+        ("gpt-4.1-mini", {"image", "file"}),
+        ("gpt-4-turbo", {"image", "file"}),
+        ("gpt-4", set()),
+        ("gpt-4-0613", set()),
+        ("gpt-3.5-turbo", set()),
+        ("o3-mini", set()),
+        ("o3", {"image", "file"}),
+        ("gpt-4o-audio-preview", {"other"}),
+    ],
+)
+def test_openais_models_read_different_attachments(model, reads):
+    assert fit_media_rule(OPENAI_CHAT, model).reads == reads
+
+
+def test_the_attachments_of_another_server_do_not_depend_on_the_model():
+    assert fit_media_rule(COMPATIBLE, "gpt-4") is COMPATIBLE

@@ -240,9 +240,7 @@ class TestHistory:
             outgoing(
                 "user",
                 Text(text="a", cache=CacheMark(), extra={"citations": []}),
-                Image(),
                 Document(text="plain", name="a.txt"),
-                Document(),
                 Unknown(dialect="anthropic", raw=b'{"type":"new"}'),
                 ToolCall(id="c", name="f", arguments="{}"),
             )
@@ -255,9 +253,7 @@ class TestHistory:
         assert codes == [
             "cache_mark_left_out",
             "field_left_out",
-            "part_left_out",
             "document_name_left_out",
-            "part_left_out",
             "part_left_out",
             "part_left_out",
         ]
