@@ -170,6 +170,9 @@ def names(kind: str, sent: Any) -> list[str]:
 def choice_of(kind: str, sent: Any) -> str:
     if kind == "anthropic":
         return str(sent["tool_choice"]["type"])
+    own = sent.get("additionalModelRequestFields", {}).get("tool_choice")
+    if own is not None:
+        return str(own["type"])
     (choice,) = sent["toolConfig"]["toolChoice"]
     return str(choice)
 

@@ -345,9 +345,34 @@ async def test_disabled_parallel_calls_without_tools_are_no_error(ask, tools):
     assert "tool_choice" not in exchange.sent
 
 
-async def test_disabled_parallel_calls_are_reported_for_bedrock(ask):
+@pytest.mark.parametrize(
+    ("choice", "sent"),
+    [
+        ({}, {"type": "auto"}),
+        ({"tool_choice": "auto"}, {"type": "auto"}),
+        ({"tool_choice": "required"}, {"type": "any"}),
+        (
+            {"tool_choice": {"type": "function", "function": {"name": FUNCTION["name"]}}},
+            {"type": "tool", "name": FUNCTION["name"]},
+        ),
+    ],
+    ids=["absent", "auto", "required", "named"],
+)
+async def test_disabled_parallel_calls_are_claudes_own_tool_choice_on_bedrock(ask, choice, sent):
+    body = {"tools": [OPENAI_TOOL], "parallel_tool_calls": False, **choice}
+    exchange = await ask("bedrock", body)
+    fields = exchange.sent["additionalModelRequestFields"]
+    assert fields["tool_choice"] == {**sent, "disable_parallel_tool_use": True}
+    # Bedrock refuses both.
+    assert "toolChoice" not in exchange.sent["toolConfig"]
+    assert not exchange.notices
+
+
+async def test_disabled_parallel_calls_are_reported_for_other_models_on_bedrock(ask):
     body = {"tools": [OPENAI_TOOL], "parallel_tool_calls": False}
-    assert (await ask("bedrock", body)).has_notice("parallel")
+    exchange = await ask("bedrock", body, model="amazon.nova-lite-v1:0")
+    assert exchange.has_notice("parallel")
+    assert "additionalModelRequestFields" not in exchange.sent
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "bedrock"])

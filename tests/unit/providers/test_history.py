@@ -53,7 +53,7 @@ MODELS = [
     ("anthropic", "claude-opus-4-8", None),
     ("bedrock", "eu.anthropic.claude-sonnet-4-5-20250929-v1:0", None),
     ("bedrock", "anthropic.claude-opus-4-6-v1", None),
-    ("bedrock", "meta.llama3-3-70b-instruct-v1:0", None),
+    ("bedrock", "meta.llama3-2-90b-instruct-v1:0", None),
     ("bedrock", "amazon.nova-pro-v1:0", None),
     ("openai", "gpt-4o", None),
     ("openai", "some-model", "strict"),

@@ -226,6 +226,8 @@ def fit_parameters(fields: Fields, model: str, notices: NoticeSink) -> Fields:
     fields = _fit_choice(fields, model, features, notices)
     if features is not None:
         fields = _fit_thinking(fields, model, features, notices)
+    fields = _fit_forced_tool(fields, notices)
+    if features is not None:
         fields = _fit_effort(fields, model, features, notices)
         fields = _fit_sampling(fields, model, features, notices)
     return _fit_temperature(fields, notices)
@@ -256,21 +258,30 @@ def build_thinking(reasoning: Reasoning, model: str) -> Fields:
 def _fit_choice(
     fields: Fields, model: str, features: ClaudeModel | None, notices: NoticeSink
 ) -> Fields:
-    """Resolve forced tools: they exclude thinking, and some models refuse them."""
-    choice = fields.get("tool_choice")
-    if not isinstance(choice, dict) or choice.get("type") not in ("any", "tool"):
+    """Replace a forced tool for a model that refuses it."""
+    if features is None or features.forced_tools or not _has_forced_tool(fields):
         return fields
-    if features is not None and not features.forced_tools:
-        message = f"{model} does not accept a forced tool; tool_choice is sent as auto."
-        notices.add("tool_choice_changed", "tool_choice", message)
-        auto = {key: value for key, value in choice.items() if key != "name"} | {"type": "auto"}
-        return {**fields, "tool_choice": auto}
-    if _has_thinking(fields) and (features is None or features.thinking != "always"):
-        notices.add(
-            "thinking_disabled", "thinking", "Thinking is disabled: the request forces a tool call."
-        )
-        return {**fields, "thinking": DISABLED}
-    return fields
+    message = f"{model} does not accept a forced tool; tool_choice is sent as auto."
+    notices.add("tool_choice_changed", "tool_choice", message)
+    choice = {key: value for key, value in fields["tool_choice"].items() if key != "name"}
+    return {**fields, "tool_choice": choice | {"type": "auto"}}
+
+
+def _has_forced_tool(fields: Fields) -> bool:
+    choice = fields.get("tool_choice")
+    return isinstance(choice, dict) and choice.get("type") in ("any", "tool")
+
+
+def _fit_forced_tool(fields: Fields, notices: NoticeSink) -> Fields:
+    """Disable thinking with a budget, which excludes a forced tool; adaptive thinking does not."""
+    thinking = fields.get("thinking")
+    is_enabled = isinstance(thinking, dict) and thinking.get("type") == "enabled"
+    if not is_enabled or not _has_forced_tool(fields):
+        return fields
+    notices.add(
+        "thinking_disabled", "thinking", "Thinking is disabled: the request forces a tool call."
+    )
+    return {**fields, "thinking": DISABLED}
 
 
 def _has_thinking(fields: Fields) -> bool:

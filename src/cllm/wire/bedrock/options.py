@@ -60,10 +60,12 @@ def encode_options(
     if inference:
         body["inferenceConfig"] = inference
     config = _encode_tool_config(options, features, notes, history_has_tools=history_has_tools)
+    more: Block = {}
     if config:
+        more = _encode_parallel_ban(options, config, features)
         body["toolConfig"] = config
     body |= _own_fields(options, notes)
-    more = thinking | _model_fields(options, features, notes)
+    more |= thinking | _model_fields(options, features, notes)
     if more:
         name = "additionalModelRequestFields"
         body[name] = {**body.get(name, {}), **more}
@@ -71,7 +73,7 @@ def encode_options(
         _add_output(body, options.output, features, notes)
     if options.stop and features.claude:
         body.setdefault("additionalModelResponseFieldPaths", [MATCHED_STOP])
-    _report_unsupported(options, notes)
+    _report_unsupported(options, features, notes)
     return body, notes.notices()
 
 
@@ -220,6 +222,19 @@ def _encode_choice(choice: ToolChoice, features: BedrockFeatures, notes: NoticeM
     return {}
 
 
+def _encode_parallel_ban(
+    options: RequestOptions, config: Block, features: BedrockFeatures
+) -> Block:
+    """Return Claude's own tool choice, which forbids parallel calls.
+
+    Bedrock refuses it together with `toolChoice`, so it replaces that in `config`.
+    """
+    if options.parallel_tool_calls is not False or not features.claude:
+        return {}
+    ((kind, value),) = config.pop("toolChoice", {"auto": {}}).items()
+    return {"tool_choice": {"type": kind, **value, "disable_parallel_tool_use": True}}
+
+
 def _own_fields(options: RequestOptions, notes: NoticeMerger) -> Block:
     for name in options.extra:
         is_set = name not in DEFAULT_VALUES or options.extra[name] != DEFAULT_VALUES[name]
@@ -266,12 +281,14 @@ def _add_output(
     body["outputConfig"] = {**body.get("outputConfig", {}), "textFormat": text_format}
 
 
-def _report_unsupported(options: RequestOptions, notes: NoticeMerger) -> None:
-    if options.parallel_tool_calls is False:
+def _report_unsupported(
+    options: RequestOptions, features: BedrockFeatures, notes: NoticeMerger
+) -> None:
+    if options.parallel_tool_calls is False and not features.claude:
         notes.add(
             "field_left_out",
             "parallel_tool_calls",
-            "Bedrock cannot disable parallel tool calls; the model can make several.",
+            "Only Claude can be prevented from parallel tool calls; this model can make several.",
         )
     for name in ("seed", "user"):
         if getattr(options, name) is not None:

@@ -321,6 +321,8 @@ def encode_request(
         for message in encoded
     ]
     body |= {name: value for name, value in parameters.items() if name not in EXCLUDED_PARAMETERS}
+    if MODEL_FIELDS in body:
+        body[MODEL_FIELDS] = alias_field(body[MODEL_FIELDS], aliases, "tool_choice", "name")
     if _is_open_loop_without_thinking(repaired.messages):
         message = "Thinking is disabled: the open tool call was made without thinking."
         _disable_thinking(body, message, notes)

@@ -21,12 +21,14 @@ class ReasoningModel(msgspec.Struct, frozen=True, kw_only=True):
     """A reasoning model.
 
     `default` is its effort without a setting. `accepts_sampling`: also while it reasons.
+    `accepts_stop`: stop sequences, which OpenAI's newer models refuse.
     `needs_responses_api_for_tools`: with reasoning, it calls tools only by that API.
     """
 
     efforts: tuple[str, ...]
     default: str = "medium"
     accepts_sampling: bool = False
+    accepts_stop: bool = False
     parallel_calls: bool = True
     calls_elsewhere: bool = False
 
@@ -45,6 +47,10 @@ REASONING_MODELS: tuple[tuple[re.Pattern[str], ReasoningModel | None], ...] = (
     (re.compile(r"gpt-\d[\d.]*-chat"), None),
     (re.compile(r"gpt-oss"), ReasoningModel(efforts=_LOW_TO_HIGH, accepts_sampling=True)),
     (re.compile(r"o1-(mini|preview)"), ReasoningModel(efforts=(), parallel_calls=False)),
+    (
+        re.compile(r"o1|o3-mini"),
+        ReasoningModel(efforts=_LOW_TO_HIGH, parallel_calls=False, accepts_stop=True),
+    ),
     (re.compile(r"o\d"), ReasoningModel(efforts=_LOW_TO_HIGH, parallel_calls=False)),
     (re.compile(r"gpt-5-pro"), ReasoningModel(efforts=("high",), default="high")),
     (re.compile(r"gpt-5(\.1)?-codex(?!-max)"), ReasoningModel(efforts=_LOW_TO_HIGH)),
@@ -156,7 +162,7 @@ def _find_refused(fields: Fields, row: ReasoningModel) -> Fields:
     effort = fields.get("reasoning_effort") or row.default
     if not row.accepts_sampling and effort != "none":
         refused |= SAMPLING_DEFAULTS
-    if not row.accepts_sampling:
+    if not row.accepts_sampling and not row.accepts_stop:
         refused["stop"] = None
     if not row.parallel_calls:
         refused["parallel_tool_calls"] = True

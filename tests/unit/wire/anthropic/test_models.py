@@ -79,12 +79,26 @@ def test_a_model_without_forced_tools_gets_the_choice_auto(model):
     assert codes == ["tool_choice_changed:tool_choice"]
 
 
-def test_a_forced_tool_disables_thinking():
-    parameters = {"tool_choice": {"type": "any"}, "thinking": {"type": "adaptive"}}
-    fields, codes = fit("claude-opus-5", **parameters, output_config={"effort": "max"})
+def test_a_forced_tool_disables_thinking_with_a_budget():
+    budget = {"type": "enabled", "budget_tokens": 1024}
+    parameters = {"tool_choice": {"type": "any"}, "thinking": budget, "max_tokens": 4096}
+    fields, codes = fit("claude-opus-4-6", **parameters, output_config={"effort": "max"})
     assert fields["thinking"] == DISABLED
     assert fields["output_config"] == {"effort": "high"}
     assert codes == ["thinking_disabled:thinking", "effort_changed:output_config.effort"]
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-6", "claude-opus-5", "claude-fable-5"])
+def test_a_forced_tool_does_not_disable_adaptive_thinking(model):
+    parameters = {"tool_choice": {"type": "any"}, "thinking": {"type": "adaptive"}}
+    assert fit(model, **parameters) == (parameters, [])
+
+
+def test_a_forced_tool_disables_adaptive_thinking_that_needs_a_budget():
+    parameters = {"tool_choice": {"type": "any"}, "thinking": {"type": "adaptive"}}
+    fields, codes = fit("claude-sonnet-4-5", **parameters, max_tokens=9000)
+    assert fields["thinking"] == DISABLED
+    assert codes[-1] == "thinking_disabled:thinking"
 
 
 @pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-fable-5", "claude-mythos-preview"])

@@ -209,17 +209,16 @@ def test_a_thinking_budget_stays_below_max_tokens():
 
 
 @pytest.mark.parametrize("kind", ["any", "tool"])
-def test_a_forced_tool_disables_thinking_with_a_notice(kind):
+def test_a_forced_tool_disables_thinking_with_a_budget_only(kind):
     choice = ToolChoice(kind=kind, name="f")
-    for reasoning in (
-        Reasoning(enabled=True, effort="high"),
-        decode_options({"thinking": {"type": "enabled", "budget_tokens": 2000}}).reasoning,
-    ):
-        fields, notices = encode_options(
-            RequestOptions(reasoning=reasoning, tool_choice=choice), model=NEW
-        )
-        assert fields["thinking"] == {"type": "disabled"}
-        assert [notice.code for notice in notices] == ["thinking_disabled"]
+    effort = Reasoning(enabled=True, effort="high")
+    options = RequestOptions(reasoning=effort, tool_choice=choice, max_tokens=20_000)
+    fields, notices = encode_options(options, model=OLD)
+    assert fields["thinking"] == {"type": "disabled"}
+    assert [notice.code for notice in notices] == ["thinking_disabled"]
+    fields, notices = encode_options(options, model=NEW)
+    assert fields["thinking"] == {"type": "adaptive"}
+    assert notices == ()
 
 
 def test_sampling_that_thinking_excludes_is_not_sent():

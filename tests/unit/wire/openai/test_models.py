@@ -223,3 +223,12 @@ def test_openais_models_read_different_attachments(model, reads):
 
 def test_the_attachments_of_another_server_do_not_depend_on_the_model():
     assert fit_media_rule(COMPATIBLE, "gpt-4") is COMPATIBLE
+
+
+@pytest.mark.parametrize(
+    ("model", "is_sent"),
+    [("o1", True), ("o3-mini", True), ("o3", False), ("o4-mini", False), ("gpt-5", False)],
+)
+def test_stop_sequences_are_sent_to_the_reasoning_models_that_accept_them(model, is_sent):
+    fields, _ = fit_fields({"stop": ["END"]}, model)
+    assert ("stop" in fields) is is_sent
