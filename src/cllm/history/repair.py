@@ -165,7 +165,8 @@ def _remove_unsendable(
 ) -> Iterator[tuple[int, M]]:
     """Remove parts that cannot be sent, and messages without other parts.
 
-    The newest user message stays, so that the user learns that it is empty.
+    An empty newest user message stays, so that the user learns of it, unless another one with
+    content precedes it.
     """
     cleaned: list[M] = []
     for position, message in numbered:
@@ -176,6 +177,8 @@ def _remove_unsendable(
     for index, message in enumerate(cleaned):
         position = numbered[index][0]
         is_question = index == len(cleaned) - 1 and message.role == "user"
+        if is_question and index and cleaned[index - 1].role == "user":
+            is_question = not has_content[index - 1]
         if context.profile.allows_blank_text or is_question or has_content[index]:
             yield position, message
         else:
@@ -271,7 +274,9 @@ def _repair_results(
             result = ToolResult(call_id=call.id, content=content, is_error=True)
             results.append((position, context.make("tool", (result,))))
     if results and not context.profile.has_tool_role:
-        yield results[0] if len(results) == 1 else _merge(results, context)
+        parts = tuple(part for _, message in results for part in message.parts)
+        is_one = len(results) == 1
+        yield results[0] if is_one else (results[0][0], context.make("tool", parts))
     else:
         yield from results
     paired = {id(result) for _, _, result in first_results.values()}

@@ -29,9 +29,10 @@ from cllm.core.message import (
 class HistoryProfile(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of one provider.
 
-    `repeated_roles`: whether consecutive messages may have the same role. `system`: where system
-    messages are allowed. `last_message`: whether the last message may be from the assistant.
-    `content_with_results`: the parts allowed in a message with tool results.
+    `repeated_roles`: whether consecutive messages may have the same role; `merged` if the provider
+    merges them itself. `system`: where system messages are allowed. `last_message`: whether the
+    last message may be from the assistant. `content_with_results`: the parts allowed in a message
+    with tool results.
     """
 
     name: str
@@ -46,7 +47,7 @@ class HistoryProfile(msgspec.Struct, frozen=True, kw_only=True):
     content_with_results: Literal["anything", "no_document", "nothing"] = "anything"
 
 
-ANTHROPIC = HistoryProfile(name="anthropic", repeated_roles="merged")
+ANTHROPIC = HistoryProfile(name="anthropic", repeated_roles="merged", starts_with_user=False)
 ANTHROPIC_PREFILL = msgspec.structs.replace(
     ANTHROPIC, name="anthropic-prefill", last_message="prefill"
 )
@@ -225,17 +226,23 @@ def _order_problems(messages: Sequence[HasParts], profile: HistoryProfile) -> It
 
 def _takes_system(messages: Sequence[HasParts], position: int, profile: HistoryProfile) -> bool:
     if profile.system == "after_user":
-        before = messages[position - 1].role if position else "system"
-        after = messages[position + 1].role if position + 1 < len(messages) else "assistant"
-        return before in ("user", "tool") and after == "assistant"
+        before = (m.role for m in reversed(messages[:position]) if m.role != "system")
+        after = (m.role for m in messages[position + 1 :] if m.role != "system")
+        return next(before, None) in ("user", "tool") and next(after, "assistant") == "assistant"
     return profile.system == "anywhere" or (profile.system == "first" and position == 0)
 
 
 def is_merged_pair(before: HasParts, after: HasParts, profile: HistoryProfile) -> bool:
-    """Whether the provider treats two consecutive messages as one."""
-    if profile.has_tool_role and "tool" in (before.role, after.role):
+    """Whether two consecutive messages are sent as one.
+
+    A provider that merges messages itself gets them as they are, except tool results, which
+    belong into one message, and thinking without content, which needs the message after it.
+    """
+    has_tool = "tool" in (before.role, after.role)
+    if effective_role(before) != effective_role(after) or (profile.has_tool_role and has_tool):
         return False
-    return effective_role(before) == effective_role(after)
+    is_thinking = before.role == "assistant" and has_only_thinking(before.parts)
+    return profile.repeated_roles == "refused" or has_tool or is_thinking
 
 
 def effective_role(message: HasParts) -> Role:

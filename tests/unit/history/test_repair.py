@@ -100,7 +100,7 @@ class TestOrder:
         assert problems_for(profile) == [("no_messages", 0, None)]
         assert repair_for(profile).problems == (Problem(code="no_messages", position=0),)
 
-    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
+    @pytest.mark.parametrize("profile", [BEDROCK, STRICT], ids=lambda p: p.name)
     def test_a_user_message_is_added_before_a_greeting_of_the_assistant(self, profile):
         assert ("starts_without_user", 0, None) in problems_for(profile, assistant(), user())
         repaired = repair_for(profile, assistant(), user())
@@ -125,16 +125,12 @@ class TestOrder:
         assert codes(repaired) == ["messages_merged"]
         assert repaired.problems == ()
 
-    def test_consecutive_roles_are_merged_for_anthropic(self):
-        messages = (user(), user(Text(text="b")), assistant(), user())
+    @pytest.mark.parametrize("profile", [ANTHROPIC, OPENAI], ids=lambda p: p.name)
+    def test_consecutive_roles_and_a_first_reply_are_sent_as_they_are(self, profile):
+        messages = (assistant(), user(), user(Text(text="b")), assistant(), assistant(), user())
 
-        assert problems_for(ANTHROPIC, *messages) == []
-        assert repair_for(ANTHROPIC, *messages).messages[0] == user(HELLO, Text(text="b"))
-
-    def test_consecutive_roles_stay_for_openai(self):
-        messages = (user(), user())
-
-        assert repair_for(OPENAI, *messages).messages == messages
+        assert problems_for(profile, *messages) == []
+        assert repair_for(profile, *messages).messages == messages
 
     @pytest.mark.parametrize(
         ("profile", "refused"),
@@ -370,7 +366,13 @@ class TestContent:
             a is b for a, b in zip(repair_for(OPENAI, *messages).messages, messages, strict=True)
         )
 
-    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
+    def test_an_empty_message_is_removed_for_anthropic(self):
+        repaired = repair_for(ANTHROPIC, user(), make("assistant", ()), user())
+
+        assert repaired.messages == (user(), user())
+        assert codes(repaired) == ["message_left_out"]
+
+    @pytest.mark.parametrize("profile", [BEDROCK, STRICT], ids=lambda p: p.name)
     def test_an_empty_message_is_removed_and_its_neighbours_are_merged(self, profile):
         messages = (user(), make("assistant", ()), user())
         repaired = repair_for(profile, *messages)
@@ -435,7 +437,9 @@ class TestContent:
         messages = (user(), assistant(Thinking(text="hm", signature="s")), user())
 
         assert ("only_thinking", 1, None) in problems_for(profile, *messages)
-        assert repair_for(profile, *messages).messages == (user(HELLO, HELLO),)
+        is_merged = profile is not ANTHROPIC
+        expected = (user(HELLO, HELLO),) if is_merged else (user(), user())
+        assert repair_for(profile, *messages).messages == expected
 
     def test_bedrock_requires_text_with_a_document(self):
         document = Document(media_type="application/pdf", data="QUJD")

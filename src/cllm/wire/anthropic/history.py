@@ -70,36 +70,62 @@ def filter_system_parts(parts: Sequence[AnyPart], notes: NoticeMerger) -> Iterat
 def arrange_messages(
     messages: Sequence[OutgoingMessage], model: str, notes: NoticeMerger
 ) -> tuple[list[OutgoingMessage], list[AnyPart]]:
-    """Return the messages for Anthropic, and the parts that belong to the system prompt."""
+    """Return the messages for Anthropic, and the parts that belong to the system prompt.
+
+    Newer models accept system messages at the end of a user turn. A system message that no user
+    message precedes in its turn, and every one for an older model, is part of the system prompt.
+    """
+    is_accepted = parse_claude_version(model) >= SYSTEM_MESSAGES_SINCE
     arranged: list[OutgoingMessage] = []
     moved: list[AnyPart] = []
-    started = False
+    waiting: list[OutgoingMessage] = []
     for index, message in enumerate(messages):
-        path = f"messages[{message.prompt_index}]"
-        cleaned = clean_message(message, path, notes)
+        cleaned = clean_message(message, f"messages[{message.prompt_index}]", notes)
+        if cleaned.role == "system":
+            if is_accepted and arranged:
+                waiting.append(cleaned)
+            else:
+                moved += _move_to_prompt([cleaned], notes, is_reported=bool(arranged))
+            continue
         if index == len(messages) - 1:
             check_not_emptied(message, cleaned, "Anthropic")
-        if cleaned.role != "system" or _can_stay(messages, index, model):
-            arranged.append(cleaned)
-        else:
-            moved += filter_system_parts(cleaned.parts, notes)
-            if started:
-                notes.add(
-                    "system_moved",
-                    path,
-                    "A system message in the history is sent with the system prompt.",
-                )
-        started = started or cleaned.role != "system"
+        if cleaned.role == "assistant":
+            moved += _place_system(waiting, arranged, notes)
+            waiting = []
+        elif waiting:
+            _report_moved(waiting, notes, "after the user message that follows it")
+        arranged.append(cleaned)
+    moved += _place_system(waiting, arranged, notes)
     return arranged, moved
 
 
-def _can_stay(messages: Sequence[OutgoingMessage], index: int, model: str) -> bool:
-    """Whether a system message can stay in the history: the model and its neighbours allow it."""
-    previous_role = messages[index - 1].role if index else "system"
-    next_role = messages[index + 1].role if index + 1 < len(messages) else "assistant"
-    is_own = messages[index].raw is not None
-    is_allowed = previous_role in ("user", "tool") and next_role == "assistant"
-    return is_own and is_allowed and parse_claude_version(model) >= SYSTEM_MESSAGES_SINCE
+def _place_system(
+    waiting: Sequence[OutgoingMessage], arranged: list[OutgoingMessage], notes: NoticeMerger
+) -> list[AnyPart]:
+    """Append system messages to a user turn; return their parts if there is none."""
+    if not waiting or arranged[-1].role == "assistant":
+        return _move_to_prompt(waiting, notes, is_reported=True)
+    for message in waiting:
+        if message.raw is None:
+            parts = tuple(filter_system_parts(message.parts, notes))
+            message = replace_parts(message, parts)  # noqa: PLW2901 - its sendable parts
+        if message.parts:
+            arranged.append(message)
+    return []
+
+
+def _move_to_prompt(
+    messages: Sequence[OutgoingMessage], notes: NoticeMerger, *, is_reported: bool
+) -> list[AnyPart]:
+    if is_reported:
+        _report_moved(messages, notes, "with the system prompt")
+    return [part for message in messages for part in filter_system_parts(message.parts, notes)]
+
+
+def _report_moved(messages: Sequence[OutgoingMessage], notes: NoticeMerger, where: str) -> None:
+    for message in messages:
+        path = f"messages[{message.prompt_index}]"
+        notes.add("system_moved", path, f"A system message in the history is sent {where}.")
 
 
 def clean_message(message: OutgoingMessage, path: str, notes: NoticeMerger) -> OutgoingMessage:

@@ -60,7 +60,6 @@ __all__ = [
     "encode_request",
 ]
 
-TOOL_LOOP = ("assistant", "user")
 NAMES = AliasRule(max_length=128)
 IDS = AliasRule(max_length=64)
 
@@ -189,15 +188,23 @@ def _fit_thinking(fields: Fields, turns: Sequence[MessageDraft], notes: NoticeMe
         message = "Thinking is disabled: the reply is prefilled."
         notes.add("thinking_disabled", "thinking", message)
         return {**fields, "thinking": DISABLED}
-    if thinking["type"] != "enabled" or len(turns) < len(TOOL_LOOP):
-        return fields
-    call, result = turns[-2:]
-    is_loop = any(isinstance(part, ToolResult) for part in result.parts)
-    if (call.role, result.role) != TOOL_LOOP or not is_loop or starts_with_thinking(call.parts):
+    if thinking["type"] != "enabled" or not _is_open_loop_without_thinking(turns):
         return fields
     message = "Thinking is disabled: the open tool call was made without thinking."
     notes.add("thinking_disabled", "thinking", message)
     return {**fields, "thinking": DISABLED}
+
+
+def _is_open_loop_without_thinking(turns: Sequence[MessageDraft]) -> bool:
+    """Whether the last messages are tool results of a reply that does not start with thinking."""
+    roles = [turn.role for turn in turns]
+    if "assistant" not in roles:
+        return False
+    last = len(roles) - 1 - roles[::-1].index("assistant")
+    is_loop = any(isinstance(part, ToolResult) for turn in turns[last:] for part in turn.parts)
+    while last and roles[last - 1] == "assistant":
+        last -= 1
+    return is_loop and not starts_with_thinking(turns[last].parts)
 
 
 def _is_prefill(turn: MessageDraft) -> bool:

@@ -24,7 +24,7 @@ from cllm.wire.anthropic.request import (
     encode_request,
 )
 from cllm.wire.convert import build_outgoing_message
-from cllm.wire.messages import OutgoingMessage, replace_parts
+from cllm.wire.messages import OutgoingMessage, Repair, no_repair, replace_parts
 
 OLD = "claude-sonnet-4-20250514"
 NEW = "claude-opus-4-8"
@@ -46,6 +46,7 @@ def encode(
     *messages: OutgoingMessage,
     system: list[AnyPart] | None = None,
     model: str = OLD,
+    repair: Repair | None = None,
     **parameters: Any,
 ) -> EncodedMessagesRequest:
     indexed = [msgspec.structs.replace(m, prompt_index=n) for n, m in enumerate(messages)]
@@ -55,7 +56,7 @@ def encode(
         messages=indexed,
         parameters=parameters,
         stream=False,
-        repair=repair_for("anthropic", model, provider="anthropic"),
+        repair=repair or repair_for("anthropic", model, provider="anthropic"),
     )
 
 
@@ -89,8 +90,46 @@ def test_system_messages_of_the_history_move_to_the_system_prompt():
     encoded = encode(HI, make_message("system", Text(text="B")), HI, system=[Text(text="A")])
     sent = json.loads(encoded.body)
     assert [block["text"] for block in sent["system"]] == ["A", "B"]
-    assert len(sent["messages"]) == 1
-    assert codes(encoded) == ["system_moved", "messages_merged"]
+    assert len(sent["messages"]) == 2
+    assert codes(encoded) == ["system_moved"]
+
+
+@pytest.mark.parametrize(
+    ("roles", "expected"),
+    [
+        (("user", "system", "assistant", "user"), ("user", "system", "assistant", "user")),
+        (("user", "system", "system"), ("user", "system", "system")),
+        (("user", "assistant", "user", "system"), ("user", "assistant", "user", "system")),
+        (("user", "system", "user"), ("user", "user", "system")),
+        (("user", "assistant", "system", "user"), ("user", "assistant", "user", "system")),
+        (("system", "user"), ("user",)),
+        (("user", "system", "assistant"), ("user", "system", "assistant")),
+    ],
+)
+@pytest.mark.parametrize("is_own", [True, False])
+def test_newer_models_get_system_messages_at_the_end_of_a_user_turn(roles, expected, is_own):
+    messages = [own(r, "B") if is_own else make_message(r, Text(text="B")) for r in roles]
+    encoded = encode(*messages, model=NEW, repair=no_repair)
+    assert tuple(m["role"] for m in json.loads(encoded.body)["messages"]) == expected
+    is_moved = roles != expected and roles[0] != "system"
+    assert codes(encoded) == (["system_moved"] if is_moved else [])
+
+
+def test_a_system_message_after_the_last_reply_is_part_of_the_system_prompt():
+    encoded = encode(HI, own("assistant", "a"), own("system", "B"), model=NEW, repair=no_repair)
+    assert json.loads(encoded.body)["system"] == "B"
+    assert codes(encoded) == ["system_moved"]
+
+
+def test_a_system_message_between_call_and_result_is_sent_after_the_result():
+    messages = (
+        HI,
+        make_message("assistant", call("a")),
+        make_message("system", Text(text="B")),
+        make_message("tool", result("a")),
+    )
+    roles = [message["role"] for message in history(*messages, model=NEW, tools=TOOLS)]
+    assert roles == ["user", "assistant", "user", "system"]
 
 
 def test_a_system_message_of_an_anthropic_client_stays_if_the_model_accepts_it():
@@ -103,7 +142,6 @@ def test_a_system_message_of_an_anthropic_client_stays_if_the_model_accepts_it()
     ]
     assert body(*messages, model=OLD)["system"] == "B"
     assert body(own("system", "B"), HI, model=NEW)["system"] == "B"
-    assert body(HI, own("system", "B"), HI, model=NEW)["system"] == "B"
 
 
 def test_a_system_prompt_of_blocks_keeps_its_cache_control():

@@ -142,10 +142,32 @@ def test_equal_requests_have_equal_bytes():
     assert encode(*messages) == encode(*messages)
 
 
-def test_consecutive_messages_of_one_role_are_merged():
-    sent = history(HI, make_message("user", Text(text="there")), own("assistant", "yes"))
-    assert [message["role"] for message in sent] == ["user", "assistant"]
-    assert [block["text"] for block in sent[0]["content"]] == ["hi", "there"]
+def test_consecutive_messages_of_one_role_are_sent_as_they_are():
+    messages = (
+        HI,
+        make_message("user", Text(text="there")),
+        own("assistant", "yes"),
+        own("user", "!"),
+    )
+    sent = history(*messages)
+    assert [message["role"] for message in sent] == ["user", "user", "assistant", "user"]
+    assert not encode(*messages).notices
+
+
+def test_a_history_that_starts_with_the_assistant_is_sent_as_it_is():
+    sent = history(own("assistant", "Hello, I can help."), HI)
+    assert [message["role"] for message in sent] == ["assistant", "user"]
+
+
+def test_thinking_is_disabled_in_a_loop_whose_results_are_followed_by_text():
+    messages = (
+        HI,
+        make_message("assistant", call("a")),
+        own("user", [{"type": "tool_result", "tool_use_id": "a", "content": "ok"}]),
+        own("user", "And now?"),
+    )
+    encoded = encode(*messages, tools=TOOLS, thinking={"type": "enabled", "budget_tokens": 1024})
+    assert json.loads(encoded.body)["thinking"] == {"type": "disabled"}
 
 
 def test_tool_results_are_one_user_message_in_the_order_of_the_calls():
@@ -304,7 +326,7 @@ def test_signed_and_redacted_thinking_keep_their_position():
 def test_an_assistant_message_is_never_thinking_alone():
     for parts in ((Thinking(text="hm"),), (Thinking(text="hm", signature="s"),)):
         sent = history(HI, make_message("assistant", *parts), make_message("user", Text(text="?")))
-        assert [message["role"] for message in sent] == ["user"]
+        assert [message["role"] for message in sent] == ["user", "user"]
     sent = history(
         HI, make_message("assistant", Thinking(text="hm", signature="s")), own("assistant", "a")
     )
