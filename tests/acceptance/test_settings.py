@@ -214,9 +214,9 @@ class TestVariablesWhereTheyAreNeeded:
     def test_nor_does_a_turn_that_runs_no_command(self, provider, layers, cllm):
         layers(variables={"FILE": None}, context_commands=list(self.COMMANDS))
 
-        cllm("One", "--no-context-exec", "--exec", "echo '{{ x }}'").succeeded()
+        cllm("One", "--no-context-exec", "--exec", "echo {x}").succeeded()
 
-        assert "{{ x }}" in provider.requests[0].message_pairs[-1][1]
+        assert "{x}" in provider.requests[0].message_pairs[-1][1]
 
 
 def test_a_system_prompt_from_a_pipe_is_not_waited_for(layers, home, cllm):

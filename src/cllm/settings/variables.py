@@ -13,6 +13,7 @@ from cllm.settings.layers import COMMAND_LINE, LayeredSettings
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
 NUMBER = re.compile(r"[-+]?[0-9]{1,18}\.[0-9]{1,18}")
+MARKS = ("{{", "{%", "{#")
 EXPRESSION = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 # A template of another program, such as `docker ps --format '{{.Names}}'`, is none of ours.
 NAMED_VALUE = re.compile(r"-?\s*[A-Za-z_][A-Za-z0-9_]*\s*(\|.*)?-?", re.DOTALL)
@@ -53,10 +54,9 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
         Without variables, only a command whose braces all contain names is a template.
         """
         expressions = EXPRESSION.findall(template)
-        if self.by_name or (expressions and all(map(NAMED_VALUE.fullmatch, expressions))):
-            command = fill_template(template, self.values())
-        else:
-            command = template
+        has_names = bool(expressions) and all(map(NAMED_VALUE.fullmatch, expressions))
+        is_template = has_names or (self.by_name and any(mark in template for mark in MARKS))
+        command = fill_template(template, self.values()) if is_template else template
         return ContextCommand(name=command, command=command, template=template, kind="exec")
 
     def fill_commands(self, commands: Sequence[ContextCommand]) -> tuple[ContextCommand, ...]:
@@ -118,7 +118,7 @@ def parse_variable(text: str) -> tuple[str, Value]:
 def fill_template(template: str, values: Mapping[str, Value]) -> str:
     if len(template) > MAX_TEMPLATE:
         raise VariableError(f"a command is longer than {MAX_TEMPLATE} characters; shorten it.")
-    if not any(start in template for start in ("{{", "{%", "{#")):
+    if not any(mark in template for mark in MARKS):
         return template
     from cllm.settings.templates import TemplateProblemError, render  # noqa: PLC0415 - imports Jinja2
 
