@@ -127,6 +127,33 @@ def test_an_explicit_cllm_folder_has_settings_and_conversations(home, provider, 
     ]
 
 
+def test_with_an_explicit_cllm_folder_no_other_settings_are_read(home, provider, settings, cllm):
+    settings(folder=home.path / "mine", default_system_message="From mine.")
+    settings(folder=home.work, default_system_message="From here.")
+
+    cllm("Hello", "--cllm-path", str(home.path / "mine")).succeeded()
+
+    assert provider.requests[0].message_pairs[0] == ("system", "From mine.")
+
+
+@pytest.mark.parametrize("way", ["flag", "variable"])
+@pytest.mark.parametrize(
+    ("name", "problem"), [("typo", "does not exist"), ("a-file", "is not a folder")]
+)
+def test_an_explicit_cllm_folder_must_be_a_folder(home, settings, cllm, way, name, problem):
+    (home.path / "a-file").write_text("x", encoding="utf-8")
+    path = str(home.path / name)
+    before = home.snapshot()
+
+    if way == "flag":
+        result = cllm("Hello", "--conversation", "demo", "--cllm-path", path)
+    else:
+        result = cllm("Hello", "--conversation", "demo", env={"CLLM_PATH": path})
+
+    result.failed_with_one_sentence(path, problem)
+    assert home.snapshot() == before
+
+
 def test_unknown_keys_survive_a_save(home, settings, cllm):
     home.write_old_conversation(
         "demo", *HELLO, written_by={"tool": "other", "n": [1, None]}, pinned=True

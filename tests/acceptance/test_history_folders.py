@@ -148,6 +148,30 @@ def test_a_link_out_of_a_project_is_not_followed_by_looking(home, settings, cllm
     assert "conversation is in" not in done.err
 
 
+def test_a_link_of_the_locks_out_of_a_project_is_refused(home, settings, cllm):
+    elsewhere = home.path / "elsewhere"
+    elsewhere.mkdir()
+    (home.work / ".cllm/conversations").mkdir(parents=True)
+    (home.work / ".cllm/conversations/.locks").symlink_to(elsewhere)
+
+    result = cllm("Hello", "--conversation", "demo")
+
+    result.failed_with_one_sentence(".locks", "symbolic link", prefix="Configuration error: ")
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["cllm.db", "cllm.db-wal", "cllm.db-shm", "cllm.db-journal"])
+def test_a_link_of_the_database_out_of_a_project_is_refused(home, settings, cllm, name):
+    target = home.path / "elsewhere.db"
+    (home.work / ".cllm/conversations").mkdir(parents=True)
+    (home.work / ".cllm" / name).symlink_to(target)
+
+    result = cllm("serve", "--port", "0")
+
+    result.failed_with_one_sentence(name, "symbolic link", prefix="Configuration error: ")
+    assert not target.exists()
+
+
 def test_the_list_of_a_chat_says_the_same(home, settings, cllm):
     cllm("Hello", "--conversation", "cats").succeeded()
     cllm("init", "--history").succeeded()

@@ -53,6 +53,26 @@ def test_the_schema_is_sent_as_an_openai_response_format(provider, settings, cll
     }
 
 
+@pytest.mark.parametrize("folder", ["", ".cllm"])
+@pytest.mark.parametrize("way", ["flag", "./Cllmfile.yml", "./.cllm/Cllmfile.yml"])
+def test_a_schema_file_is_in_the_current_folder_or_in_its_cllm_folder(
+    home, provider, settings, cllm, write, folder, way
+):
+    provider.queue_reply('{"city": "Oslo"}')
+    write(CITY, name=f"{folder}/city.json".lstrip("/"))
+    if way == "flag":
+        arguments = ("--json-schema-file", "city.json")
+    else:
+        arguments = ()
+        path = home.work / way
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("json_schema_file: city.json\n", encoding="utf-8")
+
+    cllm("Where?", *arguments).succeeded()
+
+    assert sent_schema(provider) == CITY
+
+
 def test_a_schema_that_strict_mode_refuses_is_sent_without_it(provider, settings, cllm):
     provider.queue_reply('{"city": "Oslo"}')
 

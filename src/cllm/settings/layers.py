@@ -136,18 +136,26 @@ def user_folder(env: Environment) -> Path:
 
 
 def explicit_cllm_path(env: Environment, line: CommandLine) -> Path | None:
-    if line.cllm_path is not None:
-        return line.cllm_path
-    path = env.environment.get("CLLM_PATH")
-    return expand_home(path) if path else None
+    """Raises UsageError unless it is an existing folder: a new one is usually a misspelled one."""
+    name, path = "--cllm-path", line.cllm_path
+    if path is None:
+        value = env.environment.get("CLLM_PATH")
+        name, path = "CLLM_PATH", expand_home(value) if value else None
+    if path is None or (env.directory / path).is_dir():
+        return path
+    is_file = (env.directory / path).exists()
+    advice = "is not a folder; name a folder" if is_file else f"does not exist; run: mkdir {path}"
+    raise UsageError(f"{name}: {path} {advice}")
 
 
 def settings_folders(env: Environment, line: CommandLine) -> list[tuple[Path, bool]]:
     """The folders of Cllmfiles, lowest priority first, and whether each is the user's own."""
     explicit = explicit_cllm_path(env, line)
+    if explicit is not None:
+        return [(explicit, True)]
     home, local = user_folder(env), env.directory / ".cllm"
-    folders = [(explicit or home, True)]
-    if explicit is None and local.resolve() != home.resolve():
+    folders = [(home, True)]
+    if local.resolve() != home.resolve():
         folders.append((local, False))
     return [*folders, (env.directory, False)]
 
@@ -163,11 +171,8 @@ def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
     if not chosen:
         names = list_config_names(env, line)
         advice = f"; choose one of {', '.join(names)}." if names else "; create it or omit -c."
-        folders = explicit_cllm_path(env, line) or "~/.cllm, ./.cllm"
-        raise UsageError(
-            f"-c {config}: {config}.{FILE_NAME} does not exist in {folders} or the current "
-            f"directory{advice}"
-        )
+        folders = explicit_cllm_path(env, line) or "~/.cllm, ./.cllm or the current directory"
+        raise UsageError(f"-c {config}: {config}.{FILE_NAME} does not exist in {folders}{advice}")
     return [*files, *chosen]
 
 

@@ -1,6 +1,6 @@
 """The effective settings as one typed value, and the folder and stores of the history."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,6 +47,9 @@ DEFAULT_RETRIES = 2
 LOCAL = ".cllm"
 CONVERSATIONS = "conversations"
 DATABASE = "cllm.db"
+# The files that SQLite and `stores.sqlite` create beside the database.
+DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal")
+LOCKS = ".locks"
 JSON = "json:"
 SQLITE = "sqlite:"
 MEMORY = "memory:"
@@ -170,7 +173,9 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
         verbosity=sections.MAX_VERBOSITY if own.debug else own.verbosity,
         json_logs=own.json_logs,
         log_file=env.directory / expand_home(own.log_file) if own.log_file else None,
-        schema=sections.read_schema_source(layered, env),
+        schema=sections.read_schema_source(
+            layered, env, cllm_folder=explicit_cllm_path(env, line) or local_folder(env)
+        ),
         server=sections.read_server(layered, env.environment),
         store=_store_url(own, env, folder),
         notices=(*_misspelled_key_notices(values), *_ineffective_key_notices(values)),
@@ -195,12 +200,18 @@ def _store_url(own: sections.CllmKeys, env: Environment, folder: Path) -> str:
         return own.store
     if own.conversations_path:
         return f"json:{env.directory / expand_home(own.conversations_path)}"
-    if folder == local_folder(env) and links_outside(folder / CONVERSATIONS, env):
-        raise SettingsError(
-            "it is a symbolic link out of this project; pass the folder with --conversations-path.",
-            path=str(folder / CONVERSATIONS),
-        )
+    files = folder / CONVERSATIONS
+    _check_links(folder, (files, files / LOCKS), env, "pass the folder with --conversations-path")
     return file_store(folder)
+
+
+def _check_links(folder: Path, paths: Iterable[Path], env: Environment, advice: str) -> None:
+    """Refuse links out of a project, which may be somebody else's: cllm would write there."""
+    for path in paths:
+        if folder == local_folder(env) and links_outside(path, env):
+            raise SettingsError(
+                f"it is a symbolic link out of this project; {advice}.", path=str(path)
+            )
 
 
 def _misspelled_key_notices(values: dict[str, Any]) -> tuple[Notice, ...]:
@@ -289,7 +300,14 @@ def server_store(settings: Settings) -> str:
     configured = settings.server.store
     if configured is None and not settings.store.startswith(JSON):
         configured = settings.store
-    url = database_store(settings.history_folder) if configured is None else configured
+    if configured is None:
+        folder = settings.history_folder
+        names = (f"{DATABASE}{suffix}" for suffix in DATABASE_SUFFIXES)
+        paths = (folder / name for name in names)
+        _check_links(folder, paths, settings.env, "pass the file with --store sqlite:PATH")
+        url = database_store(folder)
+    else:
+        url = configured
     if url.startswith(JSON):
         raise UsageError(
             "`cllm serve` needs a database and also serves the conversation files; use --store "

@@ -341,7 +341,10 @@ def read_window(layered: LayeredSettings) -> WindowSettings:
 SCHEMA_FLAGS = {"json_schema": "--json-schema", "json_schema_file": "--json-schema-file"}
 
 
-def read_schema_source(layered: LayeredSettings, env: Environment) -> SchemaSource | None:
+def read_schema_source(
+    layered: LayeredSettings, env: Environment, *, cllm_folder: Path
+) -> SchemaSource | None:
+    """A relative file is in the folder of its Cllmfile, the current one, or `cllm_folder`."""
     keys = [key for key in SCHEMA_KEYS if layered.values.get(key) is not None]
     if not keys:
         return None
@@ -355,18 +358,27 @@ def read_schema_source(layered: LayeredSettings, env: Environment) -> SchemaSour
     if layer.source != COMMAND_LINE:
         source = Path(layer.source)
         name, folder = f"{source.name}: {key}", env.directory / source.parent
+    folders = (folder, env.directory, cllm_folder)
     if key == "json_schema":
         if not isinstance(value, dict | str):
             raise layered.expectation_error(key, "a JSON schema, as a mapping or as JSON text")
         return SchemaSource(name=name, inline=value)
     if not isinstance(value, str) or not value.strip():
         raise layered.expectation_error(key, "the path or the https URL of a JSON schema")
+    file = value if is_url(value) else str(expand_home(value))
     return SchemaSource(
         name=name,
-        file=value if is_url(value) else str(expand_home(value)),
-        folder=folder,
+        file=file,
+        folder=next((one for one in folders if _has_file(one, file)), folder),
         is_confined=not layer.is_own and not is_outside_folder(value),
     )
+
+
+def _has_file(folder: Path, name: str) -> bool:
+    try:
+        return (folder / name).exists()
+    except OSError:
+        return False
 
 
 class KeySettings(msgspec.Struct, frozen=True, kw_only=True):

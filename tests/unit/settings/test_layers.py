@@ -23,7 +23,7 @@ def test_an_explicit_folder_replaces_both_default_folders(world, tmp_path):
         (world.work / ".cllm", False),
         (world.work, False),
     ]
-    assert explicit == [(tmp_path, True), (world.work, False)]
+    assert explicit == [(tmp_path, True)]
 
 
 def test_a_named_file_is_the_last_one(world):

@@ -99,6 +99,8 @@ class TestLayers:
         assert settings.store == f"json:{named}/conversations"
 
     def test_the_command_line_overrides_the_folder_of_the_environment(self, world, tmp_path):
+        for name in ("env", "line"):
+            (tmp_path / name).mkdir()
         world.environment["CLLM_PATH"] = str(tmp_path / "env")
 
         assert world.load().history_folder == tmp_path / "env"

@@ -100,11 +100,10 @@ def test_the_user_s_own_files_are_trusted(world, tmp_path, key):
     assert world.load(cllm_path=named).notices == ()
 
 
-def test_with_an_explicit_folder_the_file_of_the_directory_still_needs_trust(world, tmp_path):
+def test_with_an_explicit_folder_the_file_of_the_directory_is_not_read(world, tmp_path):
     world.write_here("api_base: http://x")
 
-    with pytest.raises(UntrustedFileError):
-        world.load(cllm_path=tmp_path / "named")
+    assert world.load(cllm_path=tmp_path).top_providers == ()
 
 
 def test_harmless_keys_need_no_trust(world):
