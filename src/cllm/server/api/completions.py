@@ -7,6 +7,7 @@ from starlette.responses import Response
 from cllm.core.errors import ErrorReport
 from cllm.core.ports import Clock, NewId
 from cllm.core.reply import ReplyEvent, ReplyFinished
+from cllm.engine.request import TurnStarted
 from cllm.server.http.errors import encode_openai_error
 from cllm.server.http.limits import check_counts, read_body
 from cllm.server.state import ApiRequest
@@ -46,6 +47,9 @@ class OpenAIResponseEncoder:
         self._parameters = parameters
         self._functions = FunctionCalls() if uses_functions(parameters) else None
         self._encoder: OpenAIStreamEncoder | None = None
+
+    def start(self, turn: TurnStarted) -> None:
+        """Do nothing: a chat completion starts with its first event."""
 
     def encode_event(self, event: ReplyEvent) -> bytes:
         if self._encoder is None:

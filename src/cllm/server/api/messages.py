@@ -9,7 +9,8 @@ from cllm.core.errors import ErrorReport
 from cllm.core.notice import Notice
 from cllm.core.ports import NewId, Provider, TokenCount, TokenCounter
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
+from cllm.core.reply import ReplyEvent, ReplyFinished, Usage, Verbatim
+from cllm.engine.request import TurnStarted
 from cllm.server.http.errors import JSON, ApiError, encode_anthropic_error
 from cllm.server.http.limits import check_counts, read_body
 from cllm.server.state import ApiRequest, ServerState
@@ -144,10 +145,7 @@ async def _count_tokens(provider: Provider, prompt: Prompt) -> TokenCount:
         token_count = await provider.count_tokens(prompt)
         if token_count is not None:
             return token_count
-    weights = weights_for(provider.name)
-    tokens = sum(estimate_tokens(message, weights) for message in prompt.all_messages)
-    if tools := prompt.parameters.get("tools"):
-        tokens += estimate_text(msgspec.json.encode(tools).decode(), weights).tokens
+    tokens = _estimate_prompt(prompt, provider.name)
     notice = Notice(
         code="tokens_estimated",
         path="input_tokens",
@@ -156,15 +154,27 @@ async def _count_tokens(provider: Provider, prompt: Prompt) -> TokenCount:
     return TokenCount(tokens=tokens, notices=(notice,))
 
 
+def _estimate_prompt(prompt: Prompt, provider: str) -> int:
+    weights = weights_for(provider)
+    tokens = sum(estimate_tokens(message, weights) for message in prompt.all_messages)
+    if tools := prompt.parameters.get("tools"):
+        tokens += estimate_text(msgspec.json.encode(tools).decode(), weights).tokens
+    return tokens
+
+
 class AnthropicResponseEncoder:
     keep_alive = PING
 
     def __init__(self, *, model: str, new_id: NewId) -> None:
         self._model = model
         self._new_id = new_id
+        self._turn: TurnStarted | None = None
         self._encoder: AnthropicStreamEncoder | None = None
         self._is_verbatim = False
         self._ending: list[bytes] = []
+
+    def start(self, turn: TurnStarted) -> None:
+        self._turn = turn
 
     def encode_event(self, event: ReplyEvent) -> bytes:
         if type(event) is Verbatim:
@@ -176,7 +186,9 @@ class AnthropicResponseEncoder:
         if self._is_verbatim:
             return b"".join(self._ending) if isinstance(event, ReplyFinished) else b""
         if self._encoder is None:
-            self._encoder = AnthropicStreamEncoder(message_id=self._id(), model=self._model)
+            self._encoder = AnthropicStreamEncoder(
+                message_id=self._id(), model=self._model, usage=self._estimate_usage()
+            )
         return self._encoder.encode(event)
 
     def encode_error(self, report: ErrorReport) -> bytes:
@@ -190,6 +202,13 @@ class AnthropicResponseEncoder:
             model=reply.model or self._model,
             parts=None if is_native else parts_of(reply.message),
         )
+
+    def _estimate_usage(self) -> Usage | None:
+        """Estimate the input for `message_start`; other protocols report it at the end."""
+        if self._turn is None:
+            return None
+        provider = self._turn.model.partition("/")[0]
+        return Usage(input=_estimate_prompt(self._turn.prompt, provider), estimated=True)
 
     def _id(self) -> str:
         return f"msg_{self._new_id()}"

@@ -40,10 +40,12 @@ MAX_UNREAD_STATELESS = 64 * 1024
 class ResponseEncoder(Protocol):
     """Encodes the response to one request; events are whole server-sent events.
 
-    `keep_alive` is sent while a stream is silent.
+    `keep_alive` is sent while a stream is silent. `start` precedes all events.
     """
 
     keep_alive: bytes
+
+    def start(self, turn: TurnStarted) -> None: ...
 
     def encode_event(self, event: ReplyEvent) -> bytes: ...
 
@@ -203,6 +205,7 @@ class TurnTask:
 
     def _on_started(self, event: TurnStarted) -> None:
         self._notices.extend(event.prompt.notices)
+        self._encoder.start(event)
         record = self._record
         record.conversation = event.conversation
         self._record_model(event.model)

@@ -5,7 +5,9 @@ from itertools import count
 
 from cllm.core.errors import ErrorReport
 from cllm.core.message import plain_message
+from cllm.core.prompt import Prompt
 from cllm.core.reply import ReplyFinished, TextDelta, Usage, Verbatim
+from cllm.engine.request import TurnStarted
 from cllm.server.api.messages import AnthropicResponseEncoder
 
 numbers = count(1)
@@ -51,6 +53,23 @@ def test_a_reply_of_another_provider_has_the_same_sequence_of_events():
         "message_delta",
         "message_stop",
     ]
+
+
+def test_the_first_event_has_an_estimate_of_the_input_tokens():
+    encoder = make_encoder()
+    messages = (plain_message("user", "Name three rivers in Norway."),)
+    prompt = Prompt(model="gpt-test", messages=messages, parameters={"tools": [{"name": "f"}]})
+    encoder.start(TurnStarted(conversation=None, model="openai/gpt-test", prompt=prompt))
+
+    start, *_, end, _ = [
+        json.loads(line[6:])
+        for event in (TextDelta(text="Hi"), FINISHED)
+        for line in encoder.encode_event(event).decode().splitlines()
+        if line.startswith("data: ")
+    ]
+
+    assert 5 < start["message"]["usage"]["input_tokens"] < 30
+    assert end["usage"]["input_tokens"] == 3
 
 
 def test_a_whole_reply_of_another_provider_is_a_message():
