@@ -284,13 +284,14 @@ class ProviderError(CllmError):
         report = super().report()
         if self.shares_message and self.provider_message:
             text = f"{report.message} The provider's message: {self.provider_message}"
-            report = msgspec.structs.replace(report, message=_redact_urls(text))
+            report = msgspec.structs.replace(report, message=redact_urls(text))
         if self.http_code != ProviderError.http_code or self.status not in SERVER_ERRORS:
             return report
         return msgspec.structs.replace(report, status=self.status)
 
 
-def _redact_urls(text: str) -> str:
+def redact_urls(text: str) -> str:
+    """Remove the addresses of the server's providers from a text for its clients."""
     return redact_secrets(text, [word for word in text.split(" ") if "://" in word])
 
 
@@ -328,7 +329,7 @@ class InvalidRequestError(ProviderError):
         return ErrorReport(
             status=status if status and status in CLIENT_ERRORS else self.http_status,
             code=self.code or self.http_code,
-            message=_redact_urls(str(self)),
+            message=redact_urls(str(self)),
             param=self.param,
             details=self.details,
         )

@@ -17,6 +17,7 @@ from cllm.core.errors import (
     ProviderError,
     SettingsError,
     WindowTooSmallError,
+    redact_urls,
 )
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
@@ -106,10 +107,12 @@ def is_unfit(error: CllmError) -> bool:
 
 
 def fallback_notice(model: str, next_model: str, error: CllmError) -> Noticed:
+    """Return the notice, which clients of the server receive too, without addresses."""
+    reason = redact_urls(str(error))
     return Noticed(
         notice=Notice(
             code="fallback",
             path="model",
-            message=f"Model '{model}' failed; calling '{next_model}' instead. {error}",
+            message=f"Model '{model}' failed; calling '{next_model}' instead. {reason}",
         )
     )

@@ -10,7 +10,7 @@ from cllm.core.message import plain_message
 from cllm.core.notice import LEFT_OUT, MAX_NOTICES, Notice
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, TextDelta
-from cllm.engine.retry import RetryRules, call_with_retry, is_transient
+from cllm.engine.retry import RetryRules, call_with_retry, fallback_notice, is_transient
 
 PROMPT = Prompt(model="m", messages=(plain_message("user", "Hello"),))
 RULES = RetryRules()
@@ -169,3 +169,12 @@ async def test_notices_during_a_reply_are_limited_too(sleeper):
 
     assert codes(events) == ["field_left_out"] * MAX_NOTICES + [LEFT_OUT]
     assert [event for event in events if isinstance(event, TextDelta)] == [piece] * 300
+
+
+def test_the_notice_of_a_fallback_contains_no_address():
+    error = errors.UnreachableError("Cannot reach 'p' at http://10.1.2.3:8000 (no).", provider="p")
+
+    message = fallback_notice("m", "n", error).notice.message
+
+    assert "10.1.2.3" not in message
+    assert "Cannot reach 'p' at *** (no)." in message
