@@ -20,7 +20,7 @@ def fetched(home, local_model):
 
 def printed_commands() -> str:
     """The indented block that calls the server."""
-    blocks = re.findall(r"(?m)^((?:    .*\n)+)", README.read_text(encoding="utf-8"))
+    blocks: list[str] = re.findall(r"(?m)^((?:    .*\n)+)", README.read_text(encoding="utf-8"))
     (block,) = (block for block in blocks if "curl " in block)
     return block
 

@@ -1,5 +1,6 @@
 """The reply of a provider, as events; a reply that is not streamed has the same events."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -53,6 +54,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
             cache_write_hour=self.cache_write_hour + other.cache_write_hour,
             estimated=self.estimated or other.estimated,
         )
+
+
+def sum_costs(costs: Iterable[float | None]) -> float | None:
+    """Return the sum of the known costs; None if there are costs and none is known."""
+    listed = list(costs)
+    known = [cost for cost in listed if cost is not None]
+    return sum(known, 0.0) if known or not listed else None
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):

@@ -10,7 +10,7 @@ from cllm.core.errors import WindowTooSmallError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation, Store, TurnStart, UsageSum
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Usage
+from cllm.core.reply import Usage, sum_costs
 from cllm.engine.prompt_builder import trim_to_window
 from cllm.engine.prompt_history import ModelContext, index_message
 from cllm.history.system_prompt import GivenPrompt, choose_system
@@ -74,7 +74,7 @@ def sum_usage(conversation: StoredConversation) -> UsageSum:
         key=conversation.id,
         calls=len(calls),
         usage=sum((usage for usage, _ in calls), start=Usage()),
-        cost=sum(cost for _, cost in calls if cost is not None),
+        cost=sum_costs(cost for _, cost in calls),
         unpriced=sum(cost is None for _, cost in calls),
     )
 

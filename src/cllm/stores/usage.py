@@ -7,7 +7,7 @@ import msgspec
 
 from cllm.core.conversation import StoredConversation
 from cllm.core.ports import CallRecord, UsageBy, UsageSum
-from cllm.core.reply import Usage
+from cllm.core.reply import Usage, sum_costs
 
 UNKNOWN_MODEL = "unknown"
 
@@ -33,7 +33,7 @@ def sum_usage(
         if (since is not None and ended < since) or (until is not None and ended >= until):
             continue
         key = f"{ended:%Y-%m-%d}" if by == "day" else call.model
-        empty = UsageSum(key=key, calls=0, usage=Usage(), cost=0.0)
+        empty = UsageSum(key=key, calls=0, usage=Usage(), cost=None)
         sums[key] = _add_call(sums.get(key, empty), call)
     return tuple(sums[key] for key in sorted(sums))
 
@@ -43,6 +43,6 @@ def _add_call(total: UsageSum, call: CallRecord) -> UsageSum:
         total,
         calls=total.calls + 1,
         usage=total.usage + call.usage,
-        cost=total.cost + (call.cost or 0.0),
+        cost=sum_costs((total.cost, call.cost)),
         unpriced=total.unpriced + (call.cost is None),
     )

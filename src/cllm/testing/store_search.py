@@ -199,6 +199,13 @@ class SearchContract(StoreSuite):
         assert first.usage == Usage(input=6, output=8)
         assert (second.key, second.calls, second.cost) == ("2026-03-02", 1, 0.25)
 
+    async def test_a_sum_without_a_known_price_has_no_cost(self, store: Store) -> None:
+        await _spend(store, "a", "t1", ended_at=NOON, model="local", cost=None)
+        await _spend(store, "a", "t2", ended_at=NOON, model="big", cost=0.5)
+        sums = {each.key: each for each in await store.usage(by="model")}
+        assert (sums["local"].cost, sums["local"].unpriced) == (None, 1)
+        assert (sums["big"].cost, sums["big"].unpriced) == (0.5, 0)
+
     async def test_usage_is_summed_by_model(self, store: Store) -> None:
         usage = Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=5, estimated=True)
         await _spend(store, "a", "t1", ended_at=NOON, model="big", usage=usage)

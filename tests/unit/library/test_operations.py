@@ -74,6 +74,12 @@ def test_usage_includes_replaced_summaries_and_counts_unknown_costs():
     assert (total.cost, total.unpriced) == (0.75, 1)
 
 
+def test_usage_of_a_model_without_a_price_has_no_cost():
+    total = sum_usage(conversation(turn(0, usage=Usage(input=10), cost=None)))
+
+    assert (total.calls, total.cost, total.unpriced) == (1, None, 1)
+
+
 @pytest.mark.parametrize("decode", [bytes, bytes.decode])
 def test_an_export_is_decoded(decode):
     stored = conversation(turn(0))

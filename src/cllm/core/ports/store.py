@@ -126,13 +126,14 @@ class Hits(msgspec.Struct, frozen=True, kw_only=True):
 class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     """The usage of the calls of one day (`2026-11-15`) or one model; that is the `key`.
 
-    `cost` is the sum of the known costs, `unpriced` the number of calls without one.
+    `cost` is the sum of the known costs, None if no call has one; `unpriced` is the number of calls
+    without one.
     """
 
     key: str
     calls: int
     usage: Usage
-    cost: float
+    cost: float | None
     unpriced: int = 0
 
 

@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from cllm.core.ports import UsageSum
-from cllm.core.reply import Usage
+from cllm.core.reply import Usage, sum_costs
 from cllm.server.api.views import UsageView, json_response, token_fields
 from cllm.server.http.parameters import UsageQuery, read_query, read_timestamp
 from cllm.server.state import ApiRequest
@@ -15,12 +15,12 @@ from cllm.server.state import ApiRequest
 class UsageSumView(UsageView, frozen=True, kw_only=True):
     """Usage of all calls of one day or one model.
 
-    `cost` is in US dollars, without the `unpriced` calls, whose price is unknown.
+    `cost` is in US dollars, without the `unpriced` calls, whose price is unknown; null if all are.
     """
 
     key: str
     calls: int
-    cost: float
+    cost: float | None
     unpriced: int
 
 
@@ -49,7 +49,7 @@ def _view_usage_list(sums: Sequence[UsageSum], *, by: str) -> UsageListView:
         key="total",
         calls=sum(one.calls for one in sums),
         usage=sum((one.usage for one in sums), start=Usage()),
-        cost=sum(one.cost for one in sums),
+        cost=sum_costs(one.cost for one in sums),
         unpriced=sum(one.unpriced for one in sums),
     )
     usage = tuple(map(_view_usage_sum, sums))

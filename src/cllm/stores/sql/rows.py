@@ -381,7 +381,7 @@ def decode_sum(row: RowValues) -> UsageSum:
         key=row[0],
         calls=row[1],
         usage=Usage() if row[2] is None else decode_usage([int(number) for number in row[2:9]]),
-        cost=float(row[9] or 0.0),
+        cost=None if row[1] and row[1] == row[10] else float(row[9] or 0.0),
         unpriced=row[10],
     )
 

@@ -35,6 +35,7 @@ async def test_usage_is_summed_by_day_and_by_model(server):
     assert by_day["total"]["total_tokens"] == 54
     assert by_day["total"]["cost"] == 0.75
     assert by_day["total"]["unpriced"] == 1
+    assert None in [one["cost"] for one in by_day["usage"]]
 
 
 @pytest.mark.parametrize(
