@@ -78,6 +78,28 @@ def test_a_queued_turn_waits_for_the_running_one(server: Server, upstream: FakeP
     ]
 
 
+def test_queued_turns_run_in_the_order_of_their_requests(
+    server: Server, upstream: FakeProvider, until: Callable[..., bool]
+):
+    held = RunningTurn(server, upstream)
+    numbers = [str(number) for number in range(8)]
+    with ThreadPoolExecutor(len(numbers)) as pool:
+        for position, number in enumerate(numbers):
+            pool.submit(
+                server.complete,
+                ("user", number),
+                conversation=held.conversation,
+                headers={"X-On-Conflict": "queue"},
+            )
+            # The held request, this one and the earlier ones, and the one for the metrics.
+            running = f"cllm_requests_running {position + 3}.0"
+            assert until(lambda: running in server("GET", "/metrics").body.decode())  # noqa: B023
+        held.end()
+
+    contents = [content for _, content in list_messages(server, held.conversation)]
+    assert [content for content in contents if content in numbers] == numbers
+
+
 def test_a_conflicting_turn_can_continue_in_a_branch(server: Server, upstream: FakeProvider):
     held = RunningTurn(server, upstream)
 

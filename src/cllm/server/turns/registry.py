@@ -1,4 +1,4 @@
-"""Background work: running turns, usage records, cleanup of expired events."""
+"""Background work: running and waiting turns, usage records, cleanup of expired events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -6,8 +6,11 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-from cllm.core.errors import StoreError
+from msgspec.structs import replace
+
+from cllm.core.errors import ConversationBusyError, StoreError
 from cllm.core.ports import CallRecord, Clock, Lease, ServerStore
+from cllm.engine.request import TurnStorage
 from cllm.server.http.errors import ApiError
 from cllm.server.turns.event_log import DelayedWriter
 
@@ -20,11 +23,20 @@ TurnKey = tuple[str, str, str]
 """Owner, conversation and turn."""
 
 
+class _Line:
+    """The turns of a conversation that run or wait with `X-On-Conflict: queue`."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.length = 0
+
+
 class TurnRegistry:
     """Runs turns as tasks and notifies the clients that follow them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self._lines: dict[tuple[str, str], _Line] = {}
         self._changes: dict[TurnKey, asyncio.Event | None] = {}
         self.is_stopping = False
 
@@ -61,6 +73,35 @@ class TurnRegistry:
         change = self._changes.pop(turn_key(lease), None)
         if change is not None:
             change.set()
+
+    @asynccontextmanager
+    async def wait_in_line(self, storage: TurnStorage) -> AsyncIterator[TurnStorage]:
+        """Let the turns of a conversation that wait start in the order of their requests.
+
+        Yield the storage with the rest of its `wait`; raise ConversationBusyError at the end of it.
+        Turns of other processes are not in the line.
+        """
+        if storage.ref is None or not storage.wait:
+            yield storage
+            return
+        line = self._lines.setdefault((storage.owner, storage.ref), _Line())
+        line.length += 1
+        now = asyncio.get_running_loop().time
+        deadline = now() + storage.wait
+        try:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await line.lock.acquire()
+            except TimeoutError:
+                raise ConversationBusyError(storage.ref) from None
+            try:
+                yield replace(storage, wait=max(deadline - now(), 0))
+            finally:
+                line.lock.release()
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[storage.owner, storage.ref]
 
     async def stop(self, *, within: float) -> None:
         """Start no more turns; after `within` seconds cancel and save the rest as incomplete.

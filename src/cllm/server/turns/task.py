@@ -12,6 +12,8 @@ from contextlib import aclosing
 from itertools import accumulate
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from cllm.core.errors import CllmError, ConversationBusyError, ErrorReport
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
@@ -138,9 +140,13 @@ class TurnTask:
 
     async def _run(self) -> None:
         limits = self._state.settings.limits
-        turn = select_engine(self.prepared, self._state).run_turn(self.prepared.request)
+        engine, request = select_engine(self.prepared, self._state), self.prepared.request
         try:
-            async with asyncio.timeout(limits.turn_seconds) as limit, aclosing(turn) as events:
+            async with (
+                asyncio.timeout(limits.turn_seconds) as limit,
+                self._state.turns.wait_in_line(request.storage) as storage,
+                aclosing(engine.run_turn(replace(request, storage=storage))) as events,
+            ):
                 async for event in events:
                     await self._handle(event)
         except (CllmError, MalformedError) as error:

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 from tests.virtual_time import loop_clock
 
+from cllm.core.errors import ConversationBusyError
 from cllm.core.message import plain_message
 from cllm.core.ports import (
     Clock,
@@ -17,6 +18,7 @@ from cllm.core.ports import (
     StreamEvent,
     TurnStart,
 )
+from cllm.engine.request import TurnStorage
 from cllm.server.http.errors import ApiError
 from cllm.server.turns.registry import TurnRegistry, delete_expired_events, turn_key
 from cllm.stores.memory import MemoryStore
@@ -122,3 +124,42 @@ async def test_expired_requests_are_deleted_from_memory(loop_clock: Clock):
         remaining.append([key for _, key in store._data.requests])
 
     assert remaining == [["complete", "incomplete"], ["incomplete"], []]
+
+
+async def test_waiting_turns_start_in_the_order_of_their_requests():
+    turns, started, is_free = TurnRegistry(), list[int](), asyncio.Event()
+    storage = TurnStorage(ref="c1", wait=HOUR)
+
+    async def take_turn(number: int) -> None:
+        async with turns.wait_in_line(storage):
+            started.append(number)
+            await is_free.wait()
+
+    waiting = []
+    for number in range(5):
+        waiting.append(asyncio.create_task(take_turn(number)))
+        await asyncio.sleep(0)
+    waiting.pop(2).cancel()
+    is_free.set()
+    await asyncio.gather(*waiting)
+
+    assert started == [0, 1, 3, 4]
+    assert turns._lines == {}
+
+
+async def test_a_turn_that_waits_too_long_is_busy_and_the_wait_is_shared_with_the_store():
+    turns = TurnRegistry()
+    async with turns.wait_in_line(TurnStorage(ref="c1", wait=HOUR)) as first:
+        assert first.wait is not None
+        assert 0 < first.wait <= HOUR
+        with pytest.raises(ConversationBusyError):
+            async with turns.wait_in_line(TurnStorage(ref="c1", wait=0.01)):
+                pass
+        async with (
+            turns.wait_in_line(TurnStorage(ref="c2", wait=0.01)),
+            turns.wait_in_line(TurnStorage(ref="c1", wait=0)),
+            turns.wait_in_line(TurnStorage()),
+        ):
+            pass
+
+    assert turns._lines == {}
