@@ -126,7 +126,7 @@ def test_counts_always_match_the_list(role_list, limit):
         assert added.get_turn_count() == assigned.get_turn_count() <= limit
 
 
-class CountedList(list):
+class CountedList(list[dict[str, str]]):
     """A list that counts how often an item is read."""
 
     reads = 0
