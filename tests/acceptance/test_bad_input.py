@@ -391,12 +391,20 @@ def test_a_folder_that_may_only_be_read(home, provider, settings, small_disk):
 
 def test_a_full_disk(home, provider, settings, small_disk):
     data = home.write_old_conversation("demo", ("user", "x" * 20_000), ("assistant", "Hi."))
-    provider.queue_reply("y" * 30_000)
-
     result, after = small_disk("Again", "--conversation", "demo", size="32k")
 
-    result.failed_with_one_sentence()
+    result.failed_with_one_sentence("the disk is full")
     assert after == {"demo.json": data}
+    assert provider.requests == [], "a question that cannot be saved was sent"
+
+
+def test_a_disk_that_is_full_after_the_question(home, provider, settings, small_disk):
+    home.write_old_conversation("demo", ("user", "x" * 4_000), ("assistant", "Hi."))
+    provider.queue_reply("y" * 30_000)
+
+    result, _ = small_disk("Again", "--conversation", "demo", size="32k")
+
+    result.failed_with_one_sentence("the disk is full")
     assert "y" * 30_000 in result.out
 
 

@@ -1,68 +1,15 @@
 """What was acknowledged is on the disk: after `kill -9`, and by the order of system calls."""
 
-import json
 import os
-import random
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.torture import choose_size
-
-KILLS = choose_size(12, full=200)
 
 
-def asked_in(path: Path) -> list[str]:
-    """The questions of the conversation in the order they stand; every one has its answer."""
-    if not path.exists():
-        return []
-    messages = json.loads(path.read_bytes())["messages"]
-    questions, answers = messages[::2], messages[1::2]
-    assert len(questions) == len(answers), messages
-    for question, answer in zip(questions, answers, strict=True):
-        assert question["role"] == "user"
-        assert answer == {"role": "assistant", "content": f"echo: {question['content']}"}
-    return [question["content"] for question in questions]
-
-
-@pytest.mark.torture
-@pytest.mark.timeout(choose_size(240, full=1800))
-def test_a_process_killed_at_any_moment_loses_nothing_that_was_acknowledged(home, settings, cllm):
-    chance = random.Random(20261115)  # noqa: S311 - chooses moments, guards nothing
-    started = time.monotonic()
-    cllm("turn -1", "--conversation", "demo").succeeded()
-    usual = time.monotonic() - started
-    acknowledged = ["turn -1"]
-    killed = 0
-
-    for number in range(KILLS):
-        prompt = f"turn {number}"
-        running = cllm.start(prompt, "--conversation", "demo")
-        time.sleep(chance.uniform(0, 1.2 * usual))
-        running.process.kill()
-        result = running.finish()
-        running.close()
-        if result.code == 0:
-            acknowledged.append(prompt)
-        else:
-            killed += 1
-
-        asked = asked_in(home.file("demo"))
-        assert [prompt for prompt in asked if prompt in acknowledged] == acknowledged
-        assert len(asked) == len(set(asked))
-
-    assert killed > 0, "no process was killed before its end, so nothing was tested"
-    cllm("the last one", "--conversation", "demo").succeeded()
-    assert asked_in(home.file("demo"))[-1] == "the last one"
-    listed = cllm("--list-conversations").succeeded()
-    assert "demo" in listed.out
-    assert listed.err == ""
-
-
-def test_a_process_killed_in_mid_stream_leaves_the_file_as_it_was(home, provider, settings, cllm):
+def test_a_process_killed_in_mid_stream_leaves_its_question(home, provider, settings, cllm):
     cllm("First", "--conversation", "demo").succeeded()
     provider.queue_held_reply("Half an", "never", at=1)
     running = cllm.start("Second", "--conversation", "demo")
@@ -71,7 +18,9 @@ def test_a_process_killed_in_mid_stream_leaves_the_file_as_it_was(home, provider
     running.process.kill()
     running.finish()
 
-    assert home.messages("demo")[:2] == [("user", "First"), ("assistant", "echo: First")]
+    assert home.messages("demo") == [("user", "First"), ("assistant", "echo: First")]
+    shown = cllm("--show-conversation", "demo").succeeded()
+    assert "[user] (failed)\nSecond" in shown.out
     cllm("Third", "--conversation", "demo").succeeded()
     assert provider.requests[2].message_pairs == [
         ("user", "First"),
@@ -170,3 +119,25 @@ def test_no_file_is_left_beside_the_conversation(home, settings, cllm):
 
     assert list(home.snapshot(home.conversations)) == ["demo.json"]
     assert list(home.temporary.iterdir()) == []
+
+
+def test_a_process_killed_in_its_first_turn_leaves_the_captured_prompt(
+    home, provider, settings, cllm
+):
+    settings(default_system_message="You are a vet.")
+    provider.queue_held_reply("Half an", "never", at=1)
+    running = cllm.start("Hello", "--conversation", "demo", "--exec", "echo Luna")
+    running.wait_for_output("Half an")
+
+    running.process.kill()
+    running.finish()
+
+    ((role, prompt),) = home.messages("demo")
+    assert role == "system"
+    assert prompt.startswith("You are a vet.")
+    assert "Luna" in prompt
+    (turn,) = home.load("demo")["metadata"]["cllm"]["turns"]
+    assert turn["inline"] == [{"role": "user", "content": "Hello"}]
+    settings(default_system_message="You are a vet.")
+    cllm("Again", "--conversation", "demo").succeeded()
+    assert provider.requests[1].message_pairs == [("system", prompt), ("user", "Again")]

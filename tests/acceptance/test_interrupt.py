@@ -186,10 +186,10 @@ def test_ctrl_c_while_waiting_for_another_ones_turn_changes_nothing(
     terminal, home, provider, cllm, start_waiting
 ):
     cllm("First", "--conversation", "demo").succeeded()
-    before = home.snapshot()
     gate = provider.queue_held_reply("Slow", " answer", at=1)
     holder = cllm.start("Second", "--conversation", "demo")
     holder.wait_for_output("Slow")
+    before = home.snapshot()
     waiter = start_waiting("Third", "--conversation", "demo", terminal=terminal)
 
     if terminal:

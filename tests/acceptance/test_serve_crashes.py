@@ -65,41 +65,90 @@ def test_a_stream_can_be_resumed_on_another_server(
     assert rest.endswith(b"data: [DONE]\n\n")
 
 
-@shared
-def test_a_kill_during_a_stream_loses_no_earlier_message(
-    serve: Callable[..., Server], provider: FakeProvider
-):
-    server = serve()
-    first_response = server.complete(HELLO, conversation="")
+def kill_during_stream(serve: Callable[..., Server], provider: FakeProvider) -> StreamedResponse:
+    """Kill a server during the second turn of a conversation, after its events are stored."""
+    server, observer = serve(), serve()
+    first = server.complete(HELLO, conversation="")
     provider.queue_held_reply("Half of ", "an answer.", at=1)
-    headers = {"X-Conversation-ID": first_response.conversation}
+    headers = {"X-Conversation-ID": first.conversation}
     opened = server.open("POST", COMPLETIONS, completion_body(AGAIN, stream=True), headers)
-    opened.event()
-
+    received = opened.event()
+    assert b"Half of " in received
+    followed = observer.open("GET", events_path(opened))
+    assert followed.event() == received
+    followed.leave()
     server.process.send_signal(signal.SIGKILL)
     server.wait()
     opened.leave()
-    again = serve()
+    return opened
 
-    assert list(list_messages(again, first_response.conversation)) == [
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_the_text_of_a_killed_server_is_saved_and_its_conversation_is_free(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    opened = kill_during_stream(serve, provider)
+    again = serve()
+    conversation = opened.headers["x-conversation-id"]
+
+    detail = again("GET", f"/v1/conversations/{conversation}").json
+
+    assert [(each["role"], each["content"]) for each in detail["messages"]] == [
         HELLO,
         ("assistant", "echo: Hello."),
         AGAIN,
+        ("assistant", "Half of "),
     ]
-    busy = again.complete(("user", "More."), conversation=first_response.conversation)
+    assert detail["messages"][-1]["state"] == "incomplete"
+    turn = f"/v1/conversations/{conversation}/turns/{opened.headers['x-turn-id']}"
+    assert again("GET", turn).json["failure"]["code"] == "interrupted"
+    events = again("GET", f"{turn}/events").events
+    assert events[-1]["error"]["code"] == "request_timeout"
+    more = again.complete(("user", "More."), conversation=conversation)
+    assert more.status == 200
+    assert provider.requests[-1].message_pairs == [
+        HELLO,
+        ("assistant", "echo: Hello."),
+        AGAIN,
+        ("assistant", "Half of "),
+        ("user", "More."),
+    ]
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_a_kill_during_a_stream_loses_no_message_in_a_shared_database(
+    serve: Callable[..., Server], provider: FakeProvider, store_url: str
+):
+    opened = kill_during_stream(serve, provider)
+    again = serve()
+    conversation = opened.headers["x-conversation-id"]
+
+    running = list(list_messages(again, conversation))
+    busy = again.complete(("user", "More."), conversation=conversation)
+    branched = again.complete(
+        ("user", "More."), conversation=conversation, headers={"X-On-Conflict": "branch"}
+    )
+    asyncio.run(expire_leases(store_url))
+    settled = list(list_messages(again, conversation))
+
+    assert running == [HELLO, ("assistant", "echo: Hello."), AGAIN]
     assert busy.status == 409
     assert busy.headers["x-turn-id"] == opened.headers["x-turn-id"]
-    branched = again.complete(
-        ("user", "More."),
-        conversation=first_response.conversation,
-        headers={"X-On-Conflict": "branch"},
-    )
     assert branched.status == 200
     assert provider.requests[-1].message_pairs == [
         HELLO,
         ("assistant", "echo: Hello."),
         ("user", "More."),
     ]
+    assert settled == [*running, ("assistant", "Half of ")]
+
+
+async def expire_leases(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("UPDATE leases SET expires_at = now() - interval '1 second'")
+    finally:
+        await connection.close()
 
 
 @shared

@@ -106,7 +106,22 @@ def count(server: Server) -> int:
     return total
 
 
-@shared
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_a_retry_after_a_crash_on_the_same_machine_replaces_the_turn_at_once(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    headers = with_key()
+    kill_during_reply(serve(), provider, headers)
+    server = serve()
+
+    retried = complete(server, headers, stream=True)
+
+    assert retried.streamed_text == "echo: Hello."
+    assert count(server) == 1
+    assert list(list_messages(server, retried.conversation)) == ANSWERED
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 def test_a_retry_after_a_crash_replaces_the_turn(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str
 ):
@@ -126,7 +141,9 @@ def test_a_retry_after_a_crash_replaces_the_turn(
     assert provider.requests[-1].message_pairs == [SYSTEM, HELLO]
     assert count(other) == 1
     assert list(list_messages(other, late.conversation)) == ANSWERED
-    assert list_turn_states(other, late.conversation) == (["complete"], ["failed"])
+    on_path, off_path = list_turn_states(other, late.conversation)
+    assert on_path == ["complete"]
+    assert set(off_path) <= {"failed", "incomplete"}
     assert complete(other, headers, stream=True).body == late.body
 
 
@@ -172,7 +189,10 @@ def test_a_saved_response_is_replayed_after_a_crash(
 def test_a_crash_before_the_turn_starts_does_not_block_the_key_for_a_day(
     serve: Callable[..., Server], provider: FakeProvider, store_url: str
 ):
-    """A stateless request has no turn; its key is free when its claim expires."""
+    """A stateless request has no turn; its key is free when its claim expires.
+
+    In SQLite, a claim of a dead process on this machine is free at once.
+    """
     headers = {"Idempotency-Key": "stateless"}
     server = serve()
     gate = provider.queue_held_reply("Never said.", at=0)
@@ -183,11 +203,11 @@ def test_a_crash_before_the_turn_starts_does_not_block_the_key_for_a_day(
         assert isinstance(lost.exception(), OSError)
     again = serve()
 
-    refused = complete(again, headers)
-    expire_claims(store_url, "requests")
-
-    assert refused.status == 409
-    assert int(refused.headers["retry-after"]) <= 60
+    if store_url.startswith("postgresql"):
+        refused = complete(again, headers)
+        expire_claims(store_url, "requests")
+        assert refused.status == 409
+        assert int(refused.headers["retry-after"]) <= 60
     assert complete(again, headers).text == "echo: Hello."
 
 

@@ -66,7 +66,7 @@ def _findings(*, fix: bool) -> Iterator[Finding]:
         yield from check_store(settings.store, fix=fix, now=now())
         app = App(settings)
         page = app.run(app.store.list_conversations(archive_filter="all", limit=sys.maxsize))
-        histories = HistoryCheck(opener, model=model, store=settings.store)
+        histories = HistoryCheck(opener, model=model)
         summaries = show_progress(page.items, "Checking conversations", total=len(page.items))
         yield from histories.check(page, summaries, lambda ref: app.run(app.store.load(ref)))
     except CllmError as error:

@@ -88,6 +88,10 @@ class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+INTERRUPTION = TurnFailure(code="interrupted", message="The turn was interrupted before it ended.")
+"""The failure of a turn whose process died; it is incomplete if some of its reply was sent."""
+
+
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One turn. Turns with the same `place` are variants; one of them is on the default path."""
 
@@ -113,6 +117,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_history(self) -> bool:
         return self.state in HISTORY_STATES
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a repeated request replaces it: also if part of the reply was sent."""
+        return self.state == "failed" or self.failure is not None
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from cllm.core.conversation import StoredConversation, Summary
+from cllm.core.conversation import INTERRUPTION, StoredConversation, Summary
 from cllm.core.errors import CllmError, StoreError
 from cllm.core.message import Dialect, plain_message
 from cllm.core.ports import Page
@@ -161,12 +161,9 @@ Rules = tuple[Dialect, HistoryProfile]
 class HistoryCheck:
     """Checks conversations. `model` applies to conversations without a model."""
 
-    def __init__(self, opener: ProviderFactory, *, model: str, store: str) -> None:
+    def __init__(self, opener: ProviderFactory, *, model: str) -> None:
         self._opener = opener
         self._model = model
-        self._locks = (
-            Path(store.removeprefix(JSON)) / LOCK_FOLDER if store.startswith(JSON) else None
-        )
         self._rules_for = cache(self._find_rules)
 
     def check(self, page: Page, summaries: Iterable[Summary], load: Load) -> Iterator[Finding]:
@@ -189,8 +186,8 @@ class HistoryCheck:
         except StoreError as error:
             yield problem(HISTORIES, str(error))
             return
-        if self._was_interrupted(conversation):
-            state = "has an interrupted turn; the next turn records that."
+        if conversation.turns and conversation.turns[-1].failure == INTERRUPTION:
+            state = "ends with an interrupted turn, whose process was killed."
             yield warning(HISTORIES, f"'{ref}' {state}")
         rules = self._rules_for(conversation.model or self._model)
         if isinstance(rules, str):
@@ -207,12 +204,6 @@ class HistoryCheck:
         elif result.notices:
             first_notice = result.notices[0].message
             yield warning(HISTORIES, f"'{ref}' is repaired when it is sent: {first_notice}")
-
-    def _was_interrupted(self, conversation: StoredConversation) -> bool:
-        turns = conversation.turns + conversation.variants
-        if self._locks is None or all(turn.state != "running" for turn in turns):
-            return False
-        return not is_locked(self._locks / f"{conversation.id}.lock")
 
     def _find_rules(self, model: str) -> Rules | str:
         """The rules of a model, or the error if they are unknown."""

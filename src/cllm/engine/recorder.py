@@ -13,7 +13,7 @@ from cllm.core.conversation import Turn, TurnFailure, TurnState
 from cllm.core.errors import CllmError, StaleLeaseError, StoreUnavailableError, WindowTooSmallError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import NoticeCollector
-from cllm.core.ports import Clock, Lease, Opening, Store
+from cllm.core.ports import Clock, Lease, Opening, OpeningStore, Store
 from cllm.core.prompt import Prompt
 from cllm.core.reply import (
     Noticed,
@@ -95,6 +95,8 @@ class NullRecorder:
 
     lease: None = None
 
+    async def save_opening(self, _opening: Opening) -> None: ...
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -110,16 +112,24 @@ class NullRecorder:
 class TurnRecorder:
     """Context manager of a saved turn: renews its lease, and finishes the turn on exit.
 
-    A cancellation saves it as incomplete, an error as failed if it is `visible`.
+    A cancellation saves it as incomplete. An error saves it as failed if `saves_failures`, and
+    deletes it otherwise.
     """
 
     def __init__(
-        self, store: Store, lease: Lease, *, clock: Clock, on_interrupt: OnInterrupt = "keep"
+        self,
+        store: Store,
+        lease: Lease,
+        *,
+        clock: Clock,
+        on_interrupt: OnInterrupt = "keep",
+        saves_failures: bool = True,
     ) -> None:
         self._store = store
         self.lease = lease
         self._clock = clock
         self._on_interrupt = on_interrupt
+        self._saves_failures = saves_failures and lease.visible
         self._last_call: tuple[Prompt, Attempt] | None = None
         self._partial_text: list[str] = []
         self._rounds: list[ToolRoundEnded] = []
@@ -139,6 +149,11 @@ class TurnRecorder:
             self._partial_text.clear()
         elif isinstance(event, Noticed):
             self._notices.append(event.notice)
+
+    async def save_opening(self, opening: Opening) -> None:
+        """Save the captured system prompt and context before the model is called."""
+        if isinstance(self._store, OpeningStore):
+            self.lease = await self._store.save_opening(self.lease, opening)
 
     async def complete(self, reply: ReplyFinished) -> Turn:
         """Save the turn; a reply that is paused or fills the context window is incomplete."""
@@ -169,7 +184,7 @@ class TurnRecorder:
                 await self._finish_interrupted()
                 return
             was_too_long = self._last_call is None and isinstance(error, WindowTooSmallError)
-            if isinstance(error, Exception) and self.lease.visible and not was_too_long:
+            if isinstance(error, Exception) and self._saves_failures and not was_too_long:
                 await self._finish("failed", failure=_failure(error))
             else:
                 await self._drop()

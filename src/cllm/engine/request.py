@@ -88,7 +88,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     - `skip_preload`: take the lease without loading first. Raises ConversationNotFoundError for
       archived conversations.
     - `place`: answer the turn with this `place` again; its reply stays as a variant.
-    - `visible`: save the turn when it starts, and also if it fails.
+    - `visible`: save the turn also if it fails. Every turn is saved when it starts.
     - `wait`: seconds to wait for another turn; None is without limit.
     - `accept`: raises an error for a reply that must not be saved.
     """

@@ -19,7 +19,17 @@ from cllm.core.errors import (
     ConversationNotFoundError,
     UsageError,
 )
-from cllm.core.ports import Changes, Clock, Lease, NewId, Provider, Store, Tail, TurnStart
+from cllm.core.ports import (
+    Changes,
+    Clock,
+    Lease,
+    NewId,
+    Opening,
+    Provider,
+    Store,
+    Tail,
+    TurnStart,
+)
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.engine.prompt_builder import build_window_prompt, resolve_model
@@ -119,13 +129,17 @@ class Engine:
             if lease is None:
                 yield TurnQueued(conversation=storage.ref)
                 lease = await self._take_lease(request, model, wait=storage.wait)
-            conversation = lease.conversation
+            conversation = _without_opening(lease)
             if is_unavailable(conversation, request):
                 await self._store.drop_turn(lease)
                 raise ConversationNotFoundError(conversation.id)
             model = resolve_model(conversation, request)
             recorder = TurnRecorder(
-                self._store, lease, clock=self._clock, on_interrupt=storage.on_interrupt
+                self._store,
+                lease,
+                clock=self._clock,
+                on_interrupt=storage.on_interrupt,
+                saves_failures=storage.visible,
             )
         async with recorder:
             if summary_notice is not None:
@@ -134,6 +148,8 @@ class Engine:
             conversation = await self._load_window(conversation, request, model, recorder.lease)
             context = await self._gather_context(conversation, request)
             first = self._first_attempt(conversation, request, model, context)
+            if first.choice.opening is not None and request.input.context:
+                await recorder.save_opening(first.choice.opening)
             reply = self._call_models(first, conversation, request, recorder, prepared)
             async with aclosing(reply) as events:
                 async for event in events:
@@ -392,16 +408,34 @@ class Engine:
             messages=request.input.messages,
             model=model,
             place=storage.place,
-            visible=storage.visible,
         )
+        create = storage.create
+        if create is not None and not request.input.context:
+            create = msgspec.structs.replace(create, opening=self._build_opening(request))
         return await self._store.begin_turn(
             storage.ref or "",
             start,
             owner=storage.owner,
-            create=storage.create,
+            create=create,
             wait=wait,
             tail=storage.tail,
         )
+
+    def _build_opening(self, request: TurnRequest) -> Opening | None:
+        """Return the opening of a new conversation whose context runs no commands."""
+        now = self._clock()
+        new = StoredConversation(id="", created_at=now, updated_at=now)
+        policy = request.storage.system
+        return choose_system(new, request.input.system, new_policy=policy, now=now).opening
+
+
+def _without_opening(lease: Lease) -> StoredConversation:
+    """Return the conversation; the first turn of a new one chooses its system prompt again."""
+    if not lease.created:
+        return lease.conversation
+    return msgspec.structs.replace(
+        lease.conversation, system=None, system_record=None, context_record=None
+    )
 
 
 def is_unavailable(conversation: StoredConversation, request: TurnRequest) -> bool:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from cllm.app import now
-from cllm.core.ports import Store
+from cllm.core.ports import OpeningStore, Store
 from cllm.library.loop import background
 from cllm.stores import registry
 
@@ -91,6 +91,7 @@ class OpenStore:
 
     begin_turn = _delegate(Store.begin_turn)
     renew_lease = _delegate(Store.renew_lease)
+    save_opening = _delegate(OpeningStore.save_opening)
     finish_turn = _delegate(Store.finish_turn)
     drop_turn = _delegate(Store.drop_turn)
     create = _delegate(Store.create)

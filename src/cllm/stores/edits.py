@@ -4,7 +4,7 @@ A finished turn that leaves the default path becomes a variant. No I/O, no clock
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import takewhile
 from typing import Literal
@@ -12,13 +12,13 @@ from typing import Literal
 import msgspec
 
 from cllm.core.conversation import (
+    INTERRUPTION,
     LOCAL_OWNER,
     Branch,
     StandingSummary,
     StoredConversation,
     Summary,
     Turn,
-    TurnFailure,
     make_branch_title,
     make_title,
 )
@@ -27,14 +27,13 @@ from cllm.core.errors import (
     TurnNotFoundError,
     UsageError,
 )
-from cllm.core.message import Message
-from cllm.core.ports import Changes, Clock, NewConversation, Opening, Tail, TurnStart
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import Changes, Clock, Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores.views import build_summary
 
-INTERRUPTED = "interrupted"
-INTERRUPTION = TurnFailure(code=INTERRUPTED, message="The turn was interrupted before it ended.")
-
 Change = Callable[[StoredConversation], StoredConversation]
+EventsOf = Callable[[str], Sequence[bytes]]
+"""The stream events of a turn, by its id."""
 ReadScope = int | Literal["head", "whole"]
 """What an edit reads: no turns, everything, or the turns from that message on without messages."""
 replace = msgspec.structs.replace
@@ -44,7 +43,7 @@ def build_conversation(
     new: NewConversation, *, key: str, owner: str, now: datetime
 ) -> StoredConversation:
     """An empty conversation under the id `key`; a name equal to it is not stored."""
-    return StoredConversation(
+    conversation = StoredConversation(
         id=key,
         owner=owner,
         name=None if new.name == key else new.name,
@@ -54,6 +53,7 @@ def build_conversation(
         updated_at=now,
         metadata=dict(new.metadata),
     )
+    return with_opening(conversation, new.opening)
 
 
 def prepare_conversation(
@@ -65,9 +65,7 @@ def prepare_conversation(
         if turn.id in seen:
             raise duplicate_turn_error(conversation.id, turn.id)
         seen.add(turn.id)
-    return mark_interrupted(
-        replace(conversation, owner=owner, created_at=now, updated_at=now), now=now
-    )
+    return mark_interrupted(replace(conversation, owner=owner, created_at=now, updated_at=now))
 
 
 def with_opening(conversation: StoredConversation, opening: Opening | None) -> StoredConversation:
@@ -79,6 +77,10 @@ def with_opening(conversation: StoredConversation, opening: Opening | None) -> S
         system_record=opening.system_record,
         context_record=opening.context_record,
     )
+
+
+def lease_with_opening(lease: Lease, opening: Opening) -> Lease:
+    return replace(lease, conversation=with_opening(lease.conversation, opening))
 
 
 def is_old(conversation: StoredConversation) -> bool:
@@ -96,19 +98,49 @@ def with_captured_prompt(conversation: StoredConversation, opening: Opening) -> 
     return replace(conversation, system=opening.system, system_record=opening.system_record)
 
 
-def mark_interrupted(conversation: StoredConversation, *, now: datetime) -> StoredConversation:
-    """Mark running turns as interrupted, if no process has a valid lease."""
-    return replace(
-        conversation,
-        turns=tuple(_mark_turn_interrupted(turn, now) for turn in conversation.turns),
-        variants=tuple(_mark_turn_interrupted(turn, now) for turn in conversation.variants),
-    )
+def mark_interrupted(
+    conversation: StoredConversation, *, events_of: EventsOf = lambda _: ()
+) -> StoredConversation:
+    """Settle running turns, if no process has a valid lease; `updated_at` does not change."""
+    for turn in find_running(conversation):
+        settled = settle_turn(turn, events_of(turn.id))
+        if settled.is_history and turn in conversation.variants:
+            conversation = _replace_turn(without_turn(conversation, turn.id), settled)
+        else:
+            conversation = replace(
+                conversation,
+                turns=_replace_in(conversation.turns, turn, settled),
+                variants=_replace_in(conversation.variants, turn, settled),
+            )
+        conversation = replace(conversation, title=_build_title(conversation))
+    return conversation
 
 
-def _mark_turn_interrupted(turn: Turn, now: datetime) -> Turn:
-    if turn.state != "running":
-        return turn
-    return replace(turn, state="failed", ended_at=now, failure=INTERRUPTION)
+def find_running(conversation: StoredConversation) -> tuple[Turn, ...]:
+    turns = conversation.turns + conversation.variants
+    return tuple([turn for turn in turns if turn.state == "running"])
+
+
+def _replace_in(turns: tuple[Turn, ...], old: Turn, new: Turn) -> tuple[Turn, ...]:
+    return tuple(new if turn is old else turn for turn in turns)
+
+
+def settle_turn(turn: Turn, events: Sequence[bytes]) -> Turn:
+    """End a turn whose process died: incomplete with the text of its stream, or failed.
+
+    When the process died is unknown, so the turn ends when it started, in every store.
+    """
+    ended = replace(turn, state="failed", ended_at=turn.started_at, failure=INTERRUPTION)
+    if not events:
+        return ended
+    from cllm.wire.partial_reply import decode_partial_reply  # noqa: PLC0415 - only after a crash
+
+    partial = decode_partial_reply(events)
+    ended = replace(ended, usage=partial.usage)
+    if not partial.text:
+        return ended
+    reply = plain_message("assistant", partial.text)
+    return replace(ended, state="incomplete", messages=(*turn.messages, reply))
 
 
 def start_turn(conversation: StoredConversation, start: TurnStart, *, now: datetime) -> Turn:
@@ -174,7 +206,7 @@ def with_running_turn(conversation: StoredConversation, turn: Turn) -> StoredCon
 def with_finished_turn(
     conversation: StoredConversation, turn: Turn, *, opening: Opening | None, now: datetime
 ) -> StoredConversation:
-    others = mark_interrupted(without_turn(conversation, turn.id), now=now)
+    others = mark_interrupted(without_turn(conversation, turn.id))
     opened = with_opening(others, opening)
     if not _is_on_path(opened, turn.place):
         finished = replace(opened, turns=(*opened.turns, turn))

@@ -132,12 +132,21 @@ class MemoryStore(ScannedLists, EditingStore):
         )
         self._release(key)
 
+    async def save_opening(self, lease: Lease, opening: Opening) -> Lease:
+        key, _ = self._check_lease(lease)
+        if key in self._data.conversations:
+            self._data.conversations[key] = edits.with_opening(
+                self._data.conversations[key], opening
+            )
+        return edits.lease_with_opening(lease, opening)
+
     async def drop_turn(self, lease: Lease) -> None:
         key, _ = self._check_lease(lease)
         conversation = self._data.conversations.get(key)
         if conversation is not None:
             remaining = edits.without_turn(conversation, lease.turn.id)
-            if lease.created and not remaining.turns and remaining.system is None:
+            is_bare = not remaining.turns and remaining.system == lease.conversation.system
+            if lease.created and is_bare:
                 del self._data.conversations[key]
             else:
                 self._data.conversations[key] = remaining
@@ -159,10 +168,10 @@ class MemoryStore(ScannedLists, EditingStore):
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
     ) -> StoredConversation:
-        return select_tail(self._data.conversations[self._find(ref, owner)], tail)
+        return select_tail(self._settle_if_free(self._find(ref, owner)), tail)
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
-        return build_summary(self._data.conversations[self._find(ref, owner)])
+        return build_summary(self._settle_if_free(self._find(ref, owner)))
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         del self._data.conversations[await self._wait_until_free(ref, owner)]
@@ -176,7 +185,7 @@ class MemoryStore(ScannedLists, EditingStore):
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
     ) -> StoredConversation:
-        source = self._data.conversations[self._find(ref, owner)]
+        source = self._settle_if_free(self._find(ref, owner))
         branch = edits.build_branch(source, self._new(new, owner), at=at, opening=opening)
         return self._add(branch)
 
@@ -248,7 +257,8 @@ class MemoryStore(ScannedLists, EditingStore):
     async def close(self) -> None: ...
 
     def _list_owned(self, owner: str) -> Iterator[StoredConversation]:
-        return (each for each in self._data.conversations.values() if each.owner == owner)
+        keys = [key for key in self._data.conversations if key[0] == owner]
+        return map(self._settle_if_free, keys)
 
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
         return map(build_summary, self._list_owned(owner)), ()
@@ -306,10 +316,7 @@ class MemoryStore(ScannedLists, EditingStore):
         if key is not None:
             data.pending.pop(key, None)
         if key is not None and key in data.conversations:
-            stored = data.conversations[key]
-            return self._grant(
-                edits.mark_interrupted(stored, now=self._clock()), start, created=False
-            )
+            return self._grant(self._settle(key), start, created=False)
         if create is None:
             raise ConversationNotFoundError(ref)
         return self._grant(self._new(create, owner), start, created=True)
@@ -334,6 +341,18 @@ class MemoryStore(ScannedLists, EditingStore):
             visible=start.visible,
             expires_at=granted.expires_at,
         )
+
+    def _settle_if_free(self, key: _Key) -> StoredConversation:
+        """The conversation as after the death of a process whose lease expired."""
+        return self._data.conversations[key] if self._is_leased(key) else self._settle(key)
+
+    def _settle(self, key: _Key) -> StoredConversation:
+        def events_of(turn_id: str) -> list[bytes]:
+            return [event.data for event in self._data.events.get((*key, turn_id), ())]
+
+        settled = edits.mark_interrupted(self._data.conversations[key], events_of=events_of)
+        self._data.conversations[key] = settled
+        return settled
 
     def _check_lease(self, lease: Lease) -> tuple[_Key, _GrantedLease]:
         key = (lease.conversation.owner, lease.conversation.id)
@@ -365,7 +384,7 @@ class MemoryStore(ScannedLists, EditingStore):
         reads: ReadScope,  # noqa: ARG002 - everything is in memory
     ) -> StoredConversation:
         key = await self._wait_until_free(ref, owner)
-        changed = change(edits.mark_interrupted(self._data.conversations[key], now=self._clock()))
+        changed = change(self._settle(key))
         self._data.conversations[key] = changed
         return changed
 

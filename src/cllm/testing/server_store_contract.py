@@ -16,6 +16,7 @@ from cllm.core.errors import (
 )
 from cllm.core.ports import (
     CallRecord,
+    Changes,
     KeptResponse,
     NewConversation,
     RequestClaim,
@@ -25,7 +26,7 @@ from cllm.core.ports import (
     StreamEvent,
 )
 from cllm.core.reply import Usage
-from cllm.testing.store_contract import StoreContract, StoreHarness, answered, start
+from cllm.testing.store_contract import StoreContract, StoreHarness, answered, start, texts
 
 replace = msgspec.structs.replace
 
@@ -37,6 +38,16 @@ HOUR = 3600.0
 
 def events(*numbers: int) -> list[StreamEvent]:
     return [StreamEvent(number=number, data=f"data: {number}\n\n".encode()) for number in numbers]
+
+
+def text_events(*texts: str) -> list[StreamEvent]:
+    chunks = [{"choices": [{"index": 0, "delta": {"content": text}}]} for text in texts]
+    return [
+        StreamEvent(
+            number=number, data=b"id: %d\ndata: %b\n\n" % (number, msgspec.json.encode(chunk))
+        )
+        for number, chunk in enumerate(chunks, 1)
+    ]
 
 
 async def claimed(
@@ -176,6 +187,85 @@ class ServerStoreContract(StoreContract):
         await harness.lose(server_store)
         await self._refuse(StaleLeaseError, server_store.add_events(lease, events(1)))
         assert await server_store.events_after("demo", "t1", 0) == ()
+
+    @pytest.fixture
+    async def broken_stream(self, harness: StoreHarness, server_store: ServerStore) -> None:
+        """A second turn of `demo` whose process died after some text."""
+        first = await server_store.begin_turn(
+            "demo", start("t1"), create=NewConversation(id="demo")
+        )
+        await server_store.finish_turn(first, answered(first))
+        lease = await server_store.begin_turn("demo", start("t2", "Again"))
+        await server_store.add_events(lease, text_events("Half of ", "an answer"))
+        await harness.lose(server_store)
+
+    @pytest.mark.usefixtures("broken_stream")
+    async def test_a_turn_whose_process_died_has_the_text_of_its_stream(
+        self, other_store: ServerStore
+    ) -> None:
+        loaded = await other_store.load("demo")
+        assert texts(loaded) == ["Hello", "Hi", "Again", "Half of an answer"]
+        assert loaded.message_count == 4
+        turn = loaded.turns[-1]
+        assert turn.state == "incomplete"
+        assert turn.failure is not None
+        assert turn.failure.code == "interrupted"
+        lease = await other_store.begin_turn("demo", start("t3", "More"))
+        assert texts(lease.conversation) == texts(loaded)
+        await other_store.finish_turn(lease, answered(lease))
+        assert [each.state for each in (await other_store.load("demo")).turns] == [
+            "complete",
+            "incomplete",
+            "complete",
+        ]
+
+    @pytest.mark.usefixtures("broken_stream")
+    async def test_the_next_turn_continues_from_the_text_of_a_broken_stream(
+        self, other_store: ServerStore
+    ) -> None:
+        lease = await other_store.begin_turn("demo", start("t3", "More"), tail="window")
+        assert texts(lease.conversation)[-2:] == ["Again", "Half of an answer"]
+        await other_store.finish_turn(lease, answered(lease))
+        loaded = await other_store.load("demo")
+        assert [number for number, _, _ in loaded.numbered_messages()] == [1, 2, 3, 4, 5, 6]
+        assert texts(loaded)[2:4] == ["Again", "Half of an answer"]
+
+    @pytest.mark.usefixtures("broken_stream")
+    async def test_lists_and_searches_show_the_text_of_a_broken_stream(
+        self, other_store: ServerStore
+    ) -> None:
+        (listed,) = (await other_store.list_conversations()).items
+        assert listed.message_count == 4
+        assert (await other_store.search("half")).total == 1
+        assert (await other_store.summary("demo")).message_count == 4
+        assert len(await other_store.events_after("demo", "t2", 0)) == 2
+
+    @pytest.mark.usefixtures("broken_stream")
+    async def test_a_search_finds_the_text_of_a_broken_stream(
+        self, other_store: ServerStore
+    ) -> None:
+        assert [hit.sequence for hit in (await other_store.search("half")).items] == [4]
+
+    @pytest.mark.usefixtures("broken_stream")
+    async def test_an_edit_settles_a_broken_stream(self, other_store: ServerStore) -> None:
+        await other_store.update("demo", Changes(title="Cats"))
+        loaded = await other_store.load("demo")
+        assert (loaded.title, texts(loaded)[-1]) == ("Cats", "Half of an answer")
+
+    async def test_a_broken_stream_of_a_variant_is_on_the_path(
+        self, harness: StoreHarness, server_store: ServerStore, other_store: ServerStore
+    ) -> None:
+        first = await server_store.begin_turn(
+            "demo", start("t1"), create=NewConversation(id="demo")
+        )
+        await server_store.finish_turn(first, answered(first))
+        lease = await server_store.begin_turn("demo", start("t2", place="t1"))
+        await server_store.add_events(lease, text_events("Half"))
+        await harness.lose(server_store)
+        loaded = await other_store.load("demo")
+        assert texts(loaded) == ["Hello", "Half"]
+        assert [turn.id for turn in loaded.variants] == ["t1"]
+        assert loaded.message_count == 2
 
     async def test_a_missing_turn_has_no_events(self, server_store: ServerStore) -> None:
         lease = await server_store.begin_turn(

@@ -3,12 +3,21 @@
 from datetime import UTC, datetime
 
 import msgspec
+import pytest
 
 from cllm.core.conversation import ContextRecord, SystemRecord
-from cllm.core.errors import ConversationBusyError
+from cllm.core.errors import ConversationBusyError, ConversationNotFoundError, StaleLeaseError
 from cllm.core.message import plain_message
-from cllm.core.ports import NewConversation, Opening, Store
-from cllm.testing.store_harness import OPENING, SYSTEM, StoreSuite, answered, say, start
+from cllm.core.ports import NewConversation, Opening, OpeningStore, Store
+from cllm.testing.store_harness import (
+    OPENING,
+    SYSTEM,
+    StoreHarness,
+    StoreSuite,
+    answered,
+    say,
+    start,
+)
 
 replace = msgspec.structs.replace
 
@@ -49,6 +58,48 @@ class OpeningContract(StoreSuite):
         assert loaded.system == OPENING.system
         assert loaded.system_record == OPENING.system_record
 
+    async def test_the_opening_of_a_new_conversation_is_saved_when_its_turn_starts(
+        self, store: Store, other: Store
+    ) -> None:
+        new = NewConversation(id="demo", opening=OPENING)
+        lease = await store.begin_turn("demo", start("t1"), create=new)
+        running = await other.load("demo")
+        assert (running.system, running.system_record) == (SYSTEM, OPENING.system_record)
+        await store.finish_turn(lease, answered(lease), opening=replace(OPENING, system=None))
+        assert (await other.load("demo")).system == SYSTEM
+        dropped = await store.begin_turn("other", start("t1"), create=_new_with_opening("other"))
+        await store.drop_turn(dropped)
+        await self._refuse(ConversationNotFoundError, other.load("other"))
+
+    async def test_an_opening_is_saved_during_the_first_turn(
+        self, harness: StoreHarness, store: Store, other: Store
+    ) -> None:
+        if not isinstance(store, OpeningStore):
+            pytest.skip("The store saves an opening when the turn ends.")
+        new = NewConversation(id="demo")
+        lease = await store.begin_turn("demo", start("t1"), create=new)
+        lease = await store.save_opening(lease, OPENING)
+        assert (await other.load("demo")).system == SYSTEM
+        await store.finish_turn(lease, answered(lease))
+        second = await store.begin_turn("demo", start("t2"))
+        second = await store.save_opening(second, replace(OPENING, system=None))
+        assert second.conversation.system == SYSTEM
+        await store.finish_turn(second, answered(second))
+        assert (await other.load("demo")).system == SYSTEM
+        lost = await store.begin_turn("lost", start("t1"), create=NewConversation(id="lost"))
+        await harness.lose(store)
+        await self._refuse(StaleLeaseError, store.save_opening(lost, OPENING))
+
+    async def test_dropping_a_first_turn_deletes_its_opening(
+        self, store: Store, other: Store
+    ) -> None:
+        if not isinstance(store, OpeningStore):
+            pytest.skip("The store saves an opening when the turn ends.")
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        lease = await store.save_opening(lease, OPENING)
+        await store.drop_turn(lease)
+        await self._refuse(ConversationNotFoundError, other.load("demo"))
+
     async def test_capture_adds_a_prompt_to_an_old_conversation(
         self, store: Store, other: Store
     ) -> None:
@@ -87,6 +138,10 @@ class OpeningContract(StoreSuite):
         await store.create(NewConversation(id="demo", title="Mine"))
         await say(store, "demo", "t1")
         assert (await store.load("demo")).title == "Mine"
+
+
+def _new_with_opening(ref: str) -> NewConversation:
+    return NewConversation(id=ref, opening=OPENING)
 
 
 def _opening_without_a_prompt() -> Opening:

@@ -214,6 +214,23 @@ class TurnContract(StoreSuite):
         assert first.failure.code == "interrupted"
         assert second.state == "complete"
 
+    @pytest.mark.usefixtures("lost_lease")
+    async def test_a_read_shows_that_the_process_of_a_turn_died(self, other: Store) -> None:
+        (turn,) = (await other.load("demo")).turns
+        assert (turn.state, turn.messages[0].text) == ("failed", "Hello")
+        assert turn.failure is not None
+        assert turn.failure.code == "interrupted"
+        assert turn.ended_at is not None
+
+    async def test_a_read_does_not_end_the_turn_of_a_living_process(
+        self, store: Store, other: Store
+    ) -> None:
+        lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+        assert [turn.state for turn in (await other.load("demo")).turns] == ["running"]
+        await other.list_conversations()
+        await store.finish_turn(lease, answered(lease))
+        assert [turn.state for turn in (await other.load("demo")).turns] == ["complete"]
+
     async def test_a_hidden_turn_whose_process_died_is_not_stored(
         self, harness: StoreHarness, store: Store, other: Store
     ) -> None:

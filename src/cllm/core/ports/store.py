@@ -26,22 +26,23 @@ can need (everything from the start of the last window, and pinned messages), or
 UsageBy = Literal["day", "model"]
 
 
-class NewConversation(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a new conversation; its system prompt is in the opening."""
-
-    id: str
-    model: str | None = None
-    name: str | None = None
-    title: str | None = None
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """What a conversation saves once, with its first turn."""
 
     system: Message | None
     system_record: SystemRecord
     context_record: ContextRecord | None = None
+
+
+class NewConversation(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a new conversation; `opening` if it is known before the first turn starts."""
+
+    id: str
+    model: str | None = None
+    name: str | None = None
+    title: str | None = None
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    opening: Opening | None = None
 
 
 class TurnStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -309,6 +310,15 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class OpeningStore(Protocol):
+    """A store that can save the opening of a conversation before its first turn ends."""
+
+    async def save_opening(self, lease: Lease, opening: Opening) -> Lease:
+        """Save the opening, unless the conversation has one; return the lease with it."""
+        ...
 
 
 @runtime_checkable

@@ -6,9 +6,8 @@ from contextlib import suppress
 
 from starlette.responses import Response, StreamingResponse
 
-from cllm.core.conversation import TurnState
-from cllm.core.errors import CllmError, ConversationBusyError
-from cllm.core.ports import TurnStart
+from cllm.core.conversation import INTERRUPTION, Turn
+from cllm.core.errors import CllmError
 from cllm.server.api.conversation_ref import ConversationRef, find_conversation
 from cllm.server.http.errors import ApiError, encode_openai_error, report_error
 from cllm.server.state import ApiRequest, ServerState
@@ -34,7 +33,8 @@ async def get_events(request: ApiRequest) -> Response:
         # The folder of files stores no events.
         await ref.store.summary(ref.id, owner=ref.owner)
         raise _events_not_stored()
-    if await _read_state(ref, turn_id) != "running":
+    newest = await _find_newest(ref, turn_id)
+    if newest is None or newest.state != "running":
         events = await state.store.events_after(ref.id, turn_id, 0, owner=ref.owner)
         if not events:
             raise _events_not_stored()
@@ -66,11 +66,11 @@ def _events_not_stored() -> ApiError:
     )
 
 
-async def _read_state(ref: ConversationRef, turn_id: str) -> TurnState | None:
+async def _find_newest(ref: ConversationRef, turn_id: str) -> Turn | None:
     """Load one message only: a running turn is the newest. Return None for an older turn."""
     newest = await ref.store.load(ref.id, owner=ref.owner, tail=1)
     turns = (*newest.turns, *newest.variants)
-    return next((turn.state for turn in turns if turn.id == turn_id), None)
+    return next((turn for turn in turns if turn.id == turn_id), None)
 
 
 class _TurnFollower:
@@ -81,7 +81,6 @@ class _TurnFollower:
         self._ref = ref
         self._turn_id = turn_id
         self._turns = state.turns
-        self._new_id = state.new_id
         self._silence = state.settings.silence_seconds
         self._pause = FIRST_POLL_SECONDS
 
@@ -98,26 +97,28 @@ class _TurnFollower:
         while now() - last_event < MAX_SILENT_SECONDS:
             # Before the events are read, so that none is missed.
             change = self._turns.next_change((self._ref.owner, self._ref.id, self._turn_id))
-            state = await self._read_state() if change is None else "running"
+            turn = None
+            if change is None:
+                turn = await _find_newest(self._ref, self._turn_id)
             events = await self._store.events_after(
                 self._ref.id, self._turn_id, last_id, owner=self._ref.owner
             )
             for event in events:
                 last_id = event.number
                 yield event.data
-            if self._turns.is_stopping and change is None and state in UNFINISHED:
+            if turn is not None and turn.state in UNFINISHED and self._turns.is_stopping:
                 raise ApiError("shutting_down", "The server shut down during the reply; resume.")
-            if state != "running":
+            if turn is not None and turn.failure == INTERRUPTION:
+                raise ApiError(
+                    "request_timeout",
+                    "The process that ran the turn has died; read the conversation instead.",
+                )
+            if change is None and (turn is None or turn.state != "running"):
                 return
             if events:
                 last_event = last_sent = now()
                 self._pause = FIRST_POLL_SECONDS
             elif now() - last_sent >= self._silence:
-                if change is None and await self._is_lost():
-                    raise ApiError(
-                        "request_timeout",
-                        "The process that ran the turn has died; read the conversation instead.",
-                    )
                 last_sent = now()
                 yield KEEP_ALIVE
             await self._wait(change, last_sent + self._silence - now())
@@ -125,24 +126,6 @@ class _TurnFollower:
             "request_timeout",
             "The turn sent no event for too long; read the conversation instead.",
         )
-
-    async def _is_lost(self) -> bool:
-        """Whether the process of the turn has died, so that its lease is free."""
-        try:
-            # Shielded, so that the lease is released even if the client disconnects.
-            await asyncio.shield(self._try_lease())
-        except ConversationBusyError:
-            return False
-        return await self._read_state() == "running"
-
-    async def _read_state(self) -> TurnState | None:
-        return await _read_state(self._ref, self._turn_id)
-
-    async def _try_lease(self) -> None:
-        start = TurnStart(id=self._new_id(), messages=(), visible=False)
-        ref = self._ref
-        lease = await self._store.begin_turn(ref.id, start, owner=ref.owner, tail=0)
-        await self._store.drop_turn(lease)
 
     async def _wait(self, change: asyncio.Event | None, max_seconds: float) -> None:
         if change is None:

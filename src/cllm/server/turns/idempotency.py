@@ -201,7 +201,7 @@ async def retry_failed_turn(prepared: PreparedTurn) -> PreparedTurn:
         return prepared
     newest = await store.load(storage.ref, owner=storage.owner, tail=1)
     last = newest.turns[-1] if newest.turns else None
-    if last is None or last.state != "failed" or last.asked != prepared.request.input.messages:
+    if last is None or not last.has_failed or last.asked != prepared.request.input.messages:
         return prepared
     return replace(prepared, request=prepared.request.with_storage(place=last.place))
 
@@ -226,7 +226,7 @@ async def _find_earlier_turn(prepared: PreparedTurn, earlier: RequestClaim) -> _
 def _failed_recently(turn: Turn, state: ServerState) -> bool:
     """Whether the client may still retry."""
     ended_at, oldest = turn.ended_at, state.clock() - MAX_RETRY_AGE
-    return turn.state == "failed" and ended_at is not None and ended_at > oldest
+    return turn.has_failed and ended_at is not None and ended_at > oldest
 
 
 def _replace_turn(

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from cllm.core.conversation import LOCAL_OWNER, StoredConversation, Summary, Turn, is_valid_id
 from cllm.core.errors import (
@@ -29,7 +30,7 @@ from cllm.stores.durable_files import (
     remove_file,
     write_file,
 )
-from cllm.stores.locks import Lock, try_lock
+from cllm.stores.locks import Lock, is_locked, try_lock
 from cllm.wire.conversation_file.codec import (
     ConversationFile,
     decode_conversation,
@@ -40,6 +41,13 @@ from cllm.wire.conversation_file.turn_records import Remainder
 
 SUFFIX = ".json"
 LOCK_FOLDER = ".locks"
+
+
+class FileBefore(NamedTuple):
+    """A file as a turn found it: its bytes, None if it is new, and what cllm does not decode."""
+
+    data: bytes | None
+    remainder: Remainder
 
 
 class JsonFolder:
@@ -53,22 +61,33 @@ class JsonFolder:
         return os.path.lexists(self._path(key))
 
     def try_lock(self, key: str) -> Lock | None:
-        folder = self._folder / LOCK_FOLDER
-        path = folder / f"{key}.lock"
+        path = self._lock_path(key)
         try:
             try:
                 return try_lock(path)
             except FileNotFoundError:
-                make_folder(folder)
+                make_folder(path.parent)
                 return try_lock(path)
         except OSError as error:
             raise file_error(error, path, action="lock") from error
 
     def read(self, key: str) -> ConversationFile:
+        return self._read(key)[1]
+
+    def _read(self, key: str) -> tuple[bytes, ConversationFile]:
         data, modified_at = self._read_bytes(key)
-        return decode_conversation(
+        stored = decode_conversation(
             data, conversation_id=key, path=str(self._path(key)), modified_at=modified_at
         )
+        return data, stored
+
+    def read_settled(self, key: str) -> StoredConversation:
+        """Read a conversation; a running turn without a lock is one of a dead process."""
+        conversation = self.read(key).conversation
+        if not edits.find_running(conversation) or is_locked(self._lock_path(key)):
+            return conversation
+        # The turn may have ended between the two calls.
+        return edits.mark_interrupted(self.read(key).conversation)
 
     def read_all(self, notices: list[Notice]) -> Iterator[StoredConversation]:
         """Every readable conversation; each unreadable one adds a notice."""
@@ -103,20 +122,23 @@ class JsonFolder:
 
     def begin(
         self, lock: Lock, key: str, start: TurnStart, create: NewConversation | None
-    ) -> tuple[Lease, Remainder]:
+    ) -> tuple[Lease, FileBefore]:
         with lock:
             now = self._clock()
             created = create is not None and not self.has(key)
+            data: bytes | None = None
             if create is not None and created:
                 new = edits.build_conversation(create, key=key, owner=LOCAL_OWNER, now=now)
                 stored = ConversationFile(conversation=new, remainder=Remainder())
             else:
                 self._refuse_link(key)
-                stored = self.read(key)
-            conversation = edits.mark_interrupted(stored.conversation, now=now)
+                data, stored = self._read(key)
+            conversation = edits.mark_interrupted(stored.conversation)
             turn = edits.start_turn(conversation, start, now=now)
             if start.visible:
                 self._write(edits.with_running_turn(conversation, turn), stored.remainder)
+            elif conversation != stored.conversation:
+                self._write(conversation, stored.remainder)
             lease = Lease(
                 conversation=conversation,
                 turn=turn,
@@ -124,7 +146,12 @@ class JsonFolder:
                 created=created,
                 visible=start.visible,
             )
-            return lease, stored.remainder
+            return lease, FileBefore(data, stored.remainder)
+
+    def save_opening(self, lock: Lock, lease: Lease, opening: Opening) -> None:
+        with lock:
+            stored = self.read(lease.conversation.id)
+            self._write(edits.with_opening(stored.conversation, opening), stored.remainder)
 
     def finish(
         self, lock: Lock, lease: Lease, remainder: Remainder, turn: Turn, opening: Opening | None
@@ -140,14 +167,20 @@ class JsonFolder:
             )
             self._write(finished, stored.remainder)
 
-    def drop(self, lock: Lock, lease: Lease) -> None:
+    def drop(self, lock: Lock, lease: Lease, before: FileBefore) -> None:
+        """Remove the turn. A file that nothing else changed is as it was, byte for byte."""
         key = lease.conversation.id
         with lock:
             if lease.visible and self.has(key):
-                stored = self.read(key)
+                data, stored = self._read(key)
+                started = edits.with_running_turn(lease.conversation, lease.turn)
+                if before.data and data == encode_conversation(started, before.remainder):
+                    write_file(self._folder, key + SUFFIX, before.data)
+                    return
                 remaining = edits.without_turn(stored.conversation, lease.turn.id)
-                if not lease.created or remaining.turns or remaining.system is not None:
-                    marked = edits.mark_interrupted(remaining, now=self._clock())
+                has_own_system = remaining.system != lease.conversation.system
+                if not lease.created or remaining.turns or has_own_system:
+                    marked = edits.mark_interrupted(remaining)
                     self._write(marked, stored.remainder)
                     return
                 remove_file(self._folder, key + SUFFIX)
@@ -165,7 +198,7 @@ class JsonFolder:
     ) -> StoredConversation:
         with lock:
             stored = self.read(key)
-            changed = change(edits.mark_interrupted(stored.conversation, now=self._clock()))
+            changed = change(edits.mark_interrupted(stored.conversation))
             if changed != stored.conversation:
                 self._write(changed, stored.remainder)
             return changed
@@ -175,6 +208,9 @@ class JsonFolder:
             self.read(key)
             remove_file(self._folder, key + SUFFIX)
             lock.remove()
+
+    def _lock_path(self, key: str) -> Path:
+        return self._folder / LOCK_FOLDER / f"{key}.lock"
 
     def _path(self, key: str) -> Path:
         return self._folder / (key + SUFFIX)

@@ -30,12 +30,11 @@ from cllm.core.ports import (
 )
 from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore, ReadScope
-from cllm.stores.json.folder import JsonFolder
+from cllm.stores.json.folder import FileBefore, JsonFolder
 from cllm.stores.leases import poll_sync
 from cllm.stores.lists import ScannedLists
 from cllm.stores.locks import Lock
 from cllm.stores.views import select_tail
-from cllm.wire.conversation_file.turn_records import Remainder
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,7 +53,7 @@ async def run_inline(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwa
 class _LeaseEntry(msgspec.Struct, frozen=True):
     lock: Lock
     turn_id: str
-    remainder: Remainder
+    before: FileBefore
 
 
 class JsonFileStore(ScannedLists, EditingStore):
@@ -90,16 +89,22 @@ class JsonFileStore(ScannedLists, EditingStore):
         key = self._check_exists(ref, owner) if create is None else _check_owner(ref, owner)
         lock = await self._lock(key, wait)
         try:
-            lease, remainder = await self._offload(self._folder.begin, lock, key, start, create)
+            lease, before = await self._offload(self._folder.begin, lock, key, start, create)
         except BaseException:
             lock.release()
             raise
-        self._leases[key] = _LeaseEntry(lock, start.id, remainder)
+        self._leases[key] = _LeaseEntry(lock, start.id, before)
         return lease
 
     async def renew_lease(self, lease: Lease) -> Lease:
         self._check_lease(lease)
         return lease
+
+    async def save_opening(self, lease: Lease, opening: Opening) -> Lease:
+        entry = self._check_lease(lease)
+        if lease.visible:
+            await self._offload(self._folder.save_opening, entry.lock, lease, opening)
+        return edits.lease_with_opening(lease, opening)
 
     async def finish_turn(
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
@@ -110,7 +115,7 @@ class JsonFileStore(ScannedLists, EditingStore):
         del self._leases[lease.conversation.id]
         try:
             await self._offload(
-                self._folder.finish, entry.lock, lease, entry.remainder, turn, opening
+                self._folder.finish, entry.lock, lease, entry.before.remainder, turn, opening
             )
         finally:
             entry.lock.release()
@@ -119,7 +124,7 @@ class JsonFileStore(ScannedLists, EditingStore):
         entry = self._check_lease(lease)
         del self._leases[lease.conversation.id]
         try:
-            await self._offload(self._folder.drop, entry.lock, lease)
+            await self._offload(self._folder.drop, entry.lock, lease, entry.before)
         finally:
             entry.lock.release()
 
@@ -143,8 +148,8 @@ class JsonFileStore(ScannedLists, EditingStore):
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
     ) -> StoredConversation:
-        stored = await self._offload(self._folder.read, _check_owner(ref, owner))
-        return select_tail(stored.conversation, tail)
+        stored = await self._offload(self._folder.read_settled, _check_owner(ref, owner))
+        return select_tail(stored, tail)
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         return await self._offload(self._folder.summary, _check_owner(ref, owner))
@@ -175,9 +180,9 @@ class JsonFileStore(ScannedLists, EditingStore):
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
     ) -> StoredConversation:
-        stored = await self._offload(self._folder.read, _check_owner(ref, owner))
+        stored = await self._offload(self._folder.read_settled, _check_owner(ref, owner))
         fresh = self._new(new, owner)
-        branch = edits.build_branch(stored.conversation, fresh, at=at, opening=opening)
+        branch = edits.build_branch(stored, fresh, at=at, opening=opening)
         await self._run_locked(branch.id, self._folder.create, branch)
         return branch
 

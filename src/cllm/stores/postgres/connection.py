@@ -9,6 +9,7 @@ cannot have been done or is idempotent.
 import asyncio
 import ssl
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -340,7 +341,7 @@ async def _run_in_postgres(url: str, work: "Callable[[sa.Connection], T]") -> T:
         await engine.dispose()
 
 
-class PostgresBase:
+class PostgresBase(ABC):
     def __init__(self, url: str, *, clock: Clock) -> None:
         self._url, options = split_url(url)
         self._clock = clock
@@ -355,6 +356,10 @@ class PostgresBase:
                     await self._prepare()
                     self._is_ready = True
         return self._connections
+
+    @abstractmethod
+    async def _settled(self, owner: str) -> PostgresPool:
+        """The pool, after the owner's turns of dead processes are settled."""
 
     async def _prepare(self) -> None:
         if await self._connections.run(_read_revision, idempotent=True) == HEAD:

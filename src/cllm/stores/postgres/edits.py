@@ -1,19 +1,21 @@
 """Writes conversations to PostgreSQL: new rows, edits and deletion while no turn is running."""
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from contextlib import suppress
 from itertools import accumulate, islice
 from typing import Any, TypeVar
 
 import asyncpg
+import msgspec
 
-from cllm.core.conversation import StoredConversation, Turn, check_id
+from cllm.core.conversation import INTERRUPTION, StoredConversation, Turn, check_id
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
     ConversationNotFoundError,
 )
-from cllm.stores.edits import INTERRUPTION, Change, ReadScope
+from cllm.stores import edits
+from cllm.stores.edits import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS, poll
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import MAX_PAUSE, Connection, PostgresPool
@@ -23,7 +25,7 @@ from cllm.stores.postgres.reader import (
     encode_messages,
     load_outline_from,
 )
-from cllm.stores.sql.rows import encode_json
+from cllm.stores.sql.rows import UnreadableRowError, encode_json
 from cllm.stores.sql.store import StoredTurn, TurnMove, diff_conversations
 
 T = TypeVar("T")
@@ -121,6 +123,37 @@ async def save_changes(
         await connection.execute(sql.NUMBER_MESSAGES, *key, numbers, befores)
 
 
+async def rewrite_turn(
+    connection: Connection, before: StoredConversation, turn: Turn, after: StoredConversation
+) -> None:
+    """Write a finished turn to its slot; `before` is without it."""
+    if any(each.place == turn.place for each in before.turns):
+        await add_variant(connection, before, turn)
+        old = msgspec.structs.replace(before, variants=(*before.variants, turn))
+        await save_changes(connection, old, after)
+        return
+    await update_row(connection, after)
+    await append_turn(connection, before, turn)
+
+
+async def settle_running_turn(connection: Connection, owner: str, key: str) -> None:
+    """End a running turn whose process died. The caller has the lease."""
+    with suppress(UnreadableRowError):
+        stored = _decode_or_raise(await connection.fetch(sql.LOAD, owner, key), key)
+        for turn in edits.find_running(stored):
+            rows = await connection.fetch(sql.EVENTS_OF, owner, key, turn.id)
+            events = [row[0] for row in rows]
+            settled = edits.settle_turn(turn, events)
+            if not settled.is_history:
+                continue
+            after = edits.mark_interrupted(stored, events_of={turn.id: events}.__getitem__)
+            before = edits.without_turn(stored, turn.id)
+            await connection.execute(sql.DELETE_TURN, owner, key, turn.id)
+            await rewrite_turn(connection, before, settled, after)
+            return
+    await connection.execute(sql.MARK_INTERRUPTED, owner, key, INTERRUPTION_JSON, _EDIT_TURN_ID)
+
+
 async def insert_conversation(
     connection: Connection, new: StoredConversation, *, source: str | None, change: Change
 ) -> StoredConversation:
@@ -150,11 +183,8 @@ async def edit_conversation(
     change: Change,
     *,
     reads: ReadScope,
-    now: datetime,
 ) -> StoredConversation:
-    await connection.execute(
-        sql.MARK_INTERRUPTED, owner, key, now, INTERRUPTION_JSON, _EDIT_TURN_ID
-    )
+    await settle_running_turn(connection, owner, key)
     if reads == "whole":
         old = _decode_or_raise(await connection.fetch(sql.LOAD, owner, key), key)
     elif reads == "head":

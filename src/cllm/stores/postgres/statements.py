@@ -141,7 +141,7 @@ loaded AS MATERIALIZED (
 
 _START = f""",
 interrupted AS (
-    UPDATE turns SET state = 'failed', ended_at = $5, failure = $6 FROM c
+    UPDATE turns SET state = 'failed', ended_at = turns.started_at, failure = $6 FROM c
     WHERE turns.owner = $1 AND turns.conversation = c.number AND turns.state = 'running'
         AND turns.number = (SELECT max(number) FROM turns
             WHERE owner = $1 AND conversation = (SELECT number FROM c))),
@@ -201,8 +201,8 @@ BEGIN = _CONVERSATION + _WHOLE + _START + _ALL_ROWS
 BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$11") + _START + _TAIL_ROWS
 
 MARK_INTERRUPTED = f"""
-UPDATE turns SET state = 'failed', ended_at = $3, failure = $4
-WHERE {OF_CONVERSATION} AND state = 'running' AND id <> $5
+UPDATE turns SET state = 'failed', ended_at = started_at, failure = $3
+WHERE {OF_CONVERSATION} AND state = 'running' AND id <> $4
 """
 
 _ENDING = tuple(column for column in TURN_COLUMNS if column not in {"id", "place"})
@@ -233,6 +233,15 @@ updated AS (
 SELECT fence FROM mine
 """
 """Finish a turn at the end of the path, with its new messages. No row: the lease is lost."""
+
+SAVE_OPENING = """
+UPDATE conversations SET system = $4, system_record = $5, context_record = $6
+FROM leases l
+WHERE conversations.owner = $1 AND conversations.id = $2 AND l.owner = $1
+    AND l.conversation_id = $2 AND l.fence = $3 AND l.expires_at > clock_timestamp()
+RETURNING l.fence
+"""
+"""Save an opening. No row: the lease is lost."""
 
 IS_FINISHED = f"""
 SELECT 1 FROM turns WHERE {OF_CONVERSATION} AND {turn_has_id("$3")} AND state = $4
@@ -338,6 +347,19 @@ SELECT part, role, dialect, raw FROM (
         JOIN messages m ON m.owner = $1 AND m.conversation = c.number AND m.turn = t.number
     ) AS numbered WHERE at > start
 ) AS sized WHERE before < $5 ORDER BY part, ordinal
+"""
+
+# Turns of dead processes.
+HAS_LEASE = f"""
+SELECT 1 FROM leases WHERE owner = $1 AND conversation_id = {RESOLVED}
+    AND expires_at > clock_timestamp()
+"""
+DEAD_LEASES = """
+SELECT conversation_id FROM leases
+WHERE owner = $1 AND creates = 0 AND expires_at <= clock_timestamp()
+"""
+EVENTS_OF = """
+SELECT data FROM events WHERE owner = $1 AND conversation_id = $2 AND turn_id = $3 ORDER BY number
 """
 
 # Edits.

@@ -5,6 +5,7 @@ expires by the database's clock.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import asyncpg
@@ -12,10 +13,12 @@ import msgspec
 
 from cllm.core.conversation import LOCAL_OWNER, StoredConversation, check_id
 from cllm.core.errors import (
+    ConversationBusyError,
     ConversationExistsError,
     ConversationNotFoundError,
     RequestInFlightError,
     StaleLeaseError,
+    StoreUnavailableError,
     TurnNotFoundError,
 )
 from cllm.core.ports import (
@@ -24,19 +27,23 @@ from cllm.core.ports import (
     Clock,
     KeptResponse,
     Lease,
+    Outline,
     RequestClaim,
     RequestKey,
     StreamEvent,
+    Tail,
 )
+from cllm.stores import edits
 from cllm.stores.edits import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS
 from cllm.stores.postgres import statements as sql
-from cllm.stores.postgres.connection import Connection, PostgresBase
+from cllm.stores.postgres.connection import Connection, PostgresBase, PostgresPool
 from cllm.stores.postgres.edits import (
     delete_conversation,
     edit_conversation,
     insert_conversation,
     run_while_free,
+    settle_running_turn,
 )
 from cllm.stores.postgres.lists import PostgresLists
 from cllm.stores.postgres.reader import POSTGRES_CODEC, PostgresReader
@@ -132,6 +139,41 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
         self._lease_seconds = lease_seconds
         self._patience = patience
 
+    async def load(
+        self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
+    ) -> StoredConversation:
+        conversation = await super().load(ref, owner=owner, tail=tail)
+        if edits.find_running(conversation) and await self._settle(conversation.id, owner):
+            conversation = await super().load(ref, owner=owner, tail=tail)
+        return conversation
+
+    async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
+        outline = await super().outline(ref, owner=owner)
+        conversation = outline.conversation
+        if edits.find_running(conversation) and await self._settle(conversation.id, owner):
+            outline = await super().outline(ref, owner=owner)
+        return outline
+
+    async def _settle(self, key: str, owner: str) -> bool:
+        """End a running turn whose process died; False while its lease is valid."""
+        pool = await self._ready()
+        if await pool.fetch(sql.HAS_LEASE, (owner, key), idempotent=True):
+            return False
+
+        async def work(connection: Connection, key: str) -> None:
+            await settle_running_turn(connection, owner, key)
+
+        # Another process may have continued or deleted it; a read-only server is still read.
+        with suppress(ConversationBusyError, ConversationNotFoundError, StoreUnavailableError):
+            await run_while_free(pool, key, owner, work, patience=0)
+        return True
+
+    async def _settled(self, owner: str) -> PostgresPool:
+        pool = await self._ready()
+        for row in await pool.fetch(sql.DEAD_LEASES, (owner,), idempotent=True):
+            await self._settle(row[0], owner)
+        return pool
+
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
         async def work(connection: Connection, key: str) -> None:
             await delete_conversation(connection, owner, key)
@@ -158,8 +200,6 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
         self, ref: str, owner: str, change: Change, *, reads: ReadScope
     ) -> StoredConversation:
         async def work(connection: Connection, key: str) -> StoredConversation:
-            return await edit_conversation(
-                connection, owner, key, change, reads=reads, now=self._clock()
-            )
+            return await edit_conversation(connection, owner, key, change, reads=reads)
 
         return await run_while_free(await self._ready(), ref, owner, work, patience=self._patience)

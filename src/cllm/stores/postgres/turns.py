@@ -38,22 +38,25 @@ from cllm.stores.postgres.edits import (
     add_row,
     add_variant,
     append_turn,
-    save_changes,
-    update_row,
+    rewrite_turn,
+    settle_running_turn,
 )
 from cllm.stores.postgres.reader import POSTGRES_CODEC, decode_conversation, encode_messages
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text
-from cllm.stores.sql.validation import check_start
+from cllm.stores.sql.validation import check_opening, check_start
 
 MAX_TURN_ID_BYTES = 2000
 """The limit of the primary key of events."""
 
 
 class _LeaseRow(msgspec.Struct, frozen=True):
+    """`is_taken_over`: from a process that did not release it."""
+
     conversation: str
     fence: int
     creates: bool
     expires_at: datetime
+    is_taken_over: bool
 
 
 class PostgresTurns(PostgresBase):
@@ -127,7 +130,8 @@ class PostgresTurns(PostgresBase):
             key, creates, fence, holder = rows[0]
             if fence is None:
                 return None
-            return _LeaseRow(key, fence, bool(creates), lease_expiry(now, self._lease_seconds))
+            expires_at = lease_expiry(now, self._lease_seconds)
+            return _LeaseRow(key, fence, bool(creates), expires_at, holder is not None)
 
         lease_row = await poll(attempt, wait=wait, max_pause=MAX_PAUSE)
         if lease_row is None:
@@ -143,6 +147,10 @@ class PostgresTurns(PostgresBase):
         tail: Tail,
     ) -> Lease:
         now = self._clock()
+        if lease_row.is_taken_over and not lease_row.creates:
+            await self._connections.transact(
+                lambda connection: settle_running_turn(connection, owner, lease_row.conversation)
+            )
         if start.visible and start.place is None and not lease_row.creates:
             conversation = await self._load_and_insert_turn(lease_row, start, owner, tail, now)
         else:
@@ -188,13 +196,13 @@ class PostgresTurns(PostgresBase):
     async def _continue_conversation(
         self, lease_row: _LeaseRow, stored: StoredConversation, start: TurnStart, *, now: datetime
     ) -> Lease:
-        conversation = edits.mark_interrupted(stored, now=now)
+        conversation = edits.mark_interrupted(stored)
         turn = edits.start_turn(conversation, start, now=now)
         if start.visible and start.place is not None:
 
             async def insert(connection: Connection) -> None:
                 await connection.execute(
-                    sql.MARK_INTERRUPTED, stored.owner, stored.id, now, INTERRUPTION_JSON, turn.id
+                    sql.MARK_INTERRUPTED, stored.owner, stored.id, INTERRUPTION_JSON, turn.id
                 )
                 await add_variant(connection, conversation, turn)
 
@@ -264,6 +272,22 @@ class PostgresTurns(PostgresBase):
         ):
             raise StaleLeaseError(key)
         return msgspec.structs.replace(lease, expires_at=lease_expiry(now, self._lease_seconds))
+
+    async def save_opening(self, lease: Lease, opening: Opening) -> Lease:
+        check_opening(opening)
+        opened = edits.lease_with_opening(lease, opening)
+        new = opened.conversation
+        if lease.visible and new != lease.conversation:
+            row = dict(
+                zip(CONVERSATION_COLUMNS, POSTGRES_CODEC.encode_conversation(new), strict=True)
+            )
+            values = (row["system"], row["system_record"], row["context_record"])
+            key = (new.owner, new.id, lease.fence)
+            if not await self._connections.fetch(
+                sql.SAVE_OPENING, (*key, *values), idempotent=True
+            ):
+                raise StaleLeaseError(new.id)
+        return opened
 
     async def finish_turn(
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
@@ -345,20 +369,10 @@ class PostgresTurns(PostgresBase):
                 raise StaleLeaseError(key)
             if lease.visible:
                 await connection.execute(sql.DELETE_TURN, owner, key, turn.id)
-            await connection.execute(
-                sql.MARK_INTERRUPTED, owner, key, new.updated_at, INTERRUPTION_JSON, turn.id
-            )
-            if any(each.place == turn.place for each in before.turns):
-                await add_variant(connection, before, turn)
-                variants = (*before.variants, turn)
-                old = msgspec.structs.replace(before, variants=variants)
-                await save_changes(connection, old, new)
-                return
+            await connection.execute(sql.MARK_INTERRUPTED, owner, key, INTERRUPTION_JSON, turn.id)
             if lease.created and not lease.visible:
                 await add_row(connection, new)
-            else:
-                await update_row(connection, new)
-            await append_turn(connection, before, turn)
+            await rewrite_turn(connection, before, turn, new)
 
         try:
             await self._connections.transact(save)

@@ -28,8 +28,8 @@ def head(engine: Engine) -> sa.MetaData:
     _conversations(metadata, engine)
     _turns(metadata, engine)
     _messages(metadata, engine)
-    _leases(metadata)
-    _requests(metadata)
+    _leases(metadata, engine)
+    _requests(metadata, engine)
     _events(metadata)
     _calls(metadata, engine)
     return metadata
@@ -171,8 +171,11 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
     )
 
 
-def _leases(metadata: sa.MetaData) -> None:
-    """One row per running turn; `creates` is 1 if its conversation does not exist yet."""
+def _leases(metadata: sa.MetaData, engine: Engine) -> None:
+    """One row per running turn; `creates` is 1 if its conversation does not exist yet.
+
+    In SQLite `holder` names the lock of the process.
+    """
     sa.Table(
         "leases",
         metadata,
@@ -183,10 +186,15 @@ def _leases(metadata: sa.MetaData) -> None:
         sa.Column("fence", sa.BigInteger, nullable=False),
         sa.Column("creates", sa.SmallInteger, nullable=False),
         sa.Column("expires_at", moment(), nullable=False),
+        *_holder(engine),
     )
 
 
-def _requests(metadata: sa.MetaData) -> None:
+def _holder(engine: Engine) -> "tuple[sa.Column[str], ...]":
+    return (sa.Column("holder", sa.Text),) if engine == "sqlite" else ()
+
+
+def _requests(metadata: sa.MetaData, engine: Engine) -> None:
     """Idempotency keys and request bodies are stored as hashes."""
     sa.Table(
         "requests",
@@ -198,6 +206,7 @@ def _requests(metadata: sa.MetaData) -> None:
         sa.Column("status", sa.Integer),
         sa.Column("headers", sa.Text),
         sa.Column("response", sa.LargeBinary),
+        *_holder(engine),
         sa.Index("requests_by_expiry", "expires_at"),
     )
 

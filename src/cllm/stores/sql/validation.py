@@ -64,6 +64,7 @@ def check_new(new: NewConversation) -> None:
         check_id(ref)
     check_text(new.title, new.model)
     check_json(new.metadata)
+    check_opening(new.opening)
 
 
 def check_start(start: TurnStart, create: NewConversation | None) -> None:

@@ -14,6 +14,7 @@ import stat
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -392,12 +393,16 @@ class SqliteFile:
             self._connection = None
 
 
-class SqliteBase:
+class SqliteBase(ABC):
     """A clock, and the file with a thread for writes and one for reads, which delay no turn."""
 
     _clock: Clock
     _file: SqliteFile
     _reader: SqliteFile
+
+    @abstractmethod
+    async def _read_settled(self, owner: str, ref: str | None, work: Work[T]) -> T:
+        """Read a conversation, or all of the owner, after turns of dead processes are settled."""
 
 
 def _run_or_refuse(work: Work[Any], connection: sqlite3.Connection) -> Outcome:

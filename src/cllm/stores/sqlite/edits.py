@@ -7,15 +7,16 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
-from cllm.core.conversation import HISTORY_STATES, StoredConversation, Turn
+from cllm.core.conversation import HISTORY_STATES, INTERRUPTION, StoredConversation, Turn
 from cllm.core.errors import (
     ConversationBusyError,
     ConversationExistsError,
     SequenceNotFoundError,
 )
 from cllm.core.message import Message
-from cllm.stores.edits import INTERRUPTION, Change, ReadScope
+from cllm.stores.edits import Change, ReadScope
 from cllm.stores.leases import is_lease_valid
+from cllm.stores.process_lock import ProcessLock
 from cllm.stores.search import build_index_terms
 from cllm.stores.sql.rows import Row, decode_number, encode_json, encode_message, require_row
 from cllm.stores.sql.store import StoredTurn, diff_conversations
@@ -103,15 +104,15 @@ def delete_messages(
     db.execute(sql.DELETE_MESSAGES, (*key, number, first))
 
 
-def mark_interrupted(db: sqlite3.Connection, key: Row, newest: Row | None, now: datetime) -> None:
-    """Mark a running newest turn as interrupted. No lease may be valid."""
-    if newest is not None and newest[1] == "running":
-        values = (SQLITE_CODEC.encode_time(now), INTERRUPTION_JSON)
-        db.execute(sql.MARK_INTERRUPTED, (*values, *key, newest[0]))
+def mark_interrupted(db: sqlite3.Connection, key: Row, number: int) -> None:
+    """Mark a turn that cannot be read as failed."""
+    db.execute(sql.MARK_INTERRUPTED, (INTERRUPTION_JSON, *key, number))
 
 
-def is_held(lease: Row, now: datetime) -> bool:
-    return is_lease_valid(SQLITE_CODEC.decode_time(lease[2]), now)
+def is_held(lease: Row, now: datetime, process: ProcessLock) -> bool:
+    """Whether the lease has not expired and its process is not known to be dead."""
+    is_valid = is_lease_valid(SQLITE_CODEC.decode_time(lease[2]), now)
+    return is_valid and not process.is_dead(lease[3])
 
 
 def check_name_free(db: sqlite3.Connection, conversation: StoredConversation) -> None:
@@ -131,48 +132,33 @@ def insert_conversation(
     source: str | None,
     change: Change,
     now: datetime,
+    process: ProcessLock,
 ) -> StoredConversation:
     stored = None if source is None else load(db, find_conversation(db, source, new.owner))
     check_name_free(db, new)
     inserted = new if stored is None else change(stored)
     for ref in _list_refs(new):
         lease = db.execute(sql.LEASE_CREATING, (new.owner, ref)).fetchone()
-        if lease is not None and is_held(lease, now):
+        if lease is not None and is_held(lease, now, process):
             raise ConversationBusyError(ref, turn_id=lease[0])
     add_conversation(db, inserted)
     return inserted
 
 
-def _release_expired_lease(db: sqlite3.Connection, key: Row, now: datetime) -> bool:
-    """Delete an expired lease and mark its turn; return False while the lease is valid."""
-    lease = db.execute(sql.LEASE_OF, key).fetchone()
-    if lease is not None:
-        if is_held(lease, now):
-            return False
-        db.execute(sql.DELETE_LEASE, key)
-    mark_interrupted(db, key, db.execute(sql.NEWEST_TURN, key).fetchone(), now)
-    return True
-
-
-def delete_conversation(db: sqlite3.Connection, ref: str, owner: str, now: datetime) -> bool | None:
-    """Delete a conversation, damaged or not; return None while a turn is running."""
+def delete_conversation(db: sqlite3.Connection, ref: str, owner: str) -> None:
+    """Delete a conversation, damaged or not."""
     key = find_key(db, ref, owner)
-    if not _release_expired_lease(db, key, now):
-        return None
     for number, state in db.execute(sql.ALL_TURNS, key).fetchall():
         delete_turn(db, key, number, state)
     db.execute(sql.DELETE_EVENTS, key)
     db.execute(sql.DELETE_CONVERSATION, key)
-    return True
 
 
 def edit_conversation(
-    db: sqlite3.Connection, ref: str, owner: str, change: Change, *, reads: ReadScope, now: datetime
-) -> StoredConversation | None:
-    """Apply a change and save the difference; return None while a turn is running."""
+    db: sqlite3.Connection, ref: str, owner: str, change: Change, *, reads: ReadScope
+) -> StoredConversation:
+    """Apply a change and save the difference."""
     row = find_conversation(db, ref, owner)
-    if not _release_expired_lease(db, row[:2], now):
-        return None
     if reads == "head":
         old = SQLITE_CODEC.decode_conversation(row)
     elif reads == "whole":

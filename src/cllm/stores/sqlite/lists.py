@@ -80,7 +80,7 @@ class SqliteLists(SqliteBase):
             next_cursor = encode_cursor(items[-1]) if has_more else None
             return Page(items=tuple(items), notices=tuple(notices), next_cursor=next_cursor)
 
-        return await self._reader.read(read)
+        return await self._read_settled(owner, None, read)
 
     async def count_conversations(
         self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
@@ -113,7 +113,7 @@ class SqliteLists(SqliteBase):
             hits = build_ranked_hits(matches, words, limit=limit, offset=offset)
             return msgspec.structs.replace(hits, notices=tuple(dict.fromkeys(notices)))
 
-        return await self._reader.read(read)
+        return await self._read_settled(owner, None, read)
 
     async def usage(
         self,
@@ -131,7 +131,7 @@ class SqliteLists(SqliteBase):
             rows = fetch_rows(db, sql.USAGE[by], (owner, *times))
             return tuple(decode_sum((decode_lossy(row[0]), *row[1:])) for row in rows)
 
-        return await self._reader.read(read)
+        return await self._read_settled(owner, None, read)
 
 
 def check_summary_row(row: Row) -> None:

@@ -43,7 +43,7 @@ FIND_KEY = f"SELECT owner, id FROM conversations WHERE owner = ?1 AND id = {_RES
 FIND_SUMMARY = f"""SELECT {_names(*SUMMARY_COLUMNS)} FROM conversations
     WHERE owner = ?1 AND id = {_RESOLVED}"""
 FIND_WITH_LEASE = f"""SELECT {_names(*CONVERSATION_COLUMNS, table="c.")},
-    l.turn_id, l.fence, l.expires_at, t.number, t.state FROM conversations c
+    l.turn_id, l.fence, l.expires_at, l.holder, t.number, t.state FROM conversations c
     LEFT JOIN leases l ON l.owner = c.owner AND l.conversation_id = c.id
     LEFT JOIN turns t ON t.owner = c.owner AND t.conversation_id = c.id AND t.number =
         (SELECT max(number) FROM turns WHERE owner = c.owner AND conversation_id = c.id)
@@ -61,9 +61,10 @@ UPDATE_OPENING = f"""UPDATE conversations SET {_set("system", "system_record", "
 DELETE_CONVERSATION = "DELETE FROM conversations WHERE owner = ? AND id = ?"
 
 NEWEST_TURN = f"SELECT number, state FROM turns {_OF_CONVERSATION} ORDER BY number DESC LIMIT 1"
-MARK_INTERRUPTED = f"""UPDATE turns SET state = 'failed', ended_at = ?, failure = ?
+MARK_INTERRUPTED = f"""UPDATE turns SET state = 'failed', ended_at = started_at, failure = ?
     {_OF_CONVERSATION} AND number = ?"""
 TURN_BY_ID = f"SELECT number, position, place, state FROM turns {_OF_CONVERSATION} AND id = ?"
+TURN_AT = f"SELECT {_TURN}, position FROM turns {_OF_CONVERSATION} AND number = ?"
 TURN_IN_SLOT = f"""SELECT number, position, state FROM turns
     {_OF_CONVERSATION} AND position IS NOT NULL AND place = ?"""
 HISTORY_AFTER = f"SELECT 1 FROM turns {_OF_CONVERSATION} AND position > ? AND {_HISTORY} LIMIT 1"
@@ -122,11 +123,15 @@ TITLE_MESSAGE = f"""SELECT m.role, m.dialect, m.raw FROM turns t CROSS JOIN mess
 INDEX = "INSERT INTO message_search (rowid, terms) VALUES (?, ?)"
 UNINDEX = "INSERT INTO message_search (message_search, rowid, terms) VALUES ('delete', ?, ?)"
 
-LEASE_OF = f"SELECT turn_id, fence, expires_at FROM leases {_OF_CONVERSATION}"
-LEASE_CREATING = """SELECT turn_id, fence, expires_at, conversation_id FROM leases
+_LEASE = "turn_id, fence, expires_at, holder"
+LEASE_OF = f"SELECT {_LEASE} FROM leases {_OF_CONVERSATION}"
+LEASES = f"""SELECT {_LEASE}, conversation_id FROM leases WHERE owner = ?1 AND creates = 0
+    AND (?2 IS NULL OR conversation_id = {_RESOLVED})"""
+LEASE_CREATING = f"""SELECT {_LEASE} FROM leases
     WHERE owner = ?1 AND creates = 1 AND (conversation_id = ?2 OR name = ?2)"""
 PUT_LEASE = f"""INSERT OR REPLACE INTO leases
-    (owner, conversation_id, name, turn_id, fence, creates, expires_at) VALUES ({_marks(7)})"""
+    (owner, conversation_id, name, turn_id, fence, creates, expires_at, holder)
+    VALUES ({_marks(8)})"""
 _VALID_LEASE = f"{_OF_CONVERSATION} AND fence = ? AND expires_at > ?"
 RENEW_LEASE = f"UPDATE leases SET expires_at = ? {_VALID_LEASE}"
 HAS_VALID_LEASE = f"SELECT 1 FROM leases {_VALID_LEASE}"
@@ -188,10 +193,10 @@ def _usage(by: UsageBy) -> str:
 
 USAGE: dict[UsageBy, str] = {"day": _usage("day"), "model": _usage("model")}
 
-REQUEST = """SELECT expires_at, body, status, headers, response FROM requests
+REQUEST = """SELECT expires_at, holder, body, status, headers, response FROM requests
     WHERE owner = ? AND key = ?"""
 CLAIM_REQUEST = f"""INSERT OR REPLACE INTO requests
-    (owner, key, body, expires_at, headers, response) VALUES ({_marks(6)})"""
+    (owner, key, body, expires_at, headers, response, holder) VALUES ({_marks(7)})"""
 EXTEND_CLAIM = f"""UPDATE requests SET {_set("expires_at", "status", "headers", "response")}
     WHERE owner = ? AND key = ? AND expires_at = ? AND status IS NULL"""
 FORGET_RESPONSES = """DELETE FROM requests WHERE owner = ? AND headers IS NOT NULL

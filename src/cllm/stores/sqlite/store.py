@@ -20,6 +20,7 @@ from cllm.core.errors import (
     RequestInFlightError,
     SettingsError,
     StoreError,
+    StoreUnavailableError,
     TurnNotFoundError,
     UsageError,
 )
@@ -44,9 +45,10 @@ from cllm.core.ports import (
 from cllm.stores import edits
 from cllm.stores.edits import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS, lease_expiry, poll
-from cllm.stores.sql.rows import decode_headers, decode_imported, decode_response, encode_json
+from cllm.stores.process_lock import ProcessLock
+from cllm.stores.sql.rows import Row, decode_headers, decode_imported, decode_response, encode_json
 from cllm.stores.sql.store import SqlStore
-from cllm.stores.sql.validation import check_start, check_text
+from cllm.stores.sql.validation import check_opening, check_start, check_text
 from cllm.stores.sqlite import edits as sqlite_edits
 from cllm.stores.sqlite import reader, turns
 from cllm.stores.sqlite import statements as sql
@@ -67,26 +69,39 @@ _SYNCHRONOUS: dict[str, Synchronous] = {
 
 
 class SqliteRequests(SqliteBase):
+    _process: ProcessLock
+
     async def claim_request(
         self, request: RequestKey, *, seconds: float
     ) -> RequestClaim | KeptResponse:
         def write(db: sqlite3.Connection) -> RequestClaim | KeptResponse:
             now = self._clock()
             row = db.execute(sql.REQUEST, (request.owner, request.key)).fetchone()
-            if row is not None and SQLITE_CODEC.decode_time(row[0]) > now:
-                return decode_response(row[1:], request)
+            if row is not None and self._is_current(row, now):
+                return decode_response(row[2:], request)
             claim = RequestClaim(request=request, until=now + timedelta(seconds=seconds))
-            if row is not None and row[1] == request.body and row[2] is None:
-                headers = decode_headers(row[3])
-                claim = msgspec.structs.replace(claim, headers=headers, body=row[4])
+            if row is not None and row[2] == request.body and row[3] is None:
+                headers = decode_headers(row[4])
+                claim = msgspec.structs.replace(claim, headers=headers, body=row[5])
             key = (request.owner, request.key, request.body)
             db.execute(
                 sql.CLAIM_REQUEST,
-                (*key, SQLITE_CODEC.encode_time(claim.until), *_claim_values(claim)),
+                (
+                    *key,
+                    SQLITE_CODEC.encode_time(claim.until),
+                    *_claim_values(claim),
+                    self._process.name(),
+                ),
             )
             return claim
 
         return await self._file.write(write)
+
+    def _is_current(self, row: Row, now: datetime) -> bool:
+        """Whether the row is a response that has not expired, or the claim of a living process."""
+        expires_at, holder, _, status, *_ = row
+        is_lost = status is None and self._process.is_dead(holder)
+        return SQLITE_CODEC.decode_time(expires_at) > now and not is_lost
 
     async def renew_claim(self, claim: RequestClaim, *, seconds: float) -> RequestClaim:
         return await self._extend_claim(claim, seconds)
@@ -134,7 +149,7 @@ class SqliteRequests(SqliteBase):
             rows = db.execute(sql.EVENTS_AFTER, (*key, turn_id, number)).fetchall()
             return tuple(StreamEvent(number=row[0], data=row[1]) for row in rows)
 
-        return await self._reader.read(read)
+        return await self._read_settled(owner, ref, read)
 
     async def drop_old_events(self, before: datetime) -> None:
         """Also delete the leases of conversations that were never created."""
@@ -187,6 +202,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
             on_reset=self._cache.clear,
         )
         self._reader = SqliteFile(Path(path), synchronous=synchronous, busy_seconds=busy_seconds)
+        self._process = ProcessLock(Path(path))
         self._clock = clock
         self._lease_seconds = lease_seconds
         self._patience = patience
@@ -214,6 +230,7 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
                 now=self._clock(),
                 lease_seconds=self._lease_seconds,
                 cache=self._cache,
+                process=self._process,
             )
 
         try:
@@ -240,6 +257,11 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
 
         return msgspec.structs.replace(lease, expires_at=await self._file.write(renew))
 
+    async def save_opening(self, lease: Lease, opening: Opening) -> Lease:
+        check_opening(opening)
+        await self._file.write(lambda db: turns.save_opening(db, lease, opening, now=self._clock()))
+        return edits.lease_with_opening(lease, opening)
+
     async def finish_turn(
         self, lease: Lease, turn: Turn, *, opening: Opening | None = None
     ) -> None:
@@ -248,17 +270,20 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
                 db, lease, turn, opening=opening, now=self._clock(), cache=self._cache
             )
 
+        def release(db: sqlite3.Connection) -> None:
+            turns.release_lease(db, lease, cache=self._cache)
+
         if turn.id != lease.turn.id:
             raise edits.wrong_turn_error(lease.turn.id, turn.id)
         try:
             await self._file.write(finish)
         except UsageError:
-            await self._file.write(lambda db: turns.release_lease(db, lease))
+            await self._file.write(release)
             raise
         except asyncio.CancelledError:
             # The result is unknown here: release the lease in case the write failed.
             with contextlib.suppress(StoreError):
-                await self._file.write(lambda db: turns.release_lease(db, lease))
+                await self._file.write(release)
             raise
 
     async def drop_turn(self, lease: Lease) -> None:
@@ -269,12 +294,12 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
     async def load(
         self, ref: str, *, owner: str = LOCAL_OWNER, tail: Tail = None
     ) -> StoredConversation:
-        return await self._reader.read(
-            lambda db: reader.load(db, reader.find_conversation(db, ref, owner), tail)
+        return await self._read_settled(
+            owner, ref, lambda db: reader.load(db, reader.find_conversation(db, ref, owner), tail)
         )
 
     async def outline(self, ref: str, *, owner: str = LOCAL_OWNER) -> Outline:
-        return await self._reader.read(lambda db: reader.load_outline(db, ref, owner))
+        return await self._read_settled(owner, ref, lambda db: reader.load_outline(db, ref, owner))
 
     async def messages_from(
         self, ref: str, parts: Sequence[TurnPart], *, most: int, owner: str = LOCAL_OWNER
@@ -292,16 +317,38 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         )
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
-        return await self._reader.read(lambda db: reader.load_summary(db, ref, owner))
+        return await self._read_settled(owner, ref, lambda db: reader.load_summary(db, ref, owner))
 
     async def delete(self, ref: str, *, owner: str = LOCAL_OWNER) -> None:
-        await self._change(
-            lambda db: sqlite_edits.delete_conversation(db, ref, owner, self._clock()), ref
-        )
+        await self._change(lambda db: sqlite_edits.delete_conversation(db, ref, owner), ref, owner)
 
     async def close(self) -> None:
         await self._reader.close()
         await self._file.close()
+        self._process.release()
+
+    async def _read_settled(
+        self, owner: str, ref: str | None, work: Callable[[sqlite3.Connection], T]
+    ) -> T:
+        dead: list[Row] = []
+
+        def read(db: sqlite3.Connection) -> T:
+            dead[:] = turns.find_dead_leases(
+                db, owner, ref, now=self._clock(), process=self._process
+            )
+            return work(db)
+
+        result = await self._reader.read(read)
+        if not dead:
+            return result
+        # A file that cannot be written is still read.
+        with contextlib.suppress(StoreUnavailableError):
+            await self._file.write(lambda db: [self._free(db, key) for key in dead])
+        return await self._reader.read(work)
+
+    def _free(self, db: sqlite3.Connection, key: Row) -> bool:
+        now = self._clock()
+        return turns.free_conversation(db, key, now=now, cache=self._cache, process=self._process)
 
     async def _insert(
         self,
@@ -312,7 +359,12 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
     ) -> StoredConversation:
         return await self._file.write(
             lambda db: sqlite_edits.insert_conversation(
-                db, new, source=source, change=change, now=self._clock()
+                db,
+                new,
+                source=source,
+                change=change,
+                now=self._clock(),
+                process=self._process,
             )
         )
 
@@ -320,19 +372,19 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         self, ref: str, owner: str, change: Change, *, reads: ReadScope
     ) -> StoredConversation:
         return await self._change(
-            lambda db: sqlite_edits.edit_conversation(
-                db, ref, owner, change, reads=reads, now=self._clock()
-            ),
+            lambda db: sqlite_edits.edit_conversation(db, ref, owner, change, reads=reads),
             ref,
+            owner,
         )
 
-    async def _change(self, attempt: Callable[[sqlite3.Connection], T | None], ref: str) -> T:
+    async def _change(self, work: Callable[[sqlite3.Connection], T], ref: str, owner: str) -> T:
+        """Run the work while no turn is running."""
 
-        def clear_and_attempt(db: sqlite3.Connection) -> T | None:
+        def attempt(db: sqlite3.Connection) -> tuple[T] | None:
             self._cache.clear()
-            return attempt(db)
+            return (work(db),) if self._free(db, reader.find_key(db, ref, owner)) else None
 
-        return await self._poll(clear_and_attempt, ref, wait=self._patience)
+        return (await self._poll(attempt, ref, wait=self._patience))[0]
 
     async def _poll(
         self,

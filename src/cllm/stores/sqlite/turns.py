@@ -18,9 +18,11 @@ from cllm.core.errors import (
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.leases import lease_expiry, next_fence
+from cllm.stores.process_lock import ProcessLock
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     Row,
+    UnreadableRowError,
     decode_message,
     decode_number,
     decode_text,
@@ -41,11 +43,17 @@ from cllm.stores.sqlite.edits import (
     is_held,
     mark_interrupted,
 )
-from cllm.stores.sqlite.reader import MESSAGE_COUNT_AT, SQLITE_CODEC, decode_pins, load
+from cllm.stores.sqlite.reader import (
+    MESSAGE_COUNT_AT,
+    SQLITE_CODEC,
+    check_utf8,
+    decode_pins,
+    load,
+)
 from cllm.stores.sqlite.turn_cache import TurnCache, TurnRows, select_cached_tail
 
 LEASE_AT = len(CONVERSATION_COLUMNS)
-NEWEST_AT = LEASE_AT + 3
+NEWEST_AT = LEASE_AT + 4
 
 
 class _StoredState(msgspec.Struct, frozen=True):
@@ -67,17 +75,18 @@ def begin_turn(
     now: datetime,
     lease_seconds: float,
     cache: TurnCache,
+    process: ProcessLock,
 ) -> Lease | None:
     """Return the lease, or None while another one is valid."""
     stored = _find_with_lease(db, check_id(ref), owner)
     previous = _find_creating_lease(db, ref, owner, create) if stored is None else stored.lease
-    if previous is not None and is_held(previous, now):
+    if previous is not None and is_held(previous, now, process):
         return None
+    if stored is not None and settle_running_turn(db, stored.row[:2], stored.newest, cache):
+        stored = _find_with_lease(db, ref, owner)
     if stored is not None:
-        number = _next_number(db, stored, start, now)
+        number = _next_number(db, stored, start)
         conversation = _load_cached(db, stored.row, tail, cache)
-        if not start.visible:
-            conversation = edits.mark_interrupted(conversation, now=now)
     elif create is None:
         raise ConversationNotFoundError(ref)
     else:
@@ -99,7 +108,8 @@ def begin_turn(
         visible=start.visible,
         expires_at=lease_expiry(now, lease_seconds),
     )
-    _write_lease(db, key, lease, creates=lease.created and not start.visible)
+    creates = lease.created and not start.visible
+    _write_lease(db, key, lease, creates=creates, holder=process.name())
     return lease
 
 
@@ -137,12 +147,8 @@ def _find_creating_lease(
     return None
 
 
-def _next_number(
-    db: sqlite3.Connection, stored: _StoredState, start: TurnStart, now: datetime
-) -> int:
+def _next_number(db: sqlite3.Connection, stored: _StoredState, start: TurnStart) -> int:
     key, newest = stored.row[:2], stored.newest
-    if start.visible:
-        mark_interrupted(db, key, newest, now)
     # A visible turn is inserted now, and the unique index rejects a duplicate.
     if not start.visible and db.execute(sql.TURN_BY_ID, (*key, start.id)).fetchone() is not None:
         raise edits.duplicate_turn_error(key[1], start.id)
@@ -183,10 +189,12 @@ def _insert_running_turn(
     return rows
 
 
-def _write_lease(db: sqlite3.Connection, key: Row, lease: Lease, *, creates: bool) -> None:
+def _write_lease(
+    db: sqlite3.Connection, key: Row, lease: Lease, *, creates: bool, holder: str | None
+) -> None:
     name = lease.conversation.name if creates else None
     expires_at = SQLITE_CODEC.encode_optional_time(lease.expires_at)
-    values = (name, lease.turn.id, lease.fence, int(creates), expires_at)
+    values = (name, lease.turn.id, lease.fence, int(creates), expires_at, holder)
     db.execute(sql.PUT_LEASE, (*key, *values))
 
 
@@ -204,9 +212,12 @@ def check_lease(db: sqlite3.Connection, lease: Lease, *, now: datetime) -> None:
         raise StaleLeaseError(lease.conversation.id)
 
 
-def release_lease(db: sqlite3.Connection, lease: Lease) -> None:
-    """Release the lease; the turn counts as interrupted."""
-    db.execute(sql.RELEASE_LEASE, _lease_key(lease))
+def release_lease(db: sqlite3.Connection, lease: Lease, *, cache: TurnCache) -> None:
+    """Release the lease of a turn that cannot be saved, and settle the turn."""
+    if db.execute(sql.RELEASE_LEASE, _lease_key(lease)).rowcount:
+        key = (lease.conversation.owner, lease.conversation.id)
+        newest = db.execute(sql.NEWEST_TURN, key).fetchone()
+        settle_running_turn(db, key, newest, cache)
 
 
 def _release_valid_lease(db: sqlite3.Connection, lease: Lease, now: datetime) -> None:
@@ -243,12 +254,15 @@ def finish_turn(
     if opening is not None:
         _write_opening(db, conversation, opening)
     rows = cache.pop_running(key, turn.id) if lease.visible else None
-    count = _save_turn(db, key, lease, turn, now=now, rows=rows)
-    title = _build_title(db, key) if conversation.title is None else conversation.title
-    db.execute(sql.UPDATE_AFTER_TURN, (title, SQLITE_CODEC.encode_time(now), count, *key))
-    # A hidden turn may have marked a turn as interrupted that is not in its conversation.
+    count = _save_turn(db, key, lease, turn, updated_at=now, rows=rows)
     if turn.place == turn.id and lease.visible:
         cache.put(conversation, turn, message_count=count)
+
+
+def save_opening(db: sqlite3.Connection, lease: Lease, opening: Opening, *, now: datetime) -> None:
+    check_lease(db, lease, now=now)
+    if lease.visible:
+        _write_opening(db, lease.conversation, opening)
 
 
 def _write_opening(
@@ -272,15 +286,25 @@ def _save_turn(
     lease: Lease,
     turn: Turn,
     *,
-    now: datetime,
+    updated_at: datetime,
     rows: TurnRows | None,
 ) -> int:
-    """Write the turn to its slot; return the number of messages on the path."""
+    """Write the turn and its conversation; return the number of messages on the path."""
+    count = _write_in_slot(db, key, lease, turn, rows)
+    title = lease.conversation.title
+    title = _build_title(db, key) if title is None else title
+    db.execute(sql.UPDATE_AFTER_TURN, (title, SQLITE_CODEC.encode_time(updated_at), count, *key))
+    return count
+
+
+def _write_in_slot(
+    db: sqlite3.Connection, key: Row, lease: Lease, turn: Turn, rows: TurnRows | None
+) -> int:
     before = lease.conversation.message_count
     original = None
     if turn.place != turn.id:
         original = db.execute(sql.TURN_IN_SLOT, (*key, turn.place)).fetchone()
-    number, messages = _find_turn_rows(db, key, lease, now) if rows is None else rows
+    number, messages = _find_turn_rows(db, key, lease) if rows is None else rows
     if original is not None:
         _write_turn(db, key, lease, turn, messages, number=number, position=None, sequence=None)
         if not turn.is_history:
@@ -296,7 +320,7 @@ def _save_turn(
     return before + len(turn.messages)
 
 
-def _find_turn_rows(db: sqlite3.Connection, key: Row, lease: Lease, now: datetime) -> TurnRows:
+def _find_turn_rows(db: sqlite3.Connection, key: Row, lease: Lease) -> TurnRows:
     if lease.visible and lease.turn.messages:
         rows = db.execute(sql.NEWEST_MESSAGES, key).fetchall()
         return rows[0][0], [row for _, row in rows]
@@ -305,7 +329,6 @@ def _find_turn_rows(db: sqlite3.Connection, key: Row, lease: Lease, now: datetim
         return 1, []
     if lease.visible:
         return newest[0], []
-    mark_interrupted(db, key, newest, now)
     return decode_number(newest[0]) + 1, []
 
 
@@ -338,6 +361,65 @@ def _build_title(db: sqlite3.Connection, key: Row) -> str | None:
     return None if row is None else make_title(decode_text(*row))
 
 
+def free_conversation(
+    db: sqlite3.Connection,
+    key: Row,
+    *,
+    now: datetime,
+    cache: TurnCache,
+    process: ProcessLock,
+) -> bool:
+    """Delete the lease of a dead process and settle its turn; False while the lease is valid."""
+    lease = db.execute(sql.LEASE_OF, key).fetchone()
+    if lease is not None:
+        if is_held(lease, now, process):
+            return False
+        db.execute(sql.DELETE_LEASE, key)
+    settle_running_turn(db, key, db.execute(sql.NEWEST_TURN, key).fetchone(), cache)
+    return True
+
+
+def find_dead_leases(
+    db: sqlite3.Connection, owner: str, ref: str | None, *, now: datetime, process: ProcessLock
+) -> list[Row]:
+    """The keys of the conversations whose process died: one, or all of the owner."""
+    rows = db.execute(sql.LEASES, (owner, ref)).fetchall()
+    return [(owner, row[4]) for row in rows if not is_held(row, now, process)]
+
+
+def settle_running_turn(
+    db: sqlite3.Connection, key: Row, newest: Row | None, cache: TurnCache
+) -> bool:
+    """End a running newest turn whose process died. No lease may be valid."""
+    if newest is None or newest[1] != "running":
+        return False
+    cache.pop(key)
+    try:
+        with check_utf8():
+            _settle_turn(db, key, newest[0])
+    except UnreadableRowError:
+        mark_interrupted(db, key, newest[0])
+    return True
+
+
+def _settle_turn(db: sqlite3.Connection, key: Row, number: int) -> None:
+    *row, position = require_row(db.execute(sql.TURN_AT, (*key, number)).fetchone())
+    stored = db.execute(sql.MESSAGES_FROM, (*key, number, 0)).fetchall()
+    turn = SQLITE_CODEC.decode_turn(row, tuple(decode_message(*one[1:]) for one in stored))
+    events = db.execute(sql.EVENTS_AFTER, (*key, turn.id, 0)).fetchall()
+    settled = edits.settle_turn(turn, [data for _, data in events])
+    head = SQLITE_CODEC.decode_conversation(require_row(db.execute(sql.FIND, key).fetchone()))
+    before = head.message_count - (0 if position is None else len(turn.messages))
+    lease = Lease(
+        conversation=msgspec.structs.replace(head, first_sequence=before + 1),
+        turn=turn,
+        fence=0,
+        created=False,
+        visible=True,
+    )
+    _save_turn(db, key, lease, settled, updated_at=head.updated_at, rows=None)
+
+
 def drop_turn(db: sqlite3.Connection, lease: Lease, *, now: datetime, cache: TurnCache) -> None:
     _release_valid_lease(db, lease, now)
     if not lease.visible:
@@ -348,7 +430,8 @@ def drop_turn(db: sqlite3.Connection, lease: Lease, *, now: datetime, cache: Tur
     number, position, _, state = turn
     delete_turn(db, key, number, state)
     row = require_row(db.execute(sql.FIND, key).fetchone())
-    is_bare = row[5] is None and db.execute(sql.HAS_TURNS, key).fetchone() is None
+    is_bare = row[5] == encode_system(lease.conversation.system)
+    is_bare = is_bare and db.execute(sql.HAS_TURNS, key).fetchone() is None
     if lease.created and is_bare:
         db.execute(sql.DELETE_CONVERSATION, key)
     elif position is not None:

@@ -229,7 +229,7 @@ def _as_list(raw: Any) -> list[Any]:
 class AnthropicStreamDecoder:
     """Decodes one stream to reply events.
 
-    `message_stop` completes the answer and sets `done`.
+    `message_stop` completes the answer and sets `done`. `reported_usage` is the count so far.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -238,6 +238,7 @@ class AnthropicStreamDecoder:
         self._usage: Fields = {}
         self._blocks: dict[int, _Block] = {}
         self._surrogates = SurrogateJoiner()
+        self.reported_usage: Usage | None = None
         self.done = False
 
     def decode(self, name: str, data: bytes) -> list[ReplyEvent]:
@@ -309,6 +310,7 @@ class AnthropicStreamDecoder:
         self._fields = message
         usage = message.get("usage")
         self._usage = usage if isinstance(usage, dict) else {}
+        self.reported_usage = decode_usage(self._usage)
 
     def _update_message(self, event: MessageDelta) -> None:
         self._fields.update(event.delta)
@@ -316,6 +318,7 @@ class AnthropicStreamDecoder:
             self._fields["context_management"] = event.context_management
         usage = event.usage or {}
         self._usage.update({name: count for name, count in usage.items() if count is not None})
+        self.reported_usage = decode_usage(self._usage)
 
     def _start_block(self, event: BlockStart) -> list[ReplyEvent]:
         try:

@@ -13,6 +13,7 @@ from cllm.core.reply import (
     StopReason,
     TextDelta,
     ThinkingDelta,
+    Usage,
 )
 from cllm.wire.errors import NO_NAMES, UNREADABLE, MalformedError, ReportedError, check_utf8
 from cllm.wire.openai.fields import (
@@ -233,6 +234,7 @@ class OpenAIStreamDecoder:
     """Decodes one stream to reply events.
 
     The answer is complete after a finish reason or `[DONE]`. `done` is True after `[DONE]`.
+    `reported_usage` is the count so far.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -349,6 +351,10 @@ class OpenAIStreamDecoder:
             if value not in EMPTY_VALUES:
                 self._extra.add(name, value)
                 yield extra_field(name, value)
+
+    @property
+    def reported_usage(self) -> Usage | None:
+        return None if self._usage is None else decode_usage(self._usage)
 
     def finish(self) -> ReplyFinished | None:
         """Return the last event, or None if the answer is incomplete."""

@@ -11,10 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cllm.core.conversation import WindowRecord
+from cllm.core.conversation import INTERRUPTION, WindowRecord
 from cllm.core.errors import ConversationNotFoundError, StaleLeaseError, StoreUnavailableError
 from cllm.core.ports import Changes, NewConversation
-from cllm.stores.edits import INTERRUPTION
 from cllm.stores.sqlite import turns as sqlite_turns
 from cllm.stores.sqlite.connection import BUSY_SECONDS, SqliteFile
 from cllm.stores.sqlite.reader import load

@@ -47,10 +47,31 @@ def test_a_taken_lock_is_none_for_others(folder: JsonFolder):
 
 def test_a_turn_is_finished_in_the_file(folder: JsonFolder):
     folder.create(lock(folder), DEMO)
-    lease, remainder = folder.begin(lock(folder, "x"), "demo", start("t1"), None)
-    folder.finish(lock(folder, "y"), lease, remainder, answered(lease), OPENING)
+    lease, before = folder.begin(lock(folder, "x"), "demo", start("t1"), None)
+    folder.finish(lock(folder, "y"), lease, before.remainder, answered(lease), OPENING)
     stored = folder.read("demo").conversation
     assert [message.text for message in stored.messages] == ["Be brief.", "Hello", "Hi"]
+
+
+def test_a_dropped_turn_leaves_the_file_as_it_was(folder: JsonFolder, tmp_path: Path):
+    folder.create(lock(folder), DEMO)
+    path = tmp_path / "c" / "demo.json"
+    path.write_bytes(path.read_bytes().replace(b"  ", b"    "))
+    data = path.read_bytes()
+    lease, before = folder.begin(lock(folder, "x"), "demo", start("t1"), None)
+    assert path.read_bytes() != data
+    folder.drop(lock(folder, "y"), lease, before)
+    assert path.read_bytes() == data
+
+
+def test_a_running_turn_without_a_lock_is_of_a_dead_process(folder: JsonFolder):
+    folder.create(lock(folder, "x"), DEMO)
+    held = lock(folder)
+    folder.begin(held, "demo", start("t1"), None)
+    assert [turn.state for turn in folder.read_settled("demo").turns] == ["running"]
+    held.release()
+    assert [turn.state for turn in folder.read_settled("demo").turns] == ["failed"]
+    assert [turn.state for turn in folder.read("demo").conversation.turns] == ["running"]
 
 
 def test_deleting_removes_the_file_and_its_lock(folder: JsonFolder, tmp_path: Path):

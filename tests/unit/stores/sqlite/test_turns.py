@@ -1,10 +1,12 @@
 import sqlite3
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from cllm.core.errors import ConversationNotFoundError, StaleLeaseError, UsageError
 from cllm.core.ports import Lease, NewConversation
+from cllm.stores.process_lock import ProcessLock
 from cllm.stores.sqlite import turns
 from cllm.stores.sqlite.reader import find_conversation, load
 from cllm.stores.sqlite.turn_cache import TurnCache
@@ -13,6 +15,7 @@ from cllm.testing.store_harness import OPENING, answered, start
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 DEMO = NewConversation(id="demo")
+PROCESS = ProcessLock(Path("/nonexistent/a.db"))
 
 
 def begin(
@@ -33,6 +36,7 @@ def begin(
         now=now,
         lease_seconds=60,
         cache=TurnCache(),
+        process=PROCESS,
     )
 
 
@@ -82,7 +86,7 @@ def test_a_renewed_lease_is_valid_longer(db: sqlite3.Connection):
 def test_a_released_lease_frees_the_conversation(db: sqlite3.Connection):
     lease = begin(db, "t1")
     assert lease is not None
-    turns.release_lease(db, lease)
+    turns.release_lease(db, lease, cache=TurnCache())
     assert begin(db, "t2") is not None
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from cllm.core.conversation import INTERRUPTION
 from cllm.core.message import Message
-from cllm.stores.edits import INTERRUPTION
 from cllm.stores.search import build_index_terms, message_terms
 from cllm.stores.sql.migrations import legacy
 from cllm.stores.sql.migrations.legacy import (
