@@ -69,7 +69,7 @@ def nginx(tmp_path: Path) -> Iterator[Callable[[int], http.client.HTTPSConnectio
         pytest.skip("needs nginx")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost"
-    options = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", cert, "-keyout", key]
+    options = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", str(cert), "-keyout", str(key)]
     subprocess.run([*command.split(), *options], check=True, capture_output=True)
     started: list[subprocess.Popen[bytes]] = []
 

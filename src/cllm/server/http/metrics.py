@@ -56,7 +56,7 @@ class Metrics:
         # Reads FOLDER_VARIABLE when it is imported.
         import prometheus_client as client  # noqa: PLC0415
 
-        client.disable_created_metrics()
+        client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = client.CollectorRegistry()
         self._running = client.Gauge(
             "cllm_requests_running",

@@ -55,8 +55,18 @@ class _Worker:
 
 
 class Supervisor:
-    def __init__(self, serve: Serve, *, workers: int, on_start: Callable[[], None]) -> None:
+    """`listener` is the socket of all workers; it is closed when they stop."""
+
+    def __init__(
+        self,
+        serve: Serve,
+        *,
+        listener: socket.socket,
+        workers: int,
+        on_start: Callable[[], None],
+    ) -> None:
         self._serve = serve
+        self._listener = listener
         self._count = workers
         self._on_start = on_start
         self._workers: list[_Worker] = []
@@ -146,6 +156,8 @@ class Supervisor:
             sys.exit(1)
 
     def _stop_workers(self) -> None:
+        # Otherwise the system would accept connections that no worker serves.
+        self._listener.close()
         for worker in self._workers:
             worker.process.terminate()
         for worker in self._workers:

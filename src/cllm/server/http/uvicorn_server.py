@@ -56,7 +56,10 @@ def listen(settings: Settings, *, prepare: Callable[[], None], on_listen: OnList
         prepare()
         if server.workers > 1:
             serve = partial(_serve_as_worker, settings, tls, listener)
-            Supervisor(serve, workers=server.workers, on_start=on_start).run()
+            supervisor = Supervisor(
+                serve, listener=listener, workers=server.workers, on_start=on_start
+            )
+            supervisor.run()
         else:
             _build_server(settings, tls, on_start).run(sockets=[listener])
 

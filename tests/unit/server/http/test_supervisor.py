@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,13 @@ from tests.waits import wait_until
 
 from cllm.core.errors import CllmError, UsageError
 from cllm.server.http import supervisor
-from cllm.server.http.supervisor import Supervisor
+from cllm.server.http.supervisor import Serve, Supervisor
+
+
+def run(serve: Serve, *, workers: int, on_start: Callable[[], None]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Supervisor(serve, listener=listener, workers=workers, on_start=on_start).run()
+        assert listener.fileno() == -1
 
 
 def stop_this_process() -> None:
@@ -34,7 +41,7 @@ def test_the_start_is_reported_once_when_all_workers_have_started(tmp_path: Path
         numbers.append(len(list(tmp_path.iterdir())))
         stop_this_process()
 
-    Supervisor(serve, workers=3, on_start=on_start).run()
+    run(serve, workers=3, on_start=on_start)
 
     assert numbers == [3]
 
@@ -45,13 +52,13 @@ def test_the_error_of_the_first_start_ends_the_parent(tmp_path: Path):
         raise UsageError("The store is not a store.")
 
     with pytest.raises(CllmError, match="The store is not a store"):
-        Supervisor(serve, workers=3, on_start=stop_this_process).run()
+        run(serve, workers=3, on_start=stop_this_process)
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_worker_that_dies_while_it_starts_ends_the_parent():
     with pytest.raises(CllmError, match="ended while it started"):
-        Supervisor(lambda *_: os._exit(9), workers=2, on_start=stop_this_process).run()
+        run(lambda *_: os._exit(9), workers=2, on_start=stop_this_process)
 
 
 def test_a_worker_that_cannot_start_again_is_started_until_it_can(
@@ -74,7 +81,7 @@ def test_a_worker_that_cannot_start_again_is_started_until_it_can(
             os.kill(os.getppid(), signal.SIGTERM)
         select.select([lifeline], [], [])
 
-    Supervisor(serve, workers=2, on_start=announced.touch).run()
+    run(serve, workers=2, on_start=announced.touch)
 
     assert attempts.stat().st_size == 5
 
@@ -82,6 +89,6 @@ def test_a_worker_that_cannot_start_again_is_started_until_it_can(
 def test_the_handlers_of_signals_are_restored():
     before = signal.getsignal(signal.SIGTERM)
 
-    Supervisor(serve_until_a_signal, workers=1, on_start=stop_this_process).run()
+    run(serve_until_a_signal, workers=1, on_start=stop_this_process)
 
     assert signal.getsignal(signal.SIGTERM) is before
