@@ -254,14 +254,32 @@ def test_a_repairable_history_is_a_warning(in_order, home, doctor):
     assert "1 of 2" in found.of("conversations", "ok")[0]
 
 
-def test_an_unrepairable_history_is_a_problem(in_order, home, doctor):
-    call = {"role": "assistant", "content": None, "tool_calls": [CALL, CALL]}
-    result = {"role": "tool", "tool_call_id": "c1", "content": "x"}
-    home.write_old_conversation(
-        "twice", messages=[{"role": "user", "content": "Hello"}, call, result]
-    )
+def test_a_history_is_sent_as_the_check_says(in_order, home, doctor, cllm, provider):
+    """A result without the ID of its call, and a reply without content."""
+    call = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    question = {"role": "user", "content": "Hello"}
+    result = {"role": "tool", "content": "12"}
+    home.write_old_conversation("result", messages=[question, call, result])
+    empty = {"role": "assistant", "content": None}
+    home.write_old_conversation("empty", messages=[question, empty])
 
-    assert "'twice' cannot be sent" in doctor().of("conversations", "problem")[0]
+    warned = doctor().of("conversations", "warning")
+    cllm("And now?", "--conversation", "result").succeeded()
+    cllm("And now?", "--conversation", "empty").succeeded()
+
+    assert len(warned) == 1
+    assert "'result' is repaired when it is sent" in warned[0]
+    (first, second) = (request.messages for request in provider.requests)
+    assert all("tool_call_id" in message for message in first if message["role"] == "tool")
+    assert {"role": "user", "content": "12"} in first
+    assert [message.get("content") for message in second] == ["Hello", "", "And now?"]
+
+
+def test_an_unrepairable_history_is_a_problem(in_order, home, doctor):
+    call = {"role": "user", "content": "Hello", "tool_calls": [CALL]}
+    home.write_old_conversation("misplaced", messages=[call])
+
+    assert "'misplaced' cannot be sent" in doctor().of("conversations", "problem")[0]
 
 
 def test_each_history_is_checked_by_the_rules_of_its_model(in_order, home, doctor):

@@ -10,21 +10,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from cllm.core.conversation import INTERRUPTION, StoredConversation, Summary
 from cllm.core.errors import CllmError, StoreError
 from cllm.core.message import Dialect, plain_message
 from cllm.core.ports import Page
+from cllm.core.prompt import Prompt
 from cllm.doctor import Finding, join_names, ok, os_error_reason, problem, report_fix, warning
 from cllm.history.repair import RepairResult, repair
-from cllm.history.rules import HistoryProfile, profile_for
+from cllm.history.rules import OPENAI, HistoryProfile, profile_for
 from cllm.provider_factory import ProviderFactory
 from cllm.providers.history import find_profile
 from cllm.stores.json.folder import LOCK_FOLDER, SUFFIX
 from cllm.stores.locks import is_locked
-from cllm.wire.convert import build_outgoing_message
+from cllm.wire.convert import encode_anthropic, encode_bedrock, encode_openai
 from cllm.wire.errors import MalformedError
-from cllm.wire.messages import OutgoingMessage
+from cllm.wire.messages import OutgoingMessage, RepairedHistory
 
 CHECK = "store"
 JSON = "json:"
@@ -35,7 +37,7 @@ NO_SPACE = 1_000_000
 MEGABYTE = 1_000_000
 HISTORIES = "conversations"
 DIALECTS: dict[str, Dialect] = {"anthropic": "anthropic", "bedrock": "bedrock"}
-NEXT = build_outgoing_message(plain_message("user", "And now?"), "openai")
+NEXT = plain_message("user", "And now?")
 
 
 def check_store(url: str, *, fix: bool, now: datetime) -> Iterator[Finding]:
@@ -155,7 +157,14 @@ def _restrict(path: Path) -> None:
 
 
 Load = Callable[[str], StoredConversation]
-Rules = tuple[Dialect, HistoryProfile]
+
+
+class Rules(NamedTuple):
+    """The rules for the histories of a model."""
+
+    dialect: Dialect
+    model: str
+    profile: HistoryProfile
 
 
 class HistoryCheck:
@@ -198,6 +207,8 @@ class HistoryCheck:
         except MalformedError as error:
             yield problem(HISTORIES, f"'{ref}' cannot be sent: {error}.")
             return
+        if result is None:
+            return
         if result.problems:
             first = result.problems[0]
             yield problem(HISTORIES, f"'{ref}' cannot be sent: {first.path}: {first.message}.")
@@ -212,28 +223,37 @@ class HistoryCheck:
             access = self._opener.get_endpoint(resolved.provider)
             dialect = DIALECTS.get(access.kind, "openai")
             if access.profile is not None:
-                return dialect, find_profile(access.profile)
+                return Rules(dialect, resolved.name, find_profile(access.profile))
         except CllmError as error:
             return str(error)
-        return dialect, profile_for(dialect, resolved.name)
+        return Rules(dialect, resolved.name, profile_for(dialect, resolved.name))
 
 
-def _check_history(conversation: StoredConversation, rules: Rules) -> RepairResult[OutgoingMessage]:
+def _check_history(
+    conversation: StoredConversation, rules: Rules
+) -> RepairResult[OutgoingMessage] | None:
+    """Encode the history as the next turn does; None if it needs no repair."""
+    results: list[RepairResult[OutgoingMessage]] = []
+
+    def record_repair(messages: Sequence[OutgoingMessage]) -> RepairedHistory:
+        result = repair(
+            messages,
+            rules.profile,
+            make=lambda role, parts: OutgoingMessage(role=role, parts=parts),
+            positions=[message.prompt_index for message in messages],
+        )
+        results.append(result)
+        return RepairedHistory(messages=result.messages, notices=result.notices)
+
     turns = (turn for turn in conversation.turns if turn.is_history)
-    messages = [message for turn in turns for message in turn.messages]
-    # Where a history may not contain a system message, it is sent with the system prompt.
-    dialect, profile = rules
-    is_moved = profile.system in ("nowhere", "after_user")
-    chat_messages = [
-        build_outgoing_message(message, dialect, prompt_index=index)
-        for index, message in enumerate(messages)
-        if not (is_moved and message.role == "system")
-    ]
-    positions = [*(message.prompt_index for message in chat_messages), len(messages)]
-
-    return repair(
-        [*chat_messages, NEXT],
-        profile,
-        make=lambda role, parts: OutgoingMessage(role=role, parts=parts),
-        positions=positions,
-    )
+    messages = (*(message for turn in turns for message in turn.messages), NEXT)
+    prompt = Prompt(model=rules.model, messages=messages, stream=False)
+    match rules.dialect:
+        case "anthropic":
+            encode_anthropic(prompt, default_max_tokens=1, repair=record_repair)
+        case "bedrock":
+            encode_bedrock(prompt, repair=record_repair)
+        case _:
+            can_skip = rules.profile is OPENAI
+            encode_openai(prompt, repair=record_repair, can_skip_repair=can_skip)
+    return results[0] if results else None

@@ -4,7 +4,7 @@ Content that the target cannot express is reported as notices.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from operator import is_
@@ -29,7 +29,6 @@ from cllm.core.notice import Notice
 from cllm.core.options import RequestOptions
 from cllm.core.prompt import Prompt
 from cllm.wire import media
-from cllm.wire.errors import FieldError
 from cllm.wire.messages import (
     EMPTY,
     EncodedRequest,
@@ -54,6 +53,13 @@ from cllm.wire.openai.models import (
     supports_developer_role,
 )
 from cllm.wire.openai.options import SENTENCES, check_parameters, fit_parameters
+from cllm.wire.openai.request import (
+    check_has_content,
+    developer_to_system,
+    fill_empty_reply,
+    has_ordered_tool_results,
+    splice_request,
+)
 from cllm.wire.reasoning import AS_SENT, ReasoningRule, fit_reasoning
 
 OPENAI_DIALECTS = ("openai", "responses")
@@ -65,13 +71,8 @@ MEDIA_RULES: dict[Dialect, media.MediaRule] = {
     "openai": media.COMPATIBLE,
     "responses": media.RESPONSES,
 }
-CALLS = b'"tool_calls"'
-CONTENT = b'"content"'
-DEVELOPER = b'"developer"'
 # A content block other than text.
 BLOCKS = re.compile(rb'"type"\s*:\s*"(?!text"|function")')
-FUNCTION = b'"function"'
-NULL = b"null"
 
 
 class RequestCodec(Protocol):
@@ -310,6 +311,7 @@ def encode_openai(
     skip_repair = can_skip_repair and is_spliced and has_ordered_tool_results(prompt.messages)
     parameters, parameter_notices = _fit_parameters(prompt)
     prompt, reasoning_notices = _fit_reasoning(prompt, reasoning)
+    prompt = _fill_empty_replies(prompt)
     notices = (*reasoning_notices, *parameter_notices)
     if skip_repair or (is_spliced and has_function_results(prompt.messages)):
         body = _original_for_openai(prompt) or splice_request(prompt, parameters)
@@ -354,6 +356,14 @@ def _fit_reasoning(prompt: Prompt, rule: ReasoningRule) -> tuple[Prompt, tuple[N
     if all(map(is_, messages, prompt.messages)):
         return prompt, ()
     return msgspec.structs.replace(prompt, messages=tuple(messages)), notes.notices()
+
+
+def _fill_empty_replies(prompt: Prompt) -> Prompt:
+    """Send an assistant message without anything in it as an empty text: OpenAI refuses null."""
+    messages = tuple(map(fill_empty_reply, prompt.messages))
+    if all(map(is_, messages, prompt.messages)):
+        return prompt
+    return msgspec.structs.replace(prompt, messages=messages)
 
 
 def _fit_to_model(prompt: Prompt) -> Prompt:
@@ -465,84 +475,3 @@ def _significant_fields(body: bytes) -> dict[str, Any]:
     """Decode a body without empty fields that mean the same as absent ones."""
     fields: dict[str, Any] = msgspec.json.decode(body)
     return {k: v for k, v in fields.items() if v or k not in ("stream", "system")}
-
-
-class _Call(msgspec.Struct):
-    id: str
-
-
-class _Caller(msgspec.Struct):
-    tool_calls: list[_Call] | None = None
-
-
-class _Answer(msgspec.Struct):
-    tool_call_id: str
-
-
-_callers = msgspec.json.Decoder(_Caller)
-_answers = msgspec.json.Decoder(_Answer)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def check_has_content(messages: Sequence[Message]) -> None:
-    """Raise FieldError for an OpenAI message without content, which only an assistant may send."""
-    for prompt_index, message in enumerate(messages):
-        if message.dialect != "openai" or message.role == "assistant":
-            continue
-        if CONTENT in message.raw and NULL not in message.raw:
-            continue
-        if _is_without_content(message):
-            path = f"messages[{prompt_index}].content"
-            raise FieldError(path, "must be a string or a list of parts")
-
-
-def _is_without_content(message: Message) -> bool:
-    try:
-        fields = _fields.decode(message.raw)
-    except msgspec.MsgspecError:
-        return False
-    content, role = fields.get("content"), bytes(fields.get("role", b""))
-    return role != FUNCTION and (content is None or bytes(content) == NULL)
-
-
-def has_ordered_tool_results(messages: Sequence[Message]) -> bool:
-    """Whether every call is answered immediately, in order and once."""
-    pending: list[str] = []
-    try:
-        for message in messages:
-            if message.role == "tool":
-                if not pending or _answers.decode(message.raw).tool_call_id != pending.pop():
-                    return False
-            elif pending:
-                return False
-            elif CALLS in message.raw:
-                pending = [call.id for call in _callers.decode(message.raw).tool_calls or ()]
-                if message.role != "assistant" or len(set(pending)) < len(pending):
-                    return False
-                pending.reverse()
-    except msgspec.MsgspecError:
-        return False
-    return bool(messages) and not pending
-
-
-def developer_to_system(message: Message) -> Message:
-    """Convert a developer message to a system message; others are unchanged."""
-    if message.role != "system" or message.dialect != "openai" or DEVELOPER not in message.raw:
-        return message
-    fields = _fields.decode(message.raw)
-    if msgspec.json.decode(fields["role"]) != "developer":
-        return message
-    raw = msgspec.json.encode({**fields, "role": "system"})
-    return Message(role="system", raw=raw)
-
-
-def splice_request(prompt: Prompt, parameters: Mapping[str, Any]) -> bytes:
-    """Build the request body around the bytes of OpenAI's own messages."""
-    raws = b",".join([message.raw for message in prompt.all_messages])
-    required: dict[str, Any] = {"model": prompt.model, "messages": msgspec.Raw(b"[%b]" % raws)}
-    body = {**required, **parameters, **required}
-    if prompt.stream:
-        options = parameters.get("stream_options")
-        sent_options = options if isinstance(options, dict) else {}
-        body |= {"stream": True, "stream_options": {"include_usage": True, **sent_options}}
-    return msgspec.json.encode(body)

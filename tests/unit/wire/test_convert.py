@@ -14,12 +14,11 @@ from cllm.wire.convert import (
     encode_anthropic,
     encode_bedrock,
     encode_openai,
-    has_ordered_tool_results,
     parts_of,
-    splice_request,
 )
 from cllm.wire.errors import FieldError
 from cllm.wire.messages import EncodedRequest
+from cllm.wire.openai.request import has_ordered_tool_results, splice_request
 
 CALL = {"path": "a.txt", "deep": {"n": 1.0}}
 

@@ -62,7 +62,12 @@ def function_calls_to_tool_calls(messages: Sequence[Message]) -> tuple[Message, 
 
 def has_function_results(messages: Sequence[Message]) -> bool:
     """Whether a message is the result of a legacy function, which has no call id."""
-    return any(message.role == "tool" and CALL_ID not in message.raw for message in messages)
+    return any(
+        message.role == "tool"
+        and CALL_ID not in message.raw
+        and message.json().get("role") == "function"
+        for message in messages
+    )
 
 
 def add_call_ids(

@@ -1,6 +1,6 @@
 """Chat Completions requests: decodes those of clients, encodes prompts of other protocols."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,11 @@ from cllm.wire.reasoning import TAKES_NONE, ReasoningRule
 __all__ = ["decode_options", "decode_request", "encode_options", "encode_request"]
 
 NAMES = AliasRule(max_length=64)
+CALLS = b'"tool_calls"'
+CONTENT = b'"content"'
+DEVELOPER = b'"developer"'
+FUNCTION = b'"function"'
+NULL = b"null"
 ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "developer": "system",
@@ -165,3 +170,96 @@ def _check_calls(calls: Any, path: str) -> None:
             raise FieldError(f"{path}[{index}]", "must be an object")
         if not isinstance(call.get("id"), str):
             raise FieldError(f"{path}[{index}].id", "must be the id of the call")
+
+
+class _Call(msgspec.Struct):
+    id: str
+
+
+class _Caller(msgspec.Struct):
+    tool_calls: list[_Call] | None = None
+
+
+class _Answer(msgspec.Struct):
+    tool_call_id: str
+
+
+_callers = msgspec.json.Decoder(_Caller)
+_answers = msgspec.json.Decoder(_Answer)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def check_has_content(messages: Sequence[Message]) -> None:
+    """Raise FieldError for an OpenAI message without content, which only an assistant may send."""
+    for prompt_index, message in enumerate(messages):
+        if message.dialect != "openai" or message.role == "assistant":
+            continue
+        if CONTENT in message.raw and NULL not in message.raw:
+            continue
+        if _is_without_content(message):
+            path = f"messages[{prompt_index}].content"
+            raise FieldError(path, "must be a string or a list of parts")
+
+
+def _is_without_content(message: Message) -> bool:
+    try:
+        fields = _fields.decode(message.raw)
+    except msgspec.MsgspecError:
+        return False
+    content, role = fields.get("content"), bytes(fields.get("role", b""))
+    return role != FUNCTION and (content is None or bytes(content) == NULL)
+
+
+def has_ordered_tool_results(messages: Sequence[Message]) -> bool:
+    """Whether every call is answered immediately, in order and once."""
+    pending: list[str] = []
+    try:
+        for message in messages:
+            if message.role == "tool":
+                if not pending or _answers.decode(message.raw).tool_call_id != pending.pop():
+                    return False
+            elif pending:
+                return False
+            elif CALLS in message.raw:
+                pending = [call.id for call in _callers.decode(message.raw).tool_calls or ()]
+                if message.role != "assistant" or len(set(pending)) < len(pending):
+                    return False
+                pending.reverse()
+    except msgspec.MsgspecError:
+        return False
+    return bool(messages) and not pending
+
+
+def developer_to_system(message: Message) -> Message:
+    """Convert a developer message to a system message; others are unchanged."""
+    if message.role != "system" or message.dialect != "openai" or DEVELOPER not in message.raw:
+        return message
+    fields = _fields.decode(message.raw)
+    if msgspec.json.decode(fields["role"]) != "developer":
+        return message
+    raw = msgspec.json.encode({**fields, "role": "system"})
+    return Message(role="system", raw=raw)
+
+
+def splice_request(prompt: Prompt, parameters: Mapping[str, Any]) -> bytes:
+    """Build the request body around the bytes of OpenAI's own messages."""
+    raws = b",".join([message.raw for message in prompt.all_messages])
+    required: dict[str, Any] = {"model": prompt.model, "messages": msgspec.Raw(b"[%b]" % raws)}
+    body = {**required, **parameters, **required}
+    if prompt.stream:
+        options = parameters.get("stream_options")
+        sent_options = options if isinstance(options, dict) else {}
+        body |= {"stream": True, "stream_options": {"include_usage": True, **sent_options}}
+    return msgspec.json.encode(body)
+
+
+def fill_empty_reply(message: Message) -> Message:
+    if message.role != "assistant" or message.dialect != "openai":
+        return message
+    if CONTENT in message.raw and NULL not in message.raw:
+        return message
+    fields = message.json()
+    if any(value for name, value in fields.items() if name not in ("role", "name")):
+        return message
+    raw = msgspec.json.encode({**fields, "content": fields.get("content") or ""})
+    return Message(role=message.role, raw=raw)
