@@ -91,7 +91,7 @@ class AnthropicProvider(HttpProvider):
         betas, dropped = (
             filter_betas(flags, always=self._betas) if flags or self._betas else ((), ())
         )
-        added = build_limit_notices(prompt.parameters, prompt.dialect, limit=limit)
+        added = build_limit_notices(prompt.parameters, prompt.dialect, model=prompt.model)
         return ProviderRequest(
             url=self._url,
             body=encoded.body,

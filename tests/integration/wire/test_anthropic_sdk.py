@@ -42,6 +42,7 @@ from cllm.wire.anthropic.parts import decode_parts
 from cllm.wire.anthropic.request import encode_options, encode_request
 from cllm.wire.anthropic.response_decoder import AnthropicStreamDecoder
 from cllm.wire.anthropic.response_encoder import PING, AnthropicStreamEncoder, encode_answer
+from cllm.wire.media import ANTHROPIC, fit_media
 from cllm.wire.messages import OutgoingMessage
 from cllm.wire.sse import SseDecoder
 
@@ -254,10 +255,11 @@ def encode_valid(
 ) -> dict[str, Any]:
     model = "claude-opus-4-8"
     parameters, _ = encode_options(options, model=model)
+    accepted, _ = fit_media(messages, ANTHROPIC)
     encoded = encode_request(
         model=model,
         system=system,
-        messages=messages,
+        messages=accepted,
         parameters=parameters,
         stream=True,
         repair=repair_for("anthropic", model, provider="anthropic"),

@@ -35,10 +35,12 @@ from cllm.core.message import (
 )
 from cllm.core.options import JsonOutput, Reasoning, RequestOptions, Tool, ToolChoice
 from cllm.providers.history import repair_for
+from cllm.wire.bedrock.models import find_media_rule
 from cllm.wire.bedrock.parts import decode_parts
 from cllm.wire.bedrock.request import encode_options, encode_request
 from cllm.wire.bedrock.response_decoder import BedrockStreamDecoder
 from cllm.wire.errors import ReportedError
+from cllm.wire.media import fit_media
 from cllm.wire.messages import OutgoingMessage
 
 MODELS = [
@@ -211,6 +213,7 @@ OPTIONS = st.builds(
 )
 def test_botocore_accepts_the_request_of_any_conversation(messages, system, options, model):
     messages = [*messages, OutgoingMessage(role="user", parts=(Text(text="end"),))]
+    messages, _ = fit_media(messages, find_media_rule(model))
     parameters, _ = encode_options(options, model=model)
     arguments: Any = {
         "model": model,

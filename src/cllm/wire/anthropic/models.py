@@ -243,16 +243,22 @@ def drop_idle_tool_choice(fields: Fields, notices: NoticeSink) -> Fields:
     return _without(fields, "tool_choice")
 
 
-def build_thinking(reasoning: Reasoning, model: str) -> Fields:
-    """Return the fields for thinking and effort, before `fit_parameters`."""
+def build_thinking(reasoning: Reasoning, model: str, *, limit: int | None) -> Fields:
+    """Return the fields for thinking and effort, before `fit_parameters`; `limit`: max_tokens."""
     if not reasoning.enabled or reasoning.effort == "none":
         return {"thinking": DISABLED}
     features = find_claude_model(model)
     if features is not None and features.thinking in ("either", "adaptive", "always"):
         effort = MIN_EFFORT if reasoning.effort == "minimal" else reasoning.effort
         return _with_effort({"thinking": {"type": "adaptive"}}, effort)
-    budget = reasoning.budget_tokens or BUDGETS.get(reasoning.effort or "medium", MIN_BUDGET)
+    budget = reasoning.budget_tokens or _find_budget(reasoning.effort, limit)
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _find_budget(effort: str | None, limit: int | None) -> int:
+    """Return the budget of an effort; half of max_tokens is for the reply, if thinking fits."""
+    budget = BUDGETS.get(effort or "medium", MIN_BUDGET)
+    return budget if limit is None else min(budget, max(MIN_BUDGET, limit // 2))
 
 
 def _fit_choice(
@@ -309,7 +315,8 @@ def _fit_thinking(fields: Fields, model: str, features: ClaudeModel, notices: No
         display = {"display": thinking["display"]} if "display" in thinking else {}
         return {**fields, "thinking": {"type": "adaptive", **display}}
     if features.thinking == "budget" and kind == "adaptive":
-        budget = BUDGETS.get(_get_effort(fields) or "medium", MIN_BUDGET)
+        limit = fields.get("max_tokens")
+        budget = _find_budget(_get_effort(fields), limit if isinstance(limit, int) else None)
         notices.add(
             "thinking_changed",
             "thinking",

@@ -42,6 +42,8 @@ OWN_FIELDS = frozenset(
     )
 )
 SERVICE_TIERS = ("auto", "standard_only")
+# The names of the limit in the protocols.
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 TOOL_FIELDS = frozenset(
     ("allowed_callers", "defer_loading", "eager_input_streaming", "input_examples", "type")
 )
@@ -238,7 +240,7 @@ def _encode_reasoning(options: RequestOptions, model: str) -> Fields:
         fields: Fields = {"thinking": reasoning.raw} if reasoning.raw else {}
         effort = reasoning.effort
         return fields if effort is None else {**fields, "output_config": {"effort": effort}}
-    return build_thinking(reasoning, model)
+    return build_thinking(reasoning, model, limit=options.max_tokens)
 
 
 def _encode_output(output: JsonOutput | None, fields: Fields, notices: NoticeSink) -> None:
@@ -247,8 +249,8 @@ def _encode_output(output: JsonOutput | None, fields: Fields, notices: NoticeSin
     if output.schema is None:
         notices.add(
             "field_left_out",
-            "output_config.format",
-            "Anthropic has no JSON output without a schema; the format is not sent.",
+            "response_format",
+            "Anthropic has no JSON output without a schema; response_format is not sent.",
         )
         return
     output_format = {"format": {"type": "json_schema", "schema": output.schema}}
@@ -276,9 +278,17 @@ def default_max_tokens(model: str) -> int:
     return features.max_output if is_separate else min(features.max_output, SHARED_WINDOW_LIMIT)
 
 
-def build_limit_notices(parameters: Fields, dialect: Dialect, *, limit: int) -> tuple[Notice, ...]:
-    """For Anthropic clients only."""
-    if dialect != DIALECT or parameters.get("max_tokens") is not None:
+def build_limit_notices(parameters: Fields, dialect: Dialect, *, model: str) -> tuple[Notice, ...]:
+    """Return a notice about an added limit, unless it is the model's own and not required.
+
+    Only Anthropic's protocol requires a limit from its clients.
+    """
+    if any(parameters.get(name) is not None for name in LIMITS):
         return ()
-    message = f"Anthropic requires max_tokens; {limit} is sent, the model's limit."
+    limit, features = default_max_tokens(model), find_claude_model(model)
+    is_models_own = features is not None and limit == features.max_output
+    if dialect != DIALECT and is_models_own:
+        return ()
+    whose = "the model's limit" if is_models_own else "less than the model may accept"
+    message = f"Anthropic requires max_tokens; {limit} is sent, {whose}."
     return (Notice(code="max_tokens_added", path="max_tokens", message=message),)

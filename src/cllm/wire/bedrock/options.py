@@ -121,7 +121,7 @@ def _requested_fields(options: RequestOptions, model: str) -> Block:
     if reasoning is None:
         return fields
     if reasoning.raw is None or reasoning.dialect != "anthropic":
-        return fields | build_thinking(reasoning, model)
+        return fields | build_thinking(reasoning, model, limit=limit)
     if reasoning.raw:
         fields["thinking"] = reasoning.raw
     if reasoning.effort is not None:

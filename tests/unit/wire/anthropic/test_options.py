@@ -202,10 +202,24 @@ def test_reasoning_of_another_protocol_is_encoded_for_the_model(model, reasoning
 def test_a_thinking_budget_stays_below_max_tokens():
     high = Reasoning(enabled=True, effort="high")
     fields = encoded_options(reasoning=high, max_tokens=5000)
-    assert fields["thinking"]["budget_tokens"] == 4999
+    assert fields["thinking"]["budget_tokens"] == 2500
     fields, notices = encode_options(RequestOptions(reasoning=high, max_tokens=1024), model=OLD)
     assert fields == {"max_tokens": 1024}
     assert notices[0].path == "thinking"
+
+
+def test_a_thinking_budget_of_an_effort_leaves_room_for_the_reply():
+    high = Reasoning(enabled=True, effort="high")
+    assert encoded_options(reasoning=high, max_tokens=2000)["thinking"]["budget_tokens"] == 1024
+    assert encoded_options(reasoning=high, max_tokens=64_000)["thinking"]["budget_tokens"] == 16384
+    budget = Reasoning(enabled=True, budget_tokens=1900)
+    assert encoded_options(reasoning=budget, max_tokens=2000)["thinking"]["budget_tokens"] == 1900
+
+
+def test_json_output_without_a_schema_is_reported():
+    fields, notices = encode_options(RequestOptions(output=JsonOutput()), model=OLD)
+    assert fields == {}
+    assert [(n.code, n.path) for n in notices] == [("field_left_out", "response_format")]
 
 
 @pytest.mark.parametrize("kind", ["any", "tool"])
@@ -244,7 +258,7 @@ def test_a_json_schema_is_sent_as_output_config():
         assert encode_options(options, model=NEW) == (current, ())
     fields, notices = encode_options(RequestOptions(output=JsonOutput()), model=NEW)
     assert fields == {}
-    assert notices[0].path == "output_config.format"
+    assert notices[0].path == "response_format"
 
 
 def test_the_user_is_in_the_metadata():
@@ -351,6 +365,16 @@ def test_the_default_max_tokens_is_the_models_maximum(model, limit):
 
 
 def test_only_an_anthropic_client_gets_a_notice_about_added_max_tokens():
-    assert [n.code for n in build_limit_notices({}, "anthropic", limit=9)] == ["max_tokens_added"]
-    assert build_limit_notices({"max_tokens": 1}, "anthropic", limit=9) == ()
-    assert build_limit_notices({}, "openai", limit=9) == ()
+    (notice,) = build_limit_notices({}, "anthropic", model="claude-opus-4-8")
+    assert notice.code == "max_tokens_added"
+    assert build_limit_notices({"max_tokens": 1}, "anthropic", model="claude-opus-4-8") == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "is_reported"),
+    [("claude-opus-4-8", False), ("claude-3-7-sonnet-20250219", True), ("unheard-of", True)],
+)
+def test_an_added_limit_below_the_models_maximum_is_reported_to_every_client(model, is_reported):
+    notices = build_limit_notices({}, "openai", model=model)
+    assert [notice.code for notice in notices] == (["max_tokens_added"] if is_reported else [])
+    assert build_limit_notices({"max_completion_tokens": 1}, "openai", model=model) == ()

@@ -152,7 +152,7 @@ def test_thinking_is_encoded_for_the_model():
         "thinking": {"type": "enabled", "budget_tokens": 16384}
     }
     assert thinking(RequestOptions(reasoning=high, max_tokens=2000)) == {
-        "thinking": {"type": "enabled", "budget_tokens": 1999}
+        "thinking": {"type": "enabled", "budget_tokens": 1024}
     }
     assert thinking(RequestOptions(reasoning=high), NEW_CLAUDE) == {
         "thinking": {"type": "adaptive"},
