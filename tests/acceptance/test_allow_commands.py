@@ -43,7 +43,7 @@ def test_a_command_is_run_and_its_output_goes_back(way, provider, model, cllm):
     first, second = provider.requests
     assert [tool["function"]["name"] for tool in first.json["tools"]] == [TOOL]
     assert results_in(second) == ["hello world"]
-    assert second.messages[-2]["tool_calls"][0]["id"] == "call_0"
+    assert second.messages[-2]["tool_calls"][0]["id"].startswith("call_")
 
 
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])

@@ -165,7 +165,7 @@ def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[R
     if not answer.choices:
         raise MalformedError("a chat completion without a choice")
     choice = answer.choices[0]
-    changed = repair_calls(choice.message, names) or bool(names)
+    changed = repair_calls(choice.message, names, reply=body) or bool(names)
     finished = ReplyFinished(
         message=_reply_message(choice.message),
         stop_reason=_stop_reason(
@@ -272,6 +272,7 @@ class OpenAIStreamDecoder:
         self._last = data
         if not self._started:
             self._started, self._first = True, data
+            self._calls.first_chunk = data
         events: list[ReplyEvent] = []
         others: list[Any] | None = None
         for number, choice in enumerate(chunk.choices or ()):

@@ -1,5 +1,6 @@
 """Tool calls in OpenAI answers; some servers omit ids and indexes, or send argument objects."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ class ExtendedCallPiece(CallPiece, forbid_unknown_fields=False):
 
 
 NO_FUNCTION = Function()
+ID_DIGITS = 24
 PIECE_FIELDS = frozenset(CallPiece.__struct_fields__)
 
 
@@ -65,10 +67,18 @@ def call_events(tool_calls: Any) -> Iterator[ReplyEvent]:
             )
 
 
-def repair_calls(message: Mapping[str, Any], names: Mapping[str, str]) -> bool:
+def make_call_id(reply: bytes, index: int) -> str:
+    """Return an id for a call of this reply, which no other reply's calls have."""
+    digest = hashlib.sha256(b"%b#%d" % (reply, index)).hexdigest()
+    return f"call_{digest[:ID_DIGITS]}"
+
+
+def repair_calls(
+    message: Mapping[str, Any], names: Mapping[str, str], *, reply: bytes = b""
+) -> bool:
     """Add missing ids, convert arguments to text, and replace aliases by the client's names.
 
-    Returns whether an id or arguments changed.
+    `reply` is the reply's JSON. Returns whether an id or arguments changed.
     """
     calls = message.get("tool_calls")
     changed = False
@@ -76,7 +86,7 @@ def repair_calls(message: Mapping[str, Any], names: Mapping[str, str]) -> bool:
         if not isinstance(call, dict):
             continue
         if not call.get("id"):
-            call["id"], changed = f"call_{index}", True
+            call["id"], changed = make_call_id(reply, index), True
         function = call.get("function")
         if not isinstance(function, dict):
             continue
@@ -93,11 +103,12 @@ class ToolCallBuilder:
 
     Some servers send the same index for every call. So a piece starts a new call if it has a
     new id and a name, or if the current arguments are complete and it has a name, or arguments
-    with a new id.
+    with a new id. `first_chunk` identifies the reply, for the ids of calls without one.
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
+        self.first_chunk = b""
         self._calls: dict[int, _PartialCall] = {}
         self._indexes: dict[int | None, int] = {}
         self._by_id: dict[str, int] = {}
@@ -116,7 +127,7 @@ class ToolCallBuilder:
         self._last = index
         call = self._calls.get(index)
         if call is None:
-            is_generated, call_id = not call_id, call_id or f"call_{index}"
+            is_generated, call_id = not call_id, call_id or make_call_id(self.first_chunk, index)
             call = self._calls[index] = _PartialCall(id=call_id, has_generated_id=is_generated)
             self._by_id.setdefault(call_id, index)
             self._highest = max(self._highest, index)

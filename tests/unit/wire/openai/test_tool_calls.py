@@ -12,6 +12,7 @@ from cllm.wire.openai.tool_calls import (
     ToolCallBuilder,
     call_events,
     extended_piece,
+    make_call_id,
     repair_calls,
 )
 
@@ -43,8 +44,17 @@ def test_pieces_with_one_index_are_one_call():
 def test_a_missing_id_is_generated_and_the_alias_is_replaced():
     calls, events = build(piece(0, name="f_1", arguments="{}"), f_1="my.f")
 
-    assert functions(calls) == [("call_0", "my.f", "{}")]
-    assert events == [ToolCallDelta(index=0, id="call_0", name="my.f", arguments="{}")]
+    call_id = make_call_id(b"", 0)
+    assert functions(calls) == [(call_id, "my.f", "{}")]
+    assert events == [ToolCallDelta(index=0, id=call_id, name="my.f", arguments="{}")]
+
+
+def test_calls_without_ids_have_different_ids_in_every_reply():
+    ids = {make_call_id(reply, index) for reply in (b"a", b"b") for index in (0, 1)}
+
+    assert len(ids) == 4
+    assert make_call_id(b"a", 0) in ids
+    assert all(len(call_id) <= 40 for call_id in ids)
 
 
 def test_equal_indexes_with_new_ids_are_separate_calls():
@@ -126,9 +136,9 @@ def test_invalid_calls_are_malformed(value):
 def test_calls_of_a_whole_answer_are_repaired():
     message = {"tool_calls": [{"function": {"name": "f_1", "arguments": {"x": 1}}}, "junk"]}
 
-    assert repair_calls(message, {"f_1": "my.f"}) is True
+    assert repair_calls(message, {"f_1": "my.f"}, reply=b"{}") is True
     assert message["tool_calls"][0] == {
-        "id": "call_0",
+        "id": make_call_id(b"{}", 0),
         "function": {"name": "my.f", "arguments": '{"x":1}'},
     }
 
