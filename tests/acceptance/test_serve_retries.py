@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
+import anthropic
 import asyncpg
 import openai
 import pytest
@@ -299,6 +300,39 @@ def test_a_client_that_counts_retries_creates_one_conversation(
     conversation = response.headers["x-conversation-id"]
     assert list(list_messages(server, conversation)) == ANSWERED
     assert list_turn_states(server, conversation) == (["complete"], ["failed", "failed"])
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "calls"), [(503, None, 3), (429, "insufficient_quota", 1)]
+)
+@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
+def test_the_retries_of_client_and_server_do_not_multiply(
+    serve: Callable[..., Server],
+    provider: FakeProvider,
+    protocol: str,
+    status: int,
+    code: str | None,
+    calls: int,
+):
+    server = serve(num_retries=2)
+    for _ in range(9):
+        provider.queue_error(status, "No.", code=code, retry_after="0")
+    message: Any = {"role": "user", "content": "Hello."}
+
+    if protocol == "openai":
+        with (
+            openai.OpenAI(base_url=f"{server.address}/v1", api_key="any") as client,
+            pytest.raises(openai.APIStatusError),
+        ):
+            client.chat.completions.create(model="openai/gpt-test", messages=[message])
+    else:
+        with (
+            anthropic.Anthropic(base_url=server.address, api_key="any") as other,
+            pytest.raises(anthropic.APIStatusError),
+        ):
+            other.messages.create(model="openai/gpt-test", max_tokens=9, messages=[message])
+
+    assert len(provider.requests) == calls
 
 
 def test_equal_requests_are_two_conversations_unless_one_is_a_retry(
