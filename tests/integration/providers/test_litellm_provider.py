@@ -329,7 +329,18 @@ class TestFaults:
         assert error.status == status
         assert error.retry_after == 7
         assert "Not with ***." in str(error)
+        assert error.provider_message == "Not with ***."
         assert len(server.requests) == 1
+
+    @both_models
+    @both_ways
+    async def test_an_account_without_credit_is_recognised(self, server, make, model, stream):
+        kind = "insufficient_quota" if model == OPENAI else "billing_error"
+        server.queue_error(429 if model == OPENAI else 402, "Pay first.", code=kind)
+
+        error = await expect_error(make(model), errors.QuotaExceededError, model, stream=stream)
+
+        assert error.provider_message == "Pay first."
 
     @both_ways
     async def test_a_prompt_that_is_too_long_is_recognised_by_its_code(self, server, make, stream):
