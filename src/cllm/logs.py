@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from cllm.core.errors import SettingsError
+from cllm.core.errors import CllmError, ProviderError, SettingsError
 from cllm.core.secret import redact_secrets
 from cllm.terminal import make_visible
 
@@ -32,6 +32,14 @@ def log(name: str, level: int, message: str, **fields: Any) -> None:
         record = logging.LogRecord(logger.name, level, "", 0, message, None, None)
         record.fields = fields
         logger.handle(record)
+
+
+def log_error(name: str, error: CllmError) -> None:
+    """Log an error, with the provider's ID of a failed call."""
+    fields = {"kind": type(error).__name__}
+    if isinstance(error, ProviderError) and error.request_id is not None:
+        fields["provider_request"] = error.request_id
+    log(name, logging.ERROR, str(error), **fields)
 
 
 @cache

@@ -56,6 +56,17 @@ def test_a_failure_is_in_the_file_too(provider, settings, cllm):
     assert "provider_request=req_42" in text
 
 
+def test_a_failed_turn_of_a_chat_is_logged(provider, settings, cllm):
+    settings(num_retries=0, log_file="cllm.log")
+    provider.queue_error(429, "Limit 3, requested 4.", x_request_id="req_42")
+
+    cllm("chat", stdin=b"Hello\n")
+
+    text = (cllm.home.work / "cllm.log").read_text(encoding="utf-8")
+    assert "Limit 3, requested 4." in text
+    assert "kind=RateLimitedError provider_request=req_42" in text
+
+
 def test_settings_and_variables_do_the_same(provider, settings, cllm):
     settings(verbosity=1, json_logs=True)
     assert json.loads(cllm("Hello").succeeded().err.splitlines()[0])["message"] == "asking"

@@ -90,10 +90,7 @@ def run(arguments: Sequence[str]) -> int:
         output.error(str(error))
         logs = sys.modules.get("cllm.logs")
         if logs is not None:
-            fields = {"kind": type(error).__name__}
-            if (request_id := getattr(error, "request_id", None)) is not None:
-                fields["provider_request"] = request_id
-            logs.log("command", logs.logging.ERROR, str(error), **fields)
+            logs.log_error("command", error)
         return EXIT_ERROR
     except OSError as error:
         output.redirect_stdout_to_null()

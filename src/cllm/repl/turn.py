@@ -38,6 +38,10 @@ async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
         has_failed = True
         chat.failures += 1
         chat.screen.error(error)
+        if chat.new_log is not None:
+            from cllm.logs import log_error  # noqa: PLC0415 - most chats write no log
+
+            log_error("turn", error)
     except asyncio.CancelledError:
         is_saved = request.storage.on_interrupt == "keep"
         state = "The partial reply is saved." if is_saved else "Nothing is saved."
