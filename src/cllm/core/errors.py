@@ -316,7 +316,6 @@ class PermissionDeniedError(ProviderError):
         "Provider '{error.provider}' does not allow this request with this API key; use a key "
         "with more permissions."
     )
-    shares_message = True
 
 
 class InvalidRequestError(ProviderError):

@@ -141,6 +141,18 @@ async def test_an_error_response_contains_the_providers_message(
         assert read_error(response)["code"] == code
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_message_about_the_operators_account_is_not_sent_to_clients(
+    server: ServerApp, provider: FakeProvider, status: int
+):
+    provider.queue_error(status, "User arn:aws:iam::123456789012:user/ops is not authorized.")
+
+    response = await post(server, model="bedrock")
+
+    assert response.status_code == status
+    assert "123456789012" not in response.text
+
+
 async def test_a_providers_message_contains_no_key_and_no_address(
     server: ServerApp, provider: FakeProvider
 ):
