@@ -20,6 +20,7 @@ from cllm.wire.openai.fields import (
     CHOICES,
     FUNCTION_CALL,
     LOGPROBS,
+    NULL,
     TOOL_CALLS,
     StreamedFields,
     decode_error,
@@ -150,7 +151,7 @@ class _Answer(msgspec.Struct):
 
 
 _answer_decoder = msgspec.json.Decoder(_Answer)
-_fields_decoder = msgspec.json.Decoder(dict[str, Any])
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
@@ -382,16 +383,17 @@ class OpenAIStreamDecoder:
 
     def _head(self) -> dict[str, Any]:
         """Return the fields of the answer as a whole, from the first chunk and the last ones."""
+        head: dict[str, Any] = {"id": None, "created": None, "model": self._model}
         try:
-            chunks = [
-                _fields_decoder.decode(data) for data in (self._first, self._ending, self._last)
-            ]
+            first, *others = map(_fields_decoder.decode, (self._first, self._ending, self._last))
+            for name in ("id", "created"):
+                head[name] = msgspec.json.decode(first.get(name, NULL))
+            for chunk in (first, *others):
+                fields = other_fields(chunk).items()
+                decoded = {name: msgspec.json.decode(value) for name, value in fields}
+                head |= {name: value for name, value in decoded.items() if value is not None}
         except UNREADABLE as error:
             raise MalformedError(f"not a chunk of a chat completion: {error}") from error
-        first = chunks[0]
-        head = {"id": first.get("id"), "created": first.get("created"), "model": self._model}
-        for chunk in chunks:
-            head |= {name: value for name, value in other_fields(chunk).items() if value}
         return head
 
     def message(self) -> Message:
