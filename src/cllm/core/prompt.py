@@ -31,8 +31,9 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
     `parameters` are in the format of `dialect`. `cache_key` identifies the conversation. `foreign`
     are the positions of messages from another model, whose thinking this model refuses. `strict`
-    turns a notice about a change into an error. Without `continuity`, no other prompt will start
-    like this one.
+    turns a notice about a change into an error. `is_variant`: the reply should differ from
+    an earlier one to the same messages. Without `continuity`, no other prompt will start like this
+    one.
     """
 
     model: str
@@ -44,6 +45,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     cache_key: str | None = None
     foreign: frozenset[int] = frozenset()
     strict: bool = False
+    is_variant: bool = False
     original: "Original | None" = None
     window: WindowRecord | None = None
     continuity: Continuity | None = None

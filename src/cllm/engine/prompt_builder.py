@@ -65,6 +65,7 @@ def build_full_prompt(
         parameters=request.target.parameters,
         dialect=request.target.dialect,
         strict=request.target.strict,
+        is_variant=request.storage.place is not None,
         original=request.input.original,
         stream=request.target.stream,
         cache_key=request.storage.cache_key,

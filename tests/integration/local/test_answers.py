@@ -9,7 +9,7 @@ import pytest
 from cllm.core.errors import PromptTooLongError
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
-from cllm.core.reply import ReplyFinished
+from cllm.core.reply import Noticed, ReplyFinished
 from cllm.providers.http.transport import Timeouts
 from cllm.providers.local.models import CachePaths
 from cllm.providers.local.slots import SlotFiles
@@ -103,6 +103,29 @@ async def test_content_in_parts_and_content_that_is_null_are_rendered(make_provi
         "<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
         "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+async def test_a_model_file_without_a_chat_template_is_reported(
+    make_provider: Any, local_model: Path, tmp_path: Path
+):
+    content = local_model.read_bytes().replace(
+        b"tokenizer.chat_template", b"tokenizer.chat_templatX"
+    )
+    bare = tmp_path / "bare.gguf"
+    bare.write_bytes(content)
+    codes = []
+    for path in (bare, local_model):
+        events = [event async for event in make_provider(path).ask(prompt(*HELLO))]
+        codes.append([event.notice.code for event in events if isinstance(event, Noticed)])
+    assert codes == [["chat_template_missing"], []]
+
+
+async def test_variants_of_a_reply_differ(make_provider: Any):
+    provider = make_provider()
+    story = plain_message("user", "Tell me a story about a cat.")
+    options: dict[str, Any] = {"parameters": {"max_tokens": 30}, "is_variant": True}
+    texts = {(await finish(provider, prompt(story, **options))).message.text for _ in range(3)}
+    assert len(texts) > 1
 
 
 async def test_the_callers_max_tokens_applies(make_provider: Any):

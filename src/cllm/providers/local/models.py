@@ -10,6 +10,8 @@ from cllm.core.errors import LocalModelError, ModelNotFoundError
 
 SUFFIX = ".gguf"
 MAGIC = b"GGUF"
+CHAT_TEMPLATE_KEY = b"tokenizer.chat_template"
+MAX_METADATA_BYTES = 64 * 1024 * 1024
 MAX_NAME_LENGTH = 4000
 TEMPERATURE = 0.1
 
@@ -213,6 +215,15 @@ def check_is_gguf(path: Path) -> None:
         ) from error
     if magic != MAGIC:
         raise LocalModelError(f"{path} is not a GGUF model file; choose another file.")
+
+
+def has_chat_template(path: Path) -> bool:
+    """Whether the metadata at the start of a GGUF file names a template."""
+    try:
+        with path.open("rb") as file:
+            return CHAT_TEMPLATE_KEY in file.read(MAX_METADATA_BYTES)
+    except OSError:
+        return True
 
 
 def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:

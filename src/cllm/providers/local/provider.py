@@ -18,7 +18,14 @@ from cllm.core.ports import TokenCount
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
 from cllm.providers.local import process
-from cllm.providers.local.models import CachePaths, ModelFile, Report, check_is_gguf, ignore_event
+from cllm.providers.local.models import (
+    CachePaths,
+    ModelFile,
+    Report,
+    check_is_gguf,
+    has_chat_template,
+    ignore_event,
+)
 from cllm.providers.local.process import DEFAULT_CONTEXT, ModelProcessSettings
 from cllm.providers.local.slots import SlotFiles
 
@@ -27,6 +34,13 @@ if TYPE_CHECKING:
     from cllm.providers.local.client import LlamaServerClient
 
 MAX_REPLY_TOKENS = 512
+VARIANT_TEMPERATURE = 0.8
+NO_TEMPLATE = Notice(
+    code="chat_template_missing",
+    path="model",
+    message="The model file has no chat template, so the prompt is in ChatML, which the model may "
+    "not understand; use a GGUF file of the model that contains its template.",
+)
 
 T = TypeVar("T")
 MakeHttp = Callable[[], "HttpTransport"]
@@ -76,12 +90,14 @@ class LocalProvider:
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ReplyEvent, None]:
         """Run one prompt at a time: the child has one slot."""
         prompt, notices = self._adapt(prompt)
+        if await asyncio.to_thread(self._lacks_template):
+            notices += (NO_TEMPLATE,)
         for notice in notices:
             yield Noticed(notice=notice)
         finished: ReplyEvent | None = None
         async with self._slot_lock:
             child = await self._restore(prompt.cache_key)
-            async with aclosing(child.ask(limit_reply(prompt))) as events:
+            async with aclosing(child.ask(vary_reply(limit_reply(prompt)))) as events:
                 async for event in events:
                     if isinstance(event, ReplyFinished):
                         finished = event
@@ -106,6 +122,9 @@ class LocalProvider:
         from cllm.providers.local.client import adapt_prompt  # noqa: PLC0415 - see `_start`
 
         return adapt_prompt(prompt, provider=self.name, sees_tools=self.can_use_tools)
+
+    def _lacks_template(self) -> bool:
+        return self._model.template is None and not has_chat_template(self._model.path)
 
     async def _connect(self) -> "LlamaServerClient":
         async with self._start_lock:
@@ -185,6 +204,14 @@ def limit_reply(prompt: Prompt) -> Prompt:
     if "max_completion_tokens" in prompt.parameters:
         return prompt
     parameters = {"max_tokens": MAX_REPLY_TOKENS, **prompt.parameters}
+    return msgspec.structs.replace(prompt, parameters=parameters)
+
+
+def vary_reply(prompt: Prompt) -> Prompt:
+    """Set a temperature for a variant, unless the caller did: the default repeats the reply."""
+    if not prompt.is_variant:
+        return prompt
+    parameters = {"temperature": VARIANT_TEMPERATURE, **prompt.parameters}
     return msgspec.structs.replace(prompt, parameters=parameters)
 
 
