@@ -64,6 +64,8 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
                 with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
                     file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
                 temporary.replace(self._path(key))
             finally:
                 temporary.unlink(missing_ok=True)

@@ -14,6 +14,17 @@ from cllm.files import (
 )
 
 
+def test_a_cache_file_is_flushed_to_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr("os.fsync", lambda _: calls.append(list(tmp_path.glob("*.json"))))
+    cache = CacheFolder(folder=tmp_path, max_files=9, max_bytes=99)
+
+    cache.write("a", b"1")
+
+    assert calls == [[]]
+    assert cache.read("a") == b"1"
+
+
 def test_a_file_is_read_up_to_the_limit(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"12345")

@@ -160,6 +160,8 @@ class TrustLedger:
                 os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
             ) as file:
                 file.write(msgspec.json.format(msgspec.json.encode(entries), indent=2) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
             scratch.replace(self._path)
         except OSError as error:
             reason = os.strerror(error.errno or 0).lower()

@@ -106,6 +106,20 @@ def test_with_an_explicit_folder_the_file_of_the_directory_is_not_read(world, tm
     assert world.load(cllm_path=tmp_path).top_providers == ()
 
 
+def test_the_ledger_is_flushed_to_disk_before_it_replaces_the_old_one(world, monkeypatch):
+    world.write_here("api_base: http://x")
+    flushed = []
+    monkeypatch.setattr(
+        "os.fsync", lambda _: flushed.append((world.home / ".cllm/trusted.json").exists())
+    )
+
+    ledger = TrustLedger(world.home / ".cllm")
+    ledger.trust(read_cllmfile(world.work / "Cllmfile.yml", in_user_folder=False))
+
+    assert flushed == [False]
+    assert (world.home / ".cllm/trusted.json").exists()
+
+
 def test_harmless_keys_need_no_trust(world):
     world.write_here("{model: a, temperature: 1, default_system_message: Hi, user: '${HOME}'}")
 
