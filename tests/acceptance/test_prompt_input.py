@@ -53,6 +53,17 @@ def test_a_prompt_that_is_not_text_ends_without_a_traceback(home, provider, sett
         assert not home.file("demo").exists()
 
 
+def test_input_in_another_encoding_is_sent_with_a_warning(provider, settings, cllm):
+    result = cllm("Explain:", stdin="Äpfel für ¾ €".encode("cp1252")).succeeded()
+    clean = cllm("Explain:", stdin="Äpfel \ufffd für".encode()).succeeded()
+
+    assert "not UTF-8; 4 invalid bytes" in result.err
+    assert "iconv -f latin1 -t utf-8" in result.err
+    assert len(result.warnings) == 1
+    assert clean.err == ""
+    assert provider.requests[1].message_pairs[0][1].endswith("Äpfel \ufffd für")
+
+
 def test_an_argument_that_is_not_text_ends_without_a_traceback(home, provider, settings, cllm):
     result = cllm(b"Explain \xff\xfe", "--conversation", "demo")
 

@@ -29,6 +29,11 @@ from cllm.settings.variables import parse_variable
 NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
 AUTOMATIC = "\0automatic"
 STANDARD_INPUT = "-"
+REPLACEMENT = "\ufffd"
+NOT_UTF8 = (
+    "Warning: Standard input is not UTF-8; {count} invalid bytes are sent as \ufffd. Convert it, "
+    "for example: iconv -f latin1 -t utf-8 FILE | cllm …"
+)
 MAX_INPUT_BYTES = 64 * 1024 * 1024
 REF: dict[str, Any] = {"metavar": "ID", "shell_complete": completion.complete_conversations}
 SETTINGS = (
@@ -324,4 +329,6 @@ def _read_piped_text() -> str | None:
         raise UsageError(
             "Standard input is not text; send text, or attach an image or a PDF with --attach -."
         )
+    if (count := text.count(REPLACEMENT) - data.count(REPLACEMENT.encode())) > 0:
+        output.note(NOT_UTF8.format(count=count))
     return text.removesuffix("\n")
