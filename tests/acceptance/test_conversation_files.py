@@ -154,6 +154,16 @@ def test_an_explicit_cllm_folder_must_be_a_folder(home, settings, cllm, way, nam
     assert home.snapshot() == before
 
 
+def test_a_shown_message_has_the_number_that_a_branch_needs(home, settings, cllm):
+    home.write_old_conversation("demo", ("system", "Talk."), *HELLO, ("user", "More"))
+
+    shown = cllm("conversations", "show", "demo").succeeded()
+    number = next(line.split()[0] for line in shown.out.splitlines() if "[assistant]" in line)
+    cllm("conversations", "branch", "demo", "--at", number, "--to", "copy").succeeded()
+
+    assert home.messages("copy")[-1] == HELLO[-1]
+
+
 def test_unknown_keys_survive_a_save(home, settings, cllm):
     home.write_old_conversation(
         "demo", *HELLO, written_by={"tool": "other", "n": [1, None]}, pinned=True

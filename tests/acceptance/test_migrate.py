@@ -137,10 +137,13 @@ def test_a_link_is_not_followed_and_the_others_are_migrated(home, configured, cl
     home.file("link").unlink()
     home.file("link").symlink_to(elsewhere)
 
+    dry = cllm(*MIGRATE, "--dry-run")
     done = cllm(*MIGRATE)
 
-    assert done.code == 1, done.report()
-    assert "symbolic link" in done.err
+    for result in (dry, done):
+        assert result.code == 1, result.report()
+        assert "symbolic link" in result.err
+        assert "1 of 2 conversations" in result.out
     assert elsewhere.read_bytes() == data
     assert home.messages("old")[0] == ("system", PROMPT)
 

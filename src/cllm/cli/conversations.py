@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -27,7 +28,12 @@ from cllm.cli.inputs import (
 )
 from cllm.cli.trust import open_app
 from cllm.core.conversation import StoredConversation, Summary, SystemRecord
-from cllm.core.errors import BrokenConversationError, StoreError, UsageError
+from cllm.core.errors import (
+    BrokenConversationError,
+    StoreError,
+    StoreUnavailableError,
+    UsageError,
+)
 from cllm.core.message import Document, Image, Message
 from cllm.core.ports import Opening
 from cllm.history.system_prompt import GivenPrompt, build_branch_opening, find_prompt_difference
@@ -117,10 +123,11 @@ def show(line: CommandLine, ref: str) -> None:
     output.print_line(f"Tokens: {conversation.total_tokens}")
     prompt = conversation.kept_prompt
     if prompt is not None:
-        _show_message("system", prompt.text, "")
-    for _, turn, message in conversation.numbered_messages():
+        _show_message("[system]", prompt.text)
+    for number, turn, message in conversation.numbered_messages():
         state = "" if turn.state == "complete" else f" ({turn.state})"
-        _show_message(message.role, "\n".join(_message_lines(message)), state)
+        head = f"{number} [{message.role}]{state}"
+        _show_message(head, "\n".join(_message_lines(message)))
     notice = find_prompt_difference(conversation, app.settings.system)
     if notice is not None:
         output.warn(notice)
@@ -159,9 +166,9 @@ def _media_text(part: Image | Document) -> str:
     return f"[{kind}: {name or part.media_type}, {size:,} bytes]"
 
 
-def _show_message(role: str, text: str, state: str) -> None:
+def _show_message(head: str, text: str) -> None:
     output.print_line("")
-    output.print_line(f"[{role}]{state}")
+    output.print_line(head)
     printer = output.AnswerPrinter()
     printer.write(text or "(no text)")
     printer.end()
@@ -268,10 +275,23 @@ async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
     return EXIT_SOME_FAILED if failed else 0
 
 
+def _check_is_file(store: str, ref: str) -> None:
+    """Refuse a link, as the store does when it writes."""
+    scheme, _, folder = store.partition(":")
+    if scheme == "json" and (path := Path(folder) / f"{ref}.json").is_symlink():
+        raise StoreUnavailableError(
+            f"{path} is a symbolic link, which cllm reads but never writes; replace it with "
+            "the file itself.",
+            path=str(path),
+        )
+
+
 async def _migrate_one(app: App, summary: Summary, opening: Opening, *, dry_run: bool) -> bool:
     """Add the prompt to an old conversation; return whether it is one."""
     if dry_run:
         old = is_old(await app.store.load(summary.id))
+        if old:
+            _check_is_file(app.settings.store, summary.id)
     else:
         old = await app.store.capture(summary.id, opening) is not None
     if old:
