@@ -1,5 +1,5 @@
 #!/bin/sh
-# Demo with a local model: send a message, ask about it, show the conversation file.
+# Demo with a local model: send a message, ask about it, show the conversation.
 set -eu
 
 heading() { printf '\n\033[1m%s\033[0m\n' "$*"; }
@@ -16,14 +16,14 @@ cllm "My cat is called Luna." --conversation demo </dev/null
 heading '$ cllm "What is my cat called?" --conversation demo'
 cllm "What is my cat called?" --conversation demo </dev/null
 
-heading "The conversation is a file, $folder/demo.json:"
-cat "$folder/demo.json"
+heading '$ cllm --show-conversation demo'
+cllm --show-conversation demo
+heading "The conversation is the file $folder/demo.json."
 
 heading 'Next steps:'
 cat <<'TEXT'
   . .venv-demo/bin/activate                             use cllm from this environment
   cllm "Write a haiku about her." --conversation demo   continue the conversation
-  cllm --show-conversation demo                         show the conversation
   cllm --list-conversations                             list all conversations
   cllm --help                                           show all options
 TEXT

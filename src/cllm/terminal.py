@@ -6,7 +6,7 @@ must check before a decision. All output to a terminal also passes `TerminalStre
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TextIO
 
@@ -171,6 +171,16 @@ def local_time(moment: datetime) -> str:
         return moment.astimezone().strftime("%Y-%m-%d %H:%M")
     except (OverflowError, ValueError):
         return moment.isoformat()
+
+
+def align_columns(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines whose columns start below each other; the last column is not padded."""
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
 
 
 def fits_on_screen(text: str, *, margin: int = 2) -> bool:

@@ -69,6 +69,7 @@ FAILING = [
 # What needs an extra, and fails anyway: nobody listens there.
 NEEDING = [
     ("local", ("-m", "local/./broken.gguf", "Hello")),
+    ("local", ("models", "pull", "nothing")),
     ("bedrock", ("-m", "bedrock/x", "Hello")),
     ("server", ("serve", "--host", "0.0.0.0")),
     ("postgres", ("--list-conversations", "--store", NOWHERE)),

@@ -39,7 +39,7 @@ from cllm.core.ports import Opening
 from cllm.history.system_prompt import GivenPrompt, build_branch_opening, find_prompt_difference
 from cllm.settings.load import CommandLine
 from cllm.stores.edits import is_old
-from cllm.terminal import local_time, one_line
+from cllm.terminal import align_columns, local_time, one_line
 from cllm.wire.errors import MalformedError
 
 HELP = """List, show, branch, delete and analyse conversations.
@@ -91,8 +91,8 @@ def list_conversations(line: CommandLine) -> None:
     page = app.run(app.store.list_conversations(limit=sys.maxsize))
     for notice in page.notices:
         output.warn(notice)
-    for summary in page.items:
-        output.print_line(_summary_line(summary))
+    for text in align_columns(map(_summary_columns, page.items)):
+        output.print_line(text)
     if not page.items:
         from cllm.repl.format import empty_list_lines
 
@@ -102,11 +102,10 @@ def list_conversations(line: CommandLine) -> None:
         output.note('Start one with: cllm "Hello" --conversation ID')
 
 
-def _summary_line(summary: Summary) -> str:
+def _summary_columns(summary: Summary) -> tuple[str, ...]:
     when = local_time(summary.updated_at)
     count = f"{summary.message_count} message{'' if summary.message_count == 1 else 's'}"
-    line = f"{summary.ref}  {when}  {count}  {summary.model or '-'}  {summary.title or ''}"
-    return line.rstrip()
+    return summary.ref, when, count, summary.model or "-", summary.title or ""
 
 
 @command.command(name="show", help="Print a conversation.", examples=EXAMPLES[1:2])
@@ -118,8 +117,8 @@ def show(line: CommandLine, ref: str) -> None:
     output.print_line(f"Conversation: {conversation.ref}")
     output.print_line(f"Model: {conversation.model or '-'}")
     output.print_line(f"System prompt: {_system_text(conversation)}")
-    output.print_line(f"Created: {conversation.created_at.isoformat()}")
-    output.print_line(f"Updated: {conversation.updated_at.isoformat()}")
+    output.print_line(f"Created: {local_time(conversation.created_at)}")
+    output.print_line(f"Updated: {local_time(conversation.updated_at)}")
     output.print_line(f"Tokens: {conversation.total_tokens}")
     prompt = conversation.kept_prompt
     if prompt is not None:

@@ -12,7 +12,7 @@ from cllm.cli import output
 from cllm.cli.inputs import PATH, HelpCommand, current_environment, read_system_option
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
-from cllm.settings.layers import Environment, user_folder
+from cllm.settings.layers import Environment, is_config_name, user_folder
 from cllm.settings.load import CONVERSATIONS, links_outside, local_folder
 from cllm.settings.trust import TrustLedger
 from cllm.stores.durable_files import make_folder, write_file
@@ -28,7 +28,7 @@ stored in ./.cllm/conversations."""
 EXAMPLES = (
     "cllm init",
     "cllm init --global --model openai/gpt-4o",
-    "cllm init --template code-review",
+    "cllm init --template code-review --as review",
     "cllm init --history",
 )
 
@@ -36,7 +36,16 @@ TEMPLATES = "templates"
 DEFAULT = "default"
 SUFFIX = ".yml"
 IGNORED = (".cllm/conversations/", ".cllm/cllm.db*", ".cllm/*.log")
-CONTENT = ("template", "model", "temperature", "max_tokens", "timeout", "system", "system_file")
+CONTENT = (
+    "template",
+    "name",
+    "model",
+    "temperature",
+    "max_tokens",
+    "timeout",
+    "system",
+    "system_file",
+)
 
 
 @click.command(cls=HelpCommand, name="init", help=HELP, examples=EXAMPLES)
@@ -50,6 +59,7 @@ CONTENT = ("template", "model", "temperature", "max_tokens", "timeout", "system"
     help="Create the file in ./.cllm, for the current directory (default).",
 )
 @click.option("-t", "--template", metavar="NAME", help="Start from a template.")
+@click.option("--as", "name", metavar="NAME", help="Write NAME.Cllmfile.yml, for -c NAME.")
 @click.option("--list-templates", is_flag=True, help="List the templates.")
 @click.option("-f", "--force", is_flag=True, help="Replace an existing file.")
 @click.option("--history", is_flag=True, help="Store new conversations in ./.cllm/conversations.")
@@ -75,11 +85,11 @@ def command(**options: Any) -> None:
     if local in folders and local.is_symlink():
         raise UsageError(f"{local} is a symbolic link; pass its target with --cllm-path.")
     for folder in [folder for folder in folders if _needs_file(folder, options)]:
-        path = folder / FILE_NAME
+        path = folder / _file_name(options)
         make_folder(folder)
         if path.exists():
             path.replace(_backup_path(path))
-        write_file(folder, FILE_NAME, text.encode())
+        write_file(folder, path.name, text.encode())
         written = read_cllmfile(path, in_user_folder=False)
         if written is not None:
             TrustLedger(user_folder(env)).trust(written)
@@ -101,6 +111,15 @@ def _build_text(options: dict[str, Any]) -> str:
     return text
 
 
+def _file_name(options: dict[str, Any]) -> str:
+    name = options["name"]
+    if name is None:
+        return FILE_NAME
+    if not is_config_name(name):
+        raise UsageError("--as needs a name without slashes, such as --as review.")
+    return f"{name}.{FILE_NAME}"
+
+
 def _folders(options: dict[str, Any], env: Environment) -> list[Path]:
     if options["cllm_path"] is not None:
         if options["is_global"] or options["is_local"]:
@@ -120,7 +139,7 @@ def _folders(options: dict[str, Any], env: Environment) -> list[Path]:
 
 def _needs_file(folder: Path, options: dict[str, Any]) -> bool:
     """An existing file is not replaced if --history is the only option."""
-    path = folder / FILE_NAME
+    path = folder / _file_name(options)
     if options["force"] or not (path.exists() or path.is_symlink()):
         return True
     if options["history"] and all(options[name] is None for name in CONTENT):

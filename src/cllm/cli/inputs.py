@@ -119,4 +119,6 @@ def read_system_option(text: str | None, file: Path | None) -> GivenPrompt | Non
         raise UsageError(
             f"Cannot read --system-file {file}: {reason}; choose another file."
         ) from error
+    if not content.strip():
+        raise UsageError(f"--system-file {file} is empty; write the system prompt into it.")
     return GivenPrompt(text=content.strip("\n"), source="--system-file", explicit=True)

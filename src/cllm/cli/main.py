@@ -35,6 +35,8 @@ ALIASES = {"c": "conversations"}
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
+EXTRA_ARGUMENT = "unexpected extra argument"
+QUOTE_HINT = 'Put a prompt of several words in quotes: cllm "What is this?"'
 DASH_HINT = "To send a prompt that starts with '-', write it after --: cllm -- '-5 + 3'"
 
 
@@ -65,6 +67,17 @@ root = CommandTable(
 )
 
 
+def _report_click_error(error: click.ClickException) -> None:
+    output.usage_error(error)
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None or context.command.name != root.name:
+        return
+    if isinstance(error, click.NoSuchOption):
+        output.note(DASH_HINT)
+    elif EXTRA_ARGUMENT in error.message:
+        output.note(QUOTE_HINT)
+
+
 def run(arguments: Sequence[str]) -> int:
     try:
         output.prepare_streams()
@@ -81,10 +94,7 @@ def run(arguments: Sequence[str]) -> int:
     except TerminationSignal:
         return EXIT_TERMINATED
     except click.ClickException as error:
-        output.usage_error(error)
-        context = error.ctx if isinstance(error, click.NoSuchOption) else None
-        if context is not None and context.command.name == root.name:
-            output.note(DASH_HINT)
+        _report_click_error(error)
         return error.exit_code
     except CllmError as error:
         output.error(str(error))

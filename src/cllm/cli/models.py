@@ -1,10 +1,13 @@
 """`cllm models`: downloads, lists and removes local models."""
 
+from importlib.util import find_spec
+
 import click
 
 from cllm.cli import output
 from cllm.cli.inputs import HelpGroup, current_environment
 from cllm.cli.progress import Progress
+from cllm.core.errors import MissingExtraError
 from cllm.providers.local.models import (
     DEFAULT_MODEL,
     CachePaths,
@@ -42,6 +45,8 @@ def command() -> None:
 def pull(model: str, sha256: str | None) -> None:
     from cllm.providers.local import fetch
 
+    if find_spec("xllamacpp") is None:
+        raise MissingExtraError(feature="A local model", extra="local")
     env = current_environment()
     target = fetch.parse_target(model, env.environment)
     fetcher = fetch.Fetcher(paths=_paths(), environ=env.environment, report=Progress())

@@ -49,6 +49,7 @@ from cllm.engine.request import (
     TurnTarget,
 )
 from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
+from cllm.repl.progress import describe_interrupted, describe_reading
 from cllm.settings.load import CommandLine, Environment
 from cllm.terminal import TerminationSignal
 
@@ -180,11 +181,17 @@ async def _run_turn(
             async for event in events:
                 screen.show(event)
                 if log is not None:
+                    if isinstance(event, TurnEnded):
+                        screen.answer.settle()
                     log(event)
                 if screen.answer.failure is not None and request.storage.create is None:
                     break
     except asyncio.CancelledError:
-        raise (KeyboardInterrupt if stop.number == signal.SIGINT else TerminationSignal) from None
+        screen.answer.settle()
+        if stop.number != signal.SIGINT:
+            raise TerminationSignal from None
+        output.note(f"Interrupted. {describe_interrupted(request)}")
+        raise KeyboardInterrupt from None
     finally:
         try:
             screen.answer.end()
@@ -239,6 +246,8 @@ class _Screen:
             self._hint_once()
         if event.model == DEFAULT_MODEL and output.is_on_terminal():
             output.note(DEFAULT_MODEL_LABEL)
+        if output.is_on_terminal() and (reading := describe_reading(event)) is not None:
+            output.note(reading)
         for notice in event.prompt.notices:
             output.warn(notice)
         if self._options.automatic and event.conversation is not None:

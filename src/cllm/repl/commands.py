@@ -20,7 +20,7 @@ from cllm.repl.chat import Chat
 from cllm.repl.format import (
     MAX_TITLE,
     empty_list_lines,
-    format_list_line,
+    format_list_lines,
     format_markdown,
     format_price,
     format_standing_summary,
@@ -136,7 +136,7 @@ async def list_newest(chat: Chat, rest: str) -> None:
             chat.screen.note(line)
         if not chat.options.is_saved:
             chat.screen.note("This chat was started with --no-save; /save ID stores it.")
-    chat.screen.print_lines(format_list_line(summary) for summary in page.items)
+    chat.screen.print_lines(format_list_lines(page.items))
 
 
 @command("open", "ID", "Open another conversation.", completes="conversations")
@@ -165,8 +165,10 @@ async def search(chat: Chat, rest: str) -> None:
         (summary, _match_text(summary, best.get(summary.id), rest)) for summary in page.items
     ]
     results = [(summary, match) for summary, match in matches if match is not None]
-    for summary, match in results[:MAX_FOUND]:
-        chat.screen.print_lines([format_list_line(summary), f"    {match}"])
+    shown = results[:MAX_FOUND]
+    heads = format_list_lines(summary for summary, _ in shown)
+    for head, (_, match) in zip(heads, shown, strict=True):
+        chat.screen.print_lines([head, f"    {match}"])
     if len(results) > MAX_FOUND:
         chat.screen.note(f"Only the newest {MAX_FOUND} are shown; there may be more.")
     if not results:

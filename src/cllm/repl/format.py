@@ -1,6 +1,6 @@
 """Conversations as text: usage and cost, summaries, the last turns, Markdown."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from shlex import quote
 
 import msgspec
@@ -11,7 +11,7 @@ from cllm.core.reply import Usage
 from cllm.providers.local.models import list_models
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL
 from cllm.stores.registry import redact_password
-from cllm.terminal import escape, local_time, one_line
+from cllm.terminal import align_columns, escape, local_time, one_line
 from cllm.window.cache_report import Amount, CacheReport, to_amount
 
 SMALL_DOLLARS = 0.01
@@ -198,10 +198,16 @@ def format_markdown(conversation: StoredConversation) -> str:
     return "\n\n".join([*head, *messages]) + "\n"
 
 
-def format_list_line(summary: Summary) -> str:
-    count = pluralize(summary.message_count, "message")
-    title = one_line(summary.title or "", max_length=MAX_TITLE)
-    return f"{summary.ref}  {local_time(summary.updated_at)}  {count}  {title}".rstrip()
+def format_list_lines(summaries: Iterable[Summary]) -> list[str]:
+    return align_columns(
+        (
+            summary.ref,
+            local_time(summary.updated_at),
+            pluralize(summary.message_count, "message"),
+            one_line(summary.title or "", max_length=MAX_TITLE),
+        )
+        for summary in summaries
+    )
 
 
 def window_lines(conversation: StoredConversation | None) -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Coroutine
+from shlex import quote
 from types import FrameType
 from typing import Any, BinaryIO, Protocol, TextIO
 
@@ -13,6 +14,8 @@ from cllm.repl.chat import Chat
 from cllm.repl.commands import ExitChat, parse_command, show_tail, unescape_message
 from cllm.repl.screen import echo
 from cllm.repl.turn import run_chat_turn
+from cllm.settings.load import file_store
+from cllm.stores.registry import redact_password
 from cllm.terminal import TerminationSignal
 
 PROMPT = "You: "
@@ -118,12 +121,21 @@ async def run_chat(
                 line = await _read_line(chat, reader, confirms_exit=confirms_exit)
                 with echo(on=False, by_line=reader.blocks):
                     await signals.run_cancellable(_execute(chat, line))
+        if confirms_exit and chat.options.is_saved and chat.conversation is not None:
+            chat.screen.note(f"Continue with: {resume_command(chat)}")
     except asyncio.CancelledError:
         if signals.is_terminated:
             raise TerminationSignal from None
         raise
     finally:
         await chat.app.close()
+
+
+def resume_command(chat: Chat) -> str:
+    settings = chat.app.settings
+    is_default = settings.store == file_store(settings.history_folder)
+    store = "" if is_default else f" --store {quote(redact_password(settings.store))}"
+    return f"cllm chat {chat.ref}{store}"
 
 
 async def _read_line(chat: Chat, reader: InputReader, *, confirms_exit: bool) -> str:

@@ -1,6 +1,7 @@
 """The output of a chat: answers and lists to standard output, the rest to standard error."""
 
 import contextlib
+import re
 import shutil
 import sys
 import termios
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     Answer = PlainPrinter | LivePrinter
 
 MIN_COLUMNS = 20
+CHAT_COMMANDS = {
+    re.compile(r"(?<![\w-])-m (?=[\w/])"): "/model ",
+    re.compile(r"(?<![\w-])with -m(?=[,;. ])"): "with /model",
+    re.compile(r"(?<![\w-])--attach(?![\w-])"): "/attach",
+    re.compile(r"(?<![\w-])--exec(?![\w-])"): "/context",
+}
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 
 
@@ -29,6 +36,13 @@ def wrap_line(line: str, columns: int | None, *, indent: str = "") -> list[str]:
         line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
     return cut or [line]
+
+
+def in_chat_words(text: str) -> str:
+    """The advice of an error with the commands of the chat instead of the flags of a shell."""
+    for flag, command in CHAT_COMMANDS.items():
+        text = flag.sub(command, text)
+    return text
 
 
 def replace_surrogates(text: str) -> str:
@@ -84,7 +98,7 @@ class Screen:
         self._print_to_stderr(f"Warning: {one_line(notice.message)}")
 
     def error(self, error: CllmError) -> None:
-        self._print_to_stderr(error_line(str(error)))
+        self._print_to_stderr(error_line(in_chat_words(str(error))))
 
     def _print_to_stderr(self, line: str, *, dim: bool = False) -> None:
         self.settle_answer()

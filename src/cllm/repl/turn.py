@@ -21,6 +21,7 @@ from cllm.engine.request import TurnEnded, TurnEvent, TurnQueued, TurnRequest, T
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.repl.chat import Chat
 from cllm.repl.format import format_price
+from cllm.repl.progress import describe_interrupted, describe_reading
 
 if TYPE_CHECKING:
     from cllm.repl.screen import Answer
@@ -43,9 +44,7 @@ async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
 
             log_error("turn", error)
     except asyncio.CancelledError:
-        is_saved = request.storage.on_interrupt == "keep"
-        state = "The partial reply is saved." if is_saved else "Nothing is saved."
-        chat.screen.note(f"Interrupted. {state}")
+        chat.screen.note(f"Interrupted. {describe_interrupted(request)}")
         raise
     finally:
         redraw.cancel()
@@ -83,8 +82,7 @@ class TurnPrinter:
             case TurnQueued():
                 self._screen.note(f"Waiting for another turn in '{event.conversation}' to finish.")
             case TurnStarted():
-                for notice in self._chat.new_notices(event.prompt.notices):
-                    self._screen.warn(notice)
+                self._start(event)
             case Noticed():
                 self._screen.warn(event.notice)
             case TextDelta() | RefusalDelta():
@@ -99,6 +97,12 @@ class TurnPrinter:
                 pass
             case _:
                 assert_never(event)
+
+    def _start(self, event: TurnStarted) -> None:
+        if self._screen.is_terminal and (reading := describe_reading(event)) is not None:
+            self._screen.note(reading)
+        for notice in self._chat.new_notices(event.prompt.notices):
+            self._screen.warn(notice)
 
     def _write(self, text: str) -> None:
         # A reply is checked against the schema before it is shown.

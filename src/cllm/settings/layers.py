@@ -166,7 +166,7 @@ def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
     config = line.config
     if config is None:
         return files
-    is_name = config not in ("", ".", "..") and "/" not in config and "\0" not in config
+    is_name = is_config_name(config)
     chosen = _read_cllmfiles(f"{config}.{FILE_NAME}", env, line) if is_name else []
     if not chosen:
         names = list_config_names(env, line)
@@ -174,6 +174,10 @@ def read_files(env: Environment, line: CommandLine) -> list[Cllmfile]:
         folders = explicit_cllm_path(env, line) or "~/.cllm, ./.cllm or the current directory"
         raise UsageError(f"-c {config}: {config}.{FILE_NAME} does not exist in {folders}{advice}")
     return [*files, *chosen]
+
+
+def is_config_name(name: str) -> bool:
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def _read_cllmfiles(name: str, env: Environment, line: CommandLine) -> list[Cllmfile]:

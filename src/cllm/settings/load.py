@@ -44,6 +44,11 @@ __all__ = [
 ]
 
 DEFAULT_RETRIES = 2
+_WHOLE, _NUMBER = ((int,), "a whole number"), ((int, float), "a number")
+NUMERIC_PARAMETERS: dict[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "seed"), _WHOLE),
+    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty"), _NUMBER),
+}
 LOCAL = ".cllm"
 CONVERSATIONS = "conversations"
 DATABASE = "cllm.db"
@@ -159,7 +164,7 @@ def build_settings(layered: LayeredSettings, env: Environment, line: CommandLine
         retries=next(number for number in retries if number is not None),
         fallbacks=tuple(provider.fallbacks),
         strict=own.strict,
-        parameters=_parameters(values),
+        parameters=_parameters(layered),
         top_providers=_read_top_providers(layered),
         providers={
             name: sections.read_provider(row, where=f"providers.{name}", layered=layered)
@@ -190,9 +195,16 @@ def _configured_prompt(layered: LayeredSettings) -> GivenPrompt:
     return GivenPrompt(text=text, source=f"{source.name}: default_system_message")
 
 
-def _parameters(values: dict[str, Any]) -> dict[str, Any]:
+def _parameters(layered: LayeredSettings) -> dict[str, Any]:
+    """The fields of the request; the common ones are checked here, where their file is known."""
     own = sections.CLLM_KEYS | sections.PROVIDER_KEYS
-    return {key: value for key, value in values.items() if key not in own and value is not None}
+    values = layered.values.items()
+    parameters = {key: value for key, value in values if key not in own and value is not None}
+    for key, (kind, expected) in NUMERIC_PARAMETERS.items():
+        value = parameters.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+            raise layered.expectation_error(key, expected)
+    return parameters
 
 
 def _store_url(own: sections.CllmKeys, env: Environment, folder: Path) -> str:

@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cllm.cli.conversations import _media_text, _message_lines, _summary_line, _system_text
+from cllm.cli.conversations import _media_text, _message_lines, _summary_columns, _system_text
 from cllm.core.conversation import StoredConversation, Summary, SystemRecord
 from cllm.core.message import Document, Image, plain_message
+from cllm.terminal import align_columns
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -61,4 +62,5 @@ def test_the_source_of_the_system_prompt(fields, expected):
 def test_a_summary_line_ends_with_its_last_value():
     summary = Summary(id="demo", created_at=THEN, updated_at=THEN, message_count=1)
 
-    assert _summary_line(summary).endswith("1 message  -")
+    (line,) = align_columns([_summary_columns(summary)])
+    assert line.endswith("1 message  -")

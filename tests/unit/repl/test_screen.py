@@ -6,7 +6,7 @@ import pytest
 
 from cllm.core.errors import UsageError
 from cllm.core.notice import Notice
-from cllm.repl.screen import Screen, wrap_line
+from cllm.repl.screen import Screen, in_chat_words, wrap_line
 
 
 class Terminal(io.StringIO):
@@ -20,6 +20,19 @@ def forty_columns(monkeypatch):
 
 
 SENTENCE = "One two three four five six seven eight nine ten eleven twelve."
+
+
+@pytest.mark.parametrize(
+    ("text", "in_chat"),
+    [
+        ("choose a larger model, for example: -m openai/gpt-4o", "example: /model openai/gpt-4o"),
+        ("choose another model with -m, or", "choose another model with /model, or"),
+        ("attach it with --attach -.", "attach it with /attach -."),
+        ("the file a-m b --executable", "the file a-m b --executable"),
+    ],
+)
+def test_the_advice_of_an_error_names_commands_of_the_chat(text, in_chat):
+    assert in_chat_words(text).endswith(in_chat)
 
 
 def test_sentences_are_wrapped_on_a_terminal():
