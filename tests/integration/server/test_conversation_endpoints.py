@@ -150,7 +150,7 @@ class TestCreating:
             (b'{"title": 3}', "title"),
             (b'{"metadata": []}', "metadata"),
             (b'{"system_policy": "free"}', "system_policy"),
-            (b'{"tilte": "x"}', None),
+            (b'{"tilte": "x"}', "tilte"),
             (b"[]", None),
             (b"{", None),
             (b'{"title": "\xff"}', None),

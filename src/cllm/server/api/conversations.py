@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from cllm.core.conversation import StoredConversation, SystemRecord
-from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError
+from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError, UsageError
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.history.system_prompt import build_captured_opening
 from cllm.server.api.conversation_ref import (
@@ -54,6 +54,7 @@ from cllm.server.http.parameters import (
 )
 from cllm.server.state import ApiRequest
 from cllm.server.turns.headers import CONVERSATION
+from cllm.wire.errors import FieldError
 
 UNCHANGED = ChangeBody()
 
@@ -254,13 +255,16 @@ async def search_conversations(request: ApiRequest) -> Response:
     """GET /v1/conversations/search."""
     query = read_query(request, SearchQuery)
     store_ref = find_store(query.store, request)
-    page = await store_ref.store.search(
-        query.q,
-        owner=store_ref.owner,
-        archive_filter=query.archive_filter,
-        limit=query.limit,
-        offset=query.offset,
-    )
+    try:
+        page = await store_ref.store.search(
+            query.q,
+            owner=store_ref.owner,
+            archive_filter=query.archive_filter,
+            limit=query.limit,
+            offset=query.offset,
+        )
+    except UsageError as error:
+        raise FieldError("q", str(error)) from None
     view = SearchView(
         results=tuple(view_hit(hit, store_ref.prefix) for hit in page.items),
         total=page.total,

@@ -16,7 +16,7 @@ from cllm.core.ports import ArchiveFilter, UsageBy
 from cllm.server.http.errors import ApiError
 from cllm.server.http.limits import read_body
 from cllm.server.state import ApiRequest
-from cllm.wire.errors import FieldError, describe_problem
+from cllm.wire.errors import MISSING_FIELD, UNKNOWN_FIELD, FieldError, describe_problem
 
 MAX_INTEGER = 2**31 - 1
 MAX_METADATA_BYTES = 16 * 1024
@@ -147,9 +147,11 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 def _field_error(error: msgspec.ValidationError) -> FieldError:
     match = FIELD_ERROR.fullmatch(str(error))
-    if match is None:
-        return FieldError("", describe_problem(str(error)))
-    return FieldError(match[2], describe_problem(match[1]))
+    path, text = ("", str(error)) if match is None else (match[2], match[1])
+    for pattern, problem in ((MISSING_FIELD, "is required"), (UNKNOWN_FIELD, "unknown field")):
+        if field := pattern.fullmatch(text):
+            return FieldError(f"{path}.{field[1]}".lstrip("."), problem)
+    return FieldError(path, describe_problem(text))
 
 
 def read_title(title: str | None) -> str | None:

@@ -444,6 +444,6 @@ _imported = msgspec.json.Decoder(ImportedFields, strict=False)
 
 
 @row_decoder
-def decode_imported(rows: Iterable[Sequence[Any]]) -> dict[str, ImportedFields]:
+def decode_imported(rows: Iterable[Any]) -> dict[str, ImportedFields]:
     """The fields of imported messages by message ID, from rows of turn ID, ordinal and JSON."""
     return {make_message_id(turn, ordinal): _imported.decode(text) for turn, ordinal, text in rows}

@@ -168,3 +168,10 @@ async def test_a_list_of_conversations_has_a_bounded_size(server):
     assert (notices[0]["code"], notices[0]["path"]) == ("summary_shortened", shown[0]["id"])
     whole = await server.get(f"{LIST}/{shown[0]['id']}")
     assert len(whole["title"]) == len(whole["metadata"]["text"]) == 1_000_000
+
+
+@pytest.mark.parametrize("query", ["", "?q=", "?q=%20", "?q=?!"])
+async def test_a_search_without_words_names_its_parameter(server, query):
+    response = await server("GET", f"{LIST}/search{query}")
+
+    assert (response.status_code, response.json()["error"]["param"]) == (422, "q")
