@@ -1,7 +1,16 @@
-"""Clients of the original REST service keep working: titles, branches, headers, search."""
+"""Clients and databases of the original REST service still work with `cllm serve`."""
+
+from typing import Any
 
 import pytest
+from tests import older_deployment as older
+from tests.command import Cllm
+from tests.fake_provider import FakeProvider
+from tests.home import Home, write_settings
 from tests.server_process import Server
+
+from cllm.stores.sql import migrate
+from cllm.stores.sqlite.connection import run_in_sqlite
 
 LIST = "/v1/conversations"
 HELLO = ("user", "Hello.")
@@ -71,3 +80,37 @@ def test_a_search_by_word_stem_returns_the_message(server: Server, path: str):
     path = f"{LIST}/{conversation}/messages/{result['message_id']}"
     assert server("GET", path).json["content"] == asked[1]
     server("DELETE", f"{LIST}/{conversation}?permanent=true")
+
+
+def test_an_adopted_and_upgraded_database_is_served_with_its_old_fields(
+    home: Home, provider: FakeProvider, cllm: Cllm
+):
+    path = home.path / "older.db"
+
+    def fill(bind: Any) -> None:
+        migrate.upgrade(bind, "0001")
+        older.fill(bind)
+        bind.exec_driver_sql("DROP TABLE cllm_revision")
+
+    run_in_sqlite(path, fill)
+    store = f"sqlite:{path}"
+    prompts = home.path / "prompts.jsonl"
+    cllm("db", "adopt", "--store", store).succeeded()
+    cllm("db", "check", "--store", store).succeeded()
+    cllm("db", "upgrade", "--store", store).failed_with_one_sentence("3 system prompts", "--yes")
+    cllm("db", "upgrade", "--store", store, "--save-system-prompts", str(prompts)).succeeded()
+    assert len(prompts.read_text(encoding="utf-8").splitlines()) == 3
+    write_settings(home, provider)
+
+    with Server(environment=home.environment, directory=home.work, store=store) as server:
+        conversation = "00000000-0000-0000-0000-000000000100"
+        reply = server("GET", f"{LIST}/{conversation}").json["messages"][1]
+        found = server("GET", "/v1/messages/search?q=cats").json["results"]
+        continued = server.complete(("user", "More."), conversation=conversation)
+
+    assert reply["metadata"] == {"model": "old"}
+    assert reply["reasoning_events"] == [{"type": "thought", "text": "é"}]
+    assert reply["cost"] == 0.00125
+    assert {one["content"] for one in found} >= {"My cat is called Luna.", "A cat."}
+    assert continued.status == 200
+    assert provider.requests[-1].message_pairs[0] == ("user", "My cat is called Luna.")
