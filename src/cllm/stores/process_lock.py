@@ -23,6 +23,8 @@ class ProcessLock:
         self._name: str | None = None
         self._is_taken = False
         self._process = os.getpid()
+        self.lost_turns: set[str] = set()
+        """Turns of this store whose end could not be saved; their leases are not valid."""
 
     def name(self) -> str | None:
         """Take the lock; None if the file system has no locks."""

@@ -112,7 +112,7 @@ def mark_interrupted(db: sqlite3.Connection, key: Row, number: int) -> None:
 def is_held(lease: Row, now: datetime, process: ProcessLock) -> bool:
     """Whether the lease has not expired and its process is not known to be dead."""
     is_valid = is_lease_valid(SQLITE_CODEC.decode_time(lease[2]), now)
-    return is_valid and not process.is_dead(lease[3])
+    return is_valid and lease[0] not in process.lost_turns and not process.is_dead(lease[3])
 
 
 def check_name_free(db: sqlite3.Connection, conversation: StoredConversation) -> None:

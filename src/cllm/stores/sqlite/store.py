@@ -280,6 +280,10 @@ class SqliteStore(SqliteLists, SqliteRequests, SqlStore):
         except UsageError:
             await self._file.write(release)
             raise
+        except StoreUnavailableError:
+            # The lease cannot be released either, for example because the disk is full.
+            self._process.lost_turns.add(turn.id)
+            raise
         except asyncio.CancelledError:
             # The result is unknown here: release the lease in case the write failed.
             with contextlib.suppress(StoreError):

@@ -1,9 +1,16 @@
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from cllm.core.errors import ConversationBusyError, SettingsError, UsageError
+from cllm.core.errors import (
+    ConversationBusyError,
+    SettingsError,
+    StoreUnavailableError,
+    UsageError,
+)
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation, TurnStart
 from cllm.stores.sqlite.store import SqliteStore, parse_location
@@ -49,6 +56,19 @@ async def test_a_turn_that_cannot_be_stored_releases_its_lease(tmp_path: Path):
     with pytest.raises(UsageError):
         await store.finish_turn(lease, msgspec.structs.replace(turn, messages=(reply,)))
     await store.drop_turn(await store.begin_turn("demo", start("t2")))
+    await store.close()
+
+
+async def test_a_turn_whose_end_cannot_be_saved_does_not_block_its_conversation(tmp_path: Path):
+    store = SqliteStore(tmp_path / "a.db", clock=TickingClock(), busy_seconds=0.01)
+    lease = await store.begin_turn("demo", start("t1"), create=NewConversation(id="demo"))
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailableError):
+            await store.finish_turn(lease, answered(lease))
+        other.execute("ROLLBACK")
+    second = await store.begin_turn("demo", start("t2"))
+    assert [turn.state for turn in second.conversation.turns] == ["failed"]
     await store.close()
 
 
