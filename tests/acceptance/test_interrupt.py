@@ -40,7 +40,7 @@ def test_ctrl_c_during_a_stream_saves_the_partial_text(terminal, home, settings,
     assert result.code == 130, result.report()
     assert "Traceback" not in result.out + result.err
     lines = (result.out + result.err).splitlines()
-    assert "Interrupted. The partial answer is saved." in lines
+    assert "Interrupted. The partial reply is saved." in lines
     assert home.messages("demo") == [
         ("system", "Talk."),
         ("user", "Tell me."),

@@ -177,6 +177,25 @@ def test_a_disconnect_ends_a_stateless_call(server: Server, upstream: FakeProvid
     upstream.wait_for(count + 1).wait_disconnected()
 
 
+def test_the_usage_of_a_stateless_stream_is_counted_although_its_client_leaves(
+    serve: Callable[..., Server], provider: FakeProvider, until: Callable[..., bool]
+):
+    server = serve()
+    provider.queue_held_reply("First ", "second.", at=1)
+    opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True))
+    opened.event()
+
+    opened.leave()
+
+    def total() -> dict[str, Any]:
+        found: dict[str, Any] = server("GET", "/v1/usage?by=model").json["total"]
+        return found
+
+    assert until(lambda: total()["calls"] == 1)
+    assert total()["input_tokens"] > 0
+    assert total()["output_tokens"] > 0
+
+
 def test_a_disconnect_ends_a_stateless_call_without_stream(server: Server, upstream: FakeProvider):
     upstream.queue_held_reply("Late.", at=0)
     count = len(upstream.requests)

@@ -36,6 +36,7 @@ from cllm.core.reply import (
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
+    UsageReported,
     Verbatim,
 )
 from cllm.engine.request import (
@@ -225,7 +226,9 @@ class _Screen:
                 self._end(event.reply)
             case ToolRoundEnded():
                 self.answer.break_line()
-            case ThinkingDelta() | ToolCallDelta() | PartAdded() | Verbatim() | ReplyFinished():
+            case ThinkingDelta() | ToolCallDelta() | PartAdded() | Verbatim():
+                pass
+            case UsageReported() | ReplyFinished():
                 pass
             case _:
                 assert_never(event)

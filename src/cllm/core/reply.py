@@ -117,6 +117,12 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
     notice: Notice
 
 
+class UsageReported(msgspec.Struct, frozen=True, kw_only=True, tag="usage"):
+    """Token counts before the reply is complete; a later event replaces an earlier one."""
+
+    usage: Usage
+
+
 class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The reply is complete; `raw` is its JSON in the provider's protocol, if it has one."""
 
@@ -129,4 +135,4 @@ class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
 
 ReplyDelta = TextDelta | RefusalDelta | ThinkingDelta | ToolCallDelta | PartAdded
-ReplyEvent = Noticed | ReplyDelta | Verbatim | ReplyFinished
+ReplyEvent = Noticed | UsageReported | ReplyDelta | Verbatim | ReplyFinished

@@ -23,9 +23,10 @@ from cllm.core.reply import (
     StopReason,
     TextDelta,
     Usage,
+    UsageReported,
     Verbatim,
 )
-from cllm.engine.request import Attempt, OnInterrupt
+from cllm.engine.request import Attempt, CountUsage, OnInterrupt
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.window.tokens import estimate_usage, weights_for
 
@@ -90,26 +91,83 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-class NullRecorder:
-    """The recorder of a turn that is not saved; does nothing."""
+RecordedEvent = Noticed | UsageReported | ReplyDelta | Verbatim | ToolRoundEnded
+
+
+class PartialTurn:
+    """The part of a turn that has arrived, in case it is interrupted."""
+
+    def __init__(self) -> None:
+        self._last_call: tuple[Prompt, Attempt] | None = None
+        self._partial_text: list[str] = []
+        self._rounds: list[ToolRoundEnded] = []
+        self._reported_usage: Usage | None = None
+        self._notices = NoticeCollector()
+
+    def on_prompt(self, prompt: Prompt, attempt: Attempt) -> None:
+        self._last_call = prompt, attempt
+        self._reported_usage = None
+
+    def on_event(self, event: RecordedEvent) -> None:
+        if isinstance(event, TEXT_DELTAS):
+            self._partial_text.append(event.text)
+        elif isinstance(event, ToolRoundEnded):
+            self._rounds.append(event)
+            self._partial_text.clear()
+            self._reported_usage = None
+        elif isinstance(event, UsageReported):
+            self._reported_usage = event.usage
+        elif isinstance(event, Noticed):
+            self._notices.append(event.notice)
+
+    def _partial_reply(self) -> Message | None:
+        text = "".join(self._partial_text)
+        return plain_message("assistant", text) if text else None
+
+    def _usage_so_far(self) -> Usage | None:
+        """Return the reported usage; the output tokens of a partial reply are estimated."""
+        usage, reply = self._reported_usage, self._partial_reply()
+        if usage is None or reply is None or self._last_call is None:
+            return usage
+        prompt, attempt = self._last_call
+        estimate = estimate_usage(prompt, reply, weights_for(attempt.route.provider.name))
+        if estimate.output <= usage.output:
+            return usage
+        return msgspec.structs.replace(usage, output=estimate.output, estimated=True)
+
+
+class StatelessRecorder(PartialTurn):
+    """The recorder of a turn that is not saved: counts its usage if it does not complete."""
 
     lease: None = None
 
-    async def save_opening(self, _opening: Opening) -> None: ...
+    def __init__(self, count_usage: CountUsage | None = None) -> None:
+        super().__init__()
+        self._count_usage = count_usage
+        self._is_complete = False
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None: ...
+    async def __aexit__(self, *_: object) -> None:
+        if self._is_complete or self._last_call is None or self._count_usage is None:
+            return
+        attempt = self._last_call[1]
+        usages = _list_usages(
+            self._last_call, self._rounds, self._partial_reply(), self._usage_so_far()
+        )
+        usage = total_usage(usages)
+        if usage is not None:
+            cost = total_cost([attempt.price(one) for one in usages])
+            self._count_usage(attempt.model, usage, cost)
 
-    def on_prompt(self, _prompt: Prompt, _attempt: Attempt) -> None: ...
+    async def save_opening(self, _opening: Opening) -> None: ...
 
-    def on_event(self, _event: Noticed | ReplyDelta | Verbatim | ToolRoundEnded) -> None: ...
+    async def complete(self, _reply: ReplyFinished) -> None:
+        self._is_complete = True
 
-    async def complete(self, _reply: ReplyFinished) -> None: ...
 
-
-class TurnRecorder:
+class TurnRecorder(PartialTurn):
     """Context manager of a saved turn: renews its lease, and finishes the turn on exit.
 
     A cancellation saves it as incomplete. An error saves it as failed if `saves_failures`, and
@@ -125,30 +183,14 @@ class TurnRecorder:
         on_interrupt: OnInterrupt = "keep",
         saves_failures: bool = True,
     ) -> None:
+        super().__init__()
         self._store = store
         self.lease = lease
         self._clock = clock
         self._on_interrupt = on_interrupt
         self._saves_failures = saves_failures and lease.visible
-        self._last_call: tuple[Prompt, Attempt] | None = None
-        self._partial_text: list[str] = []
-        self._rounds: list[ToolRoundEnded] = []
-        self._notices = NoticeCollector()
         self._is_finished = False
         self._renewal = LeaseRenewal(store, lease, clock=clock)
-
-    def on_prompt(self, prompt: Prompt, attempt: Attempt) -> None:
-        self._last_call = prompt, attempt
-
-    def on_event(self, event: Noticed | ReplyDelta | Verbatim | ToolRoundEnded) -> None:
-        """Record part of the reply, in case the turn is interrupted."""
-        if isinstance(event, TEXT_DELTAS):
-            self._partial_text.append(event.text)
-        elif isinstance(event, ToolRoundEnded):
-            self._rounds.append(event)
-            self._partial_text.clear()
-        elif isinstance(event, Noticed):
-            self._notices.append(event.notice)
 
     async def save_opening(self, opening: Opening) -> None:
         """Save the captured system prompt and context before the model is called."""
@@ -185,7 +227,7 @@ class TurnRecorder:
                 return
             was_too_long = self._last_call is None and isinstance(error, WindowTooSmallError)
             if isinstance(error, Exception) and self._saves_failures and not was_too_long:
-                await self._finish("failed", failure=_failure(error))
+                await self._finish_partial("failed", failure=_failure(error))
             else:
                 await self._drop()
 
@@ -193,8 +235,11 @@ class TurnRecorder:
         if self._last_call is None or self._on_interrupt == "discard":
             await self._drop()
             return
-        text = "".join(self._partial_text)
-        await self._finish("incomplete", reply=plain_message("assistant", text) if text else None)
+        await self._finish_partial("incomplete")
+
+    async def _finish_partial(self, state: TurnState, failure: TurnFailure | None = None) -> None:
+        reply, usage = self._partial_reply(), self._usage_so_far()
+        await self._finish(state, reply=reply, usage=usage, failure=failure)
 
     async def _drop(self) -> None:
         self._is_finished = True
@@ -243,14 +288,7 @@ def _add_results(
     window = prompt.window
     if window is not None and usage is not None and usage.prompt and not usage.estimated:
         window = msgspec.structs.replace(window, counted=usage.prompt)
-    weights = weights_for(provider)
-    usages = [
-        ended.reply.usage or estimate_usage(prompt, ended.reply.message, weights)
-        for ended in rounds
-    ]
-    if usage is None and reply is not None:
-        usage = estimate_usage(prompt, reply, weights)
-    usages += [] if usage is None else [usage]
+    usages = _list_usages(call, rounds, reply, usage)
     messages = [message for ended in rounds for message in ended.messages]
     messages += [] if reply is None else [reply]
     return msgspec.structs.replace(
@@ -263,6 +301,24 @@ def _add_results(
         usage=total_usage(usages),
         cost=total_cost([attempt.price(one) for one in usages]),
     )
+
+
+def _list_usages(
+    call: tuple[Prompt, Attempt],
+    rounds: Sequence[ToolRoundEnded],
+    reply: Message | None,
+    usage: Usage | None,
+) -> list[Usage]:
+    """Return the usage of each call; `usage` is for the last one."""
+    prompt, attempt = call
+    weights = weights_for(attempt.route.provider.name)
+    usages = [
+        ended.reply.usage or estimate_usage(prompt, ended.reply.message, weights)
+        for ended in rounds
+    ]
+    if usage is None and reply is not None:
+        usage = estimate_usage(prompt, reply, weights)
+    return usages if usage is None else [*usages, usage]
 
 
 def total_usage(usages: Sequence[Usage]) -> Usage | None:

@@ -10,7 +10,7 @@ from cllm.core.conversation import LOCAL_OWNER, Policy, StoredConversation, Turn
 from cllm.core.message import Dialect, Message
 from cllm.core.ports import Lease, NewConversation, Provider, Tail
 from cllm.core.prompt import Original, Prompt
-from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Usage, Verbatim
+from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Usage, UsageReported, Verbatim
 from cllm.engine.prompt_history import ModelContext
 from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
 from cllm.history.context import Context, ContextCommand
@@ -19,6 +19,8 @@ from cllm.window.strategies import Strategy
 
 OnInterrupt = Literal["keep", "discard"]
 Price = Callable[[Usage], float | None]
+CountUsage = Callable[[str, Usage, float | None], None]
+"""Gets a model, its usage and the cost."""
 
 
 class ModelRoute(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +93,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     - `visible`: save the turn also if it fails. Every turn is saved when it starts.
     - `wait`: seconds to wait for another turn; None is without limit.
     - `accept`: raises an error for a reply that must not be saved.
+    - `count_unsaved`: gets the model, usage and cost of a stateless turn that does not complete.
     """
 
     ref: str | None = None
@@ -107,6 +110,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     wait: float | None = None
     on_interrupt: OnInterrupt = "keep"
     accept: Callable[[ReplyFinished], None] | None = None
+    count_unsaved: CountUsage | None = None
 
     @property
     def tail(self) -> Tail:
@@ -130,6 +134,7 @@ class StorageChanges(TypedDict, total=False):
     wait: float | None
     on_interrupt: OnInterrupt
     accept: Callable[[ReplyFinished], None] | None
+    count_unsaved: CountUsage | None
 
 
 class InputChanges(TypedDict, total=False):
@@ -183,6 +188,7 @@ TurnEvent = (
     | Noticed
     | ReplyDelta
     | Verbatim
+    | UsageReported
     | ToolRoundEnded
     | ReplyFinished
     | TurnEnded

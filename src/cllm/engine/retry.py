@@ -20,7 +20,7 @@ from cllm.core.errors import (
     redact_urls,
 )
 from cllm.core.notice import Notice, NoticeCollector
-from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, UsageReported
 
 CallProvider = Callable[[], AsyncGenerator[ReplyEvent, None]]
 Sleep = Callable[[float], Awaitable[None]]
@@ -74,7 +74,8 @@ async def call_with_retry(
                             yielded.add(event.notice)
                             yield event
                         continue
-                    if not is_answering or isinstance(event, ReplyFinished):
+                    is_part = not isinstance(event, UsageReported)
+                    if isinstance(event, ReplyFinished) or (is_part and not is_answering):
                         is_answering = True
                         for notice in set(notices.left_out) - yielded:
                             yielded.add(notice)

@@ -31,10 +31,10 @@ from cllm.core.ports import (
     TurnStart,
 )
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, UsageReported
 from cllm.engine.prompt_builder import build_window_prompt, resolve_model
 from cllm.engine.prompt_history import ModelContext, find_first_sequence
-from cllm.engine.recorder import NullRecorder, TurnRecorder, total_cost
+from cllm.engine.recorder import StatelessRecorder, TurnRecorder, total_cost
 from cllm.engine.request import (
     Attempt,
     ModelRoute,
@@ -123,7 +123,7 @@ class Engine:
             summary_notice = await self._summariser().summarise_before_turn(
                 conversation, request, model
             )
-        recorder: TurnRecorder | NullRecorder = NullRecorder()
+        recorder: TurnRecorder | StatelessRecorder = StatelessRecorder(storage.count_unsaved)
         if storage.ref is not None and not storage.read_only:
             lease = await self._try_lease(request, model)
             if lease is None:
@@ -224,7 +224,7 @@ class Engine:
         first: Attempt,
         conversation: StoredConversation | None,
         request: TurnRequest,
-        recorder: TurnRecorder | NullRecorder,
+        recorder: TurnRecorder | StatelessRecorder,
         prepared: PreparedModels,
     ) -> AsyncGenerator[TurnEvent, None]:
         """Call the models until one answers, and save the turn.
@@ -263,7 +263,9 @@ class Engine:
                             return
                         if isinstance(event, ToolRoundEnded):
                             costs.append(_cost(event.reply, attempt.price))
-                        is_answering = is_answering or not isinstance(event, Noticed)
+                        is_answering = is_answering or not isinstance(
+                            event, Noticed | UsageReported
+                        )
                         recorder.on_event(event)
                         yield event
                 raise BrokenStreamError(

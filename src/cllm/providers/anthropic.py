@@ -134,7 +134,11 @@ class AnthropicProvider(HttpProvider):
         decoder = anthropic_decoder.AnthropicStreamDecoder(names=request.names)
         if request.verbatim:
             return PassthroughReader(decoder)
-        return SseReader(decoder, lambda event: decoder.decode(event.name, event.data))
+        return SseReader(
+            decoder,
+            lambda event: decoder.decode(event.name, event.data),
+            get_usage=lambda: decoder.reported_usage,
+        )
 
     def _error_details(self, _response: HttpResponse, body: bytes) -> ErrorDetails:
         return anthropic_decoder.decode_error(body)

@@ -15,6 +15,7 @@ from cllm.core.reply import (
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
+    UsageReported,
     Verbatim,
 )
 from cllm.engine.request import TurnEnded, TurnEvent, TurnQueued, TurnRequest, TurnStarted
@@ -93,7 +94,7 @@ class TurnPrinter:
                 self._answer.settle()
             case TurnEnded():
                 self._end(event)
-            case ToolCallDelta() | PartAdded() | Verbatim() | ReplyFinished():
+            case ToolCallDelta() | PartAdded() | Verbatim() | UsageReported() | ReplyFinished():
                 pass
             case _:
                 assert_never(event)

@@ -20,6 +20,7 @@ from cllm.core.reply import (
     ThinkingDelta,
     ToolCallDelta,
     Usage,
+    UsageReported,
 )
 from cllm.providers.anthropic import AnthropicProvider
 from cllm.providers.http.aiohttp_transport import AiohttpTransport
@@ -273,6 +274,7 @@ class TestStreams:
     async def test_events_are_yielded_before_the_response_is_complete(self, server, make):
         gate = server.queue_held_reply("Hel", "lo")
         async with aclosing(make().ask(prompt())) as events:
+            assert await anext(events) == UsageReported(usage=Usage(input=11, output=1))
             assert await anext(events) == TextDelta(text="Hel")
             gate.open()
             assert await anext(events) == TextDelta(text="lo")

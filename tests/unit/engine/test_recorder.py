@@ -111,7 +111,7 @@ async def states(store: Store) -> list[tuple[str, list[str]]]:
     ("error", "saved"),
     [
         (None, [("complete", ["Hello", "Hi there"])]),
-        (BROKEN, [("failed", ["Hello"])]),
+        (BROKEN, [("failed", ["Hello", "Hi"])]),
     ],
 )
 async def test_a_turn_cancelled_while_it_is_saved_is_saved(
@@ -162,7 +162,7 @@ async def test_the_lease_of_an_ended_turn_is_not_renewed(loop_clock, renewed: bo
     ("error", "saved"),
     [
         (None, [("complete", ["Hello", "Hi there"])]),
-        (BROKEN, [("failed", ["Hello"])]),
+        (BROKEN, [("failed", ["Hello", "Hi"])]),
         (asyncio.CancelledError(), [("incomplete", ["Hello", "Hi"])]),
     ],
 )

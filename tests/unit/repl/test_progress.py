@@ -12,7 +12,7 @@ from cllm.repl.progress import describe_interrupted, describe_reading
 @pytest.mark.parametrize(
     ("storage", "text"),
     [
-        ({"ref": "demo"}, "The partial answer is saved."),
+        ({"ref": "demo"}, "The partial reply is saved."),
         ({"ref": "demo", "on_interrupt": "discard"}, "Nothing is saved."),
         ({"ref": "demo", "read_only": True}, "Nothing is saved."),
         ({"ref": None}, "Nothing is saved."),

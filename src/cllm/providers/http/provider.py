@@ -26,7 +26,7 @@ from cllm.core.errors import (
 )
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.prompt import Prompt
-from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished
+from cllm.core.reply import Noticed, ReplyEvent, ReplyFinished, Usage, UsageReported
 from cllm.core.secret import redact_secrets
 from cllm.providers.http.transport import HttpResponse, HttpTransport, Timeouts
 from cllm.wire.errors import ErrorDetails, FieldError, MalformedError, ReportedError
@@ -126,17 +126,29 @@ class StreamReader(StreamDecoder, Protocol):
 
 
 class SseReader:
+    """`get_usage` returns the usage that the stream has reported so far."""
+
     def __init__(
-        self, decoder: StreamDecoder, decode: Callable[[SseEvent], Iterable[ReplyEvent]]
+        self,
+        decoder: StreamDecoder,
+        decode: Callable[[SseEvent], Iterable[ReplyEvent]],
+        *,
+        get_usage: Callable[[], Usage | None] = lambda: None,
     ) -> None:
         self._sse = SseDecoder()
         self._decoder = decoder
         self._decode = decode
+        self._get_usage = get_usage
+        self._usage: Usage | None = None
         self.done = False
 
     def feed(self, chunk: bytes) -> Iterator[ReplyEvent]:
         for event in self._sse.feed(chunk):
             yield from self._decode(event)
+            usage = self._get_usage()
+            if usage is not None and usage is not self._usage:
+                self._usage = usage
+                yield UsageReported(usage=usage)
             self.done = self._decoder.done
             if self.done:
                 return

@@ -17,7 +17,15 @@ from msgspec.structs import replace
 from cllm.core.errors import CllmError, ConversationBusyError, ErrorReport
 from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import CallRecord, Lease
-from cllm.core.reply import Noticed, ReplyDelta, ReplyEvent, ReplyFinished, Verbatim
+from cllm.core.reply import (
+    Noticed,
+    ReplyDelta,
+    ReplyEvent,
+    ReplyFinished,
+    Usage,
+    UsageReported,
+    Verbatim,
+)
 from cllm.engine.request import TurnEnded, TurnEvent, TurnQueued, TurnStarted
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.server.http.errors import JSON, UNEXPECTED, ApiError, report_error
@@ -140,7 +148,8 @@ class TurnTask:
 
     async def _run(self) -> None:
         limits = self._state.settings.limits
-        engine, request = select_engine(self.prepared, self._state), self.prepared.request
+        engine = select_engine(self.prepared, self._state)
+        request = self.prepared.request.with_storage(count_unsaved=self._count_usage)
         try:
             async with (
                 asyncio.timeout(limits.turn_seconds) as limit,
@@ -204,7 +213,7 @@ class TurnTask:
                 await self._record_reply(event)
             case TurnEnded():
                 await self._on_ended(event)
-            case TurnQueued() | ToolRoundEnded():
+            case TurnQueued() | ToolRoundEnded() | UsageReported():
                 pass
             case _ if self._is_stream:
                 await self._stream(event)
@@ -279,15 +288,19 @@ class TurnTask:
         self._record_model(event.model)
         if event.turn is None and usage is not None:
             # The usage of a saved turn is stored with the turn.
-            ended_at = self._state.clock()
-            call = CallRecord(model=event.model, usage=usage, cost=event.cost, ended_at=ended_at)
-            self._state.usage_counter.add(call, owner=self.prepared.request.storage.owner)
+            self._count_usage(event.model, usage, event.cost)
         if self._claim.saves_response:
             await self._claim.save_response(*self._build_stored_response())
         elif not self._is_stream:
             self.body = self._encoder.encode_response(event.reply)
         if self._is_stream:
             await self._put(self.body)
+
+    def _count_usage(self, model: str, usage: Usage, cost: float | None) -> None:
+        """Count a stateless call, also one that its client or provider broke off."""
+        self._record.usage, self._record.cost = usage, cost
+        call = CallRecord(model=model, usage=usage, cost=cost, ended_at=self._state.clock())
+        self._state.usage_counter.add(call, owner=self.prepared.request.storage.owner)
 
     def _build_stored_response(self) -> tuple[dict[str, str], bytes]:
         headers = {"Content-Type": EVENT_STREAM if self._is_stream else JSON, **self.headers()}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from cllm.core.reply import ReplyEvent, ReplyFinished, Verbatim
+from cllm.core.reply import ReplyEvent, ReplyFinished, Usage, UsageReported, Verbatim
 from cllm.wire.anthropic.parts import DIALECT
 from cllm.wire.anthropic.response_decoder import AnthropicStreamDecoder
 from cllm.wire.errors import MalformedError
@@ -39,6 +39,7 @@ class PassthroughReader:
         self._held: list[bytes] | None = []
         self._frames: list[bytes] = []
         self._is_closing = False
+        self._usage: Usage | None = None
         self._events: list[ReplyEvent] = []
 
     @property
@@ -60,6 +61,10 @@ class PassthroughReader:
         elif self._frames:
             self._events.append(self._take_frames())
         events, self._events = self._events, []
+        usage = self._decoder.reported_usage
+        if usage is not None and usage is not self._usage:
+            self._usage = usage
+            yield UsageReported(usage=usage)
         yield from events
         if failure is not None:
             raise failure

@@ -27,6 +27,7 @@ from cllm.core.reply import (
     ThinkingDelta,
     ToolCallDelta,
     Usage,
+    UsageReported,
     Verbatim,
 )
 from cllm.wire.messages import to_delta
@@ -213,7 +214,14 @@ class OpenAIStreamEncoder:
                 return self._part(event)
             case ReplyFinished():
                 return self._finish(event)
-            case TextDelta() | ThinkingDelta() | RefusalDelta() | Noticed() | Verbatim():
+            case (
+                TextDelta()
+                | ThinkingDelta()
+                | RefusalDelta()
+                | Noticed()
+                | UsageReported()
+                | Verbatim()
+            ):
                 return b""
             case _:
                 assert_never(event)

@@ -32,6 +32,7 @@ from cllm.core.reply import (
     ThinkingDelta,
     ToolCallDelta,
     Usage,
+    UsageReported,
     Verbatim,
 )
 from cllm.wire.messages import to_delta
@@ -250,7 +251,7 @@ class ResponsesStreamEncoder:
         item = self._current
         if item is not None and type(event) is TextDelta and event.index == self._text_index:
             return self._append_text(item, event.text)
-        if self._closed or isinstance(event, Noticed | Verbatim):
+        if self._closed or isinstance(event, Noticed | UsageReported | Verbatim):
             return b""
         first = b""
         if not self._sequence:
