@@ -1,4 +1,4 @@
-"""A lock file beside a database that shows whether the process of a lease is alive.
+"""A lock file next to a database that shows whether the process of a lease is alive.
 
 A store holds one lock (flock) while it is open, and the rows of its leases name it. The kernel
 releases the lock when the process ends, in whatever way.
