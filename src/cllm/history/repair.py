@@ -32,6 +32,7 @@ from cllm.history.rules import (
     M,
     Problem,
     ProblemCode,
+    can_have_system,
     effective_role,
     find_ending_problems,
     find_exchange_problems,
@@ -59,6 +60,8 @@ NOTICES = {
     "prefill_trimmed": "White space at the end of the prefilled reply was removed.",
     "result_as_text": "A tool result that matches no open tool call was sent as text.",
     "result_moved": "A tool result was moved directly after its tool call.",
+    "system_as_user": "A system message at a position that the provider refuses is sent as a user "
+    "message.",
     "thinking_left_out": "Thinking without a signature was removed; it cannot be sent back.",
 }
 REPAIRS: dict[ProblemCode, str] = {
@@ -156,7 +159,8 @@ def _keep_positions(
 
 def _arrange(numbered: list[tuple[int, M]], context: _RepairContext[M]) -> Iterator[tuple[int, M]]:
     paired = _pair_results(_remove_unsendable(numbered, context), context)
-    split = _split_results(_merge_roles(paired, context), context)
+    placed = _convert_system(list(paired), context)
+    split = _split_results(_merge_roles(placed, context), context)
     return _add_first_user_message(_add_document_text(split, context), context)
 
 
@@ -303,6 +307,18 @@ def _convert_unpaired(
                 ]
         if others:
             yield position, context.make("user", tuple(others))
+
+
+def _convert_system(
+    numbered: list[tuple[int, M]], context: _RepairContext[M]
+) -> Iterator[tuple[int, M]]:
+    messages = [message for _, message in numbered]
+    for index, (position, message) in enumerate(numbered):
+        if message.role != "system" or can_have_system(messages, index, context.profile):
+            yield position, message
+        else:
+            context.record_change("system_as_user", position)
+            yield position, context.make("user", message.parts)
 
 
 def _merge_roles(

@@ -215,7 +215,7 @@ def _order_problems(messages: Sequence[HasParts], profile: HistoryProfile) -> It
         if role != "user":
             yield Problem(code="starts_without_user", position=positions[0] if positions else 0)
     for position, message in enumerate(messages):
-        if message.role == "system" and not _takes_system(messages, position, profile):
+        if message.role == "system" and not can_have_system(messages, position, profile):
             yield Problem(code="system_message", position=position)
     if profile.repeated_roles == "refused":
         for before, after in pairwise(positions):
@@ -224,12 +224,16 @@ def _order_problems(messages: Sequence[HasParts], profile: HistoryProfile) -> It
     yield from find_ending_problems(messages, profile)
 
 
-def _takes_system(messages: Sequence[HasParts], position: int, profile: HistoryProfile) -> bool:
+def can_have_system(messages: Sequence[HasParts], position: int, profile: HistoryProfile) -> bool:
     if profile.system == "after_user":
-        before = (m.role for m in reversed(messages[:position]) if m.role != "system")
-        after = (m.role for m in messages[position + 1 :] if m.role != "system")
-        return next(before, None) in ("user", "tool") and next(after, "assistant") == "assistant"
-    return profile.system == "anywhere" or (profile.system == "first" and position == 0)
+        before = (messages[n].role for n in range(position - 1, -1, -1))
+        after = (messages[n].role for n in range(position + 1, len(messages)))
+        role_before = next((role for role in before if role != "system"), None)
+        role_after = next((role for role in after if role != "system"), "assistant")
+        return role_before in ("user", "tool") and role_after == "assistant"
+    if profile.system == "first":
+        return all(messages[n].role == "system" for n in range(position))
+    return profile.system == "anywhere"
 
 
 def is_merged_pair(before: HasParts, after: HasParts, profile: HistoryProfile) -> bool:

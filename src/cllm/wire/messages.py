@@ -94,6 +94,24 @@ def check_not_emptied(before: OutgoingMessage, after: OutgoingMessage, target: s
         )
 
 
+def find_stray_system(messages: Sequence[OutgoingMessage]) -> frozenset[int]:
+    """Return the indexes of system messages between two replies, or after the last one.
+
+    No user turn contains them. Some clients send the output of tools like this.
+    """
+    stray: set[int] = set()
+    run: list[int] = []
+    before: Role | None = None
+    for index, message in enumerate(messages):
+        if message.role == "system":
+            run.append(index)
+            continue
+        if before == message.role == "assistant":
+            stray.update(run)
+        before, run = message.role, []
+    return frozenset((*stray, *run) if before == "assistant" else stray)
+
+
 def lost_extra_fields(part: AnyPart) -> set[str]:
     """Return the names of a part's foreign fields that differ from their defaults."""
     return {

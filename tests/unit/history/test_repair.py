@@ -142,6 +142,14 @@ class TestOrder:
 
         assert [place for code, place, _ in problems if code == "system_message"] == refused
 
+    @pytest.mark.parametrize("profile", [ANTHROPIC, BEDROCK, STRICT], ids=lambda p: p.name)
+    def test_a_system_message_that_the_provider_refuses_is_sent_as_a_user_message(self, profile):
+        repaired = repair_for(profile, user(), assistant(), system())
+
+        assert [message.role for message in repaired.messages] == ["user", "assistant", "user"]
+        assert codes(repaired) == ["system_as_user"]
+        assert repaired.problems == ()
+
     def test_a_history_of_system_messages_alone_has_no_user(self):
         assert ("starts_without_user", 0, None) in problems_for(STRICT, system())
 

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cllm.core.message import Role
 from cllm.core.notice import Notice
-from cllm.wire.messages import NoticeMerger, ObjectScanner, is_json_object
+from cllm.wire.messages import (
+    NoticeMerger,
+    ObjectScanner,
+    OutgoingMessage,
+    find_stray_system,
+    is_json_object,
+)
 
 
 class TestNoticeMerger:
@@ -77,3 +84,21 @@ def test_single_characters_are_scanned(text: str):
     assert scanner.is_object()
     pieces.append("x")
     assert not scanner.is_object()
+
+
+@pytest.mark.parametrize(
+    ("roles", "expected"),
+    [
+        ("su", set()),
+        ("usa", set()),
+        ("uasu", set()),
+        ("uas", {2}),
+        ("uassa", {2, 3}),
+        ("uasaus", {2}),
+    ],
+)
+def test_system_messages_without_a_user_turn_are_found(roles, expected):
+    names: dict[str, Role] = {"s": "system", "u": "user", "a": "assistant"}
+    messages = [OutgoingMessage(role=names[role], parts=()) for role in roles]
+
+    assert find_stray_system(messages) == expected

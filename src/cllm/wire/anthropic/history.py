@@ -30,6 +30,7 @@ from cllm.wire.messages import (
     NoticeMerger,
     OutgoingMessage,
     check_not_emptied,
+    find_stray_system,
     is_json_object,
     lost_extra_fields,
     replace_parts,
@@ -72,60 +73,46 @@ def arrange_messages(
 ) -> tuple[list[OutgoingMessage], list[AnyPart]]:
     """Return the messages for Anthropic, and the parts that belong to the system prompt.
 
-    Newer models accept system messages at the end of a user turn. A system message that no user
-    message precedes in its turn, and every one for an older model, is part of the system prompt.
+    Newer models accept a system message at the end of a user turn; for older ones it is part of
+    the system prompt. A system message without a user turn stays, for the repair.
     """
     is_accepted = parse_claude_version(model) >= SYSTEM_MESSAGES_SINCE
+    stray = find_stray_system(messages)
     arranged: list[OutgoingMessage] = []
     moved: list[AnyPart] = []
     waiting: list[OutgoingMessage] = []
     for index, message in enumerate(messages):
         cleaned = clean_message(message, f"messages[{message.prompt_index}]", notes)
-        if cleaned.role == "system":
-            if is_accepted and arranged:
-                waiting.append(cleaned)
-            else:
-                moved += _move_to_prompt([cleaned], notes, is_reported=bool(arranged))
-            continue
         if index == len(messages) - 1:
             check_not_emptied(message, cleaned, "Anthropic")
-        if cleaned.role == "assistant":
-            moved += _place_system(waiting, arranged, notes)
-            waiting = []
-        elif waiting:
-            _report_moved(waiting, notes, "after the user message that follows it")
-        arranged.append(cleaned)
-    moved += _place_system(waiting, arranged, notes)
-    return arranged, moved
+        if index in stray:
+            arranged.append(_clean_system(cleaned, notes))
+        elif cleaned.role == "system" and arranged and is_accepted:
+            waiting.append(_clean_system(cleaned, notes))
+        elif cleaned.role == "system":
+            moved += filter_system_parts(cleaned.parts, notes)
+            if arranged:
+                _report_moved(cleaned, notes, "with the system prompt")
+        else:
+            if cleaned.role == "assistant":
+                arranged += waiting
+                waiting = []
+            for system in waiting:
+                _report_moved(system, notes, "after the user message that follows it")
+            arranged.append(cleaned)
+    arranged += waiting
+    return [message for message in arranged if message.parts or message.role != "system"], moved
 
 
-def _place_system(
-    waiting: Sequence[OutgoingMessage], arranged: list[OutgoingMessage], notes: NoticeMerger
-) -> list[AnyPart]:
-    """Append system messages to a user turn; return their parts if there is none."""
-    if not waiting or arranged[-1].role == "assistant":
-        return _move_to_prompt(waiting, notes, is_reported=True)
-    for message in waiting:
-        if message.raw is None:
-            parts = tuple(filter_system_parts(message.parts, notes))
-            message = replace_parts(message, parts)  # noqa: PLW2901 - its sendable parts
-        if message.parts:
-            arranged.append(message)
-    return []
+def _clean_system(message: OutgoingMessage, notes: NoticeMerger) -> OutgoingMessage:
+    if message.raw is not None:
+        return message
+    return replace_parts(message, tuple(filter_system_parts(message.parts, notes)))
 
 
-def _move_to_prompt(
-    messages: Sequence[OutgoingMessage], notes: NoticeMerger, *, is_reported: bool
-) -> list[AnyPart]:
-    if is_reported:
-        _report_moved(messages, notes, "with the system prompt")
-    return [part for message in messages for part in filter_system_parts(message.parts, notes)]
-
-
-def _report_moved(messages: Sequence[OutgoingMessage], notes: NoticeMerger, where: str) -> None:
-    for message in messages:
-        path = f"messages[{message.prompt_index}]"
-        notes.add("system_moved", path, f"A system message in the history is sent {where}.")
+def _report_moved(message: OutgoingMessage, notes: NoticeMerger, where: str) -> None:
+    path = f"messages[{message.prompt_index}]"
+    notes.add("system_moved", path, f"A system message in the history is sent {where}.")
 
 
 def clean_message(message: OutgoingMessage, path: str, notes: NoticeMerger) -> OutgoingMessage:

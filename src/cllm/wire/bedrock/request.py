@@ -40,6 +40,7 @@ from cllm.wire.messages import (
     alias_field,
     apply_aliases,
     check_not_emptied,
+    find_stray_system,
     is_json_object,
     list_called_tools,
     lost_extra_fields,
@@ -226,11 +227,12 @@ class BedrockMessage(msgspec.Struct, kw_only=True):
 def clean_history(
     messages: Sequence[OutgoingMessage], converter: PartConverter
 ) -> Iterator[OutgoingMessage]:
-    """Yield the messages in Converse's format, without system messages."""
-    for number, message in enumerate(messages, start=1):
-        if message.role != "system":
+    """Yield the messages in Converse's format, without those of the system prompt."""
+    stray = find_stray_system(messages)
+    for index, message in enumerate(messages):
+        if message.role != "system" or index in stray:
             cleaned = clean_message(message, f"messages[{message.prompt_index}]", converter)
-            if number == len(messages):
+            if index == len(messages) - 1:
                 check_not_emptied(message, cleaned, "Bedrock")
             yield cleaned
 
@@ -344,8 +346,9 @@ def _encode_system(
 ) -> list[Block]:
     blocks = _encode_system_parts(system, "system", converter, notes)
     started = False
-    for message in messages:
-        if message.role == "system":
+    stray = find_stray_system(messages)
+    for index, message in enumerate(messages):
+        if message.role == "system" and index not in stray:
             path = f"messages[{message.prompt_index}]"
             blocks += _encode_system_parts(message.parts, path, converter, notes)
             if started:

@@ -115,10 +115,25 @@ def test_newer_models_get_system_messages_at_the_end_of_a_user_turn(roles, expec
     assert codes(encoded) == (["system_moved"] if is_moved else [])
 
 
-def test_a_system_message_after_the_last_reply_is_part_of_the_system_prompt():
-    encoded = encode(HI, own("assistant", "a"), own("system", "B"), model=NEW, repair=no_repair)
-    assert json.loads(encoded.body)["system"] == "B"
-    assert codes(encoded) == ["system_moved"]
+@pytest.mark.parametrize("model", [OLD, NEW])
+@pytest.mark.parametrize("after", [(), ("assistant", "user")])
+def test_a_system_message_without_a_user_turn_is_sent_as_a_user_message(model, after):
+    roles = ("user", "assistant", "system", *after)
+    encoded = encode(*(make_message(role, Text(text="B")) for role in roles), model=model)
+    sent = [message["role"] for message in json.loads(encoded.body)["messages"]]
+    assert sent == ["user", "assistant", "user", *after]
+    assert codes(encoded) == ["system_as_user"]
+
+
+def test_a_system_message_after_a_blank_user_message_is_sent_as_a_user_message():
+    blank = make_message("user", Text(text=" "))
+    encoded = encode(blank, make_message("system", Text(text="B")), HI, model=NEW)
+    assert [m["role"] for m in json.loads(encoded.body)["messages"]] == ["user", "system"]
+    encoded = encode(
+        HI, own("assistant", "a"), blank, own("system", "B"), own("assistant", "a"), HI, model=NEW
+    )
+    roles = [m["role"] for m in json.loads(encoded.body)["messages"]]
+    assert roles == ["user", "assistant", "user", "assistant", "user"]
 
 
 def test_a_system_message_between_call_and_result_is_sent_after_the_result():

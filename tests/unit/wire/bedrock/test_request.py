@@ -162,6 +162,16 @@ def test_developer_and_system_messages_move_to_the_system_prompt():
     assert [notice.path for notice in encoded.notices] == ["messages[2]"]
 
 
+def test_a_system_message_after_the_last_reply_is_sent_as_a_user_message():
+    encoded = request(
+        make_message("user", "a"), make_message("assistant", "b"), make_message("system", "12")
+    )
+    sent_messages = json.loads(encoded.body)["messages"]
+    assert [message["role"] for message in sent_messages] == ["user", "assistant", "user"]
+    assert sent_messages[-1]["content"] == [{"text": "12"}]
+    assert codes(encoded) == {"system_as_user"}
+
+
 def test_system_blocks_and_their_cache_points_are_sent():
     system = [Text(text="a", cache=CacheMark()), Text(text=" "), Text(text="b"), Image(url="x")]
     encoded = request(make_message("user", "q"), system=system)
