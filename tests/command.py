@@ -62,9 +62,9 @@ class Result:
         assert self.code == 0, self.report()
         return self
 
-    def failed_with_one_sentence(self, *words: str, prefix: str = "Error: ") -> str:
-        """Assert exit code 1 and one line on stderr with these words; return the line."""
-        assert self.code == 1, self.report()
+    def failed_with_one_sentence(self, *words: str, prefix: str = "Error: ", code: int = 1) -> str:
+        """Assert the exit code and one line on stderr with these words; return the line."""
+        assert self.code == code, self.report()
         assert "Traceback" not in self.err, self.report()
         assert len(self.warnings) == 1, self.report()
         line = self.warnings[0]

@@ -387,7 +387,7 @@ class TestSettings:
         assert secret not in by_flag.err + by_variable.err
 
     def test_not_saving_and_an_id_exclude_each_other(self, cllm):
-        cllm("chat", "demo", "--no-save").failed_with_one_sentence("--no-save", "ID")
+        cllm("chat", "demo", "--no-save").failed_with_one_sentence("--no-save", "ID", code=2)
 
     def test_an_id_that_is_none_is_one_sentence(self, cllm):
         cllm("chat", "../up", stdin=b"One\n").failed_with_one_sentence("../up")

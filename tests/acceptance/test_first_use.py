@@ -35,6 +35,30 @@ def test_a_wrong_parameter_names_its_file_and_line(
     assert provider.requests == []
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("Hello", "--no-such-flag"),
+        ("Hello", "-t", "nan"),
+        ("Hello", "-m", ""),
+        ("Hello", "--exec", " "),
+        ("Hello", "--var", "=1"),
+        ("Hello", "--read-only"),
+        ("Hello", "--command-allow", "ls"),
+        ("Hello", "--system", "a", "--system-file", "b"),
+        ("Hello", "--json-schema", "{}", "--json-schema-file", "a"),
+        ("--validate-schema",),
+        ("init", "--template", "nonsense"),
+        ("chat", "demo", "--no-save"),
+        ("conversations", "migrate"),
+    ],
+    ids=" ".join,
+)
+def test_the_exit_code_of_a_usage_error_is_the_one_in_the_help(provider, settings, cllm, arguments):
+    assert cllm(*arguments).code == 2
+    assert provider.requests == []
+
+
 def test_log_lines_start_on_a_new_line(provider, settings, cllm):
     provider.queue_reply("A reply.")
 

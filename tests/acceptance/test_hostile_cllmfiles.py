@@ -306,7 +306,7 @@ def test_variables_of_the_environment_are_not_read_unless_declared(hostile, sett
     ["=x", "A", "A B=1", "1A=x", "a-b=1", "__class__.x=1", "A;touch pwned=1", "", "{{A}}=1"],
 )
 def test_var_takes_names_only(given, hostile):
-    hostile(None, "Hello", "--var", given).failed_with_one_sentence("--var")
+    hostile(None, "Hello", "--var", given).failed_with_one_sentence("--var", code=2)
 
 
 def test_the_value_of_a_variable_is_no_template_and_is_quoted(hostile, settings, provider):

@@ -252,7 +252,7 @@ def test_a_new_file_is_trusted_and_a_changed_one_is_not(cllm):
     ],
 )
 def test_an_impossible_option_is_an_error_and_nothing_is_written(arguments, words, cllm):
-    cllm("init", *arguments).failed_with_one_sentence(*words)
+    cllm("init", *arguments).failed_with_one_sentence(*words, code=2)
 
     assert cllm.home.snapshot(cllm.home.work) == {}
 

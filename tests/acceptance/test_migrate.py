@@ -157,7 +157,7 @@ def test_a_missing_configured_prompt_is_reported(home, settings, cllm):
 
 
 def test_the_migration_must_be_named(configured, cllm):
-    cllm("conversations", "migrate").failed_with_one_sentence("--add-system-prompt")
+    cllm("conversations", "migrate").failed_with_one_sentence("--add-system-prompt", code=2)
 
 
 def test_a_conversation_with_a_running_turn_is_skipped_and_reported(

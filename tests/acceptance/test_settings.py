@@ -242,7 +242,7 @@ def test_the_trust_prompt_shows_urls_and_hidden_characters(layers, home, cllm):
 
 
 def test_rules_without_permission_are_an_error(provider, layers, cllm):
-    cllm("Hello", "--command-deny", "rm").failed_with_one_sentence("--allow-commands")
+    cllm("Hello", "--command-deny", "rm").failed_with_one_sentence("--allow-commands", code=2)
 
     assert provider.requests == []
 

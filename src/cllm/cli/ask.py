@@ -9,6 +9,7 @@ from cllm.cli import completion, output
 from cllm.cli.inputs import (
     WIDE_HELP,
     HelpCommand,
+    OptionError,
     cllm_path_option,
     command_line,
     conversations_path_option,
@@ -24,7 +25,7 @@ from cllm.core.message import AnyPart
 from cllm.settings.cllmfile import FILE_NAME
 from cllm.settings.layers import CommandLine
 from cllm.settings.sections import MAX_VERBOSITY
-from cllm.settings.variables import parse_variable
+from cllm.settings.variables import Value, parse_variable
 
 NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
 AUTOMATIC = "\0automatic"
@@ -238,11 +239,11 @@ def _list_models(line: CommandLine) -> None:
 
 def _command_line(options: dict[str, Any]) -> CommandLine:
     if options["temperature"] is not None and not math.isfinite(options["temperature"]):
-        raise UsageError("-t needs a number, such as 0.7.")
+        raise OptionError("-t needs a number, such as 0.7.")
     if options["model"] == "":
-        raise UsageError("-m needs the name of a model, such as openai/gpt-4o.")
+        raise OptionError("-m needs the name of a model, such as openai/gpt-4o.")
     if options["json_schema"] is not None and options["json_schema_file"] is not None:
-        raise UsageError("Use either --json-schema or --json-schema-file, not both.")
+        raise OptionError("Use either --json-schema or --json-schema-file, not both.")
     flags = {
         "raw_response": options["raw"] or None,
         "verbosity": min(options["verbosity"], MAX_VERBOSITY) or None,
@@ -254,21 +255,28 @@ def _command_line(options: dict[str, Any]) -> CommandLine:
         options,
         flags | {name: options[name] for name in SETTINGS},
         config=None if config is None else config.removesuffix(f".{FILE_NAME}"),
-        variables=dict(map(parse_variable, options["variables"])),
+        variables=dict(map(_parse_variable, options["variables"])),
     )
+
+
+def _parse_variable(text: str) -> tuple[str, Value]:
+    try:
+        return parse_variable(text)
+    except UsageError as error:
+        raise OptionError(str(error)) from error
 
 
 def _ask(options: dict[str, Any], line: CommandLine) -> None:
     prompt, ref = _split_prompt_and_ref(options["prompt"], options["conversation"])
     if options["read_only"] and ref in (None, AUTOMATIC):
-        raise UsageError("--read-only needs --conversation with an existing ID.")
+        raise OptionError("--read-only needs --conversation with an existing ID.")
     attachments: tuple[AnyPart, ...] = ()
     if options["attachments"]:
         from cllm.cli.attachments import read_attachments
 
         attachments = read_attachments(options["attachments"])
     if not all(command.strip() for command in options["exec_commands"]):
-        raise UsageError("--exec needs a command, such as --exec 'git status'.")
+        raise OptionError("--exec needs a command, such as --exec 'git status'.")
     text = _build_prompt_text(prompt, options["attachments"])
     from cllm.cli.turn import AskOptions, ask
 

@@ -15,6 +15,7 @@ from cllm.cli import completion
 from cllm.cli.inputs import (
     WIDE_HELP,
     HelpCommand,
+    OptionError,
     cllm_path_option,
     command_line,
     conversations_path_option,
@@ -78,9 +79,9 @@ MEMORY_STORE = "memory:"
 @trust_option
 def command(ref: str | None, **options: Any) -> int:
     if options["no_save"] and ref is not None:
-        raise UsageError("--no-save always starts a new conversation; omit the ID.")
+        raise OptionError("--no-save always starts a new conversation; omit the ID.")
     if options["model"] == "":
-        raise UsageError("-m needs the name of a model, such as openai/gpt-4o.")
+        raise OptionError("-m needs the name of a model, such as openai/gpt-4o.")
     settings = _load_settings(options)
     return _run_chat(settings, _chat_options(options, settings), ref)
 

@@ -19,6 +19,7 @@ from cllm.cli import completion, output
 from cllm.cli.inputs import (
     PATH,
     HelpGroup,
+    OptionError,
     cllm_path_option,
     command_line,
     conversations_path_option,
@@ -234,7 +235,7 @@ def stats(line: CommandLine, *, ref: str | None, as_json: bool) -> None:
 @click.pass_obj
 def migrate(line: CommandLine, *, add_system_prompt: bool, dry_run: bool) -> int:
     if not add_system_prompt:
-        raise UsageError(
+        raise OptionError(
             "No migration is selected; run: cllm conversations migrate --add-system-prompt"
         )
     app = open_app(line)

@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 from cllm.cli import output
-from cllm.cli.inputs import PATH, HelpCommand, current_environment, read_system_option
+from cllm.cli.inputs import (
+    PATH,
+    HelpCommand,
+    OptionError,
+    current_environment,
+    read_system_option,
+)
 from cllm.core.errors import UsageError
 from cllm.settings.cllmfile import FILE_NAME, read_cllmfile
 from cllm.settings.layers import Environment, is_config_name, user_folder
@@ -116,22 +122,22 @@ def _file_name(options: dict[str, Any]) -> str:
     if name is None:
         return FILE_NAME
     if not is_config_name(name):
-        raise UsageError("--as needs a name without slashes, such as --as review.")
+        raise OptionError("--as needs a name without slashes, such as --as review.")
     return f"{name}.{FILE_NAME}"
 
 
 def _folders(options: dict[str, Any], env: Environment) -> list[Path]:
     if options["cllm_path"] is not None:
         if options["is_global"] or options["is_local"]:
-            raise UsageError("Use --cllm-path without --global and --local.")
+            raise OptionError("Use --cllm-path without --global and --local.")
         if options["history"]:
-            raise UsageError("--history applies to the current directory; omit --cllm-path.")
+            raise OptionError("--history applies to the current directory; omit --cllm-path.")
         return [options["cllm_path"]]
     folders = [user_folder(env)] if options["is_global"] else []
     if options["is_local"] or not folders:
         folders.append(local_folder(env))
     elif options["history"]:
-        raise UsageError(
+        raise OptionError(
             "--history applies to the current directory; omit --global, or add --local."
         )
     return folders
@@ -187,7 +193,7 @@ def template_names() -> list[str]:
 
 def _template_text(name: str) -> str:
     if name != DEFAULT and name not in template_names():
-        raise UsageError(
+        raise OptionError(
             f"There is no template '{name}'; choose one of {', '.join(template_names())}."
         )
     file = resources.files("cllm").joinpath(TEMPLATES, f"{name}{SUFFIX}")

@@ -39,6 +39,10 @@ trust_option = click.option(
 )
 
 
+class OptionError(UsageError):
+    """An invalid value of an option, or options that exclude each other; exit code 2."""
+
+
 class HelpCommand(click.Command):
     """A command with examples; `cllm.cli.help` lays out its help."""
 
@@ -102,7 +106,7 @@ def command_line(options: Mapping[str, Any], values: Mapping[str, Any], **more: 
 
 def read_system_option(text: str | None, file: Path | None) -> GivenPrompt | None:
     if text is not None and file is not None:
-        raise UsageError("Use either --system or --system-file, not both.")
+        raise OptionError("Use either --system or --system-file, not both.")
     if text is not None:
         return GivenPrompt(text=text, source="--system", explicit=True)
     if file is None:

@@ -9,7 +9,7 @@ from importlib import import_module
 import click
 
 from cllm.cli import output
-from cllm.cli.inputs import decode_argument
+from cllm.cli.inputs import OptionError, decode_argument
 from cllm.core.errors import CllmError
 from cllm.terminal import TerminationSignal
 
@@ -33,6 +33,7 @@ COMMANDS = {
 ALIASES = {"c": "conversations"}
 
 EXIT_ERROR = 1
+EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 EXTRA_ARGUMENT = "unexpected extra argument"
@@ -101,7 +102,7 @@ def run(arguments: Sequence[str]) -> int:
         logs = sys.modules.get("cllm.logs")
         if logs is not None:
             logs.log_error("command", error)
-        return EXIT_ERROR
+        return EXIT_USAGE if isinstance(error, OptionError) else EXIT_ERROR
     except OSError as error:
         output.redirect_stdout_to_null()
         if not isinstance(error, BrokenPipeError):

@@ -4,9 +4,9 @@ import msgspec
 
 from cllm.app import DEFAULT_MODEL
 from cllm.cli import output
-from cllm.cli.inputs import current_environment
+from cllm.cli.inputs import OptionError, current_environment
 from cllm.cli.trust import load_trusted_settings
-from cllm.core.errors import ReplySchemaError, UsageError
+from cllm.core.errors import ReplySchemaError
 from cllm.core.reply import ReplyFinished
 from cllm.engine.request import TurnRequest
 from cllm.provider_factory import find_model_cache
@@ -54,7 +54,7 @@ def require_schema(checker: SchemaChecker, request: TurnRequest) -> TurnRequest:
 def validate_schema(line: CommandLine) -> None:
     settings = load_trusted_settings(current_environment(), line)
     if settings.schema is None:
-        raise UsageError("No schema to check; use --json-schema or --json-schema-file.")
+        raise OptionError("No schema to check; use --json-schema or --json-schema-file.")
     with open_checker(settings.schema, settings.env) as checker:
         output.print_line("Schema is valid")
         output.print_line(f"Source: {checker.schema.source}")

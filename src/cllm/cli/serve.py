@@ -10,12 +10,12 @@ from cllm.cli import output
 from cllm.cli.inputs import (
     WIDE_HELP,
     HelpCommand,
+    OptionError,
     cllm_path_option,
     command_line,
     current_environment,
     trust_option,
 )
-from cllm.core.errors import UsageError
 from cllm.core.extras import require_extra
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ WEB_SERVER = "uvicorn"
 @trust_option
 def command(**options: Any) -> None:
     if options["host"] == "":
-        raise UsageError("--host needs an address, such as 127.0.0.1.")
+        raise OptionError("--host needs an address, such as 127.0.0.1.")
     settings = _load_settings(options)
     from cllm.settings.sections import describe_ignored_variables
 

@@ -22,11 +22,12 @@ from cllm.app import (
     now,
 )
 from cllm.cli import output
+from cllm.cli.inputs import OptionError
 from cllm.cli.main import EXIT_INTERRUPTED
 from cllm.cli.progress import Progress
 from cllm.cli.trust import load_trusted_settings
 from cllm.core.conversation import Policy
-from cllm.core.errors import ConversationNotFoundError, UsageError
+from cllm.core.errors import ConversationNotFoundError
 from cllm.core.message import AnyPart, Text, plain_message
 from cllm.core.reply import (
     Noticed,
@@ -146,7 +147,7 @@ def _open_tools(app: App, options: AskOptions) -> ToolBox | None:
         }
         for flag, value in flags.items():
             if value:
-                raise UsageError(f"{flag} has no effect without --allow-commands.")
+                raise OptionError(f"{flag} has no effect without --allow-commands.")
         return None
     from cllm.cli.confirmation import terminal_confirm
     from cllm.settings.sections import apply_flags
