@@ -1,18 +1,20 @@
-"""The error tree in the docstring of `cllm.core.errors` matches its classes."""
+"""The error tree in docs/reference/library.md matches the classes of `cllm.core.errors`."""
 
 import inspect
 import re
+from pathlib import Path
 
 from cllm.core import errors
 
-LINE = re.compile(r"^    (?P<indent>(?:│   |    )*)(?:[├└]── )?(?P<name>[A-Z]\w+Error)\b")
+REFERENCE = Path(__file__).parents[2] / "docs/reference/library.md"
+LINE = re.compile(r"^(?P<indent>(?:│   |    )*)(?:[├└]── )?(?P<name>[A-Z]\w+Error)\b")
 
 
 def documented_tree() -> dict[str, str | None]:
-    """Return the parent of each class in the docstring."""
+    """Return the parent of each class in the reference."""
     parents: dict[str, str | None] = {}
     path: list[str] = []
-    for line in (errors.__doc__ or "").splitlines():
+    for line in REFERENCE.read_text(encoding="utf-8").splitlines():
         match = LINE.match(line)
         if match is None:
             continue
