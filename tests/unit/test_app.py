@@ -123,7 +123,7 @@ class TestRoutes:
 
     def test_an_unknown_model_is_an_error(self, make_app):
         with pytest.raises(ModelNotFoundError):
-            make_app().find_route("gemini/pro")
+            make_app().find_route("nobody/pro")
 
     @pytest.mark.parametrize(
         ("text", "model", "url"),
@@ -235,7 +235,7 @@ class TestKeys:
         assert openai(app, "openai/x")._key == "sk-a"
 
     def test_an_explicit_model_does_not_depend_on_the_file_s_model_being_known(self, make_app):
-        app = make_app("model: gemini/pro", model="openai/gpt-4o")
+        app = make_app("model: nobody/pro", model="openai/gpt-4o")
 
         assert openai(app, "openai/gpt-4o")._key == "sk-openai"
 

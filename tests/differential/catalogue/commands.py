@@ -105,7 +105,7 @@ def turn_runs() -> Iterator[tuple[str, Sequence[Run]]]:
         "gpt-4o",
         "claude-sonnet-4-5",
         "novel-model",
-        "gemini/gemini-pro",
+        "nowhere/gemini-pro",
     )
     yield (
         "models",
@@ -305,7 +305,7 @@ def storage_runs() -> Iterator[tuple[str, Sequence[Run]]]:
         "home/.cllm/conversations/list.json": "[]",
         "home/.cllm/conversations/notes.txt": "Not a conversation.",
     }
-    gemini = conversation_file("gem", ("user", "Hi"), ("assistant", "Yo"), model="gemini/pro")
+    gemini = conversation_file("gem", ("user", "Hi"), ("assistant", "Yo"), model="nowhere/pro")
     files = {**old, **system, **empty, **extra, **broken, **gemini}
     yield (
         "old-files",
