@@ -3,7 +3,7 @@
 Random conversations go through the provider classes, up to the point where bytes would be sent.
 The judges are the SDKs' types, botocore's service model, our rules for a history, and the rules for
 names, ids and cache breakpoints that no type covers. Two things are refused, and tested too: media
-by URL for Converse, and a prefill for a model that accepts none.
+by URL for Converse and Chat Completions, and a prefill for a model that accepts none.
 """
 
 import asyncio
@@ -47,8 +47,8 @@ MODELS: dict[Dialect, tuple[str, ...]] = {
         "claude-3-7-sonnet-20250219",
         "claude-opus-4-6",
         "us.amazon.nova-pro-v1:0",
-        "meta.llama3-3-70b-instruct-v1:0",
-        "mistral.mistral-large-2402-v1:0",
+        "meta.llama3-2-90b-instruct-v1:0",
+        "mistral.pixtral-large-2502-v1:0",
     ),
     "openai": ("gpt-4o", "o3", "gpt-5.1"),
 }
@@ -229,7 +229,10 @@ def check_parameters(body: bytes, target: Dialect) -> None:
     request = json.loads(body)
     offered = offered_tools(request)
     assert len(set(offered)) == len(offered)
-    chosen = request.get("tool_choice") or request.get("toolConfig", {}).get("toolChoice")
+    own = request.get("additionalModelRequestFields", {}).get("tool_choice")
+    native = request.get("toolConfig", {}).get("toolChoice")
+    assert own is None or native is None
+    chosen = request.get("tool_choice") or own or native
     assert chosen is None or offered
     forced = [each["name"] for each in list_objects(chosen) if "name" in each]
     assert set(forced) <= set(offered)
@@ -241,14 +244,14 @@ def check_parameters(body: bytes, target: Dialect) -> None:
     if thinking.get("type") not in ("enabled", "adaptive"):
         return
     limit = request.get("max_tokens") or request.get("inferenceConfig", {}).get("maxTokens")
-    if thinking["type"] == "enabled":
+    is_enabled = thinking["type"] == "enabled"
+    if is_enabled:
         assert 1024 <= thinking["budget_tokens"] < (limit or 2048)
     sampling = {**request, **more, **request.get("inferenceConfig", {})}
     assert sampling.get("temperature", 1) == 1
     assert not {"top_k", "topK"} & sampling.keys()
-    assert not forced
     kind = chosen and (chosen.get("type") or next(iter(chosen)))
-    assert kind != "any", "a tool is forced while the model thinks"
+    assert not is_enabled or kind not in ("any", "tool"), "a tool is forced while the model thinks"
 
 
 def check_breakpoints(body: bytes, target: Dialect) -> None:
@@ -287,9 +290,10 @@ def encode_valid(prompt: Prompt, target: Dialect) -> bytes | None:
 
 
 def requests_for(target: Dialect, dialect: Dialect) -> st.SearchStrategy[Json]:
-    """Requests for the target; Converse accepts no URLs, and none are fetched."""
+    """Requests for the target; some targets accept no URLs, and none are fetched."""
     requests = openai_requests() if dialect == "openai" else anthropic_requests()
-    return requests.map(inline_media) if target == "bedrock" else requests
+    is_inlined = target == "bedrock" or (target, dialect) == ("openai", "anthropic")
+    return requests.map(inline_media) if is_inlined else requests
 
 
 @EVERY_TARGET
