@@ -285,6 +285,8 @@ def _normalize(part: File) -> File:
     if not data or not is_base64(data):
         noun = type(part).__name__.lower()
         raise MediaError(f"the data of the {noun} is not base64", "encode its bytes")
+    if isinstance(part, Image) and not kind:
+        raise MediaError("the image has no media type", "send it as data:image/png;base64,…")
     if data == part.data and kind == part.media_type:
         return part
     return msgspec.structs.replace(part, data=data, media_type=kind or part.media_type)
@@ -304,8 +306,6 @@ def _check_image(part: Image, source: Dialect | None, rule: MediaRule) -> None:
         formats = ", ".join(IMAGE_FORMATS.values())
         reason = f"{rule.provider} does not accept images of type {kind or 'unknown'}"
         raise MediaError(reason, f"convert it to one of {formats}")
-    if part.data is not None and not kind:
-        raise MediaError("an image needs a media type", "send it as data:image/png;base64,…")
 
 
 def _fit_document(part: Document, source: Dialect | None, rule: MediaRule) -> Document:

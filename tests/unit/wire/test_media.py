@@ -218,6 +218,12 @@ def test_a_past_message_in_the_own_protocol_is_judged_by_the_same_rule():
     assert [notice.code for notice in notices] == ["part_left_out"]
 
 
+def test_a_past_image_without_a_media_type_stays_in_the_own_protocol():
+    past = message("user", Image(media_type="", data=DATA), own=True)
+
+    assert fit_media((past, ANSWER, MORE), COMPATIBLE) == ((past, ANSWER, MORE), ())
+
+
 def test_line_breaks_are_removed_from_data():
     part = msgspec.structs.replace(PNG, data=f"{DATA[:4]}\n{DATA[4:]}\n")
 
