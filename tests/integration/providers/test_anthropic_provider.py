@@ -209,16 +209,11 @@ class TestReplies:
         (tool,) = sent["tools"]
         assert (tool["name"], tool["input_schema"]) == ("weather", schema)
 
-    async def test_a_request_without_max_tokens_gets_the_models_limit(self, server, make, stream):
-        events = await ask(make(), parameters={}, stream=stream)
-
-        assert server.requests[0].json["max_tokens"] == 32_000
-        assert not any(isinstance(event, Noticed) for event in events)
-
-    async def test_an_anthropic_client_gets_a_notice_about_added_max_tokens(
-        self, server, make, stream
+    @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+    async def test_a_request_without_max_tokens_gets_a_limit_and_a_notice(
+        self, server, make, stream, dialect
     ):
-        events = await ask(make(), parameters={}, dialect="anthropic", stream=stream)
+        events = await ask(make(), parameters={}, dialect=dialect, stream=stream)
 
         assert server.requests[0].json["max_tokens"] == 32_000
         assert codes(events) == ["max_tokens_added"]
