@@ -173,7 +173,7 @@ class TestCommands:
 
         assert "already exists" in done.err
         text = (home.work / "a.md").read_text(encoding="utf-8")
-        assert "## You\n\nHello\n\n## Model\n\necho: Hello\n" in text
+        assert text.endswith("## User 1\n\nHello\n\n## Assistant 2\n\necho: Hello\n")
         assert json.loads((home.work / "a.json").read_bytes())["messages"] == [
             {"role": "user", "content": "Hello"},
             {"role": "assistant", "content": "echo: Hello"},
@@ -454,8 +454,16 @@ class TestTheWindow:
             "Question 1",
             "Question 2",
         ]
-        assert done.err.count("Trimmed old messages to fit context window") == 2
+        # Once after each of the last three exchanges: the window has two turns.
+        assert done.err.count("Trimmed old messages to fit context window") == 3
         assert len(home.messages("demo")) == 10
+
+    @pytest.mark.parametrize(("exchanges", "warnings"), [(10, 0), (11, 1)])
+    def test_by_default_the_eleventh_exchange_trims(self, cllm, exchanges, warnings):
+        lines = b"Question\n" * exchanges
+        done = cllm("chat", "demo", stdin=lines).succeeded()
+
+        assert done.err.count("Trimmed old messages to fit context window") == warnings
 
     def test_by_default_ten_turns_are_sent(self, provider, cllm):
         lines = "\n".join(f"Question {number}" for number in range(12)).encode() + b"\n"

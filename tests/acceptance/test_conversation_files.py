@@ -343,7 +343,7 @@ def test_an_id_with_a_prompt_from_standard_input(home, provider, settings, cllm)
 
 @pytest.mark.parametrize("store", ["json", "sqlite"])
 def test_the_model_flag_switches_the_model_from_that_turn_on(home, provider, settings, cllm, store):
-    demo = ("--conversation", "demo")
+    demo: tuple[str, ...] = ("--conversation", "demo")
     if store == "sqlite":
         demo += ("--store", f"sqlite:{home.path / 'chats.db'}")
 

@@ -60,10 +60,10 @@ def test_a_schema_file_is_in_the_current_folder_or_in_its_cllm_folder(
 ):
     provider.queue_reply('{"city": "Oslo"}')
     write(CITY, name=f"{folder}/city.json".lstrip("/"))
+    arguments: tuple[str, ...] = ()
     if way == "flag":
         arguments = ("--json-schema-file", "city.json")
     else:
-        arguments = ()
         path = home.work / way
         path.parent.mkdir(exist_ok=True)
         path.write_text("json_schema_file: city.json\n", encoding="utf-8")
@@ -327,8 +327,12 @@ def fetched_model(home, local_model):
 @pytest.mark.usefixtures("fetched_model")
 def test_a_schema_that_the_small_model_cannot_follow_names_a_larger_model(home, cllm):
     text = {"type": "string"}
-    schema = {"type": "object", "properties": {"a": text, "b": {"type": "array", "items": text}}}
-    schema |= {"required": ["a", "b"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"a": text, "b": {"type": "array", "items": text}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    }
     arguments = ("Tell me a long story.", "-m", "local/smollm2-135m", "--max-tokens", "30")
 
     result = cllm(*arguments, "--json-schema", json.dumps(schema), "--conversation", "demo")

@@ -10,7 +10,7 @@ from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Changes, NewConversation
-from cllm.engine.prompt_builder import TRIMMED_CODE
+from cllm.engine.prompt_builder import TRIMMED, TRIMMED_CODE
 from cllm.engine.request import TurnEvent, TurnInput, TurnRequest, TurnStorage, TurnTarget
 from cllm.engine.tool_rounds import ToolBox
 from cllm.engine.transfer import copy_into
@@ -76,6 +76,7 @@ class Chat:
         self.attachments: tuple[AnyPart, ...] = ()
         self.exec_commands: tuple[str, ...] = ()
         self._seen_messages: set[str] = set()
+        self._is_trim_announced = False
 
     def new(self) -> None:
         """Start a conversation with the same model and system prompt."""
@@ -88,8 +89,10 @@ class Chat:
         new = tuple(
             notice
             for notice in notices
-            if notice.code == TRIMMED_CODE or notice.message not in self._seen_messages
+            if (notice.code == TRIMMED_CODE and not self._is_trim_announced)
+            or notice.message not in self._seen_messages
         )
+        self._is_trim_announced = False
         self._seen_messages.update(notice.message for notice in new)
         return new
 
@@ -185,6 +188,26 @@ class Chat:
         turns = () if self.conversation is None else self.conversation.turns
         if request.storage.place is None and turns and turns[-1].asked == request.input.messages:
             self.attachments, self.exec_commands = (), ()
+
+    def announce_trim(self, turns_before: int) -> Notice | None:
+        """The notice that the turn that has just ended pushes another one out of the window.
+
+        The next turn, which leaves it out, does not report it again.
+        """
+        turns = self.count_turns()
+        window = self.options.window
+        if window is None or not max(turns_before, window.max_turns) < turns:
+            return None
+        notice = Notice(
+            code=TRIMMED_CODE, path="messages", message=f"{TRIMMED} (1 turn left the window)."
+        )
+        self._is_trim_announced = True
+        self._seen_messages.add(notice.message)
+        return notice
+
+    def count_turns(self) -> int:
+        turns = () if self.conversation is None else self.conversation.turns
+        return sum(turn.is_history for turn in turns)
 
     def last_turn(self) -> Turn:
         """Raises UsageError if there is none."""

@@ -21,7 +21,6 @@ from cllm.repl.format import (
     MAX_TITLE,
     empty_list_lines,
     format_list_lines,
-    format_markdown,
     format_price,
     format_standing_summary,
     format_usage,
@@ -38,6 +37,7 @@ from cllm.settings.layers import expand_home
 from cllm.terminal import one_line
 from cllm.window.cache_report import build_cache_report
 from cllm.wire.conversation_file.codec import encode_conversation
+from cllm.wire.conversation_file.transcript import encode_markdown, transcript_of
 
 Action = Callable[[Chat, str], Awaitable[None]]
 ESCAPE = "//"
@@ -320,7 +320,7 @@ async def export(chat: Chat, rest: str) -> None:
     if path.suffix.lower() == ".json":
         data = encode_conversation(conversation)
     else:
-        data = format_markdown(conversation).encode("utf-8", "replace")
+        data = encode_markdown(transcript_of(conversation)).encode("utf-8", "replace")
     try:
         write_new_file(path, data)
     except FileExistsError as error:

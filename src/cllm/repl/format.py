@@ -1,4 +1,4 @@
-"""Conversations as text: usage and cost, summaries, the last turns, Markdown."""
+"""Conversations as text: usage and cost, summaries, the last turns."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from shlex import quote
@@ -182,20 +182,6 @@ def _shorten(text: str) -> Iterator[str]:
         yield f"  … {len(lines) - TAIL_LINES} lines …"
         lines = lines[1 - TAIL_LINES :]
     yield from lines
-
-
-def format_markdown(conversation: StoredConversation) -> str:
-    messages = (
-        f"## {SPEAKERS[message.role]}\n\n{message.text.strip()}"
-        for message in conversation.messages
-        if message.text
-    )
-    head = [f"# {one_line(conversation.title or conversation.id)}"]
-    record = conversation.system_record
-    if record is not None and record.prompt is not None:
-        source = f", from {one_line(record.source)}" if record.source else ""
-        head.append(f"## {SPEAKERS['system']} (pinned{source})\n\n{record.prompt.strip()}")
-    return "\n\n".join([*head, *messages]) + "\n"
 
 
 def format_list_lines(summaries: Iterable[Summary]) -> list[str]:

@@ -51,7 +51,7 @@ class TerminalReader:
             complete_while_typing=Condition(
                 lambda: self._prompts.default_buffer.text.startswith("/")
             ),
-            key_bindings=_keys(),
+            key_bindings=_keys(completer),
             bottom_toolbar=lambda: one_line(status()),
             style=STYLE,
             reserve_space_for_menu=6,
@@ -63,8 +63,12 @@ class TerminalReader:
         return replace_surrogates(await self._prompts.prompt_async())
 
 
-def _keys() -> KeyBindings:
+def _keys(completer: Completer) -> KeyBindings:
     keys = KeyBindings()
+
+    @keys.add("tab")
+    async def _tab(event: KeyPressEvent) -> None:
+        await complete_at_once(event.current_buffer, completer)
 
     @keys.add("enter")
     def _enter(event: KeyPressEvent) -> None:
@@ -75,6 +79,24 @@ def _keys() -> KeyBindings:
         event.current_buffer.insert_text("\n")
 
     return keys
+
+
+async def complete_at_once(buffer: Buffer, completer: Completer) -> None:
+    """Insert the only match, else show the matches.
+
+    The line editor ignores Tab while it looks for matches of the text that was typed before it.
+    """
+    document = buffer.document
+    event = CompleteEvent(completion_requested=True)
+    matches = [match async for match in completer.get_completions_async(document, event)]
+    if buffer.document != document:
+        return
+    if len(matches) == 1:
+        buffer.apply_completion(matches[0])
+    elif buffer.complete_state is not None:
+        buffer.complete_next()
+    else:
+        buffer.start_completion(insert_common_part=True)
 
 
 def handle_enter(buffer: Buffer) -> None:

@@ -33,7 +33,7 @@ REDRAW_SECONDS = 0.08
 async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
     answer = chat.screen.start_answer()
     redraw = asyncio.create_task(_redraw(answer))
-    has_failed = False
+    has_failed, turns_before = False, chat.count_turns()
     try:
         await _show_all(chat, request, answer)
     except CllmError as error:
@@ -53,6 +53,9 @@ async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
         # After a failure the user has seen its reason; a second error adds nothing.
         with contextlib.suppress(*([CllmError] if has_failed else [])):
             await chat.finish_turn(request)
+            notice = chat.announce_trim(turns_before)
+            if notice is not None:
+                chat.screen.warn(notice)
 
 
 async def _show_all(chat: Chat, request: TurnRequest, answer: "Answer") -> None:

@@ -8,7 +8,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
-from cllm.repl.input import ChatCompleter, handle_enter, open_history
+from cllm.repl.input import ChatCompleter, complete_at_once, handle_enter, open_history
 from cllm.repl.loop import LineReader
 from cllm.repl.screen import replace_surrogates
 
@@ -24,6 +24,24 @@ class Completer(ChatCompleter):
 
     async def names(self, kind):
         return NAMES[kind]
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("/unp", "/unpin "),
+        ("/open c", "/open cats"),
+        ("/model open", "/model openai/gpt-4o"),
+        ("/zzz", "/zzz"),
+    ],
+)
+async def test_tab_inserts_the_only_match_at_once(text, after):
+    completer = Completer()
+    buffer = Buffer(completer=completer, document=Document(text))
+
+    await complete_at_once(buffer, completer)
+
+    assert buffer.text == after
 
 
 async def completed(text: str) -> list[str]:

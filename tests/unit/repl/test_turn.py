@@ -16,7 +16,7 @@ from cllm.core.reply import ReplyFinished
 from cllm.engine.prompt_builder import TRIMMED, TRIMMED_CODE
 from cllm.engine.request import TurnEnded, TurnStarted
 from cllm.repl.chat import Chat, ChatOptions
-from cllm.repl.format import format_markdown, tail_lines
+from cllm.repl.format import tail_lines
 from cllm.repl.screen import Screen
 from cllm.repl.turn import TurnPrinter
 
@@ -106,10 +106,3 @@ class TestTranscript:
         lines = tail_lines(conversation_of(turn_of("1", question="a\x1b[2Jb")))
 
         assert "\x1b" not in "".join(lines)
-
-    def test_markdown_has_the_whole_conversation(self):
-        conversation = conversation_of(turn_of("1"), system=plain_message("system", "Talk."))
-
-        assert format_markdown(conversation) == (
-            "# demo\n\n## System\n\nTalk.\n\n## You\n\nHello\n\n## Model\n\nHi.\n"
-        )

@@ -114,7 +114,9 @@ def test_the_ledger_is_flushed_to_disk_before_it_replaces_the_old_one(world, mon
     )
 
     ledger = TrustLedger(world.home / ".cllm")
-    ledger.trust(read_cllmfile(world.work / "Cllmfile.yml", in_user_folder=False))
+    file = read_cllmfile(world.work / "Cllmfile.yml", in_user_folder=False)
+    assert file is not None
+    ledger.trust(file)
 
     assert flushed == [False]
     assert (world.home / ".cllm/trusted.json").exists()
