@@ -10,6 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TextIO
 
+REPLACEMENT = "\ufffd"
+NOT_UTF8 = (
+    "Warning: Standard input is not UTF-8; {count} invalid bytes are sent as \ufffd. Convert it, "
+    "for example: iconv -f latin1 -t utf-8 FILE | cllm …"
+)
+
 # Controls except \t and \n, direction marks, separators, default-ignorable characters, surrogates.
 _HIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u200e\u200f\u2028-\u202e"
@@ -171,6 +177,13 @@ def local_time(moment: datetime) -> str:
         return moment.astimezone().strftime("%Y-%m-%d %H:%M")
     except (OverflowError, ValueError):
         return moment.isoformat()
+
+
+def decode_input(data: bytes) -> tuple[str, str | None]:
+    """Decode standard input; a warning if it is not UTF-8. Invalid bytes are replaced."""
+    text = data.decode("utf-8", "replace")
+    count = text.count(REPLACEMENT) - data.count(REPLACEMENT.encode())
+    return text, NOT_UTF8.format(count=count) if count > 0 else None
 
 
 def align_columns(rows: Iterable[Sequence[str]]) -> list[str]:

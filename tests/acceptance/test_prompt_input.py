@@ -64,6 +64,13 @@ def test_input_in_another_encoding_is_sent_with_a_warning(provider, settings, cl
     assert provider.requests[1].message_pairs[0][1].endswith("Äpfel \ufffd für")
 
 
+def test_a_line_of_a_chat_in_another_encoding_is_sent_with_a_warning(provider, settings, cllm):
+    result = cllm("chat", stdin="Äpfel\nApfel\n".encode("latin-1")).succeeded()
+
+    assert result.err.count("not UTF-8; 1 invalid bytes") == 1
+    assert len(provider.requests) == 2
+
+
 def test_an_argument_that_is_not_text_ends_without_a_traceback(home, provider, settings, cllm):
     result = cllm(b"Explain \xff\xfe", "--conversation", "demo")
 

@@ -26,15 +26,11 @@ from cllm.settings.cllmfile import FILE_NAME
 from cllm.settings.layers import CommandLine
 from cllm.settings.sections import MAX_VERBOSITY
 from cllm.settings.variables import Value, parse_variable
+from cllm.terminal import decode_input
 
 NO_PROMPT = "No prompt provided. Use 'cllm --help' for usage."
 AUTOMATIC = "\0automatic"
 STANDARD_INPUT = "-"
-REPLACEMENT = "\ufffd"
-NOT_UTF8 = (
-    "Warning: Standard input is not UTF-8; {count} invalid bytes are sent as \ufffd. Convert it, "
-    "for example: iconv -f latin1 -t utf-8 FILE | cllm …"
-)
 MAX_INPUT_BYTES = 64 * 1024 * 1024
 REF: dict[str, Any] = {"metavar": "ID", "shell_complete": completion.complete_conversations}
 SETTINGS = (
@@ -332,11 +328,11 @@ def _read_piped_text() -> str | None:
         return None
     if len(data) > MAX_INPUT_BYTES:
         raise UsageError(f"Standard input is larger than {MAX_INPUT_BYTES} bytes; send less.")
-    text = data.decode("utf-8", "replace")
+    text, warning = decode_input(data)
     if "\0" in text:
         raise UsageError(
             "Standard input is not text; send text, or attach an image or a PDF with --attach -."
         )
-    if (count := text.count(REPLACEMENT) - data.count(REPLACEMENT.encode())) > 0:
-        output.note(NOT_UTF8.format(count=count))
+    if warning is not None:
+        output.note(warning)
     return text.removesuffix("\n")

@@ -245,7 +245,8 @@ def _open_reader(chat: "Chat", *, is_interactive: bool) -> "InputReader":
     can_edit = can_edit and shutil.get_terminal_size().columns > MIN_COLUMNS
     if not (is_interactive and chat.screen.is_terminal and can_edit):
         lines = sys.stdin.buffer if is_interactive else piped_input()
-        return LineReader(lines, prompt_to=sys.stderr if is_interactive else None)
+        prompt_to = sys.stderr if is_interactive else None
+        return LineReader(lines, prompt_to=prompt_to, warn=chat.screen.note)
     from cllm.repl.format import status_line
     from cllm.repl.input import ChatCompleter, TerminalReader, open_history
 

@@ -120,7 +120,7 @@ def show(line: CommandLine, ref: str) -> None:
     output.print_line(f"System prompt: {_system_text(conversation)}")
     output.print_line(f"Created: {local_time(conversation.created_at)}")
     output.print_line(f"Updated: {local_time(conversation.updated_at)}")
-    output.print_line(f"Tokens: {conversation.total_tokens}")
+    output.print_line(f"Tokens used: {conversation.total_tokens}")
     prompt = conversation.kept_prompt
     if prompt is not None:
         _show_message("[system]", prompt.text)

@@ -64,13 +64,13 @@ class Chat:
         self._open_saved_app = open_saved_app
         self._switch_to(_automatic_id(), None)
         # `-m` applies to the conversation that the chat starts with.
-        self.named_model = app.model if app.settings.model_is_explicit else None
+        self.named_model: str | None = app.model if app.settings.model_is_explicit else None
 
     def _switch_to(self, ref: str, conversation: StoredConversation | None) -> None:
         self.ref = ref
         self.conversation = conversation
         self.title: str | None = None
-        self.named_model: str | None = None
+        self.named_model = None
         self.system: GivenPrompt = self.app.settings.system
         self.next_system: GivenPrompt | None = None
         self.attachments: tuple[AnyPart, ...] = ()

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from shlex import quote
 from types import FrameType
 from typing import Any, BinaryIO, Protocol, TextIO
@@ -16,7 +16,7 @@ from cllm.repl.screen import echo
 from cllm.repl.turn import run_chat_turn
 from cllm.settings.load import file_store
 from cllm.stores.registry import redact_password
-from cllm.terminal import TerminationSignal
+from cllm.terminal import TerminationSignal, decode_input
 
 PROMPT = "You: "
 CONTINUATION = "\\"
@@ -36,9 +36,15 @@ class LineReader:
 
     blocks = True
 
-    def __init__(self, lines: BinaryIO | None, prompt_to: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        lines: BinaryIO | None,
+        prompt_to: TextIO | None = None,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
         self._lines = lines
         self._prompt_to = prompt_to
+        self._warn = warn
 
     async def read(self) -> str:
         lines: list[str] = []
@@ -49,7 +55,10 @@ class LineReader:
             data = b"" if self._lines is None else self._lines.readline()
             if not data and not lines:
                 raise EOFError
-            line = data.decode("utf-8", "replace").rstrip("\r\n")
+            text, warning = decode_input(data)
+            if warning is not None and self._warn is not None:
+                self._warn(warning)
+            line = text.rstrip("\r\n")
             if not line.endswith(CONTINUATION):
                 return "\n".join([*lines, line]).rstrip("\n")
             lines.append(line.removesuffix(CONTINUATION))
