@@ -29,6 +29,7 @@ _JOINED = (
     "\U00020000-\U0003ffff"
 )
 _RUN = re.compile(rf"(?P<joined>[{_JOINED}]+)|[^\W_{_JOINED}]+")
+_WORD_REST = re.compile(rf"[^\W_{_JOINED}]+")
 _IN_JOINED = re.compile(f"[{_JOINED}]")
 _PLAIN = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128))
 _PLAIN_WORDS = _PLAIN + bytes(128)
@@ -151,15 +152,20 @@ def sort_newest(matches: Iterable[SearchMatch]) -> list[SearchMatch]:
 
 def locate_words(text: str, words: Sequence[SearchTerm]) -> Iterator[tuple[int, int]]:
     """Yield the start and end of each word in a text, in order."""
+    folded = text.casefold()
+    if len(folded) != len(text):
+        folded = text
     terms = frozenset(term for word in words for term in word.alternatives)
-    joined = "|".join(term for term in terms if _IN_JOINED.match(term))
-    for run in _RUN.finditer(text):
-        if run["joined"] is None:
-            if _fold_case(run[0])[:MAX_TERM_LENGTH] in terms:
-                yield run.span()
-        elif joined:
-            for match in re.finditer(joined, run[0]):
-                yield run.start() + match.start(), run.start() + match.end()
+    starts = sorted({word.root or word.text for word in words}, key=len, reverse=True)
+    for match in re.finditer("|".join(starts), folded):
+        start, end = match.span()
+        if _IN_JOINED.match(match[0]) is None:
+            rest = _WORD_REST.match(folded, end)
+            end = end if rest is None else rest.end()
+            is_within = start > 0 and _WORD_REST.match(folded, start - 1) is not None
+            if is_within or folded[start:end][:MAX_TERM_LENGTH] not in terms:
+                continue
+        yield start, end
 
 
 def build_snippet(text: str, words: Sequence[SearchTerm]) -> str:
