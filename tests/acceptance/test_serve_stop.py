@@ -126,6 +126,18 @@ def test_a_turn_that_ends_within_the_stop_time_is_complete(
     assert [line["outcome"] for line in request_lines(server) if line["status"] == 200][-1] == "ok"
 
 
+@WORKERS
+def test_a_client_that_does_not_read_does_not_delay_the_stop(
+    serve: Callable[..., Server], provider: FakeProvider, workers: str
+):
+    server = serve("--workers", workers, server={"limits": {"stop_seconds": 0.5}})
+    provider.queue_reply(*["x" * 50_000] * 400)
+    opened = server.open("POST", COMPLETIONS, completion_body(HELLO, stream=True))
+
+    assert docker_stop(server) == 0
+    opened.leave()
+
+
 def is_refused(server: Server) -> bool:
     try:
         server("GET", "/health")

@@ -17,7 +17,8 @@ def test_an_empty_host_is_an_error():
 def options(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    return {"cllm_path": None, "trust": False, "host": None, "store": None, "workers": None}
+    names = ("cllm_path", "host", "port", "store", "workers", "tls_cert", "tls_key")
+    return {**dict.fromkeys(names), "trust": False}
 
 
 def test_only_options_with_a_value_override_the_settings(options, tmp_path):

@@ -39,6 +39,7 @@ class TurnRegistry:
         self._lines: dict[tuple[str, str], _Line] = {}
         self._changes: dict[TurnKey, asyncio.Event | None] = {}
         self.is_stopping = False
+        self._stop: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -106,9 +107,15 @@ class TurnRegistry:
     async def stop(self, *, within: float) -> None:
         """Start no more turns; after `within` seconds cancel and save the rest as incomplete.
 
-        A store that does not respond delays the end by at most SAVE_SECONDS.
+        A store that does not respond delays the end by at most SAVE_SECONDS. A second call waits
+        for the first.
         """
         self.is_stopping = True
+        if self._stop is None:
+            self._stop = asyncio.create_task(self._stop_turns(within))
+        await asyncio.shield(self._stop)
+
+    async def _stop_turns(self, within: float) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within)
         remaining = list(self._tasks)

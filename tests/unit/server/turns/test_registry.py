@@ -1,6 +1,7 @@
 """The turn registry: followers are notified; expired events and requests are deleted."""
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -20,7 +21,12 @@ from cllm.core.ports import (
 )
 from cllm.engine.request import TurnStorage
 from cllm.server.http.errors import ApiError
-from cllm.server.turns.registry import TurnRegistry, delete_expired_events, turn_key
+from cllm.server.turns.registry import (
+    SAVE_SECONDS,
+    TurnRegistry,
+    delete_expired_events,
+    turn_key,
+)
 from cllm.stores.memory import MemoryStore
 
 __all__ = ["loop_clock"]
@@ -163,3 +169,21 @@ async def test_a_turn_that_waits_too_long_is_busy_and_the_wait_is_shared_with_th
             pass
 
     assert turns._lines == {}
+
+
+async def test_a_store_that_does_not_respond_delays_the_stop_only_once(loop_clock: Clock):
+    turns, is_over = TurnRegistry(), asyncio.Event()
+
+    async def ignore_cancellation() -> None:
+        while not is_over.is_set():
+            with suppress(asyncio.CancelledError):
+                await is_over.wait()
+
+    task = turns.start(ignore_cancellation())
+    started = loop_clock()
+    await turns.stop(within=7)
+    await turns.stop(within=7)
+
+    assert (loop_clock() - started).total_seconds() == pytest.approx(7 + SAVE_SECONDS, 0.1)
+    is_over.set()
+    await task
