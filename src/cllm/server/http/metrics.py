@@ -27,6 +27,7 @@ NO_ROUTE = "none"
 OTHERS = "others"
 MAX_MODELS = 200
 MAX_PROVIDERS = 50
+MAX_OUTCOMES = 100
 KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 SUCCESS = 200
 
@@ -104,6 +105,7 @@ class Metrics:
         )
         self._models: set[str] = set()
         self._providers: set[str] = set()
+        self._outcomes: set[str] = set()
 
     def start_request(self) -> None:
         self._running.inc()
@@ -111,14 +113,17 @@ class Metrics:
     def end_request(self, record: RequestRecord) -> None:
         self._running.dec()
         route = record.route or NO_ROUTE
-        self._requests.labels(route, record.method, record.status, record.outcome).inc()
+        # A provider's own error code can be an outcome.
+        outcome = _bound_label(record.outcome, self._outcomes, MAX_OUTCOMES)
+        self._requests.labels(route, record.method, record.status, outcome).inc()
         self._seconds.labels(route).observe(record.seconds)
         if record.provider is not None and record.model is not None:
-            self._count_turn(record, self._provider_label(record.provider))
+            self._count_turn(record, record.provider, outcome)
 
-    def _count_turn(self, record: RequestRecord, provider: str) -> None:
+    def _count_turn(self, record: RequestRecord, provider: str, outcome: str) -> None:
+        provider = _bound_label(provider, self._providers, MAX_PROVIDERS)
         model = self._model_label(record)
-        self._turns.labels(provider, model, record.outcome).inc()
+        self._turns.labels(provider, model, outcome).inc()
         if record.first_byte is not None and record.status == SUCCESS:
             self._first_byte.labels(provider, model).observe(record.first_byte)
         if record.usage is not None:
@@ -129,17 +134,10 @@ class Metrics:
         if record.cost is not None:
             self._cost.labels(provider, model).inc(max(record.cost, 0))
 
-    def _provider_label(self, name: str) -> str:
-        if len(self._providers) < MAX_PROVIDERS:
-            self._providers.add(name)
-        return name if name in self._providers else OTHERS
-
     def _model_label(self, record: RequestRecord) -> str:
         """A client may send any model name: only one that has replied is a label."""
-        name = record.model or OTHERS
-        if record.usage is not None and len(self._models) < MAX_MODELS:
-            self._models.add(name)
-        return name if name in self._models else OTHERS
+        max_models = 0 if record.usage is None else MAX_MODELS
+        return _bound_label(record.model or OTHERS, self._models, max_models)
 
     def render(self) -> bytes:
         from prometheus_client import generate_latest  # noqa: PLC0415 - as in __init__
@@ -155,6 +153,13 @@ class Metrics:
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return registry
+
+
+def _bound_label(value: str, values: set[str], limit: int) -> str:
+    """Return the value if it is one of the values, or the set has room for it; else `others`."""
+    if len(values) < limit:
+        values.add(value)
+    return value if value in values else OTHERS
 
 
 async def get_metrics(request: Request) -> Response:

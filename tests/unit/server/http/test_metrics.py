@@ -8,7 +8,13 @@ import pytest
 from tests.server_app import KEYS, open_server_app
 
 from cllm.core.reply import Usage
-from cllm.server.http.metrics import FOLDER_VARIABLE, MAX_MODELS, Metrics, share_metrics
+from cllm.server.http.metrics import (
+    FOLDER_VARIABLE,
+    MAX_MODELS,
+    MAX_OUTCOMES,
+    Metrics,
+    share_metrics,
+)
 from cllm.server.http.request_log import RequestRecord
 
 SEVERAL_OWNERS = """
@@ -120,6 +126,13 @@ def test_the_number_of_models_is_limited():
     assert len(models) == MAX_MODELS + 1
     others = f'cllm_tokens_total{{kind="input",model="others",provider="openai"}} {MAX_MODELS}.0'
     assert others in models
+
+
+def test_the_number_of_outcomes_is_limited():
+    outcomes = [f"provider_code_{number}" for number in range(2 * MAX_OUTCOMES)]
+    text = render(*(record_turn(outcome=outcome, status=400) for outcome in outcomes))
+
+    assert len(set(re.findall('outcome="([^"]*)"', text))) == MAX_OUTCOMES + 1
 
 
 def test_negative_counts_of_a_provider_are_ignored():
