@@ -1,22 +1,28 @@
 """Usage of turns that do not complete, as the provider reported it."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from tests.scripted_provider import ScriptedProvider
 from tests.unit.engine.conftest import PausingProvider
 
 from cllm.core.errors import BrokenStreamError
+from cllm.core.ports import Store
 from cllm.core.reply import TextDelta, Usage, UsageReported
+from cllm.engine.request import TurnRequest
+from cllm.engine.turn import Engine
 
 REPORTED = UsageReported(usage=Usage(input=777, output=1))
 BROKEN = BrokenStreamError("It broke.", provider="fake")
 
 
-async def cancel_after_text(engine, store, request):
+async def cancel_after_text(
+    engine: Callable[..., Engine], store: Store, request: TurnRequest
+) -> None:
     provider = PausingProvider([REPORTED, TextDelta(text="Half of an answer")], [])
 
-    async def run():
+    async def run() -> None:
         async for _ in engine(store, provider).run_turn(request):
             pass
 
