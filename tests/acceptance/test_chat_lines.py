@@ -158,7 +158,7 @@ class TestCommands:
         assert lines[1].startswith("demo ")
         assert lines[1].endswith("Birds")
         assert lines[2] == lines[1]
-        assert "echo: I like herons." in lines[3]
+        assert lines[3].strip() == "1 user: I like herons."
         assert "No conversation contains 'nowhere to be found'." in done.err
 
     def test_a_title_that_is_too_long_is_refused(self, home, cllm):
