@@ -181,6 +181,7 @@ def test_workers_stop_if_their_parent_is_killed(
 ):
     server = serve("--workers", "2")
     workers = children_of(server.process.pid)
+    assert len(workers) == 2
 
     os.kill(server.process.pid, signal.SIGKILL)
 
