@@ -30,8 +30,9 @@ from cllm.stores.registry import open_store
 LOG = logging.getLogger(__name__)
 KILLS = choose_size(6, full=200)
 STREAMS = choose_size(12, full=100)
+PAUSE_SECONDS = 0.1
 PIECES = 60
-PIECE_SECONDS = 0.05
+PIECE_SECONDS = 0.1
 BATCH_SECONDS = 0.25
 LATE_SECONDS = 1.5
 """How late a busy machine may send, receive or store an event."""
@@ -74,7 +75,7 @@ def reply_slowly(provider: FakeProvider) -> None:
 
     def choose(request: Request) -> Reply:
         gate = provider.gate()
-        threading.Timer(0.1, gate.open).start()
+        threading.Timer(PAUSE_SECONDS, gate.open).start()
         question = request.message_pairs[-1][1]
         return Reply(pieces=("echo: ", question), hold={1: gate})
 
@@ -102,8 +103,14 @@ def test_a_killed_command_loses_no_question_and_blocks_no_conversation(
         question = f"question {number}"
         # In PostgreSQL a conversation is busy until the lease expires.
         refs[question] = "demo" if is_shared else f"demo-{number}"
+        count = len(provider.requests)
         running = cllm.start(question, "--store", cli_store, "--conversation", refs[question])
-        time.sleep(chance.uniform(0, 1.2 * usual))
+        if number % 2:
+            # The model is called: the kill is during the reply or while it is saved.
+            provider.wait_for(count + 1)
+            time.sleep(chance.uniform(0, 2 * PAUSE_SECONDS))
+        else:
+            time.sleep(chance.uniform(0, 1.2 * usual))
         running.process.kill()
         result = running.finish()
         running.close()
@@ -202,9 +209,9 @@ def test_a_killed_server_keeps_the_text_of_its_streams(
         assert question == ("user", f"question {number}")
         saved = replies[0][1] if replies else ""
         assert "".join(pieces).startswith(saved)
-        assert {each["state"] for each in detail["messages"]} == {
-            "complete" if client.is_complete else "incomplete"
-        }
+        interrupted = "incomplete" if saved else "failed"
+        state = "complete" if client.is_complete else interrupted
+        assert {each["state"] for each in detail["messages"]} == {state}
         oldest = killed_at - BATCH_SECONDS - LATE_SECONDS
         assert saved.startswith(client.text(before=oldest)), "more than the last batch is lost"
         lost = [at for at, text in client.pieces if len(client.text(before=at) + text) > len(saved)]
