@@ -612,6 +612,7 @@ async def test_an_attachment_that_cannot_be_sent_is_refused_in_the_newest_messag
     _, error = await break_off(kind, user(text("?"), attachment))
     assert isinstance(error, InvalidRequestError)
     assert "messages[0].content[1]" in str(error)
+    assert error.report().status == 400
     assert not server.requests
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from cllm.core.message import AnyPart, Dialect, Document, Image, Text, ToolResult, Unknown
 from cllm.core.notice import Notice
-from cllm.wire.errors import FieldError, MalformedError
+from cllm.wire.errors import MalformedError, NotExpressibleError
 from cllm.wire.messages import NoticeMerger, OutgoingMessage, replace_parts, shorten
 
 Attachment = Image | Document | Unknown
@@ -142,8 +142,8 @@ def fit_media(
 ) -> tuple[tuple[OutgoingMessage, ...], tuple[Notice, ...]]:
     """Return the messages with the attachments that the rule accepts, and notices.
 
-    Raises FieldError for a refused one in the newest user message. The content of a tool result
-    is never an error: the model called the tool, and reads the placeholder as its result.
+    Raises NotExpressibleError for a refused one in the newest user message. The content of a tool
+    result is never an error: the model called the tool, and reads the placeholder as its result.
     """
     notes = NoticeMerger()
     newest = find_newest(messages)
@@ -186,7 +186,7 @@ def _fit_message(
                 parts[index] = _fit_part(part, message, rule)
             except MediaError as error:
                 if is_newest:
-                    raise FieldError(path, str(error)) from error
+                    raise NotExpressibleError(f"{path}: {error}") from error
                 parts[index] = _replace_part(part, error, path, notes)
     same = all(map(is_, parts, message.parts))
     return message if same else replace_parts(message, parts)

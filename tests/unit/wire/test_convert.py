@@ -16,7 +16,7 @@ from cllm.wire.convert import (
     encode_openai,
     parts_of,
 )
-from cllm.wire.errors import FieldError
+from cllm.wire.errors import NotExpressibleError
 from cllm.wire.messages import EncodedRequest
 from cllm.wire.openai.request import has_ordered_tool_results, splice_request
 
@@ -242,7 +242,9 @@ def test_a_newest_message_that_cannot_be_sent_is_an_error(target):
     encode, model = ENCODERS[target]
     prompt = Prompt(model=model, messages=(*OPENAI[:4], AUDIO))
 
-    with pytest.raises(FieldError, match=rf"(?i)messages\[4\].content\[0\]: {target} has no"):
+    with pytest.raises(
+        NotExpressibleError, match=rf"(?i)messages\[4\].content\[0\]: {target} has no"
+    ):
         encode(prompt)
 
 

@@ -23,7 +23,7 @@ from cllm.providers.http.transport import HttpTransport, Timeouts
 from cllm.providers.local.process import ModelProcess
 from cllm.providers.openai import OpenAIProvider
 from cllm.wire.convert import build_outgoing_message
-from cllm.wire.errors import FieldError
+from cllm.wire.errors import NotExpressibleError
 from cllm.wire.media import TEXT_ONLY, fit_media
 from cllm.wire.reasoning import TAKES_REASONING_CONTENT
 
@@ -52,8 +52,8 @@ def adapt_prompt(
     ]
     try:
         fit_media(messages, LOCAL_MEDIA)
-    except FieldError as error:
-        raise UnsendableError(str(error.__cause__), provider=provider, path=error.path) from error
+    except NotExpressibleError as error:
+        raise UnsendableError(str(error.__cause__), provider=provider) from error
     parameters = prompt.parameters
     if sees_tools or TOOL_FIELDS.isdisjoint(parameters):
         return prompt, ()
