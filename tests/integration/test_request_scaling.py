@@ -119,7 +119,10 @@ def many_cache_marks(client: str, n: int) -> Body:
 
 @dimension(500)
 def many_unknown_parts(client: str, n: int) -> Body:
-    return parts_body(*({"type": f"u{number}", "cache_control": MARK} for number in range(n)))
+    parts = [{"type": f"u{number}", "cache_control": MARK} for number in range(n)]
+    # In the newest message they are an error.
+    reply, newest = ({"role": role, "content": "And?"} for role in ("assistant", "user"))
+    return {"messages": [*parts_body(*parts)["messages"], reply, newest]}
 
 
 @dimension(300)

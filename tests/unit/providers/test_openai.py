@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from cllm.core.errors import UnsendableError
 from cllm.core.message import Message, plain_message
 from cllm.core.prompt import Prompt
 from cllm.providers.openai import OpenAIProvider, choose_api
@@ -67,12 +66,15 @@ async def test_a_key_is_sent_as_a_bearer_token(key, sent):
     assert headers.get("Authorization") == sent
 
 
-def test_the_newest_message_to_a_server_that_reads_text_only_has_no_image():
+def test_media_become_text_for_a_server_that_reads_text_only():
     content = [{"type": "text", "text": "Look."}, IMAGE]
     message = Message(role="user", raw=json.dumps({"role": "user", "content": content}).encode())
 
-    plain = make_provider().encode_body(prompt(messages=(message,)))
-    with pytest.raises(UnsendableError):
-        make_provider(media=TEXT_ONLY).encode_body(prompt(messages=(message,)))
+    more = prompt(
+        messages=(message, plain_message("assistant", "I see."), plain_message("user", "!"))
+    )
+    plain = make_provider().encode_body(more)
+    text_only = make_provider(media=TEXT_ONLY).encode_body(more)
 
     assert b"image_url" in plain
+    assert b"image_url" not in text_only
