@@ -49,6 +49,23 @@ def test_a_conversation_without_an_id_gets_one_and_is_stored_with_the_first_mess
     assert not home.conversations.exists()
 
 
+def test_another_model_is_used_from_that_turn_on(provider, program, store):
+    out = program(
+        f"""
+        import cllm
+        cllm.Conversation("demo", store="{store}").ask("One")
+        cllm.Conversation("demo", store="{store}", model="openai/gpt-other").ask("Two")
+        chat = cllm.Conversation("demo", store="{store}")
+        chat.ask("Three")
+        print([turn.model for turn in chat.turns()])
+        """
+    )
+
+    models = [request.json["model"] for request in provider.requests]
+    assert models == ["gpt-test", "gpt-other", "gpt-other"]
+    assert out == f"{[f'openai/{model}' for model in models]}\n"
+
+
 def test_it_can_be_created_empty_once(provider, program, store):
     out = program(
         f"""
