@@ -52,7 +52,7 @@ NUMERIC_PARAMETERS: dict[str, tuple[tuple[type, ...], str]] = {
 LOCAL = ".cllm"
 CONVERSATIONS = "conversations"
 DATABASE = "cllm.db"
-# The files that SQLite and `stores.sqlite` create beside the database.
+# The database and the files that SQLite creates next to it.
 DATABASE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 LOCKS = ".locks"
 JSON = "json:"
