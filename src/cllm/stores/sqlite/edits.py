@@ -15,8 +15,7 @@ from cllm.core.errors import (
 )
 from cllm.core.message import Message
 from cllm.stores.edits import Change, ReadScope
-from cllm.stores.leases import is_lease_valid
-from cllm.stores.process_lock import ProcessLock
+from cllm.stores.leases import ProcessLock, is_lease_valid
 from cllm.stores.search import build_index_terms
 from cllm.stores.sql.rows import Row, decode_number, encode_json, encode_message, require_row
 from cllm.stores.sql.store import StoredTurn, diff_conversations

@@ -44,8 +44,7 @@ from cllm.core.ports import (
 )
 from cllm.stores import edits
 from cllm.stores.edits import Change, ReadScope
-from cllm.stores.leases import LEASE_SECONDS, lease_expiry, poll
-from cllm.stores.process_lock import ProcessLock
+from cllm.stores.leases import LEASE_SECONDS, ProcessLock, lease_expiry, poll
 from cllm.stores.sql.rows import Row, decode_headers, decode_imported, decode_response, encode_json
 from cllm.stores.sql.store import SqlStore
 from cllm.stores.sql.validation import check_opening, check_start, check_text

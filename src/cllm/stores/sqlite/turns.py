@@ -17,8 +17,7 @@ from cllm.core.errors import (
 )
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
-from cllm.stores.leases import lease_expiry, next_fence
-from cllm.stores.process_lock import ProcessLock
+from cllm.stores.leases import ProcessLock, lease_expiry, next_fence
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     Row,

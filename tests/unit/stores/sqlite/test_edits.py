@@ -9,7 +9,7 @@ from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import ConversationExistsError, SequenceNotFoundError
 from cllm.core.message import plain_message
 from cllm.stores import edits
-from cllm.stores.process_lock import ProcessLock
+from cllm.stores.leases import ProcessLock
 from cllm.stores.sqlite.edits import (
     add_conversation,
     delete_conversation,

@@ -6,7 +6,7 @@ import pytest
 
 from cllm.core.errors import ConversationNotFoundError, StaleLeaseError, UsageError
 from cllm.core.ports import Lease, NewConversation
-from cllm.stores.process_lock import ProcessLock
+from cllm.stores.leases import ProcessLock
 from cllm.stores.sqlite import turns
 from cllm.stores.sqlite.reader import find_conversation, load
 from cllm.stores.sqlite.turn_cache import TurnCache
