@@ -53,7 +53,7 @@ PROTOCOL_OPTIONS: dict[str, dict[str, tuple[Any, str]]] = {
             Literal["all", "images", "none", "openai"],
             "`all`, `images`, `none` or `openai`",
         ),
-        "profile": (str, "the name of a profile"),
+        "profile": (str, "one of {profiles}"),
         "reasoning_field": (
             Literal["as_sent", "none", "reasoning", "reasoning_content"],
             "`reasoning_content`, `reasoning`, `as_sent` or `none`",
@@ -350,7 +350,10 @@ def _convert_options(kind: str, name: str, settings: ProviderSettings) -> dict[s
         try:
             options[option] = msgspec.convert(settings.options[option], option_type)
         except msgspec.ValidationError as error:
-            raise SettingsError(f"`{option}` of providers.{name} must be {description}.") from error
+            from cllm.history.rules import PROFILES
+
+            expected = description.format(profiles=", ".join(sorted(PROFILES)))
+            raise SettingsError(f"`{option}` of providers.{name} must be {expected}.") from error
     return options
 
 

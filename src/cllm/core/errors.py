@@ -81,7 +81,7 @@ class InvalidIdError(UsageError):
 
 
 class InvalidTextError(UsageError, ValueError):
-    http_message = "A string is empty or contains an invalid character; correct it and try again."
+    """The text names the field."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -117,11 +117,11 @@ class WindowTooSmallError(UsageError):
     )
 
     def __init__(self, *, needed: int, available: int, pinned: int = 0) -> None:
-        unpin = f" unpin some of the {pinned} pinned tokens," if pinned else ""
+        unpin = f"remove pins (they need {pinned} tokens), " if pinned else ""
         super().__init__(
             f"The messages need {needed} tokens and the context window has room for {available}; "
-            f"attach long text as a file,{unpin} choose a model with a larger context window, or "
-            "summarise the text first."
+            f"send less text, {unpin}summarise it first, or choose a model with a larger context "
+            "window."
         )
         self.needed = needed
         self.available = available
@@ -197,6 +197,8 @@ class SchemaError(CllmError):
 class SchemaUnavailableError(SchemaError):
     """The schema cannot be fetched now; a cached copy can be used."""
 
+    http_message = "The JSON schema could not be fetched; try again later."
+
 
 class ReplySchemaError(CllmError):
     """`place` is a JSON path inside the reply."""
@@ -225,10 +227,7 @@ class ModelNotFoundError(CllmError):
 
 class MissingKeyError(CllmError):
     http_status, http_code = 401, "provider_key_missing"
-    http_message = (
-        "The server has no API key for provider '{error.provider}'; send your own key where this "
-        "is possible, or ask the server's operator."
-    )
+    http_message = "The server has no API key for provider '{error.provider}'; {error._advice}"
 
     def __init__(self, *, provider: str, variable: str) -> None:
         super().__init__(
@@ -237,6 +236,12 @@ class MissingKeyError(CllmError):
         )
         self.provider = provider
         self.variable = variable
+
+    @property
+    def _advice(self) -> str:
+        if self.provider == "anthropic":
+            return "send your own key in x-anthropic-api-key, or ask the server's operator."
+        return "ask the server's operator to configure one."
 
 
 class ProviderError(CllmError):
@@ -358,13 +363,10 @@ class StrictError(InvalidRequestError):
     http_code = "strict_mode"
 
     def __init__(self, *, provider: str, notices: tuple[Notice, ...]) -> None:
-        texts = " ".join(
-            f"{notice.path}: {notice.message}" if notice.path else notice.message
-            for notice in notices
-        )
+        changes = "; ".join(map(_describe_change, notices))
         super().__init__(
-            f"Provider '{provider}' does not accept this request unchanged, and strict mode is on: "
-            f"{texts}",
+            f"Strict mode: the request was not sent, because provider '{provider}' does not accept "
+            f"it unchanged ({changes}); change the request or turn strict mode off.",
             provider=provider,
         )
         self.notices = notices
@@ -374,6 +376,11 @@ class StrictError(InvalidRequestError):
         return ErrorReport(
             status=self.http_status, code=self.http_code, message=str(self), param=path or None
         )
+
+
+def _describe_change(notice: Notice) -> str:
+    text = notice.message.removesuffix("; it is not sent.").rstrip(".")
+    return f"{notice.path}: {text}" if notice.path else text
 
 
 class RateLimitedError(ProviderError):
@@ -492,7 +499,9 @@ class TurnNotFoundError(StoreError):
 
 class StaleLeaseError(StoreError):
     http_status, http_code = 409, "conversation_busy"
-    http_message = "The turn took too long and lost its lease to another turn; try again."
+    http_message = (
+        "The turn took too long, another turn started, and this one was not saved; try again."
+    )
 
     def __init__(self, ref: str) -> None:
         super().__init__(

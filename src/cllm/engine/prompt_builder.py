@@ -198,8 +198,9 @@ def _apply_plan(prompt: Prompt, plan: WindowPlan, history: PromptHistory) -> Pro
         continuity = msgspec.structs.replace(continuity, fresh=len(messages))
     notices = prompt.notices
     if plan.dropped_turns:
-        turns = "1 turn" if plan.dropped_turns == 1 else f"{plan.dropped_turns} turns"
-        message = f"{TRIMMED} ({turns} left the window)."
+        count = plan.dropped_turns
+        turns = "1 turn is" if count == 1 else f"{count} turns are"
+        message = f"{TRIMMED} ({turns} no longer sent)."
         notices = (*notices, Notice(code=TRIMMED_CODE, path="messages", message=message))
     return msgspec.structs.replace(
         prompt,

@@ -109,11 +109,20 @@ def is_unfit(error: CllmError) -> bool:
 
 def fallback_notice(model: str, next_model: str, error: CllmError) -> Noticed:
     """Return the notice, which clients of the server receive too, without addresses."""
-    reason = redact_urls(str(error))
+    reason = redact_urls(_describe_reason(error))
     return Noticed(
         notice=Notice(
             code="fallback",
             path="model",
-            message=f"Model '{model}' failed; calling '{next_model}' instead. {reason}",
+            message=f"Model '{model}' failed ({reason}); calling '{next_model}' instead.",
         )
     )
+
+
+def _describe_reason(error: CllmError) -> str:
+    """Return what happened, without the advice to the caller of a single model."""
+    if isinstance(error, ProviderError) and error.status is not None:
+        text = (error.provider_message or "").rstrip(".")
+        return f"HTTP {error.status}: {text}" if text else f"HTTP {error.status}"
+    text = str(error)
+    return (text.rpartition("; ")[0] or text).rstrip(".")

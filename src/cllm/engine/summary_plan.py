@@ -191,8 +191,8 @@ def plan_on_request(source: SummaryInput) -> SummaryPlan:
     chunks = source.chunks(keep_turns=UNSUMMARISED_TURNS)
     if not chunks:
         raise UsageError(
-            "There is nothing to summarise: every turn but the newest is already in a summary, or "
-            "there is only one turn."
+            "There is nothing to summarise yet, because the newest turn is never summarised; send "
+            "another message first."
         )
     return SummaryPlan(source=source, chunks=chunks)
 

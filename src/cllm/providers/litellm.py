@@ -149,7 +149,7 @@ class LitellmProvider(RemoteProvider[litellm.LitellmRequest]):
         except ReportedError as error:
             raise self._stream_error(error.details) from error
         except MalformedError as error:
-            raise self._bad_reply_error(str(error)) from error
+            raise self._malformed_error(error) from error
 
     async def _get_library(self) -> LitellmModule:
         if self._library is None:

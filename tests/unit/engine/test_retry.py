@@ -177,4 +177,4 @@ def test_the_notice_of_a_fallback_contains_no_address():
     message = fallback_notice("m", "n", error).notice.message
 
     assert "10.1.2.3" not in message
-    assert "Cannot reach 'p' at *** (no)." in message
+    assert message == "Model 'm' failed (Cannot reach 'p' at *** (no)); calling 'n' instead."

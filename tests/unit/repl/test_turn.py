@@ -62,7 +62,7 @@ def seen() -> Seen:
 
 class TestTheWindow:
     def test_trimmed_turns_are_reported_every_time(self, seen):
-        notice = Notice(code=TRIMMED_CODE, message=f"{TRIMMED} (1 turn left the window).")
+        notice = Notice(code=TRIMMED_CODE, message=f"{TRIMMED} (1 turn is no longer sent).")
         event = began(3)
         event = msgspec.structs.replace(
             event, prompt=msgspec.structs.replace(event.prompt, notices=(notice,))

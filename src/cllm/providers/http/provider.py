@@ -1,6 +1,7 @@
 """Base classes of remote providers: send one request, decode its events, classify its errors."""
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -49,6 +50,10 @@ ERRORS_BY_STATUS: dict[int, ErrorAdvice] = {
     408: (UpstreamError, "The request took too long; try again."),
     424: (UpstreamError, "The error is on the provider's side; try again later."),
     404: (InvalidRequestError, "Check the model's name and api_base."),
+    413: (
+        InvalidRequestError,
+        "The request is too large; send a shorter prompt or smaller attachments.",
+    ),
     429: (RateLimitedError, "Wait and try again."),
 }
 ERRORS_BY_STATUS_CLASS: dict[int, ErrorAdvice] = {
@@ -56,6 +61,7 @@ ERRORS_BY_STATUS_CLASS: dict[int, ErrorAdvice] = {
     5: (UpstreamError, "The error is on the provider's side; try again later."),
 }
 OTHER_STATUS: ErrorAdvice = (BadReplyError, "Check api_base.")
+JSON_POSITION = re.compile(r" \(byte (\d+)\)$")
 REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-amzn-requestid")
 MAX_MESSAGE_LENGTH = 300
 MAX_ID_LENGTH = 100
@@ -78,6 +84,12 @@ def clean_message(text: str, *, secrets: Iterable[str | None] = ()) -> str:
     """Shorten a server's text to one line for an error message, and hide secrets."""
     line = redact_secrets(" ".join(text.split()), filter(None, secrets))
     return line if len(line) <= MAX_MESSAGE_LENGTH else line[: MAX_MESSAGE_LENGTH - 1] + "…"
+
+
+def describe_json_error(error: msgspec.DecodeError) -> str:
+    """Return `invalid character at byte 3` for "JSON is malformed: invalid character (byte 3)"."""
+    text = JSON_POSITION.sub(r" at byte \1", str(error).removeprefix("JSON is malformed: "))
+    return text[:1].lower() + text[1:]
 
 
 def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
@@ -203,9 +215,20 @@ class RemoteProvider(ABC, Generic[R]):
         return cast("R", msgspec.structs.replace(cast("Any", request), notices=notices))
 
     def _bad_reply_error(self, reason: str) -> BadReplyError:
+        return self._bad_data_error("an invalid response", reason)
+
+    def _malformed_error(self, error: MalformedError) -> BadReplyError:
+        cause = error.__cause__
+        # A ValidationError is about the fields of valid JSON.
+        if isinstance(cause, msgspec.DecodeError) and not isinstance(
+            cause, msgspec.ValidationError
+        ):
+            return self._bad_data_error("data that is not valid JSON", describe_json_error(cause))
+        return self._bad_reply_error(str(error))
+
+    def _bad_data_error(self, data: str, reason: str) -> BadReplyError:
         return BadReplyError(
-            f"Provider '{self.name}' sent an invalid response ({self._clean(reason)}); "
-            "check api_base.",
+            f"Provider '{self.name}' sent {data} ({self._clean(reason)}); check api_base.",
             provider=self.name,
         )
 
@@ -299,7 +322,7 @@ class HttpProvider(RemoteProvider[ProviderRequest]):
         except ReportedError as error:
             raise self._stream_error(error.details, response.headers) from error
         except MalformedError as error:
-            raise self._bad_reply_error(str(error)) from error
+            raise self._malformed_error(error) from error
         finally:
             await response.close()
 

@@ -264,9 +264,9 @@ def _encode_extra(extra: Fields, fields: Fields, notices: NoticeSink) -> None:
         elif name in OWN_FIELDS and (name != "service_tier" or value in SERVICE_TIERS):
             fields[name] = value
         else:
-            notices.add(
-                "field_left_out", name, f"Anthropic does not accept this {name}; it is not sent."
-            )
+            is_known = name in OWN_FIELDS
+            problem = f"does not accept this {name}" if is_known else f"has no parameter `{name}`"
+            notices.add("field_left_out", name, f"Anthropic {problem}; it is not sent.")
 
 
 def default_max_tokens(model: str) -> int:

@@ -239,7 +239,7 @@ def _own_fields(options: RequestOptions, notes: NoticeMerger) -> Block:
     for name in options.extra:
         is_set = name not in DEFAULT_VALUES or options.extra[name] != DEFAULT_VALUES[name]
         if is_set and name not in (*OWN_FIELDS, "betas"):
-            notes.add("field_left_out", name, f"Bedrock has no field {name}; it is not sent.")
+            notes.add("field_left_out", name, f"Bedrock has no parameter `{name}`; it is not sent.")
     return {name: options.extra[name] for name in OWN_FIELDS if name in options.extra}
 
 

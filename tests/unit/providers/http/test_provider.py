@@ -4,6 +4,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from cllm.providers.http.provider import (
     check_key,
     classify_status,
     clean_message,
+    describe_json_error,
     parse_retry_after,
 )
 
@@ -44,6 +46,27 @@ def test_a_status_maps_to_one_error_with_advice(status, kind):
 
     assert error_class is kind
     assert advice.endswith(".")
+
+
+def test_a_request_that_is_too_large_has_its_own_advice():
+    advice = classify_status(413)[1]
+
+    assert advice == "The request is too large; send a shorter prompt or smaller attachments."
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"[x", "invalid character at byte 1"),
+        (b"{} {}", "trailing characters at byte 4"),
+        (b"{", "input data was truncated"),
+    ],
+)
+def test_an_error_of_json_is_described_with_its_position(text, expected):
+    with pytest.raises(msgspec.DecodeError) as raised:
+        msgspec.json.decode(text)
+
+    assert describe_json_error(raised.value) == expected
 
 
 @pytest.mark.parametrize(
