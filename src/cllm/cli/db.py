@@ -1,5 +1,6 @@
 """`cllm db`: inspects, upgrades and downgrades the database of a store."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from cllm.cli.inputs import HelpGroup, current_environment
 from cllm.core.errors import UsageError
 from cllm.files import write_new_file
 from cllm.settings.load import CommandLine, load_settings, server_store
+from cllm.stores.registry import redact_password
 
 if TYPE_CHECKING:
     from cllm.stores.sql.database import Database
@@ -21,8 +23,8 @@ EXIT_DIFFERENT = 1
 
 HELP = """Inspect, upgrade and downgrade the database of a store.
 
-A new database is created on first use. Only these commands change a
-database that an older version of cllm created. Make a backup before an upgrade or a downgrade."""
+A new database is created on first use. cllm never upgrades an existing database by itself; use
+these commands. Make a backup before an upgrade or a downgrade."""
 UPGRADE_HELP = """Upgrade the database to the newest revision.
 
 Databases of older deployments may contain a system prompt for every conversation. The upgrade
@@ -36,10 +38,11 @@ CURRENT_HELP = "Print the revision of the database and the newest revision."
 CHECK_HELP = """Compare the tables with the revision of the database.
 
 The exit code is 1 if they differ, or if this version of cllm cannot upgrade the database."""
-ADOPT_HELP = """Record the revision of an older deployment's database.
+ADOPT_HELP = """Register a database that the older REST service created.
 
-After this, `cllm db upgrade` can upgrade it. The command changes no data. It adds the column
-`total_cost` to the messages of the oldest databases. Conversations without a user will belong to
+See docs/how-to/migrate-clients.md. After this, `cllm db upgrade` can upgrade it. The command
+changes no existing data; in the oldest databases it also adds the column `total_cost` to the
+messages and fills it from their metadata. After the upgrade, conversations without a user belong to
 the owner `local`."""
 
 _store = click.option(
@@ -137,7 +140,7 @@ def check(store: str | None) -> int:
         output.print_line("The tables match the newest revision.")
     else:
         output.print_line(f"The tables match revision {revision}; the newest is {HEAD}.")
-        output.note("Make a backup of the database, then run: cllm db upgrade --store URL")
+        output.note(f"Make a backup of the database, then run: {_upgrade_command(store)}")
     return 0
 
 
@@ -150,12 +153,21 @@ def check(store: str | None) -> int:
 def adopt(store: str | None) -> None:
     from cllm.stores.sql import migrate
 
-    adopted = _database(store).run(migrate.adopt)
+    upgrade_command = _upgrade_command(store)
+    adopted = _database(store).run(
+        lambda bind: migrate.adopt(bind, upgrade_command=upgrade_command)
+    )
     output.print_line(
         f"Adopted a database with {adopted.conversations} conversations, "
         f"{adopted.without_user} of them without a user; it is at revision {adopted.revision}."
     )
-    output.note("Make a backup of it, then run: cllm db upgrade --store URL")
+    output.note(f"Make a backup of it, then run: {upgrade_command}")
+
+
+def _upgrade_command(store: str | None) -> str:
+    """Return the command for the same database, without the password of its URL."""
+    option = "" if store is None else f" --store {shlex.quote(redact_password(store))}"
+    return f"cllm db upgrade{option}"
 
 
 def _database(store: str | None) -> "Database":

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -157,15 +157,27 @@ def split_url(url: str) -> tuple[str, PoolOptions]:
     try:
         options = msgspec.convert(pool, PoolOptions, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError(
-            "a 'pool_…' option of the store URL is not a number; correct it."
-        ) from error
+        raise SettingsError(_describe_invalid_option(pool)) from error
     unknown = set(pool) - set(PoolOptions.__struct_fields__)
     if unknown or options.size < 1:
         names = ", ".join(f"pool_{name}" for name in PoolOptions.__struct_fields__)
         raise SettingsError(f"the store URL can have {names}; pool_size must be at least 1.")
     others = urlencode([(name, value) for name, value in query if not name.startswith("pool_")])
     return urlunsplit(parts._replace(scheme="postgresql", query=others)), options
+
+
+def _describe_invalid_option(pool: Mapping[str, str]) -> str:
+    """Return the error text for the first option that is not a number."""
+    defaults = msgspec.structs.asdict(PoolOptions())
+    for name, default in defaults.items():
+        try:
+            msgspec.convert(pool.get(name, default), type(default), strict=False)
+        except msgspec.ValidationError:
+            return (
+                f"`pool_{name}={pool[name]}` in the store URL is not a number; use a number such "
+                f"as pool_{name}={default:g}."
+            )
+    return "an option of the store URL is not a number; correct it."
 
 
 class PostgresPool:

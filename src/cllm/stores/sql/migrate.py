@@ -127,7 +127,7 @@ def downgrade(bind: sa.Connection, to: str) -> None:
     if to not in older:
         raise UsageError(
             f"The database is at revision {revision}, and '{to}' is not an earlier revision; "
-            f"use one of {', '.join(older)}."
+            f"use an earlier one: {', '.join(older)}."
         )
     command.downgrade(_build_config(bind), to)
 
@@ -176,10 +176,10 @@ def list_stored_prompts(bind: sa.Connection) -> list[StoredPrompt]:
     return [StoredPrompt(conversation=str(row[0]), system_message=row[1]) for row in rows]
 
 
-def adopt(bind: sa.Connection) -> Adoption:
+def adopt(bind: sa.Connection, *, upgrade_command: str = "cllm db upgrade") -> Adoption:
     """Mark a database of an older deployment with its revision; add the column of costs."""
     if current_revision(bind) is not None:
-        raise UsageError("cllm already manages this database; upgrade it with: cllm db upgrade")
+        raise UsageError(f"cllm already manages this database; upgrade it with: {upgrade_command}")
     columns = _list_columns(bind, "conversations")
     if not columns or not _list_columns(bind, "messages"):
         raise UsageError(

@@ -26,7 +26,7 @@ def test_a_url_without_options_has_the_defaults():
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("pool_size=many", "is not a number"),
+        ("pool_size=many", "`pool_size=many` in the store URL is not a number; use .* pool_size=5"),
         ("pool_size=0", "must be at least 1"),
         ("pool_colour=1", "pool_size, pool_idle"),
     ],

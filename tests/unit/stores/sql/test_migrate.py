@@ -65,7 +65,7 @@ def test_only_an_earlier_revision_is_a_downgrade_target(database: Database):
     with pytest.raises(UsageError, match="cannot be downgraded"):
         database.run(lambda bind: migrate.downgrade(bind, "0001"), create=True)
     database.run(migrate.upgrade)
-    with pytest.raises(UsageError, match="use one of 0001, 0002"):
+    with pytest.raises(UsageError, match="use an earlier one: 0001, 0002"):
         database.run(lambda bind: migrate.downgrade(bind, HEAD))
 
 
