@@ -316,7 +316,7 @@ def _refuse_denied_text(line: str, patterns: Sequence[str]) -> None:
         plain = re.escape(pattern.strip("* "))
         contains = plain and re.search(rf"(?<![\w-]){plain}(?![\w-])", line)
         if contains or fnmatchcase(line, pattern):
-            raise DeniedError(f"`{line}` is denied by the settings.")
+            raise DeniedError(f"`{line}` is denied by a rule (`--command-deny` or the settings).")
 
 
 def _refuse_denied(
@@ -338,7 +338,7 @@ def _refuse_denied(
         is_path = not rest and (first.startswith(("*", "?", "[")) or not first.endswith(ANY))
         fits_path = is_path and any(fnmatchcase(one, first) for one in every)
         if fits_words or fits_text or fits_path:
-            raise DeniedError(f"`{text}` is denied by the settings.")
+            raise DeniedError(f"`{text}` is denied by a rule (`--command-deny` or the settings).")
 
 
 def _program_spellings(written: str, env: CommandEnvironment) -> set[str]:

@@ -93,7 +93,7 @@ class CommandTool:
         if not self._settings.confirm:
             return None
         if self._confirm is None:
-            return "commands need confirmation, and there is no terminal for it."
+            return "commands need confirmation; run cllm on a terminal or omit --confirm-commands."
         is_confirmed = await self._confirm(arguments.command, arguments.reason)
         return None if is_confirmed else "the user did not confirm it."
 

@@ -113,7 +113,9 @@ class SchemaChecker:
         return answer.about or SchemaOutline(draft="unknown")
 
     def _schema_error(self, finding: _Finding) -> SchemaError:
-        return SchemaError(f"{finding.problem}.", source=self.schema.source, place=finding.path)
+        return SchemaError(
+            f"{finding.problem}; correct the schema.", source=self.schema.source, place=finding.path
+        )
 
     def _request(self, value: Any, seconds: float, action: str) -> _Answer:
         """Send the child process a line, return its answer. Raises SchemaError after `seconds`."""

@@ -311,7 +311,7 @@ def _parse_schema(data: bytes, source: str) -> Schema:
     except UnicodeDecodeError as error:
         raise SchemaError("it is not UTF-8 text.", source=source) from error
     except NotJsonError as error:
-        raise SchemaError(f"{error}.", source=source) from error
+        raise SchemaError(f"{error}; correct the schema.", source=source) from error
 
 
 def _build_schema(content: Any, source: str) -> Schema:

@@ -73,9 +73,7 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise SettingsError(
-            "it must contain settings as `key: value` lines.", path=str(path), line=1
-        )
+        raise SettingsError("the file must contain `key: value` lines.", path=str(path), line=1)
     invalid_keys = [key for key in content if not isinstance(key, str)]
     if invalid_keys:
         raise SettingsError(f"the key {invalid_keys[0]!r} must be a string.", path=str(path))
@@ -100,8 +98,9 @@ def _report_yaml_errors(path: Path) -> Iterator[None]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = None if mark is None else mark.line + 1
-        problem = error.problem or "it is not YAML"
-        raise SettingsError(f"{problem}.", path=str(path), line=line) from error
+        reason = "" if error.problem is None else f" ({error.problem})"
+        text = f"invalid YAML{reason}; correct the line."
+        raise SettingsError(text, path=str(path), line=line) from error
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
         raise SettingsError("it is not valid YAML.", path=str(path)) from error
 

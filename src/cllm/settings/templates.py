@@ -5,6 +5,7 @@ from functools import wraps
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, Undefined, UndefinedError, nodes, pass_context
+from jinja2.exceptions import SecurityError
 from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
@@ -27,6 +28,10 @@ COUNT_STEPS, CONCATENATE, SCALAR = "#counted", "#joined", "#scalar"
 
 class TemplateProblemError(ValueError):
     """The text is the reason."""
+
+
+class _AttributeRefusedError(SecurityError):
+    pass
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
@@ -64,6 +69,14 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(obj, LoopContext):
             return attr in LOOP
         return isinstance(obj, str) and attr in METHODS
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
+        return self.undefined(
+            f"a template must not use the attribute '{attribute}'; use the variable itself",
+            name=attribute,
+            obj=obj,
+            exc=_AttributeRefusedError,
+        )
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if isinstance(obj, str) and attribute == "replace":
@@ -104,8 +117,18 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 class _Bounds(NodeTransformer):
     """Adds limits to a parsed template and rejects everything else."""
 
-    def __init__(self) -> None:
+    def __init__(self, filters: Iterable[str]) -> None:
+        self._filters = sorted(filters)
         self._loops = 0
+
+    def visit_Filter(self, node: nodes.Filter) -> nodes.Filter:  # noqa: N802
+        if node.name not in self._filters:
+            raise TemplateProblemError(
+                f"a template uses the unknown filter '{node.name}'; use one of "
+                f"{', '.join(self._filters)}"
+            )
+        self.generic_visit(node)
+        return node
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - name required by Jinja2
         self._loops += 1
@@ -132,7 +155,9 @@ class _Bounds(NodeTransformer):
         statement = isinstance(node, nodes.Stmt) and not isinstance(node, STATEMENTS)
         if statement or isinstance(node, FORBIDDEN):
             kind = type(node).__name__.lower()
-            raise TemplateProblemError(f"a template can use values, if, for and set, not {kind}")
+            raise TemplateProblemError(
+                f"`{kind}` is not allowed in a template; use variables, `if`, `for` and `set` only"
+            )
         return super().generic_visit(node, *args, **options)
 
 
@@ -176,12 +201,15 @@ def render(
     sandbox = _Sandbox(limit)
     sandbox.filters |= {name: _for_scalars(filter_) for name, filter_ in filters.items()}
     try:
-        parsed = sandbox.from_string(_Bounds().visit(sandbox.parse(template)))
+        bounds = _Bounds((*FILTERS, *filters))
+        parsed = sandbox.from_string(bounds.visit(sandbox.parse(template)))
         return _join_limited(parsed.generate(dict(values)), limit)
     except UndefinedError as error:
         raise TemplateProblemError(
             f"{error.message}; declare it under `variables`, or set it with --var"
         ) from error
+    except _AttributeRefusedError as error:
+        raise TemplateProblemError(error.message) from error
     except TemplateError as error:
         raise TemplateProblemError(f"a template is invalid: {error.message}") from error
     except (SyntaxError, MemoryError, RecursionError) as error:

@@ -108,7 +108,9 @@ async def test_an_unconfirmed_command_does_not_run():
 async def test_without_a_terminal_no_command_that_needs_confirmation_runs():
     world = World()
 
-    assert "no terminal" in await world.tool(confirm=True, on_terminal=False).use(LS)
+    assert "run cllm on a terminal or omit --confirm-commands." in await world.tool(
+        confirm=True, on_terminal=False
+    ).use(LS)
     assert world.ran == []
 
 

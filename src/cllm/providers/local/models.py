@@ -242,7 +242,13 @@ def list_models(paths: CachePaths) -> tuple[ListedModel, ...]:
 
 def remove_model(name: str, paths: CachePaths) -> Path:
     """Never deletes a file outside the cache."""
-    path = _find_pulled(name, paths)
+    try:
+        path = _find_pulled(name, paths)
+    except ModelNotFoundError as error:
+        raise ModelNotFoundError(
+            f"No downloaded model is called '{name}'; list them with: cllm models list",
+            model=error.model,
+        ) from None
     try:
         path.unlink()
     except OSError as error:
