@@ -39,6 +39,7 @@ T = TypeVar("T")
 # Set in the environment of commands that cllm runs: a nested cllm runs no context commands.
 IN_CONTEXT = "CLLM_IN_CONTEXT"
 DEFAULT_MODEL = "local/smollm2-135m"
+NO_TEXT = "The model's reply contains no text; try again or rephrase the prompt."
 DEFAULT_MODEL_LABEL = f"{DEFAULT_MODEL}, a very small model: its answers are often wrong."
 # Models and providers whose route, window and catalogue are cached; clients choose their names.
 MAX_CACHED = 1000

@@ -63,9 +63,9 @@ the cost of the misses. A cost is unknown if the price of the model is unknown."
 MIGRATE_HELP = """Add data to conversations that an older version of cllm created.
 
 Conversations without a stored system prompt are sent with the configured system prompt in every
-turn. --add-system-prompt stores the currently configured prompt as their first message. It does not
-change conversations that have a stored prompt, conversations whose record states that no
-prompt was configured, or unreadable files."""
+turn. --add-system-prompt stores the currently configured prompt as their first message. It skips
+unreadable files, conversations with a stored prompt, and conversations that record how their prompt
+is chosen (for example `dynamic`, or no prompt configured)."""
 DELETE_HELP = "Delete a conversation permanently. Its branches are not deleted."
 
 LIST_COMMAND = "list them with: cllm --list-conversations --store"
@@ -138,7 +138,7 @@ def _system_text(conversation: StoredConversation) -> str:
     if record is None:
         return "stored, source not recorded" if conversation.system else "not recorded"
     if record.policy != "dynamic" and conversation.kept_prompt is None:
-        return f"{record.policy}: none was configured"
+        return "none (none was configured when the conversation started)"
     return f"{record.policy}, from {record.source}" if record.source else record.policy
 
 
@@ -267,10 +267,12 @@ async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
             failed += 1
     total = len(page.items)
     count = f"{changed} of {total} conversation{'' if total == 1 else 's'}"
+    file, _, key = (prompt.source or "").partition(": ")
+    name = f"the system prompt ({f'`{key}` in {file}' if key else file})"
     if dry_run:
-        result = f"{count} would get the system prompt from {prompt.source}; nothing was changed."
+        result = f"{count} would get {name}; nothing was changed."
     else:
-        result = f"{count} got the system prompt from {prompt.source}; the others were not changed."
+        result = f"{count} got {name}; the others were not changed."
     output.print_line(result)
     return EXIT_SOME_FAILED if failed else 0
 

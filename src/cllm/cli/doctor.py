@@ -21,8 +21,9 @@ from cllm.settings.load import CommandLine
 HELP = """Check the settings, the provider and the conversations.
 
 Each line of the report starts with ok, warning or problem and includes advice where needed. The
-command prints no keys and calls no model. Without --fix it changes nothing. With --fix it revokes
-other users' access to your files and deletes temporary files older than an hour.
+command prints no keys and calls no model. Without --fix it changes nothing. With --fix it removes
+other users' access to the conversation files, their folder and Cllmfiles that contain a key, and
+deletes temporary files older than an hour.
 
 Exit codes: 0 no problem, 1 at least one problem."""
 

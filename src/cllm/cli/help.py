@@ -9,7 +9,7 @@ from cllm.cli.main import ALIASES, ASK, COMMANDS
 
 INDENT = "  "
 METAVARS = {"choice": "CHOICE", "float range": "NUMBER", "integer range": "N"}
-EXIT_CODES = "Exit codes: 0 success, 1 error, 2 usage error, 130 interrupted with Ctrl-C."
+EXIT_CODES = "Exit codes: 0 success, 1 error, 2 wrong option, 130 Ctrl-C, 143 SIGTERM/SIGHUP."
 COLUMN = 26
 # The options of `cllm PROMPT` by subject.
 SECTIONS: dict[str, tuple[str, ...]] = {

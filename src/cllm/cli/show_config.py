@@ -24,7 +24,7 @@ def show_config(env: Environment, line: CommandLine) -> None:
     store = redact_password(settings.store)
     for heading, lines in (
         ("Files, lowest priority first", _file_lines(layered, env, line)),
-        ("Paths", (f"history folder: {settings.history_folder}", f"store: {store}")),
+        ("Paths", (f"cllm folder: {settings.history_folder}", f"store: {store}")),
         ("Settings", _setting_lines(layered)),
         ("Variables", _variable_lines(settings)),
         ("System prompt", _prompt_lines(settings)),

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 HELP = """Allow a Cllmfile.yml to run commands or redirect requests.
 
-A Cllmfile.yml in the current directory may come from somebody else. Settings that run commands,
-choose where prompts and API keys are sent, or choose where files are written take effect only after
-you trust them. Without FILE, the command trusts ./.cllm/Cllmfile.yml and ./Cllmfile.yml."""
+A Cllmfile.yml in the current directory may come from somebody else. If it sets keys that run
+commands, or choose where prompts, API keys or files go, cllm asks you to trust it, and fails if it
+cannot ask. Without FILE, the command trusts ./.cllm/Cllmfile.yml and ./Cllmfile.yml."""
 
 NOTHING_TO_TRUST = "it has no settings that need trust."
 

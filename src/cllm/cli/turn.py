@@ -15,6 +15,7 @@ from cllm.app import (
     DEFAULT_MODEL,
     DEFAULT_MODEL_LABEL,
     IN_CONTEXT,
+    NO_TEXT,
     App,
     build_new_conversation,
     new_conversation_id,
@@ -239,7 +240,7 @@ class _Screen:
         if reply.stop_reason == "context_window":
             output.note("The reply filled the model's context window and is incomplete.")
         if not reply.message.text.strip():
-            output.note("The model's reply contains no text.")
+            output.note(NO_TEXT)
         if self._app.settings.raw:
             self.answer.write((reply.raw or b"").decode("utf-8", "replace"))
         elif self._prints_at_end:

@@ -398,7 +398,7 @@ async def compact(chat: Chat, rest: str) -> None:
 def _progress_text(event: SummaryStarted | SummarySaved) -> str:
     if isinstance(event, SummaryStarted):
         messages = pluralize(event.messages, "message")
-        return f"Summarising {messages} ({event.piece} of {event.pieces}) …"
+        return f"Summarising {messages} (request {event.piece} of {event.pieces}) …"
     summary = event.summary
     used = format_price(summary.usage, summary.cost)
     return (

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MIN_COLUMNS = 20
 CHAT_COMMANDS = {
+    re.compile(r"list conversations with: cllm --list-conversations"): (
+        "/list lists the conversations."
+    ),
     re.compile(r"(?<![\w-])-m (?=[\w/])"): "/model ",
     re.compile(r"(?<![\w-])with -m(?=[,;. ])"): "with /model",
     re.compile(r"(?<![\w-])--attach(?![\w-])"): "/attach",

@@ -6,6 +6,7 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, assert_never
 
+from cllm.app import NO_TEXT
 from cllm.core.errors import CllmError
 from cllm.core.reply import (
     Noticed,
@@ -119,7 +120,7 @@ class TurnPrinter:
         if self._chat.apply_schema is not None:
             self._answer.write(event.reply.message.text)
         if not event.reply.message.text.strip():
-            self._screen.note("The model's reply contains no text.")
+            self._screen.note(NO_TEXT)
         if event.reply.stop_reason == "length":
             self._screen.note("The reply reached the token limit; increase `max_tokens`.")
         if event.reply.stop_reason == "context_window":

@@ -45,7 +45,10 @@ def conversation(**fields) -> StoredConversation:
         ({}, "not recorded"),
         ({"system": plain_message("system", "A")}, "stored, source not recorded"),
         ({"system_record": SystemRecord(policy="dynamic")}, "dynamic"),
-        ({"system_record": SystemRecord(policy="captured")}, "captured: none was configured"),
+        (
+            {"system_record": SystemRecord(policy="captured")},
+            "none (none was configured when the conversation started)",
+        ),
         (
             {
                 "system": plain_message("system", "A"),
