@@ -126,3 +126,11 @@ def test_the_commands_of_the_readme_run_as_printed(home, provider, settings, cll
 def test_the_readme_names_the_files_that_are_there():
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert (TOP / target).exists(), target
+
+
+def test_the_glossary_has_at_most_25_words():
+    glossary = (TOP / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| ([^|]+) \| [A-Z]", glossary, re.MULTILINE)
+
+    assert words == sorted(words, key=str.lower)
+    assert 20 <= len(words) <= 25
