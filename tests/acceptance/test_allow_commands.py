@@ -230,7 +230,7 @@ def test_without_a_terminal_a_command_that_must_be_confirmed_is_not_run(provider
 
     cllm("Go.", "--allow-commands", "--confirm-commands").succeeded()
 
-    assert "no terminal" in results_in(provider.requests[1])[0]
+    assert "on a terminal" in results_in(provider.requests[1])[0]
 
 
 @pytest.mark.parametrize(("key", "ran"), [(b"y\r", True), (b"n\r", False), (b"\r", False)])

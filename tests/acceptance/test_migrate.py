@@ -165,10 +165,10 @@ def test_a_conversation_with_a_running_turn_is_skipped_and_reported(
 ):
     home.write_old_conversation("busy", *SAID)
     home.write_old_conversation("old", *SAID)
-    before = home.file("busy").read_bytes()
     gate = provider.queue_held_reply("Slow", " answer", at=1)
     asking = cllm.start("And now?", "--conversation", "busy")
     asking.wait_for_output("Slow")
+    before = home.file("busy").read_bytes()
 
     done = cllm(*MIGRATE)
 

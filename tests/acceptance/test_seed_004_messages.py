@@ -194,10 +194,10 @@ def test_the_local_model_reads_the_whole_history_and_the_system_prompt(local: Se
     whole = run(MULTI_TURN_BEDROCK, local)["usage"]
     last = run(MULTI_TURN_BEDROCK.replace(earlier[0], ""), local)["usage"]
     pirate = run(SYSTEM_BEDROCK, local)["usage"]
-    plain = run(SYSTEM_BEDROCK.replace(f'"system": "{PIRATE}",', ""), local)["usage"]
+    longer = run(SYSTEM_BEDROCK.replace(PIRATE, f"{PIRATE} {PIRATE} {PIRATE}"), local)["usage"]
 
     assert read(whole) > read(last) + 10
-    assert read(pirate) > read(plain) + 10
+    assert read(longer) > read(pirate) + 10
 
 
 @pytest.mark.parametrize("command", [MULTI_TURN_ANTHROPIC, SYSTEM_ANTHROPIC])

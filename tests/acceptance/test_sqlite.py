@@ -144,7 +144,7 @@ class TestDatabase:
         adopted = cllm("db", "adopt", "--store", store).succeeded()
         assert "2 conversations, 2 of them without a user" in adopted.out
         checked = cllm("db", "check", "--store", store).succeeded()
-        assert checked.out == "The tables match revision 0001; the newest is 0005.\n"
+        assert checked.out == "The tables match revision 0001; the newest is 0006.\n"
         assert "cllm db upgrade" in checked.err
         cllm("db", "upgrade", "--store", store, "--yes").succeeded()
         assert len(cllm("--list-conversations", "--store", store).succeeded().out.split("\n")) == 3

@@ -266,7 +266,7 @@ def test_the_checker_process_ends_with_its_parent(provider, settings, until, cll
 def test_both_flags_are_refused(provider, settings, write, cllm):
     result = cllm("Who?", "--json-schema", "{}", "--json-schema-file", write({}))
 
-    result.failed_with_one_sentence("either --json-schema or --json-schema-file")
+    result.failed_with_one_sentence("either --json-schema or --json-schema-file", code=2)
     assert provider.requests == []
 
 
@@ -308,7 +308,7 @@ def test_validate_schema_checks_the_schema_of_the_settings(provider, settings, c
 
 
 def test_validate_schema_without_a_schema_is_an_error(settings, cllm):
-    cllm("--validate-schema").failed_with_one_sentence("no schema", "--json-schema")
+    cllm("--validate-schema").failed_with_one_sentence("no schema", "--json-schema", code=2)
 
 
 def test_validate_schema_creates_no_files(home, cllm):

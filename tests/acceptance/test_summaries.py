@@ -142,7 +142,7 @@ class TestInAChat:
 
         done = cllm("chat", "demo", stdin=before + b"/compact\n").succeeded()
 
-        assert "Summarising 4 messages (1 of 1)" in done.err
+        assert "Summarising 4 messages (request 1 of 1)" in done.err
         assert "2 turns summarised, up to message 4" in done.err
         assert "120 tokens sent, 5 received" in done.err
         summary = stored_summary(home)

@@ -89,7 +89,7 @@ DIMENSIONS: dict[Callable[[int], File], int] = {
     failed_turns: 600,
     variants_of_a_turn: 600,
     pins: 300,
-    metadata: 4000,
+    metadata: 600,
     ids_that_are_taken: 600,
 }
 

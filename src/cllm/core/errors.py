@@ -81,7 +81,7 @@ class InvalidIdError(UsageError):
 
 
 class InvalidTextError(UsageError, ValueError):
-    """The text names the field."""
+    http_message = "A string is empty or contains an invalid character; correct it and try again."
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

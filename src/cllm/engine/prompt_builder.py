@@ -19,6 +19,12 @@ TRIMMED_CODE = "trimmed"
 TRIMMED = "Trimmed old messages to fit context window"
 
 
+def make_trim_notice(count: int) -> Notice:
+    turns = "1 turn is" if count == 1 else f"{count} turns are"
+    message = f"{TRIMMED} ({turns} no longer sent)."
+    return Notice(code=TRIMMED_CODE, path="messages", message=message)
+
+
 def build_window_prompt(
     conversation: StoredConversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
@@ -198,10 +204,7 @@ def _apply_plan(prompt: Prompt, plan: WindowPlan, history: PromptHistory) -> Pro
         continuity = msgspec.structs.replace(continuity, fresh=len(messages))
     notices = prompt.notices
     if plan.dropped_turns:
-        count = plan.dropped_turns
-        turns = "1 turn is" if count == 1 else f"{count} turns are"
-        message = f"{TRIMMED} ({turns} no longer sent)."
-        notices = (*notices, Notice(code=TRIMMED_CODE, path="messages", message=message))
+        notices = (*notices, make_trim_notice(plan.dropped_turns))
     return msgspec.structs.replace(
         prompt,
         messages=messages,

@@ -169,8 +169,8 @@ def _remove_unsendable(
 ) -> Iterator[tuple[int, M]]:
     """Remove parts that cannot be sent, and messages without other parts.
 
-    An empty newest user message stays, so that the user learns of it, unless another one with
-    content precedes it.
+    An empty newest user message stays, so that the user learns of it, unless content of the user or
+    of a tool precedes it.
     """
     cleaned: list[M] = []
     for position, message in numbered:
@@ -181,7 +181,7 @@ def _remove_unsendable(
     for index, message in enumerate(cleaned):
         position = numbered[index][0]
         is_question = index == len(cleaned) - 1 and message.role == "user"
-        if is_question and index and cleaned[index - 1].role == "user":
+        if is_question and index and cleaned[index - 1].role in ("user", "tool"):
             is_question = not has_content[index - 1]
         if context.profile.allows_blank_text or is_question or has_content[index]:
             yield position, message

@@ -10,7 +10,7 @@ from cllm.core.errors import ConversationNotFoundError, UsageError
 from cllm.core.message import AnyPart, Message, Text, plain_message
 from cllm.core.notice import Notice
 from cllm.core.ports import Changes, NewConversation
-from cllm.engine.prompt_builder import TRIMMED, TRIMMED_CODE
+from cllm.engine.prompt_builder import TRIMMED_CODE, make_trim_notice
 from cllm.engine.request import TurnEvent, TurnInput, TurnRequest, TurnStorage, TurnTarget
 from cllm.engine.tool_rounds import ToolBox
 from cllm.engine.transfer import copy_into
@@ -198,9 +198,7 @@ class Chat:
         window = self.options.window
         if window is None or not max(turns_before, window.max_turns) < turns:
             return None
-        notice = Notice(
-            code=TRIMMED_CODE, path="messages", message=f"{TRIMMED} (1 turn left the window)."
-        )
+        notice = make_trim_notice(1)
         self._is_trim_announced = True
         self._seen_messages.add(notice.message)
         return notice

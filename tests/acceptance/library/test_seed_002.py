@@ -73,7 +73,7 @@ class TestAcceptanceCriteria:
 
     def test_4_trimming_is_reported_in_the_chat(self, settings, cllm):
         settings()
-        lines = "".join(f"question {number}\n" for number in range(12))
+        lines = "".join(f"question {number}\n" for number in range(11))
 
         result = cllm("chat", stdin=lines.encode()).succeeded()
 

@@ -34,7 +34,10 @@ async def get_events(request: ApiRequest) -> Response:
         await ref.store.summary(ref.id, owner=ref.owner)
         raise _events_not_stored()
     newest = await _find_newest(ref, turn_id)
-    if newest is None or newest.state != "running":
+    is_followed = newest is not None and (
+        newest.state == "running" or newest.failure == INTERRUPTION
+    )
+    if not is_followed:
         events = await state.store.events_after(ref.id, turn_id, 0, owner=ref.owner)
         if not events:
             raise _events_not_stored()
