@@ -148,7 +148,7 @@ def find_differences(bind: sa.Connection) -> list[str]:
 
 
 def _adds_holder(difference: Any) -> bool:
-    return difference[0] == "add_column" and difference[3].name == "holder"
+    return bool(difference[0] == "add_column" and difference[3].name == "holder")
 
 
 def _describe_difference(difference: Any) -> str:
