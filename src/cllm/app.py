@@ -40,7 +40,7 @@ T = TypeVar("T")
 IN_CONTEXT = "CLLM_IN_CONTEXT"
 DEFAULT_MODEL = "local/smollm2-135m"
 NO_TEXT = "The model's reply contains no text; try again or rephrase the prompt."
-DEFAULT_MODEL_LABEL = f"{DEFAULT_MODEL}, a very small model: its answers are often wrong."
+DEFAULT_MODEL_LABEL = f"{DEFAULT_MODEL}, a very small model: its replies are often wrong."
 # Models and providers whose route, window and catalogue are cached; clients choose their names.
 MAX_CACHED = 1000
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
