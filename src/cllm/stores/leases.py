@@ -6,8 +6,11 @@ process whose lease expired. In PostgreSQL the database's clock decides (`postgr
 
 import fcntl
 import os
+import re
+import stat
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +25,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _FIRST_PAUSE = 0.002
 _MAX_PAUSE = 0.05
 PROCESS_INFIX = "-lock-"
+_NAME = re.compile("[0-9a-f]{12}")
 
 
 def lease_expiry(now: datetime, seconds: float) -> datetime:
@@ -99,8 +103,9 @@ class ProcessLock:
         if not self._is_taken:
             self._is_taken = True
             self._process = os.getpid()
-            try:
+            with suppress(OSError):
                 self._remove_unused_files()
+            try:
                 self._take()
             except OSError:
                 self._lock = self._name = None
@@ -133,13 +138,23 @@ class ProcessLock:
         return database.with_name(f"{database.name}{PROCESS_INFIX}{name}")
 
     def _remove_unused_files(self) -> None:
-        """Remove the files that killed processes left."""
+        """Remove the files that killed processes left, and no others."""
         first = self._path("")
         for path in first.parent.iterdir():
-            lock = try_lock(path) if path.name.startswith(first.name) else None
-            if lock is not None:
-                lock.remove()
-                lock.release()
+            prefix, name = path.name[: len(first.name)], path.name[len(first.name) :]
+            if prefix == first.name and _NAME.fullmatch(name):
+                # It may be another user's file, or none that can be locked.
+                with suppress(OSError):
+                    _remove_unused_file(path)
+
+
+def _remove_unused_file(path: Path) -> None:
+    if not stat.S_ISREG(path.lstat().st_mode):
+        return
+    lock = try_lock(path)
+    if lock is not None:
+        lock.remove()
+        lock.release()
 
 
 def _is_unused(path: Path) -> bool:

@@ -1,3 +1,4 @@
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -77,10 +78,10 @@ def test_a_lock_shows_that_its_store_is_open(tmp_path: Path):
 
 
 def test_a_file_that_nobody_locks_is_of_a_dead_process(tmp_path: Path):
-    (tmp_path / "a.db-lock-killed").touch()
+    (tmp_path / "a.db-lock-0123456789ab").touch()
     (tmp_path / "a.db-wal").touch()
     lock = ProcessLock(tmp_path / "a.db")
-    assert lock.is_dead("killed")
+    assert lock.is_dead("0123456789ab")
     name = lock.name()
     assert lock_files(tmp_path) == [f"a.db-lock-{name}", "a.db-wal"]
 
@@ -107,3 +108,39 @@ def test_without_a_lock_nothing_is_known(tmp_path: Path):
     assert lock.name() is None
     assert not lock.is_dead(None)
     lock.release()
+
+
+def _make_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _make_link(path: Path) -> None:
+    path.symlink_to("/etc/hostname")
+
+
+def _make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [_make_folder, _make_link, _make_fifo])
+@pytest.mark.parametrize("name", ["old", "0123456789ab"])
+def test_an_entry_that_cannot_be_locked_does_not_prevent_the_lock(tmp_path, make, name):
+    entry = tmp_path / f"cllm.db-lock-{name}"
+    make(entry)
+    process = ProcessLock(tmp_path / "cllm.db")
+
+    assert process.name() is not None
+
+    process.release()
+    assert list(tmp_path.iterdir()) == [entry]
+
+
+def test_files_with_other_names_are_never_changed(tmp_path):
+    notes = tmp_path / "cllm.db-lock-notes.txt"
+    notes.write_text("Important", encoding="utf-8")
+    process = ProcessLock(tmp_path / "cllm.db")
+
+    process.name()
+    process.release()
+
+    assert notes.read_text(encoding="utf-8") == "Important"
