@@ -176,6 +176,19 @@ def test_a_killed_worker_is_replaced(serve: Callable[..., Server], until: Callab
     assert '"worker ended"' in server.log
 
 
+def test_a_stuck_worker_does_not_prevent_the_stop(serve: Callable[..., Server]):
+    server = serve("--workers", "2")
+    stuck, other = children_of(server.process.pid)
+    os.kill(stuck, signal.SIGSTOP)
+
+    code = docker_stop(server)
+
+    assert code == 0
+    assert not is_running(stuck)
+    assert not is_running(other)
+    assert '"worker killed"' in server.log
+
+
 def test_workers_stop_if_their_parent_is_killed(
     serve: Callable[..., Server], until: Callable[..., bool]
 ):

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
@@ -22,6 +23,8 @@ from cllm.logs import log
 from cllm.server.http.metrics import remove_process, share_metrics
 
 RESTART_SECONDS = 1.0
+KILL_SECONDS = 2.0
+"""A worker that has not ended this long after its stop time is killed."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 Serve = Callable[[Callable[[], None], int], None]
@@ -55,7 +58,10 @@ class _Worker:
 
 
 class Supervisor:
-    """`listener` is the socket of all workers; it is closed when they stop."""
+    """`listener` is the socket of all workers; it is closed when they stop.
+
+    `stop_seconds` is the time that running turns have after a signal.
+    """
 
     def __init__(
         self,
@@ -63,9 +69,11 @@ class Supervisor:
         *,
         listener: socket.socket,
         workers: int,
+        stop_seconds: float,
         on_start: Callable[[], None],
     ) -> None:
         self._serve = serve
+        self._stop_seconds = stop_seconds
         self._listener = listener
         self._count = workers
         self._on_start = on_start
@@ -160,8 +168,13 @@ class Supervisor:
         self._listener.close()
         for worker in self._workers:
             worker.process.terminate()
+        deadline = time.monotonic() + self._stop_seconds + KILL_SECONDS
         for worker in self._workers:
-            worker.process.join()
+            worker.process.join(max(0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                log("server", logging.ERROR, "worker killed", pid=worker.pid)
+                worker.process.kill()
+                worker.process.join()
 
     @contextmanager
     def _catch_signals(self) -> Iterator[socket.socket]:

@@ -57,7 +57,11 @@ def listen(settings: Settings, *, prepare: Callable[[], None], on_listen: OnList
         if server.workers > 1:
             serve = partial(_serve_as_worker, settings, tls, listener)
             supervisor = Supervisor(
-                serve, listener=listener, workers=server.workers, on_start=on_start
+                serve,
+                listener=listener,
+                workers=server.workers,
+                stop_seconds=server.limits.stop_seconds,
+                on_start=on_start,
             )
             supervisor.run()
         else:

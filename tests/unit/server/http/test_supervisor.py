@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.fake_provider import WAIT
 from tests.waits import wait_until
 
 from cllm.core.errors import CllmError, UsageError
@@ -15,9 +16,17 @@ from cllm.server.http import supervisor
 from cllm.server.http.supervisor import Serve, Supervisor
 
 
-def run(serve: Serve, *, workers: int, on_start: Callable[[], None]) -> None:
+def run(
+    serve: Serve, *, workers: int, on_start: Callable[[], None], stop_seconds: float = WAIT
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        Supervisor(serve, listener=listener, workers=workers, on_start=on_start).run()
+        Supervisor(
+            serve,
+            listener=listener,
+            workers=workers,
+            stop_seconds=stop_seconds,
+            on_start=on_start,
+        ).run()
         assert listener.fileno() == -1
 
 
@@ -92,3 +101,22 @@ def test_the_handlers_of_signals_are_restored():
     run(serve_until_a_signal, workers=1, on_start=stop_this_process)
 
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_worker_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(supervisor, "KILL_SECONDS", 0.01)
+
+    def serve(on_start: Callable[[], None], _lifeline: int) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        (tmp_path / str(os.getpid())).touch()
+        on_start()
+        while True:
+            signal.pause()
+
+    run(serve, workers=2, on_start=stop_this_process, stop_seconds=0.1)
+
+    pids = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
