@@ -136,6 +136,8 @@ def test_a_client_that_does_not_read_does_not_delay_the_stop(
 
     assert docker_stop(server) == 0
     opened.leave()
+    assert "Exception in ASGI application" not in server.log
+    assert [line["outcome"] for line in request_lines(server)] == ["disconnected"]
 
 
 def is_refused(server: Server) -> bool:

@@ -94,6 +94,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
         if cycle.scope["http_version"] == WITHOUT_CHUNKS:
             app = cast("ASGI3Application", partial(_run_without_chunks, app, cycle))
+        app = cast("ASGI3Application", partial(_run_until_cancelled, app, cycle))
         super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
@@ -148,6 +149,21 @@ class HttpProtocol(HttpToolsProtocol):
         if not (self._is_responding and self.cycle.response_started):
             self.transport.write(_encode_response(ApiError(code, message)))
         self.transport.close()
+
+
+async def _run_until_cancelled(
+    app: "ASGI3Application",
+    cycle: RequestResponseCycle,
+    scope: "Scope",
+    receive: "ASGIReceiveCallable",
+    send: "ASGISendCallable",
+) -> None:
+    """Disconnect if the server stops before the response ends; uvicorn would log an error."""
+    try:
+        await app(scope, receive, send)
+    except asyncio.CancelledError:
+        cycle.disconnected = True
+        cycle.transport.abort()
 
 
 async def _run_without_chunks(

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import ctypes
 import gc
-import math
 import os
 import resource
 import signal
@@ -32,7 +31,8 @@ from cllm.settings.sections import ServerSettings
 
 BACKLOG = 2048
 SEND_BUFFER_BYTES = 128 * 1024
-GRACE_SECONDS = 1.0
+GRACE_SECONDS = 0.5
+"""Time that clients have to read the end of their responses after `stop_seconds`."""
 MAX_OPEN_FILES = 65536
 # A request creates few reference cycles.
 GC_THRESHOLD = 10_000
@@ -164,7 +164,8 @@ def _build_config(
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),
         backlog=BACKLOG,
-        timeout_graceful_shutdown=math.ceil(limits.stop_seconds + GRACE_SECONDS),
+        # uvicorn passes it to asyncio.wait_for.
+        timeout_graceful_shutdown=cast("int", limits.stop_seconds + GRACE_SECONDS),
     )
 
 
