@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import shutil
 import ssl
 import subprocess
@@ -66,7 +67,7 @@ def test_certificate_and_key_can_be_settings(
     assert server.address.startswith("https://")
 
 
-def test_an_unusable_certificate_is_an_error(
+def test_an_unusable_certificate_or_key_is_an_error_with_its_reason(
     cllm: Any, settings: Callable[..., Path], certificate: tuple[Path, Path], tmp_path: Path
 ):
     cert, key = certificate
@@ -78,12 +79,33 @@ def test_an_unusable_certificate_is_an_error(
     )
     serve = ("serve", "--port", "0", "--store", "memory:")
 
-    cllm(*serve, "--tls-key", str(key)).failed_with_one_sentence("--tls-cert")
+    other, junk, empty, pipe = (tmp_path / name for name in ("other", "junk", "empty", "pipe"))
+    command = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", other]
+    subprocess.run(command, check=True, capture_output=True)
+    junk.write_text("junk", encoding="ascii")
+    empty.touch()
+    os.mkfifo(pipe)
+    no_key = "has no private key"
+    no_certificate = "has no certificate"
+    regular = "is not a regular file"
+
+    cllm(*serve, "--tls-key", str(key)).failed_with_one_sentence("--tls-cert", code=2)
     cllm(*serve, "--tls-cert", "missing.pem").failed_with_one_sentence("missing.pem", "no such")
-    cllm(*serve, "--tls-cert", str(cert)).failed_with_one_sentence("cert.pem", "key")
-    for bad in (cert, encrypted):
-        result = cllm(*serve, "--tls-cert", str(cert), "--tls-key", str(bad))
-        result.failed_with_one_sentence("cert.pem", "without a password")
+    cllm(*serve, "--tls-cert", str(cert)).failed_with_one_sentence(f"{cert} {no_key}")
+    for files, problem in (
+        ((cert, cert), f"{cert} {no_key}"),
+        ((cert, junk), f"{junk} {no_key}"),
+        ((cert, empty), f"{empty} {no_key}"),
+        ((cert, encrypted), f"{encrypted} has a password"),
+        ((cert, other), "belongs to another certificate"),
+        ((key, cert), f"{key} {no_certificate}"),
+        ((junk, key), f"{junk} {no_certificate}"),
+        ((empty, key), f"{empty} {no_certificate}"),
+        ((pipe, key), f"{pipe} {regular}"),
+        ((cert, pipe), f"{pipe} {regular}"),
+    ):
+        result = cllm(*serve, "--tls-cert", str(files[0]), "--tls-key", str(files[1]))
+        result.failed_with_one_sentence(problem)
 
 
 def start(home: Home, provider: FakeProvider, host: str, **server: Any) -> str:

@@ -66,6 +66,8 @@ def command(**options: Any) -> None:
     if options["host"] == "":
         raise OptionError("--host needs an address, such as 127.0.0.1.")
     settings = _load_settings(options)
+    if options["tls_key"] is not None and settings.server.tls_cert is None:
+        raise OptionError("--tls-key needs --tls-cert, the certificate of the key.")
     from cllm.settings.sections import describe_ignored_variables
 
     with require_extra("server", feature="`cllm serve`"):

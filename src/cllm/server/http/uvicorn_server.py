@@ -13,6 +13,7 @@ import resource
 import signal
 import socket
 import ssl
+import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,7 @@ SEND_BUFFER_BYTES = 128 * 1024
 GRACE_SECONDS = 0.5
 """Time that clients have to read the end of their responses after `stop_seconds`."""
 MAX_OPEN_FILES = 65536
+CERTIFICATE_END, KEY_END = b"CERTIFICATE-----", b"PRIVATE KEY-----"
 # A request creates few reference cycles.
 GC_THRESHOLD = 10_000
 # For mallopt(3): memory of longer texts returns to the system when freed.
@@ -119,24 +121,49 @@ def load_certificate(server: ServerSettings) -> ssl.SSLContext | None:
         if server.tls_key is not None:
             raise UsageError("--tls-key needs --tls-cert, the certificate of the key.")
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     certificate = Path(server.tls_cert).expanduser()
-    key = None if server.tls_key is None else Path(server.tls_key).expanduser()
+    key = certificate if server.tls_key is None else Path(server.tls_key).expanduser()
+    texts = _read_tls_file(certificate), _read_tls_file(key)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    has_password = False
+
+    def read_password() -> str:
+        # Without this function OpenSSL would ask for the password on the terminal.
+        nonlocal has_password
+        has_password = True
+        return ""
+
     try:
-        # Without a password function OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(certificate, key, password=str)
+        context.load_cert_chain(certificate, key, password=read_password)
     except ssl.SSLError as error:
+        if CERTIFICATE_END not in texts[0]:
+            problem = f"{certificate} has no certificate in PEM format"
+        elif KEY_END not in texts[1]:
+            problem = f"{key} has no private key in PEM format"
+        elif has_password:
+            problem = f"the private key in {key} has a password"
+        elif error.reason == "KEY_VALUES_MISMATCH":
+            problem = f"the private key in {key} belongs to another certificate"
+        else:
+            problem = "one of them is damaged"
         raise UsageError(
-            f"The certificate {certificate} and its key cannot be used ({error.reason}); use PEM "
+            f"The certificate {certificate} and its key cannot be used ({problem}); use PEM "
             "files that belong together, and a key without a password."
         ) from error
+    return context
+
+
+def _read_tls_file(path: Path) -> bytes:
+    try:
+        # Reading a pipe could wait forever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UsageError(f"{path} is not a regular file; use a file in PEM format.")
+        return path.read_bytes()
     except OSError as error:
-        names = f"{certificate}" if key is None else f"{certificate} or {key}"
         raise UsageError(
-            f"Cannot read {names} ({os.strerror(error.errno or 0).lower()}); check the path and "
+            f"Cannot read {path} ({os.strerror(error.errno or 0).lower()}); check the path and "
             "its permissions."
         ) from error
-    return context
 
 
 def format_address(listener: socket.socket, *, is_tls: bool = False) -> str:
