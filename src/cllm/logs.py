@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import stat
 import sys
 import traceback
@@ -21,6 +22,8 @@ ROOT_LOGGER = "cllm"
 TRACE = 5
 SAFE_MODULES = frozenset(("sqlite3", "asyncpg", "sqlalchemy", "aiohttp"))
 """Libraries whose error messages contain no text of a client."""
+# JSON allows them raw, but terminals obey C1 controls, and many programs split lines at separators.
+_RAW_CONTROLS = re.compile("[\x7f-\x9f\u2028\u2029]")
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, TRACE)
 
 
@@ -172,7 +175,8 @@ class _Formatter(logging.Formatter):
 
 
 def _encode(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode()
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return _RAW_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 logging.addLevelName(TRACE, "TRACE")

@@ -293,3 +293,14 @@ def test_a_body_that_the_client_does_not_finish_is_logged_as_disconnected(
     assert until(lambda: list(lines(server)))
     (line,) = lines(server)
     assert (line["status"], line["outcome"]) == (499, "disconnected")
+
+
+def test_control_characters_of_a_client_are_escaped(serve: Callable[..., Server]):
+    server = serve()
+    server("GET", "/%C2%9B%C2%85%E2%80%A8", None, {"User-Agent": "agent\x9b\x85"})
+    server.terminate()
+    server.wait()
+
+    (line,) = lines(server)
+    assert (line["path"], line["user_agent"]) == ("/\x9b\x85\u2028", "agent\x9b\x85")
+    assert not set(server.log) & set("\x9b\x85\u2028")

@@ -1,5 +1,6 @@
 """Logs: descriptions of unexpected exceptions, and secrets."""
 
+import json
 import logging
 import re
 import sqlite3
@@ -80,7 +81,9 @@ def test_only_frames_of_cllm_are_listed_by_module_and_line():
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-@pytest.mark.parametrize("secret", ["plain-secret-1", 'quote"d-secret', "back\\slash-secret"])
+@pytest.mark.parametrize(
+    "secret", ["plain-secret-1", 'quote"d-secret', "back\\slash-secret", "\x9b-secret"]
+)
 def test_no_line_contains_a_secret_in_any_form(log_file: Path, secret: str, as_json: bool):
     configure(file=log_file, as_json=as_json, secrets=[secret])
 
@@ -89,3 +92,14 @@ def test_no_line_contains_a_secret_in_any_form(log_file: Path, secret: str, as_j
     text = log_file.read_text(encoding="utf-8")
     assert text.count("***") == 3
     assert secret[-6:] not in text
+
+
+def test_json_lines_contain_no_control_characters_or_line_separators(log_file: Path):
+    text = "a\x00\x1b\x7f\x80\x85\x9f\u2028\u2029é"
+    configure(file=log_file, as_json=True)
+
+    log("server", logging.INFO, "request", path=text, user_agent=text)
+
+    (line,) = log_file.read_text(encoding="utf-8").splitlines()
+    assert line.count(r"a\u0000\u001b\u007f\u0080\u0085\u009f\u2028\u2029é") == 2
+    assert json.loads(line)["path"] == text
