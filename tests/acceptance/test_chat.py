@@ -96,6 +96,21 @@ class TestInATerminal:
         ]
         assert home.turn_states(only_conversation(home)) == ["incomplete", "complete"]
 
+    def test_ctrl_c_before_the_first_text_saves_the_message_as_a_failed_turn(
+        self, home, provider, start_chat
+    ):
+        gate = provider.queue_held_reply("never", at=0)
+        chat = start_chat()
+        chat.type(b"Tell me.", ENTER)
+        gate.wait_reached()
+
+        chat.type(CTRL_C)
+        chat.wait_for_prompt_after("Interrupted. Your message is saved.")
+        chat.say("Go on.", "echo: Go on.")
+
+        assert provider.requests[1].message_pairs == [("user", "Go on.")]
+        assert home.turn_states(only_conversation(home)) == ["failed", "complete"]
+
     def test_ctrl_c_stops_a_summary_and_changes_nothing(self, home, provider, start_chat):
         chat = start_chat("demo")
         chat.say("One", "echo: One")

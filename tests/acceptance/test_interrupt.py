@@ -101,7 +101,7 @@ def test_sigterm_during_a_stream_saves_the_partial_text(home, settings, interrup
 
 
 @pytest.mark.parametrize("flags", [("--stream",), ("--no-stream",)], ids=["stream", "whole"])
-def test_ctrl_c_before_the_first_word_leaves_the_file_readable(
+def test_ctrl_c_before_the_first_word_saves_the_message_as_a_failed_turn(
     flags, home, provider, settings, cllm
 ):
     cllm("First", "--conversation", "demo").succeeded()
@@ -114,11 +114,37 @@ def test_ctrl_c_before_the_first_word_leaves_the_file_readable(
 
     assert result.code == 130, result.report()
     assert "Traceback" not in result.err
+    assert "Interrupted. Your message is saved." in result.err.splitlines()
     provider.requests[1].wait_disconnected()
-    assert home.messages("demo")[:2] == [("user", "First"), ("assistant", "echo: First")]
+    assert home.messages("demo") == [("user", "First"), ("assistant", "echo: First")]
     assert "never" not in json.dumps(home.load("demo"))
+    assert "Tell me." in cllm("--show-conversation", "demo").succeeded().out
     cllm("Go on.", "--conversation", "demo").succeeded()
-    assert provider.requests[2].message_pairs[-1] == ("user", "Go on.")
+    assert provider.requests[2].message_pairs == [
+        ("user", "First"),
+        ("assistant", "echo: First"),
+        ("user", "Go on."),
+    ]
+    assert home.turn_states("demo") == ["complete", "failed", "complete"]
+
+
+def test_doctor_reports_an_interrupted_turn_only_if_it_has_no_reply(
+    home, provider, settings, cllm, interrupt_turn
+):
+    interrupt_turn(signal.SIGINT)
+    provider.queue_held_reply("never", at=0)
+    running = cllm.start("Tell me.", "--conversation", "unanswered")
+    provider.wait_for(2)
+    running.signal(signal.SIGINT)
+    running.finish()
+
+    report = cllm("doctor").out
+
+    for name in ("demo", "unanswered"):
+        turn = home.load(name)["metadata"]["cllm"]["turns"][0]
+        assert turn["failure"]["code"] == "interrupted"
+    assert "'unanswered' ends with an interrupted turn without a reply." in report
+    assert "'demo'" not in report
 
 
 def test_ctrl_c_without_a_conversation_leaves_nothing(home, provider, settings, cllm):
@@ -146,9 +172,10 @@ def test_ctrl_c_while_waiting_to_ask_again(home, provider, settings, cllm):
 
     assert result.code == 130, result.report()
     assert "Traceback" not in result.err
+    assert "Interrupted. Your message is saved." in result.err.splitlines()
     assert len(provider.requests) == 1
     cllm("Go on.", "--conversation", "demo").succeeded()
-    assert provider.requests[1].message_pairs[-1] == ("user", "Go on.")
+    assert provider.requests[1].message_pairs == [("user", "Go on.")]
 
 
 def test_ctrl_c_while_the_command_is_still_starting_is_quiet(home, settings, cllm):
@@ -202,6 +229,7 @@ def test_ctrl_c_while_waiting_for_another_ones_turn_changes_nothing(
 
     assert result.code == 130, result.report()
     assert "Traceback" not in result.out + result.err
+    assert "Interrupted. Nothing is saved." in result.out + result.err
     assert home.snapshot() == before
     assert len(provider.requests) == 2
     gate.open()

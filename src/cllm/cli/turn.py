@@ -52,7 +52,7 @@ from cllm.engine.request import (
     TurnTarget,
 )
 from cllm.engine.tool_rounds import ToolBox, ToolRoundEnded
-from cllm.repl.progress import describe_interrupted, describe_reading
+from cllm.repl.progress import TurnProgress, describe_reading
 from cllm.settings.load import CommandLine, Environment
 from cllm.terminal import TerminationSignal
 
@@ -179,9 +179,11 @@ async def _run_turn(
 ) -> None:
     stop = _StopSignals()
     screen = _Screen(app, options)
+    progress = TurnProgress(request)
     try:
         async with aclosing(app.engine().run_turn(request)) as events:
             async for event in events:
+                progress.on_event(event)
                 screen.show(event)
                 if log is not None:
                     if isinstance(event, TurnEnded):
@@ -193,7 +195,7 @@ async def _run_turn(
         screen.answer.settle()
         if stop.number != signal.SIGINT:
             raise TerminationSignal from None
-        output.note(f"Interrupted. {describe_interrupted(request)}")
+        output.note(f"Interrupted. {progress.describe_interrupted()}")
         raise KeyboardInterrupt from None
     finally:
         try:

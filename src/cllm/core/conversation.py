@@ -89,7 +89,7 @@ class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 INTERRUPTION = TurnFailure(code="interrupted", message="The turn was interrupted before it ended.")
-"""The failure of a turn whose process died; it is incomplete if some of its reply was sent."""
+"""The failure of a cancelled turn, or of one whose process died; incomplete if it has text."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):

@@ -195,9 +195,9 @@ class HistoryCheck:
         except StoreError as error:
             yield problem(HISTORIES, str(error))
             return
-        if conversation.turns and conversation.turns[-1].failure == INTERRUPTION:
-            state = "ends with an interrupted turn, whose process was killed."
-            yield warning(HISTORIES, f"'{ref}' {state}")
+        last = conversation.turns[-1] if conversation.turns else None
+        if last is not None and last.state == "failed" and last.failure == INTERRUPTION:
+            yield warning(HISTORIES, f"'{ref}' ends with an interrupted turn without a reply.")
         rules = self._rules_for(conversation.model or self._model)
         if isinstance(rules, str):
             yield warning(HISTORIES, f"'{ref}' cannot be sent: {rules}")

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from cllm.core.conversation import Turn, TurnFailure, TurnState
+from cllm.core.conversation import INTERRUPTION, Turn, TurnFailure, TurnState
 from cllm.core.errors import CllmError, StaleLeaseError, StoreUnavailableError, WindowTooSmallError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import NoticeCollector
@@ -170,8 +170,8 @@ class StatelessRecorder(PartialTurn):
 class TurnRecorder(PartialTurn):
     """Context manager of a saved turn: renews its lease, and finishes the turn on exit.
 
-    A cancellation saves it as incomplete. An error saves it as failed if `saves_failures`, and
-    deletes it otherwise.
+    A cancellation saves it as incomplete, or as failed if no text of the reply has arrived. An
+    error saves it as failed if `saves_failures`, and deletes it otherwise.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class TurnRecorder(PartialTurn):
                 return
             was_too_long = self._last_call is None and isinstance(error, WindowTooSmallError)
             if isinstance(error, Exception) and self._saves_failures and not was_too_long:
-                await self._finish_partial("failed", failure=_failure(error))
+                await self._finish_partial("failed", _failure(error))
             else:
                 await self._drop()
 
@@ -235,9 +235,12 @@ class TurnRecorder(PartialTurn):
         if self._last_call is None or self._on_interrupt == "discard":
             await self._drop()
             return
-        await self._finish_partial("incomplete")
+        has_reply = bool(self._rounds) or self._partial_reply() is not None
+        # The same states as in `settle_turn`, for a process that died.
+        state: TurnState = "incomplete" if has_reply else "failed"
+        await self._finish_partial(state, INTERRUPTION)
 
-    async def _finish_partial(self, state: TurnState, failure: TurnFailure | None = None) -> None:
+    async def _finish_partial(self, state: TurnState, failure: TurnFailure) -> None:
         reply, usage = self._partial_reply(), self._usage_so_far()
         await self._finish(state, reply=reply, usage=usage, failure=failure)
 

@@ -1,6 +1,8 @@
 """Texts about a turn that takes long or is interrupted, for the command line and the chat."""
 
-from cllm.engine.request import TurnRequest, TurnStarted
+from cllm.core.reply import RefusalDelta, TextDelta
+from cllm.engine.request import TurnEvent, TurnRequest, TurnStarted
+from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.providers.registry import LOCAL
 from cllm.window.tokens import estimate_text
 
@@ -8,12 +10,31 @@ from cllm.window.tokens import estimate_text
 MIN_READING_TOKENS = 1000
 
 
-def describe_interrupted(request: TurnRequest) -> str:
-    """Whether the partial reply of an interrupted turn is saved."""
-    storage = request.storage
-    is_saved = storage.ref is not None and not storage.read_only
-    is_saved = is_saved and storage.on_interrupt == "keep"
-    return "The partial reply is saved." if is_saved else "Nothing is saved."
+class TurnProgress:
+    """The progress of a turn: describes what is saved if it is interrupted."""
+
+    def __init__(self, request: TurnRequest) -> None:
+        self._storage = request.storage
+        self._is_started = False
+        self._has_reply = False
+
+    def on_event(self, event: TurnEvent) -> None:
+        match event:
+            case TurnStarted():
+                self._is_started = True
+            case TextDelta() | RefusalDelta():
+                self._has_reply = self._has_reply or bool(event.text)
+            case ToolRoundEnded():
+                self._has_reply = True
+            case _:
+                pass
+
+    def describe_interrupted(self) -> str:
+        storage = self._storage
+        is_saved = storage.ref is not None and not storage.read_only
+        if not is_saved or storage.on_interrupt == "discard" or not self._is_started:
+            return "Nothing is saved."
+        return "The partial reply is saved." if self._has_reply else "Your message is saved."
 
 
 def describe_reading(event: TurnStarted) -> str | None:

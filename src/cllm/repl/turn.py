@@ -23,7 +23,7 @@ from cllm.engine.request import TurnEnded, TurnEvent, TurnQueued, TurnRequest, T
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.repl.chat import Chat
 from cllm.repl.format import format_price
-from cllm.repl.progress import describe_interrupted, describe_reading
+from cllm.repl.progress import TurnProgress, describe_reading
 
 if TYPE_CHECKING:
     from cllm.repl.screen import Answer
@@ -35,8 +35,9 @@ async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
     answer = chat.screen.start_answer()
     redraw = asyncio.create_task(_redraw(answer))
     has_failed, turns_before = False, chat.count_turns()
+    progress = TurnProgress(request)
     try:
-        await _show_all(chat, request, answer)
+        await _show_all(chat, request, answer, progress)
     except CllmError as error:
         has_failed = True
         chat.failures += 1
@@ -46,7 +47,7 @@ async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
 
             log_error("turn", error)
     except asyncio.CancelledError:
-        chat.screen.note(f"Interrupted. {describe_interrupted(request)}")
+        chat.screen.note(f"Interrupted. {progress.describe_interrupted()}")
         raise
     finally:
         redraw.cancel()
@@ -59,11 +60,14 @@ async def run_chat_turn(chat: Chat, request: TurnRequest) -> None:
                 chat.screen.warn(notice)
 
 
-async def _show_all(chat: Chat, request: TurnRequest, answer: "Answer") -> None:
+async def _show_all(
+    chat: Chat, request: TurnRequest, answer: "Answer", progress: TurnProgress
+) -> None:
     view = TurnPrinter(chat, answer)
     log = None if chat.new_log is None else chat.new_log()
     async with aclosing(chat.app.engine().run_turn(request)) as events:
         async for event in events:
+            progress.on_event(event)
             view.on_event(event)
             if log is not None:
                 log(event)

@@ -252,7 +252,7 @@ def test_ctrl_c_during_ask_cancels_the_request(provider, start_program):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
 
-    assert (process.returncode, out, err) == (0, "['incomplete']\n", "")
+    assert (process.returncode, out, err) == (0, "['failed']\n", "")
     request.wait_disconnected()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.scripted_provider import ScriptedProvider, text_reply_events
 
-from cllm.core.conversation import Turn, WindowRecord
+from cllm.core.conversation import INTERRUPTION, Turn, WindowRecord
 from cllm.core.errors import (
     AuthenticationError,
     BrokenStreamError,
@@ -655,6 +655,7 @@ class TestInterruption:
 
         assert await state_of(store) == [("incomplete", ["Hello", "Hello"])]
         (turn,) = (await store.load("demo")).turns
+        assert turn.failure == INTERRUPTION
         assert turn.usage is not None
         assert turn.usage.estimated
         assert await is_free(store)
@@ -684,18 +685,30 @@ class TestInterruption:
         assert await is_free(store)
 
     @pytest.mark.parametrize(
-        "before", [[], [ThinkingDelta(text="Hm.")]], ids=["nothing", "thinking"]
+        "before",
+        [[], [ThinkingDelta(text="Hm.")], [TextDelta(text="")]],
+        ids=["nothing", "thinking", "empty text"],
     )
-    async def test_before_the_first_text_only_the_user_message_is_saved(
+    async def test_before_the_first_text_the_turn_fails_and_the_user_message_is_saved(
         self, engine, ask, store, interrupt, before
     ):
         provider = PausingProvider(before)
 
         await interrupt(engine(store, provider), ask(), provider)
 
-        assert await state_of(store) == [("incomplete", ["Hello"])]
+        assert await state_of(store) == [("failed", ["Hello"])]
         (turn,) = (await store.load("demo")).turns
+        assert turn.failure == INTERRUPTION
         assert turn.usage is None
+
+    async def test_a_turn_without_text_is_not_sent_as_history(self, engine, ask, store, interrupt):
+        provider = PausingProvider([])
+        await interrupt(engine(store, provider), ask("first"), provider)
+        after = ScriptedProvider()
+
+        await take(engine(store, after), ask("second"))
+
+        assert [m.text for m in after.prompts[0].messages] == ["second"]
 
     async def test_the_captured_prompt_is_saved_with_an_incomplete_turn(
         self, engine, ask, store, interrupt

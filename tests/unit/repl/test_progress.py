@@ -5,8 +5,16 @@ from tests.turn_requests import make_turn_request
 
 from cllm.core.message import plain_message
 from cllm.core.prompt import Prompt
-from cllm.engine.request import TurnStarted
-from cllm.repl.progress import describe_interrupted, describe_reading
+from cllm.core.reply import RefusalDelta, ReplyFinished, TextDelta, ThinkingDelta
+from cllm.engine.request import TurnQueued, TurnStarted
+from cllm.engine.tool_rounds import ToolRoundEnded
+from cllm.repl.progress import TurnProgress, describe_reading
+
+STARTED = TurnStarted(conversation="demo", model="m", prompt=Prompt(model="m", messages=()))
+ROUND = ToolRoundEnded(
+    reply=ReplyFinished(message=plain_message("assistant", ""), stop_reason="tool_calls"),
+    results=(),
+)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +27,31 @@ from cllm.repl.progress import describe_interrupted, describe_reading
     ],
 )
 def test_an_interrupted_turn_says_whether_it_is_saved(storage, text):
-    assert describe_interrupted(make_turn_request(messages=(), model="m", **storage)) == text
+    progress = TurnProgress(make_turn_request(messages=(), model="m", **storage))
+    for event in (STARTED, TextDelta(text="Once")):
+        progress.on_event(event)
+
+    assert progress.describe_interrupted() == text
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ([], "Nothing is saved."),
+        ([TurnQueued(conversation="demo")], "Nothing is saved."),
+        ([STARTED], "Your message is saved."),
+        ([STARTED, ThinkingDelta(text="Hm.")], "Your message is saved."),
+        ([STARTED, TextDelta(text="")], "Your message is saved."),
+        ([STARTED, RefusalDelta(text="No")], "The partial reply is saved."),
+        ([STARTED, ROUND], "The partial reply is saved."),
+    ],
+)
+def test_an_interrupted_turn_says_which_part_of_it_is_saved(events, text):
+    progress = TurnProgress(make_turn_request(messages=(), model="m", ref="demo"))
+    for event in events:
+        progress.on_event(event)
+
+    assert progress.describe_interrupted() == text
 
 
 @pytest.mark.parametrize(
