@@ -374,6 +374,100 @@ def test_a_client_that_counts_retries_adds_no_message_twice(
     ]
 
 
+def stop_during_reply(
+    server: Server, provider: FakeProvider, headers: dict[str, str], *, text: str
+) -> Response:
+    """Stop the server by SIGTERM during a reply, after the text; return its response."""
+    parts = (text, "never") if text else ("never",)
+    gate = provider.queue_held_reply(*parts, at=len(parts) - 1)
+    with ThreadPoolExecutor(1) as pool:
+        body = completion_body(AGAIN, stream=bool(text))
+        response = pool.submit(server, "POST", COMPLETIONS, body, headers)
+        gate.wait_reached()
+        server.terminate()
+        assert server.wait() == 0
+        return response.result()
+
+
+def retry_headers(conversation: str, retries: int) -> dict[str, str]:
+    return {"X-Conversation-ID": conversation, "x-stainless-retry-count": str(retries)}
+
+
+stopped = pytest.mark.parametrize(
+    ("text", "state"), [("", "failed"), ("Half of ", "incomplete")], ids=["no text", "text"]
+)
+STOP_NOW = {"limits": {"stop_seconds": 0.1}}
+
+
+@shared
+@stopped
+def test_a_retry_after_a_stop_of_the_server_replaces_the_last_turn(
+    serve: Callable[..., Server], provider: FakeProvider, text: str, state: str
+):
+    server = serve(server=STOP_NOW)
+    conversation = server.complete(HELLO, conversation="").conversation
+    for attempt in range(2):
+        stop_during_reply(server, provider, retry_headers(conversation, attempt), text=text)
+        server = serve(server=STOP_NOW)
+
+    retried = server.complete(AGAIN, headers=retry_headers(conversation, 2))
+
+    assert retried.status == 200
+    assert provider.requests[-1].message_pairs == [*ANSWERED, AGAIN]
+    assert list(list_messages(server, conversation)) == [
+        *ANSWERED,
+        AGAIN,
+        ("assistant", "echo: Again."),
+    ]
+    assert list_turn_states(server, conversation) == (["complete"] * 2, [state] * 2)
+
+
+@shared
+@stopped
+def test_retries_after_stops_of_the_server_create_one_conversation(
+    serve: Callable[..., Server], provider: FakeProvider, text: str, state: str
+):
+    for attempt in range(2):
+        stop_during_reply(serve(server=STOP_NOW), provider, retry_headers("", attempt), text=text)
+    server = serve()
+
+    # The same body as that of the stopped requests: it identifies the retry.
+    body = completion_body(AGAIN, stream=bool(text))
+    retried = server("POST", COMPLETIONS, body, retry_headers("", 2))
+
+    assert retried.status == 200
+    assert count(server) == 1
+    assert provider.requests[-1].message_pairs == [AGAIN]
+    assert list_turn_states(server, retried.conversation) == (["complete"], [state] * 2)
+
+
+def test_the_next_prompt_after_a_stop_without_text_does_not_send_the_unanswered_one(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve(server=STOP_NOW)
+    conversation = server.complete(HELLO, conversation="").conversation
+    stop_during_reply(server, provider, {"X-Conversation-ID": conversation}, text="")
+    server = serve()
+
+    server.complete(("user", "Next."), conversation=conversation)
+
+    assert provider.requests[-1].message_pairs == [*ANSWERED, ("user", "Next.")]
+    assert list_turn_states(server, conversation)[0] == ["complete", "failed", "complete"]
+
+
+@pytest.mark.parametrize(
+    "conversation", [{}, {"X-Conversation-ID": ""}], ids=["stateless", "saved"]
+)
+def test_the_response_of_a_stopped_turn_has_the_headers_for_a_retry(
+    serve: Callable[..., Server], provider: FakeProvider, conversation: dict[str, str]
+):
+    response = stop_during_reply(serve(server=STOP_NOW), provider, conversation, text="")
+
+    assert (response.status, response.error["code"]) == (503, "shutting_down")
+    assert response.headers["x-should-retry"] == "true"
+    assert response.headers["retry-after"] == "1"
+
+
 FAULTY = """
 from cllm.core.message import plain_message
 from cllm.core.reply import TextDelta

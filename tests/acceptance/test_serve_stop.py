@@ -107,6 +107,26 @@ def test_docker_stop_ends_every_stream_with_an_event_and_saves_its_text(
         assert {message["state"] for message in detail["messages"]} == {"incomplete"}
 
 
+def test_the_saved_stream_of_a_stopped_turn_ends_with_an_error(
+    serve: Callable[..., Server], provider: FakeProvider
+):
+    server = serve(server={"limits": {"stop_seconds": 0.1}})
+    opened = open_stream(server, provider, NEW)
+    conversation, turn = opened.headers["x-conversation-id"], opened.headers["x-turn-id"]
+    path = f"/v1/conversations/{conversation}/turns/{turn}/events"
+    follower = server.open("GET", path)
+    follower.event()
+    assert docker_stop(server) == 0
+    for stream in (opened, follower):
+        stream.rest()
+
+    events = serve()("GET", path).events
+
+    assert len(events) > 1
+    assert events[-1]["error"]["code"] == "request_timeout"
+    assert "The turn was interrupted" in events[-1]["error"]["message"]
+
+
 @WORKERS
 def test_a_turn_that_ends_within_the_stop_time_is_complete(
     serve: Callable[..., Server], provider: FakeProvider, workers: str, until: Callable[..., bool]

@@ -114,7 +114,7 @@ class _TurnFollower:
             if turn is not None and turn.failure == INTERRUPTION:
                 raise ApiError(
                     "request_timeout",
-                    "The process that ran the turn has died; read the conversation instead.",
+                    "The turn was interrupted; read the conversation instead.",
                 )
             if change is None and (turn is None or turn.state != "running"):
                 return

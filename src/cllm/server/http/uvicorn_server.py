@@ -1,6 +1,6 @@
 """The listening socket and uvicorn's server, with graceful shutdown.
 
-On a signal it rejects new requests, waits for running turns, and saves the rest as incomplete. One
+On a signal it rejects new requests, waits for running turns, and cancels and saves the rest. One
 process and each of several workers run the same code.
 """
 

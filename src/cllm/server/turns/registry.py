@@ -105,7 +105,7 @@ class TurnRegistry:
                 del self._lines[storage.owner, storage.ref]
 
     async def stop(self, *, within: float) -> None:
-        """Start no more turns; after `within` seconds cancel and save the rest as incomplete.
+        """Start no more turns; after `within` seconds cancel and save the rest.
 
         A store that does not respond delays the end by at most SAVE_SECONDS. A second call waits
         for the first.

@@ -171,7 +171,11 @@ class TurnTask:
             self.failure = (
                 ApiError("request_timeout", "The client disconnected.")
                 if self.queue.is_abandoned
-                else ApiError("shutting_down", "The server shut down during the reply; retry.")
+                else ApiError(
+                    "shutting_down",
+                    "The server shut down during the reply; retry.",
+                    retry_after=1,
+                )
             )
             raise
         finally:
