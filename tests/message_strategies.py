@@ -209,6 +209,7 @@ def messages(draw: st.DrawFn) -> Message:
     if dialect == "openai":
         fields = draw(OPENAI_FIELDS[role])
     else:
-        side = role if dialect == "responses" or role == "assistant" else "user"
+        is_own_role = role == "assistant" or (role == "system" and dialect == "anthropic")
+        side = role if dialect == "responses" or is_own_role else "user"
         fields = {"role": side, "content": draw(message_contents(dialect, role))}
     return Message(role=role, raw=msgspec.json.encode(fields), dialect=dialect)

@@ -33,7 +33,7 @@ STREAMS = choose_size(12, full=100)
 PAUSE_SECONDS = 0.1
 PIECES = 60
 PIECE_SECONDS = 0.1
-BATCH_SECONDS = 0.25
+BATCH_SECONDS = 0.15
 LATE_SECONDS = 1.5
 """How late a busy machine may send, receive or store an event."""
 
