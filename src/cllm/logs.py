@@ -60,7 +60,7 @@ def configure(
     """Log to stderr if `verbosity` is at least 1, and to the file at INFO or lower levels."""
     logger = logging.getLogger(ROOT_LOGGER)
     logger.propagate = False
-    # If the log cannot be written, no traceback may appear in an answer.
+    # If the log cannot be written, no traceback may appear in a reply.
     logging.raiseExceptions = False
     # No line contains the thread, process or task, so logging need not find them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

@@ -226,7 +226,7 @@ class PlainPrinter:
             self._open = True
 
     def think(self, text: str) -> None:
-        """Do nothing: printed thinking would look like a part of the answer."""
+        """Do nothing: printed thinking would look like a part of the reply."""
 
     def refresh(self) -> None:
         """Do nothing."""

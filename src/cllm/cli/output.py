@@ -71,7 +71,7 @@ def _print_to_stderr(line: str) -> None:
 
 
 class AnswerPrinter(PlainPrinter):
-    """Prints an answer. After a failure it prints nothing, so that the answer is still saved.
+    """Prints a reply. After a failure it prints nothing, so that the reply is still saved.
 
     `end` raises the error, unless the reader closed the pipe.
     """

@@ -1,4 +1,4 @@
-"""`--json-schema`: loads a JSON schema, requires it in a request, and checks the answer."""
+"""`--json-schema`: loads a JSON schema, requires it in a request, and checks the reply."""
 
 import msgspec
 

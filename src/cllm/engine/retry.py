@@ -56,7 +56,7 @@ def is_transient(error: ProviderError) -> bool:
 async def call_with_retry(
     call: CallProvider, *, rules: RetryRules, sleep: Sleep, jitter: Callable[[], float]
 ) -> AsyncGenerator[ReplyEvent, None]:
-    """Yield the events of the first attempt that answers; no retry after its first event.
+    """Yield the events of the first attempt that replies; no retry after its first event.
 
     A notice of several attempts is yielded once. The notice that counts left-out notices comes
     before the first other event.

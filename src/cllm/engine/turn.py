@@ -227,9 +227,9 @@ class Engine:
         recorder: TurnRecorder | StatelessRecorder,
         prepared: PreparedModels,
     ) -> AsyncGenerator[TurnEvent, None]:
-        """Call the models until one answers, and save the turn.
+        """Call the models until one replies, and save the turn.
 
-        If none answers, raise the error of the last model that could take the request.
+        If none replies, raise the error of the last model that could take the request.
         """
         model, is_started = first.model, False
         failures: list[CllmError] = []

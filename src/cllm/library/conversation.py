@@ -103,11 +103,11 @@ class Conversation:
         return GivenPrompt(text=self.system, source=self._source, explicit=True)
 
     async def _ask(self, said: MessageInput, **parameters: Unpack[Parameters]) -> Answer:
-        """Send a message and wait for the answer; both are saved."""
+        """Send a message and wait for the reply; both are saved."""
         return await read_answer(self.pieces(said, parameters, stream=False))
 
     def stream(self, said: MessageInput, **parameters: Unpack[Parameters]) -> TextStream:
-        """Send a message; yields the answer's text as it arrives. Stopping early saves the text."""
+        """Send a message; yields the reply's text as it arrives. Stopping early saves the text."""
         return TextStream(self.pieces(said, parameters, stream=True))
 
     def astream(self, said: MessageInput, **parameters: Unpack[Parameters]) -> AsyncTextStream:

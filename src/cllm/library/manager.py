@@ -101,7 +101,7 @@ class ConversationManager:
         self._add("user", message)
 
     def add_assistant_message(self, message: str) -> None:
-        """Add an answer. Drops the oldest turn if this completes more than `max_turns`."""
+        """Add a reply. Drops the oldest turn if this completes more than `max_turns`."""
         self._add("assistant", message)
 
     def _add(self, role: Speaker, message: str) -> None:
@@ -125,13 +125,13 @@ class ConversationManager:
         return self._last_trimmed
 
     async def _ask(self, text: str) -> Answer:
-        """Send a text and wait for the answer; adds both."""
+        """Send a text and wait for the reply; adds both."""
         return await read_answer(self._pieces(text, stream=False))
 
     ask, aask = synchronous(_ask), asynchronous(_ask)
 
     def stream(self, text: str) -> TextStream:
-        """Send a text; yields the answer's text. Stopping early adds the text so far."""
+        """Send a text; yields the reply's text. Stopping early adds the text so far."""
         return TextStream(self._pieces(text, stream=True))
 
     def astream(self, text: str) -> AsyncTextStream:

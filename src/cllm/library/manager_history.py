@@ -38,7 +38,7 @@ def role_at(messages: MessageList, position: int) -> MessageRole:
 
 
 class TurnCounter:
-    """Counts turns: the first message, and each user message after an answer, starts one."""
+    """Counts turns: the first message, and each user message after a reply, starts one."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -289,7 +289,7 @@ def _count_left_out_before(stored: StoredConversation, strategy: Strategy) -> in
 
 
 def _answered_turns(stored: StoredConversation) -> Iterator[Turn]:
-    """Yield the stored turns with the first answer to a user message."""
+    """Yield the stored turns with the first reply to a user message."""
     is_open = True
     for turn in stored.turns:
         if not turn.is_history:

@@ -57,7 +57,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return self.text
 
 
-# The text of an answer as it arrives, then the answer.
+# The text of a reply as it arrives, then the reply.
 Pieces = AsyncGenerator[str | Answer, None]
 
 

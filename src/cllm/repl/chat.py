@@ -34,7 +34,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chat:
-    """A conversation, which is stored under `ref` with its first answer.
+    """A conversation, which is stored under `ref` with its first reply.
 
     `attach` reads files, `open_saved_app` opens the store for an unsaved chat, `new_log` returns a
     logger for one turn, `apply_schema` adds the JSON schema to a request.

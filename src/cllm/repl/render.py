@@ -1,4 +1,4 @@
-"""Renders a streamed Markdown answer on a terminal.
+"""Renders a streamed Markdown reply on a terminal.
 
 Finished blocks are printed once; only the growing block is redrawn, at most one screen of it.
 Thinking disappears when text follows. Text that is too long for layout is printed unformatted.

@@ -1,4 +1,4 @@
-"""The output of a chat: answers and lists to standard output, the rest to standard error."""
+"""The output of a chat: replies and lists to standard output, the rest to standard error."""
 
 import contextlib
 import re
@@ -115,7 +115,7 @@ class Screen:
             self._err.flush()
 
     def settle_answer(self) -> None:
-        """Finish the growing answer, so that other output can follow."""
+        """Finish the growing reply, so that other output can follow."""
         if self._answer is not None:
             self._answer.settle()
 

@@ -59,7 +59,7 @@ def failed(lease: Lease) -> Turn:
 
 
 async def say(store: Store, ref: str, turn_id: str, text: str = "Hello") -> None:
-    """Store a turn with the message `text` and the answer `text?`."""
+    """Store a turn with the message `text` and the reply `text?`."""
     lease = await store.begin_turn(ref, start(turn_id, text), create=NewConversation(id=ref))
     await store.finish_turn(lease, answered(lease, f"{text}?"), opening=OPENING)
 

@@ -419,7 +419,7 @@ def encode_anthropic(
     repair: Repair = no_repair,
     cache_control: AddCacheControl = no_cache_control,
 ) -> EncodedRequest:
-    """Encode a Messages API body, which requires a limit on the answer."""
+    """Encode a Messages API body, which requires a limit on the reply."""
     converted = cache_control(convert_prompt(prompt, "anthropic"))
     parameters = converted.parameters
     if "max_tokens" in parameters and parameters["max_tokens"] is None:

@@ -120,7 +120,7 @@ class ErrorDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportedError(MalformedError):
-    """The provider sent an error instead of an answer, or in the middle of one."""
+    """The provider sent an error instead of a reply, or in the middle of one."""
 
     def __init__(self, details: ErrorDetails) -> None:
         super().__init__(details.message or details.type or "an error without a message")
@@ -135,7 +135,7 @@ def is_out_of_quota(message: str, *names: str) -> bool:
 def is_context_overflow(message: str) -> bool:
     """Whether an error message reports a prompt that exceeds the context window.
 
-    A limit on the answer that is too high by itself does not count: a larger window does not
+    A limit on the reply that is too high by itself does not count: a larger window does not
     help.
     """
     if _has_more(TOKENS, message) or _has_more(TOKENS_AND_LIMIT, message):

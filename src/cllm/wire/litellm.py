@@ -232,7 +232,7 @@ class LitellmStreamDecoder:
         return len(self._blocks) - 1 if is_open else len(self._blocks)
 
     def finish(self) -> ReplyFinished | None:
-        """Return the last event, or None if the answer is incomplete."""
+        """Return the last event, or None if the reply is incomplete."""
         finished = self._openai.finish()
         if finished is None:
             return None

@@ -108,7 +108,7 @@ async def prepare_turn(
             dialect=prompt.dialect,
             stream=prompt.stream,
             strict=settings.strict if turn_headers.strict is None else turn_headers.strict,
-            # A client that retries does it alone, unless another model could answer first.
+            # A client that retries does it alone, unless another model could reply first.
             retries=None if turn_headers.retries is None or settings.fallbacks else 0,
         ),
         storage=TurnStorage(owner=caller.owner, system="dynamic"),

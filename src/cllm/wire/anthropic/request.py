@@ -176,7 +176,7 @@ def _add_called_tools(
 
 
 def _fit_thinking(fields: Fields, turns: Sequence[MessageDraft], notes: NoticeMerger) -> Fields:
-    """Disable thinking if the answer is prefilled, or an open tool loop started without thinking.
+    """Disable thinking if the reply is prefilled, or an open tool loop started without thinking.
 
     A model that thinks cannot continue a prefilled answer, and the API requires the thinking of
     an open loop.

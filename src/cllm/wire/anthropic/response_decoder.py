@@ -229,7 +229,7 @@ def _as_list(raw: Any) -> list[Any]:
 class AnthropicStreamDecoder:
     """Decodes one stream to reply events.
 
-    `message_stop` completes the answer and sets `done`. `reported_usage` is the count so far.
+    `message_stop` completes the reply and sets `done`. `reported_usage` is the count so far.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -372,7 +372,7 @@ class AnthropicStreamDecoder:
         return [event for index in self._blocks for event in self._stop_block(index)]
 
     def finish(self) -> ReplyFinished | None:
-        """Return the last event, or None if the answer is incomplete."""
+        """Return the last event, or None if the reply is incomplete."""
         if not self.done:
             return None
         content = msgspec.Raw(self._encode_content())

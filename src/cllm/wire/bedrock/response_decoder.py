@@ -315,7 +315,7 @@ def decode_error(body: bytes, *, kind: str = "") -> ErrorDetails:
 class BedrockStreamDecoder:
     """Decodes the events of one stream, by name and payload, to reply events.
 
-    `messageStop` completes the answer; the usage follows it.
+    `messageStop` completes the reply; the usage follows it.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -401,7 +401,7 @@ class BedrockStreamDecoder:
         return []
 
     def finish(self) -> ReplyFinished | None:
-        """Return the last event, or None if the answer is incomplete."""
+        """Return the last event, or None if the reply is incomplete."""
         if self._stop is None:
             return None
         return ReplyFinished(

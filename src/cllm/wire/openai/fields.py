@@ -109,7 +109,7 @@ class StreamedFields(msgspec.Struct):
             merge_fields(self.fields, {name: value})
 
     def whole(self, *, message: bytes, finish_reason: str | None, usage: Any) -> bytes:
-        """Return the answer as one body.
+        """Return the reply as one body.
 
         The message, which can be long, is inserted as bytes: encoding it again takes half
         as much memory again.
@@ -124,12 +124,12 @@ class StreamedFields(msgspec.Struct):
 
 
 def other_fields(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an answer or chunk such as `service_tier`, `x_groq` or `citations`."""
+    """Return the fields of a reply or chunk such as `service_tier`, `x_groq` or `citations`."""
     return {name: value for name, value in answer.items() if name not in CHUNK_FIELDS}
 
 
 def get_answer_fields(finished: ReplyFinished) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the answer's other fields of OpenAI's protocol, and its usage fields."""
+    """Return the reply's other fields of OpenAI's protocol, and its usage fields."""
     if finished.raw is None or finished.message.dialect != "openai":
         return {}, {}
     answer = msgspec.json.decode(finished.raw, type=dict[str, msgspec.Raw])

@@ -155,7 +155,7 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
-    """Decode a whole answer to events; `names` maps aliases to tool names."""
+    """Decode a whole reply to events; `names` maps aliases to tool names."""
     try:
         check_utf8(body)
         answer = _answer_decoder.decode(body)
@@ -234,7 +234,7 @@ def _stop_reason(finish_reason: str | None, *, has_calls: bool, is_refused: bool
 class OpenAIStreamDecoder:
     """Decodes one stream to reply events.
 
-    The answer is complete after a finish reason or `[DONE]`. `done` is True after `[DONE]`.
+    The reply is complete after a finish reason or `[DONE]`. `done` is True after `[DONE]`.
     `reported_usage` is the count so far.
     """
 
@@ -359,14 +359,14 @@ class OpenAIStreamDecoder:
         return None if self._usage is None else decode_usage(self._usage)
 
     def finish(self) -> ReplyFinished | None:
-        """Return the last event, or None if the answer is incomplete."""
+        """Return the last event, or None if the reply is incomplete."""
         if not self.done and self._finish_reason is None:
             return None
         message = self.message()
         stop_reason = _stop_reason(
             self._finish_reason, has_calls=bool(self._calls), is_refused=bool(self._refusal)
         )
-        # Free the pieces: the answer may be long.
+        # Free the pieces: the reply may be long.
         for pieces in (self._content, self._refusal, self._reasoning):
             pieces.clear()
         self._thinking = StreamedThinking()
@@ -382,7 +382,7 @@ class OpenAIStreamDecoder:
         )
 
     def _head(self) -> dict[str, Any]:
-        """Return the fields of the answer as a whole, from the first chunk and the last ones."""
+        """Return the fields of the reply as a whole, from the first chunk and the last ones."""
         head: dict[str, Any] = {"id": None, "created": None, "model": self._model}
         try:
             first, *others = map(_fields_decoder.decode, (self._first, self._ending, self._last))

@@ -85,7 +85,7 @@ def encode_answer(
     created: int,
     functions: bool = False,
 ) -> bytes:
-    """Encode a whole answer, without blocks that OpenAI does not have.
+    """Encode a whole reply, without blocks that OpenAI does not have.
 
     `functions`: write the first call as a legacy function call.
     """
@@ -119,7 +119,7 @@ def encode_reply(
 ) -> bytes:
     """Encode a reply; `parts` are the parts of its message.
 
-    An answer from an OpenAI provider keeps all its other fields.
+    A reply from an OpenAI provider keeps all its other fields.
     """
     if finished.message.dialect != "openai" or finished.raw is None:
         return encode_answer(

@@ -1,4 +1,4 @@
-"""Responses API answers, streams and errors, decoded to reply events.
+"""Responses API replies, streams and errors, decoded to reply events.
 
 Unknown items are preserved.
 """
@@ -121,7 +121,7 @@ _responses = msgspec.json.Decoder(_Response)
 
 
 def decode_answer(body: bytes, *, names: Mapping[str, str] = NO_NAMES) -> list[ReplyEvent]:
-    """Decode a whole answer to events; `names` maps aliases to tool names."""
+    """Decode a whole reply to events; `names` maps aliases to tool names."""
     response = _decode_response(body)
     if response.error is not None:
         raise ReportedError(error_details(response.error))
@@ -257,7 +257,7 @@ class _OpenItem(msgspec.Struct):
 class ResponsesStreamDecoder:
     """Decodes one stream to reply events.
 
-    The answer is complete after `response.completed` or `response.incomplete`.
+    The reply is complete after `response.completed` or `response.incomplete`.
     """
 
     def __init__(self, *, names: Mapping[str, str] = NO_NAMES) -> None:
@@ -310,7 +310,7 @@ class ResponsesStreamDecoder:
         return []
 
     def finish(self) -> ReplyFinished | None:
-        """Return the last event, or None if the answer is incomplete."""
+        """Return the last event, or None if the reply is incomplete."""
         if self._response is None:
             return None
         items = [item for _, item in sorted(self._items.items())]

@@ -52,7 +52,7 @@ Status = Literal["completed", "incomplete"]
 NO_ARGUMENTS = "{}"
 PREFIX = "resp_"
 TEXT_FIELDS = frozenset({"annotations", "logprobs"})
-# Request parameters that an answer repeats, with their defaults.
+# Request parameters that a reply repeats, with their defaults.
 ECHOED_PARAMETERS: Fields = {
     "instructions": None,
     "max_output_tokens": None,
@@ -72,7 +72,7 @@ ECHOED_PARAMETERS: Fields = {
 
 
 class ResponseFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of an answer besides its output; `parameters` are the client's."""
+    """The fields of a reply besides its output; `parameters` are the client's."""
 
     id: str
     model: str
@@ -124,7 +124,7 @@ def encode_answer(
     usage: Usage | None,
     heading: ResponseFields,
 ) -> bytes:
-    """Encode a whole answer; `visible_part` selects the parts."""
+    """Encode a whole reply; `visible_part` selects the parts."""
     refused = any(isinstance(part, Refusal) for part in parts)
     status, details = response_status(stop_reason, refused=refused)
     output = list(encode_output(parts, heading, status))
