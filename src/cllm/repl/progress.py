@@ -44,4 +44,4 @@ def describe_reading(event: TurnStarted) -> str | None:
     tokens = sum(estimate_text(message.text).tokens for message in event.prompt.all_messages)
     if tokens < MIN_READING_TOKENS:
         return None
-    return f"The local model reads about {tokens:,} tokens before it answers …"
+    return f"The local model reads about {tokens:,} tokens before it replies …"

@@ -4,7 +4,6 @@ A lease lets one process change a conversation until it expires. A higher fencin
 process whose lease expired. In PostgreSQL the database's clock decides (`postgres/statements.py`).
 """
 
-import fcntl
 import os
 import re
 import stat
@@ -15,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from cllm.stores.locks import Lock, try_lock
+from cllm.stores.locks import Lock, read_lock_state, try_lock
 
 T = TypeVar("T")
 LEASE_SECONDS = 60.0
@@ -115,7 +114,7 @@ class ProcessLock:
         """Whether the process that took the lock has ended; unknown is False."""
         if name is None or name == self._name:
             return False
-        return _is_unused(self._path(name))
+        return read_lock_state(self._path(name)) in ("free", "missing")
 
     def release(self) -> None:
         if self._lock is not None:
@@ -155,19 +154,3 @@ def _remove_unused_file(path: Path) -> None:
     if lock is not None:
         lock.remove()
         lock.release()
-
-
-def _is_unused(path: Path) -> bool:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True

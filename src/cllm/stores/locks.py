@@ -9,7 +9,9 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
+
+LockState = Literal["free", "locked", "missing", "unknown"]
 
 
 class Lock:
@@ -68,17 +70,25 @@ def try_lock(path: Path) -> Lock | None:
 
 
 def is_locked(path: Path) -> bool:
+    return read_lock_state(path) == "locked"
+
+
+def read_lock_state(path: Path) -> LockState:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return "missing"
     except OSError:
-        return False
+        return "unknown"
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
+        return "locked"
+    except OSError:
+        return "unknown"
     finally:
         os.close(fd)
-    return False
+    return "free"
 
 
 def _is_same_file(path: Path, fd: int) -> bool:

@@ -67,4 +67,4 @@ def test_a_long_prompt_of_a_local_model_is_described(model, words, is_described)
     reading = describe_reading(event)
 
     assert (reading is not None) is is_described
-    assert reading is None or "tokens before it answers" in reading
+    assert reading is None or "tokens before it replies" in reading

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cllm.stores.locks import Lock, is_locked, try_lock
+from cllm.stores.locks import Lock, is_locked, read_lock_state, try_lock
 
 
 def take(path: Path) -> Lock:
@@ -95,3 +95,17 @@ def test_a_symbolic_link_as_a_lock_file_is_refused(tmp_path: Path):
     with pytest.raises(OSError, match="symbolic"):
         try_lock(tmp_path / "a.lock")
     assert not (tmp_path / "target").exists()
+
+
+def test_the_state_of_a_lock_is_read_without_taking_it(tmp_path):
+    path = tmp_path / "a.lock"
+    states = [read_lock_state(path)]
+    lock = try_lock(path)
+    assert lock is not None
+    states.append(read_lock_state(path))
+    lock.release()
+    states.append(read_lock_state(path))
+    (tmp_path / "link").symlink_to(path)
+
+    assert states == ["missing", "locked", "free"]
+    assert read_lock_state(tmp_path / "link") == "unknown"

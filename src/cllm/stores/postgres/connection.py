@@ -370,8 +370,8 @@ class PostgresBase(ABC):
         return self._connections
 
     @abstractmethod
-    async def _settled(self, owner: str) -> PostgresPool:
-        """The pool, after the owner's turns of dead processes are settled."""
+    async def _settle_dead_turns(self, owner: str) -> PostgresPool:
+        """End the owner's turns whose process died; return the pool."""
 
     async def _prepare(self) -> None:
         if await self._connections.run(_read_revision, idempotent=True) == HEAD:

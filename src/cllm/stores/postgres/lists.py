@@ -28,7 +28,7 @@ class PostgresLists(PostgresBase):
         offset: int = 0,
     ) -> Page:
         check_page_size(limit, "conversations")
-        pool = await self._settled(owner)
+        pool = await self._settle_dead_turns(owner)
         values: tuple[Any, ...] = (
             owner,
             min(limit, sql.MAX_BIGINT) + 1,
@@ -67,7 +67,7 @@ class PostgresLists(PostgresBase):
         offset: int = 0,
     ) -> Hits:
         words = parse_query(query)
-        pool = await self._settled(owner)
+        pool = await self._settle_dead_turns(owner)
         archived = sql.ARCHIVED[archive_filter]
         statement = sql.SEARCH.format(archived=archived, block_bits=sql.BLOCK_BITS)
         last = (await pool.fetch(sql.LAST_NUMBER, (), idempotent=True))[0][0]
@@ -97,7 +97,7 @@ class PostgresLists(PostgresBase):
         until: datetime | None = None,
         by: UsageBy = "day",
     ) -> tuple[UsageSum, ...]:
-        pool = await self._settled(owner)
+        pool = await self._settle_dead_turns(owner)
         statement = sql.USAGE.format(key=sql.USAGE_KEYS[by])
         rows = await pool.fetch(statement, (owner, since, until, UNKNOWN_MODEL), idempotent=True)
         sums = [decode_sum(tuple(row)) for row in rows]

@@ -134,7 +134,9 @@ class PostgresReader(PostgresBase):
 
     async def summary(self, ref: str, *, owner: str = LOCAL_OWNER) -> Summary:
         key = (owner, check_id(ref))
-        rows = await (await self._settled(owner)).fetch(sql.FIND_SUMMARY, key, idempotent=True)
+        rows = await (await self._settle_dead_turns(owner)).fetch(
+            sql.FIND_SUMMARY, key, idempotent=True
+        )
         if not rows:
             raise ConversationNotFoundError(ref)
         return decode_summaries(rows)[0]

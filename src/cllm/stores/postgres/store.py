@@ -168,7 +168,7 @@ class PostgresStore(PostgresTurns, PostgresReader, PostgresLists, PostgresReques
             await run_while_free(pool, key, owner, work, patience=0)
         return True
 
-    async def _settled(self, owner: str) -> PostgresPool:
+    async def _settle_dead_turns(self, owner: str) -> PostgresPool:
         pool = await self._ready()
         for row in await pool.fetch(sql.DEAD_LEASES, (owner,), idempotent=True):
             await self._settle(row[0], owner)

@@ -35,7 +35,7 @@ DIALECT: Dialect = "responses"
 ITEMS = "items"
 AUTO = "auto"
 SUMMARY_SEPARATOR = "\n\n"
-# Prefix of ids that cllm generates for other models' reasoning, in responses to clients of this API.
+# Prefix of ids that cllm generates for other models' reasoning, in responses of this API.
 GENERATED_ID_PREFIX = "rs_cllm"
 ENVELOPE_FIELDS = ("id", "role", "status", "type")
 
