@@ -124,11 +124,20 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         return self.state == "failed" or self.failure is not None
 
 
-class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """The parent of a branch, and the sequence number of the last shared message."""
+ParentKind = Literal["branch", "compaction", "side"]
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The parent of a conversation, and the sequence number of its last message that belongs here.
+
+    - `branch`: the conversation starts with the parent's messages up to that one; 0 is none.
+    - `compaction`: its first messages summarise the parent's messages up to that one.
+    - `side`: an agent sent the parent's messages up to that one before the messages here.
+    """
 
     conversation: str
     sequence: int
+    kind: ParentKind = "branch"
 
 
 class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +146,11 @@ class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
     `first_sequence` is the number of the first message in `turns`; it is above 1 if only the newest
     messages are loaded. The system prompt has no number. `pins` are the numbers of messages that
     stay in every window.
+
+    `family` is the same for a conversation and its branches: the ID of the first one, or the key of
+    a client's session. None is the conversation's own ID. `source` is the client that it was
+    recorded from. A side conversation is work that an agent does beside a conversation; its
+    `path_start` is the digest of the parent's messages that were sent before its own.
     """
 
     id: str
@@ -155,12 +169,20 @@ class StoredConversation(msgspec.Struct, frozen=True, kw_only=True):
     pins: tuple[int, ...] = ()
     summary: StandingSummary | None = None
     parent: Branch | None = None
+    family: str | None = None
+    source: str | None = None
+    is_side: bool = False
+    path_start: bytes | None = None
     archived_at: datetime | None = None
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def ref(self) -> str:
         return choose_ref(self.name, self.id)
+
+    @property
+    def family_key(self) -> str:
+        return self.id if self.family is None else self.family
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -225,6 +247,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     name: str | None = None
     title: str | None = None
+    source: str | None = None
+    is_side: bool = False
+    parent: Branch | None = None
     archived_at: datetime | None = None
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 

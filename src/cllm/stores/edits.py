@@ -52,6 +52,11 @@ def build_conversation(
         created_at=now,
         updated_at=now,
         metadata=dict(new.metadata),
+        parent=new.parent,
+        family=new.family,
+        source=new.source,
+        is_side=new.is_side,
+        path_start=new.path_start,
     )
     return with_opening(conversation, new.opening)
 
@@ -263,9 +268,13 @@ def build_branch(
     new: StoredConversation,
     *,
     at: int | None,
+    path: Sequence[str] | None = None,
     opening: Opening | None,
 ) -> StoredConversation:
+    """The branch. Without fields of its own it belongs to the family of the conversation."""
     source = replace(conversation, turns=_without_running(conversation.turns))
+    if path is not None:
+        source = _with_path(conversation, path)
     if at is not None:
         check_sequence(source, at)
     sequence = source.message_count if at is None else at
@@ -283,6 +292,26 @@ def build_branch(
         pins=copied.pins,
         summary=copied.summary,
         parent=Branch(conversation=conversation.id, sequence=sequence),
+        family=conversation.family_key if new.family is None else new.family,
+        source=conversation.source if new.source is None else new.source,
+        is_side=conversation.is_side or new.is_side,
+        path_start=conversation.path_start,
+    )
+
+
+def _with_path(conversation: StoredConversation, path: Sequence[str]) -> StoredConversation:
+    """The conversation with these turns as its default path; the others are variants."""
+    turns = {turn.id: turn for turn in conversation.turns + conversation.variants}
+    missing = next((turn_id for turn_id in path if turn_id not in turns), None)
+    if missing is not None:
+        raise TurnNotFoundError(conversation.id, missing)
+    chosen = set(path)
+    return replace(
+        conversation,
+        turns=tuple(turns[turn_id] for turn_id in path),
+        variants=tuple(turn for turn in turns.values() if turn.id not in chosen),
+        pins=(),
+        summary=None,
     )
 
 

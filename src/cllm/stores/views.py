@@ -41,6 +41,9 @@ def build_summary(conversation: StoredConversation) -> Summary:
         model=conversation.model,
         name=conversation.name,
         title=conversation.title,
+        source=conversation.source,
+        is_side=conversation.is_side,
+        parent=conversation.parent,
         archived_at=conversation.archived_at,
         metadata=conversation.metadata,
     )

@@ -21,6 +21,7 @@ from cllm.core.ports.server_store import (
     StreamEvent,
 )
 from cllm.core.ports.store import (
+    MAX_MATCHES,
     ArchiveFilter,
     Changes,
     Hit,
@@ -34,6 +35,8 @@ from cllm.core.ports.store import (
     Outline,
     OutlinedStore,
     Page,
+    PathMatch,
+    PathStore,
     Store,
     Tail,
     TurnPart,
@@ -43,6 +46,7 @@ from cllm.core.ports.store import (
 )
 
 __all__ = [
+    "MAX_MATCHES",
     "UNANSWERED_KEPT",
     "ArchiveFilter",
     "CallRecord",
@@ -61,6 +65,8 @@ __all__ = [
     "Outline",
     "OutlinedStore",
     "Page",
+    "PathMatch",
+    "PathStore",
     "Provider",
     "RequestClaim",
     "RequestKey",

@@ -8,12 +8,14 @@ import msgspec
 
 from cllm.core.conversation import (
     LOCAL_OWNER,
+    Branch,
     ContextRecord,
     StandingSummary,
     StoredConversation,
     Summary,
     SystemRecord,
     Turn,
+    TurnState,
 )
 from cllm.core.message import Message, Role
 from cllm.core.notice import Notice
@@ -43,6 +45,11 @@ class NewConversation(msgspec.Struct, frozen=True, kw_only=True):
     title: str | None = None
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     opening: Opening | None = None
+    parent: Branch | None = None
+    family: str | None = None
+    source: str | None = None
+    is_side: bool = False
+    path_start: bytes | None = None
 
 
 class TurnStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,15 +233,25 @@ class Store(Protocol):
         *,
         owner: str = LOCAL_OWNER,
         archive_filter: ArchiveFilter = "active",
+        source: str | None = None,
+        side: bool = False,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
-        """Return summaries, newest first: after `cursor`, or without the `offset` newest."""
+        """Return summaries, newest first: after `cursor`, or without the `offset` newest.
+
+        `source`: only those of this source. `side`: also side conversations.
+        """
         ...
 
     async def count_conversations(
-        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        source: str | None = None,
+        side: bool = False,
     ) -> int:
         """Return the number of conversations in all pages."""
         ...
@@ -294,10 +311,15 @@ class Store(Protocol):
         new: NewConversation,
         *,
         at: int | None = None,
+        path: Sequence[str] | None = None,
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
     ) -> StoredConversation:
-        """Copy the messages up to `at`, or all, to a new conversation; `opening` is optional."""
+        """Copy the messages up to `at`, or all, to a new conversation; `opening` is optional.
+
+        `path`: the IDs of the turns to copy, in order, instead of the default path; `at` counts
+        their messages. Raises TurnNotFoundError if one does not exist.
+        """
         ...
 
     async def choose_variant(
@@ -339,6 +361,60 @@ class OutlinedStore(Protocol):
         The last part can be incomplete. A turn that does not exist has no messages.
         """
         ...
+
+
+class PathMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A message whose path digest is `digests[position]`.
+
+    `ordinal` is its index in its turn, `sequence` its number on the default path, None off it.
+    `message_count` is that of the conversation.
+    """
+
+    conversation: str
+    turn: str
+    ordinal: int
+    position: int
+    sequence: int | None
+    message_count: int
+    state: TurnState
+
+
+@runtime_checkable
+class PathStore(Protocol):
+    """A store that can find conversations by their messages.
+
+    It has the path digest (`cllm.history.path_digest`) of every message of a turn. The path of a
+    turn is the turns with a history before it, and its own messages.
+    """
+
+    async def find_paths(
+        self,
+        digests: Sequence[bytes],
+        *,
+        owner: str = LOCAL_OWNER,
+        family: str | None = None,
+        side: bool = False,
+        any_ids: bool = False,
+    ) -> tuple[PathMatch, ...]:
+        """Return the messages with the first of the digests that any message has, newest first.
+
+        Archived conversations are not searched. `family`: only conversations of this family.
+        `side`: only side conversations; otherwise only others. `any_ids`: the IDs of tool calls
+        may differ. At most MAX_MATCHES are returned.
+        """
+        ...
+
+    async def list_family(
+        self, family: str, *, owner: str = LOCAL_OWNER, limit: int = 20
+    ) -> tuple[Summary, ...]:
+        """Return the newest conversations of a family, with side conversations, newest first.
+
+        Archived conversations are not listed.
+        """
+        ...
+
+
+MAX_MATCHES = 50
 
 
 class ImportedFields(msgspec.Struct, frozen=True, kw_only=True):

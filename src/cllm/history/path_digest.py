@@ -1,0 +1,138 @@
+"""Path digests: identify a path of messages by its meaning.
+
+The digest of a message covers all messages of its path up to it, except system messages. Equal
+digests mean the same history, however a client formats it. The following does not change a digest:
+
+- the protocol, text as a string or as blocks, the order of keys, `null` or absent fields;
+- cache marks, reasoning, reminder blocks that an agent adds to user messages;
+- white space around user text, white space in replies;
+- arguments of tool calls and contents of tool results.
+
+A digest has a version, 16 bytes for the meaning, and 8 bytes for the IDs of the tool calls. Two
+digests with the same meaning and other IDs differ in the last 8 bytes only.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+import msgspec
+
+from cllm.core.message import (
+    AnyPart,
+    Document,
+    Image,
+    Message,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Unknown,
+)
+from cllm.wire.convert import parts_of
+from cllm.wire.errors import MalformedError
+
+VERSION = b"\x01"
+MEANING_SIZE, IDS_SIZE = 16, 8
+MEANING_END = len(VERSION) + MEANING_SIZE
+ROOT = VERSION + bytes(MEANING_SIZE + IDS_SIZE)
+"""The digest of a path without messages."""
+
+REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
+"""A text block that Claude Code adds to a user message."""
+INJECTED = (
+    "Here are summaries of some files present in my git repository.",
+    "Here are READ ONLY files",
+    "I have *added these files to the chat*",
+    "I am not sharing any files that you can edit yet.",
+    "I committed the changes with git hash",
+)
+"""Starts of user messages that aider adds with a reply; it moves and rewrites these pairs."""
+
+
+def meaning_of(digest: bytes) -> bytes:
+    """Return the digest without the IDs of tool calls."""
+    return digest[:MEANING_END]
+
+
+def digest_path(messages: Iterable[Message], start: bytes = ROOT) -> list[bytes]:
+    """Return the digest after each message of a path that continues after `start`."""
+    digests: list[bytes] = []
+    meaning, ids = start[len(VERSION) : MEANING_END], start[MEANING_END:]
+    is_injected = False
+    for message in messages:
+        is_answer = is_injected and message.role == "assistant"
+        tokens, calls = _tokens(message)
+        is_injected = message.role == "user" and any(map(_is_injected, tokens))
+        if not (is_injected or is_answer):
+            for token in tokens:
+                meaning = blake2b(meaning + token, digest_size=MEANING_SIZE).digest()
+            for call in calls:
+                ids = blake2b(ids + call.encode(), digest_size=IDS_SIZE).digest()
+        digests.append(VERSION + meaning + ids)
+    return digests
+
+
+def have_same_meaning(one: Message, other: Message) -> bool:
+    return _tokens(one)[0] == _tokens(other)[0]
+
+
+def is_cut_short(message: Message, whole: Message) -> bool:
+    """Whether a reply is the beginning of another one, with the same tool calls or none."""
+    (text, *_), (whole_text, *_) = _tokens(message)[0] or [b""], _tokens(whole)[0] or [b""]
+    return whole_text.startswith(text) and (text != whole_text)
+
+
+def _tokens(message: Message) -> tuple[list[bytes], list[str]]:
+    """Return the content of a message that is compared, and the IDs of its tool calls."""
+    if message.role == "system":
+        return [], []
+    try:
+        parts = parts_of(message)
+    except (MalformedError, RecursionError):
+        return [b"!" + message.raw], []
+    if message.role == "assistant":
+        return _reply_tokens(parts)
+    return [token for part in parts for token in _input_tokens(part)], []
+
+
+def _reply_tokens(parts: tuple[AnyPart, ...]) -> tuple[list[bytes], list[str]]:
+    """Return the whole text, then the tools: protocols order and split them differently."""
+    texts = [part.text for part in parts if isinstance(part, Text | Refusal)]
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    text = "".join("".join(texts).split())
+    tokens = [b"a" + _encode(text)] if text else []
+    tokens += [token for part in parts if isinstance(part, Image) for token in _input_tokens(part)]
+    tokens += [b"c" + _encode(call.name) for call in calls]
+    return tokens, [call.id for call in calls]
+
+
+def _input_tokens(part: AnyPart) -> Iterator[bytes]:
+    match part:
+        case Text():
+            text = part.text.strip()
+            if text and REMINDER.fullmatch(text) is None:
+                yield b"u" + _encode(text)
+        case ToolResult():
+            yield b"r"
+        case Image():
+            yield b"i" + _encode(part.data or part.url or "")
+        case Document():
+            content = part.data or part.text or part.url or part.file_id or ""
+            yield b"d" + _encode(content)
+        case Unknown():
+            value = msgspec.json.decode(part.raw)
+            yield b"?" + msgspec.json.encode(value, order="deterministic")
+        case _:
+            pass
+
+
+def _is_injected(token: bytes) -> bool:
+    return token.startswith(_INJECTED_TOKENS)
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+_INJECTED_TOKENS = tuple(b"u" + _encode(text) for text in INJECTED)
