@@ -475,6 +475,25 @@ class ConversationBusyError(StoreError):
         return msgspec.structs.replace(super().report(), turn_id=self.turn_id)
 
 
+class HistoryDivergedError(StoreError):
+    """Only with `strict`: the history of a request differs from the stored one."""
+
+    http_status, http_code, can_retry = 409, "history_diverged", False
+    http_message = (
+        "The history in the request differs from the stored conversation at message {error.index}; "
+        "send the stored history, or omit X-CLLM-Strict to continue in a branch."
+    )
+    param = "messages"
+
+    def __init__(self, ref: str, *, index: int) -> None:
+        super().__init__(
+            f"The history differs from conversation '{ref}' at message {index}; send the stored "
+            "history, or continue without `strict` in a branch."
+        )
+        self.ref = ref
+        self.index = index
+
+
 class SequenceNotFoundError(StoreError):
     http_status, http_code, can_retry = 404, "sequence_not_found", False
     http_message = "The conversation has no message {error.sequence}; check the sequence number."

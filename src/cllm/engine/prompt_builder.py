@@ -44,7 +44,13 @@ def build_window_prompt(
 def build_full_prompt(
     conversation: StoredConversation | None, request: TurnRequest, attempt: Attempt
 ) -> Prompt:
-    """Build the prompt with all messages, or with those before `request.storage.place`."""
+    """Build the prompt with all messages, or with those before `request.storage.place`.
+
+    A client that sends its whole history gets the prompt of a stateless request.
+    """
+    is_variant = request.storage.place is not None
+    if request.storage.client_history is not None:
+        conversation, is_variant = None, False
     turns = () if conversation is None else conversation.history(before=request.storage.place)
     history = tuple([message for turn in turns for message in turn.messages])
     new = (
@@ -71,7 +77,7 @@ def build_full_prompt(
         parameters=request.target.parameters,
         dialect=request.target.dialect,
         strict=request.target.strict,
-        is_variant=request.storage.place is not None,
+        is_variant=is_variant,
         original=request.input.original,
         stream=request.target.stream,
         cache_key=request.storage.cache_key,

@@ -26,7 +26,7 @@ from cllm.core.reply import (
     UsageReported,
     Verbatim,
 )
-from cllm.engine.request import Attempt, CountUsage, OnInterrupt
+from cllm.engine.request import Attempt, CountUsage, OnInterrupt, OnUnrecorded
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.window.tokens import estimate_usage, weights_for
 
@@ -171,7 +171,8 @@ class TurnRecorder(PartialTurn):
     """Context manager of a saved turn: renews its lease, and finishes the turn on exit.
 
     A cancellation saves it as incomplete, or as failed if no text of the reply has arrived. An
-    error saves it as failed if `saves_failures`, and deletes it otherwise.
+    error saves it as failed if `saves_failures`, and deletes it otherwise. With `on_unrecorded`, an
+    error of the store is reported there and changes nothing.
     """
 
     def __init__(
@@ -182,9 +183,11 @@ class TurnRecorder(PartialTurn):
         clock: Clock,
         on_interrupt: OnInterrupt = "keep",
         saves_failures: bool = True,
+        on_unrecorded: OnUnrecorded | None = None,
     ) -> None:
         super().__init__()
         self._store = store
+        self._on_unrecorded = on_unrecorded
         self.lease = lease
         self._clock = clock
         self._on_interrupt = on_interrupt
@@ -197,10 +200,19 @@ class TurnRecorder(PartialTurn):
         if isinstance(self._store, OpeningStore):
             self.lease = await self._store.save_opening(self.lease, opening)
 
-    async def complete(self, reply: ReplyFinished) -> Turn:
-        """Save the turn; a reply that is paused or fills the context window is incomplete."""
+    async def complete(self, reply: ReplyFinished) -> Turn | None:
+        """Save the turn; a reply that is paused or fills the context window is incomplete.
+
+        Returns None if it could not be saved and need not be.
+        """
         state: TurnState = "incomplete" if reply.stop_reason in CUT_OFF_REASONS else "complete"
-        return await self._finish(state, reply=reply.message, usage=reply.usage)
+        try:
+            return await self._finish(state, reply=reply.message, usage=reply.usage)
+        except CllmError as error:
+            if self._on_unrecorded is None:
+                raise
+            self._on_unrecorded(error)
+            return None
 
     async def __aenter__(self) -> Self:
         self._renewal.start()
@@ -215,7 +227,12 @@ class TurnRecorder(PartialTurn):
         try:
             await self._renewal.stop()
         finally:
-            await self._settle(error)
+            try:
+                await self._settle(error)
+            except CllmError as lost:
+                if self._on_unrecorded is None:
+                    raise
+                self._on_unrecorded(lost)
 
     async def _settle(self, error: BaseException | None) -> None:
         if self._is_finished:

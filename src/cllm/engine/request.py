@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cllm.core.conversation import LOCAL_OWNER, Policy, StoredConversation, Turn
+from cllm.core.errors import CllmError
 from cllm.core.message import Dialect, Message
 from cllm.core.ports import Lease, NewConversation, Provider, Tail
 from cllm.core.prompt import Original, Prompt
@@ -21,6 +22,7 @@ OnInterrupt = Literal["keep", "discard"]
 Price = Callable[[Usage], float | None]
 CountUsage = Callable[[str, Usage, float | None], None]
 """Gets a model, its usage and the cost."""
+OnUnrecorded = Callable[[CllmError], None]
 
 
 class ModelRoute(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,37 @@ class TurnTarget(msgspec.Struct, frozen=True, kw_only=True):
     retries: int | None = None
 
 
+class ClientHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to look for the history of a request.
+
+    - `conversation`: the ID or name in the request.
+    - `family`: the client's session; `parent_family`: the session that started it.
+    - `client`: the program that sent the request; `side`: the kind of a side request.
+    - `is_optional`: record the turn if possible; nothing that fails here changes the reply.
+    """
+
+    conversation: str | None = None
+    family: str | None = None
+    parent_family: str | None = None
+    client: str | None = None
+    side: str | None = None
+    strict: bool = False
+    is_optional: bool = False
+
+    @property
+    def has_key(self) -> bool:
+        return self.conversation is not None or self.family is not None
+
+    @property
+    def source(self) -> str | None:
+        return self.client if self.side is None else join_source(self.client, self.side)
+
+
+def join_source(client: str | None, side: str) -> str:
+    """Return the source of a client's side conversations of this kind."""
+    return side if client is None else f"{client}:{side}"
+
+
 class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation of the turn, and how much of it is loaded and saved.
 
@@ -94,6 +127,10 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     - `wait`: seconds to wait for another turn; None is without limit.
     - `accept`: raises an error for a reply that must not be saved.
     - `count_unsaved`: gets the model, usage and cost of a stateless turn that does not complete.
+    - `client_history`: `input.messages` is the whole history of a client. It is sent as it is; the
+      conversation is found by it, and the new messages are saved.
+    - `on_unrecorded`: gets the error that keeps a turn of an optional `client_history` from being
+      saved.
     """
 
     ref: str | None = None
@@ -111,9 +148,13 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     on_interrupt: OnInterrupt = "keep"
     accept: Callable[[ReplyFinished], None] | None = None
     count_unsaved: CountUsage | None = None
+    client_history: ClientHistory | None = None
+    on_unrecorded: OnUnrecorded | None = None
 
     @property
     def tail(self) -> Tail:
+        if self.client_history is not None:
+            return 0
         return None if self.window is None else "window"
 
 
@@ -135,6 +176,8 @@ class StorageChanges(TypedDict, total=False):
     on_interrupt: OnInterrupt
     accept: Callable[[ReplyFinished], None] | None
     count_unsaved: CountUsage | None
+    client_history: ClientHistory | None
+    on_unrecorded: OnUnrecorded | None
 
 
 class InputChanges(TypedDict, total=False):

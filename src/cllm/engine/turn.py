@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -37,6 +38,7 @@ from cllm.engine.prompt_history import ModelContext, find_first_sequence
 from cllm.engine.recorder import StatelessRecorder, TurnRecorder, total_cost
 from cllm.engine.request import (
     Attempt,
+    ClientHistory,
     ModelRoute,
     Price,
     TurnEnded,
@@ -67,6 +69,9 @@ from cllm.history.context import (
     plan_context,
 )
 from cllm.history.system_prompt import SystemChoice, add_prefix, choose_system
+
+if TYPE_CHECKING:
+    from cllm.engine.placement import PlacedTurn
 
 RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
 PreparedModels = dict[str, CllmError | None]
@@ -124,11 +129,18 @@ class Engine:
                 conversation, request, model
             )
         recorder: TurnRecorder | StatelessRecorder = StatelessRecorder(storage.count_unsaved)
-        if storage.ref is not None and not storage.read_only:
+        lease: Lease | None = None
+        notices: list[Noticed] = [] if summary_notice is None else [summary_notice]
+        if storage.client_history is not None:
+            placed = await self._place_turn(request, storage.client_history, model)
+            request, lease, conversation = placed.request, placed.lease, None
+            notices += [Noticed(notice=notice) for notice in placed.notices]
+        elif storage.ref is not None and not storage.read_only:
             lease = await self._try_lease(request, model)
             if lease is None:
                 yield TurnQueued(conversation=storage.ref)
                 lease = await self._take_lease(request, model, wait=storage.wait)
+        if lease is not None:
             conversation = _without_opening(lease)
             if is_unavailable(conversation, request):
                 await self._store.drop_turn(lease)
@@ -140,11 +152,12 @@ class Engine:
                 clock=self._clock,
                 on_interrupt=storage.on_interrupt,
                 saves_failures=storage.visible,
+                on_unrecorded=storage.on_unrecorded,
             )
         async with recorder:
-            if summary_notice is not None:
-                recorder.on_event(summary_notice)
-                yield summary_notice
+            for noticed in notices:
+                recorder.on_event(noticed)
+                yield noticed
             conversation = await self._load_window(conversation, request, model, recorder.lease)
             context = await self._gather_context(conversation, request)
             first = self._first_attempt(conversation, request, model, context)
@@ -294,7 +307,12 @@ class Engine:
             return
         if conversation is not None and conversation.model not in (None, target.model):
             changes = Changes(model=target.model)
-            await self._store.update(conversation.id, changes, owner=storage.owner)
+            try:
+                await self._store.update(conversation.id, changes, owner=storage.owner)
+            except CllmError as error:
+                if storage.on_unrecorded is None:
+                    raise
+                storage.on_unrecorded(error)
 
     def _first_attempt(
         self,
@@ -393,6 +411,20 @@ class Engine:
                 turns = tuple(turn for turn in conversation.turns if turn.id != lease.turn.id)
                 conversation = msgspec.structs.replace(conversation, turns=turns)
         return conversation
+
+    async def _place_turn(
+        self, request: TurnRequest, history: ClientHistory, model: str
+    ) -> "PlacedTurn":
+        from cllm.engine.placement import place_turn  # noqa: PLC0415 - most turns do not need it
+
+        return await place_turn(
+            request,
+            history,
+            store=self._store,
+            take_lease=lambda placed: self._take_lease(placed, model, wait=placed.storage.wait),
+            new_id=self._new_id,
+            clock=self._clock,
+        )
 
     async def _try_lease(self, request: TurnRequest, model: str) -> Lease | None:
         """Take the lease; None if another turn has it and the request allows waiting."""

@@ -383,7 +383,7 @@ class PathMatch(msgspec.Struct, frozen=True, kw_only=True):
 class PathStore(Protocol):
     """A store that can find conversations by their messages.
 
-    It has the path digest (`cllm.history.path_digest`) of every message of a turn. The path of a
+    It has the path digest (`cllm.wire.path_digest`) of every message of a turn. The path of a
     turn is the turns with a history before it, and its own messages.
     """
 

@@ -103,6 +103,12 @@ class Metrics:
             ("provider", "model"),
             registry=registry,
         )
+        self._not_recorded = client.Counter(
+            "cllm_turns_not_recorded",
+            "Turns of recorded clients that could not be saved.",
+            ("reason",),
+            registry=registry,
+        )
         self._models: set[str] = set()
         self._providers: set[str] = set()
         self._outcomes: set[str] = set()
@@ -117,6 +123,8 @@ class Metrics:
         outcome = _bound_label(record.outcome, self._outcomes, MAX_OUTCOMES)
         self._requests.labels(route, record.method, record.status, outcome).inc()
         self._seconds.labels(route).observe(record.seconds)
+        if record.not_recorded is not None:
+            self._not_recorded.labels(record.not_recorded).inc()
         if record.provider is not None and record.model is not None:
             self._count_turn(record, record.provider, outcome)
 

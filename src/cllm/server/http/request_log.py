@@ -14,7 +14,7 @@ from threading import Event
 
 import msgspec
 
-from cllm.core.errors import ProviderError
+from cllm.core.errors import CllmError, ProviderError
 from cllm.core.prompt import Prompt
 from cllm.core.reply import Usage
 from cllm.logs import ROOT_LOGGER, log
@@ -38,6 +38,7 @@ OPTIONAL_FIELDS = (
     "cost",
     "provider_message",
     "provider_request",
+    "not_recorded",
     "fault",
 )
 MAX_QUEUED = 10_000
@@ -51,7 +52,8 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     """The log fields of a request; each step adds some.
 
     Only `path` and `user_agent` are client text. `outcome` is `ok`, an error code or
-    `disconnected`. `provider_request` is the provider's ID of a failed call.
+    `disconnected`. `provider_request` is the provider's ID of a failed call. `not_recorded` is the
+    kind of error that kept the turn of a recorded client from being saved.
     """
 
     request: str
@@ -78,6 +80,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     provider_message: str | None = None
     provider_request: str | None = None
+    not_recorded: str | None = None
     fault: str | None = None
 
     def record_error(self, error: Exception) -> None:
@@ -85,6 +88,9 @@ class RequestRecord(msgspec.Struct, kw_only=True):
         if isinstance(error, ProviderError):
             self.provider_message = error.provider_message
             self.provider_request = error.request_id
+
+    def record_unrecorded(self, error: CllmError) -> None:
+        self.not_recorded = type(error).__name__
 
     def record_prompt(self, prompt: Prompt) -> None:
         roles = [message.role for message in prompt.messages]

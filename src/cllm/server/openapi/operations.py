@@ -35,6 +35,7 @@ COMPLETION_HEADERS = (
     "X-Provider",
     "X-On-Conflict",
     "X-CLLM-Strict",
+    "X-CLLM-History",
     "Idempotency-Key",
 )
 

@@ -59,7 +59,9 @@ async def handle_turn(
     try:
         record.stream = prompt.stream
         record.record_prompt(prompt)
-        prepared = turn = await prepare_turn(prompt, turn_headers, request.caller, state)
+        prepared = turn = await prepare_turn(
+            prompt, turn_headers, request.caller, state, headers=request.headers
+        )
         if claim.earlier is not None:
             resumed = await resume_earlier_turn(prepared, claim, state)
             if isinstance(resumed, KeptResponse):
@@ -192,6 +194,9 @@ async def _branch(prepared: PreparedTurn, state: ServerState) -> PreparedTurn:
     branch = await store.branch(ref, new, owner=prepared.request.storage.owner)
     public_id = (prepared.public_id or "").replace(ref, branch.id)
     request = prepared.request.with_storage(ref=branch.id, preloaded=branch)
+    history = request.storage.client_history
+    if history is not None:
+        request = request.with_storage(client_history=replace(history, conversation=branch.id))
     return replace(prepared, public_id=public_id, request=request)
 
 

@@ -18,6 +18,7 @@ NOTICE = "X-CLLM-Notice"
 PROVIDER = "X-Provider"
 CONFLICT = "X-On-Conflict"
 STRICT = "X-CLLM-Strict"
+HISTORY = "X-CLLM-History"
 IDEMPOTENCY = "Idempotency-Key"
 ROUTING_MODE = "X-Routing-Mode"
 RETRIES = "x-stainless-retry-count"
@@ -36,6 +37,10 @@ NO = ("", "0", "false", "no", "off")
 
 OnConflict = Literal["reject", "queue", "branch"]
 CONFLICTS: dict[str, OnConflict] = {"reject": "reject", "queue": "queue", "branch": "branch"}
+HistoryMode = Literal["auto", "full", "append"]
+HISTORY_MODES: dict[str, HistoryMode] = {"auto": "auto", "full": "full", "append": "append"}
+AUTO = "auto"
+RESERVED_NAMES = (AUTO, "null", "search", "events", "import")
 
 
 class Stateless(msgspec.Struct, frozen=True): ...
@@ -44,14 +49,22 @@ class Stateless(msgspec.Struct, frozen=True): ...
 class StartConversation(msgspec.Struct, frozen=True): ...
 
 
+class FindConversation(msgspec.Struct, frozen=True):
+    """Find the conversation by the history in the request, or start a new one."""
+
+
 class ContinueConversation(msgspec.Struct, frozen=True):
+    """`is_name`: create a conversation of this name if none exists."""
+
     ref: str
     in_files: bool = False
+    is_name: bool = False
 
 
-Mode = Stateless | StartConversation | ContinueConversation
+Mode = Stateless | StartConversation | FindConversation | ContinueConversation
 STATELESS = Stateless()
 START_CONVERSATION = StartConversation()
+FIND_CONVERSATION = FindConversation()
 
 
 class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +74,7 @@ class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
     provider: str | None = None
     on_conflict: OnConflict = "reject"
     strict: bool | None = None
+    history: HistoryMode = "auto"
     idempotency_key: str | None = None
     retries: int | None = None
     callers_key: CallersKey | None = None
@@ -73,6 +87,7 @@ NAMES = (
     PROVIDER,
     CONFLICT,
     STRICT,
+    HISTORY,
     IDEMPOTENCY,
     RETRIES,
     CALLERS_KEY,
@@ -104,6 +119,7 @@ def read_turn_headers(headers: Headers) -> RequestHeaders:
         provider=_read_provider(values.get(PROVIDER)),
         on_conflict=_read_conflict(values.get(CONFLICT)),
         strict=_read_strict(values.get(STRICT)),
+        history=_read_history(values.get(HISTORY)),
         idempotency_key=_read_idempotency_key(values.get(IDEMPOTENCY)),
         # Sent by an SDK: an invalid value is not the caller's mistake.
         retries=int(retries) if RETRY_COUNT.fullmatch(retries) else None,
@@ -119,11 +135,16 @@ def _read_mode(value: str | None) -> Mode:
         return START_CONVERSATION
     if UUID.fullmatch(value):
         return ContinueConversation(value.lower())
+    if value == AUTO:
+        return FIND_CONVERSATION
     if value.startswith(FILES_PREFIX) and is_valid_id(value.removeprefix(FILES_PREFIX)):
         return ContinueConversation(value.removeprefix(FILES_PREFIX), in_files=True)
+    if is_valid_id(value) and value not in RESERVED_NAMES:
+        return ContinueConversation(value, is_name=True)
     raise ApiError(
         "invalid_conversation_id",
-        f"{CONVERSATION} must be the UUID of a conversation, or empty to start a new one.",
+        f"{CONVERSATION} must be the UUID or name of a conversation (1 to 128 letters, digits, "
+        "'-' or '_'), `auto` to find it by the history, or empty to start a new one.",
         param=CONVERSATION,
     )
 
@@ -147,6 +168,13 @@ def _read_strict(value: str | None) -> bool | None:
     if value.lower() not in YES + NO:
         raise _invalid_header(STRICT, "true or false")
     return value.lower() in YES
+
+
+def _read_history(value: str | None) -> HistoryMode:
+    mode = HISTORY_MODES.get(value.lower()) if value else "auto"
+    if mode is None:
+        raise _invalid_header(HISTORY, "auto, full or append")
+    return mode
 
 
 def _read_idempotency_key(value: str | None) -> str | None:

@@ -3,8 +3,11 @@
 Calls no provider.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec.structs import replace
+from starlette.datastructures import Headers
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import ConversationNotFoundError, ModelNotFoundError
@@ -13,7 +16,13 @@ from cllm.core.notice import Notice, NoticeCollector
 from cllm.core.ports import NewConversation, ServerStore, Store
 from cllm.core.prompt import Original, Prompt
 from cllm.core.secret import CallersKey
-from cllm.engine.request import TurnInput, TurnRequest, TurnStorage, TurnTarget
+from cllm.engine.request import (
+    ClientHistory,
+    TurnInput,
+    TurnRequest,
+    TurnStorage,
+    TurnTarget,
+)
 from cllm.engine.turn import Engine
 from cllm.history.system_prompt import GivenPrompt, prefix_message
 from cllm.providers.registry import (
@@ -29,9 +38,11 @@ from cllm.server.turns.headers import (
     CALLERS_KEY,
     CONVERSATION,
     FILES_PREFIX,
+    FIND_CONVERSATION,
     PROVIDER,
     ContinueConversation,
-    OnConflict,
+    FindConversation,
+    HistoryMode,
     RequestHeaders,
     StartConversation,
     Stateless,
@@ -41,6 +52,8 @@ from cllm.wire.errors import FieldError
 
 MAX_MODEL_LENGTH = 2048
 """In characters."""
+UNKNOWN_CLIENT = "client"
+"""The source of conversations of a client that is not in the table."""
 TAILS = (1, 50, None)
 """Numbers of messages to load, in order, until the turn to regenerate is found."""
 KEY_NOT_USED = Notice(
@@ -53,8 +66,9 @@ KEY_NOT_USED = Notice(
 class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn and the store that saves it; None for a stateless turn.
 
-    `events` stores its stream. `public_id` is the conversation ID that the client sees.
-    `callers_key` is for this call only.
+    `events` stores its stream. `public_id` is the conversation ID that the client sees; if the
+    conversation is found by its history, the ID is known when the turn starts. `callers_key` is for
+    this call only.
     """
 
     request: TurnRequest
@@ -91,8 +105,14 @@ class _SplitMessages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def prepare_turn(
-    prompt: Prompt, turn_headers: RequestHeaders, caller: Caller, state: ServerState
+    prompt: Prompt,
+    turn_headers: RequestHeaders,
+    caller: Caller,
+    state: ServerState,
+    *,
+    headers: Headers,
 ) -> PreparedTurn:
+    """`headers` are those of the request, by which clients are identified."""
     settings = state.app.settings
     base = TurnRequest(
         input=TurnInput(
@@ -113,15 +133,18 @@ async def prepare_turn(
         ),
         storage=TurnStorage(owner=caller.owner, system="dynamic"),
     )
-    match turn_headers.mode:
+    mode = turn_headers.mode
+    if isinstance(mode, Stateless) and state.settings.record == "auto":
+        mode = FIND_CONVERSATION
+    match mode:
         case Stateless():
             prepared = PreparedTurn(request=_prepare_stateless(base, prompt))
         case StartConversation():
             prepared = _prepare_new(base, prompt, state)
+        case FindConversation():
+            prepared = _prepare_recorded(base, prompt, headers, state)
         case ContinueConversation():
-            prepared = await _prepare_continued(
-                base, prompt, turn_headers.mode, turn_headers.on_conflict, state
-            )
+            prepared = await _prepare_continued(base, prompt, mode, turn_headers, state)
     added = (*turn_headers.notices, *prompt.notices)
     if turn_headers.callers_key is None and not added:
         return prepared
@@ -146,13 +169,9 @@ def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> Prepa
     if not split.saved_messages:
         raise _empty_error("A new conversation needs a message other than a system message.")
     ref = state.new_id()
-    prefixed = _add_prefix(base.input, split)
-    turn_input = replace(
-        prefixed,
-        messages=split.saved_messages,
-        prompt_messages=None if prefixed.messages == split.saved_messages else prefixed.messages,
-        original=_adjust_original(prompt, split),
-    )
+    turn_input = _prepare_input(base, prompt, split)
+    if turn_input.prompt_messages == turn_input.messages:
+        turn_input = replace(turn_input, prompt_messages=None)
     request = replace(base, input=turn_input).with_storage(
         ref=ref,
         create=NewConversation(id=ref),
@@ -162,6 +181,60 @@ def _prepare_new(base: TurnRequest, prompt: Prompt, state: ServerState) -> Prepa
         wait=0,
     )
     return PreparedTurn(request=request, store=state.store, events=state.store, public_id=ref)
+
+
+def _prepare_input(base: TurnRequest, prompt: Prompt, split: _SplitMessages) -> TurnInput:
+    """Return the input of a turn whose prompt is the request as it is."""
+    prefixed = _add_prefix(base.input, split)
+    return replace(
+        prefixed,
+        messages=split.saved_messages,
+        prompt_messages=prefixed.messages,
+        original=_adjust_original(prompt, split),
+    )
+
+
+def _prepare_recorded(
+    base: TurnRequest, prompt: Prompt, headers: Headers, state: ServerState
+) -> PreparedTurn:
+    """Return a turn that is sent as a stateless one, and recorded if that is possible."""
+    from cllm.server.recording.clients import identify_client  # noqa: PLC0415 - only if recorded
+
+    split = _split_messages(prompt)
+    client = identify_client(headers, prompt, state.settings.side_requests)
+    if not split.saved_messages or not client.is_recorded:
+        return PreparedTurn(request=_prepare_stateless(base, prompt))
+    history = ClientHistory(
+        family=client.session,
+        parent_family=client.parent_session,
+        client=client.client or UNKNOWN_CLIENT,
+        side=client.side,
+        is_optional=True,
+    )
+    return PreparedTurn(
+        request=_with_client_history(base, prompt, split, history),
+        store=state.store,
+        events=state.store,
+    )
+
+
+def _with_client_history(
+    base: TurnRequest, prompt: Prompt, split: _SplitMessages, history: ClientHistory
+) -> TurnRequest:
+    request = replace(
+        base,
+        input=_prepare_input(base, prompt, split),
+        target=replace(base.target, switches_model=True),
+    )
+    return request.with_storage(client_history=history, skip_preload=True, visible=True, wait=0)
+
+
+def _has_whole_history(mode: HistoryMode, messages: Sequence[Message]) -> bool:
+    """Whether the messages are a whole history; otherwise they are new ones."""
+    if mode != "auto":
+        return mode == "full"
+    has_reply = any(message.role == "assistant" for message in messages)
+    return has_reply and is_plain_user(messages[0])
 
 
 def _add_prefix(base: TurnInput, split: _SplitMessages) -> TurnInput:
@@ -178,7 +251,7 @@ async def _prepare_continued(
     base: TurnRequest,
     prompt: Prompt,
     mode: ContinueConversation,
-    on_conflict: OnConflict,
+    turn_headers: RequestHeaders,
     state: ServerState,
 ) -> PreparedTurn:
     """Continue the conversation; without messages, regenerate its last reply."""
@@ -190,13 +263,27 @@ async def _prepare_continued(
             param=CONVERSATION,
         )
     split = _split_messages(prompt)
+    wait = state.settings.limits.queue_seconds if turn_headers.on_conflict == "queue" else 0
+    create = NewConversation(id=state.new_id(), name=mode.ref) if mode.is_name else None
+    prefix = FILES_PREFIX if mode.in_files else ""
+    if _has_whole_history(turn_headers.history, split.saved_messages):
+        history = ClientHistory(conversation=mode.ref, strict=base.target.strict)
+        request = _with_client_history(base, prompt, split, history)
+        return PreparedTurn(
+            request=request.with_storage(ref=mode.ref, create=create, wait=wait),
+            store=store,
+            events=None if mode.in_files else state.store,
+            public_id=f"{prefix}{mode.ref}",
+        )
     preloaded: StoredConversation | None = None
-    skip_preload = bool(split.saved_messages) and not mode.in_files and state.app.can_skip_preload
+    can_skip = not mode.in_files and not mode.is_name and state.app.can_skip_preload
+    skip_preload = bool(split.saved_messages) and can_skip
     if not skip_preload:
-        preloaded = await store.load(mode.ref, owner=base.storage.owner, tail=0)
-        if preloaded.archived_at is not None:
-            raise ConversationNotFoundError(mode.ref)
+        preloaded = await _load_head(store, mode, base.storage.owner)
+    if preloaded is None and create is not None:
+        return _add_name(_prepare_new(base, prompt, state), mode.ref)
     ref = mode.ref if preloaded is None else preloaded.id
+    messages = await _drop_repeated(store, ref, base.storage.owner, split.saved_messages)
     request = base.with_storage(
         ref=ref,
         preloaded=msgspec.UNSET if preloaded is None else preloaded,
@@ -204,8 +291,8 @@ async def _prepare_continued(
         cache_key=state.app.cache_key(ref),
         window=state.app.window_for,
         visible=True,
-        wait=state.settings.limits.queue_seconds if on_conflict == "queue" else 0,
-    ).with_input(messages=split.saved_messages, system=split.system_prompt, original=None)
+        wait=wait,
+    ).with_input(messages=messages, system=split.system_prompt, original=None)
     if preloaded is not None and not split.saved_messages:
         last, messages = await _find_turn_to_regenerate(store, preloaded.id, base.storage.owner)
         request = request.with_input(messages=messages).with_storage(place=last.place)
@@ -213,9 +300,47 @@ async def _prepare_continued(
         request=request,
         store=store,
         events=None if mode.in_files else state.store,
-        public_id=f"{FILES_PREFIX}{ref}" if mode.in_files else ref,
+        public_id=f"{prefix}{ref}",
         notices=tuple(NoticeCollector(map(_ignored_notice, split.ignored_indexes))),
     )
+
+
+async def _load_head(
+    store: Store, mode: ContinueConversation, owner: str
+) -> StoredConversation | None:
+    """Return the conversation; None if its name does not exist yet."""
+    try:
+        head = await store.load(mode.ref, owner=owner, tail=0)
+    except ConversationNotFoundError:
+        if mode.is_name:
+            return None
+        raise
+    if head.archived_at is not None:
+        raise ConversationNotFoundError(mode.ref)
+    return head
+
+
+def _add_name(prepared: PreparedTurn, name: str) -> PreparedTurn:
+    """Return the turn that starts a conversation with a name."""
+    create = prepared.request.storage.create
+    create = None if create is None else replace(create, name=name)
+    return replace(prepared, request=prepared.request.with_storage(ref=name, create=create))
+
+
+async def _drop_repeated(
+    store: Store, ref: str, owner: str, messages: tuple[Message, ...]
+) -> tuple[Message, ...]:
+    """Return new messages without those that repeat the end of the stored conversation."""
+    if len(messages) < 2 or is_plain_user(messages[0]):  # noqa: PLR2004
+        return messages
+    from cllm.wire.path_digest import have_same_meaning  # noqa: PLC0415 - rarely needed
+
+    newest = await store.load(ref, owner=owner, tail=len(messages))
+    stored = [one for turn in newest.history() for one in turn.messages]
+    for count in range(min(len(messages) - 1, len(stored)), 0, -1):
+        if all(map(have_same_meaning, stored[-count:], messages[:count])):
+            return messages[count:]
+    return messages
 
 
 async def _find_turn_to_regenerate(

@@ -1,7 +1,8 @@
 """The task of one turn: encodes its events and writes them to a bounded queue.
 
 A disconnect cancels a stateless turn, and a saved one only if `on_disconnect` is `cancel`. A saved
-turn never waits for a slow client; a stateless one does.
+turn never waits for a slow client; a stateless one does. A turn that is only recorded runs as a
+stateless one.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from cllm.server.http.errors import JSON, UNEXPECTED, ApiError, report_error
 from cllm.server.http.request_log import RequestRecord
 from cllm.server.state import ServerState
 from cllm.server.turns.event_log import EventLog, EventQueue
-from cllm.server.turns.headers import CONVERSATION, NOTICE, TURN
+from cllm.server.turns.headers import CONVERSATION, FILES_PREFIX, NOTICE, TURN
 from cllm.server.turns.idempotency import Claim
 from cllm.server.turns.prepare import PreparedTurn, select_engine
 from cllm.wire.errors import MalformedError
@@ -90,6 +91,7 @@ class TurnTask:
         self.body = b""
         self._notices = NoticeCollector(prepared.notices)
         self._turn: str | None = None
+        self._public_id = prepared.public_id
         self._started = asyncio.Event()
         self._is_done = asyncio.Event()
         self._is_saved = prepared.request.storage.ref is not None
@@ -138,8 +140,8 @@ class TurnTask:
 
     def headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
-        if self.prepared.public_id is not None:
-            headers[CONVERSATION] = self.prepared.public_id
+        if self._public_id is not None:
+            headers[CONVERSATION] = self._public_id
         if self._turn is not None:
             headers[TURN] = self._turn
         if self._notices:
@@ -150,6 +152,9 @@ class TurnTask:
         limits = self._state.settings.limits
         engine = select_engine(self.prepared, self._state)
         request = self.prepared.request.with_storage(count_unsaved=self._count_usage)
+        history = request.storage.client_history
+        if history is not None and history.is_optional:
+            request = request.with_storage(on_unrecorded=self._on_unrecorded)
         try:
             async with (
                 asyncio.timeout(limits.turn_seconds) as limit,
@@ -231,11 +236,16 @@ class TurnTask:
         if event.lease is not None:
             self._turn = record.turn = event.lease.turn.id
             self._lease = event.lease
+            prefix = FILES_PREFIX if self.prepared.events is None else ""
+            self._public_id = f"{prefix}{event.lease.conversation.id}"
             turns = self._state.turns
             turns.add(event.lease)
             if self.prepared.events is not None and self._is_stream:
                 self._log = EventLog(self.prepared.events, event.lease, on_save=turns.notify)
         self._started.set()
+
+    def _on_unrecorded(self, error: CllmError) -> None:
+        self._record.record_unrecorded(error)
 
     def _record_model(self, model: str) -> None:
         self._record.model = model
@@ -249,8 +259,13 @@ class TurnTask:
                 await self._log.make_room()
 
     def _record_event(self, data: bytes) -> bytes:
-        """Add the event to the log and to the saved response."""
+        """Add the event to the log and to the saved response.
+
+        The stream of a turn that is only recorded has no event IDs, as that of a stateless one.
+        """
         numbered = data if self._log is None else self._log.add(data)
+        if not self._is_saved:
+            numbered = data
         if self._claim.saves_response:
             self._saved_events.append(numbered)
         return numbered
@@ -266,7 +281,7 @@ class TurnTask:
 
     def _end_unread_stream(self) -> None:
         """End the response of a slow client; the turn continues."""
-        path = f"/v1/conversations/{self.prepared.public_id}/turns/{self._turn}/events"
+        path = f"/v1/conversations/{self._public_id}/turns/{self._turn}/events"
         slow = ApiError(
             "stream_not_read",
             f"The stream was read too slowly; the turn continues, read its events at {path}.",

@@ -18,6 +18,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from cllm.core.conversation import StoredConversation
 from cllm.core.message import (
     AnyPart,
     Document,
@@ -73,14 +74,40 @@ def digest_path(messages: Iterable[Message], start: bytes = ROOT) -> list[bytes]
     return digests
 
 
+def digest_turns(conversation: StoredConversation) -> dict[str, list[bytes]]:
+    """Return the digests of the messages of each turn, by its ID.
+
+    The conversation is loaded from its start. A failed turn has digests and is not part of the path
+    of later turns. A turn off the default path whose slot is not on it has none.
+    """
+    digests: dict[str, list[bytes]] = {}
+    slot_starts: dict[str, bytes] = {}
+    before = path_start_of(conversation)
+    for turn in conversation.turns:
+        slot_starts[turn.place] = before
+        digests[turn.id] = digest_path(turn.messages, before)
+        if turn.is_history and digests[turn.id]:
+            before = digests[turn.id][-1]
+    for turn in conversation.variants:
+        if turn.place in slot_starts:
+            digests[turn.id] = digest_path(turn.messages, slot_starts[turn.place])
+    return digests
+
+
+def path_start_of(conversation: StoredConversation) -> bytes:
+    return ROOT if conversation.path_start is None else conversation.path_start
+
+
 def have_same_meaning(one: Message, other: Message) -> bool:
     return _tokens(one)[0] == _tokens(other)[0]
 
 
 def is_cut_short(message: Message, whole: Message) -> bool:
-    """Whether a reply is the beginning of another one, with the same tool calls or none."""
-    (text, *_), (whole_text, *_) = _tokens(message)[0] or [b""], _tokens(whole)[0] or [b""]
-    return whole_text.startswith(text) and (text != whole_text)
+    """Whether a reply is only the beginning of the text of another one."""
+    tokens, whole_tokens = _tokens(message)[0], _tokens(whole)[0]
+    if tokens == whole_tokens or len(tokens) > 1:
+        return False
+    return not tokens or (bool(whole_tokens) and whole_tokens[0].startswith(tokens[0]))
 
 
 def _tokens(message: Message) -> tuple[list[bytes], list[str]]:

@@ -1,0 +1,148 @@
+"""Starts the turn of a client that sends its whole history in the conversation where it belongs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from cllm.core.conversation import Turn
+from cllm.core.errors import CllmError, ConversationBusyError
+from cllm.core.notice import Notice
+from cllm.core.ports import Clock, Lease, NewId, Store, TurnStart
+from cllm.engine.recognition import Placement, place_apart, place_history
+from cllm.engine.request import ClientHistory, TurnRequest
+
+MAX_ATTEMPTS = 3
+"""How often a turn is placed again because the conversation changed meanwhile."""
+OPTIONAL_SECONDS = 2.0
+"""How long a reply waits for a store that is not needed for it."""
+
+TakeLease = Callable[[TurnRequest], Awaitable[Lease]]
+
+
+class PlacedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The request for the conversation in which the turn runs; without a lease it is stateless."""
+
+    request: TurnRequest
+    lease: Lease | None = None
+    notices: tuple[Notice, ...] = ()
+
+
+async def place_turn(
+    request: TurnRequest,
+    history: ClientHistory,
+    *,
+    store: Store,
+    take_lease: TakeLease,
+    new_id: NewId,
+    clock: Clock,
+) -> PlacedTurn:
+    """Find the conversation and take its lease; an optional turn can be left unrecorded."""
+    placer = _TurnPlacer(request, history, store, take_lease, new_id, clock)
+    if not history.is_optional:
+        return await placer.place()
+    try:
+        async with asyncio.timeout(OPTIONAL_SECONDS):
+            return await placer.place()
+    except (CllmError, TimeoutError) as error:
+        reason = error if isinstance(error, CllmError) else CllmError("The store is too slow.")
+        if request.storage.on_unrecorded is not None:
+            request.storage.on_unrecorded(reason)
+        notice = Notice(
+            code="not_recorded",
+            message="This turn is not recorded, because the store cannot save it now.",
+        )
+        return PlacedTurn(request=request.with_storage(ref=None, create=None), notices=(notice,))
+
+
+class _TurnPlacer:
+    def __init__(
+        self,
+        request: TurnRequest,
+        history: ClientHistory,
+        store: Store,
+        take_lease: TakeLease,
+        new_id: NewId,
+        clock: Clock,
+    ) -> None:
+        self._request = request
+        self._history = history
+        self._store = store
+        self._take_lease = take_lease
+        self._new_id = new_id
+        self._clock = clock
+        self._owner = request.storage.owner
+
+    async def place(self) -> PlacedTurn:
+        for _ in range(MAX_ATTEMPTS):
+            placement = await place_history(
+                self._store,
+                self._request.input.messages,
+                self._history,
+                owner=self._owner,
+                new_id=self._new_id,
+                create=self._request.storage.create,
+            )
+            try:
+                placed = await self._start(placement)
+            except ConversationBusyError:
+                if not self._history.is_optional:
+                    raise
+                break
+            if placed is not None:
+                return placed
+        if not self._history.is_optional:
+            raise ConversationBusyError(self._history.conversation or "")
+        apart = place_apart(self._request.input.messages, self._history, new_id=self._new_id)
+        return await self._run(apart)
+
+    async def _start(self, placement: Placement) -> PlacedTurn | None:
+        """Return None if the conversation has changed since it was placed."""
+        await self._prepare(placement)
+        placed = await self._run(placement)
+        lease = placed.lease
+        expected = placement.message_count
+        if lease is None or expected in (None, lease.conversation.message_count):
+            return placed
+        await self._store.drop_turn(lease)
+        return None
+
+    async def _prepare(self, placement: Placement) -> None:
+        """Make the path of the client the default path, or create the branch."""
+        if placement.cut_reply is not None:
+            await self._add_cut_reply(placement)
+        if placement.chosen_variant is not None:
+            await self._store.choose_variant(
+                placement.ref, placement.chosen_variant, owner=self._owner
+            )
+        if placement.branch is not None and placement.create is not None:
+            point = placement.branch
+            await self._store.branch(
+                point.conversation,
+                placement.create,
+                at=point.at,
+                path=point.path,
+                owner=self._owner,
+            )
+
+    async def _add_cut_reply(self, placement: Placement) -> None:
+        cut = placement.cut_reply
+        if cut is None:
+            return
+        start = TurnStart(id=self._new_id(), messages=cut.messages, place=cut.place)
+        lease = await self._store.begin_turn(placement.ref, start, owner=self._owner, tail=0)
+        turn: Turn = msgspec.structs.replace(lease.turn, state="incomplete", ended_at=self._clock())
+        await self._store.finish_turn(lease, turn)
+
+    async def _run(self, placement: Placement) -> PlacedTurn:
+        request = self._request.with_storage(
+            ref=placement.ref,
+            create=None if placement.branch is not None else placement.create,
+            place=placement.place,
+            preloaded=msgspec.UNSET,
+        ).with_input(messages=placement.messages)
+        return PlacedTurn(
+            request=request,
+            lease=await self._take_lease(request),
+            notices=tuple(placement.list_notices()),
+        )

@@ -1,0 +1,530 @@
+"""Finds where a request that contains its whole history belongs.
+
+The messages that are stored already are recognised by their path digests. The new ones continue
+the conversation, become a variant of its last turn, or start a branch or another conversation.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from cllm.core.conversation import (
+    HISTORY_STATES,
+    Branch,
+    StoredConversation,
+    Summary,
+    Turn,
+)
+from cllm.core.errors import ConversationNotFoundError, HistoryDivergedError
+from cllm.core.message import Message
+from cllm.core.notice import Notice
+from cllm.core.ports import NewConversation, NewId, PathMatch, PathStore, Store
+from cllm.engine.request import ClientHistory, join_source
+from cllm.wire.convert import is_plain_user
+from cllm.wire.errors import MalformedError
+from cllm.wire.path_digest import (
+    ROOT,
+    digest_path,
+    digest_turns,
+    is_cut_short,
+    meaning_of,
+    path_start_of,
+)
+
+COMPACTION = "compaction"
+MAX_LOOKUPS = 10
+MAX_ANCESTORS = 100
+MIN_SUMMARY_LENGTH = 20
+"""Characters of a compaction's summary; a shorter text can be in a message by chance."""
+
+
+class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The last shared message of a branch; `path` as in `Store.branch`."""
+
+    conversation: str
+    at: int
+    path: tuple[str, ...] | None = None
+
+
+class CutReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages of a turn that the client has with the beginning of its reply only."""
+
+    place: str
+    messages: tuple[Message, ...]
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the turn starts, and the messages that are new there.
+
+    - `recognised`: how many messages of the request are stored already.
+    - `create`: the conversation that does not exist yet, `branch` the point where it starts.
+    - `place`: the slot of the turn of which this is a variant.
+    - `chosen_variant`: the turn to put on the default path first; `cut_reply`: the one to add.
+    - `message_count`: what the conversation has now; None if that does not matter.
+    """
+
+    ref: str
+    messages: tuple[Message, ...]
+    recognised: int = 0
+    create: NewConversation | None = None
+    branch: BranchPoint | None = None
+    place: str | None = None
+    chosen_variant: str | None = None
+    cut_reply: CutReply | None = None
+    message_count: int | None = None
+
+    @property
+    def diverged_from(self) -> str | None:
+        """The conversation of which the turn starts a branch."""
+        if self.branch is not None:
+            return self.branch.conversation
+        parent = None if self.create is None else self.create.parent
+        return parent.conversation if parent is not None and parent.kind == "branch" else None
+
+    def list_notices(self) -> Iterator[Notice]:
+        if self.recognised:
+            total = self.recognised + len(self.messages)
+            yield Notice(
+                code="history_recognised",
+                path="messages",
+                message=f"{self.recognised} of {total} messages are stored already; "
+                f"{len(self.messages)} are new.",
+            )
+        if self.diverged_from is not None:
+            yield Notice(
+                code="history_diverged",
+                path=f"messages[{self.recognised}]",
+                message=f"The history differs from conversation {self.diverged_from}; "
+                f"the turn is saved in branch {self.ref}.",
+            )
+
+
+async def place_history(
+    store: Store,
+    messages: Sequence[Message],
+    history: ClientHistory,
+    *,
+    owner: str,
+    new_id: NewId,
+    create: NewConversation | None = None,
+) -> Placement:
+    """Return the place of a request with these messages, without its system messages.
+
+    Changes nothing in the store. `create`: the conversation to create if there is none with the ID
+    or name in `history`.
+    """
+    if not isinstance(store, PathStore):
+        return Placement(ref=new_id(), messages=tuple(messages))
+    search = _HistorySearch(store, store, messages, history, owner=owner, new_id=new_id)
+    if history.conversation is not None:
+        return await search.place_in_conversation(history.conversation, create)
+    if history.side is not None:
+        return await search.place_side_request()
+    if history.family is not None:
+        return await search.place_in_session(history.family)
+    return await search.place_by_messages()
+
+
+def place_apart(messages: Sequence[Message], history: ClientHistory, *, new_id: NewId) -> Placement:
+    """Return a new conversation for a request whose conversation is busy."""
+    return _new_placement(messages, history, new_id())
+
+
+def _new_placement(
+    messages: Sequence[Message],
+    history: ClientHistory,
+    conversation_id: str,
+    *,
+    parent: Branch | None = None,
+    family: str | None = None,
+    path_start: bytes | None = None,
+    recognised: int = 0,
+) -> Placement:
+    create = NewConversation(
+        id=conversation_id,
+        family=history.family if family is None else family,
+        source=history.source,
+        is_side=history.side is not None,
+        parent=parent,
+        path_start=path_start,
+    )
+    return Placement(
+        ref=conversation_id, messages=tuple(messages), create=create, recognised=recognised
+    )
+
+
+class _HistorySearch:
+    def __init__(
+        self,
+        store: Store,
+        paths: PathStore,
+        messages: Sequence[Message],
+        history: ClientHistory,
+        *,
+        owner: str,
+        new_id: NewId,
+    ) -> None:
+        self._store = store
+        self._paths = paths
+        self._messages = tuple(messages)
+        self._digests = digest_path(messages)
+        self._history = history
+        self._owner = owner
+        self._new_id = new_id
+        replies = [index for index, one in enumerate(messages) if one.role == "assistant"]
+        self._last_reply = replies[-1] if replies else -1
+
+    async def place_in_conversation(self, ref: str, create: NewConversation | None) -> Placement:
+        try:
+            head = await self._store.load(ref, owner=self._owner, tail=0)
+        except ConversationNotFoundError:
+            if create is None:
+                raise
+            return Placement(ref=create.id, messages=self._messages, create=create)
+        if head.archived_at is not None:
+            raise ConversationNotFoundError(ref)
+        match = await self._find_descendant(head)
+        if match is not None:
+            return self._check_strict(await self._place_after(match), head.id)
+        if head.message_count == 0:
+            return Placement(ref=head.id, messages=self._messages, message_count=0)
+        return self._check_strict(await self._place_at_root(head.id, head.family_key), head.id)
+
+    async def place_in_session(self, family: str) -> Placement:
+        matches = await self._find(family=family, any_ids=True)
+        if matches:
+            return await self._place_after(_choose_match(matches))
+        known = await self._paths.list_family(family, owner=self._owner)
+        newest = next((one for one in known if not one.is_side), None)
+        if newest is not None:
+            return await self._place_at_root(newest.id, family)
+        # The same first message alone is no sign of a fork.
+        fork = await self._find_unique() if self._last_reply >= 0 else None
+        return self._start_new() if fork is None else await self._fork(fork)
+
+    async def place_by_messages(self) -> Placement:
+        match = await self._find_unique()
+        if match is None:
+            return await self._place_after_compaction(None) or self._start_new()
+        placement = await self._place_after(match)
+        # Another conversation can have the same first message.
+        is_apart = self._last_reply < 0 and placement.diverged_from is not None
+        return self._start_new() if is_apart else placement
+
+    async def place_side_request(self) -> Placement:
+        family = self._history.family
+        matches = await self._find(family=family, any_ids=family is not None, side=True)
+        if matches and self._covers_replies(matches[0]):
+            return await self._place_after(_choose_match(matches))
+        return await self._start_side()
+
+    async def _find(
+        self,
+        *,
+        family: str | None = None,
+        any_ids: bool = False,
+        side: bool = False,
+        before: int | None = None,
+    ) -> tuple[PathMatch, ...]:
+        """Return the longest matches; `position` is the index of the last matching message."""
+        # A message without content has the digest of the path before it.
+        first = self._index_after(ROOT)
+        stop = len(self._digests) if before is None else before
+        matches = await self._paths.find_paths(
+            self._digests[first:stop][::-1],
+            owner=self._owner,
+            family=family,
+            side=side,
+            any_ids=any_ids,
+        )
+        return tuple(replace(one, position=stop - 1 - one.position) for one in matches)
+
+    async def _find_descendant(self, head: StoredConversation) -> PathMatch | None:
+        """Return the longest match in the conversation or in a branch of it."""
+        before: int | None = None
+        for _ in range(MAX_LOOKUPS):
+            matches = await self._find(
+                family=head.family_key, any_ids=True, side=head.is_side, before=before
+            )
+            if not matches:
+                return None
+            own = [one for one in matches if await self._is_descendant(one.conversation, head)]
+            if own:
+                return _choose_match(own)
+            before = matches[0].position
+        return None
+
+    async def _is_descendant(self, conversation: str, ancestor: StoredConversation) -> bool:
+        if conversation == ancestor.id or ancestor.parent is None:
+            return True
+        current: str | None = conversation
+        for _ in range(MAX_ANCESTORS):
+            if current is None or current == ancestor.id:
+                break
+            try:
+                head = await self._store.load(current, owner=self._owner, tail=0)
+            except ConversationNotFoundError:
+                return False
+            current = None if head.parent is None else head.parent.conversation
+        return current == ancestor.id
+
+    async def _find_unique(self) -> PathMatch | None:
+        """Return the match of a history without a session, unless several are possible."""
+        matches = await self._find()
+        if not matches or not self._covers_replies(matches[0]):
+            return None
+        families = {one.conversation for one in matches}
+        if len(families) > 1:
+            heads = [await self._store.load(one, owner=self._owner, tail=0) for one in families]
+            families = {head.family_key for head in heads}
+        return _choose_match(matches) if len(families) == 1 else None
+
+    def _covers_replies(self, match: PathMatch) -> bool:
+        """Whether all replies in the request are in the match."""
+        return match.position >= self._last_reply
+
+    async def _place_after(self, match: PathMatch) -> Placement:
+        rest = self._messages[match.position + 1 :]
+        is_end = match.sequence == match.message_count and match.state in HISTORY_STATES
+        if is_end and rest:
+            return Placement(
+                ref=match.conversation,
+                messages=rest,
+                recognised=match.position + 1,
+                message_count=match.message_count,
+            )
+        conversation = await self._store.load(match.conversation, owner=self._owner)
+        place = _MatchedPlace.find(conversation, match)
+        if place is None:
+            return await self._place_at_root(conversation.id, conversation.family_key)
+        if place.is_whole:
+            return await self._continue_after_turn(place, match, rest)
+        return await self._replace_turn(place, match, rest)
+
+    async def _continue_after_turn(
+        self, place: "_MatchedPlace", match: PathMatch, rest: tuple[Message, ...]
+    ) -> Placement:
+        placement = Placement(
+            ref=match.conversation,
+            messages=rest,
+            recognised=match.position + 1,
+            message_count=match.message_count,
+        )
+        if not place.later:
+            chosen = None if place.is_on_path else place.turn.id
+            return replace(placement, chosen_variant=chosen)
+        following = place.later[0]
+        if place.is_on_path and rest and not _have_user_input(place.later[1:]):
+            return replace(placement, place=following.place, message_count=None)
+        return await self._branch(place, place.messages_before + len(place.turn.messages), rest)
+
+    async def _replace_turn(
+        self, place: "_MatchedPlace", match: PathMatch, rest: tuple[Message, ...]
+    ) -> Placement:
+        """Return a variant of the turn whose first messages match, or a branch."""
+        turn = place.turn
+        first = self._index_after(place.start)
+        own = self._messages[first:]
+        if rest and not self._history.has_key:
+            return self._start_new()
+        if match.ordinal >= len(turn.asked):
+            return await self._branch(place, place.messages_before + match.ordinal + 1, rest)
+        if _have_user_input(place.later):
+            return await self._branch(place, place.messages_before, own)
+        reply = turn.messages[len(turn.asked) :][:1]
+        if len(rest) > 1 and reply and _is_cut(rest[0], reply[0]):
+            stop = match.position + 2
+            cut = CutReply(place=turn.place, messages=self._messages[first:stop])
+            return Placement(
+                ref=match.conversation, messages=rest[1:], recognised=stop, cut_reply=cut
+            )
+        return Placement(ref=match.conversation, messages=own, recognised=first, place=turn.place)
+
+    def _index_after(self, digest: bytes) -> int:
+        """Return the index of the first message after the path with this digest."""
+        meaning = meaning_of(digest)
+        indexes = [n for n, one in enumerate(self._digests) if meaning_of(one) == meaning]
+        return indexes[-1] + 1 if indexes else 0
+
+    async def _branch(
+        self, place: "_MatchedPlace", at: int, messages: tuple[Message, ...]
+    ) -> Placement:
+        conversation = place.conversation
+        continued = await self._place_after_compaction(conversation.family_key)
+        if continued is not None:
+            return continued
+        if at == 0:
+            return self._start_branch_at_root(conversation.id, conversation.family_key)
+        created = _new_placement(
+            messages, self._history, self._new_id(), family=conversation.family_key
+        )
+        point = BranchPoint(conversation=conversation.id, at=at, path=place.path)
+        recognised = len(self._messages) - len(messages)
+        return replace(created, branch=point, recognised=recognised)
+
+    async def _fork(self, match: PathMatch) -> Placement:
+        """Return a branch for another session of a client that has the same history."""
+        conversation = await self._store.load(match.conversation, owner=self._owner)
+        place = _MatchedPlace.find(conversation, match)
+        messages = self._messages[match.position + 1 :]
+        if place is None or not place.is_whole or not messages:
+            return self._start_new()
+        created = _new_placement(messages, self._history, self._new_id())
+        at = place.messages_before + len(place.turn.messages)
+        point = BranchPoint(conversation=conversation.id, at=at, path=place.path)
+        return replace(created, branch=point, recognised=match.position + 1)
+
+    async def _place_at_root(self, conversation: str, family: str) -> Placement:
+        continued = await self._place_after_compaction(family)
+        return continued or self._start_branch_at_root(conversation, family)
+
+    def _start_branch_at_root(self, conversation: str, family: str) -> Placement:
+        parent = Branch(conversation=conversation, sequence=0)
+        return _new_placement(
+            self._messages, self._history, self._new_id(), parent=parent, family=family
+        )
+
+    def _start_new(self) -> Placement:
+        return _new_placement(self._messages, self._history, self._new_id())
+
+    async def _place_after_compaction(self, family: str | None) -> Placement | None:
+        """Return a conversation whose messages contain the summary of a compaction."""
+        for summary in await self._list_compactions(family):
+            conversation = await self._store.load(summary.id, owner=self._owner)
+            text = _summary_text(conversation)
+            parent = conversation.parent
+            if parent is None or len(text) < MIN_SUMMARY_LENGTH:
+                continue
+            if any(text in _squeeze(message.text) for message in self._messages):
+                return _new_placement(
+                    self._messages,
+                    self._history,
+                    self._new_id(),
+                    parent=replace(parent, kind="compaction"),
+                    family=family,
+                )
+        return None
+
+    async def _list_compactions(self, family: str | None) -> list[Summary]:
+        if family is not None:
+            known = await self._paths.list_family(family, owner=self._owner)
+            return [one for one in known if one.is_side and _is_compaction(one)]
+        if self._history.client is None:
+            return []
+        source = join_source(self._history.client, COMPACTION)
+        page = await self._store.list_conversations(
+            owner=self._owner, source=source, side=True, limit=MAX_LOOKUPS
+        )
+        return list(page.items)
+
+    async def _start_side(self) -> Placement:
+        """Return a side conversation with the messages that its parent does not have."""
+        history = self._history
+        if history.parent_family is not None:
+            known = await self._paths.list_family(history.parent_family, owner=self._owner)
+            main = next((one for one in known if not one.is_side), None)
+            parent = None
+            if main is not None:
+                count = main.message_count
+                parent = Branch(conversation=main.id, sequence=count, kind="side")
+            return _new_placement(self._messages, history, self._new_id(), parent=parent)
+        matches = await self._find(family=history.family, any_ids=history.family is not None)
+        if not matches or len({one.conversation for one in matches}) > 1:
+            return self._start_new()
+        match = _choose_match(matches)
+        shared = min(match.position, len(self._messages) - 2)
+        return _new_placement(
+            self._messages[shared + 1 :],
+            history,
+            self._new_id(),
+            parent=Branch(
+                conversation=match.conversation, sequence=match.sequence or 0, kind="side"
+            ),
+            path_start=self._digests[shared] if shared >= 0 else None,
+            recognised=shared + 1,
+        )
+
+    def _check_strict(self, placement: Placement, conversation: str) -> Placement:
+        if self._history.strict and placement.diverged_from is not None:
+            raise HistoryDivergedError(conversation, index=placement.recognised)
+        return placement
+
+
+class _MatchedPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The turn of a match in its conversation.
+
+    `start` is the digest before the turn, `messages_before` counts the messages before it, `later`
+    are the following turns on the default path. `path` is None for a turn on the default path.
+    `is_whole`: the match is the last message of a turn with a reply.
+    """
+
+    conversation: StoredConversation
+    turn: Turn
+    start: bytes
+    messages_before: int
+    later: tuple[Turn, ...]
+    is_on_path: bool
+    is_whole: bool
+    path: tuple[str, ...] | None
+
+    @classmethod
+    def find(cls, conversation: StoredConversation, match: PathMatch) -> "_MatchedPlace | None":
+        """Return None for a turn whose slot is not on the default path."""
+        turns = {turn.id: turn for turn in conversation.turns + conversation.variants}
+        turn = turns.get(match.turn)
+        digests = digest_turns(conversation)
+        if turn is None or turn.id not in digests or match.ordinal >= len(turn.messages):
+            return None
+        slot = [each.place for each in conversation.turns].index(turn.place)
+        before = conversation.turns[:slot]
+        is_on_path = conversation.turns[slot].id == turn.id
+        starts = [digests[each.id][-1] for each in before if each.is_history and each.messages]
+        own = digests[turn.id]
+        later = conversation.turns[slot + 1 :]
+        path = None if is_on_path else (*(each.id for each in before), turn.id)
+        return cls(
+            conversation=conversation,
+            turn=turn,
+            start=starts[-1] if starts else path_start_of(conversation),
+            messages_before=sum(len(each.messages) for each in before),
+            later=tuple(each for each in later if each.state != "failed"),
+            is_on_path=is_on_path,
+            is_whole=turn.is_history and own[match.ordinal] == own[-1],
+            path=path,
+        )
+
+
+def _choose_match(matches: Sequence[PathMatch]) -> PathMatch:
+    """Return the match at the end of a conversation, else the newest on a default path."""
+    ends = [one for one in matches if one.sequence == one.message_count]
+    on_path = [one for one in matches if one.sequence is not None]
+    return (ends or on_path or list(matches))[0]
+
+
+def _have_user_input(turns: Sequence[Turn]) -> bool:
+    """Whether a user wrote one of the messages; an unreadable one counts."""
+    try:
+        return any(is_plain_user(message) for turn in turns for message in turn.messages)
+    except MalformedError:
+        return True
+
+
+def _is_cut(message: Message, reply: Message) -> bool:
+    return message.role == "assistant" and is_cut_short(message, reply)
+
+
+def _is_compaction(summary: Summary) -> bool:
+    return (summary.source or "").rpartition(":")[2] == COMPACTION
+
+
+def _summary_text(conversation: StoredConversation) -> str:
+    """Return the last reply without what clients remove from a summary."""
+    replies = [one for one in conversation.messages if one.role == "assistant"]
+    text = replies[-1].text if replies else ""
+    _, tag, inside = text.partition("<summary>")
+    return _squeeze(inside.partition("</summary>")[0] if tag else text)
+
+
+def _squeeze(text: str) -> str:
+    return " ".join(text.split())
