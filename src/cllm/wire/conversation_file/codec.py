@@ -66,6 +66,10 @@ class _Cllm(msgspec.Struct, frozen=True, kw_only=True):
     title: str | None = None
     archived_at: datetime | None = None
     parent: Branch | None = None
+    family: str | None = None
+    source: str | None = None
+    is_side: bool = False
+    path_start: str | None = None
     pins: tuple[int, ...] = ()
     summary: StandingSummary | None = None
     turns: tuple[TurnRecord, ...] = ()
@@ -85,6 +89,9 @@ class _ListedCllm(msgspec.Struct):
     name: str | None = None
     title: str | None = None
     archived_at: datetime | None = None
+    parent: Branch | None = None
+    source: str | None = None
+    is_side: bool = False
     turns: tuple[_ListedTurn, ...] = ()
     extras: tuple[OriginalLocation, ...] = ()
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -214,6 +221,10 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
         pins=tuple(sorted({pin for pin in cllm.pins if 1 <= pin <= count})),
         summary=None if cllm.summary is None else cllm.summary.up_to(_count_unchanged(cllm, turns)),
         parent=cllm.parent,
+        family=cllm.family,
+        source=cllm.source,
+        is_side=cllm.is_side,
+        path_start=_decode_path_start(cllm.path_start),
         archived_at=None if cllm.archived_at is None else in_utc(cllm.archived_at),
         metadata=metadata,
     )
@@ -225,6 +236,13 @@ def _decode(data: bytes, conversation_id: str, modified_at: datetime) -> Convers
         base_tokens=max(0, total - conversation.total_tokens),
     )
     return ConversationFile(conversation=conversation, remainder=remainder)
+
+
+def _decode_path_start(text: str | None) -> bytes | None:
+    try:
+        return None if text is None else bytes.fromhex(text)
+    except ValueError:
+        raise UnreadableError("metadata.cllm.path_start is not hexadecimal") from None
 
 
 def _count_unchanged(cllm: _Cllm, turns: Sequence[Turn]) -> int:
@@ -259,6 +277,9 @@ def _decode_summary(data: bytes, conversation_id: str, modified_at: datetime) ->
         model=_decode_model(top),
         name=cllm.name,
         title=cllm.title,
+        source=cllm.source,
+        is_side=cllm.is_side,
+        parent=cllm.parent,
         archived_at=None if cllm.archived_at is None else in_utc(cllm.archived_at),
         metadata=decode_metadata(raw_metadata, cllm.metadata)[0],
     )

@@ -396,6 +396,10 @@ def encode_header(conversation: StoredConversation) -> dict[str, Any]:
         "title": conversation.title,
         "archived_at": None if archived_at is None else in_utc(archived_at),
         "parent": conversation.parent,
+        "family": conversation.family,
+        "source": conversation.source,
+        "is_side": conversation.is_side or None,
+        "path_start": None if conversation.path_start is None else conversation.path_start.hex(),
         "pins": list(conversation.pins),
         "summary": None
         if conversation.summary is None

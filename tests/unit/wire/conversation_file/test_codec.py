@@ -22,6 +22,7 @@ from cllm.core.errors import BrokenConversationError, UsageError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import Notice
 from cllm.core.reply import Usage
+from cllm.stores.views import build_summary
 from cllm.wire.conversation_file.codec import (
     ConversationFile,
     decode_conversation,
@@ -569,6 +570,39 @@ def test_decode_summary_reports_the_same_files(data: Any):
         summary(raw)
 
 
+@pytest.mark.parametrize(
+    "field",
+    [{"path_start": "xyz"}, {"path_start": 3}, {"is_side": "yes"}, {"parent": {"kind": "other"}}],
+)
+def test_an_invalid_record_of_a_recorded_conversation_is_reported(field: dict[str, Any]):
+    with pytest.raises(BrokenConversationError, match=r"metadata\.cllm"):
+        decode(file_without_records(metadata={"cllm": field}))
+
+
+def test_a_recorded_conversation_stores_where_it_comes_from():
+    recorded = conversation(
+        turn("t1", "a", "b"),
+        parent=Branch(conversation="main", sequence=4, kind="side"),
+        family="claude-code:s1",
+        source="claude-code",
+        is_side=True,
+        path_start=b"\x01\xff",
+    )
+    stored = json.loads(encode_conversation(recorded))["metadata"]["cllm"]
+    assert stored["parent"] == {"conversation": "main", "sequence": 4, "kind": "side"}
+    assert stored["family"] == "claude-code:s1"
+    assert stored["source"] == "claude-code"
+    assert stored["is_side"] is True
+    assert stored["path_start"] == "01ff"
+
+
+def test_a_plain_conversation_stores_no_field_of_recorded_ones():
+    branch = conversation(turn("t1", "a", "b"), parent=Branch(conversation="main", sequence=2))
+    stored = json.loads(encode_conversation(branch))["metadata"]["cllm"]
+    assert stored.keys() == {"version", "parent", "turns"}
+    assert stored["parent"] == {"conversation": "main", "sequence": 2}
+
+
 def test_null_metadata_is_no_metadata():
     assert decode(file_without_records(metadata=None)).conversation.metadata == {}
 
@@ -659,7 +693,19 @@ def conversations(draw: st.DrawFn) -> StoredConversation:
         ),
         turns=tuple(draw(turns(number)) for number in range(count)),
         variants=tuple(draw(turns(number)) for number in range(count, draw(st.integers(0, 2)))),
-        parent=draw(st.none() | st.builds(Branch, conversation=TEXTS, sequence=st.integers(0, 9))),
+        parent=draw(
+            st.none()
+            | st.builds(
+                Branch,
+                conversation=TEXTS,
+                sequence=st.integers(0, 9),
+                kind=st.sampled_from(["branch", "compaction", "side"]),
+            )
+        ),
+        family=draw(st.none() | TEXTS),
+        source=draw(st.none() | TEXTS),
+        is_side=draw(st.booleans()),
+        path_start=draw(st.none() | st.binary(max_size=30)),
         archived_at=draw(st.none() | TIMES),
         metadata=draw(
             st.dictionaries(
@@ -678,11 +724,7 @@ def test_a_written_conversation_is_read_back(original: StoredConversation):
     assert encode_conversation(stored.conversation, stored.remainder) == data
     listed = summary(data)
     assert listed.message_count == original.message_count
-    assert (listed.title, listed.metadata, listed.updated_at) == (
-        original.title,
-        original.metadata,
-        original.updated_at,
-    )
+    assert listed == build_summary(original)
 
 
 @settings(max_examples=50, deadline=None)
