@@ -19,6 +19,7 @@ from cllm.testing.store_harness import (
     texts,
 )
 from cllm.testing.store_openings import OpeningContract
+from cllm.testing.store_paths import FamilyContract, FoundPathContract
 from cllm.testing.store_persistence import PersistenceContract
 from cllm.testing.store_search import SearchContract
 from cllm.testing.store_turns import TurnContract
@@ -47,5 +48,7 @@ class StoreContract(
     VariantContract,
     SearchContract,
     WindowContract,
+    FoundPathContract,
+    FamilyContract,
 ):
     """All tests of a store. A subclass defines the fixture `harness`."""
