@@ -1,7 +1,7 @@
 """Lists, searches and usage sums of stores without an index."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import chain
 from typing import TypeVar
@@ -46,13 +46,15 @@ class ScannedLists(ABC):
         *,
         owner: str = LOCAL_OWNER,
         archive_filter: ArchiveFilter = "active",
+        source: str | None = None,
+        side: bool = False,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
         summaries, notices = await self._summaries(owner)
         return build_page(
-            summaries,
+            _select(summaries, source, side=side),
             archive_filter=archive_filter,
             limit=limit,
             cursor=cursor,
@@ -61,10 +63,16 @@ class ScannedLists(ABC):
         )
 
     async def count_conversations(
-        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        source: str | None = None,
+        side: bool = False,
     ) -> int:
         summaries, _ = await self._summaries(owner)
-        return sum(matches_filter(summary, archive_filter) for summary in summaries)
+        listed = _select(summaries, source, side=side)
+        return sum(matches_filter(summary, archive_filter) for summary in listed)
 
     async def search(
         self,
@@ -99,3 +107,9 @@ class ScannedLists(ABC):
             return sum_usage(chain(calls, self._calls(owner)), since=since, until=until, by=by)
 
         return (await self._scan(owner, add))[0]
+
+
+def _select(summaries: Iterable[Summary], source: str | None, *, side: bool) -> Iterator[Summary]:
+    for summary in summaries:
+        if source in (None, summary.source) and (side or not summary.is_side):
+            yield summary

@@ -5,6 +5,7 @@ A fencing number rejects late writers.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import ClassVar, TypeVar
 
 import msgspec
@@ -28,6 +29,7 @@ from cllm.core.ports import (
     Lease,
     NewConversation,
     Opening,
+    PathMatch,
     RequestClaim,
     RequestKey,
     StreamEvent,
@@ -38,6 +40,8 @@ from cllm.stores import edits
 from cllm.stores.edits import Change, EditingStore, ReadScope
 from cllm.stores.leases import LEASE_SECONDS, is_lease_valid, lease_expiry, poll_sync
 from cllm.stores.lists import ScannedLists
+from cllm.stores.memory_paths import MemoryPathIndex, TrackedConversations
+from cllm.stores.path_matches import is_searched, select_newest
 from cllm.stores.views import build_summary, select_tail
 
 T = TypeVar("T")
@@ -68,7 +72,8 @@ class MemoryData:
     """`pending`: conversations that a hidden first turn will create."""
 
     def __init__(self) -> None:
-        self.conversations: dict[_Key, StoredConversation] = {}
+        self.conversations = TrackedConversations()
+        self.paths = MemoryPathIndex(self.conversations)
         self.pending: dict[_Key, StoredConversation] = {}
         self.leases: dict[_Key, _GrantedLease] = {}
         self.fence = 0
@@ -182,12 +187,39 @@ class MemoryStore(ScannedLists, EditingStore):
         new: NewConversation,
         *,
         at: int | None = None,
+        path: Sequence[str] | None = None,
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
     ) -> StoredConversation:
         source = self._settle_if_free(self._find(ref, owner))
-        branch = edits.build_branch(source, self._new(new, owner), at=at, opening=opening)
-        return self._add(branch)
+        fresh = self._new(new, owner)
+        return self._add(edits.build_branch(source, fresh, at=at, path=path, opening=opening))
+
+    async def find_paths(
+        self,
+        digests: Sequence[bytes],
+        *,
+        owner: str = LOCAL_OWNER,
+        family: str | None = None,
+        side: bool = False,
+        any_ids: bool = False,
+    ) -> tuple[PathMatch, ...]:
+        self._settle_expired()
+        for position, digest in enumerate(digests):
+            candidates = self._data.paths.find_digest(digest, owner=owner)
+            searched = (each for each in candidates if is_searched(each[0], family, side=side))
+            matches = select_newest(searched, digest, position, any_ids=any_ids)
+            if matches:
+                return matches
+        return ()
+
+    async def list_family(
+        self, family: str, *, owner: str = LOCAL_OWNER, limit: int = 20
+    ) -> tuple[Summary, ...]:
+        self._settle_expired()
+        members = self._data.paths.find_family(family, owner=owner)
+        active = (each for each in members if each.archived_at is None)
+        return tuple(map(build_summary, islice(active, limit)))
 
     async def claim_request(
         self, request: RequestKey, *, seconds: float
@@ -346,12 +378,19 @@ class MemoryStore(ScannedLists, EditingStore):
         """The conversation as after the death of a process whose lease expired."""
         return self._data.conversations[key] if self._is_leased(key) else self._settle(key)
 
+    def _settle_expired(self) -> None:
+        for key in list(self._data.leases):
+            if key in self._data.conversations:
+                self._settle_if_free(key)
+
     def _settle(self, key: _Key) -> StoredConversation:
         def events_of(turn_id: str) -> list[bytes]:
             return [event.data for event in self._data.events.get((*key, turn_id), ())]
 
-        settled = edits.mark_interrupted(self._data.conversations[key], events_of=events_of)
-        self._data.conversations[key] = settled
+        conversation = self._data.conversations[key]
+        settled = edits.mark_interrupted(conversation, events_of=events_of)
+        if settled is not conversation:
+            self._data.conversations[key] = settled
         return settled
 
     def _check_lease(self, lease: Lease) -> tuple[_Key, _GrantedLease]:

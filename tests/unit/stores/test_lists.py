@@ -3,6 +3,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from cllm.core.conversation import StoredConversation, Summary, Turn
 from cllm.core.errors import UsageError
@@ -37,7 +38,10 @@ def conversation(key: str, text: str, *, archived: bool = False) -> StoredConver
 class Scanned(ScannedLists):
     """Two conversations, and one that cannot be read."""
 
-    stored = (conversation("a", "My cat"), conversation("b", "No cat", archived=True))
+    stored: tuple[StoredConversation, ...] = (
+        conversation("a", "My cat"),
+        conversation("b", "No cat", archived=True),
+    )
 
     async def _summaries(self, owner: str) -> tuple[Iterable[Summary], tuple[Notice, ...]]:
         return map(build_summary, self.stored if owner == "local" else ()), (NOTICE,)
@@ -59,6 +63,19 @@ async def test_lists_have_the_filter_and_the_notices():
     assert await Scanned().count_conversations() == 1
     assert await Scanned().count_conversations(archive_filter="all") == 2
     assert await Scanned().count_conversations(owner="eve") == 0
+
+
+async def test_side_conversations_are_listed_only_on_request():
+    side = replace(conversation("s", "Side"), is_side=True, source="client")
+    scanned = Scanned()
+    scanned.stored = (*Scanned.stored, side, replace(side, id="t", is_side=False))
+    page = await scanned.list_conversations()
+    assert [item.id for item in page.items] == ["a", "t"]
+    page = await scanned.list_conversations(source="client", side=True)
+    assert [item.id for item in page.items] == ["s", "t"]
+    assert await scanned.count_conversations() == 2
+    assert await scanned.count_conversations(side=True) == 3
+    assert await scanned.count_conversations(source="client") == 1
 
 
 async def test_a_search_scans_every_conversation_of_the_filter():

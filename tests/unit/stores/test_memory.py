@@ -8,7 +8,9 @@ from cllm.core.errors import (
     RequestInFlightError,
     StaleLeaseError,
 )
-from cllm.core.ports import NewConversation, RequestClaim, RequestKey
+from cllm.core.message import plain_message
+from cllm.core.ports import NewConversation, RequestClaim, RequestKey, StreamEvent
+from cllm.history.path_digest import digest_path
 from cllm.stores.memory import MemoryData, MemoryStore
 from cllm.testing.store_harness import TickingClock, answered, say, start
 
@@ -46,6 +48,20 @@ async def test_stores_on_the_same_data_see_each_other():
     data = MemoryData()
     await say(open_store(data=data), "demo", "t1")
     assert (await open_store(data=data).load("demo")).message_count == 2
+
+
+async def test_the_partial_reply_of_a_dead_process_is_found():
+    clock = TickingClock()
+    store = open_store(clock)
+    lease = await store.begin_turn("demo", start("t1"), create=DEMO)
+    data = b'data: {"choices": [{"delta": {"content": "Luna is"}}]}\n\n'
+    await store.add_events(lease, [StreamEvent(number=1, data=data)])
+    whole = digest_path([*lease.turn.messages, plain_message("assistant", "Luna is")])
+    (running,) = await store.find_paths(whole[::-1])
+    assert (running.ordinal, running.state) == (0, "running")
+    clock.advance(61)
+    (settled,) = await store.find_paths(whole[::-1])
+    assert (settled.ordinal, settled.state, settled.sequence) == (1, "incomplete", 2)
 
 
 async def test_an_edit_is_refused_while_a_turn_runs():
