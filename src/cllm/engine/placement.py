@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from cllm.core.conversation import Turn
-from cllm.core.errors import CllmError, ConversationBusyError
+from cllm.core.errors import CllmError, ConversationBusyError, StoreUnavailableError
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewId, Store, TurnStart
 from cllm.engine.recognition import Placement, place_apart, place_history
@@ -38,16 +38,18 @@ async def place_turn(
     clock: Clock,
 ) -> PlacedTurn:
     """Find the conversation and take its lease; an optional turn can be left unrecorded."""
-    placer = _TurnPlacer(request, history, store, take_lease, new_id, clock)
-    if not history.is_optional:
+    placer = _TurnPlacer(
+        request, history, store=store, take_lease=take_lease, new_id=new_id, clock=clock
+    )
+    on_unrecorded = request.storage.on_unrecorded
+    if on_unrecorded is None:
         return await placer.place()
     try:
         async with asyncio.timeout(OPTIONAL_SECONDS):
             return await placer.place()
     except (CllmError, TimeoutError) as error:
-        reason = error if isinstance(error, CllmError) else CllmError("The store is too slow.")
-        if request.storage.on_unrecorded is not None:
-            request.storage.on_unrecorded(reason)
+        slow = StoreUnavailableError("The store did not respond in time; the reply does not wait.")
+        on_unrecorded(error if isinstance(error, CllmError) else slow)
         notice = Notice(
             code="not_recorded",
             message="This turn is not recorded, because the store cannot save it now.",
@@ -60,6 +62,7 @@ class _TurnPlacer:
         self,
         request: TurnRequest,
         history: ClientHistory,
+        *,
         store: Store,
         take_lease: TakeLease,
         new_id: NewId,
@@ -72,6 +75,7 @@ class _TurnPlacer:
         self._new_id = new_id
         self._clock = clock
         self._owner = request.storage.owner
+        self._is_optional = request.storage.on_unrecorded is not None
 
     async def place(self) -> PlacedTurn:
         for _ in range(MAX_ATTEMPTS):
@@ -86,12 +90,12 @@ class _TurnPlacer:
             try:
                 placed = await self._start(placement)
             except ConversationBusyError:
-                if not self._history.is_optional:
+                if not self._is_optional:
                     raise
                 break
             if placed is not None:
                 return placed
-        if not self._history.is_optional:
+        if not self._is_optional:
             raise ConversationBusyError(self._history.conversation or "")
         apart = place_apart(self._request.input.messages, self._history, new_id=self._new_id)
         return await self._run(apart)

@@ -90,7 +90,6 @@ class ClientHistory(msgspec.Struct, frozen=True, kw_only=True):
     - `conversation`: the ID or name in the request.
     - `family`: the client's session; `parent_family`: the session that started it.
     - `client`: the program that sent the request; `side`: the kind of a side request.
-    - `is_optional`: record the turn if possible; nothing that fails here changes the reply.
     """
 
     conversation: str | None = None
@@ -99,7 +98,6 @@ class ClientHistory(msgspec.Struct, frozen=True, kw_only=True):
     client: str | None = None
     side: str | None = None
     strict: bool = False
-    is_optional: bool = False
 
     @property
     def has_key(self) -> bool:
@@ -129,8 +127,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     - `count_unsaved`: gets the model, usage and cost of a stateless turn that does not complete.
     - `client_history`: `input.messages` is the whole history of a client. It is sent as it is; the
       conversation is found by it, and the new messages are saved.
-    - `on_unrecorded`: gets the error that keeps a turn of an optional `client_history` from being
-      saved.
+    - `on_unrecorded`: saving the turn is optional: gets the error of a store that cannot save it.
     """
 
     ref: str | None = None

@@ -119,18 +119,11 @@ class Engine:
         model = resolve_model(conversation, request)
         self._check_can_use_tools(model, request)
         prepared = await self._prepare((model, *request.target.fallbacks))
-        summary_notice: Noticed | None = None
-        if (
-            conversation is not None
-            and prepared[model] is None
-            and has_summary_strategy(request, model)
-        ):
-            summary_notice = await self._summariser().summarise_before_turn(
-                conversation, request, model
-            )
+        notices: list[Noticed] = []
+        if conversation is not None and prepared[model] is None:
+            notices += await self._summarise(conversation, request, model)
         recorder: TurnRecorder | StatelessRecorder = StatelessRecorder(storage.count_unsaved)
         lease: Lease | None = None
-        notices: list[Noticed] = [] if summary_notice is None else [summary_notice]
         if storage.client_history is not None:
             placed = await self._place_turn(request, storage.client_history, model)
             request, lease, conversation = placed.request, placed.lease, None
@@ -207,6 +200,16 @@ class Engine:
                 f"{model} is too small to run commands; choose a larger model, "
                 "for example: -m openai/gpt-4o"
             )
+
+    async def _summarise(
+        self, conversation: StoredConversation, request: TurnRequest, model: str
+    ) -> list[Noticed]:
+        """Summarise old messages if the strategy of the window needs it."""
+        if not has_summary_strategy(request, model):
+            return []
+        summariser = self._summariser()
+        noticed = await summariser.summarise_before_turn(conversation, request, model)
+        return [] if noticed is None else [noticed]
 
     def _summariser(self) -> Summariser:
         return Summariser(

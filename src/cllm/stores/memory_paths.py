@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cllm.core.conversation import StoredConversation
-from cllm.history.path_digest import meaning_of
+from cllm.wire.path_digest import meaning_of
 from cllm.stores.path_digests import digest_turns
 from cllm.stores.path_matches import TurnDigests
 

@@ -5,7 +5,7 @@ from itertools import islice
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.ports import MAX_MATCHES, PathMatch
-from cllm.history.path_digest import meaning_of
+from cllm.wire.path_digest import meaning_of
 
 TurnDigests = Mapping[str, Sequence[bytes]]
 

@@ -18,7 +18,7 @@ from cllm.core.ports import (
     Store,
     TurnStart,
 )
-from cllm.history.path_digest import ROOT, digest_path
+from cllm.wire.path_digest import ROOT, digest_path
 from cllm.testing.store_harness import (
     OPENING,
     StoreHarness,

@@ -10,7 +10,7 @@ from cllm.core.errors import (
 )
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, RequestClaim, RequestKey, StreamEvent
-from cllm.history.path_digest import digest_path
+from cllm.wire.path_digest import digest_path
 from cllm.stores.memory import MemoryData, MemoryStore
 from cllm.testing.store_harness import TickingClock, answered, say, start
 

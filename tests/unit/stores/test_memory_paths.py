@@ -4,7 +4,7 @@ import pytest
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
-from cllm.history.path_digest import digest_path
+from cllm.wire.path_digest import digest_path
 from cllm.stores import memory_paths
 from cllm.stores.memory_paths import MemoryPathIndex, TrackedConversations
 

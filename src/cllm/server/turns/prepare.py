@@ -209,7 +209,6 @@ def _prepare_recorded(
         parent_family=client.parent_session,
         client=client.client or UNKNOWN_CLIENT,
         side=client.side,
-        is_optional=True,
     )
     return PreparedTurn(
         request=_with_client_history(base, prompt, split, history),

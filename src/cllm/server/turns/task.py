@@ -152,8 +152,7 @@ class TurnTask:
         limits = self._state.settings.limits
         engine = select_engine(self.prepared, self._state)
         request = self.prepared.request.with_storage(count_unsaved=self._count_usage)
-        history = request.storage.client_history
-        if history is not None and history.is_optional:
+        if request.storage.client_history is not None and not self._is_saved:
             request = request.with_storage(on_unrecorded=self._on_unrecorded)
         try:
             async with (

@@ -1,0 +1,390 @@
+"""Where the turn of a client that sends its whole history is saved."""
+
+import asyncio
+from itertools import count
+
+import pytest
+from tests.history_client import HistoryClient, make_engine, message, reply, user
+from tests.scripted_provider import ScriptedProvider
+from tests.unit.engine.conftest import Clock, PausingProvider
+
+from cllm.core.conversation import Branch
+from cllm.core.errors import (
+    AuthenticationError,
+    ConversationBusyError,
+    ConversationNotFoundError,
+    HistoryDivergedError,
+    StoreUnavailableError,
+)
+from cllm.core.message import Message
+from cllm.core.ports import NewConversation
+from cllm.core.reply import TextDelta
+from cllm.engine.request import ClientHistory, TurnEnded
+from cllm.stores.memory import MemoryStore
+
+AUTO = ClientHistory(client="test")
+
+
+def session(name: str, **fields: str) -> ClientHistory:
+    return ClientHistory(client="test", family=f"test:{name}", **fields)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(clock: Clock) -> MemoryStore:
+    return MemoryStore(clock=clock)
+
+
+def make_client(
+    store: MemoryStore,
+    history: ClientHistory = AUTO,
+    provider: ScriptedProvider | None = None,
+    clock: Clock | None = None,
+) -> HistoryClient:
+    provider = ScriptedProvider(f"answer {n}" for n in count(1)) if provider is None else provider
+    ids = (f"id-{n}" for n in count(1))
+    engine = make_engine(store, provider, clock=clock or Clock(), new_id=lambda: next(ids))
+    return HistoryClient(store, engine, provider, history)
+
+
+async def test_each_message_is_stored_once(store: MemoryStore) -> None:
+    client = make_client(store)
+    for text in ("one", "two", "three"):
+        await client.ask(text)
+    expected = ["one", "answer 1", "two", "answer 2", "three", "answer 3"]
+    assert await client.stored_texts() == expected
+    assert len(await client.conversations()) == 1
+    assert [one.code for one in client.notices] == ["history_recognised"]
+
+
+async def test_the_provider_gets_the_messages_of_the_client(store: MemoryStore) -> None:
+    client = make_client(store)
+    client.messages = [message("system", "Be brief."), user("one")]
+    client.messages.append(reply(await client.request()))
+    client.messages.append(user("two"))
+    await client.request()
+    assert client.provider.prompts[-1].messages == tuple(client.messages)
+    assert "Be brief." not in await client.stored_texts()
+
+
+async def test_another_format_of_the_same_history_is_recognised(store: MemoryStore) -> None:
+    client = make_client(store)
+    await client.ask("one")
+    client.messages = [
+        Message(
+            role="user",
+            dialect="anthropic",
+            raw=b'{"role":"user","content":[{"type":"text","text":"one\\n",'
+            b'"cache_control":{"type":"ephemeral"}}]}',
+        ),
+        Message(
+            role="assistant",
+            dialect="anthropic",
+            raw=b'{"role":"assistant","content":[{"type":"thinking","thinking":"x",'
+            b'"signature":"y"},{"type":"text","text":"answer 1"}]}',
+        ),
+    ]
+    await client.ask("two")
+    assert await client.stored_texts() == ["one", "answer 1", "two", "answer 2"]
+
+
+async def test_the_same_history_again_is_a_variant(store: MemoryStore) -> None:
+    client = make_client(store)
+    await client.ask("one")
+    await client.ask("two")
+    client.messages.pop()
+    client.messages.append(reply(await client.request()))
+    stored = await client.stored()
+    assert await client.stored_texts() == ["one", "answer 1", "two", "answer 3"]
+    assert [turn.messages[-1].text for turn in stored.variants] == ["answer 2"]
+    assert len(await client.conversations()) == 1
+
+
+async def test_a_retry_after_a_failure_adds_no_message(store: MemoryStore) -> None:
+    error = AuthenticationError("The key is not valid.", provider="scripted")
+    client = make_client(store, provider=ScriptedProvider(["answer 1", error, "answer 2"]))
+    await client.ask("one")
+    client.messages.append(user("two"))
+    with pytest.raises(AuthenticationError):
+        await client.request()
+    await client.request()
+    assert await client.stored_texts() == ["one", "answer 1", "two", "answer 2"]
+
+
+async def test_an_edit_of_the_last_message_is_a_variant(store: MemoryStore) -> None:
+    client = make_client(store)
+    await client.ask("one")
+    await client.ask("two")
+    del client.messages[2:]
+    await client.ask("other")
+    assert await client.stored_texts() == ["one", "answer 1", "other", "answer 3"]
+    assert len(await client.conversations()) == 1
+    assert len((await client.stored()).variants) == 1
+
+
+async def test_an_edit_of_an_earlier_message_is_a_branch(store: MemoryStore) -> None:
+    client = make_client(store)
+    for text in ("one", "two", "three"):
+        await client.ask(text)
+    first = client.conversation
+    del client.messages[2:]
+    await client.ask("other")
+    assert client.conversation != first
+    stored = await client.stored()
+    assert await client.stored_texts() == ["one", "answer 1", "other", "answer 4"]
+    assert stored.parent == Branch(conversation=first or "", sequence=2)
+    assert [one.code for one in client.notices] == ["history_recognised", "history_diverged"]
+    await client.ask("more")
+    assert (await client.stored_texts())[-2:] == ["more", "answer 5"]
+    assert len(await client.conversations()) == 2
+
+
+async def test_a_return_to_an_earlier_variant_continues_it(store: MemoryStore) -> None:
+    client = make_client(store)
+    await client.ask("one")
+    client.messages.pop()
+    await client.request()
+    client.messages.append(reply("answer 1"))
+    await client.ask("two")
+    assert await client.stored_texts() == ["one", "answer 1", "two", "answer 3"]
+    assert len(await client.conversations()) == 1
+
+
+async def test_a_reply_that_is_cut_short_is_a_variant_of_that_turn(store: MemoryStore) -> None:
+    client = make_client(store, session("a"), ScriptedProvider(["a long answer", "next"]))
+    await client.ask("one")
+    client.messages[-1] = reply("a long")
+    await client.ask("two")
+    stored = await client.stored()
+    assert await client.stored_texts() == ["one", "a long", "two", "next"]
+    assert len(stored.turns) == 2
+    assert [turn.messages[-1].text for turn in stored.variants] == ["a long answer"]
+
+
+async def test_a_message_after_a_cancelled_reply_is_a_variant(store: MemoryStore) -> None:
+    client = make_client(store, session("a"))
+    await client.ask("one")
+    client.messages.pop()
+    await client.ask("two")
+    assert await client.stored_texts() == ["one", "two", "answer 2"]
+    assert len(await client.conversations()) == 1
+
+
+async def test_a_client_that_closes_its_stream_keeps_the_partial_reply(
+    store: MemoryStore, clock: Clock
+) -> None:
+    provider = PausingProvider([TextDelta(text="par"), TextDelta(text="tial")])
+    client = make_client(store, session("a"), provider, clock)
+    client.messages.append(user("one"))
+    stream = client.stream()
+    async for event in stream:
+        if isinstance(event, TextDelta) and event.text == "tial":
+            break
+    await stream.aclose()
+    stored = await client.stored()
+    assert [(turn.state, turn.messages[-1].text) for turn in stored.turns] == [
+        ("incomplete", "partial")
+    ]
+
+
+async def test_the_same_first_message_in_two_sessions_stays_apart(store: MemoryStore) -> None:
+    first = make_client(store, session("a"))
+    second = first.fork(session("b"))
+    await first.ask("one")
+    await second.ask("one")
+    await first.ask("two")
+    await second.ask("two")
+    assert first.conversation != second.conversation
+    assert await first.stored_texts() == ["one", "answer 1", "two", "answer 3"]
+    assert await second.stored_texts() == ["one", "answer 2", "two", "answer 4"]
+
+
+async def test_the_same_history_in_another_session_is_a_fork(store: MemoryStore) -> None:
+    first = make_client(store, session("a"))
+    await first.ask("one")
+    second = first.fork(session("b"))
+    await second.ask("two")
+    stored = await second.stored()
+    assert stored.parent == Branch(conversation=first.conversation or "", sequence=2)
+    assert await second.stored_texts() == ["one", "answer 1", "two", "answer 2"]
+    await first.ask("three")
+    assert await first.stored_texts() == ["one", "answer 1", "three", "answer 3"]
+
+
+async def test_several_equal_candidates_without_a_session_start_a_conversation(
+    store: MemoryStore,
+) -> None:
+    client = make_client(store, provider=ScriptedProvider(["same", "two", "same", "three"]))
+    await client.ask("one")
+    await client.ask("moves on")
+    client.messages = []
+    await client.ask("one")
+    assert len(await client.conversations()) == 2
+    await client.ask("which")
+    assert len(await client.conversations()) == 3
+
+
+async def test_tool_call_ids_separate_conversations_without_a_session(store: MemoryStore) -> None:
+    def tool_reply(call: str) -> list[Message]:
+        function = {"name": "read", "arguments": "{}"}
+        calls = [{"id": call, "type": "function", "function": function}]
+        return [
+            message("assistant", None, tool_calls=calls),
+            message("tool", "content", tool_call_id=call),
+        ]
+
+    client = make_client(store)
+    client.messages = [user("one"), *tool_reply("call-1")]
+    await client.send()
+    first = client.conversation
+    client.messages = [user("one"), *tool_reply("call-2")]
+    await client.send()
+    assert client.conversation != first
+
+
+async def test_an_owner_does_not_join_a_conversation_of_another(store: MemoryStore) -> None:
+    client = make_client(store)
+    await client.ask("one")
+    other = await store.find_paths([b"x" * 25], owner="other")
+    assert other == ()
+
+
+async def test_a_compaction_continues_over_its_summary(store: MemoryStore) -> None:
+    summary = "The user asked for a parser; it is written."
+    script = ["answer 1", "answer 2", f"<analysis>x</analysis><summary>{summary}</summary>", "go"]
+    client = make_client(store, session("a"), ScriptedProvider(script))
+    await client.ask("one")
+    await client.ask("two")
+    main = client.conversation
+    compaction = client.fork(session("a", side="compaction"))
+    compaction.messages[-1:] = [user("CRITICAL: summarise")]
+    await compaction.request()
+    side = await compaction.stored()
+    assert (side.is_side, side.source) == (True, "test:compaction")
+    assert side.parent == Branch(conversation=main or "", sequence=3, kind="side")
+    assert [one.text for one in side.messages][:1] == ["CRITICAL: summarise"]
+    client.messages = [user(f"This session is being continued. Summary: {summary} Go on.")]
+    await client.ask("three")
+    stored = await client.stored()
+    assert stored.parent == Branch(conversation=main or "", sequence=3, kind="compaction")
+    assert len(stored.messages) == 3
+    assert main in await client.conversations()
+    assert compaction.conversation not in await client.conversations()
+
+
+async def test_a_sub_agent_is_a_side_conversation_of_its_session(store: MemoryStore) -> None:
+    client = make_client(store, session("a"))
+    await client.ask("one")
+    agent = client.fork(session("a:agent", side="subagent", parent_family="test:a"))
+    agent.messages = []
+    await agent.ask("search")
+    await agent.ask("more")
+    stored = await agent.stored()
+    assert stored.is_side
+    assert stored.parent == Branch(conversation=client.conversation or "", sequence=2, kind="side")
+    assert await agent.stored_texts() == ["search", "answer 2", "more", "answer 3"]
+
+
+async def test_parallel_requests_with_the_same_history_both_run(
+    store: MemoryStore, clock: Clock
+) -> None:
+    provider = PausingProvider([TextDelta(text="a")])
+    client = make_client(store, session("a"), provider, clock)
+    client.messages.append(user("one"))
+    task = asyncio.create_task(client.request())
+    await provider.reached.wait()
+    provider.reached.clear()
+    other = client.fork(session("a"))
+    second = asyncio.create_task(other.request())
+    await provider.reached.wait()
+    assert other.conversation != client.conversation
+    for each in (task, second):
+        each.cancel()
+    await asyncio.gather(task, second, return_exceptions=True)
+
+
+async def test_a_store_that_fails_does_not_change_the_reply(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise StoreUnavailableError("The disk is full.")
+
+    client = make_client(store)
+    for method in ("find_paths", "begin_turn", "finish_turn"):
+        with monkeypatch.context() as patch:
+            patch.setattr(store, method, fail)
+            client.messages.append(user(method))
+            events = [event async for event in client.stream()]
+            assert isinstance(events[-1], TurnEnded)
+            assert events[-1].turn is None
+
+
+class TestExplicitConversation:
+    async def client(self, store: MemoryStore, *, strict: bool = False) -> HistoryClient:
+        await store.create(NewConversation(id="chat"))
+        return make_client(store, ClientHistory(conversation="chat", strict=strict))
+
+    async def test_a_fixed_id_continues_its_longest_branch(self, store: MemoryStore) -> None:
+        client = await self.client(store)
+        for text in ("one", "two", "three"):
+            await client.ask(text)
+        del client.messages[2:]
+        await client.ask("other")
+        branch = client.conversation
+        await client.ask("more")
+        assert client.conversation == branch
+        assert len(await client.conversations()) == 2
+
+    async def test_an_unrelated_history_is_a_branch_from_the_root(self, store: MemoryStore) -> None:
+        client = await self.client(store)
+        await client.ask("one")
+        client.messages = [user("something"), reply("else")]
+        await client.ask("two")
+        stored = await client.stored()
+        assert stored.parent == Branch(conversation="chat", sequence=0)
+        assert await client.stored_texts() == ["something", "else", "two", "answer 2"]
+
+    async def test_other_ids_of_tool_calls_are_recognised(self, store: MemoryStore) -> None:
+        client = await self.client(store)
+        function = {"name": "read", "arguments": "{}"}
+        calls = [{"id": "call-1", "type": "function", "function": function}]
+        call = message("assistant", None, tool_calls=calls)
+        client.messages = [user("one"), call]
+        await client.send(message("tool", "content", tool_call_id="call-1"))
+        calls[0]["id"] = "call-2"
+        client.messages[1] = message("assistant", None, tool_calls=calls)
+        client.messages[2] = message("tool", "content", tool_call_id="call-2")
+        await client.ask("two")
+        assert client.conversation == "chat"
+        assert len((await client.stored()).messages) == 6
+
+    async def test_strict_refuses_a_divergence(self, store: MemoryStore) -> None:
+        client = await self.client(store, strict=True)
+        await client.ask("one")
+        await client.ask("two")
+        client.messages[0] = user("changed")
+        client.messages.append(user("three"))
+        with pytest.raises(HistoryDivergedError):
+            await client.request()
+        assert len(await client.conversations()) == 1
+
+    async def test_a_busy_conversation_is_an_error(self, store: MemoryStore, clock: Clock) -> None:
+        await store.create(NewConversation(id="chat"))
+        provider = PausingProvider([TextDelta(text="a")])
+        client = make_client(store, ClientHistory(conversation="chat"), provider, clock)
+        client.messages.append(user("one"))
+        task = asyncio.create_task(client.request())
+        await provider.reached.wait()
+        with pytest.raises(ConversationBusyError):
+            await client.fork(client.history).request()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def test_an_unknown_conversation_is_an_error(self, store: MemoryStore) -> None:
+        client = make_client(store, ClientHistory(conversation="missing"))
+        with pytest.raises(ConversationNotFoundError):
+            await client.ask("one")
