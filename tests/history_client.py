@@ -31,7 +31,7 @@ def reply(text: str) -> Message:
 
 
 class HistoryClient:
-    """`messages` is the client's transcript; `conversation` the ID that the last turn was saved in."""
+    """`messages` is the client's transcript, `conversation` that of its last turn."""
 
     def __init__(
         self, store: Store, engine: Engine, provider: ScriptedProvider, history: ClientHistory

@@ -10,7 +10,7 @@ from cllm.core.errors import CllmError, ConversationBusyError, StoreUnavailableE
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewId, Store, TurnStart
 from cllm.engine.recognition import Placement, place_apart, place_history
-from cllm.engine.request import ClientHistory, TurnRequest
+from cllm.engine.request import ClientHistory, PlacedTurn, TurnRequest
 
 MAX_ATTEMPTS = 3
 """How often a turn is placed again because the conversation changed meanwhile."""
@@ -18,14 +18,6 @@ OPTIONAL_SECONDS = 2.0
 """How long a reply waits for a store that is not needed for it."""
 
 TakeLease = Callable[[TurnRequest], Awaitable[Lease]]
-
-
-class PlacedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """The request for the conversation in which the turn runs; without a lease it is stateless."""
-
-    request: TurnRequest
-    lease: Lease | None = None
-    notices: tuple[Notice, ...] = ()
 
 
 async def place_turn(

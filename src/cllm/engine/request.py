@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from cllm.core.conversation import LOCAL_OWNER, Policy, StoredConversation, Turn
 from cllm.core.errors import CllmError
 from cllm.core.message import Dialect, Message
+from cllm.core.notice import Notice
 from cllm.core.ports import Lease, NewConversation, Provider, Tail
 from cllm.core.prompt import Original, Prompt
 from cllm.core.reply import Noticed, ReplyDelta, ReplyFinished, Usage, UsageReported, Verbatim
@@ -196,6 +197,14 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_input(self, **changes: Unpack[InputChanges]) -> "TurnRequest":
         return replace(self, input=replace(self.input, **changes))
+
+
+class PlacedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The request for the conversation in which the turn runs; without a lease it is not saved."""
+
+    request: TurnRequest
+    lease: Lease | None = None
+    notices: tuple[Notice, ...] = ()
 
 
 class TurnQueued(msgspec.Struct, frozen=True, kw_only=True):

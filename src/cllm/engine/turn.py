@@ -8,7 +8,6 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -40,6 +39,7 @@ from cllm.engine.request import (
     Attempt,
     ClientHistory,
     ModelRoute,
+    PlacedTurn,
     Price,
     TurnEnded,
     TurnEvent,
@@ -69,9 +69,6 @@ from cllm.history.context import (
     plan_context,
 )
 from cllm.history.system_prompt import SystemChoice, add_prefix, choose_system
-
-if TYPE_CHECKING:
-    from cllm.engine.placement import PlacedTurn
 
 RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
 PreparedModels = dict[str, CllmError | None]
@@ -123,16 +120,14 @@ class Engine:
         if conversation is not None and prepared[model] is None:
             notices += await self._summarise(conversation, request, model)
         recorder: TurnRecorder | StatelessRecorder = StatelessRecorder(storage.count_unsaved)
-        lease: Lease | None = None
-        if storage.client_history is not None:
-            placed = await self._place_turn(request, storage.client_history, model)
-            request, lease, conversation = placed.request, placed.lease, None
-            notices += [Noticed(notice=notice) for notice in placed.notices]
-        elif storage.ref is not None and not storage.read_only:
-            lease = await self._try_lease(request, model)
-            if lease is None:
-                yield TurnQueued(conversation=storage.ref)
-                lease = await self._take_lease(request, model, wait=storage.wait)
+        placed = PlacedTurn(request=request)
+        async for step in self._place_turn(request, model):
+            if isinstance(step, PlacedTurn):
+                placed = step
+            else:
+                yield step
+        request, lease = placed.request, placed.lease
+        notices += [Noticed(notice=notice) for notice in placed.notices]
         if lease is not None:
             conversation = _without_opening(lease)
             if is_unavailable(conversation, request):
@@ -416,8 +411,22 @@ class Engine:
         return conversation
 
     async def _place_turn(
+        self, request: TurnRequest, model: str
+    ) -> AsyncGenerator[TurnQueued | PlacedTurn, None]:
+        """Take the lease of a turn that is saved."""
+        storage = request.storage
+        if storage.client_history is not None:
+            yield await self._place_history(request, storage.client_history, model)
+        elif storage.ref is not None and not storage.read_only:
+            lease = await self._try_lease(request, model)
+            if lease is None:
+                yield TurnQueued(conversation=storage.ref)
+                lease = await self._take_lease(request, model, wait=storage.wait)
+            yield PlacedTurn(request=request, lease=lease)
+
+    async def _place_history(
         self, request: TurnRequest, history: ClientHistory, model: str
-    ) -> "PlacedTurn":
+    ) -> PlacedTurn:
         from cllm.engine.placement import place_turn  # noqa: PLC0415 - most turns do not need it
 
         return await place_turn(

@@ -18,7 +18,6 @@ from cllm.core.ports import (
     Store,
     TurnStart,
 )
-from cllm.wire.path_digest import ROOT, digest_path
 from cllm.testing.store_harness import (
     OPENING,
     StoreHarness,
@@ -30,6 +29,7 @@ from cllm.testing.store_harness import (
     start,
     texts,
 )
+from cllm.wire.path_digest import ROOT, digest_path
 
 replace = msgspec.structs.replace
 CALL: dict[str, Any] = {"type": "function", "function": {"name": "add", "arguments": "{}"}}

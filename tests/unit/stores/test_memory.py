@@ -10,9 +10,9 @@ from cllm.core.errors import (
 )
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, RequestClaim, RequestKey, StreamEvent
-from cllm.wire.path_digest import digest_path
 from cllm.stores.memory import MemoryData, MemoryStore
 from cllm.testing.store_harness import TickingClock, answered, say, start
+from cllm.wire.path_digest import digest_path
 
 DEMO = NewConversation(id="demo", name="cats")
 REQUEST = RequestKey(owner="local", key="key", body="body")

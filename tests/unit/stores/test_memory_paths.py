@@ -4,9 +4,9 @@ import pytest
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
-from cllm.wire.path_digest import digest_path
 from cllm.stores import memory_paths
 from cllm.stores.memory_paths import MemoryPathIndex, TrackedConversations
+from cllm.wire.path_digest import digest_path
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
