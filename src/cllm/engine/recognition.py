@@ -26,10 +26,10 @@ from cllm.wire.errors import MalformedError
 from cllm.wire.path_digest import (
     ROOT,
     digest_path,
-    digest_turns,
     is_cut_short,
     meaning_of,
     path_start_of,
+    trace_paths,
 )
 
 COMPACTION = "compaction"
@@ -44,7 +44,7 @@ class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
 
     conversation: str
     at: int
-    path: tuple[str, ...] | None = None
+    path: tuple[str, ...]
 
 
 class CutReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,12 +311,11 @@ class _HistorySearch:
             recognised=match.position + 1,
             message_count=match.message_count,
         )
-        if not place.later:
+        if place.is_slot and not place.later:
             chosen = None if place.is_on_path else place.turn.id
             return replace(placement, chosen_variant=chosen)
-        following = place.later[0]
         if place.is_on_path and rest and not _have_user_input(place.later[1:]):
-            return replace(placement, place=following.place, message_count=None)
+            return replace(placement, place=place.later[0].place, message_count=None)
         return await self._branch(place, place.messages_before + len(place.turn.messages), rest)
 
     async def _replace_turn(
@@ -330,7 +329,7 @@ class _HistorySearch:
             return self._start_new()
         if match.ordinal >= len(turn.asked):
             return await self._branch(place, place.messages_before + match.ordinal + 1, rest)
-        if _have_user_input(place.later):
+        if not place.is_slot or _have_user_input(place.later):
             return await self._branch(place, place.messages_before, own)
         reply = turn.messages[len(turn.asked) :][:1]
         if len(rest) > 1 and reply and _is_cut(rest[0], reply[0]):
@@ -455,7 +454,7 @@ class _MatchedPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The turn of a match in its conversation.
 
     `start` is the digest before the turn, `messages_before` counts the messages before it, `later`
-    are the following turns on the default path. `path` is None for a turn on the default path.
+    are the following turns on the default path. `is_slot`: its slot is on the default path.
     `is_whole`: the match is the last message of a turn with a reply.
     """
 
@@ -465,33 +464,34 @@ class _MatchedPlace(msgspec.Struct, frozen=True, kw_only=True):
     messages_before: int
     later: tuple[Turn, ...]
     is_on_path: bool
+    is_slot: bool
     is_whole: bool
-    path: tuple[str, ...] | None
+    path: tuple[str, ...]
 
     @classmethod
     def find(cls, conversation: StoredConversation, match: PathMatch) -> "_MatchedPlace | None":
-        """Return None for a turn whose slot is not on the default path."""
+        """Return None if the stored turn has changed."""
         turns = {turn.id: turn for turn in conversation.turns + conversation.variants}
         turn = turns.get(match.turn)
-        digests = digest_turns(conversation)
-        if turn is None or turn.id not in digests or match.ordinal >= len(turn.messages):
+        if turn is None or match.ordinal >= len(turn.messages):
             return None
-        slot = [each.place for each in conversation.turns].index(turn.place)
-        before = conversation.turns[:slot]
-        is_on_path = conversation.turns[slot].id == turn.id
-        starts = [digests[each.id][-1] for each in before if each.is_history and each.messages]
-        own = digests[turn.id]
-        later = conversation.turns[slot + 1 :]
-        path = None if is_on_path else (*(each.id for each in before), turn.id)
+        paths = trace_paths(conversation)
+        *before, _ = paths.path_to(turn.id)
+        default = [each.id for each in conversation.turns]
+        is_on_path = turn.id in default
+        slots = [each.place for each in conversation.turns]
+        is_slot = turn.place in slots
+        own = paths.digests[turn.id]
         return cls(
             conversation=conversation,
             turn=turn,
-            start=starts[-1] if starts else path_start_of(conversation),
-            messages_before=sum(len(each.messages) for each in before),
-            later=tuple(each for each in later if each.state != "failed"),
+            start=paths.digests[before[-1]][-1] if before else path_start_of(conversation),
+            messages_before=sum(len(turns[each].messages) for each in before),
+            later=conversation.turns[slots.index(turn.place) + 1 :] if is_slot else (),
             is_on_path=is_on_path,
+            is_slot=is_slot,
             is_whole=turn.is_history and own[match.ordinal] == own[-1],
-            path=path,
+            path=(*before, turn.id),
         )
 
 
@@ -503,9 +503,10 @@ def _choose_match(matches: Sequence[PathMatch]) -> PathMatch:
 
 
 def _have_user_input(turns: Sequence[Turn]) -> bool:
-    """Whether a user wrote one of the messages; an unreadable one counts."""
+    """Whether a user wrote a message of a turn that has not failed; an unreadable one counts."""
+    messages = (one for turn in turns if turn.state != "failed" for one in turn.messages)
     try:
-        return any(is_plain_user(message) for turn in turns for message in turn.messages)
+        return any(map(is_plain_user, messages))
     except MalformedError:
         return True
 

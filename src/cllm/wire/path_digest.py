@@ -18,7 +18,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from cllm.core.conversation import StoredConversation
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import (
     AnyPart,
     Document,
@@ -74,24 +74,62 @@ def digest_path(messages: Iterable[Message], start: bytes = ROOT) -> list[bytes]
     return digests
 
 
-def digest_turns(conversation: StoredConversation) -> dict[str, list[bytes]]:
-    """Return the digests of the messages of each turn, by its ID.
+class TurnPaths(msgspec.Struct, frozen=True):
+    """The digests of the messages of each turn, and the turn before it, by the ID of the turn."""
 
-    The conversation is loaded from its start. A failed turn has digests and is not part of the path
-    of later turns. A turn off the default path whose slot is not on it has none.
+    digests: dict[str, list[bytes]]
+    parents: dict[str, str | None]
+
+    def path_to(self, turn_id: str) -> list[str]:
+        """Return the IDs of the turns from the first one to this one."""
+        path: list[str] = []
+        current: str | None = turn_id
+        while current is not None:
+            path.append(current)
+            current = self.parents[current]
+        return path[::-1]
+
+
+def trace_paths(conversation: StoredConversation) -> TurnPaths:
+    """Return the paths of all turns of a conversation that is loaded from its start.
+
+    The path of a turn is the turns with a history before it. A failed turn is not part of the path
+    of others. The path of a turn whose slot is not on the default path is that of the turn that
+    ran before it.
     """
-    digests: dict[str, list[bytes]] = {}
-    slot_starts: dict[str, bytes] = {}
-    before = path_start_of(conversation)
+    paths = TurnPaths({}, {})
+    start = path_start_of(conversation)
+    slot_parents: dict[str, str | None] = {}
+    parent: str | None = None
+
+    def add(turn: Turn, parent: str | None) -> None:
+        before = start if parent is None else paths.digests[parent][-1]
+        paths.digests[turn.id] = digest_path(turn.messages, before)
+        paths.parents[turn.id] = parent
+
     for turn in conversation.turns:
-        slot_starts[turn.place] = before
-        digests[turn.id] = digest_path(turn.messages, before)
-        if turn.is_history and digests[turn.id]:
-            before = digests[turn.id][-1]
+        slot_parents[turn.place] = parent
+        add(turn, parent)
+        parent = turn.id if turn.is_history and turn.messages else parent
     for turn in conversation.variants:
-        if turn.place in slot_starts:
-            digests[turn.id] = digest_path(turn.messages, slot_starts[turn.place])
-    return digests
+        if turn.place in slot_parents:
+            add(turn, slot_parents[turn.place])
+    if len(paths.digests) < len(conversation.turns) + len(conversation.variants):
+        previous: str | None = None
+        for turn in _in_order(conversation):
+            if turn.id not in paths.digests:
+                add(turn, slot_parents.setdefault(turn.place, previous))
+            previous = turn.id if turn.is_history and turn.messages else previous
+    return paths
+
+
+def _in_order(conversation: StoredConversation) -> list[Turn]:
+    return sorted(conversation.turns + conversation.variants, key=lambda turn: turn.started_at)
+
+
+def digest_turns(conversation: StoredConversation) -> dict[str, list[bytes]]:
+    """Return the digests of the messages of each turn, by its ID."""
+    return trace_paths(conversation).digests
 
 
 def path_start_of(conversation: StoredConversation) -> bytes:
