@@ -13,9 +13,12 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "cllm"
 UNIT_TESTS = ROOT / "tests" / "unit"
 
-# Words in -ing that the field uses as nouns: a text encoding, price lists, a model's reasoning, URL
-# routing, a string, a test package, distributed tracing.
-NOUNS_IN_ING = {"encoding", "pricing", "reasoning", "routing", "string", "testing", "tracing"}
+# Words in -ing that the field uses as nouns: a text encoding, price lists, a model's reasoning, a
+# recording of requests, URL routing, a string, a test package, distributed tracing.
+NOUNS_IN_ING = {
+    *("encoding", "pricing", "reasoning", "recording"),
+    *("routing", "string", "testing", "tracing"),
+}
 
 # Modules without a test file of the same name: packages, entry points, migrations (tests in
 # tests/integration/stores run them), and the contract suites, which are tests themselves (the

@@ -12,6 +12,7 @@ from cllm.commands.tool import CommandSettings, OfferedCommand
 from cllm.core.errors import SettingsError
 from cllm.core.secret import Secret
 from cllm.history.context import DEFAULT_TIMEOUT, ContextCommand, OnFailure
+from cllm.history.side_requests import SideRule
 from cllm.schemas.source import SchemaSource, is_url
 from cllm.settings.layers import (
     COMMAND_LINE,
@@ -20,6 +21,7 @@ from cllm.settings.layers import (
     LayeredSettings,
     expand_home,
 )
+from cllm.settings.side_requests import read_side_requests
 from cllm.settings.trust import is_outside_folder
 
 MEGABYTE = 1024 * 1024
@@ -416,7 +418,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """`silence_seconds`: time without events after which a stream gets a keep-alive.
 
     `idempotency_seconds` is the lifetime of a saved response, `events_seconds` that of a stream's
-    events after its end.
+    events after its end. `record` decides whether requests without a conversation are saved.
     """
 
     host: Text = "127.0.0.1"
@@ -443,14 +445,22 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     silence_seconds: Seconds = 15
     idempotency_seconds: Seconds = 24 * 3600
     events_seconds: Seconds = 600
+    record: Annotated[Literal["auto", "off"], Meta(description="`auto` or `off`")] = "off"
+    side_requests: tuple[SideRule, ...] = ()
     limits: Limits = Limits()
 
 
 def read_server(layered: LayeredSettings, environment: Mapping[str, str]) -> ServerSettings:
     content = layered.values.get("server")
+    rules: tuple[SideRule, ...] = ()
+    if isinstance(content, dict):
+        rules = read_side_requests(content.get("side_requests"), layered)
+        # YAML reads an unquoted `off` as false.
+        record = "off" if content.get("record") is False else content.get("record")
+        content = {**content, "record": record, "side_requests": None}
     server = layered.decode({} if content is None else content, ServerSettings, "server")
-    provider = environment.get("DEFAULT_PROVIDER", "").strip()
-    return msgspec.structs.replace(server, default_provider=provider) if provider else server
+    provider = environment.get("DEFAULT_PROVIDER", "").strip() or server.default_provider
+    return msgspec.structs.replace(server, default_provider=provider, side_requests=rules)
 
 
 OLDER_VARIABLES = {

@@ -130,6 +130,20 @@ def test_without_a_server_section_the_defaults_apply(world):
     assert load_server(world, "model: m").server == ServerSettings()
 
 
+@pytest.mark.parametrize(
+    ("text", "record"),
+    [("", "off"), ("record: auto", "auto"), ("record: off", "off"), ("record: 'off'", "off")],
+)
+def test_recording_is_off_unless_it_is_automatic(world, text: str, record: str):
+    assert load_server(world, f"server: {{{text}}}").server.record == record
+
+
+@pytest.mark.parametrize("text", ["on", "all", "true", "1"])
+def test_another_value_of_record_is_reported(world, text: str):
+    with pytest.raises(SettingsError, match=r"`server\.record` must be `auto` or `off`"):
+        load_server(world, f"server: {{record: {text}}}")
+
+
 def test_server_values_override_the_defaults(world):
     server = load_server(
         world,
