@@ -70,7 +70,7 @@ MAX_LEADING_MESSAGES = 4
 
 
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about the sender of a request.
+    """The client of a request, its session, and the kind of the request.
 
     `session` and `parent_session` are family keys of conversations: the client and the ID of its
     session. `parent_session` is the session that started a sub-agent. `side` is the kind of a side

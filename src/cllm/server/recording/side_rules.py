@@ -48,6 +48,37 @@ DEFAULT_RULES: tuple[SideRule, ...] = (
         client=CLAUDE_CODE,
         user_starts_with="Your task is to create a detailed summary of the conversation so far",
     ),
+    # These two have the whole history and all tools.
+    SideRule(
+        name="suggestion",
+        record=False,
+        client=CLAUDE_CODE,
+        user_starts_with="[SUGGESTION MODE: Suggest what the user might",
+    ),
+    SideRule(
+        name="summary",
+        client=CLAUDE_CODE,
+        user_starts_with="The user stepped away and is coming back",
+    ),
+    # The tools WebSearch, WebFetch and Bash call the model.
+    SideRule(
+        name="web-search",
+        client=CLAUDE_CODE,
+        user_starts_with="Perform a web search for the query:",
+        system_contains="You are an assistant for performing a web search tool use",
+    ),
+    SideRule(
+        name="web-fetch",
+        client=CLAUDE_CODE,
+        no_tools=True,
+        user_starts_with="Web page content:",
+    ),
+    SideRule(
+        name="command-check",
+        client=CLAUDE_CODE,
+        no_tools=True,
+        user_starts_with="<policy_spec>",
+    ),
     SideRule(
         name="compaction", client=CODEX, headers={TURN_METADATA: '"request_kind":"compaction"'}
     ),

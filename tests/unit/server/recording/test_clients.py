@@ -182,6 +182,51 @@ class TestClaudeCode:
             client="claude-code", session=f"claude-code:{SESSION}", side="compaction"
         )
 
+    @pytest.mark.parametrize(
+        ("instruction", "side", "is_recorded"),
+        [
+            ("[SUGGESTION MODE: Suggest what the user might naturally type]", "suggestion", False),
+            ("The user stepped away and is coming back. Recap in 40 words.", "summary", True),
+        ],
+    )
+    def test_a_request_with_the_history_and_all_tools_can_be_a_side_request(
+        self, instruction: str, side: str, is_recorded: bool
+    ):
+        prompt = messages_prompt("work", {"role": "assistant", "content": "Done."}, instruction)
+
+        request = identify_client(CLAUDE, prompt)
+        assert (request.side, request.is_recorded) == (side, is_recorded)
+
+    @pytest.mark.parametrize(
+        ("prompt", "side"),
+        [
+            (
+                messages_prompt(
+                    "Perform a web search for the query: cats",
+                    system=text(
+                        BILLING, "You are an assistant for performing a web search tool use"
+                    ),
+                ),
+                "web-search",
+            ),
+            (messages_prompt("\nWeb page content:\n---\nCats\n---", tools=[]), "web-fetch"),
+            (messages_prompt("<policy_spec>\n# Command prefix", tools=[]), "command-check"),
+        ],
+    )
+    def test_tools_that_call_the_model_send_side_requests(self, prompt: Prompt, side: str):
+        assert identify_client(CLAUDE, prompt) == ClientRequest(
+            client="claude-code", session=f"claude-code:{SESSION}", side=side
+        )
+
+    def test_the_words_of_these_requests_in_a_turn_change_nothing(self):
+        system = text(BILLING, "You are Claude Code.")
+        for words in (
+            "Perform a web search for the query: x",
+            "Web page content:",
+            "<policy_spec>",
+        ):
+            assert identify_client(CLAUDE, messages_prompt(words, system=system)).side is None
+
     def test_the_system_message_after_the_last_user_message_is_skipped(self):
         prompt = messages_prompt(
             {"role": "user", "content": text("CRITICAL: Respond with TEXT ONLY")},

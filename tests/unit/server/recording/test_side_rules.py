@@ -36,10 +36,10 @@ def test_every_documented_rule_exists():
     assert {(rule.client, rule.name) for rule in DEFAULT_RULES} == set(ROWS)
 
 
-def test_titles_and_quota_checks_are_not_saved_and_summaries_are():
+def test_only_texts_for_the_screen_and_checks_are_not_saved():
     unsaved = {rule.name for rule in DEFAULT_RULES if not rule.record}
 
-    assert unsaved == {"title", "quota", "prewarm"}
+    assert unsaved == {"title", "suggestion", "quota", "prewarm"}
 
 
 def test_every_condition_of_the_settings_is_documented():
