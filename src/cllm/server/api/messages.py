@@ -18,7 +18,6 @@ from cllm.server.turns.handler import handle_turn
 from cllm.server.turns.headers import (
     CONVERSATION,
     NOTICE,
-    STATELESS,
     ContinueConversation,
     RequestHeaders,
     read_turn_headers,
@@ -104,7 +103,7 @@ def _check_thread(prompt: Prompt, turn_headers: RequestHeaders, state: ServerSta
 
     A stored conversation needs no thread.
     """
-    if turn_headers.mode != STATELESS:
+    if turn_headers.names_conversation:
         parameters = {k: v for k, v in prompt.parameters.items() if k != "thread"}
         notices = (*prompt.notices, THREAD_REMOVED)
         return replace(prompt, parameters=parameters, original=None, notices=notices)
@@ -123,10 +122,12 @@ async def count_tokens(request: ApiRequest) -> Response:
     """POST /v1/messages/count_tokens."""
     state, record, turn_headers = request.server, request.record, read_turn_headers(request.headers)
     _, prompt = await _read_prompt(request)
-    if turn_headers.mode != STATELESS and prompt.parameters.get("thread") is not None:
+    if turn_headers.names_conversation and prompt.parameters.get("thread") is not None:
         prompt = _check_thread(prompt, turn_headers, state)
     record.record_prompt(prompt)
-    prepared = await prepare_turn(prompt, turn_headers, request.caller, state)
+    prepared = await prepare_turn(
+        prompt, turn_headers, request.caller, state, headers=request.headers
+    )
     route, sent = await select_engine(prepared, state).preview_prompt(prepared.request)
     record.model = prepared.request.target.model
     token_count = await _count_tokens(route.provider, replace(sent, stream=False))

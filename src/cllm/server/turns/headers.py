@@ -80,6 +80,11 @@ class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
     callers_key: CallersKey | None = None
     notices: tuple[Notice, ...] = ()
 
+    @property
+    def names_conversation(self) -> bool:
+        """Whether the client starts or continues a conversation itself."""
+        return isinstance(self.mode, StartConversation | ContinueConversation)
+
 
 NO_HEADERS = RequestHeaders()
 NAMES = (

@@ -197,8 +197,9 @@ async def resume_earlier_turn(
 async def retry_failed_turn(prepared: PreparedTurn) -> PreparedTurn:
     """Return a turn that replaces the last one, if that failed with the same messages."""
     store, storage = prepared.store, prepared.request.storage
-    is_known = storage.ref is not None and storage.create is None and storage.place is None
-    if store is None or not is_known or storage.client_history is not None:
+    if store is None or storage.ref is None or storage.client_history is not None:
+        return prepared
+    if storage.create is not None or storage.place is not None:
         return prepared
     newest = await store.load(storage.ref, owner=storage.owner, tail=1)
     last = newest.turns[-1] if newest.turns else None
