@@ -27,6 +27,7 @@ from cllm.core.ports import (
 )
 from cllm.core.reply import Usage
 from cllm.testing.store_contract import StoreContract, StoreHarness, answered, start, texts
+from cllm.testing.store_paths import find
 
 replace = msgspec.structs.replace
 
@@ -318,6 +319,17 @@ class ServerStoreContract(StoreContract):
         await server_store.delete("n", owner="ann")
         assert (await server_store.load("demo", owner="bob")).title == "Bob's"
         await self._refuse(ConversationNotFoundError, server_store.load("demo", owner="ann"))
+
+    async def test_a_path_is_found_for_its_owner(self, server_store: ServerStore) -> None:
+        for owner, ref in (("ann", "hers"), ("bob", "his")):
+            lease = await server_store.begin_turn(
+                ref, start("t1", "one"), create=NewConversation(id=ref), owner=owner
+            )
+            await server_store.finish_turn(lease, answered(lease, "one?"))
+        assert [match.conversation for match in await find(server_store, "one", owner="ann")] == [
+            "hers"
+        ]
+        assert await find(server_store, "one") == ()
 
     async def test_a_renewed_lease_expires_later(
         self, harness: StoreHarness, server_store: ServerStore

@@ -287,14 +287,6 @@ class FoundPathContract(StoreSuite):
         await store.update("demo", Changes(archived=False))
         assert places(await find(store, "one")) == [("demo", "t1", 0)]
 
-    async def test_the_same_path_of_two_owners(self, store: Store) -> None:
-        await say(store, "demo", "t1", "one")
-        lease = await store.begin_turn(
-            "mine", start("t9", "one"), create=NewConversation(id="mine"), owner="other"
-        )
-        await store.finish_turn(lease, answered(lease, "one?"))
-        assert places(await find(store, "one", "one?", owner="other")) == [("mine", "t9", 1)]
-
     async def test_side_conversations_are_found_only_among_themselves(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")
         side = NewConversation(id="side", is_side=True)
