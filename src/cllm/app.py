@@ -14,6 +14,7 @@ from cllm.core.errors import CllmError, UsageError
 from cllm.core.ports import NewConversation, Provider, Store
 from cllm.core.reply import Usage
 from cllm.core.secret import CallersKey
+from cllm.files import find_cache_folder
 from cllm.provider_factory import ProviderFactory, find_model_cache
 from cllm.providers.registry import BUILTIN_PROVIDERS, LOCAL, is_model_file
 from cllm.settings.load import Settings, default_stores, is_same_store, user_folder
@@ -86,6 +87,13 @@ def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("this coroutine waits for something; use run_coroutine()")
 
 
+def open_configured_store(url: str, settings: Settings) -> Store:
+    """Open a store that has the user's cache folder."""
+    env = settings.env
+    cache = find_cache_folder(env.environment, home=env.home)
+    return open_store(url, clock=now, cache=cache)
+
+
 class App:
     """A store, and the providers that were opened.
 
@@ -96,7 +104,7 @@ class App:
         self, settings: Settings, *, report: "Report | None" = None, single_turn: bool = False
     ) -> None:
         self.settings = settings
-        self.store: Store = open_store(settings.store, clock=now)
+        self.store: Store = open_configured_store(settings.store, settings)
         self._factory = ProviderFactory(
             settings, model=self.model, report=report, single_turn=single_turn
         )

@@ -1,9 +1,10 @@
-"""Regular files up to a size, new private files, and a folder of cache files."""
+"""Regular files up to a size, new private files, and cache folders."""
 
 import contextlib
 import hashlib
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,12 @@ def write_new_file(path: Path, data: bytes) -> None:
     except OSError:
         path.unlink(missing_ok=True)
         raise
+
+
+def find_cache_folder(environ: Mapping[str, str], *, home: Path) -> Path:
+    """Return the user's cache folder of cllm, which may not exist."""
+    base = Path(environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else home / ".cache") / "cllm"
 
 
 class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,13 @@ class JsonFileHarness:
         self._offload = asyncio.to_thread if threads else run_inline
 
     async def open(self) -> JsonFileStore:
-        return JsonFileStore(self._folder, clock=self._clock, offload=self._offload, patience=0.01)
+        return JsonFileStore(
+            self._folder,
+            clock=self._clock,
+            cache=self._folder.parent / "cache",
+            offload=self._offload,
+            patience=0.01,
+        )
 
     async def lose(self, store: Store, /) -> None:
         """A closed store releases its locks and writes nothing, like a dead process."""

@@ -17,6 +17,7 @@ from cllm.app import (
 )
 from cllm.core.conversation import is_valid_id
 from cllm.core.errors import MissingKeyError, ModelNotFoundError, SettingsError
+from cllm.core.ports import NewConversation
 from cllm.engine.turn import Engine
 from cllm.providers.openai import OpenAIProvider
 from cllm.settings.load import CommandLine, Environment, load_settings
@@ -54,6 +55,21 @@ class TestParts:
     def test_the_default_model_is_the_local_one(self, make_app):
         assert make_app().model == DEFAULT_MODEL == "local/smollm2-135m"
         assert make_app("model: openai/x").model == "openai/x"
+
+    @pytest.mark.parametrize(
+        ("environment", "cache"),
+        [({}, "home/.cache"), ({"XDG_CACHE_HOME": "caches"}, "home/.cache"), (None, "caches")],
+    )
+    async def test_the_index_of_files_is_in_the_cache_folder(
+        self, make_app, tmp_path: Path, environment: dict[str, str] | None, cache: str
+    ):
+        absolute = {"XDG_CACHE_HOME": str(tmp_path / "caches")}
+        app = make_app(environment=absolute if environment is None else environment)
+        await app.store.create(NewConversation(id="demo"))
+        (found,) = await app.store.list_family("demo")
+        assert found.id == "demo"
+        assert len(list((tmp_path / cache / "cllm/paths").glob("*.sqlite3"))) == 1
+        await app.close()
 
     @pytest.mark.parametrize(
         ("text", "kind"), [("", JsonFileStore), ("store: 'memory:'", MemoryStore)]

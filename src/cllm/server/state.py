@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 import cllm.providers.http.aiohttp_transport  # noqa: F401 - slow to import: not in the first request
-from cllm.app import App, new_id, now
+from cllm.app import App, new_id, now, open_configured_store
 from cllm.core.conversation import LOCAL_OWNER
 from cllm.core.errors import UsageError
 from cllm.core.ports import Clock, NewId, ServerStore, Store
@@ -20,7 +20,6 @@ from cllm.server.http.request_log import SCOPE_KEY, RequestRecord
 from cllm.server.turns.registry import TurnRegistry, UsageCounter
 from cllm.settings.load import JSON, Settings, file_store, server_store
 from cllm.settings.sections import ServerSettings
-from cllm.stores.registry import open_store
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,4 +124,4 @@ def _open_files(settings: Settings) -> Store | None:
         return None
     is_json = settings.store.startswith(JSON)
     url = settings.store if is_json else file_store(settings.history_folder)
-    return open_store(url, clock=now)
+    return open_configured_store(url, settings)

@@ -4,34 +4,35 @@ Imports only the module of that store.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 from cllm.core.errors import SettingsError
 from cllm.core.extras import require_extra
 from cllm.core.ports import Clock, Store
 
 
-def _open_json(folder: str, clock: Clock) -> Store:
+def _open_json(folder: str, clock: Clock, cache: Path | None) -> Store:
     from cllm.stores.json.store import JsonFileStore  # noqa: PLC0415
 
     if not folder:
         raise SettingsError("the store 'json:' needs the path of a folder: json:PATH.")
-    return JsonFileStore(folder, clock=clock)
+    return JsonFileStore(folder, clock=clock, cache=cache)
 
 
-def _open_memory(_location: str, clock: Clock) -> Store:
+def _open_memory(_location: str, clock: Clock, _cache: Path | None) -> Store:
     from cllm.stores.memory import MemoryStore  # noqa: PLC0415
 
     return MemoryStore(clock=clock)
 
 
-def _open_postgresql(location: str, clock: Clock) -> Store:
+def _open_postgresql(location: str, clock: Clock, _cache: Path | None) -> Store:
     with require_extra("postgres", feature="A store in PostgreSQL"):
         from cllm.stores.postgres.store import PostgresStore  # noqa: PLC0415
 
     return PostgresStore(f"postgresql:{location}", clock=clock)
 
 
-def _open_sqlite(location: str, clock: Clock) -> Store:
+def _open_sqlite(location: str, clock: Clock, _cache: Path | None) -> Store:
     from cllm.stores.sqlite.store import SqliteStore, parse_location  # noqa: PLC0415
 
     path, synchronous = parse_location(location)
@@ -40,7 +41,7 @@ def _open_sqlite(location: str, clock: Clock) -> Store:
 
 SCHEME_ALIASES = {"postgres": "postgresql", "postgresql+asyncpg": "postgresql"}
 SYNCHRONOUS_SCHEMES = ("json", "memory")
-SCHEMES: dict[str, Callable[[str, Clock], Store]] = {
+SCHEMES: dict[str, Callable[[str, Clock, Path | None], Store]] = {
     "json": _open_json,
     "memory": _open_memory,
     "postgresql": _open_postgresql,
@@ -48,8 +49,11 @@ SCHEMES: dict[str, Callable[[str, Clock], Store]] = {
 }
 
 
-def open_store(url: str, *, clock: Clock) -> Store:
-    """The store of the URL; its first use creates files or tables."""
+def open_store(url: str, *, clock: Clock, cache: Path | None = None) -> Store:
+    """The store of the URL; its first use creates files or tables.
+
+    `cache`: the folder for the index of conversation files; None: the index is in memory.
+    """
     scheme, colon, location = url.partition(":")
     opener = SCHEMES.get(SCHEME_ALIASES.get(scheme, scheme))
     if not colon or opener is None:
@@ -58,7 +62,7 @@ def open_store(url: str, *, clock: Clock) -> Store:
             f"the store URL '{redact_password(url)}' must start with {', '.join(others)} or "
             f"{last}; for example sqlite:cats.db."
         )
-    return opener(location, clock)
+    return opener(location, clock, cache)
 
 
 def redact_password(url: str) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from cllm.core.errors import SettingsError
+from cllm.core.ports import NewConversation
 from cllm.stores.json.store import JsonFileStore
 from cllm.stores.memory import MemoryStore
 from cllm.stores.registry import is_synchronous, open_store, redact_password
@@ -50,3 +51,12 @@ def test_a_password_is_never_shown(url: str, shown: str):
 def test_only_files_and_memory_need_no_event_loop():
     urls = ("json:x", "memory:", "sqlite:x", "postgresql://h/d")
     assert [is_synchronous(url) for url in urls] == [True, True, False, False]
+
+
+async def test_the_index_of_files_is_in_the_cache_folder(tmp_path: Path):
+    store = open_store(f"json:{tmp_path}/c", clock=now, cache=tmp_path / "cache")
+    assert isinstance(store, JsonFileStore)
+    await store.create(NewConversation(id="demo"))
+    await store.list_family("demo")
+    await store.close()
+    assert len(list((tmp_path / "cache" / "paths").iterdir())) == 1

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from cllm.core.errors import LocalModelError, ModelNotFoundError
+from cllm.files import find_cache_folder
 
 SUFFIX = ".gguf"
 MAGIC = b"GGUF"
@@ -96,8 +97,7 @@ class CachePaths(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cache_paths(environ: Mapping[str, str], *, home: Path) -> CachePaths:
-    base = Path(environ.get("XDG_CACHE_HOME", ""))
-    return CachePaths(root=(base if base.is_absolute() else home / ".cache") / "cllm")
+    return CachePaths(root=find_cache_folder(environ, home=home))
 
 
 class Wheel(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,7 +54,7 @@ class JsonFolder:
     """A `key` is a checked id, the stem of a file."""
 
     def __init__(self, folder: Path, *, clock: Clock) -> None:
-        self._folder = folder
+        self.path = folder
         self._clock = clock
 
     def has(self, key: str) -> bool:
@@ -98,6 +98,18 @@ class JsonFolder:
                 continue
             except (BrokenConversationError, StoreUnavailableError) as error:
                 notices.append(self._skipped_notice(key, error))
+
+    def file_states(self) -> dict[str, str]:
+        """Return a text for each key that changes with the file: also in the same moment."""
+        states: dict[str, str] = {}
+        for key, file in self._list_files():
+            try:
+                status = file.stat()
+            except OSError:
+                continue
+            times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
+            states[key] = f"{status.st_ino} {status.st_size} {times}"
+        return states
 
     def summary(self, key: str) -> Summary:
         data, modified_at = self._read_bytes(key)
@@ -175,7 +187,7 @@ class JsonFolder:
                 data, stored = self._read(key)
                 started = edits.with_running_turn(lease.conversation, lease.turn)
                 if before.data and data == encode_conversation(started, before.remainder):
-                    write_file(self._folder, key + SUFFIX, before.data)
+                    write_file(self.path, key + SUFFIX, before.data)
                     return
                 remaining = edits.without_turn(stored.conversation, lease.turn.id)
                 has_own_system = remaining.system != lease.conversation.system
@@ -183,7 +195,7 @@ class JsonFolder:
                     marked = edits.mark_interrupted(remaining)
                     self._write(marked, stored.remainder)
                     return
-                remove_file(self._folder, key + SUFFIX)
+                remove_file(self.path, key + SUFFIX)
             if lease.created and not self.has(key):
                 lock.remove()
 
@@ -206,25 +218,28 @@ class JsonFolder:
     def delete(self, lock: Lock, key: str) -> None:
         with lock:
             self.read(key)
-            remove_file(self._folder, key + SUFFIX)
+            remove_file(self.path, key + SUFFIX)
             lock.remove()
 
     def _lock_path(self, key: str) -> Path:
-        return self._folder / LOCK_FOLDER / f"{key}.lock"
+        return self.path / LOCK_FOLDER / f"{key}.lock"
 
     def _path(self, key: str) -> Path:
-        return self._folder / (key + SUFFIX)
+        return self.path / (key + SUFFIX)
 
     def _list_keys(self) -> list[str]:
+        return sorted(key for key, _ in self._list_files())
+
+    def _list_files(self) -> list[tuple[str, os.DirEntry[str]]]:
         try:
-            with os.scandir(self._folder) as entries:
-                names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+            with os.scandir(self.path) as entries:
+                files = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise file_error(error, self._folder, action="read") from error
-        stems = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
-        return sorted(stem for stem in stems if is_valid_id(stem))
+            raise file_error(error, self.path, action="read") from error
+        named = [(file.name.removesuffix(SUFFIX), file) for file in files]
+        return [(key, file) for key, file in named if is_valid_id(key) and key != file.name]
 
     def _read_bytes(self, key: str) -> tuple[bytes, datetime]:
         path = self._path(key)
@@ -250,7 +265,7 @@ class JsonFolder:
     def _write(self, conversation: StoredConversation, remainder: Remainder) -> None:
         self._refuse_link(conversation.id)
         data = encode_conversation(conversation, remainder)
-        write_file(self._folder, conversation.id + SUFFIX, data)
+        write_file(self.path, conversation.id + SUFFIX, data)
 
 
 def _to_datetime(seconds: float) -> datetime:

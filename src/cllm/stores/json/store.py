@@ -5,9 +5,9 @@ for a lock never suspends and needs no event loop.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from cllm.core.ports import (
     Lease,
     NewConversation,
     Opening,
+    PathMatch,
     Tail,
     TurnStart,
 )
@@ -35,6 +36,9 @@ from cllm.stores.leases import poll_sync
 from cllm.stores.lists import ScannedLists
 from cllm.stores.locks import Lock
 from cllm.stores.views import select_tail
+
+if TYPE_CHECKING:
+    from cllm.stores.json.paths import JsonPaths
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,7 +63,8 @@ class _LeaseEntry(msgspec.Struct, frozen=True):
 class JsonFileStore(ScannedLists, EditingStore):
     """A folder of conversation files, all of the owner `local`.
 
-    `patience`: the seconds that an edit waits for a running turn.
+    `patience`: the seconds that an edit waits for a running turn. `cache`: the user's cache folder
+    of cllm, for the index of path digests; None: the index is in memory.
     """
 
     def __init__(
@@ -67,14 +72,17 @@ class JsonFileStore(ScannedLists, EditingStore):
         folder: str | os.PathLike[str],
         *,
         clock: Clock,
+        cache: Path | None = None,
         offload: Offload = run_inline,
         patience: float = 5.0,
     ) -> None:
         self._folder = JsonFolder(Path(folder), clock=clock)
+        self._cache = cache
         self._clock = clock
         self._offload = offload
         self._patience = patience
         self._leases: dict[str, _LeaseEntry] = {}
+        self._opened_paths: JsonPaths | None = None
 
     async def begin_turn(
         self,
@@ -177,20 +185,52 @@ class JsonFileStore(ScannedLists, EditingStore):
         new: NewConversation,
         *,
         at: int | None = None,
+        path: Sequence[str] | None = None,
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
     ) -> StoredConversation:
         stored = await self._offload(self._folder.read_settled, _check_owner(ref, owner))
         fresh = self._new(new, owner)
-        branch = edits.build_branch(stored, fresh, at=at, opening=opening)
+        branch = edits.build_branch(stored, fresh, at=at, path=path, opening=opening)
         await self._run_locked(branch.id, self._folder.create, branch)
         return branch
+
+    async def find_paths(
+        self,
+        digests: Sequence[bytes],
+        *,
+        owner: str = LOCAL_OWNER,
+        family: str | None = None,
+        side: bool = False,
+        any_ids: bool = False,
+    ) -> tuple[PathMatch, ...]:
+        if owner != LOCAL_OWNER:
+            return ()
+        find = self._open_paths().find
+        return await self._offload(find, digests, family=family, side=side, any_ids=any_ids)
+
+    async def list_family(
+        self, family: str, *, owner: str = LOCAL_OWNER, limit: int = 20
+    ) -> tuple[Summary, ...]:
+        if owner != LOCAL_OWNER:
+            return ()
+        return await self._offload(self._open_paths().list_family, family, limit=limit)
+
+    def _open_paths(self) -> "JsonPaths":
+        if self._opened_paths is None:
+            # A turn of the command line does not need it.
+            from cllm.stores.json.paths import JsonPaths  # noqa: PLC0415
+
+            self._opened_paths = JsonPaths(self._folder, cache=self._cache)
+        return self._opened_paths
 
     async def close(self) -> None:
         """Release every lock. Unfinished turns are lost, as in a crash."""
         for entry in self._leases.values():
             entry.lock.release()
         self._leases.clear()
+        if self._opened_paths is not None:
+            self._opened_paths.close()
 
     def _check_exists(self, ref: str, owner: str) -> str:
         """The id, so that no lock file is created for a missing conversation."""

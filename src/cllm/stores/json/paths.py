@@ -1,0 +1,135 @@
+"""Finds conversation files by path digests and families, with an index of the folder.
+
+The index is a file in the cache folder. If that cannot be used, it is in memory, with the same
+results. A conversation file is read before it is returned, so that a manual edit wins.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+from cllm.core.conversation import StoredConversation, Summary
+from cllm.core.errors import (
+    BrokenConversationError,
+    ConversationNotFoundError,
+    StoreUnavailableError,
+)
+from cllm.core.ports import PathMatch
+from cllm.stores.json.folder import JsonFolder
+from cllm.stores.json.path_index import PathIndex, is_damage, remove_index
+from cllm.stores.path_digests import digest_turns
+from cllm.stores.path_matches import is_searched, select_newest
+from cllm.stores.views import build_summary
+
+T = TypeVar("T")
+INDEX_FOLDER = "paths"
+
+
+class JsonPaths:
+    """`cache`: the cache folder; None: the index is in memory."""
+
+    def __init__(self, folder: JsonFolder, *, cache: Path | None) -> None:
+        self._folder = folder
+        self._path = None if cache is None else _index_path(cache, folder.path)
+        self._index: PathIndex | None = None
+        self._guard = Lock()
+
+    def close(self) -> None:
+        with self._guard:
+            self._close_index()
+
+    def find(
+        self, digests: Sequence[bytes], *, family: str | None, side: bool, any_ids: bool
+    ) -> tuple[PathMatch, ...]:
+        def find(index: PathIndex) -> tuple[PathMatch, ...]:
+            for position, digest in enumerate(digests):
+                keys = index.find_digest(digest, family=family, side=side, any_ids=any_ids)
+                searched = (
+                    (conversation, digest_turns(conversation))
+                    for conversation in self._read_each(keys)
+                    if is_searched(conversation, family, side=side)
+                )
+                matches = select_newest(searched, digest, position, any_ids=any_ids)
+                if matches:
+                    return matches
+            return ()
+
+        return self._search(find, ())
+
+    def list_family(self, family: str, *, limit: int) -> tuple[Summary, ...]:
+        def find(index: PathIndex) -> tuple[Summary, ...]:
+            members = (
+                build_summary(conversation)
+                for conversation in self._read_each(index.find_family(family))
+                if conversation.archived_at is None and conversation.family_key == family
+            )
+            return tuple(islice(members, limit))
+
+        return self._search(find, ())
+
+    def _search(self, find: Callable[[PathIndex], T], nothing: T) -> T:
+        """Search with the current index; `nothing` if the folder has no files."""
+        states = self._folder.file_states()
+        if not states:
+            return nothing
+
+        def search(index: PathIndex) -> T:
+            index.refresh(states, self._read)
+            return find(index)
+
+        with self._guard:
+            return self._with_index(search)
+
+    def _with_index(self, work: Callable[[PathIndex], T]) -> T:
+        """Do the work with the file, with a new file if it is damaged, or else in memory."""
+        can_repair = self._path is not None
+        while self._path is not None:
+            try:
+                return work(self._open_index())
+            except sqlite3.Error as error:
+                self._close_index()
+                if can_repair and is_damage(error):
+                    can_repair = False
+                    with suppress(OSError):
+                        remove_index(self._path)
+                else:
+                    self._path = None
+            except OSError:
+                self._path = None
+        return work(self._open_index())
+
+    def _open_index(self) -> PathIndex:
+        if self._index is None:
+            self._index = PathIndex(self._path)
+        return self._index
+
+    def _close_index(self) -> None:
+        index, self._index = self._index, None
+        if index is not None:
+            with suppress(sqlite3.Error):
+                index.close()
+
+    def _read_each(self, keys: Iterable[str]) -> Iterator[StoredConversation]:
+        """Skip unreadable files, as lists do; these report them."""
+        for key in keys:
+            with suppress(StoreUnavailableError):
+                conversation = self._read(key)
+                if conversation is not None:
+                    yield conversation
+
+    def _read(self, key: str) -> StoredConversation | None:
+        try:
+            return self._folder.read_settled(key)
+        except (BrokenConversationError, ConversationNotFoundError):
+            return None
+
+
+def _index_path(cache: Path, folder: Path) -> Path:
+    name = blake2b(os.fsencode(os.path.realpath(folder)), digest_size=16).hexdigest()
+    return cache / INDEX_FOLDER / f"{name}.sqlite3"
