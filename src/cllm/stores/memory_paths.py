@@ -67,6 +67,7 @@ class MemoryPathIndex:
         digests = self._digests[key] = digest_turns(conversation)
         owner = conversation.owner
         meanings = {meaning_of(digest) for turn in digests.values() for digest in turn}
-        self._groups[key] = [(owner, group) for group in (conversation.family_key, *meanings)]
+        self._groups[key] = [(owner, conversation.family_key)]
+        self._groups[key] += [(owner, meaning) for meaning in meanings]
         for group in self._groups[key]:
             self._members.setdefault(group, set()).add(key)

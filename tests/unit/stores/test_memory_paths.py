@@ -4,8 +4,8 @@ import pytest
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
-from cllm.stores import memory_paths
 from cllm.stores.memory_paths import MemoryPathIndex, TrackedConversations
+from cllm.stores.path_digests import digest_turns
 from cllm.wire.path_digest import digest_path
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -59,13 +59,12 @@ def test_a_lookup_reads_only_changed_conversations(monkeypatch: pytest.MonkeyPat
         stored["local", key] = conversation(key, "one")
     find(index, "one")
     read: list[str] = []
-    digest_turns = memory_paths.digest_turns
 
     def record(changed: StoredConversation) -> dict[str, list[bytes]]:
         read.append(changed.id)
         return digest_turns(changed)
 
-    monkeypatch.setattr(memory_paths, "digest_turns", record)
+    monkeypatch.setattr("cllm.stores.memory_paths.digest_turns", record)
     stored["local", "b"] = conversation("b", "two")
     assert find(index, "two") == ["b"]
     assert find(index, "one") == ["a", "c"]

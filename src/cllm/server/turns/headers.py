@@ -26,6 +26,8 @@ CALLERS_KEY = "x-anthropic-api-key"
 CALLERS_TOKEN = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105 - the name of a header
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
+LIKE_UUID = re.compile(r"[0-9a-f]+(-[0-9a-f]+){4}", re.IGNORECASE | re.ASCII)
+"""A UUID with a typing error is not a name."""
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 FILES_PREFIX = "files:"
 MAX_KEY_LENGTH = 255
@@ -144,7 +146,8 @@ def _read_mode(value: str | None) -> Mode:
         return FIND_CONVERSATION
     if value.startswith(FILES_PREFIX) and is_valid_id(value.removeprefix(FILES_PREFIX)):
         return ContinueConversation(value.removeprefix(FILES_PREFIX), in_files=True)
-    if is_valid_id(value) and value not in RESERVED_NAMES:
+    is_reserved = value.lower() in RESERVED_NAMES or LIKE_UUID.fullmatch(value) is not None
+    if is_valid_id(value) and not is_reserved:
         return ContinueConversation(value, is_name=True)
     raise ApiError(
         "invalid_conversation_id",

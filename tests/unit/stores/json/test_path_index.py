@@ -8,13 +8,13 @@ import pytest
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.errors import StoreUnavailableError
 from cllm.core.message import plain_message
-from cllm.history.path_digest import digest_path
 from cllm.stores.json.path_index import (
     FILES_PER_TRANSACTION,
     PathIndex,
     is_damage,
     remove_index,
 )
+from cllm.wire.path_digest import digest_path
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 

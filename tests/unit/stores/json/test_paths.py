@@ -10,10 +10,10 @@ import pytest
 
 from cllm.core.message import plain_message
 from cllm.core.ports import NewConversation, PathMatch, TurnStart
-from cllm.history.path_digest import digest_path
 from cllm.stores.json.store import JsonFileStore
 from cllm.testing.store_harness import TickingClock, answered, say, start
 from cllm.testing.store_paths import find
+from cllm.wire.path_digest import digest_path
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 Open = Callable[[], JsonFileStore]
@@ -249,7 +249,7 @@ def fill_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = sqlite3.connect
 
     def connect_limited(name: str, **options: Any) -> sqlite3.Connection:
-        connection = connect(name, **options)
+        connection: sqlite3.Connection = connect(name, **options)
         if name != ":memory:":
             connection.execute("PRAGMA max_page_count = 2")
         return connection
