@@ -25,6 +25,7 @@ from cllm.library.stores import open_store
 from gateways import Gateway, free_port, run_gateway, write_cllmfile, write_litellm, write_nginx
 from load import MESSAGES, Load, measure_load
 from measurement import Cost, Limits, Sample, interleave
+from recording import STORED_MESSAGES, report_recording
 from stream_events import measure_events
 
 HERE = Path(__file__).parent
@@ -155,6 +156,9 @@ def main() -> int:
     parser.add_argument(
         "--flat", type=int, default=20_000, help="requests before the second measurement of memory"
     )
+    parser.add_argument(
+        "--stored", type=int, default=STORED_MESSAGES, help="messages in the store of recordings"
+    )
     parser.add_argument("--events", action="store_true", help="measure only streamed events")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
@@ -188,6 +192,8 @@ def report(gateways: dict[str, Gateway], folder: Path, options: argparse.Namespa
     limits.check("added time to the first word: cllm / LiteLLM, wall time", ratio, 1 / 5)
     report_durable_turns(gateways, limits, rounds, folder)
     report_messages(gateways, limits, rounds)
+    url = f"sqlite:{folder}/conversations.db"
+    report_recording(cllm, url, limits, rounds=rounds, stored=options.stored)
     before = cllm.memory()
     measure_load(cllm, Load(requests=options.flat))
     after = cllm.memory()
