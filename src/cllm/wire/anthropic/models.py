@@ -20,6 +20,7 @@ KNOWN_BETAS = frozenset(
         "adaptive-thinking-2026-01-28",
         "advanced-tool-use-2025-11-20",
         "advisor-tool-2026-03-01",
+        "afk-mode-2026-01-31",
         "agent-memory-2026-07-22",
         "cache-diagnosis-2026-04-07",
         "claude-code-20250219",
