@@ -5,6 +5,8 @@ PYTHON ?= python3
 DEMO := .venv-demo
 DEV := .venv
 PEERS := .venv-bench
+CLIENTS := .venv-clients
+AGENTS := .cache/clients
 PORTKEY := .cache/portkey/node_modules/@portkey-ai/gateway/build/start-server.js
 TEST_ARGS ?=
 OLD ?= HEAD
@@ -14,7 +16,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) *
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-annotate --python-version 3.11
 
-.PHONY: demo test tests coverage surface check format lint types contracts torture differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server lock clean
+.PHONY: demo test tests coverage surface check format lint types contracts torture clients differential bench bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server lock clean
 
 demo: $(DEMO)/ready
 	@PATH="$(CURDIR)/$(DEMO)/bin:$$PATH" sh examples/demo.sh
@@ -70,6 +72,22 @@ contracts: $(DEV)/ready
 torture: $(DEV)/ready
 	CLLM_TORTURE=1 $(DEV)/bin/pytest --timeout=3600 -m torture
 
+# Runs Claude Code, opencode, aider and llm against a scripted provider, directly and through cllm.
+clients: $(DEV)/ready $(CLIENTS)/ready $(AGENTS)/ready
+	$(DEV)/bin/pytest -m clients tests/clients $(TEST_ARGS)
+
+# Without a lock file: some registries do not have the packages of all platforms.
+$(AGENTS)/ready: tests/clients/package.json
+	mkdir -p $(AGENTS)
+	cp tests/clients/package.json $(AGENTS)
+	npm install --silent --no-audit --no-fund --no-package-lock --prefix $(AGENTS)
+	@touch $@
+
+$(CLIENTS)/ready: requirements/clients.txt
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/clients.txt
+	@touch $@
+
 bench: bench-startup bench-cli bench-store bench-local bench-wire bench-window bench-window-local bench-server
 
 bench-startup: $(DEV)/ready $(PEERS)/ready
@@ -112,6 +130,7 @@ lock:
 	$(COMPILE) --extra local pyproject.toml --output-file requirements/local.txt
 	$(COMPILE) --extra dev pyproject.toml --output-file requirements/dev.txt
 	$(COMPILE) requirements/bench.in --output-file requirements/bench.txt
+	$(COMPILE) requirements/clients.in --output-file requirements/clients.txt
 
 clean:
-	rm -rf $(DEMO) $(DEV) $(PEERS) .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(DEMO) $(DEV) $(PEERS) $(CLIENTS) .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

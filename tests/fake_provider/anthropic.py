@@ -53,13 +53,7 @@ class AnthropicMessages:
         }
         yield from self._event(reply, {"type": "message_start", "message": message})
         yield from self._event(reply, {"type": "ping"})
-        place = 0
-        for start, deltas in self._openings(reply):
-            yield from self._start(reply, place, start)
-            for delta in deltas:
-                yield from self._delta(reply, place, delta)
-            yield from self._event(reply, {"type": "content_block_stop", "index": place})
-            place += 1
+        place = yield from self._blocks_from(reply, 0, self._openings(reply))
         stopped = yield from self._pieces(reply, place)
         if not stopped and reply.done:
             yield from self._event(reply, {"type": "message_stop"})
@@ -69,10 +63,29 @@ class AnthropicMessages:
             thoughts = [{"type": "thinking_delta", "thinking": text} for text in reply.reasoning]
             signed = {"type": "signature_delta", "signature": reply.signature}
             yield {"type": "thinking", "thinking": "", "signature": ""}, [*thoughts, signed]
+        if not reply.text_first:
+            yield from self._calls(reply)
+
+    def _calls(self, reply: Reply) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
         for call in reply.tool_calls:
             start = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
             halves = ("", *split_text(call.arguments))
             yield start, [{"type": "input_json_delta", "partial_json": half} for half in halves]
+
+    def _blocks_from(
+        self,
+        reply: Reply,
+        place: int,
+        blocks: Iterator[tuple[dict[str, Any], list[dict[str, Any]]]],
+    ) -> Generator[Step, None, int]:
+        """Yield whole blocks, the first with this index; return the next index."""
+        for start, deltas in blocks:
+            yield from self._start(reply, place, start)
+            for delta in deltas:
+                yield from self._delta(reply, place, delta)
+            yield from self._event(reply, {"type": "content_block_stop", "index": place})
+            place += 1
+        return place
 
     def _pieces(self, reply: Reply, place: int) -> Generator[Step, None, bool]:
         """Yield the text and the finish reason; return whether the stream stops there."""
@@ -102,6 +115,9 @@ class AnthropicMessages:
     def _ending(self, reply: Reply, place: int) -> Iterator[Step]:
         if reply.pieces:
             yield from self._event(reply, {"type": "content_block_stop", "index": place})
+            place += 1
+        if reply.text_first:
+            yield from self._blocks_from(reply, place, self._calls(reply))
         if reply.finish is not None:
             delta = {"stop_reason": self._finish(reply), "stop_sequence": None}
             usage = {"output_tokens": (reply.usage or (0, 0))[1]}
@@ -140,14 +156,13 @@ class AnthropicMessages:
         if reply.reasoning:
             thought = "".join(reply.reasoning)
             blocks.append({"type": "thinking", "thinking": thought, "signature": reply.signature})
-        for call in reply.tool_calls:
-            arguments = json.loads(call.arguments)
-            blocks.append(
-                {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
-            )
-        if reply.pieces:
-            blocks.append({"type": "text", "text": reply.text})
-        return blocks
+        calls = [
+            {"type": "tool_use", "id": call.id, "name": call.name}
+            | {"input": json.loads(call.arguments)}
+            for call in reply.tool_calls
+        ]
+        texts = [{"type": "text", "text": reply.text}] if reply.pieces else []
+        return [*blocks, *texts, *calls] if reply.text_first else [*blocks, *calls, *texts]
 
     def _finish(self, reply: Reply) -> str | None:
         return None if reply.finish is None else self.FINISHES.get(reply.finish, reply.finish)

@@ -92,7 +92,7 @@ class Reply:
     marker. `packet`: the size of the writes of an event. `error`: the type and message of an error
     in the middle of a stream, at `stop_after`. `signature`: sent with the reasoning if the protocol
     has one. `cached`: tokens read from and written to the cache, which Anthropic and Bedrock count
-    separately from the input.
+    separately from the input. `text_first`: Anthropic's reply has the text before the tool calls.
     """
 
     pieces: tuple[str, ...] = ()
@@ -111,6 +111,7 @@ class Reply:
     line_end: str = "\n"
     comments: bool = False
     packet: int | None = None
+    text_first: bool = False
 
     @property
     def text(self) -> str:

@@ -43,4 +43,5 @@ PROTOCOLS: dict[str, WireProtocol] = {
 
 def find_protocol(path: str) -> WireProtocol | None:
     """Return the protocol of a path. A model ID in it is escaped, between two slashes."""
+    path, _, _ = path.partition("?")
     return PROTOCOLS.get(re.sub(r"^/model/[^/]+/", "/model/{id}/", path))

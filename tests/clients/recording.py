@@ -1,0 +1,121 @@
+"""Checks that a server has recorded the conversation of a client, each message once."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.server_process import Client
+
+# `server.record: auto` does not exist in this version. With True, servers of the scenarios record,
+# and every scenario checks the recorded conversation.
+RECORDING = False
+
+LIST = "/v1/conversations"
+REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
+"""A text block that Claude Code adds to a user message, and moves or rewrites later."""
+AIDER_FILES = (
+    "Here are summaries of some files present in my git repository.",
+    "I have *added these files to the chat*",
+    "I committed the changes with git hash",
+)
+"""Starts of user messages that aider adds with a reply, and moves or rewrites later."""
+
+Item = tuple[str, ...]
+"""A text, a tool call or a tool result of a message, whatever the protocol."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcript:
+    """What a client has sent and received: its last request, and the reply to it.
+
+    `sides` is the number of side conversations that the server stores; titles are not stored.
+    """
+
+    request: dict[str, Any]
+    reply: str
+    sides: int = 0
+
+    @property
+    def messages(self) -> list[tuple[str, list[Item]]]:
+        """The messages without system and developer messages, with the reply."""
+        sent = [
+            (message["role"], list(_sent_items(message))) for message in self.request["messages"]
+        ]
+        ours = [(role, items) for role, items in sent if role not in {"system", "developer"}]
+        return normalise([*ours, ("assistant", [("text", self.reply)])])
+
+
+def assert_recorded(server: Client, transcript: Transcript) -> None:
+    """Assert that the store has one conversation with exactly the messages of the transcript."""
+    conversation, *others = server("GET", LIST).json["conversations"]
+    assert others == []
+    detail = server("GET", f"{LIST}/{conversation['id']}").json
+    stored = [(message["role"], list(_stored_items(message))) for message in detail["messages"]]
+    assert normalise(stored) == transcript.messages
+    everything = server("GET", f"{LIST}?side=true").json["conversations"]
+    sides = [listed for listed in everything if listed["id"] != conversation["id"]]
+    assert len(sides) == transcript.sides
+
+
+def normalise(messages: Sequence[tuple[str, list[Item]]]) -> list[tuple[str, list[Item]]]:
+    """Return the messages without what a client adds, moves or rewrites in its history."""
+    result: list[tuple[str, list[Item]]] = []
+    was_added = False
+    for role, items in messages:
+        is_reply_to_added = was_added and role == "assistant"
+        was_added = role == "user" and any(item[-1].startswith(AIDER_FILES) for item in items)
+        if not was_added and not is_reply_to_added:
+            result.append((role, items))
+    return result
+
+
+def _sent_items(message: dict[str, Any]) -> Iterator[Item]:
+    """Yield the items of a message in a request, in the format of OpenAI or Anthropic."""
+    content = message.get("content")
+    if message["role"] == "tool":
+        yield "result", message["tool_call_id"], _join_texts(content)
+        return
+    yield from _text_items(message["role"], _list_texts(content))
+    for block in content if isinstance(content, list) else ():
+        if block["type"] == "tool_use":
+            yield "call", block["id"], block["name"]
+        elif block["type"] == "tool_result":
+            yield "result", block["tool_use_id"], _join_texts(block.get("content"))
+    for call in message.get("tool_calls") or ():
+        yield "call", call["id"], call["function"]["name"]
+
+
+def _stored_items(message: dict[str, Any]) -> Iterator[Item]:
+    """Yield the items of a message that the server returns."""
+    if message["role"] == "tool":
+        yield "result", message["tool_call_id"], message["content"].strip()
+        return
+    parts = message["parts"]
+    texts = [part["text"] for part in parts if part["kind"] == "text"]
+    yield from _text_items(message["role"], texts)
+    for part in parts:
+        if part["kind"] == "tool_call":
+            yield "call", part["id"], part["name"]
+        elif part["kind"] == "tool_result":
+            texts = [piece["text"] for piece in part["content"] if piece["kind"] == "text"]
+            yield "result", part["call_id"], "".join(texts).strip()
+
+
+def _text_items(role: str, texts: Sequence[str]) -> Iterator[Item]:
+    """Yield a reply's text as one item: clients split and trim it. Reminders are left out."""
+    if role == "assistant":
+        texts = ["".join(texts)]
+    for text in map(str.strip, texts):
+        if text and REMINDER.fullmatch(text) is None:
+            yield "text", text
+
+
+def _list_texts(content: Any) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    return [block["text"] for block in content or () if block["type"] == "text"]
+
+
+def _join_texts(content: Any) -> str:
+    return "".join(_list_texts(content)).strip()
