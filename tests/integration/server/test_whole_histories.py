@@ -1,0 +1,309 @@
+"""Clients that send their whole history to a server, with and without a conversation ID."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.fake_provider import FakeProvider
+from tests.server_app import ServerApp, open_server_app
+
+from cllm.core.errors import StoreUnavailableError
+
+CHAT = "/v1/chat/completions"
+LIST = "/v1/conversations"
+MODEL = "openai/gpt-test"
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def reply(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def settings_of(provider: FakeProvider, **server: Any) -> str:
+    settings = {
+        "model": MODEL,
+        "api_base": provider.url,
+        "api_key": "sk-0",
+        "num_retries": 0,
+        "server": server,
+    }
+    return msgspec.json.encode(settings).decode()
+
+
+@pytest.fixture
+def provider() -> Any:
+    with FakeProvider() as running:
+        yield running
+
+
+@pytest.fixture
+async def server(
+    tmp_path: Path, store_url: str, provider: FakeProvider
+) -> AsyncIterator[ServerApp]:
+    async with open_server_app(tmp_path, settings_of(provider), store=store_url) as running:
+        yield running
+
+
+@pytest.fixture
+async def recording(
+    tmp_path: Path, store_url: str, provider: FakeProvider
+) -> AsyncIterator[ServerApp]:
+    settings = settings_of(provider, record="auto")
+    async with open_server_app(tmp_path, settings, store=store_url) as running:
+        yield running
+
+
+async def send(server: ServerApp, messages: list[dict[str, Any]], **headers: str) -> Any:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    body = {"model": MODEL, "messages": messages}
+    return await server("POST", CHAT, json=body, headers=named)
+
+
+async def texts_of(server: ServerApp, conversation: str) -> list[Any]:
+    detail = await server.get(f"{LIST}/{conversation}")
+    return [one["content"] for one in detail["messages"]]
+
+
+def notice_codes(response: Any) -> list[str]:
+    return [one["code"] for one in json.loads(response.headers.get("X-CLLM-Notice", "[]"))]
+
+
+async def test_ten_turns_of_a_client_with_an_id_store_twenty_messages(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    conversation = await server.create_conversation()
+    history: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
+    for number in range(10):
+        provider.queue_reply(f"reply {number}")
+        history.append(user(f"question {number}"))
+        response = await send(server, history, X_Conversation_ID=conversation)
+        assert response.headers["X-Conversation-ID"] == conversation
+        assert provider.requests[-1].json["messages"] == history
+        history.append(reply(response.json()["choices"][0]["message"]["content"]))
+    assert len(await texts_of(server, conversation)) == 20
+
+
+async def test_a_tool_loop_sends_each_call_once(server: ServerApp, provider: FakeProvider) -> None:
+    conversation = await server.create_conversation()
+    function = {"name": "read", "arguments": "{}"}
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+    }
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "text"}
+    history = [user("read it"), call, result]
+    await send(server, history, X_Conversation_ID=conversation)
+    assert provider.requests[-1].json["messages"] == history
+    await send(
+        server, [*history, reply("echo: read it"), user("next")], X_Conversation_ID=conversation
+    )
+    detail = await server.get(f"{LIST}/{conversation}")
+    assert [one["role"] for one in detail["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+
+
+async def test_a_request_without_a_reply_is_new_input(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    conversation = await server.create_conversation()
+    for _ in range(2):
+        provider.queue_reply("same")
+        await send(server, [user("hello")], X_Conversation_ID=conversation)
+    assert await texts_of(server, conversation) == ["hello", "same", "hello", "same"]
+    assert len(provider.requests[-1].json["messages"]) == 3
+
+
+async def test_new_input_that_repeats_the_last_reply_stores_it_once(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    conversation = await server.create_conversation()
+    provider.queue_reply("first")
+    await send(server, [user("one")], X_Conversation_ID=conversation)
+    provider.queue_reply("second")
+    await send(server, [reply(" first\n"), user("two")], X_Conversation_ID=conversation)
+    assert await texts_of(server, conversation) == ["one", "first", "two", "second"]
+    assert [one["content"] for one in provider.requests[-1].json["messages"]] == [
+        "one",
+        "first",
+        "two",
+    ]
+
+
+async def test_full_takes_one_message_as_the_whole_history(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    conversation = await server.create_conversation()
+    headers = {"X_Conversation_ID": conversation, "X_CLLM_History": "full"}
+    provider.queue_reply("first")
+    await send(server, [user("one")], **headers)
+    provider.queue_reply("second")
+    await send(server, [user("one")], **headers)
+    assert await texts_of(server, conversation) == ["one", "second"]
+
+
+async def test_append_takes_a_whole_history_as_new_messages(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    conversation = await server.create_conversation()
+    provider.queue_reply("first")
+    await send(server, [user("one")], X_Conversation_ID=conversation)
+    provider.queue_reply("second")
+    messages = [user("one"), reply("first"), user("two")]
+    await send(server, messages, X_Conversation_ID=conversation, X_CLLM_History="append")
+    assert len(await texts_of(server, conversation)) == 6
+
+
+async def test_an_edited_history_continues_in_a_branch(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    conversation = await server.create_conversation()
+    history = [user("one"), reply("1"), user("two"), reply("2")]
+    await send(server, [*history, user("three")], X_Conversation_ID=conversation)
+    await send(
+        server,
+        [*history, user("three"), reply("echo: three"), user("x")],
+        X_Conversation_ID=conversation,
+    )
+    edited = [user("one"), reply("1"), user("other")]
+    response = await send(server, edited, X_Conversation_ID=conversation)
+    branch = response.headers["X-Conversation-ID"]
+    assert branch != conversation
+    assert notice_codes(response) == ["history_recognised", "history_diverged"]
+    assert await texts_of(server, branch) == ["one", "1", "other", "echo: other"]
+    again = [*edited, reply("echo: other"), user("more")]
+    response = await send(server, again, X_Conversation_ID=conversation)
+    assert response.headers["X-Conversation-ID"] == branch
+    strict = await send(
+        server,
+        [user("zero"), reply("1"), user("x")],
+        X_Conversation_ID=conversation,
+        X_CLLM_Strict="true",
+    )
+    assert strict.status_code == 409
+    assert strict.json()["error"]["code"] == "history_diverged"
+
+
+async def test_a_name_creates_and_continues_a_conversation(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    first = await send(server, [user("one")], X_Conversation_ID="cats")
+    second = await send(server, [user("two")], X_Conversation_ID="cats")
+    third = await send(
+        server,
+        [user("one"), reply("echo: one"), user("two"), reply("echo: two"), user("three")],
+        X_Conversation_ID="cats",
+    )
+    ids = {one.headers["X-Conversation-ID"] for one in (first, second, third)}
+    assert len(ids) == 1
+    assert len(await texts_of(server, "cats")) == 6
+    assert (await server.get(f"{LIST}/cats"))["name"] == "cats"
+    started = await send(server, [user("a"), reply("b"), user("c")], X_Conversation_ID="dogs")
+    assert started.status_code == 200
+    assert await texts_of(server, "dogs") == ["a", "b", "c", "echo: c"]
+
+
+async def test_auto_finds_the_conversation(server: ServerApp, provider: FakeProvider) -> None:
+    history = [user("one")]
+    first = await send(server, history, X_Conversation_ID="auto")
+    history += [reply("echo: one"), user("two")]
+    second = await send(server, history, X_Conversation_ID="auto")
+    assert first.headers["X-Conversation-ID"] == second.headers["X-Conversation-ID"]
+    assert notice_codes(second) == ["history_recognised"]
+    other = await send(server, history)
+    assert "X-Conversation-ID" not in other.headers
+
+
+async def test_recorded_requests_are_sent_and_answered_like_stateless_ones(
+    recording: ServerApp, server: ServerApp, provider: FakeProvider
+) -> None:
+    body = {
+        "model": MODEL,
+        "temperature": 0.5,
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            user("one"),
+            {"role": "assistant", "content": "1", "name": "x"},
+            {"role": "system", "content": "Now be long."},
+            {"role": "user", "content": [{"type": "text", "text": "two"}]},
+        ],
+        "stream": True,
+    }
+    streams = []
+    for one in (server, recording):
+        response = await one("POST", CHAT, json=body)
+        lines = [line for line in response.text.splitlines() if line]
+        streams.append(
+            [sorted(json.loads(line[6:]).keys()) if "{" in line else line for line in lines]
+        )
+    assert provider.requests[0].body == provider.requests[1].body
+    assert streams[0] == streams[1]
+    conversation = response.headers["X-Conversation-ID"]
+    blocks = [{"type": "text", "text": "two"}]
+    assert await texts_of(recording, conversation) == ["one", "1", blocks, "echo: two"]
+
+
+async def test_parallel_requests_are_never_refused(
+    recording: ServerApp, provider: FakeProvider
+) -> None:
+    responses = await asyncio.gather(*(send(recording, [user("the same")]) for _ in range(6)))
+    assert [one.status_code for one in responses] == [200] * 6
+    assert all(one.headers["X-Conversation-ID"] for one in responses)
+
+
+async def test_a_store_that_is_not_available_changes_no_reply(
+    recording: ServerApp, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise StoreUnavailableError("The disk is full.")
+
+    store = recording.state.store
+    monkeypatch.setattr(store, "find_paths", fail)
+    response = await send(recording, [user("one")])
+    assert response.status_code == 200
+    assert notice_codes(response) == ["not_recorded"]
+    monkeypatch.undo()
+    monkeypatch.setattr(store, "finish_turn", fail)
+    response = await send(recording, [user("two")])
+    assert response.status_code == 200
+    assert response.json()["choices"][0]["message"]["content"] == "echo: two"
+
+
+async def test_titles_are_not_stored_and_side_requests_are_hidden(
+    recording: ServerApp, provider: FakeProvider
+) -> None:
+    headers = {"x_session_id": "ses_1", "User_Agent": "opencode/1.18"}
+    title = [{"role": "system", "content": "You are a title generator."}, user("Generate a title")]
+    response = await send(recording, title, **headers)
+    assert "X-Conversation-ID" not in response.headers
+    first = await send(recording, [user("work")], **headers)
+    child = {**headers, "x_session_id": "ses_2", "x_parent_session_id": "ses_1"}
+    agent = await send(recording, [user("search")], **child)
+    listed = await recording.get(LIST)
+    assert [one["id"] for one in listed["conversations"]] == [first.headers["X-Conversation-ID"]]
+    everything = await recording.get(f"{LIST}?side=true")
+    ids = {one["id"]: one for one in everything["conversations"]}
+    assert set(ids) == {one.headers["X-Conversation-ID"] for one in (first, agent)}
+    side = ids[agent.headers["X-Conversation-ID"]]
+    assert side["parent"]["conversation_id"] == first.headers["X-Conversation-ID"]
+    assert side["source"] == "opencode:subagent"
+
+
+async def test_count_tokens_is_not_recorded(recording: ServerApp, provider: FakeProvider) -> None:
+    body = {"model": MODEL, "messages": [user("one")], "max_tokens": 10}
+    response = await recording("POST", "/v1/messages/count_tokens", json=body)
+    assert response.status_code == 200
+    assert (await recording.get(LIST))["total"] == 0
