@@ -21,6 +21,7 @@ import msgspec
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import (
     AnyPart,
+    Dialect,
     Document,
     Image,
     Message,
@@ -62,14 +63,14 @@ def digest_path(messages: Iterable[Message], start: bytes = ROOT) -> list[bytes]
     meaning, ids = start[len(VERSION) : MEANING_END], start[MEANING_END:]
     is_injected = False
     for message in messages:
+        content = read_content(message)
         is_answer = is_injected and message.role == "assistant"
-        tokens, calls = _tokens(message)
-        is_injected = message.role == "user" and any(map(_is_injected, tokens))
+        is_injected = content.is_injected
         if not (is_injected or is_answer):
-            for token in tokens:
+            for token in content.tokens:
                 meaning = blake2b(meaning + token, digest_size=MEANING_SIZE).digest()
-            for call in calls:
-                ids = blake2b(ids + call.encode(), digest_size=IDS_SIZE).digest()
+            for call in content.calls:
+                ids = blake2b(ids + call, digest_size=IDS_SIZE).digest()
         digests.append(VERSION + meaning + ids)
     return digests
 
@@ -136,8 +137,48 @@ def path_start_of(conversation: StoredConversation) -> bytes:
     return ROOT if conversation.path_start is None else conversation.path_start
 
 
+class MessageContent(msgspec.Struct, frozen=True, gc=False):
+    """What is compared of a message: hashes of its texts, tools and files, and IDs of its calls."""
+
+    tokens: tuple[bytes, ...]
+    calls: tuple[bytes, ...] = ()
+    is_injected: bool = False
+
+
+NO_CONTENT = MessageContent(())
+MAX_CONTENTS = 20_000
+_contents: dict[bytes, MessageContent] = {}
+"""Contents of recent messages, by a hash of the JSON: an agent sends its history again and again.
+docs/decisions/0024-contents-of-recent-messages.md has the measurement."""
+_PERSONS: dict[Dialect, bytes] = {
+    "openai": b"openai",
+    "anthropic": b"anthropic",
+    "bedrock": b"bedrock",
+    "responses": b"responses",
+}
+
+
+def read_content(message: Message) -> MessageContent:
+    if message.role == "system":
+        return NO_CONTENT
+    person = _PERSONS[message.dialect]
+    key = blake2b(message.raw, digest_size=MEANING_SIZE, person=person).digest()
+    content = _contents.get(key)
+    if content is None:
+        tokens, calls = _tokens(message)
+        content = MessageContent(
+            tuple(blake2b(token, digest_size=MEANING_SIZE).digest() for token in tokens),
+            tuple(map(_encode, calls)),
+            is_injected=message.role == "user" and any(map(_is_injected, tokens)),
+        )
+        if len(_contents) >= MAX_CONTENTS:
+            _contents.clear()
+        _contents[key] = content
+    return content
+
+
 def have_same_meaning(one: Message, other: Message) -> bool:
-    return _tokens(one)[0] == _tokens(other)[0]
+    return read_content(one).tokens == read_content(other).tokens
 
 
 def is_cut_short(message: Message, whole: Message) -> bool:
@@ -150,8 +191,6 @@ def is_cut_short(message: Message, whole: Message) -> bool:
 
 def _tokens(message: Message) -> tuple[list[bytes], list[str]]:
     """Return the content of a message that is compared, and the IDs of its tool calls."""
-    if message.role == "system":
-        return [], []
     try:
         parts = parts_of(message)
     except (MalformedError, RecursionError):
