@@ -45,11 +45,25 @@ class ContextRecord(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[ContextCommandRecord, ...] = ()
 
 
+class ClientPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """The prompt of a client that sent its whole history: hashes of its messages' contents.
+
+    `count` messages without system messages, with the hash `digest` of all of them. `hashes` are
+    those from index `first` on; the others are those of the turn before.
+    """
+
+    count: int
+    digest: str
+    first: int
+    hashes: tuple[str, ...]
+
+
 class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the history that a turn sent.
 
     `summary_through` is the last message in a summary. `counted` is the provider's token count of
-    the last prompt, about `context` of it for this turn's context.
+    the last prompt, about `context` of it for this turn's context. `client` is the prompt of a
+    client that sent its whole history.
     """
 
     first_sequence: int
@@ -58,6 +72,7 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     summary_through: int | None = None
     counted: int | None = None
     context: int = 0
+    client: ClientPrompt | msgspec.UnsetType = msgspec.UNSET
 
 
 class StandingSummary(msgspec.Struct, frozen=True, kw_only=True):

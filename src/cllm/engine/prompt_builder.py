@@ -7,7 +7,7 @@ from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.prompt import Continuity, Prompt
 from cllm.engine.prompt_history import ModelContext, PromptHistory, has_same_start
-from cllm.engine.request import Attempt, TurnRequest
+from cllm.engine.request import Attempt, TurnRequest, TurnStorage
 from cllm.engine.tool_rounds import ToolBox
 from cllm.history.context import insert_context
 from cllm.window.plan import WindowPlan, plan_window
@@ -48,9 +48,8 @@ def build_full_prompt(
 
     A client that sends its whole history gets the prompt of a stateless request.
     """
-    is_variant = request.storage.place is not None
     if request.storage.client_history is not None:
-        conversation, is_variant = None, False
+        return _build_client_prompt(conversation, request, attempt)
     turns = () if conversation is None else conversation.history(before=request.storage.place)
     history = tuple([message for turn in turns for message in turn.messages])
     new = (
@@ -77,7 +76,7 @@ def build_full_prompt(
         parameters=request.target.parameters,
         dialect=request.target.dialect,
         strict=request.target.strict,
-        is_variant=is_variant,
+        is_variant=request.storage.place is not None,
         original=request.input.original,
         stream=request.target.stream,
         cache_key=request.storage.cache_key,
@@ -95,6 +94,23 @@ def build_full_prompt(
             *context.notices,
         ),
     )
+
+
+def _build_client_prompt(
+    conversation: StoredConversation | None, request: TurnRequest, attempt: Attempt
+) -> Prompt:
+    """Build the prompt of a client that sends its whole history: that of a stateless request."""
+    from cllm.wire.path_digest import describe_client_prompt  # noqa: PLC0415 - only with a history
+
+    storage = TurnStorage(read_only=True)
+    prompt = build_full_prompt(None, msgspec.structs.replace(request, storage=storage), attempt)
+    if conversation is None or prompt.window is None:
+        return prompt
+    is_last = conversation.turns and request.storage.place is None
+    previous = conversation.turns[-1].window if is_last else None
+    client = describe_client_prompt(prompt.messages, previous)
+    window = msgspec.structs.replace(prompt.window, client=client)
+    return msgspec.structs.replace(prompt, window=window)
 
 
 def resolve_model(conversation: StoredConversation | None, request: TurnRequest) -> str:

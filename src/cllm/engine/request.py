@@ -152,7 +152,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tail(self) -> Tail:
         if self.client_history is not None:
-            return 0
+            return 1
         return None if self.window is None else "window"
 
 

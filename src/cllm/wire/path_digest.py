@@ -13,12 +13,12 @@ digests with the same meaning and other IDs differ in the last 8 bytes only.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 import msgspec
 
-from cllm.core.conversation import StoredConversation, Turn
+from cllm.core.conversation import ClientPrompt, StoredConversation, Turn, WindowRecord
 from cllm.core.message import (
     AnyPart,
     Dialect,
@@ -27,6 +27,7 @@ from cllm.core.message import (
     Message,
     Refusal,
     Text,
+    Thinking,
     ToolCall,
     ToolResult,
     Unknown,
@@ -35,7 +36,7 @@ from cllm.wire.convert import parts_of
 from cllm.wire.errors import MalformedError
 
 VERSION = b"\x01"
-MEANING_SIZE, IDS_SIZE = 16, 8
+MEANING_SIZE, IDS_SIZE, WHOLE_SIZE = 16, 8, 4
 MEANING_END = len(VERSION) + MEANING_SIZE
 ROOT = VERSION + bytes(MEANING_SIZE + IDS_SIZE)
 """The digest of a path without messages."""
@@ -138,11 +139,15 @@ def path_start_of(conversation: StoredConversation) -> bytes:
 
 
 class MessageContent(msgspec.Struct, frozen=True, gc=False):
-    """What is compared of a message: hashes of its texts, tools and files, and IDs of its calls."""
+    """What is compared of a message: hashes of its texts, tools and files, and IDs of its calls.
+
+    `whole` is a short hash of the whole content, without cache marks and IDs.
+    """
 
     tokens: tuple[bytes, ...]
     calls: tuple[bytes, ...] = ()
     is_injected: bool = False
+    whole: str = ""
 
 
 NO_CONTENT = MessageContent(())
@@ -166,10 +171,12 @@ def read_content(message: Message) -> MessageContent:
     content = _contents.get(key)
     if content is None:
         tokens, calls = _tokens(message)
+        whole = blake2b(_encode_whole(message), digest_size=WHOLE_SIZE).hexdigest()
         content = MessageContent(
             tuple(blake2b(token, digest_size=MEANING_SIZE).digest() for token in tokens),
             tuple(map(_encode, calls)),
             is_injected=message.role == "user" and any(map(_is_injected, tokens)),
+            whole=whole,
         )
         if len(_contents) >= MAX_CONTENTS:
             _contents.clear()
@@ -187,6 +194,58 @@ def is_cut_short(message: Message, whole: Message) -> bool:
     if tokens == whole_tokens or len(tokens) > 1:
         return False
     return not tokens or (bool(whole_tokens) and whole_tokens[0].startswith(tokens[0]))
+
+
+def describe_client_prompt(
+    messages: Sequence[Message], previous: WindowRecord | None
+) -> ClientPrompt:
+    """Return the record of a client's prompt; `previous` is that of the turn before."""
+    hashes = tuple(read_content(one).whole for one in messages if one.role != "system")
+    earlier = msgspec.UNSET if previous is None else previous.client
+    first = 0
+    if not isinstance(earlier, msgspec.UnsetType) and earlier.count <= len(hashes):
+        is_same = earlier.digest == _join_hashes(hashes[: earlier.count])
+        first = earlier.count if is_same else 0
+    return ClientPrompt(
+        count=len(hashes), digest=_join_hashes(hashes), first=first, hashes=hashes[first:]
+    )
+
+
+def _join_hashes(hashes: Sequence[str]) -> str:
+    return blake2b("".join(hashes).encode(), digest_size=IDS_SIZE).hexdigest()
+
+
+def _encode_whole(message: Message) -> bytes:
+    try:
+        parts = parts_of(message)
+    except (MalformedError, RecursionError):
+        return message.raw
+    return msgspec.json.encode([_describe_part(part) for part in parts])
+
+
+def _describe_part(part: AnyPart) -> object:
+    match part:
+        case ToolCall():
+            return part.name, _parse_arguments(part.arguments)
+        case ToolResult():
+            return [_describe_part(each) for each in part.content]
+        case Unknown():
+            return part.raw.decode("utf-8", "replace")
+        case Thinking() | Text() | Refusal():
+            return type(part).__name__, part.text
+        case Image() | Document():
+            return part.data, part.url, getattr(part, "text", None), getattr(part, "file_id", None)
+        case _:
+            return None
+
+
+def _parse_arguments(arguments: str) -> object:
+    """Return the arguments in a form that does not depend on white space and order."""
+    try:
+        value = msgspec.json.decode(arguments)
+        return msgspec.json.encode(value, order="sorted").decode()
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return arguments.encode("utf-8", "replace").decode()
 
 
 def _tokens(message: Message) -> tuple[list[bytes], list[str]]:

@@ -307,3 +307,25 @@ async def test_count_tokens_is_not_recorded(recording: ServerApp, provider: Fake
     response = await recording("POST", "/v1/messages/count_tokens", json=body)
     assert response.status_code == 200
     assert (await recording.get(LIST))["total"] == 0
+
+
+async def test_the_prompt_of_a_turn_shows_where_the_client_differed(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    conversation = await server.create_conversation()
+    history = [user("one")]
+    turns = []
+    for text in ("two", "three", "four"):
+        response = await send(
+            server, history, X_Conversation_ID=conversation, X_CLLM_History="full"
+        )
+        turns.append(response.headers["X-Turn-ID"])
+        history += [reply(response.json()["choices"][0]["message"]["content"]), user(text)]
+        if text == "three":
+            history[1] = reply("echo:  one\n")
+    prompts = [await server.get(f"{LIST}/{conversation}/turns/{turn}/prompt") for turn in turns]
+    assert [one["from_client"] for one in prompts] == [True] * 3
+    sent = [[message["content"] for message in one["sent"][1:]] for one in prompts]
+    assert sent[2] == ["one", "echo: one", "two", "echo: two", "three"]
+    assert [one["exact"] for one in prompts] == [True, True, False]
+    assert [one["differs"] for one in prompts[2]["sent"][1:]] == [False, True, False, False, False]

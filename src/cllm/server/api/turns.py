@@ -20,6 +20,7 @@ from cllm.server.api.views import NOT_STORED, find_turn, json_response
 from cllm.server.state import ApiRequest
 from cllm.window.summary import build_summary_messages
 from cllm.window.tokens import estimate_tokens, weights_for
+from cllm.wire.path_digest import read_content
 
 Kind = Literal["system", "context", "summary", "history", "request"]
 
@@ -49,7 +50,10 @@ async def get_prompt(request: ApiRequest) -> Response:
 
 
 class SentView(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of a prompt. `tokens` is an estimate."""
+    """One message of a prompt. `tokens` is an estimate.
+
+    `differs`: a client that sent its whole history sent other content than is stored.
+    """
 
     kind: Kind
     role: str
@@ -57,6 +61,7 @@ class SentView(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     message_id: str | None = None
     sequence_number: int | None = None
+    differs: bool = False
 
 
 class LeftOutView(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,8 +75,9 @@ class LeftOutView(msgspec.Struct, frozen=True, kw_only=True):
 class PromptView(msgspec.Struct, frozen=True, kw_only=True):
     """The messages that the turn sent, in order, and those left out.
 
-    `exact` is false if the turn recorded another number of messages. `counted_tokens` is the
-    provider's count for the last prompt.
+    `exact` is false if the turn recorded another number of messages, or a message `differs`.
+    `from_client`: the client sent its whole history; its system messages are not stored.
+    `counted_tokens` is the provider's count for the last prompt.
     """
 
     turn_id: str
@@ -79,6 +85,7 @@ class PromptView(msgspec.Struct, frozen=True, kw_only=True):
     provider: str | None
     system_policy: str | None
     exact: bool
+    from_client: bool
     sent: tuple[SentView, ...]
     left_out: tuple[LeftOutView, ...]
     estimated_tokens: int
@@ -103,13 +110,17 @@ def _view_prompt(conversation: StoredConversation, turn: Turn) -> PromptView:
         if one.turn.is_history and (one.number >= window.first_sequence or one.turn.id in pinned)
     ]
     sent = tuple(_view_sent(conversation, turn, window, selected))
+    is_complete = len(selected) + len(_list_input(turn, window, len(selected))) == _count_sent(
+        window
+    )
     record = conversation.system_record
     return PromptView(
         turn_id=turn.id,
         model=turn.model,
         provider=turn.provider,
         system_policy=None if record is None else record.policy,
-        exact=turn.window is not None and len(selected) + len(turn.asked) == window.sent_messages,
+        exact=turn.window is not None and is_complete and not any(one.differs for one in sent),
+        from_client=window.client is not msgspec.UNSET,
         sent=sent,
         left_out=tuple(_view_left_out(earlier, selected, window)),
         estimated_tokens=sum(one.tokens or 0 for one in sent),
@@ -151,6 +162,7 @@ def _view_sent(
         else:
             for message in build_summary_messages(summary.text):
                 yield view("summary", message, message.text)
+    hashes = iter(_find_client_hashes(conversation, turn))
     for one in selected:
         yield view(
             "history",
@@ -158,12 +170,50 @@ def _view_sent(
             one.message.json().get("content"),
             message_id=make_message_id(one.turn.id, one.ordinal),
             sequence_number=one.number,
+            differs=_differs(one.message, next(hashes, None)),
         )
     if window.context:
         yield SentView(kind="context", role="user", content=NOT_STORED, tokens=window.context)
-    for ordinal, message in enumerate(turn.asked):
+    for ordinal, message in enumerate(_list_input(turn, window, len(selected))):
         content = message.json().get("content")
-        yield view("request", message, content, message_id=make_message_id(turn.id, ordinal))
+        message_id = make_message_id(turn.id, ordinal)
+        differs = _differs(message, next(hashes, None))
+        yield view("request", message, content, message_id=message_id, differs=differs)
+
+
+def _count_sent(window: WindowRecord) -> int:
+    """Return the number of sent messages that can be stored."""
+    client = window.client
+    return window.sent_messages if isinstance(client, msgspec.UnsetType) else client.count
+
+
+def _list_input(turn: Turn, window: WindowRecord, before: int) -> tuple[Message, ...]:
+    """Return the messages of the turn that were sent; a client can send replies too."""
+    if isinstance(window.client, msgspec.UnsetType):
+        return turn.asked
+    return turn.messages[: max(window.client.count - before, len(turn.asked))]
+
+
+def _find_client_hashes(conversation: StoredConversation, turn: Turn) -> list[str]:
+    """Return the hashes of the client's messages: those of the turn, and of the turns before it."""
+    places = [each.place for each in conversation.turns]
+    before = conversation.turns[: places.index(turn.place)] if turn.place in places else ()
+    hashes: list[str] = []
+    needed: int | None = None
+    for each in (turn, *reversed(before)):
+        client = msgspec.UNSET if each.window is None else each.window.client
+        if isinstance(client, msgspec.UnsetType):
+            continue
+        end = client.count if needed is None else needed
+        hashes = [*client.hashes[: end - client.first], *hashes]
+        needed = client.first
+        if needed == 0:
+            break
+    return hashes if needed == 0 else []
+
+
+def _differs(message: Message, client_hash: str | None) -> bool:
+    return client_hash is not None and read_content(message).whole != client_hash
 
 
 def _find_summary(conversation: StoredConversation, through: int) -> StandingSummary | None:
