@@ -1,6 +1,7 @@
 """`cllm serve`: parses the options and starts `cllm.server`."""
 
 import os
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from cllm.core.extras import require_extra
 
 if TYPE_CHECKING:
     from cllm.settings.load import Settings
+    from cllm.settings.sections import ServerSettings
 
 HELP = """Start the OpenAI- and Anthropic-compatible HTTP server.
 
@@ -30,6 +32,7 @@ EXAMPLES = (
     "cllm serve",
     "cllm serve --port 8080 --store sqlite:cats.db",
     "cllm serve --workers 2",
+    "cllm serve --record auto",
 )
 
 UNENCRYPTED = (
@@ -56,6 +59,11 @@ WEB_SERVER = "uvicorn"
     type=click.IntRange(1, MAX_WORKERS),
     help="Number of processes, 1 to 64 (default 1).",
 )
+@click.option(
+    "--record",
+    type=click.Choice(("auto", "off")),
+    help="Record clients that send their whole history, such as coding agents (default off).",
+)
 @click.option("--tls-cert", metavar="FILE", help="Certificate chain in PEM format; serve HTTPS.")
 @click.option(
     "--tls-key", metavar="FILE", help="Private key in PEM format, if not in the certificate's file."
@@ -78,16 +86,32 @@ def command(**options: Any) -> None:
 
     def announce(address: str) -> None:
         output.note(f"Serving at {address} (stop with Ctrl-C).")
+        for line in describe_clients(address, settings.server):
+            output.note(line)
         if exposes_keys(settings.server):
             output.note(UNENCRYPTED)
 
     listen(settings, prepare=partial(_configure_logging, settings), on_listen=announce)
 
 
+def describe_clients(address: str, server: "ServerSettings") -> Iterator[str]:
+    """Yield how to connect clients to the server, with recording."""
+    if server.record == "off":
+        yield (
+            "Recording is off: to save the conversations of coding agents and other clients, "
+            "start with --record auto."
+        )
+        return
+    key = "a key of server.keys" if server.keys else "unused"
+    yield f"Recording every client. Set its base URL and API key ({key}), for example:"
+    yield f"  ANTHROPIC_BASE_URL={address}  (Claude Code, Anthropic SDKs)"
+    yield f"  OPENAI_BASE_URL={address}/v1  (OpenAI SDKs, aider and most others)"
+
+
 def _load_settings(options: dict[str, Any]) -> "Settings":
     from cllm.cli.trust import load_trusted_settings
 
-    names = ("host", "port", "store", "workers", "tls_cert", "tls_key")
+    names = ("host", "port", "store", "workers", "record", "tls_cert", "tls_key")
     server = {name: options[name] for name in names if options[name] is not None}
     return load_trusted_settings(
         current_environment(), command_line(options, {"server": server or None})

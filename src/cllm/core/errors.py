@@ -480,8 +480,8 @@ class HistoryDivergedError(StoreError):
 
     http_status, http_code, can_retry = 409, "history_diverged", False
     http_message = (
-        "The history in the request differs from the stored conversation at message {error.index}; "
-        "send the stored history, or omit X-CLLM-Strict to continue in a branch."
+        "The history in the request differs from the stored conversation; send the stored history, "
+        "or omit X-CLLM-Strict to continue in a branch."
     )
     param = "messages"
 

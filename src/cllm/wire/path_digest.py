@@ -154,7 +154,7 @@ NO_CONTENT = MessageContent(())
 MAX_CONTENTS = 20_000
 _contents: dict[bytes, MessageContent] = {}
 """Contents of recent messages, by a hash of the JSON: an agent sends its history again and again.
-docs/decisions/0024-contents-of-recent-messages.md has the measurement."""
+docs/decisions/0024-recognise-whole-histories.md has the measurement."""
 _PERSONS: dict[Dialect, bytes] = {
     "openai": b"openai",
     "anthropic": b"anthropic",
