@@ -28,6 +28,7 @@ from cllm.stores.search import build_index_terms
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, TURN_COLUMNS, RowCodec, encode_message
 from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite.reader import SQLITE_CODEC
+from cllm.wire.path_digest import ROOT, digest_path
 
 OWNER = "local"
 TURNS = 5
@@ -41,7 +42,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 WINDOW = WindowRecord(first_sequence=1, sent_messages=MESSAGES)
 USAGE = Usage(input=1000, output=200)
 MESSAGE_COLUMNS = (
-    *("owner", "conversation", "turn", "ordinal", "sequence_number"),
+    *("owner", "conversation", "turn", "ordinal", "sequence_number", "digest"),
     *("role", "dialect", "raw"),
 )
 SELECT_NUMBERS = "SELECT id, number FROM conversations WHERE owner = $1 AND id = ANY($2::text[])"
@@ -150,11 +151,13 @@ class SampleConversations:
         for number in numbers:
             key = (OWNER, self.id(number))
             rows.conversations.append(codec.encode_conversation(self.conversation(number)))
+            digest = ROOT
             for index in range(TURNS):
                 turn = codec.encode_turn(self.turn(number, index))
                 rows.turns.append((*key, index + 1, index + 1, *turn))
                 for ordinal, message in enumerate(self.messages(number, index)):
-                    position = (index + 1, ordinal, index * 2 + ordinal + 1)
+                    (digest,) = digest_path([message.message], digest)
+                    position = (index + 1, ordinal, index * 2 + ordinal + 1, digest)
                     rows.messages.append((*key, *position, *message.row, message.terms))
         return rows
 
@@ -249,4 +252,8 @@ async def fill_postgres(
 async def _encode_copy(messages: list[tuple[Any, ...]]) -> AsyncIterator[bytes]:
     """Yield rows in the format of COPY, without terms. No value needs escaping."""
     for row in messages:
-        yield "\t".join(map(str, row[:-1])).encode() + b"\n"
+        yield "\t".join(map(_encode_copied, row[:-1])).encode() + b"\n"
+
+
+def _encode_copied(value: str | int | bytes) -> str:
+    return rf"\\x{value.hex()}" if isinstance(value, bytes) else str(value)

@@ -30,6 +30,7 @@ from cllm.stores.sql.rows import encode_message
 from cllm.stores.sqlite import statements as sql
 from cllm.stores.sqlite.reader import SQLITE_CODEC
 from cllm.stores.sqlite.store import SqliteStore
+from cllm.wire.path_digest import digest_path
 from measurement import Cost, Limits, interleave, measure_call, print_table
 from sample_conversations import (
     COMMON_WORD,
@@ -54,6 +55,7 @@ def now() -> datetime:
 TEXTS = [make_text(random.Random(number)) for number in range(100)]  # noqa: S311
 QUESTIONS = [plain_message("user", text) for text in TEXTS]
 REPLIES = [plain_message("assistant", text) for text in TEXTS]
+DIGESTS = [digest_path([question])[0] for question in QUESTIONS]
 TERMS = [build_index_terms(question, OWNER) for question in QUESTIONS]
 
 
@@ -111,6 +113,7 @@ class Bench:
         db, key = self.plain, (OWNER, ref)
         question, reply = self.next_messages()
         terms = TERMS[self.count % len(TEXTS)]
+        digest = DIGESTS[self.count % len(TEXTS)]
         time = SQLITE_CODEC.encode_time(now())
         db.execute("BEGIN IMMEDIATE")
         row = db.execute(sql.FIND, key).fetchone()
@@ -120,9 +123,9 @@ class Bench:
         db.execute(sql.MESSAGES_SINCE, (*key, number - LOADED_MESSAGES // 2)).fetchall()
         values = (f"turn-{self.count:08}", f"turn-{self.count:08}", "running", "m")
         db.execute(sql.ADD_TURN, (*key, number, number, *values, *(None,) * 12, time, None))
-        db.execute(sql.PUT_LEASE, (*key, None, values[0], self.count, 0, time))
+        db.execute(sql.PUT_LEASE, (*key, None, values[0], self.count, 0, time, None))
         cursor = db.execute(
-            sql.ADD_MESSAGE, (*key, number, 0, total + 1, *encode_message(question))
+            sql.ADD_MESSAGE, (*key, number, 0, total + 1, digest, *encode_message(question))
         )
         first = cursor.lastrowid
         db.execute(sql.UPDATE_MESSAGE_COUNT, (total + 1, *key))
@@ -132,7 +135,9 @@ class Bench:
         usage = (None, 1000, 200, 0, 0, 0, 0, 0, 0.001, None, "{}", None, time, time)
         done = (values[0], "complete", "m")
         db.execute(sql.UPDATE_TURN, (*done, *usage, *key, number))
-        cursor = db.execute(sql.ADD_MESSAGE, (*key, number, 1, total + 2, *encode_message(reply)))
+        cursor = db.execute(
+            sql.ADD_MESSAGE, (*key, number, 1, total + 2, digest, *encode_message(reply))
+        )
         db.execute(sql.INDEX, (first, terms))
         db.execute(sql.INDEX, (cursor.lastrowid, terms))
         db.execute(sql.UPDATE_AFTER_TURN, (row[3], time, total + 2, *key))

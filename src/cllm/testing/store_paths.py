@@ -436,7 +436,7 @@ class FamilyContract(StoreSuite):
 
     async def test_the_fields_survive(self, store: Store, other: Store) -> None:
         parent = Branch(conversation="root", sequence=2, kind="compaction")
-        fields = {
+        fields: dict[str, Any] = {
             "parent": parent,
             "family": "client:1",
             "source": "client",

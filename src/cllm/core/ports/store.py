@@ -70,7 +70,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The right to finish one turn; meanwhile no other turn starts in the conversation.
 
     `conversation` is without the turn. A lease whose `fence` is not the newest is
-    lost: nothing can be written with it.
+    lost: nothing can be written with it. `before` is the path digest before the turn, None if the
+    store does not know it.
     """
 
     conversation: StoredConversation
@@ -79,6 +80,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     created: bool
     visible: bool
     expires_at: datetime | None = None
+    before: bytes | None = None
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

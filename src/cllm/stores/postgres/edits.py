@@ -1,6 +1,6 @@
 """Writes conversations to PostgreSQL: new rows, edits and deletion while no turn is running."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, islice
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from cllm.core.errors import (
 from cllm.stores import edits
 from cllm.stores.edits import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS, poll
+from cllm.stores.path_digests import digest_turn, digest_turns
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import MAX_PAUSE, Connection, PostgresPool
 from cllm.stores.postgres.reader import (
@@ -27,6 +28,7 @@ from cllm.stores.postgres.reader import (
 )
 from cllm.stores.sql.rows import UnreadableRowError, encode_json
 from cllm.stores.sql.store import StoredTurn, TurnMove, diff_conversations
+from cllm.wire.path_digest import ROOT
 
 T = TypeVar("T")
 
@@ -40,11 +42,18 @@ async def add_conversation(connection: Connection, conversation: StoredConversat
     befores = await _add_without_messages(connection, conversation)
     turns = conversation.turns + conversation.variants
     key = (conversation.owner, conversation.id)
+    digests = digest_turns(conversation)
     rows = [
-        (*key, number, before, *encode_messages(turn.messages))
+        (*key, number, before, *_encode_turn_messages(turn, digests))
         for number, (turn, before) in enumerate(zip(turns, befores, strict=True), 1)
     ]
     await connection.executemany(sql.ADD_MESSAGES, rows)
+
+
+def _encode_turn_messages(
+    turn: Turn, digests: Mapping[str, Sequence[bytes]]
+) -> tuple[list[Any], ...]:
+    return encode_messages(turn.messages, digests.get(turn.id) or [None] * len(turn.messages))
 
 
 async def _add_without_messages(
@@ -81,23 +90,40 @@ async def update_row(connection: Connection, conversation: StoredConversation) -
     )
 
 
-async def append_turn(connection: Connection, conversation: StoredConversation, turn: Turn) -> None:
+async def append_turn(
+    connection: Connection, conversation: StoredConversation, turn: Turn, before: bytes | None
+) -> None:
+    """Add a turn at the end of the path, whose digest is `before`."""
     number = await connection.fetchval(sql.NEXT_NUMBER, conversation.owner, conversation.id)
-    before = conversation.message_count
-    await add_turn(connection, conversation, turn, TurnMove(number, number, before))
+    move = TurnMove(number, number, conversation.message_count)
+    await add_turn(connection, conversation, turn, move, before)
 
 
-async def add_variant(connection: Connection, conversation: StoredConversation, turn: Turn) -> None:
+async def add_variant(
+    connection: Connection, conversation: StoredConversation, turn: Turn, before: bytes | None
+) -> None:
     number = await connection.fetchval(sql.NEXT_NUMBER, conversation.owner, conversation.id)
-    await add_turn(connection, conversation, turn, TurnMove(number, None, None))
+    await add_turn(connection, conversation, turn, TurnMove(number, None, None), before)
 
 
 async def add_turn(
-    connection: Connection, conversation: StoredConversation, turn: Turn, at: TurnMove
+    connection: Connection,
+    conversation: StoredConversation,
+    turn: Turn,
+    at: TurnMove,
+    before: bytes | None,
 ) -> None:
     key = (conversation.owner, conversation.id, at.number)
     await connection.execute(sql.ADD_TURN, *key, at.position, *POSTGRES_CODEC.encode_turn(turn))
-    await connection.execute(sql.ADD_MESSAGES, *key, at.before, *encode_messages(turn.messages))
+    messages = encode_messages(turn.messages, digest_turn(turn.messages, before))
+    await connection.execute(sql.ADD_MESSAGES, *key, at.before, *messages)
+
+
+def decode_digest_before(rows: Sequence[asyncpg.Record]) -> bytes | None:
+    """The digest of a row of DIGEST_BEFORE; None if a message before it cannot be read."""
+    path_start, number, digest = rows[0] if rows else (None, None, None)
+    stored: bytes | None = (path_start or ROOT) if number is None else digest
+    return stored
 
 
 async def save_changes(
@@ -124,16 +150,20 @@ async def save_changes(
 
 
 async def rewrite_turn(
-    connection: Connection, before: StoredConversation, turn: Turn, after: StoredConversation
+    connection: Connection,
+    before: StoredConversation,
+    turn: Turn,
+    after: StoredConversation,
+    digest: bytes | None,
 ) -> None:
-    """Write a finished turn to its slot; `before` is without it."""
+    """Write a finished turn to its slot; `before` is without it, `digest` before the slot."""
     if any(each.place == turn.place for each in before.turns):
-        await add_variant(connection, before, turn)
+        await add_variant(connection, before, turn, digest)
         old = msgspec.structs.replace(before, variants=(*before.variants, turn))
         await save_changes(connection, old, after)
         return
     await update_row(connection, after)
-    await append_turn(connection, before, turn)
+    await append_turn(connection, before, turn, digest)
 
 
 async def settle_running_turn(connection: Connection, owner: str, key: str) -> None:
@@ -149,7 +179,10 @@ async def settle_running_turn(connection: Connection, owner: str, key: str) -> N
             after = edits.mark_interrupted(stored, events_of={turn.id: events}.__getitem__)
             before = edits.without_turn(stored, turn.id)
             await connection.execute(sql.DELETE_TURN, owner, key, turn.id)
-            await rewrite_turn(connection, before, settled, after)
+            slot = None if turn.place == turn.id else turn.place
+            rows = await connection.fetch(sql.DIGEST_BEFORE, owner, key, slot)
+            digest = decode_digest_before(rows)
+            await rewrite_turn(connection, before, settled, after, digest)
             return
     await connection.execute(sql.MARK_INTERRUPTED, owner, key, INTERRUPTION_JSON, _EDIT_TURN_ID)
 
@@ -194,6 +227,10 @@ async def edit_conversation(
     new = change(old)
     if new != old:
         await save_changes(connection, old, new)
+    if reads == "whole" and new.turns != old.turns:
+        # Another variant changes the path of later turns.
+        rows = [(owner, key, *item) for item in digest_turns(new).items()]
+        await connection.executemany(sql.UPDATE_DIGESTS, rows)
     return new
 
 

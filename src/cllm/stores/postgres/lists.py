@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from cllm.core.conversation import LOCAL_OWNER
-from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
+from cllm.core.conversation import LOCAL_OWNER, Summary
+from cllm.core.ports import ArchiveFilter, Hits, Page, PathMatch, UsageBy, UsageSum
 from cllm.stores.pagination import check_page_size, decode_cursor, encode_cursor
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import PostgresBase
 from cllm.stores.postgres.reader import decode_summaries
 from cllm.stores.search import MAX_RANKED, SearchMatch, SearchTerm, build_ranked_hits, parse_query
+from cllm.stores.sql.paths import decode_matches, search_digests
 from cllm.stores.sql.rows import SUMMARY_COLUMNS, decode_sum
 from cllm.stores.sql.validation import check_text
 from cllm.stores.usage import UNKNOWN_MODEL
@@ -23,14 +24,19 @@ class PostgresLists(PostgresBase):
         *,
         owner: str = LOCAL_OWNER,
         archive_filter: ArchiveFilter = "active",
+        source: str | None = None,
+        side: bool = False,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
     ) -> Page:
         check_page_size(limit, "conversations")
+        check_text(source)
         pool = await self._settle_dead_turns(owner)
         values: tuple[Any, ...] = (
             owner,
+            int(side),
+            source,
             min(limit, sql.MAX_BIGINT) + 1,
             min(max(offset, 0), sql.MAX_BIGINT),
         )
@@ -41,8 +47,8 @@ class PostgresLists(PostgresBase):
             columns=sql.columns(SUMMARY_COLUMNS, "c."),
             archived=sql.ARCHIVED[archive_filter],
             after="" if cursor is None else sql.LIST_AFTER,
-            limit="$2",
-            offset="$3",
+            limit="$4",
+            offset="$5",
         )
         summaries = decode_summaries(await pool.fetch(statement, values, idempotent=True))
         items = summaries[:limit]
@@ -51,11 +57,44 @@ class PostgresLists(PostgresBase):
         )
 
     async def count_conversations(
-        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        source: str | None = None,
+        side: bool = False,
     ) -> int:
+        check_text(source)
         pool = await self._ready()
         statement = sql.COUNT.format(archived=sql.ARCHIVED[archive_filter])
-        return int((await pool.fetch(statement, (owner,), idempotent=True))[0][0])
+        values = (owner, int(side), source)
+        return int((await pool.fetch(statement, values, idempotent=True))[0][0])
+
+    async def find_paths(
+        self,
+        digests: Sequence[bytes],
+        *,
+        owner: str = LOCAL_OWNER,
+        family: str | None = None,
+        side: bool = False,
+        any_ids: bool = False,
+    ) -> tuple[PathMatch, ...]:
+        check_text(family)
+        searched = search_digests(digests, any_ids=any_ids)
+        pool = await self._settle_dead_turns(owner)
+        rows = await pool.fetch(
+            sql.FIND_PATHS[any_ids], (owner, searched, int(side), family), idempotent=True
+        )
+        return decode_matches([tuple(row) for row in rows])
+
+    async def list_family(
+        self, family: str, *, owner: str = LOCAL_OWNER, limit: int = 20
+    ) -> tuple[Summary, ...]:
+        check_page_size(limit, "conversations")
+        check_text(family)
+        pool = await self._settle_dead_turns(owner)
+        values = (owner, family, min(limit, sql.MAX_BIGINT))
+        return decode_summaries(await pool.fetch(sql.LIST_FAMILY, values, idempotent=True))
 
     async def search(
         self,

@@ -76,11 +76,13 @@ def _decode_turn(row: asyncpg.Record) -> Turn:
     return POSTGRES_CODEC.decode_turn(row[sql.TURN_AT : sql.MESSAGES_AT], messages)
 
 
-def encode_messages(messages: Sequence[Message]) -> tuple[list[Any], ...]:
-    """Roles, dialects, raw JSON and search terms as arrays."""
-    columns: tuple[list[Any], ...] = ([], [], [], [])
-    for message in messages:
-        row = (*encode_message(message), message_terms(message))
+def encode_messages(
+    messages: Sequence[Message], digests: Sequence[bytes | None]
+) -> tuple[list[Any], ...]:
+    """Roles, dialects, raw JSON, search terms and path digests as arrays."""
+    columns: tuple[list[Any], ...] = ([], [], [], [], [])
+    for message, digest in zip(messages, digests, strict=True):
+        row = (*encode_message(message), message_terms(message), digest)
         for column, value in zip(columns, row, strict=True):
             column.append(value)
     return columns

@@ -10,7 +10,7 @@ turn's `place` (its slot) is NULL if it equals the turn's id.
 
 # ruff: noqa: S608 - only column names are inserted into the text
 
-from cllm.core.ports import Tail
+from cllm.core.ports import MAX_MATCHES, Tail
 from cllm.stores.sql.rows import (
     CALL_COLUMNS,
     CONVERSATION_COLUMNS,
@@ -18,6 +18,7 @@ from cllm.stores.sql.rows import (
     TURN_COLUMNS,
     USAGE_COLUMNS,
 )
+from cllm.wire.path_digest import MEANING_END
 
 # Only the first row of LOAD has these columns.
 _LARGE_COLUMNS = ("system", "context_record", "metadata", "summary")
@@ -153,11 +154,11 @@ started AS (
     RETURNING number),
 added AS (
     INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
-        role, dialect, raw, terms)
+        role, dialect, raw, digest, terms)
     SELECT $1, c.number, started.number, s.index - 1, c.message_count + s.index,
-        s.role, s.dialect, s.raw, {STORED_TERMS}
-    FROM c, started, unnest($7::text[], $8::text[], $9::text[], $10::text[])
-        WITH ORDINALITY AS s(role, dialect, raw, terms, index)),
+        s.role, s.dialect, s.raw, s.digest, {STORED_TERMS}
+    FROM c, started, unnest($7::text[], $8::text[], $9::text[], $10::text[], $11::bytea[])
+        WITH ORDINALITY AS s(role, dialect, raw, terms, digest, index)),
 counted AS (
     UPDATE conversations SET message_count = c.message_count + cardinality($7::text[])
     FROM c WHERE conversations.owner = $1 AND conversations.id = c.id)"""
@@ -198,7 +199,7 @@ LOAD_TAIL = _CONVERSATION + _TAIL.format(tail="$3") + _TAIL_ROWS
 """The newest `$3` messages; NULL loads the messages that the window can use."""
 BEGIN = _CONVERSATION + _WHOLE + _START + _ALL_ROWS
 """Load, and insert a running turn: id, model, now, failure of an interrupted turn."""
-BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$11") + _START + _TAIL_ROWS
+BEGIN_TAIL = _CONVERSATION + _TAIL.format(tail="$12") + _START + _TAIL_ROWS
 
 MARK_INTERRUPTED = f"""
 UPDATE turns SET state = 'failed', ended_at = started_at, failure = $3
@@ -219,12 +220,13 @@ ended AS (
     RETURNING conversation, number),
 added AS (
     INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
-        role, dialect, raw, terms)
+        role, dialect, raw, digest, terms)
     SELECT $1, ended.conversation, ended.number,
         ${_NEXT + 6}::bigint + s.index, ${_NEXT + 7}::bigint + s.index,
-        s.role, s.dialect, s.raw, {STORED_TERMS}
+        s.role, s.dialect, s.raw, s.digest, {STORED_TERMS}
     FROM ended, unnest(${_NEXT + 8}::text[], ${_NEXT + 9}::text[], ${_NEXT + 10}::text[],
-        ${_NEXT + 11}::text[]) WITH ORDINALITY AS s(role, dialect, raw, terms, index)),
+        ${_NEXT + 11}::text[], ${_NEXT + 12}::bytea[])
+        WITH ORDINALITY AS s(role, dialect, raw, terms, digest, index)),
 updated AS (
     UPDATE conversations SET title = ${_NEXT}, updated_at = ${_NEXT + 1},
         message_count = ${_NEXT + 2}, system = ${_NEXT + 3}, system_record = ${_NEXT + 4},
@@ -391,12 +393,36 @@ SELECT $1, {NUMBER}, {parameters(3, 2 + len(TURN_COLUMNS))}
 """
 ADD_MESSAGES = f"""
 INSERT INTO messages (owner, conversation, turn, ordinal, sequence_number,
-    role, dialect, raw, terms)
-SELECT $1, {NUMBER}, $3, s.index - 1, $4::bigint + s.index, s.role, s.dialect, s.raw,
+    role, dialect, raw, digest, terms)
+SELECT $1, {NUMBER}, $3, s.index - 1, $4::bigint + s.index, s.role, s.dialect, s.raw, s.digest,
     {STORED_TERMS}
-FROM unnest($5::text[], $6::text[], $7::text[], $8::text[])
-    WITH ORDINALITY AS s(role, dialect, raw, terms, index)
+FROM unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[])
+    WITH ORDINALITY AS s(role, dialect, raw, terms, digest, index)
 """
+UPDATE_DIGESTS = f"""
+UPDATE messages SET digest = s.digest FROM unnest($4::bytea[]) WITH ORDINALITY AS s(digest, index)
+WHERE {OF_CONVERSATION} AND turn = (
+    SELECT number FROM turns WHERE {OF_CONVERSATION} AND {turn_has_id("$3")})
+    AND ordinal = s.index - 1 AND messages.digest IS DISTINCT FROM s.digest
+"""
+DIGEST_BEFORE = """
+SELECT c.path_start, t.number, (
+    SELECT m.digest FROM messages m
+    WHERE m.owner = $1 AND m.conversation = c.number AND m.turn = t.number
+    ORDER BY m.ordinal DESC LIMIT 1) AS digest
+FROM conversations c LEFT JOIN LATERAL (
+    SELECT number FROM turns
+    WHERE owner = $1 AND conversation = c.number AND position IS NOT NULL
+        AND state IN ('complete', 'incomplete')
+        AND ($3::text IS NULL OR position < (
+            SELECT position FROM turns WHERE owner = $1 AND conversation = c.number
+                AND position IS NOT NULL AND COALESCE(place, id) = $3))
+        AND EXISTS (SELECT FROM messages m
+            WHERE m.owner = $1 AND m.conversation = c.number AND m.turn = turns.number)
+    ORDER BY position DESC LIMIT 1) AS t ON true
+WHERE c.owner = $1 AND c.id = $2
+"""
+"""The digest of the last message with a history: on the whole path, or before the slot `$3`."""
 ALL_NUMBERS = f"SELECT id, number, position FROM turns WHERE {OF_CONVERSATION}"
 NEXT_NUMBER = f"""
 SELECT COALESCE(max(number), 0) + 1 FROM turns WHERE {OF_CONVERSATION}
@@ -437,11 +463,56 @@ ARCHIVED = {
     "all": "",
 }
 LIST = """
-SELECT {columns} FROM conversations c WHERE c.owner = $1 {archived} {after}
+SELECT {columns} FROM conversations c
+WHERE c.owner = $1 AND c.side <= $2 AND ($3::text IS NULL OR c.source = $3) {archived} {after}
 ORDER BY c.updated_at DESC, c.id LIMIT {limit} OFFSET {offset}
 """
-LIST_AFTER = "AND c.updated_at <= $4 AND (c.updated_at < $4 OR c.id > $5)"
-COUNT = "SELECT count(*) FROM conversations c WHERE c.owner = $1 {archived}"
+LIST_AFTER = "AND c.updated_at <= $6 AND (c.updated_at < $6 OR c.id > $7)"
+COUNT = """
+SELECT count(*) FROM conversations c
+WHERE c.owner = $1 AND c.side <= $2 AND ($3::text IS NULL OR c.source = $3) {archived}
+"""
+LIST_FAMILY = f"""
+SELECT {columns(SUMMARY_COLUMNS)} FROM conversations
+WHERE owner = $1 AND family = $2 AND archived_at IS NULL ORDER BY updated_at DESC, id LIMIT $3
+"""
+
+
+def _find_paths(condition: str) -> str:
+    """Find messages by the digests `$2`: first the first one that a message has.
+
+    OFFSET 0 fixes the order of execution, as in SEARCH.
+    """
+    searched = """
+        FROM messages m CROSS JOIN LATERAL (
+            SELECT c.id, c.message_count, c.updated_at FROM conversations c
+            WHERE c.owner = $1 AND c.number = m.conversation AND c.archived_at IS NULL
+                AND c.side = $3 AND ($4::text IS NULL OR c.family = $4) OFFSET 0) AS c
+        WHERE m.owner = $1 AND """
+    searched += condition
+    return f"""
+WITH best AS MATERIALIZED (
+    SELECT d.digest, d.position
+    FROM unnest($2::bytea[]) WITH ORDINALITY AS d(digest, position)
+    CROSS JOIN LATERAL (SELECT 1 {searched.format("d.digest")} LIMIT 1) AS found
+    LIMIT 1)
+SELECT m.id, t.id AS turn_id, m.ordinal, (SELECT position - 1 FROM best) AS position,
+    m.sequence_number, m.message_count, t.state, m.updated_at
+FROM (
+    SELECT c.*, m.number, m.conversation, m.turn, m.ordinal, m.sequence_number
+    {searched.format("(SELECT digest FROM best)")} ORDER BY m.number DESC LIMIT {MAX_MATCHES}) AS m
+CROSS JOIN LATERAL (
+    SELECT id, state FROM turns
+    WHERE owner = $1 AND conversation = m.conversation AND number = m.turn OFFSET 0) AS t
+ORDER BY m.number DESC
+"""
+
+
+FIND_PATHS = {
+    False: _find_paths("m.digest = {0}"),
+    True: _find_paths(f"m.digest BETWEEN substr({{0}}, 1, {MEANING_END}) AND {{0}}"),
+}
+"""By whether the IDs of tool calls may differ; then each digest ends with the highest IDs."""
 # Revision 0005 prefixes indexed terms with the number of their block of 2 ** BLOCK_BITS messages.
 # The search reads the newest block first; `@` is replaced by its number. OFFSET 0 fixes the order
 # of execution: with its estimates the planner would read whole tables.

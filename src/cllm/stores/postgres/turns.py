@@ -25,6 +25,7 @@ from cllm.core.errors import (
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.leases import lease_expiry, poll
+from cllm.stores.path_digests import digest_turn, find_start
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import (
     MAX_PAUSE,
@@ -38,6 +39,7 @@ from cllm.stores.postgres.edits import (
     add_row,
     add_variant,
     append_turn,
+    decode_digest_before,
     rewrite_turn,
     settle_running_turn,
 )
@@ -151,20 +153,36 @@ class PostgresTurns(PostgresBase):
             await self._connections.transact(
                 lambda connection: settle_running_turn(connection, owner, lease_row.conversation)
             )
+        before: bytes | None = None
+        if not lease_row.creates:
+            key = (owner, lease_row.conversation, start.place)
+            rows = await self._connections.fetch(sql.DIGEST_BEFORE, key, idempotent=True)
+            before = decode_digest_before(rows)
         if start.visible and start.place is None and not lease_row.creates:
-            conversation = await self._load_and_insert_turn(lease_row, start, owner, tail, now)
+            conversation = await self._load_and_insert_turn(
+                lease_row, start, owner, tail, now=now, before=before
+            )
         else:
             conversation = await self._load(lease_row, start, owner, tail)
         if conversation is not None:
-            return await self._continue_conversation(lease_row, conversation, start, now=now)
+            return await self._continue_conversation(
+                lease_row, conversation, start, before, now=now
+            )
         if create is None:
             raise ConversationNotFoundError(lease_row.conversation)
         return await self._create_conversation(lease_row, start, owner, create, now=now)
 
     async def _load_and_insert_turn(
-        self, lease_row: _LeaseRow, start: TurnStart, owner: str, tail: Tail, now: datetime
+        self,
+        lease_row: _LeaseRow,
+        start: TurnStart,
+        owner: str,
+        tail: Tail,
+        *,
+        now: datetime,
+        before: bytes | None,
     ) -> StoredConversation | None:
-        messages = encode_messages(start.messages)
+        messages = encode_messages(start.messages, digest_turn(start.messages, before))
         values = (owner, lease_row.conversation, start.id, start.model, now, INTERRUPTION_JSON)
         statement, tail_values = (
             (sql.BEGIN, ()) if tail is None else (sql.BEGIN_TAIL, (sql.tail_parameter(tail),))
@@ -194,7 +212,13 @@ class PostgresTurns(PostgresBase):
         return decode_conversation(rows)
 
     async def _continue_conversation(
-        self, lease_row: _LeaseRow, stored: StoredConversation, start: TurnStart, *, now: datetime
+        self,
+        lease_row: _LeaseRow,
+        stored: StoredConversation,
+        start: TurnStart,
+        before: bytes | None,
+        *,
+        now: datetime,
     ) -> Lease:
         conversation = edits.mark_interrupted(stored)
         turn = edits.start_turn(conversation, start, now=now)
@@ -204,10 +228,10 @@ class PostgresTurns(PostgresBase):
                 await connection.execute(
                     sql.MARK_INTERRUPTED, stored.owner, stored.id, INTERRUPTION_JSON, turn.id
                 )
-                await add_variant(connection, conversation, turn)
+                await add_variant(connection, conversation, turn, before)
 
             await self._connections.transact(insert)
-        return _build_lease(lease_row, conversation, turn, start, created=False)
+        return _build_lease(lease_row, conversation, turn, start, before, created=False)
 
     async def _create_conversation(
         self,
@@ -220,6 +244,7 @@ class PostgresTurns(PostgresBase):
     ) -> Lease:
         conversation = edits.build_conversation(create, key=create.id, owner=owner, now=now)
         turn = edits.start_turn(conversation, start, now=now)
+        before = find_start(conversation)
 
         async def insert(connection: Connection) -> None:
             refs = [create.id, create.name or create.id]
@@ -227,14 +252,14 @@ class PostgresTurns(PostgresBase):
                 raise ConversationExistsError(create.id)
             if start.visible:
                 await add_row(connection, edits.with_running_turn(conversation, turn))
-                await append_turn(connection, conversation, turn)
+                await append_turn(connection, conversation, turn, before)
                 await connection.execute(sql.CLEAR_CREATES, owner, create.id)
 
         try:
             await self._connections.transact(insert)
         except asyncpg.UniqueViolationError as error:
             raise ConversationExistsError(create.id) from error
-        return _build_lease(lease_row, conversation, turn, start, created=True)
+        return _build_lease(lease_row, conversation, turn, start, before, created=True)
 
     async def _release_after_error(
         self, lease_row: _LeaseRow, start: TurnStart, owner: str, error: CllmError
@@ -340,6 +365,7 @@ class PostgresTurns(PostgresBase):
     async def _finish_appended(self, lease: Lease, turn: Turn, new: StoredConversation) -> None:
         owner, key = new.owner, new.id
         stored = len(lease.turn.messages)
+        digests = digest_turn(turn.messages, lease.before)
         _, _, *values = POSTGRES_CODEC.encode_turn(turn)
         row = dict(zip(CONVERSATION_COLUMNS, POSTGRES_CODEC.encode_conversation(new), strict=True))
         rows = await self._connections.fetch(
@@ -353,7 +379,7 @@ class PostgresTurns(PostgresBase):
                 *(row[column] for column in _FINISH_COLUMNS),
                 stored - 1,
                 lease.conversation.message_count + stored,
-                *encode_messages(turn.messages[stored:]),
+                *encode_messages(turn.messages[stored:], digests[stored:]),
             ),
         )
         if not rows:
@@ -372,7 +398,7 @@ class PostgresTurns(PostgresBase):
             await connection.execute(sql.MARK_INTERRUPTED, owner, key, INTERRUPTION_JSON, turn.id)
             if lease.created and not lease.visible:
                 await add_row(connection, new)
-            await rewrite_turn(connection, before, turn, new)
+            await rewrite_turn(connection, before, turn, new, lease.before)
 
         try:
             await self._connections.transact(save)
@@ -395,6 +421,7 @@ def _build_lease(
     conversation: StoredConversation,
     turn: Turn,
     start: TurnStart,
+    before: bytes | None,
     *,
     created: bool,
 ) -> Lease:
@@ -405,6 +432,7 @@ def _build_lease(
         created=created,
         visible=start.visible,
         expires_at=lease_row.expires_at,
+        before=before,
     )
 
 

@@ -30,7 +30,15 @@ _ADD_COSTS = {
     "CAST(metadata->'cost'->>'total_cost' AS numeric(10, 6))",
 }
 UNMANAGED_PREFIXES = ("message_search", "terms", "messages_by_terms", VERSION_TABLE)
-FIRST, SECOND, WITHOUT_HOLDER, _ = REVISIONS
+FIRST, SECOND, *CURRENT = REVISIONS
+_ADDED = {
+    "0006": {"holder"},
+    "0007": {
+        *("parent_kind", "family", "source", "side", "path_start", "conversations_by_family"),
+        *("digest", "messages_by_digest"),
+    },
+}
+"""Columns and indexes that a revision adds to the tables of an earlier one."""
 _STATES = {"add": "missing", "remove": "unknown", "modify": "different"}
 _TRIGGERS = {
     "sqlite": "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger' ORDER BY name",
@@ -137,18 +145,19 @@ def find_differences(bind: sa.Connection) -> list[str]:
     revision = current_revision(bind)
     if revision in (FIRST, SECOND):
         return [f"missing column: {name}" for name in _list_missing_columns(bind, revision)]
-    if revision not in (WITHOUT_HOLDER, HEAD):
+    if revision not in CURRENT:
         return [describe_mismatch(revision)]
     name = bind.dialect.name
     expected = head("sqlite" if name == "sqlite" else "postgresql")
     differences = compare_metadata(_build_context(bind), expected)
-    if revision == WITHOUT_HOLDER:
-        differences = [one for one in differences if not _adds_holder(one)]
+    later = set().union(*(names for added, names in _ADDED.items() if added > revision))
+    differences = [one for one in differences if not _adds(one, later)]
     return [*map(_describe_difference, differences), *_list_triggers(bind)]
 
 
-def _adds_holder(difference: Any) -> bool:
-    return bool(difference[0] == "add_column" and difference[3].name == "holder")
+def _adds(difference: Any, names: set[str]) -> bool:
+    is_addition = difference[0] in ("add_column", "add_index")
+    return is_addition and difference[-1].name in names
 
 
 def _describe_difference(difference: Any) -> str:

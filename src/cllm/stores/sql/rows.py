@@ -15,6 +15,7 @@ import msgspec
 from cllm.core.conversation import (
     Branch,
     ContextRecord,
+    ParentKind,
     StandingSummary,
     StoredConversation,
     Summary,
@@ -63,6 +64,11 @@ CONVERSATION_COLUMNS = (
     "summary",
     "parent_id",
     "parent_sequence",
+    "parent_kind",
+    "family",
+    "source",
+    "side",
+    "path_start",
     "message_count",
 )
 SUMMARY_COLUMNS = (
@@ -75,6 +81,11 @@ SUMMARY_COLUMNS = (
     "title",
     "archived_at",
     "metadata",
+    "source",
+    "side",
+    "parent_id",
+    "parent_sequence",
+    "parent_kind",
 )
 USAGE_COLUMNS = (
     "input_tokens",
@@ -103,6 +114,7 @@ CALL_COLUMNS = ("model", *USAGE_COLUMNS, "cost", "ended_at")
 
 _ROLES = frozenset(get_args(Role))
 _DIALECTS = frozenset(get_args(Dialect))
+_PARENT_KINDS = frozenset(get_args(ParentKind))
 _NUMBERS = frozenset((int, bool))
 _NO_USAGE = (None,) * len(USAGE_COLUMNS)
 _NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -167,7 +179,6 @@ class RowCodec:
         self.decode_time = row_decoder(decode_time)
 
     def encode_conversation(self, conversation: StoredConversation) -> Row:
-        parent = conversation.parent
         return (
             conversation.owner,
             conversation.id,
@@ -183,8 +194,11 @@ class RowCodec:
             encode_json(conversation.metadata),
             encode_json(conversation.pins or None),
             encode_json(conversation.summary),
-            None if parent is None else parent.conversation,
-            None if parent is None else parent.sequence,
+            *_encode_parent(conversation.parent),
+            conversation.family_key,
+            conversation.source,
+            int(conversation.is_side),
+            conversation.path_start,
             conversation.message_count,
         )
 
@@ -213,10 +227,14 @@ class RowCodec:
             metadata=_metadata.decode(row[11]),
             pins=_optional(_pins, row[12]) or (),
             summary=_optional(_summary, row[13]),
-            parent=None if row[14] is None else Branch(conversation=row[14], sequence=row[15]),
+            parent=None if row[14] is None else _decode_parent(*row[14:17]),
+            family=None if row[17] == row[1] else row[17],
+            source=row[18],
+            is_side=bool(row[19]),
+            path_start=_decode_bytes(row[20]),
             turns=turns,
             variants=variants,
-            first_sequence=row[16] - loaded + 1,
+            first_sequence=row[21] - loaded + 1,
         )
 
     def decode_summary(self, row: RowValues) -> Summary:
@@ -236,8 +254,24 @@ class RowCodec:
                 title=title,
                 archived_at=None if archived is None else decode_time(archived),
                 metadata={} if metadata == "{}" else _metadata.decode(metadata),
+                source=source,
+                is_side=bool(side),
+                parent=None if parent[0] is None else _decode_parent(*parent),
             )
-            for own_id, created, updated, count, model, name, title, archived, metadata in rows
+            for (
+                own_id,
+                created,
+                updated,
+                count,
+                model,
+                name,
+                title,
+                archived,
+                metadata,
+                source,
+                side,
+                *parent,
+            ) in rows
         ]
 
     def encode_turn(self, turn: Turn) -> Row:
@@ -296,6 +330,27 @@ class RowCodec:
 
     def decode_optional_time(self, stored: Any) -> datetime | None:
         return None if stored is None else self.decode_time(stored)
+
+
+def _decode_bytes(stored: Any) -> bytes | None:
+    if stored is not None and type(stored) is not bytes:
+        raise UnreadableRowError("not bytes")
+    return stored
+
+
+def _encode_parent(parent: Branch | None) -> Row:
+    """The columns of the parent; the kind is NULL for a branch."""
+    if parent is None:
+        return None, None, None
+    return parent.conversation, parent.sequence, None if parent.kind == "branch" else parent.kind
+
+
+def _decode_parent(conversation: str, sequence: int, kind: Any) -> Branch:
+    if kind is None:
+        return Branch(conversation=conversation, sequence=sequence)
+    if kind not in _PARENT_KINDS:
+        raise UnreadableRowError("not a kind of parent")
+    return Branch(conversation=conversation, sequence=sequence, kind=kind)
 
 
 def encode_message(message: Message) -> Row:

@@ -4,7 +4,7 @@ An edit is saved as the difference in rows between the stored and the edited con
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -57,6 +57,7 @@ class SqlStore(EditingStore):
         new: NewConversation,
         *,
         at: int | None = None,
+        path: Sequence[str] | None = None,
         opening: Opening | None = None,
         owner: str = LOCAL_OWNER,
     ) -> StoredConversation:
@@ -64,7 +65,7 @@ class SqlStore(EditingStore):
         empty = self._build_new(new, owner, opening)
 
         def change(source: StoredConversation) -> StoredConversation:
-            return edits.build_branch(source, empty, at=at, opening=opening)
+            return edits.build_branch(source, empty, at=at, path=path, opening=opening)
 
         return await self._insert(empty, source=ref, change=change)
 

@@ -36,6 +36,7 @@ def head(engine: Engine) -> sa.MetaData:
 
 
 def _conversations(metadata: sa.MetaData, engine: Engine) -> None:
+    """`family` is the conversation's own id unless it belongs to another; `side` is 0 or 1."""
     numbers: tuple[sa.schema.SchemaItem, ...] = ()
     newest: tuple[str, ...] = ("owner", "updated_at", "id")
     if engine == "postgresql":
@@ -63,8 +64,14 @@ def _conversations(metadata: sa.MetaData, engine: Engine) -> None:
         sa.Column("parent_sequence", sa.BigInteger),
         sa.Column("message_count", sa.BigInteger, nullable=False),
         *numbers,
+        sa.Column("parent_kind", sa.Text),
+        sa.Column("family", sa.Text),
+        sa.Column("source", sa.Text),
+        sa.Column("side", sa.SmallInteger, nullable=False, server_default="0"),
+        sa.Column("path_start", sa.LargeBinary),
         sa.Index("conversations_by_name", "owner", "name", unique=True),
         sa.Index("conversations_by_time", *newest),
+        sa.Index("conversations_by_family", "owner", "family", "updated_at"),
     )
 
 
@@ -136,7 +143,9 @@ def _turns(metadata: sa.MetaData, engine: Engine) -> None:
 def _messages(metadata: sa.MetaData, engine: Engine) -> None:
     """`raw` is the JSON unchanged; `sequence_number` is NULL off the default path.
 
-    `imported`: the other columns of a message from an older deployment.
+    `imported`: the other columns of a message from an older deployment. `digest`: of the path up to
+    the message, NULL if a message before it cannot be read. Messages with the same digest are in
+    the order of their numbers in the index.
     """
     conversation = _conversation(engine)
     turn = ("owner", conversation.name, "turn")
@@ -144,9 +153,11 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
     by_turn: sa.Index | sa.PrimaryKeyConstraint
     if engine == "sqlite":
         count: type[sa.Integer] = sa.BigInteger
+        by_digest: tuple[str, ...] = ("owner", "digest")
         by_turn = sa.Index("messages_by_turn", *natural, unique=True)
     else:
         count = sa.Integer
+        by_digest = ("owner", "digest", "number")
         by_turn = sa.PrimaryKeyConstraint(*natural, name="messages_by_turn")
     sa.Table(
         "messages",
@@ -161,7 +172,9 @@ def _messages(metadata: sa.MetaData, engine: Engine) -> None:
         sa.Column("dialect", sa.Text, nullable=False),
         sa.Column("raw", sa.Text, nullable=False),
         sa.Column("imported", sa.Text),
+        sa.Column("digest", sa.LargeBinary),
         by_turn,
+        sa.Index("messages_by_digest", *by_digest),
         sa.ForeignKeyConstraint(
             turn,
             ["turns.owner", f"turns.{conversation.name}", "turns.number"],

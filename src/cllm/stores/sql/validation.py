@@ -62,7 +62,8 @@ def check_new(new: NewConversation) -> None:
     """Check the id and name as well."""
     for ref in {new.id, new.name or new.id}:
         check_id(ref)
-    check_text(new.title, new.model)
+    check_text(new.title, new.model, new.family, new.source)
+    check_text(None if new.parent is None else new.parent.conversation)
     check_json(new.metadata)
     check_opening(new.opening)
 
@@ -78,7 +79,8 @@ def check_conversation(conversation: StoredConversation) -> None:
     for ref in {conversation.id, conversation.name or conversation.id}:
         check_id(ref)
     system = conversation.system
-    check_text(conversation.title, conversation.model)
+    check_text(conversation.title, conversation.model, conversation.family, conversation.source)
+    check_text(None if conversation.parent is None else conversation.parent.conversation)
     check_json(conversation.metadata, conversation.summary)
     check_json(conversation.system_record, conversation.context_record)
     check_messages(() if system is None else (system,))

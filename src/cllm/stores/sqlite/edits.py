@@ -16,6 +16,7 @@ from cllm.core.errors import (
 from cllm.core.message import Message
 from cllm.stores.edits import Change, ReadScope
 from cllm.stores.leases import ProcessLock, is_lease_valid
+from cllm.stores.path_digests import digest_turns
 from cllm.stores.search import build_index_terms
 from cllm.stores.sql.rows import Row, decode_number, encode_json, encode_message, require_row
 from cllm.stores.sql.store import StoredTurn, diff_conversations
@@ -35,19 +36,23 @@ INTERRUPTION_JSON = encode_json(INTERRUPTION)
 def add_conversation(db: sqlite3.Connection, conversation: StoredConversation) -> None:
     db.execute(sql.ADD_CONVERSATION, SQLITE_CODEC.encode_conversation(conversation))
     key = (conversation.owner, conversation.id)
+    digests = digest_turns(conversation)
     sequence = 1
     for number, turn in enumerate(conversation.turns, 1):
-        add_turn(db, key, turn, number=number, position=number, sequence=sequence)
+        own = digests[turn.id]
+        add_turn(db, key, turn, own, number=number, position=number, sequence=sequence)
         sequence += len(turn.messages)
     first = len(conversation.turns) + 1
     for number, turn in enumerate(conversation.variants, first):
-        add_turn(db, key, turn, number=number, position=None, sequence=None)
+        own = digests.get(turn.id, [])
+        add_turn(db, key, turn, own, number=number, position=None, sequence=None)
 
 
 def add_turn(
     db: sqlite3.Connection,
     key: Row,
     turn: Turn,
+    digests: Sequence[bytes | None],
     *,
     number: int,
     position: int | None,
@@ -55,7 +60,7 @@ def add_turn(
 ) -> list[int]:
     """Insert a turn with its messages; return their row numbers. `sequence`: None off the path."""
     db.execute(sql.ADD_TURN, (*key, number, position, *SQLITE_CODEC.encode_turn(turn)))
-    rows = add_messages(db, key, turn.messages, number=number, sequence=sequence)
+    rows = add_messages(db, key, turn.messages, digests, number=number, sequence=sequence)
     if turn.is_history:
         index_messages(db, key, rows, turn.messages)
     return rows
@@ -65,16 +70,21 @@ def add_messages(
     db: sqlite3.Connection,
     key: Row,
     messages: Sequence[Message],
+    digests: Sequence[bytes | None],
     *,
     number: int,
     sequence: int | None,
     first: int = 0,
 ) -> list[int]:
-    """Insert the messages from index `first` on; return their row numbers."""
+    """Insert the messages from index `first` on; return their row numbers.
+
+    `digests`: of all messages, or empty if they are not known.
+    """
     rows: list[int] = []
     for ordinal, message in enumerate(messages[first:], first):
         at = None if sequence is None else sequence + ordinal
-        values = (*key, number, ordinal, at, *encode_message(message))
+        digest = digests[ordinal] if digests else None
+        values = (*key, number, ordinal, at, digest, *encode_message(message))
         rows.append(db.execute(sql.ADD_MESSAGE, values).lastrowid or 0)
     return rows
 
@@ -170,7 +180,19 @@ def edit_conversation(
     new = change(old)
     if new != old:
         save_changes(db, old, new)
+    if reads == "whole" and new.turns != old.turns:
+        _save_digests(db, new)
     return new
+
+
+def _save_digests(db: sqlite3.Connection, conversation: StoredConversation) -> None:
+    """Save the digests of all messages: another variant changes the path of later turns."""
+    key = (conversation.owner, conversation.id)
+    numbers = {row[0]: row[1] for row in db.execute(sql.ALL_NUMBERS, key).fetchall()}
+    for turn_id, digests in digest_turns(conversation).items():
+        at = numbers[turn_id]
+        values = [(digest, *key, at, ordinal) for ordinal, digest in enumerate(digests)]
+        db.executemany(sql.UPDATE_DIGEST, values)
 
 
 def edit_from(

@@ -13,9 +13,10 @@ import msgspec
 
 from cllm.core.conversation import LOCAL_OWNER, Summary
 from cllm.core.notice import Notice
-from cllm.core.ports import ArchiveFilter, Hits, Page, UsageBy, UsageSum
+from cllm.core.ports import ArchiveFilter, Hits, Page, PathMatch, UsageBy, UsageSum
 from cllm.stores.pagination import check_page_size, decode_cursor, encode_cursor
 from cllm.stores.search import SearchMatch, SearchTerm, build_ranked_hits, owner_term, parse_query
+from cllm.stores.sql.paths import decode_matches, search_digests
 from cllm.stores.sql.rows import (
     SUMMARY_COLUMNS,
     Row,
@@ -39,6 +40,9 @@ NEXT_PAGE_ROWS = 1000
 _TYPES: dict[str, tuple[type, ...]] = {
     "id": (str,),
     "message_count": (int,),
+    "side": (int,),
+    "parent_id": (str, NoneType),
+    "parent_sequence": (int, NoneType),
     **dict.fromkeys(REPLACEABLE_COLUMNS, (str, NoneType)),
 }
 _NAME_AT = SUMMARY_COLUMNS.index("name")
@@ -53,6 +57,8 @@ class SqliteLists(SqliteBase):
         *,
         owner: str = LOCAL_OWNER,
         archive_filter: ArchiveFilter = "active",
+        source: str | None = None,
+        side: bool = False,
         limit: int = 100,
         cursor: str | None = None,
         offset: int = 0,
@@ -64,13 +70,14 @@ class SqliteLists(SqliteBase):
         """
         check_page_size(limit, "conversations")
         max_items, first = min(limit, MAX_BIGINT), min(max(offset, 0), MAX_BIGINT)
+        listed = (owner, int(side), source)
 
         def read(db: sqlite3.Connection) -> Page:
             size, skip = max_items, first
             items: list[Summary] = []
             notices: list[Notice] = []
             while True:
-                rows = _fetch_page(db, owner, archive_filter, cursor, (size + 1, skip))
+                rows = _fetch_page(db, listed, archive_filter, cursor, (size + 1, skip))
                 used = _decode_page(rows[:size], max_items, items, notices)
                 has_more = len(rows) > used
                 if items or not has_more:
@@ -83,13 +90,47 @@ class SqliteLists(SqliteBase):
         return await self._read_settled(owner, None, read)
 
     async def count_conversations(
-        self, *, owner: str = LOCAL_OWNER, archive_filter: ArchiveFilter = "active"
+        self,
+        *,
+        owner: str = LOCAL_OWNER,
+        archive_filter: ArchiveFilter = "active",
+        source: str | None = None,
+        side: bool = False,
     ) -> int:
         rows = await self._reader.read(
-            lambda db: fetch_rows(db, sql.COUNT[archive_filter], (owner,))
+            lambda db: fetch_rows(db, sql.COUNT[archive_filter], (owner, int(side), source))
         )
         count: int = rows[0][0]
         return count
+
+    async def find_paths(
+        self,
+        digests: Sequence[bytes],
+        *,
+        owner: str = LOCAL_OWNER,
+        family: str | None = None,
+        side: bool = False,
+        any_ids: bool = False,
+    ) -> tuple[PathMatch, ...]:
+        searched = search_digests(digests, any_ids=any_ids)
+        values = (owner, b"".join(searched), len(searched), int(side), family)
+        statement = sql.FIND_PATHS[any_ids]
+        return await self._read_settled(
+            owner, None, lambda db: decode_matches(fetch_rows(db, statement, values))
+        )
+
+    async def list_family(
+        self, family: str, *, owner: str = LOCAL_OWNER, limit: int = 20
+    ) -> tuple[Summary, ...]:
+        check_page_size(limit, "conversations")
+
+        def read(db: sqlite3.Connection) -> tuple[Summary, ...]:
+            items: list[Summary] = []
+            rows = fetch_rows(db, sql.LIST_FAMILY, (owner, family, min(limit, MAX_BIGINT)))
+            _decode_page(rows, len(rows), items, [])
+            return tuple(items)
+
+        return await self._read_settled(owner, None, read)
 
     async def search(
         self,
@@ -184,15 +225,15 @@ def skipped_message_notice(ref: str) -> Notice:
 
 def _fetch_page(
     db: sqlite3.Connection,
-    owner: str,
+    listed: Row,
     archive_filter: ArchiveFilter,
     cursor: str | None,
     span: tuple[int, int],
 ) -> list[Row]:
     if cursor is None:
-        return fetch_rows(db, sql.LIST[archive_filter], (owner, *span))
+        return fetch_rows(db, sql.LIST[archive_filter], (*listed, *span))
     updated_at, last_id = decode_cursor(cursor)
-    after = (owner, SQLITE_CODEC.encode_time(updated_at), last_id, *span)
+    after = (*listed, SQLITE_CODEC.encode_time(updated_at), last_id, *span)
     return fetch_rows(db, sql.LIST_AFTER[archive_filter], after)
 
 

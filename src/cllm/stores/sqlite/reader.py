@@ -37,7 +37,7 @@ from cllm.stores.sql.rows import (
 from cllm.stores.sql.store import with_placeholders
 from cllm.stores.sqlite import statements as sql
 
-REPLACEABLE_COLUMNS = ("name", "title", "model")
+REPLACEABLE_COLUMNS = ("name", "title", "model", "source")
 """Columns in which replacement characters are harmless."""
 
 
@@ -106,8 +106,9 @@ def _replace_bytes(stored: bytes, column: str) -> str | None:
     return None if column == "name" else decode_lossy(stored)
 
 
-MESSAGE_COUNT_AT = 16
-PINS_AT = 12
+MESSAGE_COUNT_AT = CONVERSATION_COLUMNS.index("message_count")
+PINS_AT = CONVERSATION_COLUMNS.index("pins")
+_PATH_START_AT = CONVERSATION_COLUMNS.index("path_start")
 NUMBER_AT = len(TURN_COLUMNS)
 FIRST_POSITION = 1
 _UTC = "+00:00"
@@ -129,7 +130,7 @@ def find_conversation(db: sqlite3.Connection, ref: str, owner: str) -> Row:
     if not rows:
         raise ConversationNotFoundError(ref)
     row = with_replacements(rows[0], CONVERSATION_COLUMNS)
-    if bytes in map(type, row):
+    if bytes in map(type, (*row[:_PATH_START_AT], *row[_PATH_START_AT + 1 :])):
         raise not_utf8_error()
     decode_number(row[MESSAGE_COUNT_AT])
     return row

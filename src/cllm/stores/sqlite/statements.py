@@ -5,7 +5,7 @@ Every condition on conversations starts with the owner. A test prepares every st
 
 # ruff: noqa: S608 - only column names are inserted into the text
 
-from cllm.core.ports import ArchiveFilter, UsageBy
+from cllm.core.ports import MAX_MATCHES, ArchiveFilter, UsageBy
 from cllm.stores.search import MAX_RANKED
 from cllm.stores.sql.rows import (
     CALL_COLUMNS,
@@ -14,6 +14,7 @@ from cllm.stores.sql.rows import (
     TURN_COLUMNS,
     USAGE_COLUMNS,
 )
+from cllm.wire.path_digest import MEANING_END, ROOT
 
 
 def _marks(count: int) -> str:
@@ -107,8 +108,14 @@ RAW_BYTES = f"""SELECT number, CAST(raw AS BLOB) FROM messages {_OF_CONVERSATION
 NEWEST_MESSAGES = f"""SELECT turn, number FROM messages {_OF_THIS}
     AND turn = (SELECT max(number) FROM turns {_OF_THIS}) ORDER BY ordinal"""
 ADD_MESSAGE = f"""INSERT INTO messages
-    (owner, conversation_id, turn, ordinal, sequence_number, role, dialect, raw)
-    VALUES ({_marks(8)})"""
+    (owner, conversation_id, turn, ordinal, sequence_number, digest, role, dialect, raw)
+    VALUES ({_marks(9)})"""
+UPDATE_DIGEST = f"UPDATE messages SET digest = ? {_OF_CONVERSATION} AND turn = ? AND ordinal = ?"
+# The last message of the last turn with a history before a position.
+DIGEST_BEFORE = f"""SELECT (SELECT CAST(digest AS BLOB) FROM messages m WHERE {_JOINED}
+        ORDER BY m.ordinal DESC LIMIT 1)
+    FROM turns t {_OF_CONVERSATION} AND position < ? AND {_HISTORY}
+    AND EXISTS (SELECT 1 FROM messages m WHERE {_JOINED}) ORDER BY position DESC LIMIT 1"""
 DELETE_MESSAGES = f"DELETE FROM messages {_OF_CONVERSATION} AND turn = ? AND ordinal >= ?"
 NUMBER_MESSAGES = (
     f"UPDATE messages SET sequence_number = ? + ordinal {_OF_CONVERSATION} AND turn = ?"
@@ -144,20 +151,59 @@ _ARCHIVED: dict[ArchiveFilter, str] = {
     "archived": "AND archived_at IS NOT NULL",
     "all": "",
 }
-_LIST = f"SELECT {_names(*SUMMARY_COLUMNS)} FROM conversations WHERE owner = ?1"
+_LISTED = (
+    "FROM conversations WHERE owner = ?1 AND (?2 OR side IS NOT 1) AND (?3 IS NULL OR source = ?3)"
+)
+_LIST = f"SELECT {_names(*SUMMARY_COLUMNS)} {_LISTED}"
 LIST = {
-    archived: f"{_LIST} {condition} ORDER BY updated_at DESC, id LIMIT ?2 OFFSET ?3"
+    archived: f"{_LIST} {condition} ORDER BY updated_at DESC, id LIMIT ?4 OFFSET ?5"
     for archived, condition in _ARCHIVED.items()
 }
 LIST_AFTER = {
-    archived: f"""{_LIST} {condition} AND updated_at <= ?2 AND (updated_at < ?2 OR id > ?3)
-    ORDER BY updated_at DESC, id LIMIT ?4 OFFSET ?5"""
+    archived: f"""{_LIST} {condition} AND updated_at <= ?4 AND (updated_at < ?4 OR id > ?5)
+    ORDER BY updated_at DESC, id LIMIT ?6 OFFSET ?7"""
     for archived, condition in _ARCHIVED.items()
 }
 COUNT = {
-    archived: f"SELECT count(*) FROM conversations WHERE owner = ? {condition}"
-    for archived, condition in _ARCHIVED.items()
+    archived: f"SELECT count(*) {_LISTED} {condition}" for archived, condition in _ARCHIVED.items()
 }
+LIST_FAMILY = f"""SELECT {_names(*SUMMARY_COLUMNS)} FROM conversations
+    WHERE owner = ? AND family = ? AND archived_at IS NULL ORDER BY updated_at DESC, id LIMIT ?"""
+
+
+def _find_paths(condition: str) -> str:
+    """Find messages by `?3` digests, which are one after another in `?2`.
+
+    The first query finds the first digest that a message has. The digest is a constant in the
+    second one, so that the index has its messages in order, and no more than the limit are read.
+    """
+    searched = """FROM messages m CROSS JOIN conversations c
+        ON c.owner = m.owner AND c.id = m.conversation_id {join}
+        WHERE m.owner = ?1 AND {condition} AND c.archived_at IS NULL AND c.side = ?4
+        AND (?5 IS NULL OR c.family = ?5)"""
+    exists = searched.format(join="", condition=condition.format("d.digest"))
+    matches = searched.format(
+        join=f"CROSS JOIN turns t ON {_JOINED}",
+        condition=condition.format("(SELECT digest FROM best)"),
+    )
+    return f"""WITH RECURSIVE numbers(position) AS (
+        SELECT 0 WHERE ?3 > 0
+        UNION ALL SELECT position + 1 FROM numbers WHERE position + 1 < ?3 ORDER BY 1),
+    best AS MATERIALIZED (
+        SELECT position, digest FROM (
+            SELECT position, substr(?2, position * {len(ROOT)} + 1, {len(ROOT)}) AS digest
+            FROM numbers) AS d
+        WHERE EXISTS (SELECT 1 {exists}) LIMIT 1)
+    SELECT c.id, t.id, m.ordinal, (SELECT position FROM best), m.sequence_number,
+        c.message_count, t.state, c.updated_at {matches}
+    ORDER BY m.number DESC LIMIT {MAX_MATCHES}"""
+
+
+FIND_PATHS = {
+    False: _find_paths("m.digest = {0}"),
+    True: _find_paths(f"m.digest BETWEEN substr({{0}}, 1, {MEANING_END}) AND {{0}}"),
+}
+"""By whether the IDs of tool calls may differ; then each digest ends with the highest IDs."""
 SEARCH = {
     archived: f"""SELECT m.conversation_id, c.title, m.sequence_number, m.role, CAST(m.raw AS BLOB),
     t.started_at, t.id, m.ordinal FROM message_search s CROSS JOIN messages m ON m.number = s.rowid

@@ -18,6 +18,7 @@ from cllm.core.errors import (
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.leases import ProcessLock, lease_expiry, next_fence
+from cllm.stores.path_digests import digest_turn, find_start
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     Row,
@@ -84,20 +85,22 @@ def begin_turn(
     if stored is not None and settle_running_turn(db, stored.row[:2], stored.newest, cache):
         stored = _find_with_lease(db, ref, owner)
     if stored is not None:
-        number = _next_number(db, stored, start)
+        number, slot = _find_slot(db, stored, start)
         conversation = _load_cached(db, stored.row, tail, cache)
+        before = _digest_before(db, conversation, slot)
     elif create is None:
         raise ConversationNotFoundError(ref)
     else:
         conversation = edits.build_conversation(create, key=create.id, owner=owner, now=now)
         check_name_free(db, conversation)
         number = 1
+        before = find_start(conversation)
         if start.visible:
             add_conversation(db, conversation)
     turn = edits.build_running_turn(start, now=now)
     key = (owner, conversation.id)
     if start.visible:
-        rows = _insert_running_turn(db, conversation, turn, number)
+        rows = _insert_running_turn(db, conversation, turn, before, number)
         cache.put_running(key, turn.id, (number, rows))
     lease = Lease(
         conversation=conversation,
@@ -106,6 +109,7 @@ def begin_turn(
         created=stored is None,
         visible=start.visible,
         expires_at=lease_expiry(now, lease_seconds),
+        before=before,
     )
     creates = lease.created and not start.visible
     _write_lease(db, key, lease, creates=creates, holder=process.name())
@@ -146,19 +150,33 @@ def _find_creating_lease(
     return None
 
 
-def _next_number(db: sqlite3.Connection, stored: _StoredState, start: TurnStart) -> int:
+def _find_slot(db: sqlite3.Connection, stored: _StoredState, start: TurnStart) -> tuple[int, int]:
+    """The number of the new turn, and the position of its slot on the path."""
     key, newest = stored.row[:2], stored.newest
+    number = 1 if newest is None else decode_number(newest[0]) + 1
     # A visible turn is inserted now, and the unique index rejects a duplicate.
     if not start.visible and db.execute(sql.TURN_BY_ID, (*key, start.id)).fetchone() is not None:
         raise edits.duplicate_turn_error(key[1], start.id)
-    if start.place is not None:
-        original = db.execute(sql.TURN_IN_SLOT, (*key, start.place)).fetchone()
-        if original is None:
-            raise TurnNotFoundError(key[1], start.place)
-        later = db.execute(sql.USER_MESSAGES_AFTER, (*key, original[1])).fetchall()
-        if edits.has_user_input(decode_message(*message) for message in later):
-            raise edits.not_last_turn_error(key[1], start.place)
-    return 1 if newest is None else decode_number(newest[0]) + 1
+    if start.place is None:
+        return number, number
+    original = db.execute(sql.TURN_IN_SLOT, (*key, start.place)).fetchone()
+    if original is None:
+        raise TurnNotFoundError(key[1], start.place)
+    later = db.execute(sql.USER_MESSAGES_AFTER, (*key, original[1])).fetchall()
+    if edits.has_user_input(decode_message(*message) for message in later):
+        raise edits.not_last_turn_error(key[1], start.place)
+    return number, original[1]
+
+
+def _digest_before(
+    db: sqlite3.Connection, conversation: StoredConversation, position: int
+) -> bytes | None:
+    """The path digest before a position; None if a message before it cannot be read."""
+    key = (conversation.owner, conversation.id)
+    row = db.execute(sql.DIGEST_BEFORE, (*key, position)).fetchone()
+    if row is None:
+        return find_start(conversation)
+    return row[0] if isinstance(row[0], bytes) else None
 
 
 def _load_cached(
@@ -174,13 +192,18 @@ def _load_cached(
 
 
 def _insert_running_turn(
-    db: sqlite3.Connection, conversation: StoredConversation, turn: Turn, number: int
+    db: sqlite3.Connection,
+    conversation: StoredConversation,
+    turn: Turn,
+    before: bytes | None,
+    number: int,
 ) -> Sequence[int]:
     key = (conversation.owner, conversation.id)
     total, is_last = conversation.message_count, turn.place == turn.id
     position, sequence = (number, total + 1) if is_last else (None, None)
+    digests = digest_turn(turn.messages, before)
     try:
-        rows = add_turn(db, key, turn, number=number, position=position, sequence=sequence)
+        rows = add_turn(db, key, turn, digests, number=number, position=position, sequence=sequence)
     except sqlite3.IntegrityError as error:
         raise edits.duplicate_turn_error(key[1], turn.id) from error
     if is_last:
@@ -342,15 +365,18 @@ def _write_turn(
     position: int | None,
     sequence: int | None,
 ) -> None:
+    digests = digest_turn(turn.messages, lease.before)
     if not lease.visible:
-        add_turn(db, key, turn, number=number, position=position, sequence=sequence)
+        add_turn(db, key, turn, digests, number=number, position=position, sequence=sequence)
         return
     db.execute(sql.UPDATE_TURN, (*SQLITE_CODEC.encode_turn(turn)[1:], *key, number))
     stored = lease.turn.messages
     first = len(stored) if turn.messages[: len(stored)] == stored else 0
     if not first:
         delete_messages(db, key, number, "running")
-    new_rows = add_messages(db, key, turn.messages, number=number, sequence=sequence, first=first)
+    new_rows = add_messages(
+        db, key, turn.messages, digests, number=number, sequence=sequence, first=first
+    )
     if turn.is_history:
         index_messages(db, key, [*message_rows[:first], *new_rows], turn.messages)
 
@@ -409,8 +435,10 @@ def _settle_turn(db: sqlite3.Connection, key: Row, number: int) -> None:
     settled = edits.settle_turn(turn, [data for _, data in events])
     head = SQLITE_CODEC.decode_conversation(require_row(db.execute(sql.FIND, key).fetchone()))
     before = head.message_count - (0 if position is None else len(turn.messages))
+    slot = db.execute(sql.TURN_IN_SLOT, (*key, turn.place)).fetchone()
     lease = Lease(
         conversation=msgspec.structs.replace(head, first_sequence=before + 1),
+        before=_digest_before(db, head, number if slot is None else slot[1]),
         turn=turn,
         fence=0,
         created=False,

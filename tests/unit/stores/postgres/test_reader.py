@@ -22,7 +22,7 @@ def row(conversation: StoredConversation, stored: Turn | None, position: int | N
     head = POSTGRES_CODEC.encode_conversation(conversation)
     if stored is None:
         return (*head, None, *[None] * 21)
-    roles, dialects, raws, _ = encode_messages(stored.messages)
+    roles, dialects, raws, *_ = encode_messages(stored.messages, [None])
     return (*head, position, *POSTGRES_CODEC.encode_turn(stored), roles, dialects, raws)
 
 
@@ -45,9 +45,10 @@ def test_a_conversation_without_turns_is_one_row():
 
 def test_messages_are_encoded_as_arrays_with_their_search_terms():
     tool = Message(role="tool", raw=msgspec.json.encode({"role": "tool", "content": "42"}))
-    roles, dialects, raws, terms = encode_messages([HELLO, tool])
+    roles, dialects, raws, terms, digests = encode_messages([HELLO, tool], [b"1", None])
     assert roles == ["user", "tool"]
     assert dialects == ["openai", "openai"]
     assert [raw.encode() for raw in raws] == [HELLO.raw, tool.raw]
     assert terms == ["hello cat", "42"]
-    assert encode_messages([]) == ([], [], [], [])
+    assert digests == [b"1", None]
+    assert encode_messages([], []) == ([], [], [], [], [])

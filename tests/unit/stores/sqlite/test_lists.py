@@ -17,7 +17,7 @@ from cllm.stores.sqlite.store import SqliteStore
 from cllm.testing.store_harness import TickingClock, say
 
 TIME = "2026-11-16 00:00:00.000000"
-ROW = ("demo", TIME, TIME, 2, "m", "cats", "Title", None, "{}")
+ROW = ("demo", TIME, TIME, 2, "m", "cats", "Title", None, "{}", None, 0, None, None, None)
 
 
 def with_value(index: int, value: object) -> tuple[object, ...]:
