@@ -41,6 +41,7 @@ MEANING_END = len(VERSION) + MEANING_SIZE
 ROOT = VERSION + bytes(MEANING_SIZE + IDS_SIZE)
 """The digest of a path without messages."""
 
+UNREADABLE = (MalformedError, RecursionError, ValueError, msgspec.MsgspecError)
 REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
 """A text block that Claude Code adds to a user message."""
 INJECTED = (
@@ -217,10 +218,9 @@ def _join_hashes(hashes: Sequence[str]) -> str:
 
 def _encode_whole(message: Message) -> bytes:
     try:
-        parts = parts_of(message)
-    except (MalformedError, RecursionError):
+        return msgspec.json.encode([_describe_part(part) for part in parts_of(message)])
+    except UNREADABLE:
         return message.raw
-    return msgspec.json.encode([_describe_part(part) for part in parts])
 
 
 def _describe_part(part: AnyPart) -> object:
@@ -244,7 +244,7 @@ def _parse_arguments(arguments: str) -> object:
     try:
         value = msgspec.json.decode(arguments)
         return msgspec.json.encode(value, order="sorted").decode()
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+    except UNREADABLE:
         return arguments.encode("utf-8", "replace").decode()
 
 
@@ -252,11 +252,11 @@ def _tokens(message: Message) -> tuple[list[bytes], list[str]]:
     """Return the content of a message that is compared, and the IDs of its tool calls."""
     try:
         parts = parts_of(message)
-    except (MalformedError, RecursionError):
+        if message.role == "assistant":
+            return _reply_tokens(parts)
+        return [token for part in parts for token in _input_tokens(part)], []
+    except UNREADABLE:
         return [b"!" + message.raw], []
-    if message.role == "assistant":
-        return _reply_tokens(parts)
-    return [token for part in parts for token in _input_tokens(part)], []
 
 
 def _reply_tokens(parts: tuple[AnyPart, ...]) -> tuple[list[bytes], list[str]]:

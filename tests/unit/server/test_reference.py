@@ -48,7 +48,7 @@ def test_every_log_field_is_documented():
 def test_every_metric_is_documented():
     names = re.findall(r"# TYPE (\w+)", Metrics().render().decode())
 
-    assert len(names) == 7
+    assert len(names) == 8
     for name in names:
         assert f"`{name}`" in SERVER
 

@@ -5,6 +5,7 @@ from starlette.datastructures import Headers
 
 from cllm.server.http.errors import ApiError
 from cllm.server.turns.headers import (
+    FIND_CONVERSATION,
     NO_HEADERS,
     START_CONVERSATION,
     STATELESS,
@@ -32,13 +33,37 @@ def test_a_uuid_continues_a_conversation_and_is_lower_cased():
     )
 
 
+def test_a_name_continues_or_creates_a_conversation():
+    headers = read_turn_headers(Headers({"X-Conversation-ID": "cats_1"}))
+
+    assert headers.mode == ContinueConversation("cats_1", is_name=True)
+
+
+def test_auto_finds_the_conversation():
+    assert read_turn_headers(Headers({"X-Conversation-ID": "auto"})).mode == FIND_CONVERSATION
+
+
+@pytest.mark.parametrize("value", ["auto", "Full", "append"])
+def test_the_history_header_has_three_values(value: str):
+    assert read_turn_headers(Headers({"X-CLLM-History": value})).history == value.lower()
+
+
+def test_an_unknown_history_mode_is_rejected():
+    with pytest.raises(ApiError) as raised:
+        read_turn_headers(Headers({"X-CLLM-History": "some"}))
+
+    assert raised.value.code == "invalid_header"
+
+
 def test_a_files_id_continues_a_conversation_file():
     headers = read_turn_headers(Headers({"X-Conversation-ID": "files:demo_1"}))
 
     assert headers.mode == ContinueConversation("demo_1", in_files=True)
 
 
-@pytest.mark.parametrize("value", ["demo", "files:", "files:../x", ID[:-1], f"{ID}0", "NULL", "0"])
+@pytest.mark.parametrize(
+    "value", ["files:", "files:../x", "../x", ID[:-1], f"{ID}0", "NULL", "Auto", "search"]
+)
 def test_an_invalid_conversation_id_is_rejected(value: str):
     with pytest.raises(ApiError) as raised:
         read_turn_headers(Headers({"X-Conversation-ID": value}))
