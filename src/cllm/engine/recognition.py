@@ -25,10 +25,11 @@ from cllm.wire.convert import is_plain_user
 from cllm.wire.errors import MalformedError
 from cllm.wire.path_digest import (
     ROOT,
-    digest_path,
+    digest_contents,
     is_cut_short,
     meaning_of,
     path_start_of,
+    read_content,
     trace_paths,
 )
 
@@ -62,6 +63,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     - `place`: the slot of the turn of which this is a variant.
     - `chosen_variant`: the turn to put on the default path first; `cut_reply`: the one to add.
     - `message_count`: what the conversation has now; None if that does not matter.
+    - `content_hashes`: those of all messages of the request.
     """
 
     ref: str
@@ -73,6 +75,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     chosen_variant: str | None = None
     cut_reply: CutReply | None = None
     message_count: int | None = None
+    content_hashes: tuple[str, ...] = ()
 
     @property
     def diverged_from(self) -> str | None:
@@ -118,12 +121,14 @@ async def place_history(
         return Placement(ref=new_id(), messages=tuple(messages))
     search = _HistorySearch(store, store, messages, history, owner=owner, new_id=new_id)
     if history.conversation is not None:
-        return await search.place_in_conversation(history.conversation, create)
-    if history.side is not None:
-        return await search.place_side_request()
-    if history.family is not None:
-        return await search.place_in_session(history.family)
-    return await search.place_by_messages()
+        placement = await search.place_in_conversation(history.conversation, create)
+    elif history.side is not None:
+        placement = await search.place_side_request()
+    elif history.family is not None:
+        placement = await search.place_in_session(history.family)
+    else:
+        placement = await search.place_by_messages()
+    return replace(placement, content_hashes=search.content_hashes)
 
 
 def place_apart(messages: Sequence[Message], history: ClientHistory, *, new_id: NewId) -> Placement:
@@ -168,7 +173,9 @@ class _HistorySearch:
         self._store = store
         self._paths = paths
         self._messages = tuple(messages)
-        self._digests = digest_path(messages)
+        contents = [read_content(message) for message in messages]
+        self.content_hashes = tuple([content.whole for content in contents])
+        self._digests = digest_contents(contents)
         self._history = history
         self._owner = owner
         self._new_id = new_id
