@@ -64,7 +64,7 @@ class _CountingProvider(ScriptedProvider):
         if last == "call":
             call = call_message(f"call-{number}")
             start = ToolCallDelta(index=0, id=f"call-{number}", name="read", arguments="{}")
-            return [start, ReplyFinished(message=call, stop_reason="tool_use")]
+            return [start, ReplyFinished(message=call, stop_reason="tool_calls")]
         return list(text_reply_events(f"reply number {number} ends"))
 
 
@@ -95,8 +95,13 @@ class _Session:
             new_id=lambda: f"id-{next(self._numbers)}",
         )
         history = ClientHistory(client="test", family=self._family)
-        messages = self.client.messages if hasattr(self, "client") else []
         self.client = HistoryClient(self.store, engine, self._provider, history)
+
+    async def reopen(self) -> None:
+        """Open the store again, as another process of the server does."""
+        messages = self.client.messages
+        await self.store.close()
+        await self.open()
         self.client.messages = messages
 
     async def run(self, action: Action) -> None:
@@ -169,8 +174,7 @@ class _Session:
         await self._ask(action)
 
     async def _restart(self, action: Action) -> None:
-        await self.store.close()
-        await self.open()
+        await self.reopen()
         await self._ask(action)
 
     async def _other(self, action: Action) -> None:

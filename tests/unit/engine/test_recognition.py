@@ -25,8 +25,12 @@ from cllm.stores.memory import MemoryStore
 AUTO = ClientHistory(client="test")
 
 
-def session(name: str, **fields: str) -> ClientHistory:
-    return ClientHistory(client="test", family=f"test:{name}", **fields)
+def session(
+    name: str, *, side: str | None = None, parent_family: str | None = None
+) -> ClientHistory:
+    return ClientHistory(
+        client="test", family=f"test:{name}", side=side, parent_family=parent_family
+    )
 
 
 @pytest.fixture
