@@ -1,13 +1,15 @@
 """Runs a scenario of a client twice, directly and through `cllm serve`, and compares the runs.
 
 Both runs use the same paths, because clients put paths into their prompts, and start with empty
-folders. Session IDs, device IDs and dates of commits are set by the scenarios, so bodies are
-compared byte for byte, without normalisation.
+folders. The scenarios set session IDs, device IDs and dates of commits, so bodies are compared byte
+for byte, without normalisation. Model names are equal too: the server routes by them.
 """
 
+import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -111,11 +113,14 @@ class Trace:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Compares the two runs of a scenario in a folder. `settings` are keys of the Cllmfile."""
+    """Compares the two runs of a scenario in a folder.
+
+    `read_body` returns the part of a request that must be equal, by default all bytes of its body.
+    """
 
     folder: Path
     is_side: IsSide
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    read_body: Callable[[Request], Any] = attrgetter("body")
 
     def run(self, scenario: Scenario, *, last_reply: str, stored_sides: int = 0) -> Trace:
         """Run the scenario directly and through a server, and assert that both are equal.
@@ -127,13 +132,13 @@ class Comparison:
             direct = self._trace(scenario, Route(self.folder, provider, None, self.is_side))
         with (
             FakeProvider() as provider,
-            start_server(self.folder / "server", provider, self.settings) as server,
+            start_server(self.folder / "server", provider) as server,
         ):
             served = self._trace(scenario, Route(self.folder, provider, server, self.is_side))
             assert server("GET", "/ready").status == 200
             assert "Traceback" not in server.log, server.log
-            assert_same_requests(direct.requests, served.requests)
-            assert_same_requests(direct.side_requests, served.side_requests)
+            self._compare_requests(direct.requests, served.requests)
+            self._compare_requests(direct.side_requests, served.side_requests)
             assert direct.output == served.output, (direct.output, served.output)
             assert direct.files == served.files
             if RECORDING:
@@ -142,6 +147,16 @@ class Comparison:
                 )
                 assert_recorded(server, transcript)
         return served
+
+    def _compare_requests(self, direct: Sequence[Request], served: Sequence[Request]) -> None:
+        """Assert that the provider received equal requests in the same order."""
+        for one, other in zip(direct, served, strict=False):
+            is_equal = self.read_body(one) == self.read_body(other)
+            assert is_equal, describe_difference(one.body, other.body)
+            for name in HEADERS:
+                values = one.headers.get(name), other.headers.get(name)
+                assert values[0] == values[1], f"{name}: {values}"
+        assert len(direct) == len(served)
 
     def _trace(self, scenario: Scenario, route: Route) -> Trace:
         output = scenario(route)
@@ -158,7 +173,7 @@ def is_model_call(request: Request) -> bool:
     return request.path.partition("?")[0] in API_PATHS and request.method == "POST"
 
 
-def start_server(folder: Path, provider: FakeProvider, settings: Mapping[str, Any]) -> Server:
+def start_server(folder: Path, provider: FakeProvider) -> Server:
     """Start `cllm serve` with the provider for both protocols. Only the client retries."""
     home = folder / "home"
     (home / ".cllm").mkdir(parents=True)
@@ -169,7 +184,6 @@ def start_server(folder: Path, provider: FakeProvider, settings: Mapping[str, An
             "openai": {"api_base": provider.url, "api_key": SECRET},
         },
         **({"server": {"record": "auto"}} if RECORDING else {}),
-        **settings,
     }
     (home / ".cllm/Cllmfile.yml").write_text(yaml.safe_dump(values), encoding="utf-8")
     environment = {"HOME": str(home), "LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"}
@@ -177,14 +191,16 @@ def start_server(folder: Path, provider: FakeProvider, settings: Mapping[str, An
     return Server(environment=environment, directory=home, store=store)
 
 
-def assert_same_requests(direct: Sequence[Request], served: Sequence[Request]) -> None:
-    """Assert that the provider received the same bytes in the same order."""
-    for one, other in zip(direct, served, strict=False):
-        assert one.body == other.body, describe_difference(one.body, other.body)
-        for name in HEADERS:
-            values = one.headers.get(name), other.headers.get(name)
-            assert values[0] == values[1], f"{name}: {values}"
-    assert len(direct) == len(served)
+def read_body_without_usage(request: Request) -> dict[str, str]:
+    """Return the fields of a body without `stream_options`, each as JSON.
+
+    If a client does not request the usage of a stream, cllm adds `stream_options` to count the
+    tokens. It then writes the other fields in its own order. The order within each field is equal.
+    """
+    options = request.json.get("stream_options", {"include_usage": True})
+    assert options == {"include_usage": True}
+    fields = {name: value for name, value in request.json.items() if name != "stream_options"}
+    return {name: json.dumps(value) for name, value in fields.items()}
 
 
 def describe_difference(direct: bytes, served: bytes) -> str:

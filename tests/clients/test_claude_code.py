@@ -1,13 +1,15 @@
 """Claude Code, in print mode and on a terminal: the same bytes with and without `cllm serve`."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.clients.programs import CLAUDE, Terminal
 from tests.clients.routes import Comparison, Route
-from tests.fake_provider import Request, ToolCall
+from tests.fake_provider import Reply, Request, ToolCall
 
 pytestmark = pytest.mark.clients
 
@@ -29,6 +31,11 @@ def is_side(request: Request) -> bool:
     """Whether a request is for a title (without tools) or from a sub-agent."""
     identity = json.dumps(request.json.get("system"))
     return not request.json.get("tools") or "cc_is_subagent=true" in identity
+
+
+def read_body_of_agents(request: Request) -> bytes:
+    """Return a body without the IDs of sub-agents, which are random, and their durations."""
+    return re.sub(rb"\ba[0-9a-f]{16}\b|duration_ms(: |>)\d+", b"", request.body)
 
 
 @pytest.fixture
@@ -199,3 +206,56 @@ def test_a_tool_loop_on_the_terminal_with_a_title(comparison: Comparison):
 
     assert len(served.side_requests) == 1
     assert served.files == {"note.txt": b"beta\n"}
+
+
+def make_agent_call(number: int, topic: str, *, background: bool) -> ToolCall:
+    arguments = {"description": topic, "prompt": f"Look at {topic}."}
+    return make_call(number, "Agent", **arguments, run_in_background=background)
+
+
+def test_two_sub_agents_in_parallel(comparison: Comparison):
+    def scenario(route: Route) -> list[str]:
+        environment = configure(route, **ESSENTIAL)
+        route.reply_to_side_requests("I have looked.")
+        topics = enumerate(("the north", "the south"), start=1)
+        calls = tuple(make_agent_call(number, topic, background=False) for number, topic in topics)
+        route.provider.queue_reply(
+            "Two agents.", tool_calls=calls, finish="tool_calls", text_first=True
+        )
+        route.provider.queue_reply("Both ", "have looked.")
+        return [route.run(CLAUDE, *PRINT, "--session-id", SESSION, "Look.", env=environment)]
+
+    agents = replace(comparison, read_body=read_body_of_agents)
+    served = agents.run(scenario, last_reply="Both have looked.", stored_sides=2)
+
+    assert list(served.output) == ["Both have looked.\n"]
+    assert len(served.requests) == 2
+    assert len(served.side_requests) == 2
+
+
+def test_a_sub_agent_in_the_background(comparison: Comparison):
+    """The report of the sub-agent is a user message that contains only a reminder."""
+
+    def scenario(route: Route) -> list[str]:
+        environment = configure(route, **ESSENTIAL)
+        gate = route.provider.gate()
+        report = Reply(pieces=("I have ", "looked."), hold={1: gate})
+        route.provider.choose = lambda request: report if is_side(request) else None
+        call = make_agent_call(1, "the north", background=True)
+        queue_call(route, "An agent.", call=call)
+        route.provider.queue_reply("It ", "runs.")
+        route.provider.queue_reply("It has ", "looked.")
+        command = (CLAUDE, *PRINT, *EVENTS, "--session-id", SESSION, "Look.")
+        with route.start(*command, env=environment) as program:
+            program.wait_for_output("It runs.")
+            gate.open()
+            assert program.finish() == 0, program.err
+        events = map(json.loads, program.out.splitlines())
+        return [event["result"] for event in events if event["type"] == "result"]
+
+    agents = replace(comparison, read_body=read_body_of_agents)
+    served = agents.run(scenario, last_reply="It has looked.", stored_sides=1)
+
+    assert list(served.output)[-1] == "It has looked."
+    assert len(served.requests) == 3
+    assert len(served.side_requests) == 1
