@@ -288,7 +288,7 @@ def measure_lists(folder: Path, limits: Limits, rounds: int, conversations: int)
     samples = interleave(
         {
             "plain SQL, list page": measure_repeated(
-                lambda: db.execute(page, (OWNER, 101, 0)).fetchall(), 20
+                lambda: db.execute(page, (OWNER, 0, None, 101, 0)).fetchall(), 20
             ),
             "store, list page": measure_repeated_async(loop, store.list_conversations, 20),
             "plain SQL, search for a common word": measure_repeated(

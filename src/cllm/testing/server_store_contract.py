@@ -221,6 +221,18 @@ class ServerStoreContract(StoreContract):
         ]
 
     @pytest.mark.usefixtures("broken_stream")
+    async def test_the_text_of_a_broken_stream_is_part_of_the_path(
+        self, other_store: ServerStore
+    ) -> None:
+        path = ("Hello", "Hi", "Again", "Half of an answer")
+        (match,) = await find(other_store, *path, "More")
+        assert (match.turn, match.sequence, match.state) == ("t2", 4, "incomplete")
+        lease = await other_store.begin_turn("demo", start("t3", "More"))
+        await other_store.finish_turn(lease, answered(lease))
+        (match,) = await find(other_store, *path, "More", "Hi")
+        assert (match.turn, match.sequence, match.message_count) == ("t3", 6, 6)
+
+    @pytest.mark.usefixtures("broken_stream")
     async def test_the_next_turn_continues_from_the_text_of_a_broken_stream(
         self, other_store: ServerStore
     ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.postgres import Server
 
 from cllm.stores import postgres
-from cllm.stores.postgres.statements import DROP_OLD_EVENTS
+from cllm.stores.postgres.statements import DROP_OLD_EVENTS, FIND_PATHS
 
 LONG = """
 INSERT INTO conversations (owner, id, created_at, updated_at, metadata, message_count)
@@ -20,6 +20,11 @@ INSERT INTO events (owner, conversation_id, turn_id, number, data)
 SELECT 'local', 'c1', 't2000', n, 'x' FROM generate_series(1, 100) AS n;
 """
 """Events of the last turn of a long conversation, among many short ones."""
+MESSAGES = """
+INSERT INTO messages (owner, conversation, turn, ordinal, role, dialect, raw, digest)
+SELECT owner, conversation, number, 0, 'user', 'openai', '{}',
+    sha256((conversation || '.' || number)::bytea) FROM turns
+"""
 
 
 @pytest.mark.parametrize("analyze", ["", "ANALYZE conversations, turns, events"])
@@ -36,6 +41,23 @@ async def test_deleting_old_events_scans_no_conversation(
     assert "turns_by_id" in plan
     assert "turns_by_position" not in plan
     assert "Seq Scan on turns" not in plan
+
+
+@pytest.mark.parametrize("any_ids", [False, True])
+@pytest.mark.parametrize("analyze", ["", "ANALYZE conversations, turns, messages"])
+async def test_paths_are_found_by_an_index(
+    postgres_server: Server, database: str, analyze: str, any_ids: bool
+):
+    for statement in (*LONG.split(";")[:-1], MESSAGES, analyze):
+        await postgres_server.execute(statement, database=database)
+    text = FIND_PATHS[any_ids].replace("$1", "'local'").replace("$3", "0").replace("$4", "NULL")
+    text = text.replace("$2", r"ARRAY['\x01', '\x02']")
+
+    lines = await postgres_server.execute(f"EXPLAIN {text}", database=database)
+
+    plan = "\n".join(row[0] for row in lines)
+    assert plan.count("messages_by_digest") == 2
+    assert "Seq Scan" not in plan
 
 
 def _statements() -> dict[str, str]:
