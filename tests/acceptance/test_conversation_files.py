@@ -475,3 +475,27 @@ def test_the_list_names_every_conversation(home, settings, cllm):
     for name in ("one", "two", "three"):
         assert sum(name in line.split() for line in result.out.splitlines()) == 1, result.report()
     assert result.err == ""
+
+
+def test_a_list_has_side_conversations_only_on_request(home, settings, cllm):
+    for name, record in {
+        "own": {},
+        "main": {"source": "claude-code"},
+        "side": {"source": "claude-code", "is_side": True},
+    }.items():
+        messages = [{"role": "user", "content": "Hello"}]
+        content = {"id": name, "messages": messages, "metadata": {"cllm": record}}
+        home.write_conversation(name, content)
+
+    def listed(*options):
+        result = cllm("conversations", "list", *options).succeeded()
+        return {line.split()[0] for line in result.out.splitlines()}
+
+    assert listed() == {"own", "main"}
+    assert listed("--side") == {"own", "main", "side"}
+    assert listed("--source", "claude-code") == {"main"}
+    assert listed("--source", "claude-code", "--side") == {"main", "side"}
+    nothing = cllm("conversations", "list", "--source", "codex").succeeded()
+    assert (nothing.out, nothing.err) == ("", "No conversation was recorded from 'codex'.\n")
+    assert len(cllm("--list-conversations").succeeded().out.splitlines()) == 2
+    assert "3 conversations" in cllm("conversations", "stats").succeeded().out

@@ -51,6 +51,7 @@ EXAMPLES = (
     "cllm conversations show cats",
     'cllm conversations branch cats --system "You are a vet." --to cats-vet',
 )
+LIST_EXAMPLES = (EXAMPLES[0], "cllm conversations list --source claude-code --side")
 BRANCH_HELP = """Copy a conversation into a new one.
 
 With --at, the branch ends with that message. Without --system and --system-file, it has the system
@@ -85,16 +86,20 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     ctx.obj = command_line(options, {name: options[name] for name in names})
 
 
-@command.command(name="list", help="List the conversations, newest first.", examples=EXAMPLES[:1])
+@command.command(name="list", help="List the conversations, newest first.", examples=LIST_EXAMPLES)
+@click.option("--source", metavar="NAME", help="List only those recorded from this client.")
+@click.option("--side", is_flag=True, help="List side conversations of agents too.")
 @click.pass_obj
-def list_conversations(line: CommandLine) -> None:
+def list_conversations(line: CommandLine, *, source: str | None, side: bool) -> None:
     app = open_app(line)
-    page = app.run(app.store.list_conversations(limit=sys.maxsize))
+    page = app.run(app.store.list_conversations(source=source, side=side, limit=sys.maxsize))
     for notice in page.notices:
         output.warn(notice)
     for text in align_columns(map(_summary_columns, page.items)):
         output.print_line(text)
-    if not page.items:
+    if not page.items and source is not None:
+        output.note(f"No conversation was recorded from '{one_line(source)}'.")
+    elif not page.items:
         from cllm.repl.format import empty_list_lines
 
         others = run_coroutine(app.count_other_stores())
@@ -248,10 +253,10 @@ def migrate(line: CommandLine, *, add_system_prompt: bool, dry_run: bool) -> int
 
 
 async def _migrate(app: App, prompt: GivenPrompt, *, dry_run: bool) -> int:
-    """Migrate all conversations, archived ones too; return the exit code."""
+    """Migrate all conversations, also archived and side ones; return the exit code."""
     from cllm.cli.progress import show_progress
 
-    page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
+    page = await app.store.list_conversations(archive_filter="all", side=True, limit=sys.maxsize)
     for notice in page.notices:
         output.warn(notice)
     record = SystemRecord(policy="captured", source=prompt.source)

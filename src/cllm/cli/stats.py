@@ -33,11 +33,11 @@ def print_stats(line: CommandLine, ref: str | None, *, as_json: bool) -> None:
 
 
 async def _build_report(app: App, ref: str | None) -> CacheReport:
-    """The report of one conversation, or of all, including archived ones."""
+    """The report of one conversation, or of all, including archived and side conversations."""
     price = app.prices.price_turn
     if ref is not None:
         return build_cache_report([await app.store.load(ref)], price)
-    page = await app.store.list_conversations(archive_filter="all", limit=sys.maxsize)
+    page = await app.store.list_conversations(archive_filter="all", side=True, limit=sys.maxsize)
     for notice in page.notices:
         output.warn(notice)
     report = CacheReport()

@@ -158,7 +158,7 @@ def show_tail(chat: Chat) -> None:
 async def search(chat: Chat, rest: str) -> None:
     if not rest:
         raise UsageError("/search needs a text: /search TEXT.")
-    page = await chat.app.store.list_conversations(limit=10**9)
+    page = await chat.app.store.list_conversations(side=True, limit=10**9)
     hits = await chat.app.store.search(rest, limit=MAX_HITS)
     best = {hit.conversation: hit for hit in reversed(hits.items)}
     matches = [

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.server_app import DYNAMIC, KEYS, SETTINGS_WITH_KEYS, open_server_app, openai_messages
 
-from cllm.core.conversation import SystemRecord
+from cllm.core.conversation import Branch, SystemRecord
 from cllm.core.message import Message, plain_message
 from cllm.core.ports import NewConversation, Opening
 from cllm.core.reply import Usage
@@ -37,6 +37,7 @@ class TestLists:
         assert summary["message_count"] == 2
         assert summary["archived_at"] is None
         assert summary["metadata"] == {}
+        assert (summary["source"], summary["side"], summary["parent"]) == (None, False, None)
         assert summary["created_at"].endswith("Z")
         assert "system_message" not in summary
 
@@ -76,9 +77,45 @@ class TestLists:
 
         assert listed == {"active": {active}, "archived": {archived}, "all": {active, archived}}
 
+    @pytest.mark.parametrize("name", ["store", "files"])
+    async def test_side_conversations_are_listed_only_on_request(self, server, name):
+        prefix = "files:" if name == "files" else ""
+        store = getattr(server.state, name)
+        parent = Branch(conversation="main", sequence=0, kind="side")
+        await store.create(NewConversation(id="own"))
+        await store.create(NewConversation(id="main", source="claude-code"))
+        await store.create(
+            NewConversation(id="side", source="claude-code", is_side=True, parent=parent)
+        )
+
+        async def listed(query: str) -> list[str]:
+            where = f"{LIST}?{query}" + ("&store=files" if prefix else "")
+            page = await server.get(where)
+            assert page["total"] == len(page["conversations"])
+            return [one["id"].removeprefix(prefix) for one in page["conversations"]]
+
+        assert await listed("") == ["main", "own"]
+        assert await listed("side=true") == ["side", "main", "own"]
+        assert await listed("source=claude-code") == ["main"]
+        assert await listed("source=claude-code&side=true") == ["side", "main"]
+        assert await listed("source=codex&side=true") == []
+        store_query = "&store=files" if prefix else ""
+        (summary, *_) = (await server.get(f"{LIST}?side=true{store_query}"))["conversations"]
+        assert (summary["source"], summary["side"]) == ("claude-code", True)
+        assert summary["parent"] == {
+            "conversation_id": f"{prefix}main",
+            "sequence_number": 0,
+            "kind": "side",
+        }
+        detail = await server.get(f"{LIST}/{prefix}side")
+        assert (detail["source"], detail["side"]) == ("claude-code", True)
+        assert detail["parent"] == summary["parent"]
+
     @pytest.mark.parametrize(
         ("query", "param"),
         [
+            ("side=maybe", "side"),
+            ("source=a&source=b", "source"),
             ("limit=0", "limit"),
             ("limit=101", "limit"),
             ("limit=x", "limit"),
@@ -480,7 +517,11 @@ class TestBranching:
         branch = response.json()
         assert branch["id"] != conversation
         assert [m["content"] for m in branch["messages"]] == ["One", "1", "Two"]
-        assert branch["parent"] == {"conversation_id": conversation, "sequence_number": 3}
+        assert branch["parent"] == {
+            "conversation_id": conversation,
+            "sequence_number": 3,
+            "kind": "branch",
+        }
         assert await server.get(f"{LIST}/{branch['id']}") == branch
 
     @pytest.mark.parametrize(

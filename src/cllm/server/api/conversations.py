@@ -8,7 +8,12 @@ import msgspec
 from starlette.responses import Response
 
 from cllm.core.conversation import StoredConversation, SystemRecord
-from cllm.core.errors import ConversationNotFoundError, SequenceNotFoundError, UsageError
+from cllm.core.errors import (
+    ConversationNotFoundError,
+    InvalidIdError,
+    SequenceNotFoundError,
+    UsageError,
+)
 from cllm.core.ports import Changes, NewConversation, Opening
 from cllm.history.system_prompt import build_captured_opening
 from cllm.server.api.conversation_ref import (
@@ -24,7 +29,6 @@ from cllm.server.api.views import (
     Imported,
     ListView,
     MessageView,
-    ParentView,
     SearchView,
     TurnView,
     json_response,
@@ -33,6 +37,7 @@ from cllm.server.api.views import (
     view_hit,
     view_list_items,
     view_messages,
+    view_parent,
     view_summary,
     view_variants,
 )
@@ -66,12 +71,17 @@ async def list_conversations(request: ApiRequest) -> Response:
     page = await store_ref.store.list_conversations(
         owner=store_ref.owner,
         archive_filter=query.archive_filter,
+        source=query.source,
+        side=query.side,
         limit=query.limit,
         cursor=query.cursor,
         offset=query.offset,
     )
     total = await store_ref.store.count_conversations(
-        owner=store_ref.owner, archive_filter=query.archive_filter
+        owner=store_ref.owner,
+        archive_filter=query.archive_filter,
+        source=query.source,
+        side=query.side,
     )
     items, left_out = view_list_items(page.items, store_ref.prefix)
     view = ListView(
@@ -151,13 +161,13 @@ async def _build_detail(
     variants: list[TurnView] | None = None,
     next_after: int | None = None,
 ) -> DetailView:
-    """Add the parent of a branch, if it exists."""
-    parent, parent_view = conversation.parent, None
-    if parent is not None:
-        with suppress(ConversationNotFoundError):
-            await ref.store.summary(parent.conversation, owner=ref.owner)
-            parent_id = f"{ref.prefix}{parent.conversation}"
-            parent_view = ParentView(conversation_id=parent_id, sequence_number=parent.sequence)
+    """Add the parent, if it exists."""
+    parent_view = None
+    if conversation.parent is not None:
+        # A manual edit can give the parent any ID.
+        with suppress(ConversationNotFoundError, InvalidIdError):
+            await ref.store.summary(conversation.parent.conversation, owner=ref.owner)
+            parent_view = view_parent(conversation.parent, ref.prefix)
     return view_detail(
         conversation,
         messages,

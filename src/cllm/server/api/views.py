@@ -15,6 +15,8 @@ from starlette.responses import Response
 
 from cllm.core.conversation import (
     MAX_TITLE_LENGTH,
+    Branch,
+    ParentKind,
     Policy,
     StoredConversation,
     Summary,
@@ -45,8 +47,20 @@ Imported = Mapping[str, ImportedFields]
 NOTHING_IMPORTED: Imported = {}
 
 
+class ParentView(msgspec.Struct, frozen=True, kw_only=True):
+    """The parent of a conversation, and the number of its last message that belongs here.
+
+    `kind`: `branch` shares the parent's messages up to that one, the first messages of a
+    `compaction` summarise them, and the client sent them before those of a `side` conversation.
+    """
+
+    conversation_id: str
+    sequence_number: int
+    kind: ParentKind = "branch"
+
+
 class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation without its messages."""
+    """A conversation without its messages. `source` is the client that it was recorded from."""
 
     id: str
     title: str | None
@@ -57,6 +71,9 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any]
     model: str | None = None
     name: str | None = None
+    source: str | None = None
+    side: bool = False
+    parent: ParentView | None = None
 
 
 class ListView(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,19 +158,11 @@ class SystemView(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | None = None
 
 
-class ParentView(msgspec.Struct, frozen=True, kw_only=True):
-    """The parent of a branch, and the last message that they share."""
-
-    conversation_id: str
-    sequence_number: int
-
-
 class DetailView(SummaryView, frozen=True, kw_only=True):
     """A conversation with its messages. If more messages follow, send `next_after` as `after`."""
 
     system: SystemView
     messages: tuple[MessageView, ...]
-    parent: ParentView | None = None
     variants: tuple[TurnView, ...] | None = None
     next_after: int | None = None
 
@@ -199,8 +208,29 @@ async def run_in_thread_if_large(work: Callable[[], T], *, messages: int = 0, si
 
 
 def view_summary(summary: Summary | StoredConversation, prefix: str = "") -> SummaryView:
-    view = msgspec.convert(summary, SummaryView, from_attributes=True)
-    return replace(view, id=f"{prefix}{view.id}")
+    parent = summary.parent
+    return SummaryView(
+        id=f"{prefix}{summary.id}",
+        title=summary.title,
+        created_at=summary.created_at,
+        updated_at=summary.updated_at,
+        archived_at=summary.archived_at,
+        message_count=summary.message_count,
+        metadata=summary.metadata,
+        model=summary.model,
+        name=summary.name,
+        source=summary.source,
+        side=summary.is_side,
+        parent=None if parent is None else view_parent(parent, prefix),
+    )
+
+
+def view_parent(parent: Branch, prefix: str = "") -> ParentView:
+    return ParentView(
+        conversation_id=f"{prefix}{parent.conversation}",
+        sequence_number=parent.sequence,
+        kind=parent.kind,
+    )
 
 
 def view_list_items(
@@ -217,8 +247,8 @@ def view_list_items(
                 Notice(
                     code="summary_shortened",
                     path=view.id,
-                    message="The list shortens long titles and model names and leaves out metadata "
-                    "of more than 16 KB; GET the conversation to see them.",
+                    message="The list shortens long titles, model names and sources and leaves out "
+                    "metadata of more than 16 KB; GET the conversation to see them.",
                 )
             )
     return tuple(items), tuple(notices)
@@ -226,10 +256,16 @@ def view_list_items(
 
 def _shorten(view: SummaryView) -> SummaryView:
     is_large = len(msgspec.json.encode(view.metadata)) > MAX_METADATA_BYTES
+    parent = view.parent
+    if parent is not None:
+        shortened = cut_text(parent.conversation_id, MAX_TITLE_LENGTH)
+        parent = replace(parent, conversation_id=shortened)
     return replace(
         view,
         title=_cut(view.title, MAX_TITLE_LENGTH),
         model=_cut(view.model, MAX_MODEL_LENGTH),
+        source=_cut(view.source, MAX_MODEL_LENGTH),
+        parent=parent,
         metadata={} if is_large else view.metadata,
     )
 
@@ -247,11 +283,11 @@ def view_detail(
     variants: Sequence[TurnView] | None = None,
     next_after: int | None = None,
 ) -> DetailView:
+    summary = replace(view_summary(conversation, prefix), parent=parent)
     return DetailView(
-        **asdict(view_summary(conversation, prefix)),
+        **asdict(summary),
         system=view_system(conversation),
         messages=tuple(messages),
-        parent=parent,
         variants=None if variants is None else tuple(variants),
         next_after=next_after,
     )

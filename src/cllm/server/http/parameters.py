@@ -51,11 +51,16 @@ Metadata = Annotated[
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """`cursor` is the `next_cursor` of the previous page; `offset` then counts from there."""
+    """`cursor` is the `next_cursor` of the previous page; `offset` then counts from there.
+
+    `source` selects the conversations recorded from a client; `side` adds side conversations.
+    """
 
     limit: PageSize = 50
     offset: Count = 0
     archive_filter: ArchiveFilter = "active"
+    source: str | None = None
+    side: bool = False
     store: StoreName | None = None
     cursor: str | None = None
 

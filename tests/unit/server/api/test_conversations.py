@@ -5,6 +5,7 @@ import json
 import pytest
 from tests.server_app import open_server_app
 
+from cllm.core.conversation import Branch
 from cllm.core.ports import NewConversation
 
 LIST = "/v1/conversations"
@@ -59,7 +60,11 @@ async def test_a_deletion_archives_unless_it_is_permanent(server, conversation):
 async def test_a_branch_shows_its_parent_only_while_that_exists(server, conversation):
     response = await server("POST", f"{LIST}/{conversation}/branch", json={"branch_at_sequence": 2})
     branch = response.json()
-    assert branch["parent"] == {"conversation_id": conversation, "sequence_number": 2}
+    assert branch["parent"] == {
+        "conversation_id": conversation,
+        "sequence_number": 2,
+        "kind": "branch",
+    }
     assert [message["content"] for message in branch["messages"]] == ["one", "two"]
 
     await server("DELETE", f"{LIST}/{conversation}?permanent=true")
@@ -154,6 +159,8 @@ async def test_a_list_of_conversations_has_a_bounded_size(server):
             title="t" * 1_000_000,
             model="m" * 1_000_000,
             metadata={"text": "m" * 1_000_000},
+            source="s" * 1_000_000,
+            parent=Branch(conversation="p" * 1_000_000, sequence=1),
         )
         await server.state.store.create(new)
 
@@ -163,6 +170,8 @@ async def test_a_list_of_conversations_has_a_bounded_size(server):
     shown = response.json()["conversations"]
     assert [len(one["title"]) for one in shown] == [200] * 20
     assert {len(one["model"]) for one in shown} == {2048}
+    assert {len(one["source"]) for one in shown} == {2048}
+    assert {len(one["parent"]["conversation_id"]) for one in shown} == {200}
     assert [one["metadata"] for one in shown] == [{}] * 20
     notices = json.loads(response.headers["X-CLLM-Notice"])
     assert (notices[0]["code"], notices[0]["path"]) == ("summary_shortened", shown[0]["id"])

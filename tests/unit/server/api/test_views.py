@@ -5,14 +5,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cllm.core.conversation import StoredConversation, SystemRecord, Turn
+from cllm.core.conversation import Branch, StoredConversation, SystemRecord, Turn
 from cllm.core.message import Message, plain_message
 from cllm.core.reply import Usage
 from cllm.server.api.views import (
     MANY_MESSAGES,
     MessageView,
+    ParentView,
     run_in_thread_if_large,
+    view_detail,
     view_messages,
+    view_summary,
     view_system,
 )
 
@@ -100,3 +103,21 @@ async def test_large_work_runs_in_a_thread(messages, in_thread):
     thread = await run_in_thread_if_large(threading.current_thread, messages=messages)
 
     assert (thread is not threading.main_thread()) == in_thread
+
+
+def test_a_summary_shows_the_source_and_the_parent():
+    parent = Branch(conversation="main", sequence=4, kind="compaction")
+    recorded = make_conversation(source="codex", is_side=True, parent=parent)
+    view = view_summary(recorded, "files:")
+    assert (view.id, view.source, view.side) == ("files:c1", "codex", True)
+    assert view.parent == ParentView(
+        conversation_id="files:main", sequence_number=4, kind="compaction"
+    )
+    assert view_summary(make_conversation()).parent is None
+
+
+def test_a_conversation_with_messages_shows_only_an_existing_parent():
+    branch = make_conversation(parent=Branch(conversation="gone", sequence=1))
+    assert view_detail(branch, ()).parent is None
+    parent = ParentView(conversation_id="main", sequence_number=1)
+    assert view_detail(branch, (), parent=parent).parent == parent
