@@ -1,7 +1,8 @@
-"""Measures what a stored system prompt costs the store of conversation files.
+"""Measures what a stored system prompt costs the store of conversation files, and its index.
 
 Saves and loads the same conversation with and without a system prompt, in interleaved rounds. The
-file may only grow by the prompt, its JSON frame and its source.
+file may only grow by the prompt, its JSON frame and its source. Then finds a conversation by its
+path digests, with the index and by reading all files.
 """
 
 import argparse
@@ -13,16 +14,21 @@ from pathlib import Path
 import msgspec
 
 from cllm.app import run_without_loop
+from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
-from cllm.core.ports import Lease, NewConversation, Opening, TurnStart
+from cllm.core.ports import Lease, NewConversation, Opening, PathMatch, TurnStart
+from cllm.history.path_digest import digest_path
 from cllm.history.system_prompt import GivenPrompt, build_captured_opening
 from cllm.stores.json.store import JsonFileStore
+from cllm.wire.conversation_file.codec import encode_conversation
 from measurement import Cost, Limits, interleave, measure_call, print_table
 
 PROMPT = "You are a helpful assistant. " * 17
 SOURCE = "Cllmfile.yml: default_system_message"
 TURNS = 20
 REPEATS = 20
+FILES = 1_000
+LOOKUP_LIMIT = 0.1
 
 
 def now() -> datetime:
@@ -70,6 +76,57 @@ def measure_loads(store: JsonFileStore, ref: str) -> Cost:
     return measure_call(repeat)
 
 
+def write_files(folder: Path) -> list[bytes]:
+    """Write conversations of ten messages each; return the path digests of one, newest first."""
+    folder.mkdir()
+    digests: list[bytes] = []
+    for number in range(FILES):
+        turns = tuple(
+            Turn(
+                id=f"t{index}",
+                place=f"t{index}",
+                state="complete",
+                messages=(
+                    plain_message("user", f"Question {index} of {number}. " + "Hello " * 20),
+                    plain_message("assistant", "Hi there " * 80),
+                ),
+                started_at=now(),
+            )
+            for index in range(5)
+        )
+        conversation = StoredConversation(
+            id=f"c{number}", created_at=now(), updated_at=now(), turns=turns
+        )
+        (folder / f"c{number}.json").write_bytes(encode_conversation(conversation))
+        digests = digest_path(conversation.messages)
+    return digests[::-1]
+
+
+def measure_lookup(store: JsonFileStore, digests: list[bytes]) -> Cost:
+    def look_up() -> None:
+        matches: tuple[PathMatch, ...] = run_without_loop(store.find_paths(digests))
+        assert [match.sequence for match in matches] == [len(digests)]
+
+    return measure_call(look_up)
+
+
+def compare_lookups(folder: Path, limits: Limits, *, rounds: int) -> None:
+    digests = write_files(folder)
+    indexed = JsonFileStore(folder, clock=now, cache=folder.parent / "cache")
+    names = (f"lookup in {FILES:,} files, index", f"lookup in {FILES:,} files, all read")
+    samples = interleave(
+        {
+            names[0]: lambda: measure_lookup(indexed, digests),
+            names[1]: lambda: measure_lookup(JsonFileStore(folder, clock=now), digests),
+        },
+        rounds=rounds,
+    )
+    run_without_loop(indexed.close())
+    print_table(samples, baseline=names[1])
+    ratio = samples[names[0]].cpu / samples[names[1]].cpu
+    limits.check("lookup with the index / with all files, CPU time", ratio, LOOKUP_LIMIT)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="measured rounds")
@@ -105,6 +162,8 @@ def main() -> int:
     print(f"file size: {extra} bytes more with a system prompt of {len(PROMPT.strip())} bytes")
     unexplained = abs(extra - len(PROMPT.strip()) - frame)
     limits.check("bytes besides the prompt, its frame and its source", unexplained, 0, unit="bytes")
+    with tempfile.TemporaryDirectory() as folder:
+        compare_lookups(Path(folder) / "conversations", limits, rounds=min(options.rounds, 5))
     return limits.exit_code()
 
 

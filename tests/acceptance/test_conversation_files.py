@@ -487,7 +487,7 @@ def test_a_list_has_side_conversations_only_on_request(home, settings, cllm):
         content = {"id": name, "messages": messages, "metadata": {"cllm": record}}
         home.write_conversation(name, content)
 
-    def listed(*options):
+    def listed(*options: str) -> set[str]:
         result = cllm("conversations", "list", *options).succeeded()
         return {line.split()[0] for line in result.out.splitlines()}
 
