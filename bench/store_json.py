@@ -17,10 +17,10 @@ from cllm.app import run_without_loop
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
 from cllm.core.ports import Lease, NewConversation, Opening, PathMatch, TurnStart
-from cllm.history.path_digest import digest_path
 from cllm.history.system_prompt import GivenPrompt, build_captured_opening
 from cllm.stores.json.store import JsonFileStore
 from cllm.wire.conversation_file.codec import encode_conversation
+from cllm.wire.path_digest import digest_path
 from measurement import Cost, Limits, interleave, measure_call, print_table
 
 PROMPT = "You are a helpful assistant. " * 17
