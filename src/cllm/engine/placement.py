@@ -70,7 +70,6 @@ class _TurnPlacer:
         self._is_optional = request.storage.on_unrecorded is not None
 
     async def place(self) -> PlacedTurn:
-        hashes: tuple[str, ...] = ()
         for _ in range(MAX_ATTEMPTS):
             placement = await place_history(
                 self._store,
@@ -80,7 +79,6 @@ class _TurnPlacer:
                 new_id=self._new_id,
                 create=self._request.storage.create,
             )
-            hashes = placement.content_hashes
             try:
                 placed = await self._start(placement)
             except ConversationBusyError:
@@ -92,7 +90,7 @@ class _TurnPlacer:
         if not self._is_optional:
             raise ConversationBusyError(self._history.conversation or "")
         apart = place_apart(self._request.input.messages, self._history, new_id=self._new_id)
-        return await self._run(msgspec.structs.replace(apart, content_hashes=hashes))
+        return await self._run(apart)
 
     async def _start(self, placement: Placement) -> PlacedTurn | None:
         """Return None if the conversation has changed since it was placed."""
@@ -138,7 +136,7 @@ class _TurnPlacer:
             create=None if placement.branch is not None else placement.create,
             place=placement.place,
             preloaded=msgspec.UNSET,
-        ).with_input(messages=placement.messages, content_hashes=placement.content_hashes)
+        ).with_input(messages=placement.messages)
         return PlacedTurn(
             request=request,
             lease=await self._take_lease(request),

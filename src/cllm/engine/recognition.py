@@ -13,31 +13,23 @@ from cllm.core.conversation import (
     HISTORY_STATES,
     Branch,
     StoredConversation,
-    Summary,
-    Turn,
 )
 from cllm.core.errors import ConversationNotFoundError, HistoryDivergedError
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation, NewId, PathMatch, PathStore, Store
-from cllm.engine.request import ClientHistory, join_source
-from cllm.wire.convert import is_plain_user
-from cllm.wire.errors import MalformedError
+from cllm.engine.compactions import find_compaction
+from cllm.engine.matched_turn import MatchedTurn, have_user_input
+from cllm.engine.request import ClientHistory
 from cllm.wire.path_digest import (
     ROOT,
-    digest_contents,
+    digest_path,
     is_cut_short,
     meaning_of,
-    path_start_of,
-    read_content,
-    trace_paths,
 )
 
-COMPACTION = "compaction"
 MAX_LOOKUPS = 10
 MAX_ANCESTORS = 100
-MIN_SUMMARY_LENGTH = 20
-"""Characters of a compaction's summary; a shorter text can be in a message by chance."""
 
 
 class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +55,6 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     - `place`: the slot of the turn of which this is a variant.
     - `chosen_variant`: the turn to put on the default path first; `cut_reply`: the one to add.
     - `message_count`: what the conversation has now; None if that does not matter.
-    - `content_hashes`: those of all messages of the request.
     """
 
     ref: str
@@ -75,7 +66,6 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     chosen_variant: str | None = None
     cut_reply: CutReply | None = None
     message_count: int | None = None
-    content_hashes: tuple[str, ...] = ()
 
     @property
     def diverged_from(self) -> str | None:
@@ -121,14 +111,12 @@ async def place_history(
         return Placement(ref=new_id(), messages=tuple(messages))
     search = _HistorySearch(store, store, messages, history, owner=owner, new_id=new_id)
     if history.conversation is not None:
-        placement = await search.place_in_conversation(history.conversation, create)
-    elif history.side is not None:
-        placement = await search.place_side_request()
-    elif history.family is not None:
-        placement = await search.place_in_session(history.family)
-    else:
-        placement = await search.place_by_messages()
-    return replace(placement, content_hashes=search.content_hashes)
+        return await search.place_in_conversation(history.conversation, create)
+    if history.side is not None:
+        return await search.place_side_request()
+    if history.family is not None:
+        return await search.place_in_session(history.family)
+    return await search.place_by_messages()
 
 
 def place_apart(messages: Sequence[Message], history: ClientHistory, *, new_id: NewId) -> Placement:
@@ -173,14 +161,21 @@ class _HistorySearch:
         self._store = store
         self._paths = paths
         self._messages = tuple(messages)
-        contents = [read_content(message) for message in messages]
-        self.content_hashes = tuple([content.whole for content in contents])
-        self._digests = digest_contents(contents)
+        self._digests = digest_path(messages)
         self._history = history
         self._owner = owner
         self._new_id = new_id
-        replies = [index for index, one in enumerate(messages) if one.role == "assistant"]
-        self._last_reply = replies[-1] if replies else -1
+        self._last_reply = self._find_last_reply()
+
+    def _find_last_reply(self) -> int:
+        """Return the index of the last reply, or -1; a reply that a client added does not count."""
+        before = [ROOT, *self._digests]
+        replies = [
+            index
+            for index, one in enumerate(self._messages)
+            if one.role == "assistant" and before[index] != before[index + 1]
+        ]
+        return replies[-1] if replies else -1
 
     async def place_in_conversation(self, ref: str, create: NewConversation | None) -> Placement:
         try:
@@ -212,12 +207,39 @@ class _HistorySearch:
 
     async def place_by_messages(self) -> Placement:
         match = await self._find_unique()
-        if match is None:
-            return await self._place_after_compaction(None) or self._start_new()
+        if match is not None and self._last_reply < 0:
+            return await self._repeat_first_turn(match)
+        if match is not None:
+            return await self._place_after(match)
+        continued = await self._place_after_compaction(self._messages, None)
+        return continued or await self._place_after_cut_reply() or self._start_new()
+
+    async def _repeat_first_turn(self, match: PathMatch) -> Placement:
+        """Return a variant if the last request of the client is repeated.
+
+        Another conversation can have the same first message.
+        """
+        conversation = await self._store.load(match.conversation, owner=self._owner)
+        place = MatchedTurn.find(conversation, match)
+        is_same = (
+            place is not None
+            and place.is_slot
+            and not place.later
+            and match.position == len(self._messages) - 1
+            and conversation.source == self._history.source
+            and place.turn.messages[match.ordinal].dialect == self._messages[-1].dialect
+        )
+        return await self._place_after(match) if is_same else self._start_new()
+
+    async def _place_after_cut_reply(self) -> Placement | None:
+        """Return the place of a request whose last reply is the beginning of the stored one."""
+        if self._last_reply < 1:
+            return None
+        match = await self._find_unique(before=self._last_reply)
+        if match is None or match.position != self._last_reply - 1:
+            return None
         placement = await self._place_after(match)
-        # Another conversation can have the same first message.
-        is_apart = self._last_reply < 0 and placement.diverged_from is not None
-        return self._start_new() if is_apart else placement
+        return placement if placement.cut_reply is not None else None
 
     async def place_side_request(self) -> Placement:
         family = self._history.family
@@ -276,10 +298,10 @@ class _HistorySearch:
             current = None if head.parent is None else head.parent.conversation
         return current == ancestor.id
 
-    async def _find_unique(self) -> PathMatch | None:
+    async def _find_unique(self, *, before: int | None = None) -> PathMatch | None:
         """Return the match of a history without a session, unless several are possible."""
-        matches = await self._find()
-        if not matches or not self._covers_replies(matches[0]):
+        matches = await self._find(before=before)
+        if not matches or not (before or self._covers_replies(matches[0])):
             return None
         families = {one.conversation for one in matches}
         if len(families) > 1:
@@ -302,15 +324,18 @@ class _HistorySearch:
                 message_count=match.message_count,
             )
         conversation = await self._store.load(match.conversation, owner=self._owner)
-        place = _MatchedPlace.find(conversation, match)
+        place = MatchedTurn.find(conversation, match)
         if place is None:
             return await self._place_at_root(conversation.id, conversation.family_key)
+        continued = await self._place_after_compaction(rest, conversation.family_key)
+        if continued is not None:
+            return continued
         if place.is_whole:
-            return await self._continue_after_turn(place, match, rest)
-        return await self._replace_turn(place, match, rest)
+            return self._continue_after_turn(place, match, rest)
+        return self._replace_turn(place, match, rest)
 
-    async def _continue_after_turn(
-        self, place: "_MatchedPlace", match: PathMatch, rest: tuple[Message, ...]
+    def _continue_after_turn(
+        self, place: MatchedTurn, match: PathMatch, rest: tuple[Message, ...]
     ) -> Placement:
         placement = Placement(
             ref=match.conversation,
@@ -321,25 +346,26 @@ class _HistorySearch:
         if place.is_slot and not place.later:
             chosen = None if place.is_on_path else place.turn.id
             return replace(placement, chosen_variant=chosen)
-        if place.is_on_path and rest and not _have_user_input(place.later[1:]):
+        if place.is_on_path and not place.has_later_input(1):
             return replace(placement, place=place.later[0].place, message_count=None)
-        return await self._branch(place, place.messages_before + len(place.turn.messages), rest)
+        return self._branch(place, place.messages_before + len(place.turn.messages), rest)
 
-    async def _replace_turn(
-        self, place: "_MatchedPlace", match: PathMatch, rest: tuple[Message, ...]
+    def _replace_turn(
+        self, place: MatchedTurn, match: PathMatch, rest: tuple[Message, ...]
     ) -> Placement:
         """Return a variant of the turn whose first messages match, or a branch."""
         turn = place.turn
         first = self._index_after(place.start)
         own = self._messages[first:]
-        if rest and not self._history.has_key:
+        dropped = turn.messages[match.ordinal + 1 :]
+        is_cut = len(rest) > 1 and len(dropped) == 1 and _is_cut(rest[0], dropped[0])
+        if rest and not self._history.has_key and not (is_cut and rest[0].text.strip()):
             return self._start_new()
-        if match.ordinal >= len(turn.asked):
-            return await self._branch(place, place.messages_before + match.ordinal + 1, rest)
-        if not place.is_slot or _have_user_input(place.later):
-            return await self._branch(place, place.messages_before, own)
-        reply = turn.messages[len(turn.asked) :][:1]
-        if len(rest) > 1 and reply and _is_cut(rest[0], reply[0]):
+        if have_user_input(dropped[1:]):
+            return self._branch(place, place.messages_before + match.ordinal + 1, rest)
+        if not place.is_slot or place.has_later_input():
+            return self._branch(place, place.messages_before, own)
+        if is_cut:
             stop = match.position + 2
             cut = CutReply(place=turn.place, messages=self._messages[first:stop])
             return Placement(
@@ -353,13 +379,8 @@ class _HistorySearch:
         indexes = [n for n, one in enumerate(self._digests) if meaning_of(one) == meaning]
         return indexes[-1] + 1 if indexes else 0
 
-    async def _branch(
-        self, place: "_MatchedPlace", at: int, messages: tuple[Message, ...]
-    ) -> Placement:
+    def _branch(self, place: MatchedTurn, at: int, messages: tuple[Message, ...]) -> Placement:
         conversation = place.conversation
-        continued = await self._place_after_compaction(conversation.family_key)
-        if continued is not None:
-            return continued
         if at == 0:
             return self._start_branch_at_root(conversation.id, conversation.family_key)
         created = _new_placement(
@@ -372,7 +393,7 @@ class _HistorySearch:
     async def _fork(self, match: PathMatch) -> Placement:
         """Return a branch for another session of a client that has the same history."""
         conversation = await self._store.load(match.conversation, owner=self._owner)
-        place = _MatchedPlace.find(conversation, match)
+        place = MatchedTurn.find(conversation, match)
         messages = self._messages[match.position + 1 :]
         if place is None or not place.is_whole or not messages:
             return self._start_new()
@@ -382,7 +403,7 @@ class _HistorySearch:
         return replace(created, branch=point, recognised=match.position + 1)
 
     async def _place_at_root(self, conversation: str, family: str) -> Placement:
-        continued = await self._place_after_compaction(family)
+        continued = await self._place_after_compaction(self._messages, family)
         return continued or self._start_branch_at_root(conversation, family)
 
     def _start_branch_at_root(self, conversation: str, family: str) -> Placement:
@@ -394,48 +415,31 @@ class _HistorySearch:
     def _start_new(self) -> Placement:
         return _new_placement(self._messages, self._history, self._new_id())
 
-    async def _place_after_compaction(self, family: str | None) -> Placement | None:
-        """Return a conversation whose messages contain the summary of a compaction."""
-        for summary in await self._list_compactions(family):
-            conversation = await self._store.load(summary.id, owner=self._owner)
-            text = _summary_text(conversation)
-            parent = conversation.parent
-            if parent is None or len(text) < MIN_SUMMARY_LENGTH:
-                continue
-            if any(text in _squeeze(message.text) for message in self._messages):
-                return _new_placement(
-                    self._messages,
-                    self._history,
-                    self._new_id(),
-                    parent=replace(parent, kind="compaction"),
-                    family=family,
-                )
-        return None
-
-    async def _list_compactions(self, family: str | None) -> list[Summary]:
-        if family is not None:
-            known = await self._paths.list_family(family, owner=self._owner)
-            return [one for one in known if one.is_side and _is_compaction(one)]
-        if self._history.client is None:
-            return []
-        source = join_source(self._history.client, COMPACTION)
-        page = await self._store.list_conversations(
-            owner=self._owner, source=source, side=True, limit=MAX_LOOKUPS
+    async def _place_after_compaction(
+        self, messages: Sequence[Message], family: str | None
+    ) -> Placement | None:
+        """Return a conversation if the new messages contain the summary of a compaction."""
+        compaction = await find_compaction(
+            self._store, self._paths, messages, self._history, family=family, owner=self._owner
         )
-        return list(page.items)
+        if compaction is None:
+            return None
+        return _new_placement(
+            self._messages,
+            self._history,
+            self._new_id(),
+            parent=compaction.parent,
+            family=compaction.family,
+        )
 
     async def _start_side(self) -> Placement:
         """Return a side conversation with the messages that its parent does not have."""
         history = self._history
         if history.parent_family is not None:
-            known = await self._paths.list_family(history.parent_family, owner=self._owner)
-            main = next((one for one in known if not one.is_side), None)
-            parent = None
-            if main is not None:
-                count = main.message_count
-                parent = Branch(conversation=main.id, sequence=count, kind="side")
-            return _new_placement(self._messages, history, self._new_id(), parent=parent)
+            return await self._start_side_of(history.parent_family)
         matches = await self._find(family=history.family, any_ids=history.family is not None)
+        if not matches and history.family is not None:
+            return await self._start_side_of(history.family)
         if not matches or len({one.conversation for one in matches}) > 1:
             return self._start_new()
         match = _choose_match(matches)
@@ -451,55 +455,19 @@ class _HistorySearch:
             recognised=shared + 1,
         )
 
+    async def _start_side_of(self, family: str) -> Placement:
+        """Return a side conversation of the newest conversation of a session."""
+        known = await self._paths.list_family(family, owner=self._owner)
+        main = next((one for one in known if not one.is_side), None)
+        parent = None
+        if main is not None:
+            parent = Branch(conversation=main.id, sequence=main.message_count, kind="side")
+        return _new_placement(self._messages, self._history, self._new_id(), parent=parent)
+
     def _check_strict(self, placement: Placement, conversation: str) -> Placement:
         if self._history.strict and placement.diverged_from is not None:
             raise HistoryDivergedError(conversation, index=placement.recognised)
         return placement
-
-
-class _MatchedPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """The turn of a match in its conversation.
-
-    `start` is the digest before the turn, `messages_before` counts the messages before it, `later`
-    are the following turns on the default path. `is_slot`: its slot is on the default path.
-    `is_whole`: the match is the last message of a turn with a reply.
-    """
-
-    conversation: StoredConversation
-    turn: Turn
-    start: bytes
-    messages_before: int
-    later: tuple[Turn, ...]
-    is_on_path: bool
-    is_slot: bool
-    is_whole: bool
-    path: tuple[str, ...]
-
-    @classmethod
-    def find(cls, conversation: StoredConversation, match: PathMatch) -> "_MatchedPlace | None":
-        """Return None if the stored turn has changed."""
-        turns = {turn.id: turn for turn in conversation.turns + conversation.variants}
-        turn = turns.get(match.turn)
-        if turn is None or match.ordinal >= len(turn.messages):
-            return None
-        paths = trace_paths(conversation)
-        *before, _ = paths.path_to(turn.id)
-        default = [each.id for each in conversation.turns]
-        is_on_path = turn.id in default
-        slots = [each.place for each in conversation.turns]
-        is_slot = turn.place in slots
-        own = paths.digests[turn.id]
-        return cls(
-            conversation=conversation,
-            turn=turn,
-            start=paths.digests[before[-1]][-1] if before else path_start_of(conversation),
-            messages_before=sum(len(turns[each].messages) for each in before),
-            later=conversation.turns[slots.index(turn.place) + 1 :] if is_slot else (),
-            is_on_path=is_on_path,
-            is_slot=is_slot,
-            is_whole=turn.is_history and own[match.ordinal] == own[-1],
-            path=(*before, turn.id),
-        )
 
 
 def _choose_match(matches: Sequence[PathMatch]) -> PathMatch:
@@ -509,30 +477,5 @@ def _choose_match(matches: Sequence[PathMatch]) -> PathMatch:
     return (ends or on_path or list(matches))[0]
 
 
-def _have_user_input(turns: Sequence[Turn]) -> bool:
-    """Whether a user wrote a message of a turn that has not failed; an unreadable one counts."""
-    messages = (one for turn in turns if turn.state != "failed" for one in turn.messages)
-    try:
-        return any(map(is_plain_user, messages))
-    except MalformedError:
-        return True
-
-
 def _is_cut(message: Message, reply: Message) -> bool:
     return message.role == "assistant" and is_cut_short(message, reply)
-
-
-def _is_compaction(summary: Summary) -> bool:
-    return (summary.source or "").rpartition(":")[2] == COMPACTION
-
-
-def _summary_text(conversation: StoredConversation) -> str:
-    """Return the last reply without what clients remove from a summary."""
-    replies = [one for one in conversation.messages if one.role == "assistant"]
-    text = replies[-1].text if replies else ""
-    _, tag, inside = text.partition("<summary>")
-    return _squeeze(inside.partition("</summary>")[0] if tag else text)
-
-
-def _squeeze(text: str) -> str:
-    return " ".join(text.split())

@@ -50,8 +50,12 @@ INJECTED = (
     "I have *added these files to the chat*",
     "I am not sharing any files that you can edit yet.",
     "I committed the changes with git hash",
+    "This is the Qwen Code. We are setting up the context for our chat.",
 )
-"""Starts of user messages that aider adds with a reply; it moves and rewrites these pairs."""
+"""Starts of user messages that aider and Qwen Code add with a reply.
+
+aider moves and rewrites these pairs. That of Qwen Code contains the date and the files.
+"""
 
 
 def meaning_of(digest: bytes) -> bytes:
@@ -61,18 +65,14 @@ def meaning_of(digest: bytes) -> bytes:
 
 def digest_path(messages: Iterable[Message], start: bytes = ROOT) -> list[bytes]:
     """Return the digest after each message of a path that continues after `start`."""
-    return digest_contents(map(read_content, messages), start)
-
-
-def digest_contents(contents: Iterable["MessageContent"], start: bytes = ROOT) -> list[bytes]:
-    """Return the digests of a path from the contents of its messages."""
     digests: list[bytes] = []
     meaning, ids = start[len(VERSION) : MEANING_END], start[MEANING_END:]
     is_injected = False
-    for content in contents:
-        is_reply_to_injected = is_injected and content.is_reply
+    for message in messages:
+        content = read_content(message)
+        is_answer = is_injected and message.role == "assistant"
         is_injected = content.is_injected
-        if not (is_injected or is_reply_to_injected):
+        if not (is_injected or is_answer):
             for token in content.tokens:
                 meaning = blake2b(meaning + token, digest_size=MEANING_SIZE).digest()
             for call in content.calls:
@@ -151,7 +151,6 @@ class MessageContent(msgspec.Struct, frozen=True, gc=False):
 
     tokens: tuple[bytes, ...]
     calls: tuple[bytes, ...] = ()
-    is_reply: bool = False
     is_injected: bool = False
     whole: str = ""
 
@@ -181,7 +180,6 @@ def read_content(message: Message) -> MessageContent:
         content = MessageContent(
             tuple(blake2b(token, digest_size=MEANING_SIZE).digest() for token in tokens),
             tuple(map(_encode, calls)),
-            is_reply=message.role == "assistant",
             is_injected=message.role == "user" and any(map(_is_injected, tokens)),
             whole=whole,
         )
@@ -203,11 +201,11 @@ def is_cut_short(message: Message, whole: Message) -> bool:
     return not tokens or (bool(whole_tokens) and whole_tokens[0].startswith(tokens[0]))
 
 
-def describe_client_prompt(hashes: tuple[str, ...], previous: WindowRecord | None) -> ClientPrompt:
-    """Return the record of a client's prompt; `previous` is that of the turn before.
-
-    `hashes` are those of the whole contents of its messages, without system messages.
-    """
+def describe_client_prompt(
+    messages: Sequence[Message], previous: WindowRecord | None
+) -> ClientPrompt:
+    """Return the record of a client's prompt; `previous` is that of the turn before."""
+    hashes = tuple(read_content(one).whole for one in messages if one.role != "system")
     earlier = msgspec.UNSET if previous is None else previous.client
     first = 0
     if not isinstance(earlier, msgspec.UnsetType) and earlier.count <= len(hashes):

@@ -1,6 +1,7 @@
 """Where the turn of a client that sends its whole history is saved."""
 
 import asyncio
+from contextlib import aclosing
 from itertools import count
 
 import pytest
@@ -392,3 +393,111 @@ class TestExplicitConversation:
         client = make_client(store, ClientHistory(conversation="missing"))
         with pytest.raises(ConversationNotFoundError):
             await client.ask("one")
+
+
+async def test_the_same_first_message_of_another_client_is_another_conversation(
+    store: MemoryStore,
+) -> None:
+    client = make_client(store)
+    await client.ask("one")
+    other = client.fork(ClientHistory(client="other"))
+    other.messages = []
+    await other.ask("one")
+    assert len(await client.conversations()) == 2
+
+
+async def test_the_same_first_message_in_another_protocol_is_another_conversation(
+    store: MemoryStore,
+) -> None:
+    client = make_client(store)
+    await client.ask("one")
+    other = client.fork(AUTO)
+    raw = b'{"role":"user","content":"one"}'
+    other.messages = [Message(role="user", raw=raw, dialect="anthropic")]
+    await other.request()
+    assert len(await client.conversations()) == 2
+
+
+async def test_the_first_message_again_after_a_tool_loop_is_another_conversation(
+    store: MemoryStore,
+) -> None:
+    client = make_client(store)
+    await client.ask("one")
+    client.messages.append(message("tool", "4", tool_call_id="call-1"))
+    await client.request()
+    client.messages = []
+    await client.ask("one")
+    assert len(await client.conversations()) == 2
+
+
+async def test_pairs_that_a_client_adds_are_no_sign_of_a_conversation(store: MemoryStore) -> None:
+    pair = [
+        user("This is the Qwen Code. We are setting up the context for our chat.\nIt is Monday."),
+        reply("Got it. Thanks for the context!"),
+    ]
+    client = make_client(store)
+    client.messages = list(pair)
+    await client.ask("one")
+    await client.ask("two")
+    first = client.conversation
+    client.messages = [user(pair[0].text.replace("Monday", "Tuesday")), *client.messages[1:]]
+    await client.ask("three")
+    assert client.conversation == first
+    client.messages = list(pair)
+    await client.ask("one")
+    assert client.conversation != first
+
+
+async def test_a_retry_of_a_first_request_with_replies_is_a_variant(store: MemoryStore) -> None:
+    client = make_client(store, session("a"))
+    client.messages = [user("zero"), reply("hello")]
+    await client.ask("one")
+    client.messages.pop()
+    await client.request()
+    stored = await client.stored()
+    assert [one.text for one in stored.messages] == ["zero", "hello", "one", "answer 2"]
+    assert len(stored.variants) == 1
+    client.messages[1:] = [user("another")]
+    await client.request()
+    parent = (await client.stored()).parent
+    assert parent == Branch(conversation=stored.id, sequence=1)
+
+
+async def test_a_cancelled_reply_is_recognised_without_a_session(store: MemoryStore) -> None:
+    client = make_client(store, provider=ScriptedProvider(["one two three four", "then"]))
+    client.messages.append(user("count"))
+    seen = 0
+    async with aclosing(client.stream()) as events:
+        async for event in events:
+            seen += isinstance(event, TextDelta)
+            if seen == 3:
+                break
+    client.messages.append(reply("one two"))
+    await client.ask("go on")
+    assert await client.stored_texts() == ["count", "one two", "go on", "then"]
+    assert len(await client.conversations()) == 1
+
+
+async def test_another_reply_without_a_session_is_another_conversation(
+    store: MemoryStore,
+) -> None:
+    client = make_client(store)
+    await client.ask("one")
+    client.messages = [user("one"), reply("another answer")]
+    await client.ask("two")
+    client.messages = [user("one"), reply("")]
+    await client.ask("three")
+    assert len(await client.conversations()) == 3
+
+
+async def test_a_request_that_ends_with_a_reply_is_continued_and_repeated(
+    store: MemoryStore,
+) -> None:
+    client = make_client(store, session("a"))
+    await client.ask("one")
+    client.messages.append(message("system", "The command printed 4."))
+    await client.request()
+    await client.request()
+    stored = await client.stored()
+    assert [one.text for one in stored.messages] == ["one", "answer 1", "answer 3"]
+    assert len(stored.variants) == 1
