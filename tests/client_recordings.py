@@ -33,6 +33,8 @@ FIRST_WORDS = {
     "messages based on the provided diffs.",
     "a448c3c2": "You are gptme v0.35.1, a general-purpose AI assistant powered by LLMs.",
     "e12676b2": "You are an agent in the Continue CLI.",
+    "f2819e1e": "This is the Qwen Code. We are setting up the context for our chat.",
+    "3d86c610": "present in my git repository.",
     "e7a6848e": "You are a title generator. You output ONLY a thread title. Nothing else.",
 }
 DECODERS = {

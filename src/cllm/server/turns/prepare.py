@@ -3,7 +3,7 @@
 Calls no provider.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from cllm.engine.request import (
     TurnTarget,
 )
 from cllm.engine.turn import Engine
+from cllm.history.side_requests import SideRule
 from cllm.history.system_prompt import GivenPrompt, prefix_message
 from cllm.providers.registry import (
     BUILTIN_PROVIDERS,
@@ -143,7 +144,9 @@ async def prepare_turn(
         case StartConversation():
             prepared = _prepare_new(base, prompt, state)
         case FindConversation():
-            prepared = _prepare_recorded(base, prompt, headers, state)
+            request = prepare_recorded(base, prompt, headers, state.settings.side_requests)
+            store = None if request.storage.client_history is None else state.store
+            prepared = PreparedTurn(request=request, store=store, events=store)
         case ContinueConversation():
             prepared = await _prepare_continued(base, prompt, mode, turn_headers, state)
     added = (*turn_headers.notices, *prompt.notices)
@@ -195,27 +198,23 @@ def _prepare_input(base: TurnRequest, prompt: Prompt, split: _SplitMessages) -> 
     )
 
 
-def _prepare_recorded(
-    base: TurnRequest, prompt: Prompt, headers: Headers, state: ServerState
-) -> PreparedTurn:
+def prepare_recorded(
+    base: TurnRequest, prompt: Prompt, headers: Mapping[str, str], rules: Sequence[SideRule] = ()
+) -> TurnRequest:
     """Return a turn that is sent as a stateless one, and recorded if that is possible."""
     from cllm.server.recording.clients import identify_client  # noqa: PLC0415 - only if recorded
 
     split = _split_messages(prompt)
-    client = identify_client(headers, prompt, state.settings.side_requests)
+    client = identify_client(headers, prompt, rules)
     if not split.saved_messages or not client.is_recorded:
-        return PreparedTurn(request=_prepare_stateless(base, prompt))
+        return _prepare_stateless(base, prompt)
     history = ClientHistory(
         family=client.session,
         parent_family=client.parent_session,
         client=client.client or UNKNOWN_CLIENT,
         side=client.side,
     )
-    return PreparedTurn(
-        request=_with_client_history(base, prompt, split, history),
-        store=state.store,
-        events=state.store,
-    )
+    return _with_client_history(base, prompt, split, history)
 
 
 def _with_client_history(
