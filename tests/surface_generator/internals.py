@@ -82,11 +82,13 @@ def settings_defaults(home: Path) -> Mapping[str, Any]:
 def settings_records() -> Mapping[str, tuple[str, ...]]:
     """Return the keys of mappings in lists of the settings."""
     from cllm.commands.tool import OfferedCommand  # noqa: PLC0415
+    from cllm.history.side_requests import SideRule  # noqa: PLC0415
     from cllm.settings.sections import KeySettings  # noqa: PLC0415
 
     return {
         "dynamic_commands.available_commands[]": OfferedCommand.__struct_fields__,
         "server.keys[]": KeySettings.__struct_fields__,
+        "server.side_requests[]": SideRule.__struct_fields__,
     }
 
 

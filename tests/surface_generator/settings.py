@@ -31,7 +31,10 @@ NEEDING_TRUST = {
     "temperature": "${SOME_API_KEY}",
 }
 WINDOWS = ("blocks", "turns", "summarise")
-REQUIRED_KEYS = {"context_commands": {"command": "true"}}
+REQUIRED_KEYS = {
+    "context_commands": {"command": "true"},
+    "server": {"name": "x", "no_tools": True},
+}
 """The other keys that an entry of a list requires."""
 PROVIDER_KEYS = ("type", "api_base", "api_key", "extra_headers", "timeout", "models", "names")
 
