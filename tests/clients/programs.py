@@ -136,6 +136,11 @@ class Terminal:
         assert is_shown, f"{texts} did not appear:\n{self.screen}"
         return self.screen
 
+    def wait_for_prompt(self, prompt: str) -> None:
+        """Wait until the screen ends with this prompt."""
+        is_shown = wait_until(lambda: self.screen.rstrip().endswith(prompt))
+        assert is_shown, f"{prompt!r} did not appear:\n{self.screen}"
+
     def __enter__(self) -> Self:
         return self
 

@@ -48,14 +48,15 @@ class Transcript:
 
 def assert_recorded(server: Client, transcript: Transcript) -> None:
     """Assert that the store has one conversation with exactly the messages of the transcript."""
-    conversation, *others = server("GET", LIST).json["conversations"]
-    assert others == []
+    listed = server("GET", LIST).json["conversations"]
+    assert len(listed) == 1, listed
+    [conversation] = listed
     detail = server("GET", f"{LIST}/{conversation['id']}").json
     stored = [(message["role"], list(_stored_items(message))) for message in detail["messages"]]
     assert normalise(stored) == transcript.messages
     everything = server("GET", f"{LIST}?side=true").json["conversations"]
-    sides = [listed for listed in everything if listed["id"] != conversation["id"]]
-    assert len(sides) == transcript.sides
+    sides = [one for one in everything if one["id"] != conversation["id"]]
+    assert len(sides) == transcript.sides, sides
 
 
 def normalise(messages: Sequence[tuple[str, list[Item]]]) -> list[tuple[str, list[Item]]]:

@@ -84,10 +84,10 @@ class Route:
         return [request for request in self.requests if not self.is_side(request)][-1]
 
     def start(self, *command: object, env: Mapping[str, str]) -> Program:
-        return Program([*map(str, command)], self.environment | env, self.project)
+        return Program([*map(str, command)], {**self.environment, **env}, self.project)
 
     def open_terminal(self, *command: object, env: Mapping[str, str]) -> Terminal:
-        return Terminal([*map(str, command)], self.environment | env, self.project)
+        return Terminal([*map(str, command)], {**self.environment, **env}, self.project)
 
     def run(self, *command: object, env: Mapping[str, str]) -> str:
         """Run a client to its end; return its output. Fails if the client fails."""
@@ -156,7 +156,7 @@ class Comparison:
             for name in HEADERS:
                 values = one.headers.get(name), other.headers.get(name)
                 assert values[0] == values[1], f"{name}: {values}"
-        assert len(direct) == len(served)
+        assert len(direct) == len(served), f"{len(direct)} and {len(served)} requests"
 
     def _trace(self, scenario: Scenario, route: Route) -> Trace:
         output = scenario(route)

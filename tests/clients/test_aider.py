@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.clients.programs import AIDER
+from tests.clients.programs import AIDER, Terminal
 from tests.clients.routes import Comparison, Route, read_body_without_usage
 from tests.fake_provider import Request
 
@@ -22,6 +22,7 @@ OPTIONS = (
     *("--no-analytics", "--no-check-update", "--no-show-release-notes"),
     *("--no-fancy-input", "--no-pretty", "--no-gitignore", "--yes-always"),
 )
+PROMPT = "note.py\n>"
 EDIT = """I change it.
 
 note.py
@@ -65,6 +66,13 @@ def configure(route: Route) -> dict[str, str]:
     }
 
 
+def submit(terminal: Terminal, text: str) -> None:
+    terminal.wait_for_prompt(PROMPT)
+    terminal.type(text)
+    terminal.wait_for_prompt(f"> {text}")
+    terminal.type("Enter")
+
+
 def test_an_edit_is_committed(comparison: Comparison):
     def scenario(route: Route) -> list[str]:
         environment = configure(route)
@@ -90,18 +98,17 @@ def test_ctrl_c_on_the_terminal_ends_the_stream(comparison: Comparison):
         gate = route.provider.queue_held_reply("One line.\n", "Two lines.\n", "Three.", at=2)
         route.provider.queue_reply("Later, ", "of course.")
         with route.open_terminal(AIDER, *OPTIONS, "note.py", env=environment) as terminal:
-            terminal.wait_for("Added note.py to the chat.")
-            terminal.type("Change x to beta.", "Enter")
-            terminal.wait_for("Commit ", "Change x")
-            terminal.type("Count.", "Enter")
+            submit(terminal, "Change x to beta.")
+            submit(terminal, "Count.")
             stream = route.wait_for_stream(gate)
             terminal.wait_for("Two lines.")
             terminal.type("C-c")
             stream.wait_disconnected()
-            terminal.wait_for("^C again to exit")
-            terminal.type("And now?", "Enter")
-            return [terminal.wait_for("Later, of course.", "Tokens:")]
+            submit(terminal, "And now?")
+            terminal.wait_for_prompt(PROMPT)
+            return [terminal.screen]
 
     served = comparison.run(scenario, last_reply="Later, of course.", stored_sides=1)
 
+    assert "Later, of course." in served.output[0]
     assert len(served.requests) == 3

@@ -10,6 +10,7 @@ import pytest
 from tests.clients.programs import CLAUDE, Terminal
 from tests.clients.routes import Comparison, Route
 from tests.fake_provider import Reply, Request, ToolCall
+from tests.waits import wait_until
 
 pytestmark = pytest.mark.clients
 
@@ -97,6 +98,8 @@ def open_session(route: Route, environment: dict[str, str]) -> Terminal:
 
 
 def submit(terminal: Terminal, text: str) -> None:
+    """Send a message after the end of the turn. A message during a turn would be queued."""
+    assert wait_until(lambda: "esc to interrupt" not in terminal.screen), terminal.screen
     terminal.type(text)
     terminal.wait_for(f"{INPUT} {text}")
     terminal.type("Enter")
