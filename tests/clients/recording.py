@@ -13,7 +13,7 @@ RECORDING = False
 
 LIST = "/v1/conversations"
 REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
-"""A text block that Claude Code adds to a user message, and moves or rewrites later."""
+"""A text that Claude Code adds to a user message or a tool result, and moves or rewrites later."""
 AIDER_FILES = (
     "Here are summaries of some files present in my git repository.",
     "I have *added these files to the chat*",
@@ -75,14 +75,15 @@ def _sent_items(message: dict[str, Any]) -> Iterator[Item]:
     """Yield the items of a message in a request, in the format of OpenAI or Anthropic."""
     content = message.get("content")
     if message["role"] == "tool":
-        yield "result", message["tool_call_id"], _join_texts(content)
+        yield "result", message["tool_call_id"], _read_result("".join(_list_texts(content)))
         return
     yield from _text_items(message["role"], _list_texts(content))
     for block in content if isinstance(content, list) else ():
         if block["type"] == "tool_use":
             yield "call", block["id"], block["name"]
         elif block["type"] == "tool_result":
-            yield "result", block["tool_use_id"], _join_texts(block.get("content"))
+            texts = _list_texts(block.get("content"))
+            yield "result", block["tool_use_id"], _read_result("".join(texts))
     for call in message.get("tool_calls") or ():
         yield "call", call["id"], call["function"]["name"]
 
@@ -90,7 +91,7 @@ def _sent_items(message: dict[str, Any]) -> Iterator[Item]:
 def _stored_items(message: dict[str, Any]) -> Iterator[Item]:
     """Yield the items of a message that the server returns."""
     if message["role"] == "tool":
-        yield "result", message["tool_call_id"], message["content"].strip()
+        yield "result", message["tool_call_id"], _read_result(message["content"])
         return
     parts = message["parts"]
     texts = [part["text"] for part in parts if part["kind"] == "text"]
@@ -100,7 +101,7 @@ def _stored_items(message: dict[str, Any]) -> Iterator[Item]:
             yield "call", part["id"], part["name"]
         elif part["kind"] == "tool_result":
             texts = [piece["text"] for piece in part["content"] if piece["kind"] == "text"]
-            yield "result", part["call_id"], "".join(texts).strip()
+            yield "result", part["call_id"], _read_result("".join(texts))
 
 
 def _text_items(role: str, texts: Sequence[str]) -> Iterator[Item]:
@@ -118,5 +119,6 @@ def _list_texts(content: Any) -> list[str]:
     return [block["text"] for block in content or () if block["type"] == "text"]
 
 
-def _join_texts(content: Any) -> str:
-    return "".join(_list_texts(content)).strip()
+def _read_result(text: str) -> str:
+    """Return the result of a tool without reminders, which count the tokens that are left."""
+    return REMINDER.sub("", text).strip()

@@ -141,10 +141,10 @@ class Comparison:
             self._compare_requests(direct.side_requests, served.side_requests)
             assert direct.output == served.output, (direct.output, served.output)
             assert direct.files == served.files
+            last = served.requests[-1].json
+            transcript = Transcript(request=last, reply=last_reply, sides=stored_sides)
+            assert transcript.messages[-1] == ("assistant", [("text", last_reply)])
             if RECORDING:
-                transcript = Transcript(
-                    request=served.requests[-1].json, reply=last_reply, sides=stored_sides
-                )
                 assert_recorded(server, transcript)
         return served
 
