@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from cllm.core.conversation import StoredConversation
-from cllm.stores.path_digests import digest_turns
 from cllm.stores.path_matches import TurnDigests
-from cllm.wire.path_digest import meaning_of
+from cllm.wire.path_digest import digest_turns, meaning_of
 
 ConversationKey = tuple[str, str]
 """The owner and the ID."""

@@ -81,6 +81,11 @@ def digest_path(messages: Iterable[Message], start: bytes = ROOT) -> list[bytes]
     return digests
 
 
+def digest_turn(messages: Sequence[Message], before: bytes | None) -> Sequence[bytes | None]:
+    """Return the digests of a turn's messages; all None if the digest before it is."""
+    return [None] * len(messages) if before is None else digest_path(messages, before)
+
+
 class TurnPaths(msgspec.Struct, frozen=True):
     """The digests of the messages of each turn, and the turn before it, by the ID of the turn."""
 

@@ -5,8 +5,7 @@ import pytest
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
 from cllm.stores.memory_paths import MemoryPathIndex, TrackedConversations
-from cllm.stores.path_digests import digest_turns
-from cllm.wire.path_digest import digest_path
+from cllm.wire.path_digest import digest_path, digest_turns
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 

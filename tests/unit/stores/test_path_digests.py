@@ -5,8 +5,7 @@ import pytest
 
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import Dialect, Message, plain_message
-from cllm.stores.path_digests import digest_turn, digest_turns, find_start
-from cllm.wire.path_digest import ROOT, digest_path
+from cllm.wire.path_digest import ROOT, digest_path, digest_turn, digest_turns
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ONE, TWO = plain_message("user", "one"), plain_message("user", "two")
@@ -39,7 +38,6 @@ def test_a_path_can_start_after_other_messages():
     (start,) = digest_path([ONE])
     conversation = build_conversation(turns=(build_turn("t1", TWO),), path_start=start)
     assert digest_turns(conversation)["t1"] == digest_path([ONE, TWO])[1:]
-    assert (find_start(conversation), find_start(build_conversation())) == (start, ROOT)
 
 
 def test_after_an_unknown_path_no_digest_is_known():

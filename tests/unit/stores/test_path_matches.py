@@ -6,8 +6,8 @@ import pytest
 from cllm.core.conversation import StoredConversation, Turn
 from cllm.core.message import plain_message
 from cllm.core.ports import MAX_MATCHES
-from cllm.stores.path_digests import digest_turns
 from cllm.stores.path_matches import is_searched, select_newest
+from cllm.wire.path_digest import digest_turns
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 

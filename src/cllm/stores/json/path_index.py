@@ -16,8 +16,7 @@ import msgspec
 
 from cllm.core.conversation import StoredConversation
 from cllm.core.errors import StoreUnavailableError
-from cllm.stores.path_digests import digest_turns
-from cllm.wire.path_digest import IDS_SIZE, MEANING_END, VERSION
+from cllm.wire.path_digest import IDS_SIZE, MEANING_END, VERSION, digest_turns
 
 # Increase it if the tables change, or if the digests of a file can be others than before.
 INDEX_VERSION = (1 << 8) + VERSION[0]

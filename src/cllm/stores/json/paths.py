@@ -23,9 +23,9 @@ from cllm.core.errors import (
 from cllm.core.ports import PathMatch
 from cllm.stores.json.folder import JsonFolder
 from cllm.stores.json.path_index import PathIndex, is_damage, remove_index
-from cllm.stores.path_digests import digest_turns
 from cllm.stores.path_matches import is_searched, select_newest
 from cllm.stores.views import build_summary
+from cllm.wire.path_digest import digest_turns
 
 T = TypeVar("T")
 INDEX_FOLDER = "paths"

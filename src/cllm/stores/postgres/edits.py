@@ -17,7 +17,6 @@ from cllm.core.errors import (
 from cllm.stores import edits
 from cllm.stores.edits import Change, ReadScope
 from cllm.stores.leases import LEASE_SECONDS, poll
-from cllm.stores.path_digests import digest_turn, digest_turns
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import MAX_PAUSE, Connection, PostgresPool
 from cllm.stores.postgres.reader import (
@@ -28,7 +27,7 @@ from cllm.stores.postgres.reader import (
 )
 from cllm.stores.sql.rows import UnreadableRowError, encode_json
 from cllm.stores.sql.store import StoredTurn, TurnMove, diff_conversations
-from cllm.wire.path_digest import ROOT
+from cllm.wire.path_digest import ROOT, digest_turn, digest_turns
 
 T = TypeVar("T")
 

@@ -25,7 +25,6 @@ from cllm.core.errors import (
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.leases import lease_expiry, poll
-from cllm.stores.path_digests import digest_turn, find_start
 from cllm.stores.postgres import statements as sql
 from cllm.stores.postgres.connection import (
     MAX_PAUSE,
@@ -46,6 +45,7 @@ from cllm.stores.postgres.edits import (
 from cllm.stores.postgres.reader import POSTGRES_CODEC, decode_conversation, encode_messages
 from cllm.stores.sql.rows import CONVERSATION_COLUMNS, decode_text
 from cllm.stores.sql.validation import check_opening, check_start
+from cllm.wire.path_digest import ROOT, digest_turn
 
 MAX_TURN_ID_BYTES = 2000
 """The limit of the primary key of events."""
@@ -244,7 +244,7 @@ class PostgresTurns(PostgresBase):
     ) -> Lease:
         conversation = edits.build_conversation(create, key=create.id, owner=owner, now=now)
         turn = edits.start_turn(conversation, start, now=now)
-        before = find_start(conversation)
+        before = conversation.path_start or ROOT
 
         async def insert(connection: Connection) -> None:
             refs = [create.id, create.name or create.id]

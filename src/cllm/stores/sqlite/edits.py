@@ -16,7 +16,6 @@ from cllm.core.errors import (
 from cllm.core.message import Message
 from cllm.stores.edits import Change, ReadScope
 from cllm.stores.leases import ProcessLock, is_lease_valid
-from cllm.stores.path_digests import digest_turns
 from cllm.stores.search import build_index_terms
 from cllm.stores.sql.rows import Row, decode_number, encode_json, encode_message, require_row
 from cllm.stores.sql.store import StoredTurn, diff_conversations
@@ -29,6 +28,7 @@ from cllm.stores.sqlite.reader import (
     load,
     load_outline_from,
 )
+from cllm.wire.path_digest import digest_turns
 
 INTERRUPTION_JSON = encode_json(INTERRUPTION)
 

@@ -18,7 +18,6 @@ from cllm.core.errors import (
 from cllm.core.ports import Lease, NewConversation, Opening, Tail, TurnStart
 from cllm.stores import edits
 from cllm.stores.leases import ProcessLock, lease_expiry, next_fence
-from cllm.stores.path_digests import digest_turn, find_start
 from cllm.stores.sql.rows import (
     CONVERSATION_COLUMNS,
     Row,
@@ -51,6 +50,7 @@ from cllm.stores.sqlite.reader import (
     load,
 )
 from cllm.stores.sqlite.turn_cache import TurnCache, TurnRows, select_cached_tail
+from cllm.wire.path_digest import ROOT, digest_turn
 
 LEASE_AT = len(CONVERSATION_COLUMNS)
 NEWEST_AT = LEASE_AT + 4
@@ -94,7 +94,7 @@ def begin_turn(
         conversation = edits.build_conversation(create, key=create.id, owner=owner, now=now)
         check_name_free(db, conversation)
         number = 1
-        before = find_start(conversation)
+        before = conversation.path_start or ROOT
         if start.visible:
             add_conversation(db, conversation)
     turn = edits.build_running_turn(start, now=now)
@@ -175,7 +175,7 @@ def _digest_before(
     key = (conversation.owner, conversation.id)
     row = db.execute(sql.DIGEST_BEFORE, (*key, position)).fetchone()
     if row is None:
-        return find_start(conversation)
+        return conversation.path_start or ROOT
     return row[0] if isinstance(row[0], bytes) else None
 
 

@@ -12,7 +12,7 @@ from tests.store_machine import IDS, REFS, StoreMachine
 from cllm.core.conversation import StoredConversation
 from cllm.core.ports import Clock, NewConversation, Store
 from cllm.stores.json.store import JsonFileStore
-from cllm.stores.path_digests import digest_turns
+from cllm.wire.path_digest import digest_turns
 
 
 class FilesAgree(StoreMachine):
