@@ -26,6 +26,7 @@ MARKS = [
 ]
 
 MARK = re.compile(r"<redacted: \d+ characters, sha256 ([0-9a-f]{8})>")
+REMINDER = re.compile(rf"<system-reminder> {MARK.pattern}")
 FIRST_WORDS = {
     "43755ebc": "Act as an expert software developer.\nAlways use best practices when coding.",
     "dfb96886": "Act as an expert code analyst.\nAnswer questions about the supplied code.",
@@ -71,7 +72,8 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
 def read_recording(name: str) -> Iterator[RecordedRequest]:
     """Yield the requests of `<name>.jsonl` in order."""
     for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
-        restored = MARK.sub(_restore, line)
+        marked = REMINDER.sub(r"\g<0></system-reminder>", line)
+        restored = MARK.sub(_restore, marked)
         yield msgspec.json.decode(restored, type=RecordedRequest)
 
 

@@ -4,7 +4,8 @@ The digest of a message covers all messages of its path up to it, except system 
 digests mean the same history, however a client formats it. The following does not change a digest:
 
 - the protocol, text as a string or as blocks, the order of keys, `null` or absent fields;
-- cache marks, reasoning, reminder blocks that an agent adds to user messages;
+- cache marks, reasoning, reminders that an agent adds to user messages;
+- pairs of messages that a client adds to the history (`INJECTED`);
 - white space around user text, white space in replies;
 - arguments of tool calls and contents of tool results.
 
@@ -12,7 +13,6 @@ A digest has a version, 16 bytes for the meaning, and 8 bytes for the IDs of the
 digests with the same meaning and other IDs differ in the last 8 bytes only.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
@@ -42,8 +42,8 @@ ROOT = VERSION + bytes(MEANING_SIZE + IDS_SIZE)
 """The digest of a path without messages."""
 
 UNREADABLE = (MalformedError, RecursionError, ValueError, msgspec.MsgspecError)
-REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
-"""A text block that Claude Code adds to a user message."""
+REMINDER, REMINDER_END = "<system-reminder>", "</system-reminder>"
+"""The tags of a text that Claude Code adds to a user message."""
 INJECTED = (
     "Here are summaries of some files present in my git repository.",
     "Here are READ ONLY files",
@@ -227,7 +227,7 @@ def _join_hashes(hashes: Sequence[str]) -> str:
 
 def _encode_whole(message: Message) -> bytes:
     try:
-        return msgspec.json.encode([_describe_part(part) for part in parts_of(message)])
+        return msgspec.json.encode([_describe_part(part) for part in _read_parts(message)])
     except UNREADABLE:
         return message.raw
 
@@ -260,12 +260,19 @@ def _parse_arguments(arguments: str) -> object:
 def _tokens(message: Message) -> tuple[list[bytes], list[str]]:
     """Return the content of a message that is compared, and the IDs of its tool calls."""
     try:
-        parts = parts_of(message)
+        parts = _read_parts(message)
         if message.role == "assistant":
             return _reply_tokens(parts)
         return [token for part in parts for token in _input_tokens(part)], []
     except UNREADABLE:
         return [b"!" + message.raw], []
+
+
+def _read_parts(message: Message) -> tuple[AnyPart, ...]:
+    """Return the parts; a damaged message need not be an object."""
+    if not message.raw.lstrip().startswith(b"{"):
+        raise MalformedError("A message must be a JSON object.")
+    return parts_of(message)
 
 
 def _reply_tokens(parts: tuple[AnyPart, ...]) -> tuple[list[bytes], list[str]]:
@@ -282,8 +289,7 @@ def _reply_tokens(parts: tuple[AnyPart, ...]) -> tuple[list[bytes], list[str]]:
 def _input_tokens(part: AnyPart) -> Iterator[bytes]:
     match part:
         case Text():
-            text = part.text.strip()
-            if text and REMINDER.fullmatch(text) is None:
+            if text := _remove_reminders(part.text):
                 yield b"u" + _encode(text)
         case ToolResult():
             yield b"r"
@@ -297,6 +303,13 @@ def _input_tokens(part: AnyPart) -> Iterator[bytes]:
             yield b"?" + msgspec.json.encode(value, order="deterministic")
         case _:
             pass
+
+
+def _remove_reminders(text: str) -> str:
+    *pieces, rest = text.split(REMINDER_END)
+    split = (piece.partition(REMINDER) for piece in pieces)
+    kept = [before if tag else before + REMINDER_END for before, tag, _ in split]
+    return "".join([*kept, rest]).strip()
 
 
 def _is_injected(token: bytes) -> bool:
