@@ -206,30 +206,42 @@ class _HistorySearch:
         return self._start_new() if fork is None else await self._fork(fork)
 
     async def place_by_messages(self) -> Placement:
-        match = await self._find_unique()
-        if match is not None and self._last_reply < 0:
-            return await self._repeat_first_turn(match)
+        if self._last_reply < 0:
+            match = await self._find_first_request()
+        else:
+            match = await self._find_unique()
         if match is not None:
             return await self._place_after(match)
         continued = await self._place_after_compaction(self._messages, None)
         return continued or await self._place_after_cut_reply() or self._start_new()
 
-    async def _repeat_first_turn(self, match: PathMatch) -> Placement:
-        """Return a variant if the last request of the client is repeated.
+    async def _find_first_request(self) -> PathMatch | None:
+        """Return the match if this repeats the only request of a conversation.
 
-        Another conversation can have the same first message.
+        Other conversations can have the same first message: several are possible, unless one
+        request failed.
         """
+        matches = [
+            one
+            for one in await self._find()
+            if one.sequence is not None
+            and one.message_count - one.sequence <= 1
+            and one.position == len(self._messages) - 1
+        ]
+        same = [one for one in matches[:MAX_LOOKUPS] if await self._has_same_client(one)]
+        failed = [one for one in same if one.state == "failed"]
+        if failed:
+            return failed[0]
+        return same[0] if len(same) == 1 else None
+
+    async def _has_same_client(self, match: PathMatch) -> bool:
         conversation = await self._store.load(match.conversation, owner=self._owner)
         place = MatchedTurn.find(conversation, match)
-        is_same = (
+        return (
             place is not None
-            and place.is_slot
-            and not place.later
-            and match.position == len(self._messages) - 1
             and conversation.source == self._history.source
             and place.turn.messages[match.ordinal].dialect == self._messages[-1].dialect
         )
-        return await self._place_after(match) if is_same else self._start_new()
 
     async def _place_after_cut_reply(self) -> Placement | None:
         """Return the place of a request whose last reply is the beginning of the stored one."""

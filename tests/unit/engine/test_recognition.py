@@ -501,3 +501,31 @@ async def test_a_request_that_ends_with_a_reply_is_continued_and_repeated(
     stored = await client.stored()
     assert [one.text for one in stored.messages] == ["one", "answer 1", "answer 3"]
     assert len(stored.variants) == 1
+
+
+async def test_a_first_request_that_failed_is_repeated_among_equal_ones(store: MemoryStore) -> None:
+    error = AuthenticationError("The key is not valid.", provider="scripted")
+    provider = ScriptedProvider(["answer 1", "answer 2", error, "answer 3", "answer 4"])
+    client = make_client(store, provider=provider)
+    await client.ask("one")
+    await client.ask("two")
+    client.messages = [user("one")]
+    with pytest.raises(AuthenticationError):
+        await client.request()
+    failed = client.conversation
+    await client.request()
+    assert client.conversation == failed
+    assert await client.stored_texts() == ["one", "answer 3"]
+
+
+async def test_several_equal_first_requests_are_not_guessed(store: MemoryStore) -> None:
+    for name in ("a", "b"):
+        keyed = make_client(store, session(name))
+        ids = (f"{name}-{number}" for number in count(1))
+        keyed.engine = make_engine(
+            store, keyed.provider, clock=Clock(), new_id=lambda ids=ids: next(ids)
+        )
+        await keyed.ask("one")
+    client = make_client(store)
+    await client.ask("one")
+    assert len(await client.conversations()) == 3
