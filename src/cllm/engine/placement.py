@@ -9,7 +9,8 @@ from cllm.core.conversation import Turn
 from cllm.core.errors import CllmError, ConversationBusyError, StoreUnavailableError
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewId, Store, TurnStart
-from cllm.engine.recognition import Placement, place_apart, place_history
+from cllm.engine.history_place import Placement
+from cllm.engine.recognition import place_apart, place_history
 from cllm.engine.request import ClientHistory, PlacedTurn, TurnRequest
 
 MAX_ATTEMPTS = 3

@@ -4,9 +4,8 @@ The messages that are stored already are recognised by their path digests. The n
 the conversation, become a variant of its last turn, or start a branch or another conversation.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from cllm.core.conversation import (
@@ -16,9 +15,9 @@ from cllm.core.conversation import (
 )
 from cllm.core.errors import ConversationNotFoundError, HistoryDivergedError
 from cllm.core.message import Message
-from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation, NewId, PathMatch, PathStore, Store
 from cllm.engine.compactions import find_compaction
+from cllm.engine.history_place import BranchPoint, CutReply, Placement
 from cllm.engine.matched_turn import MatchedTurn, have_user_input
 from cllm.engine.request import ClientHistory
 from cllm.wire.path_digest import (
@@ -30,67 +29,6 @@ from cllm.wire.path_digest import (
 
 MAX_LOOKUPS = 10
 MAX_ANCESTORS = 100
-
-
-class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The last shared message of a branch; `path` as in `Store.branch`."""
-
-    conversation: str
-    at: int
-    path: tuple[str, ...]
-
-
-class CutReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a turn that the client has with the beginning of its reply only."""
-
-    place: str
-    messages: tuple[Message, ...]
-
-
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the turn starts, and the messages that are new there.
-
-    - `recognised`: how many messages of the request are stored already.
-    - `create`: the conversation that does not exist yet, `branch` the point where it starts.
-    - `place`: the slot of the turn of which this is a variant.
-    - `chosen_variant`: the turn to put on the default path first; `cut_reply`: the one to add.
-    - `message_count`: what the conversation has now; None if that does not matter.
-    """
-
-    ref: str
-    messages: tuple[Message, ...]
-    recognised: int = 0
-    create: NewConversation | None = None
-    branch: BranchPoint | None = None
-    place: str | None = None
-    chosen_variant: str | None = None
-    cut_reply: CutReply | None = None
-    message_count: int | None = None
-
-    @property
-    def diverged_from(self) -> str | None:
-        """The conversation of which the turn starts a branch."""
-        if self.branch is not None:
-            return self.branch.conversation
-        parent = None if self.create is None else self.create.parent
-        return parent.conversation if parent is not None and parent.kind == "branch" else None
-
-    def list_notices(self) -> Iterator[Notice]:
-        if self.recognised:
-            total = self.recognised + len(self.messages)
-            yield Notice(
-                code="history_recognised",
-                path="messages",
-                message=f"{self.recognised} of {total} messages are stored already; "
-                f"{len(self.messages)} are new.",
-            )
-        if self.diverged_from is not None:
-            yield Notice(
-                code="history_diverged",
-                path=f"messages[{self.recognised}]",
-                message=f"The history differs from conversation {self.diverged_from}; "
-                f"the turn is saved in branch {self.ref}.",
-            )
 
 
 async def place_history(
@@ -254,10 +192,21 @@ class _HistorySearch:
         return placement if placement.cut_reply is not None else None
 
     async def place_side_request(self) -> Placement:
-        family = self._history.family
-        matches = await self._find(family=family, any_ids=family is not None, side=True)
-        if matches and self._covers_replies(matches[0]):
-            return await self._place_after(_choose_match(matches))
+        """Continue a side conversation of the same kind, or start one."""
+        history = self._history
+        matches = await self._find(
+            family=history.family, any_ids=history.family is not None, side=True
+        )
+        match = await self._choose_unique(matches)
+        if match is not None and self._covers_replies(match):
+            head = await self._store.load(match.conversation, owner=self._owner, tail=0)
+            if head.source == history.source:
+                return await self._place_after(match)
+            return self._start_side_after(match)
+        if history.family is not None:
+            continued = await self._place_after_compaction(self._messages, history.family)
+            if continued is not None:
+                return continued
         return await self._start_side()
 
     async def _find(
@@ -315,6 +264,10 @@ class _HistorySearch:
         matches = await self._find(before=before)
         if not matches or not (before or self._covers_replies(matches[0])):
             return None
+        return await self._choose_unique(matches)
+
+    async def _choose_unique(self, matches: Sequence[PathMatch]) -> PathMatch | None:
+        """Return a match if all are in one family."""
         families = {one.conversation for one in matches}
         if len(families) > 1:
             heads = [await self._store.load(one, owner=self._owner, tail=0) for one in families]
@@ -406,13 +359,18 @@ class _HistorySearch:
         """Return a branch for another session of a client that has the same history."""
         conversation = await self._store.load(match.conversation, owner=self._owner)
         place = MatchedTurn.find(conversation, match)
-        messages = self._messages[match.position + 1 :]
-        if place is None or not place.is_whole or not messages:
+        if place is None:
             return self._start_new()
-        created = _new_placement(messages, self._history, self._new_id())
-        at = place.messages_before + len(place.turn.messages)
+        at, first = place.messages_before + match.ordinal + 1, match.position + 1
+        if place.is_whole:
+            at = place.messages_before + len(place.turn.messages)
+        if not place.turn.is_history or first == len(self._messages):
+            at, first = place.messages_before, self._index_after(place.start)
+        if at == 0:
+            return self._start_new()
+        created = _new_placement(self._messages[first:], self._history, self._new_id())
         point = BranchPoint(conversation=conversation.id, at=at, path=place.path)
-        return replace(created, branch=point, recognised=match.position + 1)
+        return replace(created, branch=point, recognised=first)
 
     async def _place_at_root(self, conversation: str, family: str) -> Placement:
         continued = await self._place_after_compaction(self._messages, family)
@@ -445,30 +403,36 @@ class _HistorySearch:
         )
 
     async def _start_side(self) -> Placement:
-        """Return a side conversation with the messages that its parent does not have."""
         history = self._history
         if history.parent_family is not None:
             return await self._start_side_of(history.parent_family)
         matches = await self._find(family=history.family, any_ids=history.family is not None)
-        if not matches and history.family is not None:
-            return await self._start_side_of(history.family)
-        if not matches or len({one.conversation for one in matches}) > 1:
-            return self._start_new()
-        match = _choose_match(matches)
+        match = await self._choose_unique(matches)
+        if match is not None:
+            return self._start_side_after(match)
+        return self._start_new() if matches else await self._start_side_of(history.family)
+
+    def _start_side_after(self, match: PathMatch) -> Placement:
+        """Return a side conversation with the messages that its parent does not have."""
         shared = min(match.position, len(self._messages) - 2)
+        sequence = match.sequence or 0
+        if shared < 0:
+            sequence = 0
+        elif self._digests[shared] != self._digests[match.position]:
+            sequence = max(sequence - 1, 0)
         return _new_placement(
             self._messages[shared + 1 :],
-            history,
+            self._history,
             self._new_id(),
-            parent=Branch(
-                conversation=match.conversation, sequence=match.sequence or 0, kind="side"
-            ),
+            parent=Branch(conversation=match.conversation, sequence=sequence, kind="side"),
             path_start=self._digests[shared] if shared >= 0 else None,
             recognised=shared + 1,
         )
 
-    async def _start_side_of(self, family: str) -> Placement:
-        """Return a side conversation of the newest conversation of a session."""
+    async def _start_side_of(self, family: str | None) -> Placement:
+        """Return a side conversation of the newest conversation of a session, if any."""
+        if family is None:
+            return self._start_new()
         known = await self._paths.list_family(family, owner=self._owner)
         main = next((one for one in known if not one.is_side), None)
         parent = None

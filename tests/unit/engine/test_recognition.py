@@ -529,3 +529,77 @@ async def test_several_equal_first_requests_are_not_guessed(store: MemoryStore) 
     client = make_client(store)
     await client.ask("one")
     assert len(await client.conversations()) == 3
+
+
+async def test_the_compaction_of_a_sub_agent_is_a_side_request_of_it(store: MemoryStore) -> None:
+    summary = "The agent has counted all files; there is one."
+    script = ["answer 1", "found", "found more", summary, "after"]
+    client = make_client(store, session("a"), ScriptedProvider(script))
+    await client.ask("one")
+    agent = client.fork(session("a:agent", side="subagent", parent_family="test:a"))
+    agent.messages = []
+    await agent.ask("search")
+    await agent.ask("more")
+    compaction = agent.fork(session("a:agent", side="compaction", parent_family="test:a"))
+    compaction.messages.append(user("Summarise."))
+    await compaction.request()
+    stored = await compaction.stored()
+    assert stored.parent == Branch(conversation=agent.conversation or "", sequence=4, kind="side")
+    assert await compaction.stored_texts() == ["Summarise.", summary]
+    before = agent.conversation
+    agent.messages = [user(f"Summary: {summary}")]
+    await agent.ask("go on")
+    continued = await agent.stored()
+    assert continued.is_side
+    assert continued.parent == Branch(conversation=before or "", sequence=4, kind="compaction")
+
+
+async def test_a_side_request_without_a_new_message_has_one_message(store: MemoryStore) -> None:
+    client = make_client(store, session("a"))
+    await client.ask("one")
+    await client.ask("two")
+    side = client.fork(session("a", side="summary"))
+    await side.request()
+    stored = await side.stored()
+    assert stored.parent == Branch(conversation=client.conversation or "", sequence=3, kind="side")
+    assert await side.stored_texts() == ["answer 2", "answer 3"]
+
+
+async def test_a_side_request_of_a_shared_path_has_a_parent(store: MemoryStore) -> None:
+    client = make_client(store, session("a"))
+    for text in ("one", "two", "three"):
+        await client.ask(text)
+    client.messages[2:] = [user("two, edited")]
+    await client.request()
+    side = client.fork(session("a", side="summary"))
+    side.messages = [user("one"), reply("answer 1"), user("Where was I?")]
+    await side.request()
+    parent = (await side.stored()).parent
+    assert parent is not None
+    assert parent.kind == "side"
+    assert await side.stored_texts() == ["Where was I?", "answer 5"]
+
+
+async def test_a_fork_in_the_middle_of_a_turn_is_a_branch(store: MemoryStore) -> None:
+    client = make_client(store, session("a"))
+    client.messages = [user("one"), reply("1"), user("two"), reply("2")]
+    await client.ask("three")
+    fork = client.fork(session("b"))
+    fork.messages = [user("one"), reply("1"), user("other")]
+    await fork.request()
+    parent = (await fork.stored()).parent
+    assert parent == Branch(conversation=client.conversation or "", sequence=2)
+    assert await fork.stored_texts() == ["one", "1", "other", "answer 2"]
+
+
+async def test_a_fork_that_repeats_the_last_request_is_a_branch(store: MemoryStore) -> None:
+    client = make_client(store, session("a"))
+    await client.ask("one")
+    await client.ask("two")
+    fork = client.fork(session("b"))
+    fork.messages.pop()
+    await fork.request()
+    parent = (await fork.stored()).parent
+    assert parent == Branch(conversation=client.conversation or "", sequence=2)
+    assert await fork.stored_texts() == ["one", "answer 1", "two", "answer 3"]
+    assert await client.stored_texts() == ["one", "answer 1", "two", "answer 2"]

@@ -66,7 +66,7 @@ def last(*messages: Message) -> bytes:
     return digest_path(messages)[-1]
 
 
-MARK = {"cache_control": {"type": "ephemeral"}}
+MARK: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
 OPENAI_PATH = (
     user("look"),
     reply("I will look.", tool_calls=[call()]),

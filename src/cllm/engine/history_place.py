@@ -1,0 +1,70 @@
+"""The place of a client's whole history in the store, as values."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from cllm.core.message import Message
+from cllm.core.notice import Notice
+from cllm.core.ports import NewConversation
+
+
+class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The last shared message of a branch; `path` as in `Store.branch`."""
+
+    conversation: str
+    at: int
+    path: tuple[str, ...]
+
+
+class CutReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages of a turn that the client has with the beginning of its reply only."""
+
+    place: str
+    messages: tuple[Message, ...]
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the turn starts, and the messages that are new there.
+
+    - `recognised`: how many messages of the request are stored already.
+    - `create`: the conversation that does not exist yet, `branch` the point where it starts.
+    - `place`: the slot of the turn of which this is a variant.
+    - `chosen_variant`: the turn to put on the default path first; `cut_reply`: the one to add.
+    - `message_count`: what the conversation has now; None if that does not matter.
+    """
+
+    ref: str
+    messages: tuple[Message, ...]
+    recognised: int = 0
+    create: NewConversation | None = None
+    branch: BranchPoint | None = None
+    place: str | None = None
+    chosen_variant: str | None = None
+    cut_reply: CutReply | None = None
+    message_count: int | None = None
+
+    @property
+    def diverged_from(self) -> str | None:
+        """The conversation of which the turn starts a branch."""
+        if self.branch is not None:
+            return self.branch.conversation
+        parent = None if self.create is None else self.create.parent
+        return parent.conversation if parent is not None and parent.kind == "branch" else None
+
+    def list_notices(self) -> Iterator[Notice]:
+        if self.recognised:
+            total = self.recognised + len(self.messages)
+            yield Notice(
+                code="history_recognised",
+                path="messages",
+                message=f"{self.recognised} of {total} messages are stored already; "
+                f"{len(self.messages)} are new.",
+            )
+        if self.diverged_from is not None:
+            yield Notice(
+                code="history_diverged",
+                path=f"messages[{self.recognised}]",
+                message=f"The history differs from conversation {self.diverged_from}; "
+                f"the turn is saved in branch {self.ref}.",
+            )

@@ -1,0 +1,42 @@
+"""The notices about the place of a history."""
+
+from tests.history_client import reply, user
+
+from cllm.core.conversation import Branch
+from cllm.core.ports import NewConversation
+from cllm.engine.history_place import BranchPoint, Placement
+
+
+def test_a_new_conversation_has_no_notice():
+    place = Placement(ref="new", messages=(user("a"),), create=NewConversation(id="new"))
+    assert place.diverged_from is None
+    assert list(place.list_notices()) == []
+
+
+def test_recognised_messages_are_counted():
+    place = Placement(ref="demo", messages=(user("c"),), recognised=2)
+    (notice,) = place.list_notices()
+    assert notice.code == "history_recognised"
+    assert notice.message == "2 of 3 messages are stored already; 1 are new."
+
+
+def test_a_branch_names_the_conversation_and_the_message():
+    place = Placement(
+        ref="new",
+        messages=(user("c"), reply("d")),
+        recognised=2,
+        create=NewConversation(id="new"),
+        branch=BranchPoint(conversation="demo", at=2, path=("t1",)),
+    )
+    assert place.diverged_from == "demo"
+    recognised, diverged = place.list_notices()
+    assert recognised.code == "history_recognised"
+    assert (diverged.code, diverged.path) == ("history_diverged", "messages[2]")
+    assert "conversation demo" in diverged.message
+
+
+def test_only_a_branch_diverges():
+    for kind, expected in (("branch", "demo"), ("compaction", None), ("side", None)):
+        parent = Branch(conversation="demo", sequence=0, kind=kind)
+        create = NewConversation(id="new", parent=parent)
+        assert Placement(ref="new", messages=(), create=create).diverged_from == expected
