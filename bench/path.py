@@ -25,7 +25,7 @@ from cllm.cli.main import run
 from measurement import Limits
 
 PACKAGE = str(Path(cllm.__file__).parent)
-MAX_FILES = {"server": 65, "command": 70}
+MAX_FILES = {"server": 66, "command": 70}
 MAX_FRAMES = 7
 MODEL = "bedrock/claude-opus-4-6"
 

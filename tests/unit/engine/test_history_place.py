@@ -2,7 +2,7 @@
 
 from tests.history_client import reply, user
 
-from cllm.core.conversation import Branch
+from cllm.core.conversation import Branch, ParentKind
 from cllm.core.ports import NewConversation
 from cllm.engine.history_place import BranchPoint, Placement
 
@@ -36,7 +36,8 @@ def test_a_branch_names_the_conversation_and_the_message():
 
 
 def test_only_a_branch_diverges():
-    for kind, expected in (("branch", "demo"), ("compaction", None), ("side", None)):
+    kinds: dict[ParentKind, str | None] = {"branch": "demo", "compaction": None, "side": None}
+    for kind, expected in kinds.items():
         parent = Branch(conversation="demo", sequence=0, kind=kind)
         create = NewConversation(id="new", parent=parent)
         assert Placement(ref="new", messages=(), create=create).diverged_from == expected
