@@ -12,6 +12,7 @@ from cllm.core.ports import Clock, Lease, NewId, Store, TurnStart
 from cllm.engine.history_place import Placement
 from cllm.engine.recognition import place_apart, place_history
 from cllm.engine.request import ClientHistory, PlacedTurn, TurnRequest
+from cllm.wire.path_digest import read_content
 
 MAX_ATTEMPTS = 3
 """How often a turn is placed again because the conversation changed meanwhile."""
@@ -69,12 +70,14 @@ class _TurnPlacer:
         self._clock = clock
         self._owner = request.storage.owner
         self._is_optional = request.storage.on_unrecorded is not None
+        self._contents = [read_content(message) for message in request.input.messages]
 
     async def place(self) -> PlacedTurn:
         for _ in range(MAX_ATTEMPTS):
             placement = await place_history(
                 self._store,
                 self._request.input.messages,
+                self._contents,
                 self._history,
                 owner=self._owner,
                 new_id=self._new_id,
@@ -137,7 +140,10 @@ class _TurnPlacer:
             create=None if placement.branch is not None else placement.create,
             place=placement.place,
             preloaded=msgspec.UNSET,
-        ).with_input(messages=placement.messages)
+        ).with_input(
+            messages=placement.messages,
+            content_hashes=tuple([content.whole for content in self._contents]),
+        )
         return PlacedTurn(
             request=request,
             lease=await self._take_lease(request),

@@ -108,7 +108,7 @@ def _build_client_prompt(
         return prompt
     is_last = conversation.turns and request.storage.place is None
     previous = conversation.turns[-1].window if is_last else None
-    client = describe_client_prompt(prompt.messages, previous)
+    client = describe_client_prompt(request.input.content_hashes, previous)
     window = msgspec.structs.replace(prompt.window, client=client)
     return msgspec.structs.replace(prompt, window=window)
 

@@ -4,7 +4,7 @@ The messages that are stored already are recognised by their path digests. The n
 the conversation, become a variant of its last turn, or start a branch or another conversation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -22,7 +22,8 @@ from cllm.engine.matched_turn import MatchedTurn, have_user_input
 from cllm.engine.request import ClientHistory
 from cllm.wire.path_digest import (
     ROOT,
-    digest_path,
+    MessageContent,
+    digest_contents,
     is_cut_short,
     meaning_of,
 )
@@ -34,6 +35,7 @@ MAX_ANCESTORS = 100
 async def place_history(
     store: Store,
     messages: Sequence[Message],
+    contents: Sequence[MessageContent],
     history: ClientHistory,
     *,
     owner: str,
@@ -46,8 +48,8 @@ async def place_history(
     or name in `history`.
     """
     if not isinstance(store, PathStore):
-        return Placement(ref=new_id(), messages=tuple(messages))
-    search = _HistorySearch(store, store, messages, history, owner=owner, new_id=new_id)
+        return _place_without_search(messages, history, new_id())
+    search = _HistorySearch(store, store, messages, contents, history, owner=owner, new_id=new_id)
     if history.conversation is not None:
         return await search.place_in_conversation(history.conversation, create)
     if history.side is not None:
@@ -55,6 +57,17 @@ async def place_history(
     if history.family is not None:
         return await search.place_in_session(history.family)
     return await search.place_by_messages()
+
+
+def _place_without_search(
+    messages: Sequence[Message], history: ClientHistory, new_id: str
+) -> Placement:
+    """Return the place in a store that cannot find messages: those after the last reply are new."""
+    if history.conversation is None:
+        return _new_placement(messages, history, new_id)
+    replies = [index for index, one in enumerate(messages) if one.role == "assistant"]
+    first = replies[-1] + 1 if replies else 0
+    return Placement(ref=history.conversation, messages=tuple(messages[first:]), recognised=first)
 
 
 def place_apart(messages: Sequence[Message], history: ClientHistory, *, new_id: NewId) -> Placement:
@@ -91,6 +104,7 @@ class _HistorySearch:
         store: Store,
         paths: PathStore,
         messages: Sequence[Message],
+        contents: Sequence[MessageContent],
         history: ClientHistory,
         *,
         owner: str,
@@ -99,7 +113,8 @@ class _HistorySearch:
         self._store = store
         self._paths = paths
         self._messages = tuple(messages)
-        self._digests = digest_path(messages)
+        self._contents = contents
+        self._digests = digest_contents(contents)
         self._history = history
         self._owner = owner
         self._new_id = new_id
@@ -132,7 +147,7 @@ class _HistorySearch:
         return self._check_strict(await self._place_at_root(head.id, head.family_key), head.id)
 
     async def place_in_session(self, family: str) -> Placement:
-        matches = await self._find(family=family, any_ids=True)
+        matches = await self._find(family=family, any_ids=True, splits=True)
         if matches:
             return await self._place_after(_choose_match(matches))
         known = await self._paths.list_family(family, owner=self._owner)
@@ -216,26 +231,47 @@ class _HistorySearch:
         any_ids: bool = False,
         side: bool = False,
         before: int | None = None,
+        splits: bool = False,
     ) -> tuple[PathMatch, ...]:
         """Return the longest matches; `position` is the index of the last matching message."""
-        # A message without content has the digest of the path before it.
-        first = self._index_after(ROOT)
         stop = len(self._digests) if before is None else before
+        lookups = list(self._list_lookups(stop, splits=splits))
         matches = await self._paths.find_paths(
-            self._digests[first:stop][::-1],
+            [digest for digest, _ in lookups],
             owner=self._owner,
             family=family,
             side=side,
             any_ids=any_ids,
         )
-        return tuple(replace(one, position=stop - 1 - one.position) for one in matches)
+        return tuple(replace(one, position=lookups[one.position][1]) for one in matches)
+
+    def _list_lookups(self, stop: int, *, splits: bool) -> Iterator[tuple[bytes, int]]:
+        """Yield the digests before `stop`, longest first, with the index of their last message.
+
+        `splits`: also after each text of the messages after the last reply. A client that joins
+        the messages after a cancelled reply sends the first of them as a part of a message.
+        """
+        # A message without content has the digest of the path before it.
+        first = self._index_after(ROOT)
+        for index in range(stop - 1, first - 1, -1):
+            yield self._digests[index], index
+            tokens = self._contents[index].tokens
+            if not splits or index <= self._last_reply or len(tokens) == 1:
+                continue
+            start = self._digests[index - 1] if index else ROOT
+            parts = digest_contents([MessageContent((token,)) for token in tokens[:-1]], start)
+            yield from ((digest, index - 1) for digest in reversed(parts))
 
     async def _find_descendant(self, head: StoredConversation) -> PathMatch | None:
         """Return the longest match in the conversation or in a branch of it."""
         before: int | None = None
         for _ in range(MAX_LOOKUPS):
             matches = await self._find(
-                family=head.family_key, any_ids=True, side=head.is_side, before=before
+                family=head.family_key,
+                any_ids=True,
+                side=head.is_side,
+                before=before,
+                splits=True,
             )
             if not matches:
                 return None

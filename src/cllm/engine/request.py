@@ -54,10 +54,12 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
     """`messages` are saved; `prompt_messages` replaces them in the prompt.
 
     `prefix` goes before every system prompt and is never saved. `original` is the client's request.
+    `content_hashes` are those of the messages of a client that sends its whole history.
     """
 
     messages: tuple[Message, ...]
     prompt_messages: tuple[Message, ...] | None = None
+    content_hashes: tuple[str, ...] = ()
     system: GivenPrompt = GivenPrompt()
     prefix: str | None = None
     context: tuple[ContextCommand, ...] = ()
@@ -181,6 +183,7 @@ class StorageChanges(TypedDict, total=False):
 class InputChanges(TypedDict, total=False):
     messages: tuple[Message, ...]
     prompt_messages: tuple[Message, ...] | None
+    content_hashes: tuple[str, ...]
     system: GivenPrompt
     prefix: str | None
     context: tuple[ContextCommand, ...]

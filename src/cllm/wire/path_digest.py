@@ -15,6 +15,7 @@ digests with the same meaning and other IDs differ in the last 8 bytes only.
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from typing import TypeGuard
 
 import msgspec
 
@@ -50,6 +51,7 @@ INJECTED = (
     "I have *added these files to the chat*",
     "I am not sharing any files that you can edit yet.",
     "I committed the changes with git hash",
+    "^C KeyboardInterrupt",
     "This is the Qwen Code. We are setting up the context for our chat.",
 )
 """Starts of user messages that aider and Qwen Code add with a reply.
@@ -65,14 +67,18 @@ def meaning_of(digest: bytes) -> bytes:
 
 def digest_path(messages: Iterable[Message], start: bytes = ROOT) -> list[bytes]:
     """Return the digest after each message of a path that continues after `start`."""
+    return digest_contents(map(read_content, messages), start)
+
+
+def digest_contents(contents: Iterable["MessageContent"], start: bytes = ROOT) -> list[bytes]:
+    """Return the digests of a path from the contents of its messages."""
     digests: list[bytes] = []
     meaning, ids = start[len(VERSION) : MEANING_END], start[MEANING_END:]
     is_injected = False
-    for message in messages:
-        content = read_content(message)
-        is_answer = is_injected and message.role == "assistant"
+    for content in contents:
+        is_reply_to_injected = is_injected and content.is_reply
         is_injected = content.is_injected
-        if not (is_injected or is_answer):
+        if not (is_injected or is_reply_to_injected):
             for token in content.tokens:
                 meaning = blake2b(meaning + token, digest_size=MEANING_SIZE).digest()
             for call in content.calls:
@@ -156,6 +162,7 @@ class MessageContent(msgspec.Struct, frozen=True, gc=False):
 
     tokens: tuple[bytes, ...]
     calls: tuple[bytes, ...] = ()
+    is_reply: bool = False
     is_injected: bool = False
     whole: str = ""
 
@@ -185,6 +192,7 @@ def read_content(message: Message) -> MessageContent:
         content = MessageContent(
             tuple(blake2b(token, digest_size=MEANING_SIZE).digest() for token in tokens),
             tuple(map(_encode, calls)),
+            is_reply=message.role == "assistant",
             is_injected=message.role == "user" and any(map(_is_injected, tokens)),
             whole=whole,
         )
@@ -206,11 +214,11 @@ def is_cut_short(message: Message, whole: Message) -> bool:
     return not tokens or (bool(whole_tokens) and whole_tokens[0].startswith(tokens[0]))
 
 
-def describe_client_prompt(
-    messages: Sequence[Message], previous: WindowRecord | None
-) -> ClientPrompt:
-    """Return the record of a client's prompt; `previous` is that of the turn before."""
-    hashes = tuple(read_content(one).whole for one in messages if one.role != "system")
+def describe_client_prompt(hashes: tuple[str, ...], previous: WindowRecord | None) -> ClientPrompt:
+    """Return the record of a client's prompt; `previous` is that of the turn before.
+
+    `hashes` are those of the whole contents of its messages, without system messages.
+    """
     earlier = msgspec.UNSET if previous is None else previous.client
     first = 0
     if not isinstance(earlier, msgspec.UnsetType) and earlier.count <= len(hashes):
@@ -263,9 +271,15 @@ def _tokens(message: Message) -> tuple[list[bytes], list[str]]:
         parts = _read_parts(message)
         if message.role == "assistant":
             return _reply_tokens(parts)
-        return [token for part in parts for token in _input_tokens(part)], []
+        tokens = [token for part in parts for token in _input_tokens(part)]
+        # A message that has only reminders is a message of its own, such as a sub-agent's report.
+        return tokens or [b"u" + _encode(part.text) for part in parts if _is_text(part)], []
     except UNREADABLE:
         return [b"!" + message.raw], []
+
+
+def _is_text(part: AnyPart) -> TypeGuard[Text]:
+    return isinstance(part, Text) and bool(part.text.strip())
 
 
 def _read_parts(message: Message) -> tuple[AnyPart, ...]:

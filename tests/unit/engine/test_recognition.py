@@ -179,6 +179,19 @@ async def test_a_message_after_a_cancelled_reply_is_a_variant(store: MemoryStore
     assert len(await client.conversations()) == 1
 
 
+async def test_messages_that_a_client_joins_after_a_cancelled_reply_are_a_variant(
+    store: MemoryStore,
+) -> None:
+    client = make_client(store, session("a"))
+    await client.ask("zero")
+    await client.ask("one")
+    blocks = [{"type": "text", "text": text} for text in ("one", "two")]
+    client.messages[2:] = [message("user", blocks)]
+    await client.send()
+    assert await client.stored_texts() == ["zero", "answer 1", "one\ntwo", "answer 3"]
+    assert len(await client.conversations()) == 1
+
+
 async def test_a_client_that_closes_its_stream_keeps_the_partial_reply(
     store: MemoryStore, clock: Clock
 ) -> None:

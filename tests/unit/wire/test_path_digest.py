@@ -22,6 +22,7 @@ from cllm.wire.path_digest import (
     have_same_meaning,
     is_cut_short,
     meaning_of,
+    read_content,
     trace_paths,
 )
 
@@ -190,6 +191,9 @@ class TestReminders:
         assert last(user(f"{self.REMINDER}\n\na")) == plain
         assert last(user([text("a"), text(self.REMINDER)])) == plain
 
+    def test_a_message_with_only_a_reminder_matters(self):
+        assert digest_path([user("a"), user(self.REMINDER)])[-1] != last(user("a"))
+
     def test_text_between_two_reminders_matters(self):
         one = last(user(f"{self.REMINDER} yes {self.REMINDER}"))
         assert one == last(user("yes"))
@@ -347,7 +351,7 @@ def test_hostile_messages_have_a_digest(raw: bytes, role: Role, dialect: Dialect
     assert one == digest_path([message, user("a")])
     assert have_same_meaning(message, message)
     is_cut_short(message, message)
-    describe_client_prompt([message], None)
+    describe_client_prompt((read_content(message).whole,), None)
 
 
 def test_unreadable_messages_differ():
@@ -360,7 +364,7 @@ def test_a_huge_message_has_a_digest():
     assert last(user(huge)) == last(user(f" {huge}"))
     assert last(user(huge)) != last(user(f"{huge}!"))
     many, end = "<system-reminder>" * 200_000, "</system-reminder>"
-    assert last(user(many + end)) == ROOT
+    assert last(user(f"{many}{end} a")) == last(user("a"))
     assert last(user(many)) != ROOT
     assert last(user(end + many)) != last(user(end + many + "a"))
 
