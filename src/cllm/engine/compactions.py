@@ -43,9 +43,10 @@ async def find_compaction(
     """
     if not messages:
         return None
+    listed = await _list_compactions(store, paths, history, family, owner=owner)
+    texts = [_squeeze(message.text) for message in messages] if listed else []
     shortest = MIN_LENGTH if family is None else MIN_LENGTH_IN_SESSION
-    texts = [_squeeze(message.text) for message in messages]
-    for summary in await _list_compactions(store, paths, history, family, owner=owner):
+    for summary in listed:
         conversation = await store.load(summary.id, owner=owner)
         text = _summary_text(conversation)
         parent = conversation.parent

@@ -218,11 +218,11 @@ class _HistorySearch:
             if head.source == history.source:
                 return await self._place_after(match)
             return self._start_side_after(match)
-        if history.family is not None:
+        is_agent = history.family is not None and history.parent_family is not None
+        continued = None
+        if is_agent:
             continued = await self._place_after_compaction(self._messages, history.family)
-            if continued is not None:
-                return continued
-        return await self._start_side()
+        return continued or await self._start_side()
 
     async def _find(
         self,

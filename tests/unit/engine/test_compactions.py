@@ -132,3 +132,20 @@ async def test_a_request_without_the_history_is_linked_to_its_session(store: Mem
     stored = await side.stored()
     assert stored.parent == Branch(conversation=client.conversation or "", sequence=2, kind="side")
     assert stored.is_side
+
+
+@pytest.mark.parametrize("history", [SESSION, NO_SESSION])
+async def test_a_second_compaction_has_only_its_own_messages(
+    store: MemoryStore, history: ClientHistory
+) -> None:
+    client = make_client(store, history)
+    await compact(client)
+    client.messages = [user(f"Summary: {SUMMARY}")]
+    await client.ask("three")
+    continued = client.conversation
+    side = client.fork(ClientHistory(client="test", family=history.family, side="compaction"))
+    side.messages.append(user("Summarise."))
+    await side.request()
+    stored = await side.stored()
+    assert stored.parent == Branch(conversation=continued or "", sequence=3, kind="side")
+    assert await side.stored_texts() == ["Summarise.", "answer 4"]
