@@ -245,6 +245,6 @@ async def _check_tree(store: Store) -> None:
     page = await store.list_conversations(side=True)
     for summary in page.items:
         conversation: StoredConversation = await store.load(summary.id)
-        texts = [one.text for one in conversation.messages if one.role == "user"]
+        texts = [one.text.strip() for one in conversation.messages if one.role == "user"]
         unique = [text for text in texts if text not in ("call", "summarise everything", "fail")]
         assert len(unique) == len(set(unique))

@@ -360,7 +360,8 @@ class _HistorySearch:
         own = self._messages[first:]
         dropped = turn.messages[match.ordinal + 1 :]
         is_cut = len(rest) > 1 and len(dropped) == 1 and _is_cut(rest[0], dropped[0])
-        if rest and not self._history.has_key and not (is_cut and rest[0].text.strip()):
+        # Without a session, only a reply shows that the history is the same.
+        if rest and not self._history.has_key and self._last_reply < 0:
             return self._start_new()
         if have_user_input(dropped[1:]):
             return self._branch(place, place.messages_before + match.ordinal + 1, rest)

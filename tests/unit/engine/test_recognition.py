@@ -616,3 +616,25 @@ async def test_a_fork_that_repeats_the_last_request_is_a_branch(store: MemorySto
     assert parent == Branch(conversation=client.conversation or "", sequence=2)
     assert await fork.stored_texts() == ["one", "answer 1", "two", "answer 3"]
     assert await client.stored_texts() == ["one", "answer 1", "two", "answer 2"]
+
+
+async def test_another_message_inside_a_turn_is_a_variant_without_a_session(
+    store: MemoryStore,
+) -> None:
+    client = make_client(store)
+    await client.ask("one")
+    await client.send(user("two"), user("three"))
+    client.messages[-2:] = [user("three, edited")]
+    await client.request()
+    assert await client.stored_texts() == ["one", "answer 1", "two", "three, edited", "answer 3"]
+    assert len(await client.conversations()) == 1
+
+
+async def test_another_message_after_a_first_one_is_another_conversation_without_a_session(
+    store: MemoryStore,
+) -> None:
+    client = make_client(store)
+    await client.send(user("one"), user("two"))
+    client.messages = [user("one"), user("two, edited")]
+    await client.request()
+    assert len(await client.conversations()) == 2
