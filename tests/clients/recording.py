@@ -9,7 +9,7 @@ from tests.server_process import Client
 
 # `server.record: auto` does not exist in this version. With True, servers of the scenarios record,
 # and every scenario checks the recorded conversation.
-RECORDING = False
+RECORDING = True
 
 LIST = "/v1/conversations"
 REMINDER = re.compile(r"<system-reminder>.*</system-reminder>", re.DOTALL)
