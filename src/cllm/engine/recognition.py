@@ -243,7 +243,23 @@ class _HistorySearch:
             side=side,
             any_ids=any_ids,
         )
-        return tuple(replace(one, position=lookups[one.position][1]) for one in matches)
+        if not matches:
+            return ()
+        position = self._before_injected(lookups[matches[0].position][1])
+        return tuple(replace(one, position=position) for one in matches)
+
+    def _before_injected(self, index: int) -> int:
+        """Return the index of the last message up to this one that a client did not add itself.
+
+        The messages that it added after the last stored one are new.
+        """
+        contents = self._contents
+        while index > 0 and (
+            contents[index].is_injected
+            or (contents[index].is_reply and contents[index - 1].is_injected)
+        ):
+            index -= 1
+        return index
 
     def _list_lookups(self, stop: int, *, splits: bool) -> Iterator[tuple[bytes, int]]:
         """Yield the digests before `stop`, longest first, with the index of their last message.
