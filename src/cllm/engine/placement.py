@@ -6,7 +6,12 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from cllm.core.conversation import Turn
-from cllm.core.errors import CllmError, ConversationBusyError, StoreUnavailableError
+from cllm.core.errors import (
+    CllmError,
+    ConversationBusyError,
+    ConversationExistsError,
+    StoreUnavailableError,
+)
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewId, Store, TurnStart
 from cllm.engine.history_place import Placement
@@ -85,6 +90,9 @@ class _TurnPlacer:
             )
             try:
                 placed = await self._start(placement)
+            except ConversationExistsError:
+                # Another request has created it meanwhile.
+                continue
             except ConversationBusyError:
                 if not self._is_optional:
                     raise

@@ -24,12 +24,14 @@ from cllm.wire.path_digest import (
     ROOT,
     MessageContent,
     digest_contents,
+    find_injected,
     is_cut_short,
     meaning_of,
 )
 
 MAX_LOOKUPS = 10
 MAX_ANCESTORS = 100
+MAX_REPEATS = 10
 
 
 async def place_history(
@@ -147,7 +149,9 @@ class _HistorySearch:
         return self._check_strict(await self._place_at_root(head.id, head.family_key), head.id)
 
     async def place_in_session(self, family: str) -> Placement:
-        matches = await self._find(family=family, any_ids=True, splits=True)
+        # The first request of a session: a lookup of its messages would find other sessions.
+        is_known = self._last_reply >= 0 or await self._has_family(family)
+        matches = await self._find_in_family(family) if is_known else ()
         if matches:
             return await self._place_after(_choose_match(matches))
         known = await self._paths.list_family(family, owner=self._owner)
@@ -172,15 +176,18 @@ class _HistorySearch:
         """Return the match if this repeats the only request of a conversation.
 
         Other conversations can have the same first message: several are possible, unless one
-        request failed.
+        request failed. A request that is repeated often is no retry: each starts a conversation.
         """
+        found = await self._find()
         matches = [
             one
-            for one in await self._find()
+            for one in found
             if one.sequence is not None
             and one.message_count - one.sequence <= 1
             and one.position == len(self._messages) - 1
         ]
+        if len(found) > MAX_REPEATS:
+            return None
         same = [one for one in matches[:MAX_LOOKUPS] if await self._has_same_client(one)]
         failed = [one for one in same if one.state == "failed"]
         if failed:
@@ -253,11 +260,8 @@ class _HistorySearch:
 
         The messages that it added after the last stored one are new.
         """
-        contents = self._contents
-        while index > 0 and (
-            contents[index].is_injected
-            or (contents[index].is_reply and contents[index - 1].is_injected)
-        ):
+        injected = find_injected(self._contents)
+        while index in injected and index > 0:
             index -= 1
         return index
 
@@ -278,17 +282,28 @@ class _HistorySearch:
             parts = digest_contents([MessageContent((token,)) for token in tokens[:-1]], start)
             yield from ((digest, index - 1) for digest in reversed(parts))
 
+    async def _has_family(self, family: str) -> bool:
+        return bool(await self._paths.list_family(family, owner=self._owner, limit=1))
+
+    async def _find_in_family(
+        self, family: str, *, side: bool = False, before: int | None = None
+    ) -> tuple[PathMatch, ...]:
+        """Return the longest matches in a family; a client can change the IDs of tool calls.
+
+        If the first call has the ID of the stored one, all IDs must be equal: a repeated request
+        can have the same calls again.
+        """
+        calls = [index for index, content in enumerate(self._contents) if content.calls]
+        exact = await self._find(family=family, side=side, before=before, splits=True)
+        if not calls or (exact and exact[0].position >= calls[0]):
+            return exact
+        return await self._find(family=family, any_ids=True, side=side, before=before, splits=True)
+
     async def _find_descendant(self, head: StoredConversation) -> PathMatch | None:
         """Return the longest match in the conversation or in a branch of it."""
         before: int | None = None
         for _ in range(MAX_LOOKUPS):
-            matches = await self._find(
-                family=head.family_key,
-                any_ids=True,
-                side=head.is_side,
-                before=before,
-                splits=True,
-            )
+            matches = await self._find_in_family(head.family_key, side=head.is_side, before=before)
             if not matches:
                 return None
             own = [one for one in matches if await self._is_descendant(one.conversation, head)]

@@ -319,8 +319,10 @@ class Engine:
         model: str,
         context: Context = NO_CONTEXT,
     ) -> Attempt:
+        # A client that is only recorded has its own system prompt, as in a stateless request.
+        is_recorded = request.storage.on_unrecorded is not None
         choice = choose_system(
-            conversation,
+            None if is_recorded else conversation,
             request.input.system,
             new_policy=request.storage.system,
             now=self._clock(),

@@ -27,6 +27,7 @@ from cllm.core.message import (
     Image,
     Message,
     Refusal,
+    Role,
     Text,
     Thinking,
     ToolCall,
@@ -58,6 +59,14 @@ INJECTED = (
 
 aider moves and rewrites these pairs. That of Qwen Code contains the date and the files.
 """
+INJECTED_REPLIES = (
+    "Ok.",
+    "Ok, ",
+    "I see that you interrupted my previous reply.",
+    "Got it. Thanks for the context!",
+)
+"""Starts of the replies in these pairs."""
+MAX_INJECTED_REPLY = 200
 
 
 def meaning_of(digest: bytes) -> bytes:
@@ -67,24 +76,32 @@ def meaning_of(digest: bytes) -> bytes:
 
 def digest_path(messages: Iterable[Message], start: bytes = ROOT) -> list[bytes]:
     """Return the digest after each message of a path that continues after `start`."""
-    return digest_contents(map(read_content, messages), start)
+    return digest_contents([read_content(message) for message in messages], start)
 
 
-def digest_contents(contents: Iterable["MessageContent"], start: bytes = ROOT) -> list[bytes]:
+def digest_contents(contents: Sequence["MessageContent"], start: bytes = ROOT) -> list[bytes]:
     """Return the digests of a path from the contents of its messages."""
     digests: list[bytes] = []
     meaning, ids = start[len(VERSION) : MEANING_END], start[MEANING_END:]
-    is_injected = False
-    for content in contents:
-        is_reply_to_injected = is_injected and content.is_reply
-        is_injected = content.is_injected
-        if not (is_injected or is_reply_to_injected):
+    injected = find_injected(contents)
+    for index, content in enumerate(contents):
+        if index not in injected:
             for token in content.tokens:
                 meaning = blake2b(meaning + token, digest_size=MEANING_SIZE).digest()
             for call in content.calls:
                 ids = blake2b(ids + call, digest_size=IDS_SIZE).digest()
         digests.append(VERSION + meaning + ids)
     return digests
+
+
+def find_injected(contents: Sequence["MessageContent"]) -> set[int]:
+    """Return the indexes of the messages in pairs that a client added itself."""
+    users = [
+        index
+        for index, content in enumerate(contents[:-1])
+        if content.is_injected and contents[index + 1].is_injected_reply
+    ]
+    return {*users, *(index + 1 for index in users)}
 
 
 def digest_turn(messages: Sequence[Message], before: bytes | None) -> Sequence[bytes | None]:
@@ -157,13 +174,14 @@ def path_start_of(conversation: StoredConversation) -> bytes:
 class MessageContent(msgspec.Struct, frozen=True, gc=False):
     """What is compared of a message: hashes of its texts, tools and files, and IDs of its calls.
 
-    `whole` is a short hash of the whole content, without cache marks and IDs.
+    `is_injected` and `is_injected_reply`: it can be the first or second message of a pair that a
+    client adds. `whole` is a short hash of the whole content, without cache marks and IDs.
     """
 
     tokens: tuple[bytes, ...]
     calls: tuple[bytes, ...] = ()
-    is_reply: bool = False
     is_injected: bool = False
+    is_injected_reply: bool = False
     whole: str = ""
 
 
@@ -180,20 +198,23 @@ _PERSONS: dict[Dialect, bytes] = {
 }
 
 
+_SALTS: dict[Role, bytes] = {"user": b"u", "assistant": b"a", "tool": b"t", "system": b"s"}
+
+
 def read_content(message: Message) -> MessageContent:
     if message.role == "system":
         return NO_CONTENT
-    person = _PERSONS[message.dialect]
-    key = blake2b(message.raw, digest_size=MEANING_SIZE, person=person).digest()
+    person, salt = _PERSONS[message.dialect], _SALTS[message.role]
+    key = blake2b(message.raw, digest_size=MEANING_SIZE, person=person, salt=salt).digest()
     content = _contents.get(key)
     if content is None:
         tokens, calls = _tokens(message)
         whole = blake2b(_encode_whole(message), digest_size=WHOLE_SIZE).hexdigest()
         content = MessageContent(
             tuple(blake2b(token, digest_size=MEANING_SIZE).digest() for token in tokens),
-            tuple(map(_encode, calls)),
-            is_reply=message.role == "assistant",
+            tuple(blake2b(_encode(call), digest_size=IDS_SIZE).digest() for call in calls),
             is_injected=message.role == "user" and any(map(_is_injected, tokens)),
+            is_injected_reply=message.role == "assistant" and _is_injected_reply(tokens),
             whole=whole,
         )
         if len(_contents) >= MAX_CONTENTS:
@@ -270,12 +291,14 @@ def _tokens(message: Message) -> tuple[list[bytes], list[str]]:
     try:
         parts = _read_parts(message)
         if message.role == "assistant":
-            return _reply_tokens(parts)
+            tokens, calls = _reply_tokens(parts)
+            return (tokens, calls) if tokens else (_function_tokens(message), [])
         tokens = [token for part in parts for token in _input_tokens(part)]
         # A message that has only reminders is a message of its own, such as a sub-agent's report.
-        return tokens or [b"u" + _encode(part.text) for part in parts if _is_text(part)], []
+        tokens = tokens or [b"u" + _encode(part.text) for part in parts if _is_text(part)]
     except UNREADABLE:
         return [b"!" + message.raw], []
+    return tokens or [b"u"], []
 
 
 def _is_text(part: AnyPart) -> TypeGuard[Text]:
@@ -297,7 +320,21 @@ def _reply_tokens(parts: tuple[AnyPart, ...]) -> tuple[list[bytes], list[str]]:
     tokens = [b"a" + _encode(text)] if text else []
     tokens += [token for part in parts if isinstance(part, Image) for token in _input_tokens(part)]
     tokens += [b"c" + _encode(call.name) for call in calls]
-    return tokens, [call.id for call in calls]
+    tokens += [b"?" + _describe_unknown(part) for part in parts if isinstance(part, Unknown)]
+    return tokens, [call.id or call.arguments for call in calls]
+
+
+def _describe_unknown(part: Unknown) -> bytes:
+    """Return the type and name of a block: clients change the rest."""
+    value = msgspec.json.decode(part.raw)
+    fields = value if isinstance(value, dict) else {}
+    return msgspec.json.encode([fields.get("type"), fields.get("name")])
+
+
+def _function_tokens(message: Message) -> list[bytes]:
+    """Return the call in the format of OpenAI's older functions, which has no ID."""
+    call = message.json().get("function_call") if b'"function_call"' in message.raw else None
+    return [] if call is None else [b"f" + msgspec.json.encode(call, order="sorted")]
 
 
 def _input_tokens(part: AnyPart) -> Iterator[bytes]:
@@ -326,6 +363,11 @@ def _remove_reminders(text: str) -> str:
     return "".join([*kept, rest]).strip()
 
 
+def _is_injected_reply(tokens: list[bytes]) -> bool:
+    is_short = len(tokens) == 1 and len(tokens[0]) <= MAX_INJECTED_REPLY
+    return is_short and tokens[0].startswith(_INJECTED_REPLY_TOKENS)
+
+
 def _is_injected(token: bytes) -> bool:
     return token.startswith(_INJECTED_TOKENS)
 
@@ -335,3 +377,4 @@ def _encode(text: str) -> bytes:
 
 
 _INJECTED_TOKENS = tuple(b"u" + _encode(text) for text in INJECTED)
+_INJECTED_REPLY_TOKENS = tuple(b"a" + _encode("".join(text.split())) for text in INJECTED_REPLIES)

@@ -9,7 +9,7 @@ from tests.history_client import HistoryClient, make_engine, message, reply, use
 from tests.scripted_provider import ScriptedProvider
 from tests.unit.engine.conftest import Clock, PausingProvider
 
-from cllm.core.conversation import Branch
+from cllm.core.conversation import Branch, SystemRecord
 from cllm.core.errors import (
     AuthenticationError,
     ConversationBusyError,
@@ -17,9 +17,9 @@ from cllm.core.errors import (
     HistoryDivergedError,
     StoreUnavailableError,
 )
-from cllm.core.message import Message
-from cllm.core.ports import NewConversation
-from cllm.core.reply import TextDelta
+from cllm.core.message import Message, plain_message
+from cllm.core.ports import NewConversation, Opening
+from cllm.core.reply import ReplyEvent, ReplyFinished, TextDelta
 from cllm.engine.request import ClientHistory, TurnEnded
 from cllm.stores.memory import MemoryStore
 
@@ -262,6 +262,63 @@ async def test_tool_call_ids_separate_conversations_without_a_session(store: Mem
     client.messages = [user("one"), *tool_reply("call-2")]
     await client.send()
     assert client.conversation != first
+
+
+async def test_a_repeated_tool_loop_continues_the_attempt_with_its_ids(store: MemoryStore) -> None:
+    def call(call_id: str) -> Message:
+        function = {"name": "read", "arguments": "{}"}
+        calls = [{"id": call_id, "type": "function", "function": function}]
+        return message("assistant", None, tool_calls=calls)
+
+    def events(call_id: str) -> list[ReplyEvent]:
+        return [ReplyFinished(message=call(call_id), stop_reason="tool_calls")]
+
+    script = [events("call-1"), "first", events("call-2"), "second"]
+    client = make_client(store, session("a"), ScriptedProvider(script))
+    for call_id, content in (("call-1", "AAA"), ("call-2", "BBB")):
+        client.messages = [user("read it")]
+        await client.request()
+        client.messages += [call(call_id), message("tool", content, tool_call_id=call_id)]
+        await client.request()
+        stored = await client.stored()
+        assert [one.json() for one in stored.messages[1:3]] == [
+            one.json() for one in client.messages[1:]
+        ]
+
+
+async def test_an_empty_message_is_stored(store: MemoryStore) -> None:
+    client = make_client(store)
+    await client.ask("one")
+    await client.ask(" ")
+    assert await client.stored_texts() == ["one", "answer 1", " ", "answer 2"]
+
+
+async def test_a_request_that_is_repeated_often_starts_conversations(store: MemoryStore) -> None:
+    client = make_client(store)
+    for _ in range(15):
+        client.messages = []
+        await client.ask("ping")
+    assert len(await client.conversations()) > 1
+    stored = await store.load((await client.conversations())[0])
+    assert len(stored.variants) <= 11
+
+
+async def test_a_recorded_client_keeps_its_own_system_prompt(store: MemoryStore) -> None:
+    captured = Opening(
+        system=plain_message("system", "Stored."),
+        system_record=SystemRecord(policy="captured", source="settings"),
+    )
+    client = make_client(store)
+    await client.ask("one")
+    await store.create(NewConversation(id="shell"), opening=captured)
+    shell = client.fork(ClientHistory(conversation="shell"))
+    shell.messages = []
+    await shell.ask("two")
+    client.messages = list(shell.messages)
+    await client.ask("three")
+    assert client.conversation == "shell"
+    assert client.provider.prompts[-1].system is None
+    assert client.provider.prompts[-2].system is not None
 
 
 async def test_an_owner_does_not_join_a_conversation_of_another(store: MemoryStore) -> None:

@@ -218,6 +218,11 @@ class TestInjectedPairs:
         pair = (user(f"{INJECTED[0]}"), reply("Ok."))
         assert last(*pair, reply("b")) == last(reply("b"))
 
+    def test_such_a_message_with_another_reply_or_none_matters(self):
+        message = user(f"{INJECTED[0]} Please write the docs.")
+        assert last(message) != ROOT
+        assert last(message, reply("I wrote them.")) != last(reply("I wrote them."))
+
     def test_the_words_later_in_a_message_are_no_pair(self):
         quoted = user(f"aider writes: {INJECTED[0]}")
         assert last(quoted) != ROOT
@@ -418,14 +423,14 @@ class TestTurns:
 PINNED = [
     "01000000000000000000000000000000000000000000000000",
     "016bb52888a5b6eaaa7811b829ae42743b0000000000000000",
-    "01730050480f16fe2f2497353cac4b6fcb897c0a68252d0a9f",
-    "017cd0421419728c229674f0c9838bfb7e897c0a68252d0a9f",
-    "01f76e1c18a544debb539889b26ea18d1f897c0a68252d0a9f",
-    "01f76e1c18a544debb539889b26ea18d1f897c0a68252d0a9f",
-    "01f76e1c18a544debb539889b26ea18d1f897c0a68252d0a9f",
-    "01b2655aacdf0aba586d378109c5ca2603897c0a68252d0a9f",
-    "011e91416f778e81c090c54c66ffed40e9897c0a68252d0a9f",
-    "012c76b143a47744d8fd5481fd7fd2f7ab897c0a68252d0a9f",
+    "01730050480f16fe2f2497353cac4b6fcb9b8b4320cb061331",
+    "017cd0421419728c229674f0c9838bfb7e9b8b4320cb061331",
+    "01f76e1c18a544debb539889b26ea18d1f9b8b4320cb061331",
+    "01f76e1c18a544debb539889b26ea18d1f9b8b4320cb061331",
+    "01f76e1c18a544debb539889b26ea18d1f9b8b4320cb061331",
+    "01b2655aacdf0aba586d378109c5ca26039b8b4320cb061331",
+    "011e91416f778e81c090c54c66ffed40e99b8b4320cb061331",
+    "012c76b143a47744d8fd5481fd7fd2f7ab9b8b4320cb061331",
 ]
 
 
