@@ -1,12 +1,14 @@
 """The place of a client's whole history in the store, as values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from cllm.core.conversation import Branch
 from cllm.core.message import Message
 from cllm.core.notice import Notice
 from cllm.core.ports import NewConversation
+from cllm.engine.request import ClientHistory
 
 
 class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,3 +70,27 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
                 message=f"The history differs from conversation {self.diverged_from}; "
                 f"the turn is saved in branch {self.ref}.",
             )
+
+
+def new_placement(
+    messages: Sequence[Message],
+    history: ClientHistory,
+    conversation_id: str,
+    *,
+    parent: Branch | None = None,
+    family: str | None = None,
+    path_start: bytes | None = None,
+    recognised: int = 0,
+) -> Placement:
+    """Return a new conversation for the messages of a request."""
+    create = NewConversation(
+        id=conversation_id,
+        family=history.family if family is None else family,
+        source=history.source,
+        is_side=history.side is not None,
+        parent=parent,
+        path_start=path_start,
+    )
+    return Placement(
+        ref=conversation_id, messages=tuple(messages), create=create, recognised=recognised
+    )

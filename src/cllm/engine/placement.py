@@ -14,8 +14,8 @@ from cllm.core.errors import (
 )
 from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewId, Store, TurnStart
-from cllm.engine.history_place import Placement
-from cllm.engine.recognition import place_apart, place_history
+from cllm.engine.history_place import Placement, new_placement
+from cllm.engine.recognition import place_history
 from cllm.engine.request import ClientHistory, PlacedTurn, TurnRequest
 from cllm.wire.path_digest import read_content
 
@@ -101,7 +101,7 @@ class _TurnPlacer:
                 return placed
         if not self._is_optional:
             raise ConversationBusyError(self._history.conversation or "")
-        apart = place_apart(self._request.input.messages, self._history, new_id=self._new_id)
+        apart = new_placement(self._request.input.messages, self._history, self._new_id())
         return await self._run(apart)
 
     async def _start(self, placement: Placement) -> PlacedTurn | None:

@@ -17,7 +17,7 @@ from cllm.core.errors import ConversationNotFoundError, HistoryDivergedError
 from cllm.core.message import Message
 from cllm.core.ports import NewConversation, NewId, PathMatch, PathStore, Store
 from cllm.engine.compactions import find_compaction
-from cllm.engine.history_place import BranchPoint, CutReply, Placement
+from cllm.engine.history_place import BranchPoint, CutReply, Placement, new_placement
 from cllm.engine.matched_turn import MatchedTurn, have_user_input
 from cllm.engine.request import ClientHistory
 from cllm.wire.path_digest import (
@@ -66,38 +66,10 @@ def _place_without_search(
 ) -> Placement:
     """Return the place in a store that cannot find messages: those after the last reply are new."""
     if history.conversation is None:
-        return _new_placement(messages, history, new_id)
+        return new_placement(messages, history, new_id)
     replies = [index for index, one in enumerate(messages) if one.role == "assistant"]
     first = replies[-1] + 1 if replies else 0
     return Placement(ref=history.conversation, messages=tuple(messages[first:]), recognised=first)
-
-
-def place_apart(messages: Sequence[Message], history: ClientHistory, *, new_id: NewId) -> Placement:
-    """Return a new conversation for a request whose conversation is busy."""
-    return _new_placement(messages, history, new_id())
-
-
-def _new_placement(
-    messages: Sequence[Message],
-    history: ClientHistory,
-    conversation_id: str,
-    *,
-    parent: Branch | None = None,
-    family: str | None = None,
-    path_start: bytes | None = None,
-    recognised: int = 0,
-) -> Placement:
-    create = NewConversation(
-        id=conversation_id,
-        family=history.family if family is None else family,
-        source=history.source,
-        is_side=history.side is not None,
-        parent=parent,
-        path_start=path_start,
-    )
-    return Placement(
-        ref=conversation_id, messages=tuple(messages), create=create, recognised=recognised
-    )
 
 
 class _HistorySearch:
@@ -416,7 +388,7 @@ class _HistorySearch:
         conversation = place.conversation
         if at == 0:
             return self._start_branch_at_root(conversation.id, conversation.family_key)
-        created = _new_placement(
+        created = new_placement(
             messages, self._history, self._new_id(), family=conversation.family_key
         )
         point = BranchPoint(conversation=conversation.id, at=at, path=place.path)
@@ -436,7 +408,7 @@ class _HistorySearch:
             at, first = place.messages_before, self._index_after(place.start)
         if at == 0:
             return self._start_new()
-        created = _new_placement(self._messages[first:], self._history, self._new_id())
+        created = new_placement(self._messages[first:], self._history, self._new_id())
         point = BranchPoint(conversation=conversation.id, at=at, path=place.path)
         return replace(created, branch=point, recognised=first)
 
@@ -446,12 +418,12 @@ class _HistorySearch:
 
     def _start_branch_at_root(self, conversation: str, family: str) -> Placement:
         parent = Branch(conversation=conversation, sequence=0)
-        return _new_placement(
+        return new_placement(
             self._messages, self._history, self._new_id(), parent=parent, family=family
         )
 
     def _start_new(self) -> Placement:
-        return _new_placement(self._messages, self._history, self._new_id())
+        return new_placement(self._messages, self._history, self._new_id())
 
     async def _place_after_compaction(
         self, messages: Sequence[Message], family: str | None
@@ -462,7 +434,7 @@ class _HistorySearch:
         )
         if compaction is None:
             return None
-        return _new_placement(
+        return new_placement(
             self._messages,
             self._history,
             self._new_id(),
@@ -488,7 +460,7 @@ class _HistorySearch:
             sequence = 0
         elif self._digests[shared] != self._digests[match.position]:
             sequence = max(sequence - 1, 0)
-        return _new_placement(
+        return new_placement(
             self._messages[shared + 1 :],
             self._history,
             self._new_id(),
@@ -506,7 +478,7 @@ class _HistorySearch:
         parent = None
         if main is not None:
             parent = Branch(conversation=main.id, sequence=main.message_count, kind="side")
-        return _new_placement(self._messages, self._history, self._new_id(), parent=parent)
+        return new_placement(self._messages, self._history, self._new_id(), parent=parent)
 
     def _check_strict(self, placement: Placement, conversation: str) -> Placement:
         if self._history.strict and placement.diverged_from is not None:

@@ -93,7 +93,7 @@ async def test_a_store_that_fails_or_is_slow_leaves_the_turn_unrecorded(
 
     monkeypatch.setattr(placement, "OPTIONAL_SECONDS", 0.01)
     store = MemoryStore(clock=Clock())
-    monkeypatch.setattr(store, "find_paths", fail)
+    monkeypatch.setattr(store, "begin_turn", fail)
     client = make_client(store)
     assert await client.ask("one") == "answer 1"
     assert client.conversation is None

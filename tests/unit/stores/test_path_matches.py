@@ -1,10 +1,11 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from cllm.core.conversation import StoredConversation, Turn
-from cllm.core.message import plain_message
+from cllm.core.message import Message, plain_message
 from cllm.core.ports import MAX_MATCHES
 from cllm.stores.path_matches import is_searched, select_newest
 from cllm.wire.path_digest import digest_turns
@@ -43,10 +44,12 @@ def test_a_match_has_its_number_on_the_default_path():
 
 
 def test_messages_without_a_meaning_match_with_the_one_before():
-    reminder = "<system-reminder>Today is Monday.</system-reminder>"
-    stored = conversation(turn("t1", "a", reminder), turn("t2", reminder))
+    empty = Message(role="assistant", raw=b'{"role":"assistant","content":""}')
+    first = turn("t1", "a")
+    first = msgspec.structs.replace(first, messages=(*first.messages, empty))
+    stored = conversation(first)
     matches = select(digest_turns(stored)["t1"][0], stored)
-    assert [(match.turn, match.sequence) for match in matches] == [("t2", 3), ("t1", 2), ("t1", 1)]
+    assert [(match.turn, match.sequence) for match in matches] == [("t1", 2), ("t1", 1)]
 
 
 def test_call_ids_can_differ():

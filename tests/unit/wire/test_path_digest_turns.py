@@ -31,7 +31,13 @@ def test_a_variant_continues_the_path_before_its_slot():
     variants = (build_turn("t3", TWO, place="t2"), build_turn("t4", TWO, place="gone"))
     digests = digest_turns(build_conversation(turns=turns, variants=variants))
     assert digests["t3"] == digest_path([ONE, TWO])[1:]
-    assert "t4" not in digests
+
+
+def test_a_turn_without_a_slot_continues_the_turn_before_it():
+    turns = (build_turn("t1", ONE), build_turn("t2", ONE))
+    variants = (build_turn("t3", TWO, place="gone"),)
+    digests = digest_turns(build_conversation(turns=turns, variants=variants))
+    assert digests["t3"] == digest_path([ONE, ONE, TWO])[2:]
 
 
 def test_a_path_can_start_after_other_messages():
