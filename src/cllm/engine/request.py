@@ -123,6 +123,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     - `preloaded`: the conversation if the caller loaded it, None if it does not exist.
     - `skip_preload`: take the lease without loading first. Raises ConversationNotFoundError for
       archived conversations.
+    - `expected_count`: the messages before the turn; with another number the conversation is busy.
     - `place`: answer the turn with this `place` again; its reply stays as a variant.
     - `visible`: save the turn also if it fails. Every turn is saved when it starts.
     - `wait`: seconds to wait for another turn; None is without limit.
@@ -140,6 +141,7 @@ class TurnStorage(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = LOCAL_OWNER
     cache_key: str | None = None
     read_only: bool = False
+    expected_count: int | None = None
     place: str | None = None
     system: Policy = "captured"
     window: Callable[[str], Strategy] | None = None
@@ -168,6 +170,7 @@ class StorageChanges(TypedDict, total=False):
     owner: str
     cache_key: str | None
     read_only: bool
+    expected_count: int | None
     place: str | None
     system: Policy
     window: Callable[[str], Strategy] | None

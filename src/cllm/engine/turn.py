@@ -424,6 +424,9 @@ class Engine:
             if lease is None:
                 yield TurnQueued(conversation=storage.ref)
                 lease = await self._take_lease(request, model, wait=storage.wait)
+            if storage.expected_count not in (None, lease.conversation.message_count):
+                await self._store.drop_turn(lease)
+                raise ConversationBusyError(storage.ref)
             yield PlacedTurn(request=request, lease=lease)
 
     async def _place_history(

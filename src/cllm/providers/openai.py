@@ -44,9 +44,11 @@ RESPONSES_MODELS = (
 
 
 def choose_api(prompt: Prompt, *, url: str) -> Api:
-    """Servers other than OpenAI always get chat."""
+    """Servers other than OpenAI always get chat; OpenAI gets the API of the client."""
     if not url.startswith(OPENAI):
         return "chat"
+    if prompt.dialect == "responses":
+        return "responses"
     needs_responses = any(fnmatchcase(prompt.model, pattern) for pattern in RESPONSES_MODELS)
     return "responses" if needs_responses or needs_responses_api(prompt) else "chat"
 
@@ -110,7 +112,11 @@ class OpenAIProvider(HttpProvider):
         if self._defaults:
             body = msgspec.json.encode(self._defaults | _fields_decoder.decode(body))
         return ProviderRequest(
-            url=self._urls[api], body=body, notices=encoded.notices, names=encoded.names
+            url=self._urls[api],
+            body=body,
+            notices=encoded.notices,
+            names=encoded.names,
+            verbatim=api == prompt.dialect == "responses" and not encoded.names,
         )
 
     async def _request_headers(self, _request: ProviderRequest) -> dict[str, str]:
@@ -133,6 +139,12 @@ class OpenAIProvider(HttpProvider):
             from cllm.wire.responses import response_decoder  # noqa: PLC0415 - few models need it
 
             responses = response_decoder.ResponsesStreamDecoder(names=request.names)
+            if request.verbatim:
+                from cllm.wire.responses.passthrough import (  # noqa: PLC0415 - as above
+                    ResponsesPassthroughReader,
+                )
+
+                return ResponsesPassthroughReader(responses)
             return SseReader(responses, lambda event: responses.decode(event.data))
         chat = openai_decoder.OpenAIStreamDecoder(names=request.names)
         return SseReader(chat, lambda event: chat.decode(event.data))

@@ -204,6 +204,9 @@ class AnthropicResponseEncoder:
             parts=None if is_native else parts_of(reply.message),
         )
 
+    def redact(self, data: bytes) -> bytes:
+        return data
+
     def _estimate_usage(self) -> Usage | None:
         """Estimate the input for `message_start`; other protocols report it at the end."""
         if self._turn is None:

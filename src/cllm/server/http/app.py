@@ -18,6 +18,7 @@ from cllm.server.http.errors import (
     anthropic_error_response,
     openai_error_response,
     report_error,
+    responses_error_response,
 )
 from cllm.server.http.metrics import Metrics
 from cllm.server.http.middleware import RequestMiddleware, read_host_rules
@@ -28,7 +29,11 @@ from cllm.server.state import ApiRequest, ServerState
 from cllm.server.turns.registry import delete_expired_events
 from cllm.wire.errors import MalformedError
 
-ERROR_ENCODERS = {"openai": openai_error_response, "anthropic": anthropic_error_response}
+ERROR_ENCODERS = {
+    "openai": openai_error_response,
+    "anthropic": anthropic_error_response,
+    "responses": responses_error_response,
+}
 
 
 class Endpoint:

@@ -47,6 +47,9 @@ STATUSES: Mapping[str, int] = MappingProxyType(
         "message_not_found": 404,
         "sequence_not_found": 404,
         "turn_not_found": 404,
+        "response_not_found": 404,
+        "previous_response_not_found": 404,
+        "item_not_found": 404,
         "events_not_kept": 404,
         "model_not_found": 404,
         "method_not_allowed": 405,
@@ -126,10 +129,20 @@ def anthropic_error_response(error: RequestError) -> EncodedResponse:
     return status, _error_headers(report), encode_anthropic_error(report)
 
 
+def responses_error_response(error: RequestError) -> EncodedResponse:
+    """Report 422 as 400, as OpenAI does."""
+    status, headers, body = openai_error_response(error)
+    return 400 if status == 422 else status, headers, body  # noqa: PLR2004
+
+
+def openai_error_type(report: ErrorReport) -> str:
+    return _error_type(report.status, OPENAI_TYPES)
+
+
 def encode_openai_error(report: ErrorReport) -> bytes:
     fields: dict[str, Any] = {
         "message": report.message,
-        "type": _error_type(report.status, OPENAI_TYPES),
+        "type": openai_error_type(report),
         "code": report.code,
         "param": report.param,
     }

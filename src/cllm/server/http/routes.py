@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-Protocol = Literal["openai", "anthropic", "either"]
+Protocol = Literal["openai", "anthropic", "responses", "either"]
 """`either`: Anthropic's if the request has the header `anthropic-version`."""
 Access = Literal["anyone", "caller", "admin"]
 """Who may call a route: everybody, or callers with an API key if keys are configured.
@@ -37,11 +37,13 @@ WITHOUT_VERSION = (
     "/v1/chat/completions",
     "/v1/embeddings",
     "/v1/models",
+    "/v1/responses",
     "/v1/models/{model:path}",
 )
 
 ROUTES = (
     HttpRoute("POST", "/v1/chat/completions", "api.completions:create_chat_completion", "caller"),
+    HttpRoute("POST", "/v1/responses", "api.responses:create_response", "caller", "responses"),
     HttpRoute("POST", "/v1/messages", "api.messages:create_message", "caller", "anthropic"),
     HttpRoute(
         "POST", "/v1/messages/count_tokens", "api.messages:count_tokens", "caller", "anthropic"

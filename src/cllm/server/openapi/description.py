@@ -173,7 +173,8 @@ def _codes_by_status(row: HttpRoute, operation: Operation) -> dict[int, list[str
     codes_by_status: dict[int, list[str]] = {}
     for code in codes:
         status = STATUS_BY_CODE[code]
-        if row.protocol == "anthropic" and status == STATUS_BY_CODE["validation_error"]:
+        reports_400 = row.protocol in ("anthropic", "responses")
+        if reports_400 and status == STATUS_BY_CODE["validation_error"]:
             status = 400
         codes_by_status.setdefault(status, []).append(code)
     return codes_by_status

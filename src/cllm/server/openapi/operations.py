@@ -62,14 +62,22 @@ class Operation(msgspec.Struct, frozen=True):
     path: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def _completion(name: str, summary: str, body: str, response: str, **more: Any) -> Operation:
+def _completion(
+    name: str,
+    summary: str,
+    body: str,
+    response: str,
+    *,
+    more_codes: tuple[str, ...] = (),
+    **more: Any,
+) -> Operation:
     return Operation(
         name,
         "completions",
         summary,
         body=body,
         response=response,
-        codes=COMPLETION_CODES,
+        codes=(*COMPLETION_CODES, *more_codes),
         headers=COMPLETION_HEADERS,
         **more,
     )
@@ -82,6 +90,14 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "ChatRequest",
         "ChatCompletion",
         other_media={EVENT_STREAM: "ChatChunk"},
+    ),
+    ("POST", "/v1/responses"): _completion(
+        "createResponse",
+        "Create a response; it is stored, unless `store` is false.",
+        "ResponsesRequest",
+        "Response",
+        other_media={EVENT_STREAM: ""},
+        more_codes=("invalid_request", "previous_response_not_found", "item_not_found"),
     ),
     ("POST", "/v1/messages"): _completion(
         "createMessage",

@@ -65,14 +65,14 @@ class EventLog(DelayedWriter):
         self._pending: list[StreamEvent] = []
         self._size = 0
 
-    def add(self, data: bytes) -> bytes:
-        """Return the event with its `id`."""
+    def add(self, data: bytes) -> int:
+        """Return the `id` of the event."""
         self._number += 1
-        numbered = b"id: %d\n%b" % (self._number, data)
+        numbered = number_event(self._number, data)
         self._pending.append(StreamEvent(number=self._number, data=numbered))
         self._size += len(numbered)
         self._schedule()
-        return numbered
+        return self._number
 
     async def make_room(self) -> None:
         if self._size >= MAX_UNSAVED_BYTES:
@@ -84,6 +84,10 @@ class EventLog(DelayedWriter):
             with suppress(StoreError):
                 await self._store.add_events(self._lease, batch)
                 self._on_save(self._lease)
+
+
+def number_event(number: int, data: bytes) -> bytes:
+    return b"id: %d\n%b" % (number, data)
 
 
 class EventQueue:

@@ -48,10 +48,17 @@ STREAM_HEADERS = {
 
 
 async def handle_turn(
-    request: ApiRequest, prompt: Prompt, body: bytes, encoder: ResponseEncoder
+    request: ApiRequest,
+    prompt: Prompt,
+    body: bytes,
+    encoder: ResponseEncoder,
+    *,
+    turn_headers: RequestHeaders | None = None,
 ) -> Response:
+    """`turn_headers`: those of the request, changed by parameters in its body."""
     state, record = request.server, request.record
-    turn_headers = read_turn_headers(request.headers)
+    if turn_headers is None:
+        turn_headers = read_turn_headers(request.headers)
     claim = await _claim_request(request, turn_headers, body)
     if isinstance(claim, KeptResponse):
         return Response(claim.body, claim.status, claim.headers)

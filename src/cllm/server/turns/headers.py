@@ -11,6 +11,7 @@ from cllm.core.conversation import is_valid_id
 from cllm.core.notice import Notice
 from cllm.core.secret import CallersKey, Secret
 from cllm.server.http.errors import ApiError
+from cllm.wire.responses.ids import ResponseKey
 
 CONVERSATION = "X-Conversation-ID"
 TURN = "X-Turn-ID"
@@ -63,7 +64,18 @@ class ContinueConversation(msgspec.Struct, frozen=True):
     is_name: bool = False
 
 
-Mode = Stateless | StartConversation | FindConversation | ContinueConversation
+class ContinueResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """Continue after the turn of this response. Without `saves`, only its history is read.
+
+    `truncates`: send the window of the history instead of all of it.
+    """
+
+    response: ResponseKey
+    saves: bool = True
+    truncates: bool = False
+
+
+Mode = Stateless | StartConversation | FindConversation | ContinueConversation | ContinueResponse
 STATELESS = Stateless()
 START_CONVERSATION = StartConversation()
 FIND_CONVERSATION = FindConversation()
@@ -85,7 +97,7 @@ class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names_conversation(self) -> bool:
         """Whether the client starts or continues a conversation itself."""
-        return isinstance(self.mode, StartConversation | ContinueConversation)
+        return not isinstance(self.mode, Stateless | FindConversation)
 
 
 NO_HEADERS = RequestHeaders()
@@ -122,7 +134,7 @@ def read_turn_headers(headers: Headers) -> RequestHeaders:
         return NO_HEADERS
     retries = values.get(RETRIES, "")
     return RequestHeaders(
-        mode=_read_mode(values.get(CONVERSATION)),
+        mode=STATELESS if CONVERSATION not in values else read_mode(values[CONVERSATION]),
         provider=_read_provider(values.get(PROVIDER)),
         on_conflict=_read_conflict(values.get(CONFLICT)),
         strict=_read_strict(values.get(STRICT)),
@@ -135,9 +147,8 @@ def read_turn_headers(headers: Headers) -> RequestHeaders:
     )
 
 
-def _read_mode(value: str | None) -> Mode:
-    if value is None:
-        return STATELESS
+def read_mode(value: str, *, param: str = CONVERSATION) -> Mode:
+    """Return the conversation that a value names; `param` is the header or parameter."""
     if value in ("", "null"):
         return START_CONVERSATION
     if UUID.fullmatch(value):
@@ -151,9 +162,9 @@ def _read_mode(value: str | None) -> Mode:
         return ContinueConversation(value, is_name=True)
     raise ApiError(
         "invalid_conversation_id",
-        f"{CONVERSATION} must be the UUID or name of a conversation (1 to 128 letters, digits, "
+        f"{param} must be the UUID or name of a conversation (1 to 128 letters, digits, "
         "'-' or '_'), `auto` to find it by the history, or empty to start a new one.",
-        param=CONVERSATION,
+        param=param,
     )
 
 

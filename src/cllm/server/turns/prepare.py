@@ -42,6 +42,7 @@ from cllm.server.turns.headers import (
     FIND_CONVERSATION,
     PROVIDER,
     ContinueConversation,
+    ContinueResponse,
     FindConversation,
     HistoryMode,
     RequestHeaders,
@@ -99,6 +100,11 @@ class _SplitMessages(msgspec.Struct, frozen=True, kw_only=True):
     index: int = 0
 
     @property
+    def has_inner_system(self) -> bool:
+        """Whether system messages are among the messages of the prompt."""
+        return len(self.prompt_messages) != len(self.saved_messages)
+
+    @property
     def system_prompt(self) -> GivenPrompt:
         if self.system is None:
             return GivenPrompt()
@@ -149,6 +155,8 @@ async def prepare_turn(
             prepared = PreparedTurn(request=request, store=store, events=store)
         case ContinueConversation():
             prepared = await _prepare_continued(base, prompt, mode, turn_headers, state)
+        case ContinueResponse():
+            prepared = await _prepare_after_response(base, prompt, mode, state)
     added = (*turn_headers.notices, *prompt.notices)
     if turn_headers.callers_key is None and not added:
         return prepared
@@ -301,6 +309,42 @@ async def _prepare_continued(
         events=None if mode.in_files else state.store,
         public_id=f"{prefix}{ref}",
         notices=tuple(NoticeCollector(map(_ignored_notice, split.ignored_indexes))),
+    )
+
+
+async def _prepare_after_response(
+    base: TurnRequest, prompt: Prompt, mode: ContinueResponse, state: ServerState
+) -> PreparedTurn:
+    """Continue after a stored response, with its whole history and the model of the request."""
+    from cllm.server.turns.previous_response import find_history  # noqa: PLC0415 - one API has it
+
+    split = _split_messages(prompt)
+    if not split.saved_messages:
+        raise _empty_error("The request has no input; send at least one item.")
+    history = await find_history(mode, owner=base.storage.owner, state=state)
+    prefixed = _add_prefix(base.input, split)
+    request = replace(base, target=replace(base.target, switches_model=True))
+    request = request.with_storage(
+        ref=history.ref,
+        preloaded=msgspec.UNSET if history.conversation is None else history.conversation,
+        read_only=not mode.saves,
+        expected_count=history.message_count,
+        cache_key=state.app.cache_key(history.ref),
+        window=state.app.window_for if mode.truncates else None,
+        visible=True,
+        wait=0,
+    ).with_input(
+        messages=split.saved_messages,
+        # With the system messages among them, which are sent and not saved.
+        prompt_messages=prefixed.messages if split.has_inner_system else None,
+        system=prefixed.system,
+        prefix=prefixed.prefix,
+        original=None,
+    )
+    if not mode.saves:
+        return PreparedTurn(request=request, store=state.store)
+    return PreparedTurn(
+        request=request, store=state.store, events=state.store, public_id=history.ref
     )
 
 

@@ -32,7 +32,7 @@ from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.server.http.errors import JSON, UNEXPECTED, ApiError, report_error
 from cllm.server.http.request_log import RequestRecord
 from cllm.server.state import ServerState
-from cllm.server.turns.event_log import EventLog, EventQueue
+from cllm.server.turns.event_log import EventLog, EventQueue, number_event
 from cllm.server.turns.headers import CONVERSATION, FILES_PREFIX, NOTICE, TURN
 from cllm.server.turns.idempotency import Claim
 from cllm.server.turns.prepare import PreparedTurn, select_engine
@@ -51,7 +51,8 @@ MAX_UNREAD_STATELESS = 64 * 1024
 class ResponseEncoder(Protocol):
     """Encodes the response to one request; events are whole server-sent events.
 
-    `keep_alive` is sent while a stream is silent. `start` precedes all events.
+    `keep_alive` is sent while a stream is silent. `start` precedes all events. `redact` returns
+    events or a response without the text that is never stored.
     """
 
     keep_alive: bytes
@@ -63,6 +64,8 @@ class ResponseEncoder(Protocol):
     def encode_error(self, report: ErrorReport) -> bytes: ...
 
     def encode_response(self, reply: ReplyFinished) -> bytes: ...
+
+    def redact(self, data: bytes) -> bytes: ...
 
 
 class TurnTask:
@@ -94,7 +97,9 @@ class TurnTask:
         self._public_id = prepared.public_id
         self._started = asyncio.Event()
         self._is_done = asyncio.Event()
-        self._is_saved = prepared.request.storage.ref is not None
+        self._is_saved = (
+            prepared.request.storage.ref is not None and not prepared.request.storage.read_only
+        )
         self._is_stream = prepared.request.target.stream
         self.keep_alive = encoder.keep_alive
         self.queue = EventQueue(MAX_UNREAD_SAVED if self._is_saved else MAX_UNREAD_STATELESS)
@@ -262,11 +267,12 @@ class TurnTask:
 
         The stream of a turn that is only recorded has no event IDs, as that of a stateless one.
         """
-        numbered = data if self._log is None else self._log.add(data)
-        if not self._is_saved:
-            numbered = data
+        numbered = data
+        if self._log is not None:
+            number = self._log.add(self._encoder.redact(data))
+            numbered = number_event(number, data) if self._is_saved else data
         if self._claim.saves_response:
-            self._saved_events.append(numbered)
+            self._saved_events.append(self._encoder.redact(numbered))
         return numbered
 
     async def _put(self, data: bytes) -> None:
@@ -322,7 +328,8 @@ class TurnTask:
 
     def _build_stored_response(self) -> tuple[dict[str, str], bytes]:
         headers = {"Content-Type": EVENT_STREAM if self._is_stream else JSON, **self.headers()}
-        return headers, b"".join(self._saved_events) if self._is_stream else self.body
+        body = b"".join(self._saved_events) if self._is_stream else self._encoder.redact(self.body)
+        return headers, body
 
 
 def encode_notices(notices: Iterable[Notice]) -> str:

@@ -26,6 +26,7 @@ from cllm.core.message import (
 )
 from cllm.wire.messages import EMPTY
 from cllm.wire.openai.parts import data_url, image_source
+from cllm.wire.responses.ids import is_generated_id
 
 Block = dict[str, Any]
 Item = Block | msgspec.Raw
@@ -35,8 +36,6 @@ DIALECT: Dialect = "responses"
 ITEMS = "items"
 AUTO = "auto"
 SUMMARY_SEPARATOR = "\n\n"
-# Prefix of ids that cllm generates for other models' reasoning, in responses of this API.
-GENERATED_ID_PREFIX = "rs_cllm"
 ENVELOPE_FIELDS = ("id", "role", "status", "type")
 
 
@@ -170,8 +169,8 @@ def _decode_reasoning(item: Block) -> Thinking | RedactedThinking:
 
 
 def has_generated_id(item: Block) -> bool:
-    """Whether cllm generated the id of this reasoning: OpenAI does not accept it back."""
-    return str(item.get("id") or "").startswith(GENERATED_ID_PREFIX)
+    """Whether cllm generated the id of this item: OpenAI does not accept it back."""
+    return is_generated_id(str(item.get("id") or ""))
 
 
 def reasoning_text(item: Block) -> str:

@@ -272,7 +272,7 @@ def _fit_item(item: Any, *, keep_id: bool) -> Any:
     omitted = {name for name, value in item.items() if value is None}
     if kind == "reasoning" and item.get("encrypted_content"):
         omitted.add("content")
-    if not keep_id and kind in ("message", "function_call"):
+    if kind in ("message", "function_call") and (not keep_id or has_generated_id(item)):
         omitted.add("id")
     return {name: value for name, value in item.items() if name not in omitted}
 

@@ -38,9 +38,9 @@ from cllm.core.reply import (
 from cllm.wire.messages import to_delta
 from cllm.wire.openai.fields import encode_usage as encode_chat_usage
 from cllm.wire.openai.options import Fields
+from cllm.wire.responses.ids import GENERATED_REASONING, make_item_id
 from cllm.wire.responses.parts import (
     DIALECT,
-    GENERATED_ID_PREFIX,
     ITEMS,
     Item,
     encode_block,
@@ -50,10 +50,19 @@ from cllm.wire.responses.parts import (
 
 Status = Literal["completed", "incomplete"]
 NO_ARGUMENTS = "{}"
-PREFIX = "resp_"
 TEXT_FIELDS = frozenset({"annotations", "logprobs"})
+SERVER_ERROR = "server_error"
+RESPONSE_ERROR_CODES = (SERVER_ERROR, "rate_limit_exceeded", "invalid_prompt")
+CODES_OF_ERRORS = {
+    "context_length_exceeded": "invalid_prompt",
+    "insufficient_quota": "rate_limit_exceeded",
+    "invalid_request": "invalid_prompt",
+    "rate_limited": "rate_limit_exceeded",
+    "validation_error": "invalid_prompt",
+}
 # Request parameters that a reply repeats, with their defaults.
 ECHOED_PARAMETERS: Fields = {
+    "background": False,
     "instructions": None,
     "max_output_tokens": None,
     "metadata": {},
@@ -80,7 +89,7 @@ class ResponseFields(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def item_id(self, prefix: str, index: int) -> str:
-        return f"{prefix}_{self.id.removeprefix(PREFIX)}_{index}"
+        return make_item_id(prefix, self.id, index)
 
     def response(self, status: str, **fields: Any) -> Fields:
         """Return the response object; `fields` are output, usage and error."""
@@ -91,6 +100,14 @@ class ResponseFields(msgspec.Struct, frozen=True, kw_only=True):
         head = {"id": self.id, "object": "response", "created_at": self.created, "status": status}
         empty: Fields = {"error": None, "incomplete_details": None, "output": [], "usage": None}
         return {**head, "model": self.model, **echoed, **empty, **fields}
+
+    def failed_response(self, message: str, *, code: str | None) -> Fields:
+        return self.response("failed", error={"code": error_code(code), "message": message})
+
+
+def error_code(code: str | None) -> str:
+    """Return the code of OpenAI's for a failed response; it has few of them."""
+    return code if code in RESPONSE_ERROR_CODES else CODES_OF_ERRORS.get(code or "", SERVER_ERROR)
 
 
 def response_status(stop_reason: StopReason, *, refused: bool) -> tuple[Status, Fields | None]:
@@ -179,7 +196,7 @@ def _output_item(
         return item
     if isinstance(first, ToolCall):
         return {"id": heading.item_id("fc", index), **item, "status": status}
-    return {"id": heading.item_id(GENERATED_ID_PREFIX, index), **item}
+    return {"id": heading.item_id(GENERATED_REASONING, index), **item}
 
 
 def message_item(item_id: str, blocks: list[Any], status: str) -> Fields:
@@ -232,12 +249,12 @@ class _Item(msgspec.Struct):
 class ResponsesStreamEncoder:
     """Encodes one stream: reply events in, bytes of server-sent events out.
 
-    Ends with `response.completed`, `response.incomplete` or an error. Nothing follows either.
+    Ends with `response.completed`, `response.incomplete` or `response.failed`.
     """
 
     def __init__(self, heading: ResponseFields) -> None:
         self._heading = heading
-        self._sequence = 0
+        self.sequence = 0
         self._next_index = 0
         self._output: dict[int, Any] = {}
         self._current: _Item | None = None
@@ -254,7 +271,7 @@ class ResponsesStreamEncoder:
         if self._closed or isinstance(event, Noticed | UsageReported | Verbatim):
             return b""
         first = b""
-        if not self._sequence:
+        if not self.sequence:
             started = {"response": self._heading.response("in_progress")}
             first = self._event("response.created", started)
             first += self._event("response.in_progress", started)
@@ -282,7 +299,7 @@ class ResponsesStreamEncoder:
         return f": {' '.join(text.split())}\n\n".encode()
 
     def error(self, message: str, *, type: str, code: str | None = None) -> bytes:  # noqa: A002
-        """Encode an error that ends the stream.
+        """Encode an error that ends the stream: `error`, then `response.failed`.
 
         The fields are repeated where OpenAI's SDK reads them: otherwise it ignores the error.
         """
@@ -290,18 +307,20 @@ class ResponsesStreamEncoder:
             return b""
         self._closed, self._text_index = True, None
         details = {"code": code, "message": message, "param": None}
-        return self._event("error", {**details, "error": {"type": type, **details}})
+        data = self._event("error", {**details, "error": {"type": type, **details}})
+        response = self._heading.failed_response(message, code=code)
+        return data + self._event("response.failed", {"response": response})
 
     def _event(self, name: str, fields: Fields) -> bytes:
-        data = encode_json({"type": name, "sequence_number": self._sequence, **fields})
-        self._sequence += 1
+        data = encode_json({"type": name, "sequence_number": self.sequence, **fields})
+        self.sequence += 1
         if b"\n" in data or b"\r" in data:
             data = msgspec.json.format(data, indent=-1)
         return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
     def _delta(self, item: _Item, piece: str) -> bytes:
-        number = self._sequence
-        self._sequence += 1
+        number = self.sequence
+        self.sequence += 1
         return b'%b%b,"sequence_number":%d}\n\n' % (item.head, encode_json(piece), number)
 
     def _open(self, kind: str, prefix: str, index: int, item_id: str | None = None) -> _Item:
@@ -387,7 +406,7 @@ class ResponsesStreamEncoder:
         if item is None or item.kind != "reasoning" or item.index != event.index:
             out = self._close()
             item = self._current = self._open(
-                "reasoning", GENERATED_ID_PREFIX, event.index, item_id
+                "reasoning", GENERATED_REASONING, event.index, item_id
             )
             out += self._item_added(item)
             position = {**self._position(item), "summary_index": 0}

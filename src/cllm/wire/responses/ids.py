@@ -1,0 +1,65 @@
+"""The ids of responses and items that this server generates.
+
+The id of a response has the ids of its conversation and turn, so that no index is needed. The id of
+an item has those of its response, and its index in the output, or `i` and its index in the input.
+"""
+
+import re
+from uuid import UUID
+
+import msgspec
+
+RESPONSE_PREFIX = "resp_"
+# For the reasoning of other models, which OpenAI does not accept back.
+GENERATED_REASONING = "rs_cllm"
+HEX = r"([0-9a-f]{32})"
+RESPONSE_ID = re.compile(rf"resp_{HEX}{HEX}", re.ASCII)
+ITEM_ID = re.compile(rf"[a-z]+(?:_[a-z]+)*_{HEX}{HEX}_(i?)([0-9]{{1,9}})", re.ASCII)
+UUID_HEX = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
+
+
+class ResponseKey(msgspec.Struct, frozen=True, kw_only=True):
+    """The IDs of a response's conversation and turn."""
+
+    conversation: str
+    turn: str
+
+
+class ItemKey(msgspec.Struct, frozen=True, kw_only=True):
+    response: ResponseKey
+    index: int
+    is_input: bool
+
+
+def make_response_id(conversation: str, turn: str) -> str | None:
+    """Return the id of a response; None if an ID is not a UUID, as those of files."""
+    if UUID_HEX.fullmatch(conversation) is None or UUID_HEX.fullmatch(turn) is None:
+        return None
+    return f"{RESPONSE_PREFIX}{conversation}{turn}".replace("-", "")
+
+
+def read_response_id(response_id: str) -> ResponseKey | None:
+    match = RESPONSE_ID.fullmatch(response_id)
+    return None if match is None else _key(match[1], match[2])
+
+
+def make_item_id(prefix: str, response_id: str, index: int, *, is_input: bool = False) -> str:
+    kind = "i" if is_input else ""
+    return f"{prefix}_{response_id.removeprefix(RESPONSE_PREFIX)}_{kind}{index}"
+
+
+def read_item_id(item_id: str) -> ItemKey | None:
+    match = ITEM_ID.fullmatch(item_id)
+    if match is None:
+        return None
+    key = _key(match[1], match[2])
+    return ItemKey(response=key, index=int(match[4]), is_input=bool(match[3]))
+
+
+def is_generated_id(item_id: str) -> bool:
+    """Whether this server generated the id of an item: OpenAI does not know it."""
+    return item_id.startswith(GENERATED_REASONING) or ITEM_ID.fullmatch(item_id) is not None
+
+
+def _key(conversation: str, turn: str) -> ResponseKey:
+    return ResponseKey(conversation=str(UUID(conversation)), turn=str(UUID(turn)))

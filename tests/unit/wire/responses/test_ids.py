@@ -1,0 +1,52 @@
+"""IDs of responses and items."""
+
+import pytest
+
+from cllm.wire.responses.ids import (
+    ItemKey,
+    ResponseKey,
+    is_generated_id,
+    make_item_id,
+    make_response_id,
+    read_item_id,
+    read_response_id,
+)
+
+CONVERSATION = "0d9e4a54-6f5b-4a5e-9a0e-3f1d7a6f2b11"
+TURN = "34364889-f9dc-4fe9-bd9e-3186a8777205"
+KEY = ResponseKey(conversation=CONVERSATION, turn=TURN)
+RESPONSE = "resp_0d9e4a546f5b4a5e9a0e3f1d7a6f2b1134364889f9dc4fe9bd9e3186a8777205"
+
+
+def test_the_id_of_a_response_has_conversation_and_turn():
+    assert make_response_id(CONVERSATION, TURN) == RESPONSE
+    assert read_response_id(RESPONSE) == KEY
+
+
+@pytest.mark.parametrize("conversation", ["cats", CONVERSATION.upper(), CONVERSATION + "0"])
+def test_a_conversation_without_a_uuid_has_no_response_ids(conversation):
+    assert make_response_id(conversation, TURN) is None
+
+
+@pytest.mark.parametrize("text", ["", "resp_1", RESPONSE + "0", RESPONSE[1:], RESPONSE + "\n"])
+def test_another_text_is_no_response_id(text):
+    assert read_response_id(text) is None
+
+
+@pytest.mark.parametrize("prefix", ["msg", "fc", "rs_cllm", "ctc"])
+@pytest.mark.parametrize("is_input", [False, True])
+def test_the_id_of_an_item_has_its_response_and_index(prefix, is_input):
+    item_id = make_item_id(prefix, RESPONSE, 12, is_input=is_input)
+
+    assert read_item_id(item_id) == ItemKey(response=KEY, index=12, is_input=is_input)
+    assert is_generated_id(item_id)
+
+
+@pytest.mark.parametrize("text", ["msg_1", "msg_68a1c0ffee", f"msg_{'0' * 64}_x", f"{RESPONSE}_"])
+def test_another_text_is_no_item_id(text):
+    assert read_item_id(text) is None
+    assert not is_generated_id(text)
+
+
+def test_ids_of_reasoning_in_older_responses_are_generated():
+    assert is_generated_id("rs_cllm_1_0")

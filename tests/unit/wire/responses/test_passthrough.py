@@ -1,0 +1,74 @@
+"""The stream of a provider with the Responses API, relayed."""
+
+import json
+
+import pytest
+from tests.fake_responses import make_events, make_response, message_item
+
+from cllm.core.reply import ReplyFinished, TextDelta, Verbatim
+from cllm.wire.errors import ReportedError
+from cllm.wire.responses.passthrough import (
+    ResponseRewriter,
+    ResponsesPassthroughReader,
+    encode_frame,
+)
+from cllm.wire.responses.response_decoder import ResponsesStreamDecoder
+from cllm.wire.sse import SseDecoder
+
+EVENTS = list(make_events(make_response(message_item("Hello."))))
+FRAMES = [encode_frame(event["type"], json.dumps(event).encode()) for event in EVENTS]
+
+
+def read(*chunks: bytes):
+    reader = ResponsesPassthroughReader(ResponsesStreamDecoder())
+    events = [event for chunk in chunks for event in reader.feed(chunk)]
+    return events, reader
+
+
+def test_every_event_is_relayed_unchanged_and_decoded():
+    events, reader = read(*FRAMES)
+
+    relayed = [event for event in events if isinstance(event, Verbatim)]
+    assert b"".join(event.data for event in relayed) == b"".join(FRAMES)
+    assert [event.closes for event in relayed] == [False] * (len(relayed) - 1) + [True]
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hello."
+    assert reader.done
+    assert isinstance(reader.finish(), ReplyFinished)
+
+
+def test_events_before_the_first_item_are_held():
+    events, reader = read(*FRAMES[:2])
+
+    assert [event["type"] for event in EVENTS[:2]] == ["response.created", "response.in_progress"]
+    assert events == []
+    assert reader.finish() is None
+
+
+def test_a_failed_response_is_an_error():
+    failed = {"type": "response.failed", "response": {"error": {"message": "Broken."}}}
+
+    with pytest.raises(ReportedError):
+        read(encode_frame("response.failed", json.dumps(failed).encode()))
+
+
+def test_the_fields_of_the_server_replace_those_of_the_provider():
+    rewriter = ResponseRewriter({"id": "resp_own", "instructions": None})
+
+    data = rewriter.rewrite(b"".join(FRAMES))
+
+    changed = [json.loads(event.data) for event in SseDecoder().feed(data)]
+    assert [event["type"] for event in changed] == [event["type"] for event in EVENTS]
+    assert {event["response"]["id"] for event in changed if "response" in event} == {"resp_own"}
+    assert [event["sequence_number"] for event in changed] == list(range(len(EVENTS)))
+    assert rewriter.sequence == len(EVENTS)
+    assert changed[-1]["response"]["output"] == EVENTS[-1]["response"]["output"]
+
+
+def test_an_event_that_cannot_be_read_stays_as_it_is():
+    frame = b'event: response.output_text.delta\ndata: {"delta": "\\ud83d"\n\n'
+
+    assert ResponseRewriter({}).rewrite(frame) == frame
+
+
+def test_lines_of_data_stay_apart():
+    assert encode_frame("x", b"1\n2") == b"event: x\ndata: 1\ndata: 2\n\n"
