@@ -106,6 +106,8 @@ class TurnFailure(msgspec.Struct, frozen=True, kw_only=True):
 INTERRUPTION = TurnFailure(code="interrupted", message="The turn was interrupted before it ended.")
 """The failure of a cancelled turn, or of one whose process died; incomplete if it has text."""
 
+CANCELLATION = TurnFailure(code="cancelled", message="The client cancelled the response.")
+
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One turn. Turns with the same `place` are variants; one of them is on the default path."""

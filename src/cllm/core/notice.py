@@ -6,6 +6,7 @@ import msgspec
 
 MAX_NOTICES = 100
 LEFT_OUT = "notices_left_out"
+REPLY_CUT = "reply_cut"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -21,6 +22,12 @@ def notices_left_out(count: int) -> Notice:
     more = "1 more is" if count == 1 else f"{count} more are"
     message = f"Only the first {MAX_NOTICES} notices are listed; {more} left out."
     return Notice(code=LEFT_OUT, message=message, count=count)
+
+
+def reply_cut(reason: str) -> Notice:
+    """Return the notice of a turn whose reply is incomplete, with the reason as its path."""
+    message = "The reply is incomplete: the provider ended it early."
+    return Notice(code=REPLY_CUT, path=reason, message=message)
 
 
 class NoticeCollector:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from cllm.core.conversation import INTERRUPTION, Turn, TurnFailure, TurnState
+from cllm.core.conversation import CANCELLATION, INTERRUPTION, Turn, TurnFailure, TurnState
 from cllm.core.errors import CllmError, StaleLeaseError, StoreUnavailableError, WindowTooSmallError
 from cllm.core.message import Message, plain_message
 from cllm.core.notice import NoticeCollector
@@ -240,7 +240,8 @@ class TurnRecorder(PartialTurn):
         # The caller gets the first error, not the lost lease.
         with suppress(StaleLeaseError):
             if isinstance(error, asyncio.CancelledError | GeneratorExit):
-                await self._finish_interrupted()
+                is_cancelled = error.args == (CANCELLATION.code,)
+                await self._finish_interrupted(CANCELLATION if is_cancelled else INTERRUPTION)
                 return
             was_too_long = self._last_call is None and isinstance(error, WindowTooSmallError)
             if isinstance(error, Exception) and self._saves_failures and not was_too_long:
@@ -248,14 +249,14 @@ class TurnRecorder(PartialTurn):
             else:
                 await self._drop()
 
-    async def _finish_interrupted(self) -> None:
+    async def _finish_interrupted(self, failure: TurnFailure) -> None:
         if self._last_call is None or self._on_interrupt == "discard":
             await self._drop()
             return
         has_reply = bool(self._rounds) or self._partial_reply() is not None
         # The same states as in `settle_turn`, for a process that died.
         state: TurnState = "incomplete" if has_reply else "failed"
-        await self._finish_partial(state, INTERRUPTION)
+        await self._finish_partial(state, failure)
 
     async def _finish_partial(self, state: TurnState, failure: TurnFailure) -> None:
         reply, usage = self._partial_reply(), self._usage_so_far()

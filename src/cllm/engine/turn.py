@@ -19,6 +19,7 @@ from cllm.core.errors import (
     ConversationNotFoundError,
     UsageError,
 )
+from cllm.core.notice import reply_cut
 from cllm.core.ports import (
     Changes,
     Clock,
@@ -71,6 +72,7 @@ from cllm.history.context import (
 from cllm.history.system_prompt import SystemChoice, add_prefix, choose_system
 
 RunCommands = Callable[[Sequence[ContextCommand]], Awaitable[Sequence[CommandOutcome]]]
+CUT_REASONS = {"content_filter": "content_filter", "length": "max_output_tokens"}
 PreparedModels = dict[str, CllmError | None]
 """The models whose providers were prepared for a turn, each with its error or None."""
 
@@ -267,6 +269,7 @@ class Engine:
                             if request.storage.accept is not None:
                                 request.storage.accept(event)
                             yield event
+                            _record_cut(event, request, recorder)
                             turn = await recorder.complete(event)
                             await self._save_switched_model(conversation, request)
                             cost = total_cost([*costs, _cost(event, attempt.price)])
@@ -478,6 +481,15 @@ class Engine:
         new = StoredConversation(id="", created_at=now, updated_at=now)
         policy = request.storage.system
         return choose_system(new, request.input.system, new_policy=policy, now=now).opening
+
+
+def _record_cut(
+    reply: ReplyFinished, request: TurnRequest, recorder: TurnRecorder | StatelessRecorder
+) -> None:
+    """Save why a reply of the Responses API is incomplete: stored responses have the reason."""
+    reason = CUT_REASONS.get(reply.stop_reason)
+    if request.target.dialect == "responses" and reason is not None:
+        recorder.on_event(Noticed(notice=reply_cut(reason)))
 
 
 def _without_opening(lease: Lease) -> StoredConversation:

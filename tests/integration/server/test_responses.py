@@ -1,5 +1,6 @@
 """The Responses API of a server on each store, over providers of other protocols."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -132,7 +133,7 @@ async def test_function_calls(
     server: ServerApp, provider: FakeProvider, model: str, streams: bool
 ) -> None:
     provider.queue_reply(tool_calls=(CALL,), finish="tool_calls")
-    fields = {"model": model, "store": False, "tools": [LOOK]}
+    fields: Any = {"model": model, "store": False, "tools": [LOOK]}
     if streams:
         events = await stream(server, "Look.", **fields)
         assert "response.function_call_arguments.done" in [event["type"] for event in events]
@@ -259,3 +260,240 @@ async def test_invalid_requests(server: ServerApp, fields: Any, param: str) -> N
 
     assert error["error"]["type"] == "invalid_request_error"
     assert error["error"]["param"].startswith(param)
+
+
+async def get_response(server: ServerApp, response_id: str) -> Any:
+    response = await server.get(f"{PATH}/{response_id}")
+    Response.model_validate(response)
+    return response
+
+
+async def test_a_stored_response_is_read(
+    server: ServerApp, provider: FakeProvider, model: str
+) -> None:
+    provider.queue_reply("Let me look.", tool_calls=(CALL,), finish="tool_calls")
+    first = await create(server, "Look.", model=model, tools=[LOOK], instructions=SECRET)
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "blue"}
+    second = await create(server, [output], model=model, previous_response_id=first["id"])
+
+    stored = await get_response(server, first["id"])
+    assert stored["output"] == first["output"]
+    assert {item["type"] for item in stored["output"]} == {"message", "function_call"}
+    assert stored["usage"] == first["usage"]
+    assert (stored["status"], stored["instructions"]) == ("completed", None)
+    newest = await get_response(server, second["id"])
+    assert newest["previous_response_id"] == first["id"]
+    assert newest["output"] == second["output"]
+
+
+async def test_a_reply_that_reached_its_limit_is_incomplete(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    provider.queue_reply("Half", finish="length")
+    response = await create(server, "Hello.")
+
+    assert response["status"] == "incomplete"
+    stored = await get_response(server, response["id"])
+    assert stored["status"] == "incomplete"
+    assert stored["incomplete_details"] == {"reason": "max_output_tokens"}
+
+
+async def test_a_failed_response_is_stored(server: ServerApp, provider: FakeProvider) -> None:
+    provider.queue_error(429)
+    response = await server("POST", PATH, json={"model": MODELS["chat"], "input": "Hello."})
+    assert response.status_code == 429
+    ids = (response.headers["X-Conversation-ID"], response.headers["X-Turn-ID"])
+
+    stored = await get_response(server, f"resp_{''.join(ids)}".replace("-", ""))
+
+    assert stored["status"] == "failed"
+    assert stored["error"]["code"] == "rate_limit_exceeded"
+
+
+@pytest.mark.parametrize("after", [None, 0, 3, 8])
+async def test_a_stream_is_read_again(server: ServerApp, after: int | None) -> None:
+    events = await stream(server, "Hello.", instructions=SECRET)
+    query = {"stream": "true"} if after is None else {"stream": "true", "starting_after": after}
+
+    again = await server("GET", f"{PATH}/{events[0]['response']['id']}", params=query)
+
+    assert SECRET not in again.text
+    first = 0 if after is None else after + 1
+    rest = check_events(again.content, first)
+    assert [event["type"] for event in rest] == [event["type"] for event in events[first:]]
+    assert text_of(rest[-1]["response"]) == "echo: Hello."
+
+
+async def test_the_stream_of_a_response_that_was_not_streamed(
+    server: ServerApp, model: str
+) -> None:
+    response = await create(server, "Hello.", model=model)
+    path = f"{PATH}/{response['id']}"
+
+    built = check_events((await server("GET", path, params={"stream": "true"})).content)
+
+    assert built[-1]["type"] == "response.completed"
+    assert text_of(built[-1]["response"]) == text_of(response)
+    assert built[-1]["response"]["output"][0]["id"] == response["output"][0]["id"]
+    missing = await server("GET", path, params={"stream": "true", "starting_after": 2})
+    assert missing.status_code == 404
+    assert missing.json()["error"]["code"] == "events_not_kept"
+
+
+async def test_a_deleted_response_is_hidden_and_later_turns_stay(server: ServerApp) -> None:
+    first = await create(server, "One.")
+    second = await create(server, "Two.", previous_response_id=first["id"])
+
+    deleted = await server("DELETE", f"{PATH}/{first['id']}")
+
+    assert deleted.json() == {"id": first["id"], "object": "response", "deleted": True}
+    for method in ("GET", "DELETE"):
+        again = await server(method, f"{PATH}/{first['id']}")
+        assert again.status_code == 404
+        assert again.json()["error"]["code"] == "response_not_found"
+    await create(server, "Three.", 404, previous_response_id=first["id"])
+    await get_response(server, second["id"])
+    await create(server, "Three.", previous_response_id=second["id"])
+    (listed,) = (await server.get("/v1/conversations"))["conversations"]
+    assert (listed["message_count"], listed["metadata"]) == (6, {})
+    path = f"/v1/conversations/{listed['id']}"
+    changed = await server("PATCH", path, json={"metadata": {"a": "b"}})
+    assert changed.json()["metadata"] == {"a": "b"}
+    assert (await server("GET", f"{PATH}/{first['id']}")).status_code == 404
+
+
+async def test_the_items_of_the_input_are_listed(server: ServerApp, provider: FakeProvider) -> None:
+    provider.queue_reply(tool_calls=(CALL,), finish="tool_calls")
+    first = await create(server, "Look.", tools=[LOOK], instructions=SECRET)
+    items = [
+        {"role": "developer", "content": SECRET},
+        {"type": "function_call_output", "call_id": "call_1", "output": "blue"},
+        {"role": "user", "content": [{"type": "input_text", "text": "And now?"}]},
+    ]
+    second = await create(server, items, previous_response_id=first["id"])
+
+    path = f"{PATH}/{second['id']}/input_items"
+    listed = await server.get(path, params={"order": "asc"})
+
+    assert [item["type"] for item in listed["data"]] == ["function_call_output", "message"]
+    assert SECRET not in json.dumps(listed)
+    assert listed["has_more"] is False
+    assert (listed["first_id"], listed["last_id"]) == tuple(item["id"] for item in listed["data"])
+    newest = await server.get(path, params={"limit": 1})
+    assert (newest["data"][0]["type"], newest["has_more"]) == ("message", True)
+    rest = await server.get(path, params={"after": newest["last_id"]})
+    assert [item["type"] for item in rest["data"]] == ["function_call_output"]
+    (only,) = (await server.get(f"{PATH}/{first['id']}/input_items"))["data"]
+    assert only["content"] == [{"type": "input_text", "text": "Look."}]
+    unknown = await server("GET", path, params={"after": "msg_1"})
+    assert unknown.json()["error"]["code"] == "item_not_found"
+
+
+async def test_references_to_stored_items(
+    server: ServerApp, provider: FakeProvider, model: str
+) -> None:
+    first = await create(server, "One.", model=model)
+    (asked,) = (await server.get(f"{PATH}/{first['id']}/input_items"))["data"]
+    items = [
+        {"type": "item_reference", "id": asked["id"]},
+        {"type": "item_reference", "id": first["output"][0]["id"]},
+        {"role": "user", "content": "Two."},
+    ]
+
+    second = await create(server, items, model=model)
+
+    sent = json.dumps(provider.requests[-1].json)
+    assert "echo: One." in sent
+    assert second["id"][5:37] == first["id"][5:37]
+    for unknown in ("msg_1", f"msg_{'0' * 64}_0", f"{first['output'][0]['id']}9"):
+        items[1]["id"] = unknown
+        error = await create(server, items, 404, model=model)
+        assert error["error"]["code"] == "item_not_found"
+
+
+async def wait_for_end(server: ServerApp, response_id: str) -> Any:
+    for _ in range(200):
+        response = await get_response(server, response_id)
+        if response["status"] not in ("queued", "in_progress"):
+            return response
+        await asyncio.sleep(0.05)
+    raise AssertionError("the response did not end")
+
+
+async def test_a_background_response_is_polled(server: ServerApp, provider: FakeProvider) -> None:
+    gate = provider.queue_held_reply("Held.", at=0)
+    response = await create(server, "Hello.", background=True)
+
+    assert response["status"] == "in_progress"
+    assert response["background"] is True
+    assert (await get_response(server, response["id"]))["status"] == "in_progress"
+    gate.open()
+    ended = await wait_for_end(server, response["id"])
+    assert (ended["status"], text_of(ended)) == ("completed", "Held.")
+
+
+async def test_a_background_response_is_cancelled(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    gate = provider.queue_held_reply("Held.", at=0)
+    response = await create(server, "Hello.", background=True)
+
+    cancelled = await server("POST", f"{PATH}/{response['id']}/cancel")
+    gate.open()
+
+    assert cancelled.status_code == 200, cancelled.text
+    assert cancelled.json()["status"] == "cancelled"
+    assert (await get_response(server, response["id"]))["status"] == "cancelled"
+    again = await server("POST", f"{PATH}/{response['id']}/cancel")
+    assert again.json()["status"] == "cancelled"
+
+
+async def test_a_background_response_of_a_whole_history(server: ServerApp) -> None:
+    items = [
+        {"role": "user", "content": "One."},
+        {"role": "assistant", "content": "Two."},
+        {"role": "user", "content": "Three."},
+    ]
+    response = await create(server, items, background=True)
+
+    ended = await wait_for_end(server, response["id"])
+
+    assert text_of(ended) == "echo: Three."
+
+
+async def test_a_background_request_that_cannot_start(server: ServerApp) -> None:
+    error = await create(server, "Hello.", 404, model="nothing/at-all", background=True)
+
+    assert error["error"]["code"] == "model_not_found"
+
+
+async def test_only_background_responses_are_cancelled(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    gate = provider.queue_held_reply("Held.", at=0)
+    running = asyncio.create_task(create(server, "Hello."))
+    while not provider.requests:
+        await asyncio.sleep(0.01)
+    (listed,) = (await server.get("/v1/conversations"))["conversations"]
+    (turn,) = (await server.load(listed["id"])).turns
+    response_id = f"resp_{listed['id']}{turn.id}".replace("-", "")
+
+    refused = await server("POST", f"{PATH}/{response_id}/cancel")
+
+    gate.open()
+    assert (await running)["id"] == response_id
+    assert refused.status_code == 400
+    ended = await server("POST", f"{PATH}/{response_id}/cancel")
+    assert ended.json()["status"] == "completed"
+
+
+async def test_a_repeated_request_gets_the_stored_response_without_instructions(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    fields: Any = {"instructions": SECRET, "headers": {"Idempotency-Key": "k1"}}
+    first = await create(server, "Hello.", **fields)
+    fields = {"instructions": SECRET, "headers": {"Idempotency-Key": "k1"}}
+    again = await create(server, "Hello.", **fields)
+
+    assert again == {**first, "instructions": None}
+    assert len(provider.requests) == 1

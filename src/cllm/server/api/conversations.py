@@ -58,7 +58,7 @@ from cllm.server.http.parameters import (
     read_title,
 )
 from cllm.server.state import ApiRequest
-from cllm.server.turns.headers import CONVERSATION
+from cllm.server.turns.headers import CONVERSATION, DELETED_RESPONSES
 from cllm.wire.errors import FieldError
 
 UNCHANGED = ChangeBody()
@@ -185,8 +185,20 @@ async def change_conversation(request: ApiRequest) -> Response:
     if body == UNCHANGED:
         summary = await ref.store.summary(ref.id, owner=ref.owner)
     else:
-        summary = await ref.store.update(ref.id, _read_changes(body), owner=ref.owner)
+        changes = _read_changes(body)
+        if changes.metadata is not msgspec.UNSET:
+            changes = await _preserve_deleted_responses(ref, changes)
+        summary = await ref.store.update(ref.id, changes, owner=ref.owner)
     return json_response(view_summary(summary, ref.prefix))
+
+
+async def _preserve_deleted_responses(ref: ConversationRef, changes: Changes) -> Changes:
+    """Return the changes with the list of deleted responses, which is not the client's."""
+    stored = (await ref.store.summary(ref.id, owner=ref.owner)).metadata
+    if DELETED_RESPONSES not in stored or isinstance(changes.metadata, msgspec.UnsetType):
+        return changes
+    kept = {DELETED_RESPONSES: stored[DELETED_RESPONSES]}
+    return msgspec.structs.replace(changes, metadata={**changes.metadata, **kept})
 
 
 def _read_changes(body: ChangeBody) -> Changes:

@@ -39,6 +39,7 @@ from cllm.wire.responses.response_encoder import (
     encode_answer,
 )
 
+REFERENCE = b"item_reference"
 KEEP_ALIVE = b": keep-alive\n\n"
 STATE_FIELDS = ("background", "conversation", "previous_response_id", "store")
 # Fields of the response that are this server's, also if the provider has the same API.
@@ -82,7 +83,12 @@ async def create_response(request: ApiRequest) -> Response:
     """POST /v1/responses."""
     quota, state = request.server.body_quota, request.server
     body = await read_body(request, quota)
-    prompt = decode_request(body)
+    resolved = body
+    if REFERENCE in body:
+        from cllm.server.api.item_references import resolve_references  # noqa: PLC0415 - rare
+
+        resolved = await resolve_references(body, request)
+    prompt = decode_request(resolved)
     check_counts(body, len(prompt.messages), quota.limits)
     options = convert(prompt.parameters, ResponseOptions)
     turn_headers = choose_mode(read_turn_headers(request.headers), options, prompt)
@@ -93,7 +99,12 @@ async def create_response(request: ApiRequest) -> Response:
         clock=state.clock,
     )
     return await handle_turn(
-        request, remove_state_fields(prompt), body, encoder, turn_headers=turn_headers
+        request,
+        remove_state_fields(prompt),
+        body,
+        encoder,
+        turn_headers=turn_headers,
+        background=encoder if options.background else None,
     )
 
 
@@ -230,6 +241,10 @@ class ResponsesEncoder:
             usage=reply.usage,
             heading=self._heading(),
         )
+
+    def encode_started(self) -> bytes:
+        """Return the response of a background turn that has started."""
+        return msgspec.json.encode(self._heading().response("in_progress"))
 
     def _stream_encoder(self) -> ResponsesStreamEncoder:
         if self._encoder is None:

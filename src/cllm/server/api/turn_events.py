@@ -1,13 +1,13 @@
 """The event stream of a turn: saved events after `Last-Event-ID`, then those of a running turn."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 from starlette.responses import Response, StreamingResponse
 
 from cllm.core.conversation import INTERRUPTION, Turn
-from cllm.core.errors import CllmError
+from cllm.core.errors import CllmError, ErrorReport
 from cllm.server.api.conversation_ref import ConversationRef, find_conversation
 from cllm.server.http.errors import ApiError, encode_openai_error, report_error
 from cllm.server.state import ApiRequest, ServerState
@@ -32,7 +32,7 @@ async def get_events(request: ApiRequest) -> Response:
     if ref.prefix:
         # The folder of files stores no events.
         await ref.store.summary(ref.id, owner=ref.owner)
-        raise _events_not_stored()
+        raise events_not_stored()
     newest = await _find_newest(ref, turn_id)
     is_followed = newest is not None and (
         newest.state == "running" or newest.failure == INTERRUPTION
@@ -40,9 +40,9 @@ async def get_events(request: ApiRequest) -> Response:
     if not is_followed:
         events = await state.store.events_after(ref.id, turn_id, 0, owner=ref.owner)
         if not events:
-            raise _events_not_stored()
+            raise events_not_stored()
     request.record.turn = turn_id
-    follower = _TurnFollower(ref, turn_id, state)
+    follower = TurnFollower(ref, turn_id, state)
     return StreamingResponse(
         follower.stream(last_id), media_type=EVENT_STREAM, headers=STREAM_HEADERS
     )
@@ -61,7 +61,7 @@ def _read_last_event_id(request: ApiRequest) -> int:
     return int(value)
 
 
-def _events_not_stored() -> ApiError:
+def events_not_stored() -> ApiError:
     return ApiError(
         "events_not_kept",
         "The events of this turn are not stored or have expired; read the conversation instead.",
@@ -76,10 +76,22 @@ async def _find_newest(ref: ConversationRef, turn_id: str) -> Turn | None:
     return next((turn for turn in turns if turn.id == turn_id), None)
 
 
-class _TurnFollower:
+def encode_error_event(report: ErrorReport) -> bytes:
+    return b"data: %b\n\n" % encode_openai_error(report)
+
+
+class TurnFollower:
     """Follows a turn of this process by notifications, of another by polling."""
 
-    def __init__(self, ref: ConversationRef, turn_id: str, state: ServerState) -> None:
+    def __init__(
+        self,
+        ref: ConversationRef,
+        turn_id: str,
+        state: ServerState,
+        *,
+        encode_error: Callable[[ErrorReport], bytes] = encode_error_event,
+    ) -> None:
+        self._encode_error = encode_error
         self._store = state.store
         self._ref = ref
         self._turn_id = turn_id
@@ -92,7 +104,7 @@ class _TurnFollower:
             async for data in self._events(last_id):
                 yield data
         except CllmError as error:
-            yield b"data: %b\n\n" % encode_openai_error(report_error(error))
+            yield self._encode_error(report_error(error))
 
     async def _events(self, last_id: int) -> AsyncIterator[bytes]:
         now = asyncio.get_running_loop().time

@@ -31,6 +31,7 @@ from cllm.core.ports import Hit, ImportedFields
 from cllm.core.reply import Usage
 from cllm.server.http.errors import JSON
 from cllm.server.http.parameters import MAX_METADATA_BYTES
+from cllm.server.turns.headers import DELETED_RESPONSES
 from cllm.server.turns.prepare import MAX_MODEL_LENGTH
 from cllm.wire.convert import parts_of
 from cllm.wire.errors import MalformedError
@@ -216,13 +217,20 @@ def view_summary(summary: Summary | StoredConversation, prefix: str = "") -> Sum
         updated_at=summary.updated_at,
         archived_at=summary.archived_at,
         message_count=summary.message_count,
-        metadata=summary.metadata,
+        metadata=hide_deleted_responses(summary.metadata),
         model=summary.model,
         name=summary.name,
         source=summary.source,
         side=summary.is_side,
         parent=None if parent is None else view_parent(parent, prefix),
     )
+
+
+def hide_deleted_responses(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata of the client."""
+    if DELETED_RESPONSES not in metadata:
+        return metadata
+    return {name: value for name, value in metadata.items() if name != DELETED_RESPONSES}
 
 
 def view_parent(parent: Branch, prefix: str = "") -> ParentView:

@@ -28,6 +28,7 @@ class HttpRoute(msgspec.Struct, frozen=True):
         return (self.path.removeprefix("/v1"),) if self.path in WITHOUT_VERSION else ()
 
 
+RESPONSE = "/v1/responses/{response_id}"
 CONVERSATIONS = "/v1/conversations"
 CONVERSATION = f"{CONVERSATIONS}/{{conversation_id}}"
 MESSAGE = f"{CONVERSATION}/messages/{{message}}"
@@ -38,12 +39,27 @@ WITHOUT_VERSION = (
     "/v1/embeddings",
     "/v1/models",
     "/v1/responses",
+    RESPONSE,
+    f"{RESPONSE}/cancel",
+    f"{RESPONSE}/input_items",
     "/v1/models/{model:path}",
 )
 
 ROUTES = (
     HttpRoute("POST", "/v1/chat/completions", "api.completions:create_chat_completion", "caller"),
     HttpRoute("POST", "/v1/responses", "api.responses:create_response", "caller", "responses"),
+    HttpRoute("GET", RESPONSE, "api.stored_responses:get_response", "caller", "responses"),
+    HttpRoute("DELETE", RESPONSE, "api.stored_responses:delete_response", "caller", "responses"),
+    HttpRoute(
+        "POST", f"{RESPONSE}/cancel", "api.stored_responses:cancel_response", "caller", "responses"
+    ),
+    HttpRoute(
+        "GET",
+        f"{RESPONSE}/input_items",
+        "api.stored_responses:list_input_items",
+        "caller",
+        "responses",
+    ),
     HttpRoute("POST", "/v1/messages", "api.messages:create_message", "caller", "anthropic"),
     HttpRoute(
         "POST", "/v1/messages/count_tokens", "api.messages:count_tokens", "caller", "anthropic"

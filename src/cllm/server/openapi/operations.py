@@ -7,14 +7,16 @@ import msgspec
 from cllm.server.api import views
 from cllm.server.api.health import Status
 from cllm.server.api.models import ModelListView, ModelView
+from cllm.server.api.stored_responses import InputItemsQuery, ResponseQuery
 from cllm.server.api.turns import PromptView
 from cllm.server.api.usage import UsageListView
 from cllm.server.http import parameters
 from cllm.server.http.errors import JSON
-from cllm.server.http.routes import CONVERSATION, CONVERSATIONS, MESSAGE, TURN
+from cllm.server.http.routes import CONVERSATION, CONVERSATIONS, MESSAGE, RESPONSE, TURN
 
 EVENT_STREAM = "text/event-stream"
 SEQUENCE_CODES = ("sequence_not_found", "invalid_sequence_number")
+RESPONSE_PATH = {"response_id": "^resp_[0-9a-f]{64}$"}
 COMPLETION_CODES = (
     "invalid_conversation_id",
     "invalid_header",
@@ -48,7 +50,7 @@ class Operation(msgspec.Struct, frozen=True):
     """
 
     name: str
-    tag: Literal["completions", "conversations", "turns", "server"]
+    tag: Literal["completions", "responses", "conversations", "turns", "server"]
     summary: str
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | str | None = None
@@ -98,6 +100,43 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Response",
         other_media={EVENT_STREAM: ""},
         more_codes=("invalid_request", "previous_response_not_found", "item_not_found"),
+    ),
+    ("GET", RESPONSE): Operation(
+        "getResponse",
+        "responses",
+        "Get a stored response, or its events with `stream=true`.",
+        query=ResponseQuery,
+        response="Response",
+        other_media={EVENT_STREAM: ""},
+        codes=("response_not_found", "events_not_kept"),
+        path=RESPONSE_PATH,
+    ),
+    ("DELETE", RESPONSE): Operation(
+        "deleteResponse",
+        "responses",
+        "Delete a response; the turn and later turns stay.",
+        response="DeletedResponse",
+        codes=("response_not_found", "conversation_busy"),
+        path=RESPONSE_PATH,
+    ),
+    ("POST", f"{RESPONSE}/cancel"): Operation(
+        "cancelResponse",
+        "responses",
+        "Cancel a background response.",
+        body="Anything",
+        body_required=False,
+        response="Response",
+        codes=("response_not_found", "invalid_request"),
+        path=RESPONSE_PATH,
+    ),
+    ("GET", f"{RESPONSE}/input_items"): Operation(
+        "listInputItems",
+        "responses",
+        "List the items of the request, newest first.",
+        query=InputItemsQuery,
+        response="ItemList",
+        codes=("response_not_found", "item_not_found"),
+        path=RESPONSE_PATH,
     ),
     ("POST", "/v1/messages"): _completion(
         "createMessage",

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
@@ -47,6 +48,12 @@ STREAM_HEADERS = {
 }
 
 
+class BackgroundEncoder(Protocol):
+    def encode_started(self) -> bytes:
+        """Return the response of a turn that has started."""
+        ...
+
+
 async def handle_turn(
     request: ApiRequest,
     prompt: Prompt,
@@ -54,8 +61,13 @@ async def handle_turn(
     encoder: ResponseEncoder,
     *,
     turn_headers: RequestHeaders | None = None,
+    background: BackgroundEncoder | None = None,
 ) -> Response:
-    """`turn_headers`: those of the request, changed by parameters in its body."""
+    """`turn_headers`: those of the request, changed by parameters in its body.
+
+    `background`: the turn outlives its client. Without a stream the response is that of a started
+    turn.
+    """
     state, record = request.server, request.record
     if turn_headers is None:
         turn_headers = read_turn_headers(request.headers)
@@ -77,12 +89,32 @@ async def handle_turn(
             turn = resumed
         elif turn_headers.retries:
             turn = await retry_failed_turn(prepared)
+        if background is not None:
+            turn = replace(turn, is_background=True)
         task = TurnTask(turn, encoder, state=state, claim=claim, record=record)
     finally:
         if task is None:
             await claim.release()
+    if background is not None and not prompt.stream:
+        return await _respond_at_once(request, task, background)
     may_branch = turn_headers.on_conflict == "branch" and turn is prepared
     return await _run_and_respond(request, task, may_branch=may_branch)
+
+
+async def _respond_at_once(
+    request: ApiRequest, task: TurnTask, encoder: BackgroundEncoder
+) -> Response:
+    """Start the turn and return; raise the error of a turn that does not start."""
+    try:
+        task.start()
+        await task.wait_until_started()
+    except BaseException:
+        await task.release()
+        raise
+    if task.failure is not None:
+        request.error_headers = await _error_headers(task)
+        raise task.failure
+    return Response(encoder.encode_started(), headers=task.headers(), media_type=JSON)
 
 
 async def _claim_request(

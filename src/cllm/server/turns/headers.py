@@ -38,6 +38,9 @@ SECRET = re.compile(r"[\x21-\x7e]{1,4096}")
 YES = ("1", "true", "yes", "on")
 NO = ("", "0", "false", "no", "off")
 
+DELETED_RESPONSES = "cllm_deleted_responses"
+"""The metadata of a conversation that lists the turns whose responses are deleted."""
+
 OnConflict = Literal["reject", "queue", "branch"]
 CONFLICTS: dict[str, OnConflict] = {"reject": "reject", "queue": "queue", "branch": "branch"}
 HistoryMode = Literal["auto", "full", "append"]

@@ -71,7 +71,7 @@ class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     `events` stores its stream. `public_id` is the conversation ID that the client sees; if the
     conversation is found by its history, the ID is known when the turn starts. `callers_key` is for
-    this call only.
+    this call only. `is_background`: the turn is saved, and runs to its end without its client.
     """
 
     request: TurnRequest
@@ -80,6 +80,7 @@ class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
     public_id: str | None = None
     notices: tuple[Notice, ...] = ()
     callers_key: CallersKey | None = None
+    is_background: bool = False
 
 
 def select_engine(prepared: PreparedTurn, state: ServerState) -> Engine:

@@ -10,11 +10,8 @@ from cllm.core.errors import ConversationNotFoundError, TurnNotFoundError
 from cllm.core.ports import NewConversation, Store
 from cllm.server.http.errors import ApiError
 from cllm.server.state import ServerState
-from cllm.server.turns.headers import ContinueResponse
+from cllm.server.turns.headers import DELETED_RESPONSES, ContinueResponse
 from cllm.wire.responses.ids import ResponseKey, make_response_id
-
-DELETED_RESPONSES = "cllm_deleted_responses"
-"""The metadata of a conversation with the turns whose responses are deleted."""
 
 
 class ResponseHistory(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from cllm.core.conversation import CANCELLATION
 from cllm.core.errors import ConversationBusyError, StoreError
 from cllm.core.ports import CallRecord, Clock, Lease, ServerStore
 from cllm.engine.request import TurnStorage
@@ -38,6 +39,7 @@ class TurnRegistry:
         self._tasks: set[asyncio.Task[None]] = set()
         self._lines: dict[tuple[str, str], _Line] = {}
         self._changes: dict[TurnKey, asyncio.Event | None] = {}
+        self._background: dict[TurnKey, asyncio.Task[None]] = {}
         self.is_stopping = False
         self._stop: asyncio.Task[None] | None = None
 
@@ -61,8 +63,20 @@ class TurnRegistry:
             self._changes[key] = asyncio.Event()
         return self._changes.get(key)
 
-    def add(self, lease: Lease) -> None:
+    def add(self, lease: Lease, background: asyncio.Task[None] | None = None) -> None:
+        """Add a running turn; `background`: the task of one that can be cancelled."""
         self._changes.setdefault(turn_key(lease))
+        if background is not None:
+            self._background[turn_key(lease)] = background
+
+    async def cancel(self, key: TurnKey) -> bool:
+        """Cancel a background turn and wait until it is saved; False if none runs here."""
+        task = self._background.get(key)
+        if task is None:
+            return False
+        task.cancel(CANCELLATION.code)
+        await asyncio.wait((task,))
+        return True
 
     def notify(self, lease: Lease) -> None:
         key = turn_key(lease)
@@ -72,6 +86,7 @@ class TurnRegistry:
 
     def remove(self, lease: Lease) -> None:
         change = self._changes.pop(turn_key(lease), None)
+        self._background.pop(turn_key(lease), None)
         if change is not None:
             change.set()
 

@@ -1,8 +1,8 @@
 """The task of one turn: encodes its events and writes them to a bounded queue.
 
-A disconnect cancels a stateless turn, and a saved one only if `on_disconnect` is `cancel`. A saved
-turn never waits for a slow client; a stateless one does. A turn that is only recorded runs as a
-stateless one.
+A disconnect cancels a stateless turn, a saved one only if `on_disconnect` is `cancel`, and never a
+background turn. A saved turn never waits for a slow client; a stateless one does. A turn that is
+only recorded runs as a stateless one.
 """
 
 import asyncio
@@ -97,8 +97,10 @@ class TurnTask:
         self._public_id = prepared.public_id
         self._started = asyncio.Event()
         self._is_done = asyncio.Event()
-        self._is_saved = (
-            prepared.request.storage.ref is not None and not prepared.request.storage.read_only
+        self._is_background = prepared.is_background
+        is_named = prepared.request.storage.ref is not None
+        self._is_saved = self._is_background or (
+            is_named and not prepared.request.storage.read_only
         )
         self._is_stream = prepared.request.target.stream
         self.keep_alive = encoder.keep_alive
@@ -129,7 +131,7 @@ class TurnTask:
         """Cancel a stateless turn, or any if so configured."""
         self.queue.abandon()
         cancels = not self._is_saved or self._state.settings.on_disconnect == "cancel"
-        if cancels and self._task is not None:
+        if cancels and not self._is_background and self._task is not None:
             self._task.cancel()
 
     def with_turn(self, prepared: PreparedTurn) -> "TurnTask":
@@ -243,7 +245,7 @@ class TurnTask:
             prefix = FILES_PREFIX if self.prepared.events is None else ""
             self._public_id = f"{prefix}{event.lease.conversation.id}"
             turns = self._state.turns
-            turns.add(event.lease)
+            turns.add(event.lease, self._task if self._is_background else None)
             if self.prepared.events is not None and self._is_stream:
                 self._log = EventLog(self.prepared.events, event.lease, on_save=turns.notify)
         self._started.set()

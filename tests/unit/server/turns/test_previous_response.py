@@ -8,9 +8,8 @@ from tests.server_app import ServerApp, open_server_app
 from cllm.core.message import plain_message
 from cllm.core.ports import Changes, TurnStart
 from cllm.server.http.errors import ApiError
-from cllm.server.turns.headers import ContinueResponse
+from cllm.server.turns.headers import DELETED_RESPONSES, ContinueResponse
 from cllm.server.turns.previous_response import (
-    DELETED_RESPONSES,
     ResponseHistory,
     find_history,
     list_deleted,

@@ -187,3 +187,24 @@ async def test_a_store_that_does_not_respond_delays_the_stop_only_once(loop_cloc
     assert (loop_clock() - started).total_seconds() == pytest.approx(7 + SAVE_SECONDS, 0.1)
     is_over.set()
     await task
+
+
+async def test_a_background_turn_is_cancelled_by_its_key(lease: Lease):
+    registry = TurnRegistry()
+    reasons: list[tuple[str, ...]] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError as error:
+            reasons.append(error.args)
+            raise
+
+    task = registry.start(work())
+    registry.add(lease, task)
+    await asyncio.sleep(0)
+
+    assert await registry.cancel(turn_key(lease))
+    assert reasons == [("cancelled",)]
+    registry.remove(lease)
+    assert not await registry.cancel(turn_key(lease))

@@ -1,0 +1,159 @@
+"""Stored responses of the Responses API: reading, following, deleting and cancelling them."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from cllm.core.errors import ErrorReport
+from cllm.core.ports import Changes
+from cllm.server.api.conversation_ref import ConversationRef
+from cllm.server.api.response_views import list_input, stream_response, view_response
+from cllm.server.api.turn_events import STREAM_HEADERS, TurnFollower, events_not_stored
+from cllm.server.http.errors import JSON, ApiError, openai_error_type
+from cllm.server.http.parameters import read_query
+from cllm.server.state import ApiRequest
+from cllm.server.turns.headers import DELETED_RESPONSES
+from cllm.server.turns.previous_response import (
+    StoredResponse,
+    list_deleted,
+    load_response,
+)
+from cllm.server.turns.task import EVENT_STREAM
+from cllm.wire.responses.ids import read_response_id
+
+SEQUENCE_NUMBER = re.compile(rb'"sequence_number":([0-9]+)')
+FRAME_END = b"\n\n"
+
+
+class ResponseQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """`stream`: as events, those after the sequence number `starting_after`."""
+
+    stream: bool = False
+    starting_after: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
+
+
+class InputItemsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """`after`: the id of the last item of the page before."""
+
+    after: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "desc"
+
+
+async def get_response(request: ApiRequest) -> Response:
+    """GET /v1/responses/{response_id}."""
+    query = read_query(request, ResponseQuery)
+    found = await find_response(request)
+    if not query.stream:
+        return json_body(view_response(found))
+    ref = ConversationRef(
+        store=request.server.store, owner=request.caller.owner, id=found.conversation.id
+    )
+    after = -1 if query.starting_after is None else query.starting_after
+    turn = found.turn
+    events = await request.server.store.events_after(ref.id, turn.id, 0, owner=ref.owner)
+    if events or turn.state == "running":
+        follower = TurnFollower(ref, turn.id, request.server, encode_error=encode_error_event)
+        data = skip_events(follower.stream(0), after)
+        return StreamingResponse(data, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
+    if query.starting_after is not None:
+        raise events_not_stored()
+    return Response(stream_response(found), headers=STREAM_HEADERS, media_type=EVENT_STREAM)
+
+
+async def skip_events(stream: AsyncIterator[bytes], after: int) -> AsyncIterator[bytes]:
+    """Yield the events with a greater sequence number; comments have none."""
+    async for data in stream:
+        frames = [frame for frame in data.split(FRAME_END) if frame]
+        rest = [frame for frame in frames if _is_after(frame, after)]
+        if rest:
+            yield FRAME_END.join((*rest, b""))
+
+
+def _is_after(frame: bytes, after: int) -> bool:
+    number = SEQUENCE_NUMBER.search(frame)
+    return number is None or int(number[1]) > after
+
+
+def encode_error_event(report: ErrorReport) -> bytes:
+    details = {"code": report.code, "message": report.message, "param": report.param}
+    error = {"type": openai_error_type(report), **details}
+    body = {"type": "error", "sequence_number": 0, **details, "error": error}
+    return b"event: error\ndata: %b\n\n" % msgspec.json.encode(body)
+
+
+async def delete_response(request: ApiRequest) -> Response:
+    """DELETE /v1/responses/{response_id}."""
+    found = await find_response(request)
+    conversation = found.conversation
+    deleted = [*list_deleted(conversation), found.turn.id]
+    changes = Changes(metadata={**conversation.metadata, DELETED_RESPONSES: deleted})
+    await request.server.store.update(conversation.id, changes, owner=request.caller.owner)
+    response_id = request.path_params["response_id"]
+    return json_body({"id": response_id, "object": "response", "deleted": True})
+
+
+async def cancel_response(request: ApiRequest) -> Response:
+    """POST /v1/responses/{response_id}/cancel."""
+    found = await find_response(request)
+    if found.turn.state == "running":
+        key = (request.caller.owner, found.conversation.id, found.turn.id)
+        if not await request.server.turns.cancel(key):
+            raise ApiError(
+                "invalid_request",
+                "Only a response with `background: true` that runs in this process can be "
+                "cancelled; disconnect, or wait for its end.",
+                param="response_id",
+            )
+        found = await find_response(request)
+    return json_body(view_response(found))
+
+
+async def list_input_items(request: ApiRequest) -> Response:
+    """GET /v1/responses/{response_id}/input_items."""
+    query = read_query(request, InputItemsQuery)
+    items = list_input(await find_response(request))
+    if query.order == "desc":
+        items.reverse()
+    ids = [item["id"] for item in items]
+    if query.after is not None:
+        if query.after not in ids:
+            raise ApiError(
+                "item_not_found",
+                f"Item with id '{query.after}' not found; send the id of an item in the list.",
+                param="after",
+            )
+        items = items[ids.index(query.after) + 1 :]
+    page = items[: query.limit]
+    body = {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": len(items) > len(page),
+    }
+    return json_body(body)
+
+
+async def find_response(request: ApiRequest) -> StoredResponse:
+    """Return the response in the path."""
+    response_id = request.path_params["response_id"]
+    key = read_response_id(response_id)
+    found = None
+    if key is not None:
+        found = await load_response(request.server.store, key, owner=request.caller.owner)
+    if found is None:
+        raise ApiError(
+            "response_not_found",
+            f"Response with id '{response_id}' not found.",
+            param="response_id",
+        )
+    request.record.conversation, request.record.turn = found.conversation.id, found.turn.id
+    return found
+
+
+def json_body(body: object) -> Response:
+    return Response(msgspec.json.encode(body), media_type=JSON)
