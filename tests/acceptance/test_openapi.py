@@ -116,6 +116,7 @@ def refer(case: Any, server: Server) -> None:
     known = {
         "conversation_id": begun.conversation,
         "turn_id": begun.headers["x-turn-id"],
+        "response_id": f"resp_{begun.conversation}{begun.headers['x-turn-id']}".replace("-", ""),
         "message": "1",
         "model": MODEL,
     }
@@ -133,6 +134,11 @@ def refer(case: Any, server: Server) -> None:
         case.body = remove_invalid_values(case.body)
         made = {"model": MODEL, "branch_at_sequence": 1}
         case.body.update((name, value) for name, value in made.items() if name in case.body)
+        if case.path == "/v1/responses":
+            case.body.pop("conversation", None)
+            if isinstance(case.body.get("previous_response_id"), str):
+                case.body["previous_response_id"] = known["response_id"]
+                (case.headers or {}).pop("X-Conversation-ID", None)
         if case.path == "/v1/messages" and "tools" in case.body:
             # A kind of tool that was made up is one that the provider does not have.
             case.body["tools"] = [tool for tool in case.body["tools"] if "input_schema" in tool]

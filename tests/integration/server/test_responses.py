@@ -497,3 +497,29 @@ async def test_a_repeated_request_gets_the_stored_response_without_instructions(
 
     assert again == {**first, "instructions": None}
     assert len(provider.requests) == 1
+
+
+async def test_the_events_of_another_api_are_not_those_of_the_response(server: ServerApp) -> None:
+    body = {"model": MODELS["chat"], "messages": [{"role": "user", "content": "One."}]}
+    chat = await server(
+        "POST",
+        "/v1/chat/completions",
+        json={**body, "stream": True},
+        headers={"X-Conversation-ID": ""},
+    )
+    ids = (chat.headers["X-Conversation-ID"], chat.headers["X-Turn-ID"])
+    response_id = f"resp_{''.join(ids)}".replace("-", "")
+
+    events = await server("GET", f"{PATH}/{response_id}", params={"stream": "true"})
+
+    assert text_of(check_events(events.content)[-1]["response"]) == "echo: One."
+    second = await create(server, "Two.", previous_response_id=response_id)
+    assert second["id"][5:37] == response_id[5:37]
+
+
+async def test_a_websocket_is_refused(server: ServerApp) -> None:
+    refused = await server("GET", PATH, headers={"Upgrade": "websocket", "Connection": "Upgrade"})
+
+    assert refused.status_code == 426
+    assert refused.json()["error"]["code"] == "upgrade_required"
+    assert (await server("GET", PATH)).status_code == 405

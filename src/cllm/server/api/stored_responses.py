@@ -25,6 +25,7 @@ from cllm.server.turns.task import EVENT_STREAM
 from cllm.wire.responses.ids import read_response_id
 
 SEQUENCE_NUMBER = re.compile(rb'"sequence_number":([0-9]+)')
+EVENT_NAME = b"event: response."
 FRAME_END = b"\n\n"
 
 
@@ -55,11 +56,13 @@ async def get_response(request: ApiRequest) -> Response:
     after = -1 if query.starting_after is None else query.starting_after
     turn = found.turn
     events = await request.server.store.events_after(ref.id, turn.id, 0, owner=ref.owner)
-    if events or turn.state == "running":
+    # A turn of another API has the events of that API.
+    is_own = bool(events) and EVENT_NAME in events[0].data
+    if is_own or (turn.state == "running" and not events):
         follower = TurnFollower(ref, turn.id, request.server, encode_error=encode_error_event)
         data = skip_events(follower.stream(0), after)
         return StreamingResponse(data, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
-    if query.starting_after is not None:
+    if query.starting_after is not None or turn.state == "running":
         raise events_not_stored()
     return Response(stream_response(found), headers=STREAM_HEADERS, media_type=EVENT_STREAM)
 

@@ -59,6 +59,7 @@ STATUSES: Mapping[str, int] = MappingProxyType(
         "empty_messages_array": 422,
         "invalid_sequence_number": 422,
         "validation_error": 422,
+        "upgrade_required": 426,
         "rate_limited": 429,
         "not_supported": 501,
         "shutting_down": 503,

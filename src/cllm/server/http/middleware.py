@@ -261,8 +261,12 @@ def _encode_error(path: str, error: RequestError) -> EncodedResponse:
 
 
 def _encode_routing_error(request: Request, status: int) -> EncodedResponse:
-    code, message, allow = "not_found", "No route has this path; see /docs for the routes.", {}
-    if status == 405:  # noqa: PLR2004
+    from cllm.server.http.route_advice import advise  # noqa: PLC0415 - only for errors
+
+    code, message, allow = "not_found", advise(request.url.path), {}
+    if request.headers.get("upgrade", "").lower() == "websocket":
+        code, message = "upgrade_required", "This server has no WebSockets; send a POST request."
+    elif status == 405:  # noqa: PLR2004
         code, message = "method_not_allowed", "This path does not support the method; see /docs."
         allow = {"Allow": ", ".join(_allowed_methods(request))}
     request.scope[SCOPE_KEY].outcome = code
