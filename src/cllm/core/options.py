@@ -29,6 +29,11 @@ class ForeignTool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     raw: dict[str, Any]
 
+    @property
+    def api(self) -> str:
+        """The name of the API that has the tool, for error messages."""
+        return "OpenAI's Responses API" if self.dialect == "responses" else self.dialect
+
 
 AnyTool = Tool | ForeignTool
 

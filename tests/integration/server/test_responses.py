@@ -11,6 +11,15 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 from tests.fake_provider import FakeProvider, ToolCall
+from tests.fake_responses import (
+    json_response_steps,
+    make_events,
+    make_response,
+    message_item,
+    reasoning_item,
+    stream_steps,
+    web_search_item,
+)
 from tests.server_app import ServerApp, open_server_app
 
 from cllm.wire.sse import SseDecoder
@@ -523,3 +532,137 @@ async def test_a_websocket_is_refused(server: ServerApp) -> None:
     assert refused.status_code == 426
     assert refused.json()["error"]["code"] == "upgrade_required"
     assert (await server("GET", PATH)).status_code == 405
+
+
+HOSTED = [
+    {"type": "web_search"},
+    {"type": "file_search", "vector_store_ids": ["vs_1"]},
+    {"type": "code_interpreter", "container": {"type": "auto"}},
+    {"type": "mcp", "server_label": "x", "server_url": "https://example.com/mcp"},
+    {"type": "image_generation"},
+    {"type": "local_shell"},
+    {"type": "custom", "name": "patch"},
+]
+
+
+@pytest.mark.parametrize("tool", HOSTED, ids=lambda tool: tool["type"])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_hosted_tools_are_refused_by_other_providers(
+    server: ServerApp, provider: FakeProvider, model: str, tool: Any, streams: bool
+) -> None:
+    error = await create(server, "Hello.", 400, model=model, tools=[tool], stream=streams)
+
+    assert error["error"]["code"] == "invalid_request"
+    assert "only OpenAI's Responses API has the tool" in error["error"]["message"]
+    assert provider.requests == []
+
+
+RELAYED = "lab/gpt-5-codex"
+
+
+@pytest.fixture
+async def relaying(
+    tmp_path: Path, store_url: str, provider: FakeProvider
+) -> AsyncIterator[ServerApp]:
+    """A server whose provider has the Responses API."""
+    settings = msgspec.json.decode(settings_of(provider))
+    settings["providers"]["lab"] = {
+        "type": "openai",
+        "api": "responses",
+        "api_base": provider.url,
+        "api_key": "x",
+    }
+    settings["server"] |= {"routes": {"gpt-5-codex": RELAYED}, "system_prefix": "Prefix."}
+    text = msgspec.json.encode(settings).decode()
+    async with open_server_app(tmp_path, text, store=store_url) as running:
+        yield running
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_response_of_openai_is_relayed(
+    relaying: ServerApp, provider: FakeProvider, streams: bool
+) -> None:
+    upstream = make_response(
+        reasoning_item("Thinking."), web_search_item(), message_item("Cats.", "msg_own")
+    )
+    upstream["instructions"] = f"Prefix.\n\n{SECRET}"
+    events = make_events(upstream)
+    provider.queue_steps(*(stream_steps(events) if streams else json_response_steps(upstream)))
+    fields: Any = {"model": RELAYED, "tools": [{"type": "web_search"}], "instructions": SECRET}
+    if streams:
+        relayed = await stream(relaying, "Cats?", **fields)
+        assert [event["type"] for event in relayed] == [event["type"] for event in events]
+        response = relayed[-1]["response"]
+    else:
+        response = await create(relaying, "Cats?", **fields)
+
+    assert response["output"] == upstream["output"]
+    assert response["instructions"] == SECRET
+    assert response["id"] != upstream["id"]
+    assert (await get_response(relaying, response["id"]))["output"] == upstream["output"]
+    sent = provider.requests[-1].json
+    assert sent["store"] is False
+    assert sent["tools"] == [{"type": "web_search"}]
+    await create(relaying, "And dogs?", model=RELAYED, previous_response_id=response["id"])
+    assert provider.requests[-1].json["input"][1:4] == [
+        {name: value for name, value in item.items() if value is not None}
+        for item in upstream["output"]
+    ]
+
+
+async def test_the_body_of_a_stateless_request_is_sent_unchanged(
+    tmp_path: Path, provider: FakeProvider
+) -> None:
+    settings = msgspec.json.decode(settings_of(provider))
+    settings["providers"]["openai"]["api"] = "responses"
+    text = msgspec.json.encode(settings).decode()
+    body = (
+        b'{ "model": "gpt-5", "input": [{"content":"Hi.","role":"user"}], "store":false,'
+        b' "include":["reasoning.encrypted_content"], "stream": true}'
+    )
+    async with open_server_app(tmp_path, text) as server:
+        response = await server("POST", PATH, content=body)
+
+    assert response.status_code == 200, response.text
+    check_events(response.content)
+    assert provider.requests[-1].body == body
+
+
+async def test_ids_of_this_server_are_not_sent_to_openai(
+    relaying: ServerApp, provider: FakeProvider
+) -> None:
+    first = await create(relaying, "One.")
+    items = [{"role": "user", "content": "One."}, *first["output"]]
+
+    await create(relaying, [*items, {"role": "user", "content": "Two."}], model=RELAYED)
+
+    assert first["output"][0]["id"] not in json.dumps(provider.requests[-1].json)
+
+
+async def test_an_error_after_the_first_event(
+    server: ServerApp, provider: FakeProvider, model: str
+) -> None:
+    provider.queue_reply("Half", " of it", stop_after=1)
+
+    events = await stream(server, "Hello.", model=model)
+
+    assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+    assert events[-2]["code"] == "upstream_broken_stream"
+    failed = events[-1]["response"]
+    assert failed["error"]["code"] == "server_error"
+    stored = await get_response(server, failed["id"])
+    assert (stored["status"], text_of(stored)) == ("failed", "Half")
+
+
+async def test_structured_output_and_reasoning_are_requested(
+    server: ServerApp, provider: FakeProvider
+) -> None:
+    schema = {"type": "object", "properties": {}, "additionalProperties": False, "required": []}
+    text = {"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}}
+    body = {"model": MODELS["chat"], "input": "Hello.", "text": text, "top_p": 0.5}
+    response = (await server("POST", PATH, json={**body, "max_output_tokens": 99})).json()
+
+    sent = provider.requests[-1].json
+    assert sent["response_format"]["json_schema"]["name"] == "answer"
+    assert 99 in (sent.get("max_tokens"), sent.get("max_completion_tokens"))
+    assert (response["text"], response["top_p"]) == (text, 0.5)

@@ -198,7 +198,7 @@ def _encode_limits(options: RequestOptions, notices: NoticeSink) -> Fields:
 def _encode_tool(tool: AnyTool, notices: NoticeSink) -> Fields:
     if isinstance(tool, ForeignTool):
         if tool.dialect != DIALECT:
-            raise NotExpressibleError(f"only {tool.dialect} has the tool {tool.name!r}: remove it")
+            raise NotExpressibleError(f"only {tool.api} has the tool {tool.name!r}: remove it")
         return tool.raw
     schema = tool.schema if "type" in tool.schema else {"type": "object", **tool.schema}
     fields: Fields = {"name": tool.name, "input_schema": schema}

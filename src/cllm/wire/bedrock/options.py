@@ -186,7 +186,7 @@ def _encode_tools(
     for tool in tools:
         if isinstance(tool, ForeignTool):
             raise NotExpressibleError(
-                f"only {tool.dialect} has the tool {tool.name!r}: "
+                f"only {tool.api} has the tool {tool.name!r}: "
                 "remove it, or use a model of that provider."
             )
         yield _encode_tool(tool, features, notes)

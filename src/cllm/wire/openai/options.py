@@ -348,7 +348,7 @@ def _encode_tool(tool: AnyTool, index: int, notes: NoticeMerger) -> Fields:
     if isinstance(tool, ForeignTool):
         if tool.dialect != "openai":
             raise NotExpressibleError(
-                f"{path}: only {tool.dialect} has the tool {tool.name}: remove it"
+                f"{path}: only {tool.api} has the tool {tool.name}: remove it"
             )
         return tool.raw
     if tool.cache is not None:

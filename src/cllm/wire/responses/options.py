@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from cllm.core.message import Dialect
 from cllm.core.notice import Notice
 from cllm.core.options import AnyTool, ForeignTool, RequestOptions
 from cllm.wire.errors import FieldError
@@ -33,6 +34,7 @@ SENTENCES = {
 
 # Types that Chat Completions nests and this API does not.
 NESTED_TYPES = ("allowed_tools", "custom", "function", "grammar", "json_schema")
+UNCHANGED_TYPES = frozenset(NESTED_TYPES) - {"custom"}
 SHARED_FIELDS = frozenset(
     {
         "metadata",
@@ -96,6 +98,7 @@ def decode_options(parameters: Fields) -> RequestOptions:
         options = openai_options.decode_options(_to_chat(parameters))
     except FieldError as error:
         raise _rename_path(error) from error
+    # Custom tools too: the items of their calls have no equivalent in other protocols.
     return msgspec.structs.replace(
         options, tools=_replace_dialect(options.tools, "openai", DIALECT)
     )
@@ -109,7 +112,9 @@ def encode_options(options: RequestOptions, *, model: str) -> tuple[Fields, tupl
     shared = {name: value for name, value in options.extra.items() if name not in RESPONSES_FIELDS}
     chat, chat_notices = openai_options.encode_options(
         msgspec.structs.replace(
-            options, extra=shared, tools=_replace_dialect(options.tools, DIALECT, "openai")
+            options,
+            extra=shared,
+            tools=_replace_dialect(options.tools, DIALECT, "openai"),
         ),
         model=model,
     )
@@ -126,7 +131,7 @@ def _rename_path(error: FieldError) -> FieldError:
 
 
 def _replace_dialect(
-    tools: Iterable[AnyTool] | None, before: str, after: str
+    tools: Iterable[AnyTool] | None, before: str, after: Dialect
 ) -> tuple[AnyTool, ...] | None:
     if tools is None:
         return None
@@ -134,7 +139,7 @@ def _replace_dialect(
         msgspec.structs.replace(tool, dialect=after)
         if isinstance(tool, ForeignTool)
         and tool.dialect == before
-        and tool.raw.get("type") not in NESTED_TYPES
+        and tool.raw.get("type") not in UNCHANGED_TYPES
         else tool
         for tool in tools
     )
