@@ -279,3 +279,40 @@ def test_the_library_waits_for_a_turn_that_runs(
         "Hello.",
         "echo: Hello.",
     ]
+
+
+def test_responses(node: NodePrograms, upstream: FakeProvider):
+    upstream.queue_reply("Luna, I see.")
+    upstream.queue_reply("Luna.")
+    upstream.queue_reply("Hi", " there.")
+    upstream.queue_reply('{"city": "Paris", "inhabitants": 2100000}')
+    gate = upstream.queue_held_reply("Held.", at=0)
+
+    found = node("responses")
+
+    gate.open()
+    assert found == {
+        "text": "Luna, I see.",
+        "echoed": True,
+        "retrieved": "Luna.",
+        "previous": True,
+        "instructions": None,
+        "events": [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.content_part.added",
+            "response.output_text.delta",
+            "response.output_text.delta",
+            "response.output_text.done",
+            "response.content_part.done",
+            "response.output_item.done",
+            "response.completed",
+        ],
+        "final": "Hi there.",
+        "parsed": {"city": "Paris", "inhabitants": 2100000},
+        "items": ["message"],
+        "running": "in_progress",
+        "cancelled": "cancelled",
+        "deleted": 404,
+    }
