@@ -294,7 +294,7 @@ def test_no_system_text_is_stored(client: openai.OpenAI, server: Server, folder:
                 extra_headers={"Idempotency-Key": f"{key['Idempotency-Key']}-{name}-{stream}"},
             )
             if stream:
-                list(result)  # type: ignore[call-overload]
+                list(result)
 
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert any(path.name == "served.db" for path in files)

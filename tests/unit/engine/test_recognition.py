@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 from tests.history_client import HistoryClient, make_engine, message, reply, user
-from tests.scripted_provider import ScriptedProvider
+from tests.scripted_provider import ScriptedProvider, ScriptEntry
 from tests.unit.engine.conftest import Clock, PausingProvider
 
 from cllm.core.conversation import Branch, SystemRecord
@@ -273,7 +273,7 @@ async def test_a_repeated_tool_loop_continues_the_attempt_with_its_ids(store: Me
     def events(call_id: str) -> list[ReplyEvent]:
         return [ReplyFinished(message=call(call_id), stop_reason="tool_calls")]
 
-    script = [events("call-1"), "first", events("call-2"), "second"]
+    script: list[ScriptEntry] = [events("call-1"), "first", events("call-2"), "second"]
     client = make_client(store, session("a"), ScriptedProvider(script))
     for call_id, content in (("call-1", "AAA"), ("call-2", "BBB")):
         client.messages = [user("read it")]
