@@ -5,6 +5,7 @@ the conversation, become a variant of its last turn, or start a branch or anothe
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -32,6 +33,7 @@ from cllm.wire.path_digest import (
 MAX_LOOKUPS = 10
 MAX_ANCESTORS = 100
 MAX_REPEATS = 10
+FIRST_LOOKUPS = 8
 
 
 async def place_history(
@@ -214,18 +216,22 @@ class _HistorySearch:
     ) -> tuple[PathMatch, ...]:
         """Return the longest matches; `position` is the index of the last matching message."""
         stop = len(self._digests) if before is None else before
-        lookups = list(self._list_lookups(stop, splits=splits))
-        matches = await self._paths.find_paths(
-            [digest for digest, _ in lookups],
-            owner=self._owner,
-            family=family,
-            side=side,
-            any_ids=any_ids,
-        )
-        if not matches:
-            return ()
-        position = self._before_injected(lookups[matches[0].position][1])
-        return tuple(replace(one, position=position) for one in matches)
+        lookups = self._list_lookups(stop, splits=splits)
+        # Most histories match at their end.
+        while batch := list(islice(lookups, FIRST_LOOKUPS)):
+            if batch[0][1] < stop - 1:
+                batch += lookups
+            matches = await self._paths.find_paths(
+                [digest for digest, _ in batch],
+                owner=self._owner,
+                family=family,
+                side=side,
+                any_ids=any_ids,
+            )
+            if matches:
+                position = self._before_injected(batch[matches[0].position][1])
+                return tuple(replace(one, position=position) for one in matches)
+        return ()
 
     def _before_injected(self, index: int) -> int:
         """Return the index of the last message up to this one that a client did not add itself.
@@ -244,7 +250,8 @@ class _HistorySearch:
         the messages after a cancelled reply sends the first of them as a part of a message.
         """
         # A message without content has the digest of the path before it.
-        first = self._index_after(ROOT)
+        starts = (n for n, one in enumerate(self._digests) if one != ROOT)
+        first = next(starts, len(self._digests))
         for index in range(stop - 1, first - 1, -1):
             yield self._digests[index], index
             tokens = self._contents[index].tokens

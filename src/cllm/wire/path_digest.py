@@ -186,41 +186,58 @@ class MessageContent(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_CONTENT = MessageContent(())
-MAX_CONTENTS = 20_000
-_contents: dict[bytes, MessageContent] = {}
-"""Contents of recent messages, by a hash of the JSON: an agent sends its history again and again.
-docs/decisions/0024-recognise-whole-histories.md has the measurement."""
-_PERSONS: dict[Dialect, bytes] = {
-    "openai": b"openai",
-    "anthropic": b"anthropic",
-    "bedrock": b"bedrock",
-    "responses": b"responses",
-}
 
 
-_SALTS: dict[Role, bytes] = {"user": b"u", "assistant": b"a", "tool": b"t", "system": b"s"}
+class _RecentContents:
+    """The contents of recent messages by their JSON: an agent sends its history again and again.
+
+    docs/decisions/0024-recognise-whole-histories.md has the measurement and the bound.
+    """
+
+    MAX_BYTES = 16 * 1024 * 1024
+
+    def __init__(self) -> None:
+        self._by_raw: dict[tuple[Dialect, Role], dict[bytes, MessageContent]] = {}
+        self._size = 0
+
+    def get(self, message: Message) -> MessageContent | None:
+        contents = self._by_raw.get((message.dialect, message.role))
+        return None if contents is None else contents.get(message.raw)
+
+    def add(self, message: Message, content: MessageContent) -> None:
+        self._size += len(message.raw) + ENTRY_BYTES
+        if self._size > self.MAX_BYTES:
+            self._by_raw = {}
+            self._size = len(message.raw) + ENTRY_BYTES
+        if self._size <= self.MAX_BYTES:
+            contents = self._by_raw.setdefault((message.dialect, message.role), {})
+            contents[message.raw] = content
+
+
+ENTRY_BYTES = 400
+"""The memory of an entry beside the JSON, about."""
+_recent = _RecentContents()
 
 
 def read_content(message: Message) -> MessageContent:
     if message.role == "system":
         return NO_CONTENT
-    person, salt = _PERSONS[message.dialect], _SALTS[message.role]
-    key = blake2b(message.raw, digest_size=MEANING_SIZE, person=person, salt=salt).digest()
-    content = _contents.get(key)
+    content = _recent.get(message)
     if content is None:
-        tokens, calls = _tokens(message)
-        whole = blake2b(_encode_whole(message), digest_size=WHOLE_SIZE).hexdigest()
-        content = MessageContent(
-            tuple(blake2b(token, digest_size=MEANING_SIZE).digest() for token in tokens),
-            tuple(blake2b(_encode(call), digest_size=IDS_SIZE).digest() for call in calls),
-            is_injected=message.role == "user" and any(map(_is_injected, tokens)),
-            is_injected_reply=message.role == "assistant" and _is_injected_reply(tokens),
-            whole=whole,
-        )
-        if len(_contents) >= MAX_CONTENTS:
-            _contents.clear()
-        _contents[key] = content
+        content = _read_content(message)
+        _recent.add(message, content)
     return content
+
+
+def _read_content(message: Message) -> MessageContent:
+    tokens, calls = _tokens(message)
+    return MessageContent(
+        tuple(blake2b(token, digest_size=MEANING_SIZE).digest() for token in tokens),
+        tuple(blake2b(_encode(call), digest_size=IDS_SIZE).digest() for call in calls),
+        is_injected=message.role == "user" and any(map(_is_injected, tokens)),
+        is_injected_reply=message.role == "assistant" and _is_injected_reply(tokens),
+        whole=blake2b(_encode_whole(message), digest_size=WHOLE_SIZE).hexdigest(),
+    )
 
 
 def have_same_meaning(one: Message, other: Message) -> bool:
