@@ -286,7 +286,8 @@ def choose_ref(name: str | None, conversation_id: str) -> str:
 
 
 def make_title(text: str) -> str | None:
-    line = " ".join(text.split())
+    """Return the start of the text on one line, without NUL, which databases refuse."""
+    line = " ".join(text.replace("\0", " ").split())
     if not line:
         return None
     return cut_text(line, TITLE_LENGTH)

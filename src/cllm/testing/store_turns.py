@@ -61,6 +61,30 @@ class TurnContract(StoreSuite):
         await store.finish_turn(lease, turn)
         assert (await other.load("demo")).turns[0].messages == (question, reply, reasoned)
 
+    async def test_nul_in_messages_is_stored_as_its_escape(
+        self, store: Store, other: Store
+    ) -> None:
+        question = Message(role="user", raw=b'{"role":"user","content":"tar \\u0000 gzip"}')
+        result = Message(
+            role="tool", raw=b'{"role":"tool","tool_call_id":"c1","content":"\\u0000ustar"}'
+        )
+        system = Message(role="system", raw=b'{"role":"system","content":"a\\u0000b"}')
+        lease = await store.begin_turn(
+            "demo", start("t1", messages=(question, result)), create=NewConversation(id="demo")
+        )
+        turn = answered(lease, "yes\0no")
+        await store.finish_turn(lease, turn, opening=replace(OPENING, system=system))
+        loaded = await other.load("demo")
+        assert loaded.turns == (turn,)
+        assert loaded.system == system
+        assert loaded.title == "tar gzip"
+        hits = await other.search("gzip")
+        assert [hit.content for hit in hits.items] == ["tar \0 gzip"]
+        await other.add(replace(loaded, id="copy", name=None))
+        assert (await store.load("copy")).messages == loaded.messages
+        await store.branch("demo", NewConversation(id="branch"))
+        assert (await other.load("branch")).messages == loaded.messages
+
     async def test_turns_are_stored_in_order(self, store: Store) -> None:
         await say(store, "demo", "t1", "one")
         await say(store, "demo", "t2", "two")

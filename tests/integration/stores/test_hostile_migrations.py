@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from tests import older_deployment as older
 
 from cllm.core.errors import StoreUnavailableError, UsageError
+from cllm.core.message import Message
 from cllm.core.ports import Changes, NewConversation
 from cllm.stores.registry import open_store
 from cllm.stores.sql import HEAD, REVISIONS, migrate
@@ -353,3 +354,17 @@ def test_an_upgrade_whose_connection_is_killed_at_its_end_changes_nothing(url: s
     assert Database(url).run(older.contents) == before
     up(url)
     assert Database(url).run(migrate.find_differences) == []
+
+
+def test_nul_in_messages_survives_downgrade_and_upgrade(url):
+    async def make(store: Any) -> None:
+        await say(store, "demo", "t1", "a\0b")
+
+    async def messages(store: Any) -> tuple[Message, ...]:
+        return (await store.load("demo")).messages
+
+    with_store(url, make)
+    before = with_store(url, messages)
+    down(url)
+    up(url)
+    assert with_store(url, messages) == before

@@ -4,7 +4,6 @@ A row is a tuple in the order of the columns here. Decoding a row that cllm did 
 UnreadableRowError; no other code treats an exception as a damaged row.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import wraps
@@ -117,7 +116,6 @@ _DIALECTS = frozenset(get_args(Dialect))
 _PARENT_KINDS = frozenset(get_args(ParentKind))
 _NUMBERS = frozenset((int, bool))
 _NO_USAGE = (None,) * len(USAGE_COLUMNS)
-_NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):

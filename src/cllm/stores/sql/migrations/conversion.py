@@ -339,6 +339,9 @@ def _build_legacy_message(
     content = raw.get("content")
     if not isinstance(content, str):
         content = Message(role=row["role"], raw=row["raw"].encode()).text or None
+    if content is not None:
+        # A column of PostgreSQL cannot contain NUL; the record has the JSON.
+        content = content.replace("\0", "\ufffd")
     record = LegacyMessage(turn=turn)
     is_plain = legacy.build_raw(role, content) == row["raw"]
     if not is_plain or row["dialect"] != "openai" or role not in _PLAIN_ROLES:
