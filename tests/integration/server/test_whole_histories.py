@@ -282,6 +282,19 @@ async def test_a_store_that_is_not_available_changes_no_reply(
     assert response.json()["choices"][0]["message"]["content"] == "echo: two"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_error_response_of_a_recorded_turn_names_the_failed_turn(
+    recording: ServerApp, provider: FakeProvider, stream: bool
+) -> None:
+    provider.queue_error(529, "Overloaded.")
+    body = {"model": MODEL, "messages": [user("one")], "stream": stream}
+    response = await recording("POST", CHAT, json=body)
+    assert response.status_code == 529
+    conversation, turn = (response.headers[f"X-{name}-ID"] for name in ("Conversation", "Turn"))
+    detail = await recording.get(f"{LIST}/{conversation}/turns/{turn}")
+    assert (detail["id"], detail["state"]) == (turn, "failed")
+
+
 async def test_titles_are_not_stored_and_side_requests_are_hidden(
     recording: ServerApp, provider: FakeProvider
 ) -> None:

@@ -190,7 +190,7 @@ async def _build_response(request: ApiRequest, task: TurnTask) -> Response:
         if task.failure is None or task.is_streaming:
             return SSEResponse(task, silence_seconds=silence)
     if task.failure is not None:
-        request.error_headers = await _error_headers(task)
+        request.error_headers = await _error_headers(request, task)
         if isinstance(task.failure, ProviderError) and _has_retried(task.prepared, request.server):
             request.error_headers[SHOULD_RETRY] = "false"
         raise task.failure
@@ -202,13 +202,15 @@ def _has_retried(prepared: PreparedTurn, state: ServerState) -> bool:
     return prepared.request.target.retries is None and state.app.settings.retries > 0
 
 
-async def _error_headers(task: TurnTask) -> dict[str, str]:
+async def _error_headers(request: ApiRequest, task: TurnTask) -> dict[str, str]:
     """Return the IDs of conversation and turn, if the conversation exists."""
     store, storage = task.prepared.store, task.prepared.request.storage
-    if store is None or storage.ref is None or isinstance(task.failure, ConversationNotFoundError):
+    # A recorded turn has a conversation only after it starts.
+    ref = storage.ref or request.record.conversation
+    if store is None or ref is None or isinstance(task.failure, ConversationNotFoundError):
         return {}
     try:
-        await store.load(storage.ref, owner=storage.owner, tail=0)
+        await store.load(ref, owner=storage.owner, tail=0)
     except CllmError:
         return {}
     return task.headers()
