@@ -12,11 +12,10 @@ from cllm.core.errors import (
     ConversationExistsError,
     StoreUnavailableError,
 )
-from cllm.core.notice import Notice
 from cllm.core.ports import Clock, Lease, NewId, Store, TurnStart
 from cllm.engine.history_place import Placement, new_placement
 from cllm.engine.recognition import place_history
-from cllm.engine.request import ClientHistory, PlacedTurn, TurnRequest
+from cllm.engine.request import NOT_RECORDED, ClientHistory, PlacedTurn, TurnRequest
 from cllm.wire.path_digest import read_content
 
 MAX_ATTEMPTS = 3
@@ -49,11 +48,8 @@ async def place_turn(
     except (CllmError, TimeoutError) as error:
         slow = StoreUnavailableError("The store did not respond in time; the reply does not wait.")
         on_unrecorded(error if isinstance(error, CllmError) else slow)
-        notice = Notice(
-            code="not_recorded",
-            message="This turn is not recorded, because the store cannot save it now.",
-        )
-        return PlacedTurn(request=request.with_storage(ref=None, create=None), notices=(notice,))
+        unrecorded = request.with_storage(ref=None, create=None)
+        return PlacedTurn(request=unrecorded, notices=(NOT_RECORDED,))
 
 
 class _TurnPlacer:

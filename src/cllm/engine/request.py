@@ -24,6 +24,10 @@ Price = Callable[[Usage], float | None]
 CountUsage = Callable[[str, Usage, float | None], None]
 """Gets a model, its usage and the cost."""
 OnUnrecorded = Callable[[CllmError], None]
+NOT_RECORDED = Notice(
+    code="not_recorded",
+    message="This turn is not recorded, because the store cannot save it now.",
+)
 
 
 class ModelRoute(msgspec.Struct, frozen=True, kw_only=True):

@@ -280,6 +280,7 @@ async def test_a_store_that_is_not_available_changes_no_reply(
     response = await send(recording, [user("two")])
     assert response.status_code == 200
     assert response.json()["choices"][0]["message"]["content"] == "echo: two"
+    assert notice_codes(response) == ["not_recorded"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -27,7 +27,7 @@ from cllm.core.reply import (
     UsageReported,
     Verbatim,
 )
-from cllm.engine.request import TurnEnded, TurnEvent, TurnQueued, TurnStarted
+from cllm.engine.request import NOT_RECORDED, TurnEnded, TurnEvent, TurnQueued, TurnStarted
 from cllm.engine.tool_rounds import ToolRoundEnded
 from cllm.server.http.errors import JSON, UNEXPECTED, ApiError, report_error
 from cllm.server.http.request_log import RequestRecord
@@ -252,6 +252,7 @@ class TurnTask:
 
     def _on_unrecorded(self, error: CllmError) -> None:
         self._record.record_unrecorded(error)
+        self._notices.append(NOT_RECORDED)
 
     def _record_model(self, model: str) -> None:
         self._record.model = model
