@@ -32,8 +32,9 @@ deletes these prompts and erases their bytes from an SQLite file. --save-system-
 to a file first. Without a terminal, the upgrade needs that option or --yes."""
 DOWNGRADE_HELP = """Downgrade the database to an older revision.
 
-Conversations and messages remain. Data that the older revision cannot store is deleted: variants,
-events, usage."""
+Conversations and messages remain. Data that the older revision cannot store is deleted. Before
+0007: the sources of recorded conversations, the sessions of clients, and which conversations are
+side conversations. Before 0005: also variants, events, usage."""
 CURRENT_HELP = "Print the revision of the database and the newest revision."
 CHECK_HELP = """Compare the tables with the revision of the database.
 

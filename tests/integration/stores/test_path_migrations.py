@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pytest
 import sqlalchemy as sa
 
+from cllm.cli.db import DOWNGRADE_HELP
 from cllm.core.ports import NewConversation
 from cllm.stores.registry import open_store
 from cllm.stores.sql import migrate
@@ -135,3 +136,16 @@ def test_a_downgrade_keeps_the_messages(url: str):
     before = with_store(url, lambda store: store.load("demo"))
     convert_again(url)
     assert with_store(url, lambda store: store.load("demo")) == before
+
+
+def test_a_downgrade_loses_what_its_help_names(url: str):
+    async def make(store: Any) -> None:
+        new = NewConversation(id="side", source="opencode:subagent", family="s:1", is_side=True)
+        await store.begin_turn("side", start("t1"), create=new)
+
+    with_store(url, make)
+    convert_again(url)
+    loaded = with_store(url, lambda store: store.load("side"))
+    assert (loaded.source, loaded.family_key, loaded.is_side) == (None, "side", False)
+    for lost in ("sources", "sessions of clients", "side conversations"):
+        assert lost in " ".join(DOWNGRADE_HELP.split())
