@@ -275,6 +275,20 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return choose_ref(self.name, self.id)
 
 
+REMINDER, REMINDER_END = "<system-reminder>", "</system-reminder>"
+"""The tags of a text that Claude Code adds to a user message."""
+
+
+def remove_reminders(text: str) -> str:
+    """Return the text without reminders and without white space around it."""
+    if REMINDER_END not in text:
+        return text.strip()
+    *pieces, rest = text.split(REMINDER_END)
+    split = (piece.partition(REMINDER) for piece in pieces)
+    kept = [before if tag else before + REMINDER_END for before, tag, _ in split]
+    return "".join([*kept, rest]).strip()
+
+
 TITLE_LENGTH = 100
 MAX_TITLE_LENGTH = 200
 BRANCH_PREFIX = "Branch of "
@@ -286,8 +300,12 @@ def choose_ref(name: str | None, conversation_id: str) -> str:
 
 
 def make_title(text: str) -> str | None:
-    """Return the start of the text on one line, without NUL, which databases refuse."""
-    line = " ".join(text.replace("\0", " ").split())
+    """Return the start of the text on one line, without reminders.
+
+    Databases refuse NUL in a title.
+    """
+    shown = remove_reminders(text) or text
+    line = " ".join(shown.replace("\0", " ").split())
     if not line:
         return None
     return cut_text(line, TITLE_LENGTH)

@@ -19,7 +19,13 @@ from typing import TypeGuard
 
 import msgspec
 
-from cllm.core.conversation import ClientPrompt, StoredConversation, Turn, WindowRecord
+from cllm.core.conversation import (
+    ClientPrompt,
+    StoredConversation,
+    Turn,
+    WindowRecord,
+    remove_reminders,
+)
 from cllm.core.message import (
     AnyPart,
     Dialect,
@@ -44,8 +50,6 @@ ROOT = VERSION + bytes(MEANING_SIZE + IDS_SIZE)
 """The digest of a path without messages."""
 
 UNREADABLE = (MalformedError, RecursionError, ValueError, msgspec.MsgspecError)
-REMINDER, REMINDER_END = "<system-reminder>", "</system-reminder>"
-"""The tags of a text that Claude Code adds to a user message."""
 INJECTED = (
     "Here are summaries of some files present in my git repository.",
     "Here are READ ONLY files",
@@ -357,7 +361,7 @@ def _function_tokens(message: Message) -> list[bytes]:
 def _input_tokens(part: AnyPart) -> Iterator[bytes]:
     match part:
         case Text():
-            if text := _remove_reminders(part.text):
+            if text := remove_reminders(part.text):
                 yield b"u" + _encode(text)
         case ToolResult():
             yield b"r"
@@ -371,13 +375,6 @@ def _input_tokens(part: AnyPart) -> Iterator[bytes]:
             yield b"?" + msgspec.json.encode(value, order="deterministic")
         case _:
             pass
-
-
-def _remove_reminders(text: str) -> str:
-    *pieces, rest = text.split(REMINDER_END)
-    split = (piece.partition(REMINDER) for piece in pieces)
-    kept = [before if tag else before + REMINDER_END for before, tag, _ in split]
-    return "".join([*kept, rest]).strip()
 
 
 def _is_injected_reply(tokens: list[bytes]) -> bool:

@@ -133,6 +133,14 @@ def test_a_conversation_cannot_be_changed():
         (" \n\t ", None),
         ("x" * 100, "x" * 100),
         ("x" * 101, "x" * 97 + "..."),
+        ("a\0b", "a b"),
+        ("<system-reminder>\nToday.\n</system-reminder>\nFix it", "Fix it"),
+        (
+            "Fix <system-reminder>a</system-reminder>it<system-reminder>b</system-reminder>",
+            "Fix it",
+        ),
+        ("<system-reminder>Only this", "<system-reminder>Only this"),
+        ("<system-reminder>a</system-reminder>", "<system-reminder>a</system-reminder>"),
     ],
 )
 def test_a_title_is_one_line_of_at_most_100_characters(text, expected):
